@@ -1,0 +1,33 @@
+# make demo   the main job: a file over a lossy four-path fabric, by SRD and by kernel TCP (root)
+# make test   everything CI runs: format, lint, types, tests (root)
+# Both install what they need first; see scripts/setup.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: setup demo test check format clean
+
+setup:
+	@PYTHON="$(PYTHON)" scripts/setup
+
+demo:
+	@scripts/require-root "make demo" "builds network namespaces"
+	@PYTHON="$(PYTHON)" scripts/setup
+	@$(BIN)/python scripts/demo.py $(if $(FILE),--file "$(FILE)") $(DEMO_FLAGS)
+
+test:
+	@scripts/require-root "make test" "runs its integration tests in network namespaces"
+	@PYTHON="$(PYTHON)" scripts/setup
+	@scripts/check
+	@$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_FLAGS)
+	@$(BIN)/python scripts/coverage_floor.py
+
+check: setup
+	@scripts/check
+
+format:
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+clean:
+	rm -rf out build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

@@ -1,0 +1,108 @@
+"""The cut of the system, as a test: which package may import which, how long files and functions may be."""
+
+from __future__ import annotations
+
+import ast
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("srd", "devmem", "nitro_emu", "netns")
+
+# What each room may import of this project's own code, besides itself. The longest matching prefix decides.
+# Arrows point down; siblings do not know each other.
+MAY_IMPORT = {
+    "srd.proto": set(),
+    "srd.io": {"srd.proto"},
+    "srd": {"srd", "srd.proto", "srd.io", "devmem"},
+    "devmem": set(),
+    "nitro_emu": {"srd", "srd.proto", "srd.io", "devmem"},
+    "netns": set(),
+}
+
+# The core is sans-I/O: it may not read a clock, roll dice, open a socket, block or run in a loop of its own.
+PROTO_MAY_IMPORT = {
+    "__future__", "abc", "collections", "collections.abc", "dataclasses", "enum", "hashlib", "hmac", "heapq",
+    "itertools", "math", "numpy", "numpy.typing", "random", "struct", "typing",
+}  # fmt: skip
+
+# Third-party libraries that are wanted in one place only.
+ONLY_IN = {"pyroute2": "netns", "uvloop": "srd", "matplotlib": "scripts", "jinja2": "scripts"}
+
+SOURCES = sorted(chain.from_iterable((ROOT / package).rglob("*.py") for package in PACKAGES))
+ALL_SOURCES = sorted(chain(SOURCES, (ROOT / "scripts").rglob("*.py"), (ROOT / "tests").rglob("*.py")))
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room_of(module: str) -> str:
+    return max((room for room in MAY_IMPORT if module == room or module.startswith(room + ".")), key=len)
+
+
+def imports_of(path: Path) -> set[str]:
+    """Modules that `path` imports, absolute, wherever the import stands."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import; write it out"
+            found.add(node.module or "")
+    return found
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_arrows_point_down(path: Path) -> None:
+    room = room_of(module_of(path))
+    for imported in imports_of(path):
+        if imported.split(".")[0] in PACKAGES:
+            target = room_of(imported)
+            assert target == room or target in MAY_IMPORT[room], f"{module_of(path)} imports {imported}"
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if "proto" in p.parts], ids=name_of)
+def test_core_is_sans_io(path: Path) -> None:
+    foreign = {name for name in imports_of(path) if not name.startswith("srd.proto")} - PROTO_MAY_IMPORT
+    assert not foreign, f"{module_of(path)} imports {sorted(foreign)}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_libraries_stay_in_their_place(path: Path) -> None:
+    roots = {name.split(".")[0] for name in imports_of(path)}
+    for library, package in ONLY_IN.items():
+        assert library not in roots or module_of(path).startswith(package), f"{library} in {module_of(path)}"
+
+
+@pytest.mark.parametrize("path", ALL_SOURCES, ids=name_of)
+def test_files_and_functions_are_short(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= 400, f"{name_of(path)} is over 400 lines: one noun a file"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert length < 60, f"{name_of(path)}: {node.name} is {length} lines"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_every_module_says_what_it_is(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text())), f"{name_of(path)} has no docstring"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_module_has_its_test_file(package: str) -> None:
+    """Tests mirror the tree: srd/proto/rtt.py is tested by tests/srd/proto/test_rtt.py."""
+    for path in (ROOT / package).rglob("*.py"):
+        if path.name in ("__init__.py", "__main__.py"):
+            continue
+        relative = path.relative_to(ROOT)
+        wanted = ROOT / "tests" / relative.parent / f"test_{relative.name}"
+        assert wanted.exists(), f"{relative} has no {wanted.relative_to(ROOT)}"
