@@ -1,1 +1,1 @@
-"""A fabric of Linux namespaces: topologies as data, shaped links, ECMP, and the lab that builds and undoes them."""
+"""A fabric of Linux namespaces: topologies as data, shaped links, ECMP, and the lab that builds them."""

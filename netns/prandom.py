@@ -1,34 +1,92 @@
 """The kernel's seedable pseudo-random generator, bit for bit: what netem's draws come from.
 
 Source: Linux lib/random32.c (prandom_u32_state: L'Ecuyer's four-component Tausworthe generator taus113) and
-include/linux/prandom.h (prandom_seed_state, which netem uses: unlike prandom_seed_full_state, no warm-up rounds).
+include/linux/prandom.h (prandom_seed_state, which netem uses; it has no warm-up rounds).
 The public check is netem's own: with seed 42424242 and 10 % loss, packets 5, 12 and 24 of the first 25 drop.
+
+Theory of operation. Stepping four 32-bit components in Python costs 2 us a draw, more than all else that
+Python does for a relayed packet. A step is linear over GF(2) (shifts, masks, xor), and so are BLOCK steps in
+one: four table look-ups per component, one for each byte of its state, xored. So a block of consecutive states
+jumps to the next block in a few NumPy operations, which brings a draw to about 0.3 us.
 """
 
 from __future__ import annotations
 
+from functools import cache
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
 U32_MAX = 0xFFFFFFFF
 U64_MAX = 0xFFFFFFFFFFFFFFFF
 
+BLOCK = 256
 
-class Prandom:
-    """One generator (struct rnd_state); `next_u32()` gives the next of its uniform 32-bit numbers."""
+# TAUSWORTHE(s, a, b, c, d) of lib/random32.c for each component, and the least state that __seed() allows.
+_COMPONENTS = (
+    (6, 13, 0xFFFFFFFE, 18),
+    (2, 27, 0xFFFFFFF8, 2),
+    (13, 21, 0xFFFFFFF0, 7),
+    (3, 12, 0xFFFFFF80, 13),
+)
+_LEAST = (2, 8, 16, 128)
 
-    __slots__ = ("_s1", "_s2", "_s3", "_s4")
 
-    def __init__(self, seed: int) -> None:
-        word = ((seed >> 32) ^ (seed << 10) ^ seed) & U32_MAX
-        # __seed(): each component must exceed its minimum, or its upper bits never leave zero.
-        self._s1, self._s2, self._s3, self._s4 = (
-            word + minimum if word < minimum else word for minimum in (2, 8, 16, 128)
-        )
+def draws(seed: int) -> Iterator[int]:
+    """Yield the endless sequence of prandom_u32_state() after prandom_seed_state(seed), 0 <= seed < 2**64."""
+    return chain.from_iterable(_blocks(seed))
 
-    def next_u32(self) -> int:
-        """Step all four components; 0 <= result < 2**32."""
-        s1, s2, s3, s4 = self._s1, self._s2, self._s3, self._s4
-        # The kernel's u32 arithmetic drops what `<<` pushes out: masked here before the shift (& c), or after.
-        self._s1 = s1 = ((s1 & 0x00003FFE) << 18) ^ ((((s1 << 6) & U32_MAX) ^ s1) >> 13)
-        self._s2 = s2 = ((s2 & 0x3FFFFFF8) << 2) ^ ((((s2 << 2) & U32_MAX) ^ s2) >> 27)
-        self._s3 = s3 = ((s3 & 0x01FFFFF0) << 7) ^ ((((s3 << 13) & U32_MAX) ^ s3) >> 21)
-        self._s4 = s4 = ((s4 & 0x0007FF80) << 13) ^ ((((s4 << 3) & U32_MAX) ^ s4) >> 12)
-        return s1 ^ s2 ^ s3 ^ s4
+
+def _step(component: int, state: int) -> int:
+    """Advance one component by one draw: ((s & c) << d) ^ (((s << a) ^ s) >> b), in 32 bits."""
+    a, b, c, d = _COMPONENTS[component]
+    return (((state & c) << d) & U32_MAX) ^ ((((state << a) & U32_MAX) ^ state) >> b)
+
+
+def _blocks(seed: int) -> Iterator[list[int]]:
+    """Yield the draws in blocks; nothing is computed before the first is asked for."""
+    word = ((seed >> 32) ^ (seed << 10) ^ seed) & U32_MAX
+    runs = []
+    for component, least in enumerate(_LEAST):
+        state = word + least if word < least else word  # smaller ones never reach the upper bits: __seed()
+        run = []
+        for _ in range(BLOCK):
+            state = _step(component, state)
+            run.append(state)
+        runs.append(np.array(run, dtype="<u4"))
+    tables = [_jump_tables(component) for component in range(len(runs))]
+    while True:
+        yield np.bitwise_xor.reduce(runs).tolist()
+        runs = [_jump(run, table) for run, table in zip(runs, tables, strict=True)]
+
+
+def _jump(states: NDArray[np.uint32], tables: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Advance each state of shape (BLOCK,) by BLOCK draws; `tables` has shape (4, 256), one row per byte."""
+    octets = states.view(np.uint8).reshape(-1, 4)
+    jumped = tables[0][octets[:, 0]]
+    for octet in (1, 2, 3):
+        jumped ^= tables[octet][octets[:, octet]]
+    return jumped
+
+
+@cache
+def _jump_tables(component: int) -> NDArray[np.uint32]:
+    """Compute where each value of each of the four bytes of a state is carried by BLOCK steps."""
+    images = []
+    for bit in range(32):
+        state = 1 << bit
+        for _ in range(BLOCK):
+            state = _step(component, state)
+        images.append(state)
+    tables = np.zeros((4, 256), dtype="<u4")
+    for octet in range(4):
+        for bit in range(8):
+            has_bit = (np.arange(256) >> bit) & 1 == 1
+            tables[octet, has_bit] ^= np.uint32(images[8 * octet + bit])
+    return tables

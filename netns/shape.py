@@ -1,7 +1,7 @@
-"""What one direction of a link does to packets: delay, jitter, loss, rate and limit, as tc netem defines them.
+"""What one direction of a link does to packets: delay, jitter, loss, rate and limit, as tc netem has them.
 
 `Shape` is the data; netns/netem.py holds the algorithm that applies it. `Shape.parse` reads the notation of
-topology files (tc's units, netns/units.py); `to_dict` and `from_dict` carry a shape to the relay process as JSON.
+topology files (tc's units, netns/units.py); `to_dict` and `from_dict` carry a shape to the relay as JSON.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """tc's notation for times, rates and percentages, with tc's exact meaning.
 
-Source: iproute2, lib/utils_math.c and lib/utils.c (get_time64, get_rate64, parse_percent). It has three traps:
+Source: iproute2, lib/utils_math.c and lib/utils.c (get_time64, get_rate64, parse_percent). Three traps:
 
-- Suffixes ignore case, and `bps` means *bytes*: `1mbit` is 10^6 bit/s, `1MBps` and `1mbps` are 8 * 10^6 bit/s.
+- Suffixes ignore case, and `bps` means *bytes*: `1mbit` is 10^6 bit/s, `1MBps` and `1mbps` 8 * 10^6.
 - SI prefixes are powers of 1000, IEC ones (`kibit`, `MiBps`) powers of 1024; a bare rate is in bit/s.
-- A bare time is microseconds to some of its commands and nanoseconds to others. Here it is an error, except 0.
+- A bare time is microseconds to some of its commands, nanoseconds to others. Here only a bare 0 is allowed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BPS_PER: Final[dict[str, int]] = {"": 1} | {
 
 
 def parse_time_us(text: str | float) -> float:
-    """Return the microseconds in `text` ("0.5ms", "100us", "2s", 0); ShapeError if it is no time or has no unit."""
+    """Return the microseconds in `text` ("0.5ms", "2s", 0); ShapeError if it is no time with a unit."""
     number, unit = _split(text, example="0.5ms")
     if unit in _US_PER:
         return float(number * _US_PER[unit])
@@ -58,7 +58,7 @@ def parse_rate_bps(text: str | float) -> int:
 
 
 def parse_percent(text: str | float) -> float:
-    """Return the percent in `text` ("1%", "0.1", 1); ShapeError if it is none. The range is the caller's to check."""
+    """Return the percent in `text` ("1%", "0.1", 1), of any range; ShapeError if it is none."""
     number, unit = _split(text, example="1%")
     if unit not in ("", "%"):
         raise ShapeError(f"{text} is not a percentage (for example 1%)")
