@@ -6,7 +6,7 @@ The public check is netem's own: with seed 42424242 and 10 % loss, packets 5, 12
 
 Theory of operation. Stepping four 32-bit components in Python costs 2 us a draw, more than all else that
 Python does for a relayed packet. A step is linear over GF(2) (shifts, masks, xor), and so are BLOCK steps in
-one: four table look-ups per component, one for each byte of its state, xored. So a block of consecutive states
+one: four table look-ups per component, one for each byte of its state, xored. So a block of successive states
 jumps to the next block in a few NumPy operations, which brings a draw to about 0.3 us.
 """
 
@@ -69,7 +69,7 @@ def _blocks(seed: int) -> Iterator[list[int]]:
 def _jump(states: NDArray[np.uint32], tables: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Advance each state of shape (BLOCK,) by BLOCK draws; `tables` has shape (4, 256), one row per byte."""
     octets = states.view(np.uint8).reshape(-1, 4)
-    jumped = tables[0][octets[:, 0]]
+    jumped: NDArray[np.uint32] = tables[0][octets[:, 0]]
     for octet in (1, 2, 3):
         jumped ^= tables[octet][octets[:, octet]]
     return jumped
