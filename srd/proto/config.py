@@ -1,0 +1,72 @@
+"""The constants of the protocol that a user may set, each with its unit and the reason for its default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from srd.proto.errors import UsageError
+
+MAX_PATHS = 64
+"""What SRD itself uses: AWS's HPC blog says 64 at a time, for memory reasons."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolConfig:
+    """Settings of one endpoint's protocol core. Times are in seconds."""
+
+    paths: int = 32
+    """Local source ports that a peer's packets are sprayed over. With 4 equal-cost links the chance that random hashing
+    leaves one link unused is 4 * 0.75^32 = 0.04 %; at 8 ports it would be 40 %."""
+
+    window_packets: int = 4096
+    """Packets from the lowest unacknowledged one to the highest that may be sent. Bounds the SACK bitmap to 512 bytes;
+    at MTU 9000 it is 36 MB, ten times the bandwidth-delay product of 25 Gbit/s and 1 ms."""
+
+    receive_window_bytes: int = 32 << 20
+    """Message bytes a peer may have outstanding that the application has not released. Half the default region,
+    because chunks are pinned whole."""
+
+    max_message_bytes: int = 16 << 20
+    """Longest untagged message accepted. It must fit into the receive window, since a message starts only when all of
+    it has been granted; half of it leaves room for the next."""
+
+    controller: str = "median-delay"
+    """Name in `congestion.CONTROLLERS`."""
+
+    initial_window_packets: int = 16
+    """First congestion window: RFC 6928 sends 10; Swift's simulator starts at 12; rounded up to a power of two."""
+
+    min_rto_s: float = 0.005
+    """Floor of a path's retransmission timeout. A Python peer may answer a few milliseconds late under load."""
+
+    initial_rtt_s: float = 0.05
+    """Round trip assumed before the first sample: the handshake's retry interval."""
+
+    min_delay_target_s: float = 0.001
+    """Floor of the queueing delay that the congestion controller accepts: about three times the scheduling jitter of
+    an interpreter on a busy host, so that the host's noise is not taken for a queue."""
+
+    endpoint_delay_target_s: float = 0.004
+    """Time that packets may wait inside the receiving host before the sender slows down (Swift's second window):
+    a few turns of a busy event loop."""
+
+    handshake_timeout_s: float = 1.0
+    """A peer that never answered is reported unreachable after this long."""
+
+    probe_after_s: float = 0.25
+    """Silence after which a peer is asked for a sign of life, and asked again."""
+
+    unresponsive_after_s: float = 1.0
+    """Silence after which a peer that was asked at least three times is reported unresponsive."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, naming value and range."""
+        if not 1 <= self.paths <= MAX_PATHS:
+            raise UsageError(f"paths: {self.paths} is not between 1 and {MAX_PATHS}")
+        if not 64 <= self.window_packets <= 1 << 16:
+            raise UsageError(f"window_packets: {self.window_packets} is not between 64 and 65536")
+        if not 1 <= self.max_message_bytes <= self.receive_window_bytes:
+            raise UsageError(
+                f"max_message_bytes: {self.max_message_bytes} is not between 1 and "
+                f"receive_window_bytes ({self.receive_window_bytes})"
+            )

@@ -1,0 +1,198 @@
+"""Congestion control: how many bytes one peer may have in flight over all its paths.
+
+Theory of operation. SRD's published rule is that a connection slows down only when the round trip rises on the
+*majority* of its paths or when it delivers less than it sends; a single congested path is left, not slowed for
+(Shalev et al., IEEE Micro 40(6), 2020). `MedianDelay` realises it with Swift's AIMD (Kumar et al., SIGCOMM 2020) on
+the *median* delay of recent samples of all paths, as arXiv:2509.07907 proposes for Swift under spraying.
+
+1. Each path report is one sample: queueing delay (round trip, less the path's minimum, less the time the packet waited
+   inside the receiving host) over its target, or that waiting time over its own target, whichever is worse. A sample
+   above 1 speaks for slowing down.
+2. The level is the median of the last H samples, H about the number of packets in flight.
+3. Below 1 the window grows by one packet a round trip, plus a sixteenth of itself times the distance to the target, so
+   that large windows recover as fast as small ones. Until the first decrease it doubles each round trip.
+4. Above 1 it shrinks by beta x (level - 1) / level, at most by half, at most once a round trip. Far above (4) it is set
+   to what was acknowledged in the last round trip (UET's quick adapt).
+5. Loss alone is no signal: lost packets go elsewhere. But what was delivered bounds the window: no more than 1.5 times
+   the bandwidth-delay product, plus what fills the delay target, is ever in flight.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+
+from srd.proto.config import ProtocolConfig
+
+ADDITIVE_PACKETS = 1.0
+"""Growth a round trip near the target (Swift's ai)."""
+PROPORTIONAL = 1 / 16
+"""Further growth a round trip, as a share of the window, when there is no queue at all."""
+BETA = 0.8
+"""Strength of a decrease (Swift)."""
+MAX_DECREASE = 0.5
+"""Largest share that one decrease takes (Swift's max_mdf)."""
+QUICK_ADAPT_LEVEL = 4.0
+"""Level from which the window is set to what was delivered (UET NSCC: queueing delay above four targets)."""
+HISTORY_SAMPLES = 32
+"""Most samples that the median is taken of: it costs two microseconds, and more would only make it late."""
+INFLIGHT_GAIN = 1.5
+"""Window over bandwidth-delay product at most (SRD aims at the minimum in flight; BBR uses 2)."""
+MIN_WINDOW_PACKETS = 0.125
+"""Smallest window: one packet in eight round trips."""
+
+
+class Controller(ABC):
+    """What the peer tells a controller, and what it asks."""
+
+    window_bytes: float
+    """How much may be in flight; may be less than a packet."""
+
+    @abstractmethod
+    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float) -> None:
+        """`acked_bytes` were newly acknowledged; round-trip times are the peer's, smoothed and smallest."""
+
+    @abstractmethod
+    def on_sample(self, *, queue_s: float, endpoint_s: float, min_rtt_s: float) -> None:
+        """Take one path's report: time spent in the fabric's queues and inside the receiving host."""
+
+    @abstractmethod
+    def on_silence(self, *, now: float) -> None:
+        """No path answers any more."""
+
+    @property
+    @abstractmethod
+    def pacing_gain(self) -> float:
+        """Pace over window / round trip."""
+
+
+class MedianDelay(Controller):
+    """The default controller; see the module's theory of operation."""
+
+    def __init__(self, config: ProtocolConfig, *, packet_bytes: int) -> None:
+        self.window_bytes = float(config.initial_window_packets * packet_bytes)
+        self._packet_bytes = packet_bytes
+        self._config = config
+        self._levels: deque[float] = deque(maxlen=HISTORY_SAMPLES)
+        self._fresh_levels = 0  # samples taken since the window last changed its size
+        self._starting = True
+        self._decreased_at = 0.0
+        self._delivery = DeliveryRate()
+
+    @property
+    def pacing_gain(self) -> float:
+        """Twice the window a round trip while starting (it doubles), a quarter more after."""
+        return 2.0 if self._starting else 1.25
+
+    @property
+    def level(self) -> float:
+        """Median of the recent samples; 1 is at the target."""
+        ordered = sorted(self._levels)
+        return ordered[len(ordered) // 2] if ordered else 0.0
+
+    def on_sample(self, *, queue_s: float, endpoint_s: float, min_rtt_s: float) -> None:
+        """Push one sample of the level."""
+        level = max(queue_s / self.target_s(min_rtt_s), endpoint_s / self._config.endpoint_delay_target_s)
+        self._levels.append(level)
+        packets = self.window_bytes / self._packet_bytes
+        while len(self._levels) > max(4, packets):
+            self._levels.popleft()
+        self._fresh_levels += 1
+
+    def target_s(self, min_rtt_s: float) -> float:
+        """Queueing delay aimed at: half a base round trip, but not less than what a host's noise looks like."""
+        return max(min_rtt_s / 2, self._config.min_delay_target_s)
+
+    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float) -> None:
+        """Grow or shrink, rules 3 to 5."""
+        self._delivery.on_ack(now=now, acked_bytes=acked_bytes, span_s=rtt_s)
+        level = self.level
+        if level < 1:
+            self._grow(acked_bytes, level=level)
+        elif now - self._decreased_at >= rtt_s and self._fresh_levels >= len(self._levels) // 2:
+            self._shrink(level, now=now)
+        fastest = self._delivery.max_bytes_per_s
+        if fastest:
+            bdp_bytes = fastest * min_rtt_s
+            cap = INFLIGHT_GAIN * bdp_bytes + fastest * self.target_s(min_rtt_s)
+            floor = self._config.initial_window_packets * self._packet_bytes
+            self.window_bytes = min(self.window_bytes, max(cap, floor))
+
+    def _grow(self, acked_bytes: int, *, level: float) -> None:
+        if self._starting and level < 0.5:
+            self.window_bytes += acked_bytes
+            return
+        packets = max(self.window_bytes / self._packet_bytes, 1.0)
+        growth_packets = ADDITIVE_PACKETS + PROPORTIONAL * packets * (1 - level)
+        self.window_bytes += growth_packets * acked_bytes / packets
+
+    def _shrink(self, level: float, *, now: float) -> None:
+        self._starting = False
+        factor = max(1 - BETA * (level - 1) / level, 1 - MAX_DECREASE)
+        window = self.window_bytes * factor
+        if level > QUICK_ADAPT_LEVEL:
+            window = min(window, self._delivery.last_span_bytes)
+        self.window_bytes = max(window, MIN_WINDOW_PACKETS * self._packet_bytes)
+        self._decreased_at = now
+        self._fresh_levels = 0
+
+    def on_silence(self, *, now: float) -> None:
+        """Start again from two packets: nothing is known of a network that has not answered for several timeouts."""
+        self._starting = True
+        self._decreased_at = now
+        self.window_bytes = min(self.window_bytes, 2.0 * self._packet_bytes)
+        self._levels.clear()
+        self._delivery = DeliveryRate()
+
+
+class DeliveryRate:
+    """Acknowledged bytes a second, measured over spans of a round trip; remembers the best of the last ten spans."""
+
+    __slots__ = ("_bytes", "_rates", "_since", "last_span_bytes", "max_bytes_per_s")
+
+    SPANS = 10
+    """BBR takes the maximum over ten round trips."""
+
+    def __init__(self) -> None:
+        self._rates: deque[float] = deque(maxlen=self.SPANS)
+        self._since = 0.0
+        self._bytes = 0
+        self.last_span_bytes = 0
+        self.max_bytes_per_s = 0.0
+
+    def on_ack(self, *, now: float, acked_bytes: int, span_s: float) -> None:
+        """Count bytes; close the span when a round trip has passed."""
+        if not self._since:
+            self._since = now  # the first ack starts the clock; what it acknowledges was sent before
+            return
+        self._bytes += acked_bytes
+        elapsed_s = now - self._since
+        if elapsed_s >= span_s > 0:
+            self._rates.append(self._bytes / elapsed_s)
+            self.last_span_bytes, self._bytes, self._since = self._bytes, 0, now
+            self.max_bytes_per_s = max(self._rates)
+
+
+class Fixed(Controller):
+    """A window that never changes: for tests and for measuring without control."""
+
+    def __init__(self, config: ProtocolConfig, *, packet_bytes: int) -> None:
+        self.window_bytes = float(config.initial_window_packets * packet_bytes)
+
+    @property
+    def pacing_gain(self) -> float:
+        """Practically unpaced."""
+        return 100.0
+
+    def on_sample(self, *, queue_s: float, endpoint_s: float, min_rtt_s: float) -> None:
+        """Ignore it."""
+
+    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float) -> None:
+        """Ignore it."""
+
+    def on_silence(self, *, now: float) -> None:
+        """Ignore it."""
+
+
+CONTROLLERS: dict[str, Callable[..., Controller]] = {"median-delay": MedianDelay, "fixed": Fixed}

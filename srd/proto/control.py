@@ -1,0 +1,249 @@
+"""The byte layout of control packets. With `wire` the implementation of `srd/PROTOCOL.md`.
+
+A control packet is the common prefix (see `wire`) and a body. Each is a frozen dataclass with `encode`; the way back is
+`decode_untrusted`, which raises `PacketError` and nothing else.
+
+When you add a packet type: `PacketType`, a dataclass, `Control`, `_DECODERS`, PROTOCOL.md, the table in the tests.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from srd.proto.errors import PacketError
+from srd.proto.wire import MAX_DATAGRAM_BYTES, MIN_DATAGRAM_BYTES, PREFIX_BYTES, VERSION, PacketType
+
+
+@dataclass(frozen=True, slots=True)
+class Datagram:
+    """One control packet to send from local path `path`."""
+
+    address: object
+    path: int
+    data: bytes
+
+
+_PREFIX = struct.Struct(">BBBBIQ")
+
+
+def _prefix(kind: PacketType, *, context: int, path: int = 0, path_sequence: int = 0) -> bytes:
+    return _PREFIX.pack(VERSION, kind, 0, path, path_sequence & 0xFFFFFFFF, context)
+
+
+@dataclass(frozen=True, slots=True)
+class PathReport:
+    """What the receiver says of one path it heard from since its last reports."""
+
+    path: int
+    path_sequence: int
+    """Highest path sequence heard, low 32 bits."""
+    sent_us: int
+    """Transmit time of that packet, echoed."""
+    held_us: int
+    """From the kernel's receipt of that packet to the sending of this report: the endpoint's own delay."""
+    packets: int
+    """Packets heard on this path so far, low 32 bits."""
+    duplicates: int
+    """Of these, how many carried what had been received before, low 16 bits."""
+    marked: int = 0
+    """Of these, how many bore a congestion mark (CE), low 16 bits."""
+
+
+_REPORT = struct.Struct(">BxxxIIIIHH")
+_ACK = struct.Struct(">QQHBx")
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Everything received from the peer: all PSNs below `cumulative`, and those of the bitmap."""
+
+    context: int
+    cumulative: int
+    bitmap: int
+    """Bit i stands for PSN cumulative + i; bit 0 is always clear."""
+    credit_bytes: int
+    """Message bytes the peer may start, counted from the beginning of its life."""
+    reports: tuple[PathReport, ...]
+
+    def encode(self) -> bytes:
+        """Return the packet."""
+        bitmap = self.bitmap.to_bytes((self.bitmap.bit_length() + 7) // 8, "little")
+        head = _ACK.pack(self.cumulative, self.credit_bytes, len(bitmap), len(self.reports))
+        body = b"".join(
+            _REPORT.pack(r.path, r.path_sequence, r.sent_us, r.held_us, r.packets, r.duplicates, r.marked)
+            for r in self.reports
+        )
+        return _prefix(PacketType.ACK, context=self.context) + head + body + bitmap
+
+
+_HELLO = struct.Struct(">QQHBB")
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Opens a peer. Padded to `datagram_bytes`, so that it also tries whether the network carries that size."""
+
+    own_context: int
+    credit_bytes: int
+    datagram_bytes: int
+    cookie: bytes = b""
+
+    def encode(self) -> bytes:
+        """Return the packet, padded with zeros."""
+        body = _HELLO.pack(self.own_context, self.credit_bytes, self.datagram_bytes, len(self.cookie), 0)
+        return (_prefix(PacketType.HELLO, context=0) + body + self.cookie).ljust(self.datagram_bytes, b"\0")
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Asks for the Hello again, with this cookie; nothing has been stored."""
+
+    context: int
+    cookie: bytes
+
+    def encode(self) -> bytes:
+        """Return the packet."""
+        return _prefix(PacketType.RETRY, context=self.context) + self.cookie
+
+
+_ACCEPT = struct.Struct(">QQH")
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """The peer exists. `datagram_bytes` is what both ends will use."""
+
+    context: int
+    own_context: int
+    credit_bytes: int
+    datagram_bytes: int
+
+    def encode(self) -> bytes:
+        """Return the packet."""
+        body = _ACCEPT.pack(self.own_context, self.credit_bytes, self.datagram_bytes)
+        return _prefix(PacketType.ACCEPT, context=self.context) + body
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Asks for an Ack with a report of this path."""
+
+    context: int
+    path: int
+    path_sequence: int
+    sent_us: int
+
+    def encode(self) -> bytes:
+        """Return the packet."""
+        prefix = _prefix(PacketType.PROBE, context=self.context, path=self.path, path_sequence=self.path_sequence)
+        return prefix + self.sent_us.to_bytes(4, "big")
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The peer will not be opened; `status` says why."""
+
+    context: int
+    status: int
+
+    def encode(self) -> bytes:
+        """Return the packet."""
+        return _prefix(PacketType.REFUSE, context=self.context) + bytes([self.status])
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The sender of this packet is done with the peer."""
+
+    context: int
+
+    def encode(self) -> bytes:
+        """Return the packet."""
+        return _prefix(PacketType.CLOSE, context=self.context)
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Answers Close. `context` repeats the Close's own, as the closer knows no other of a peer that is gone."""
+
+    context: int
+
+    def encode(self) -> bytes:
+        """Return the packet."""
+        return _prefix(PacketType.CLOSED, context=self.context)
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The receiver of a packet knows no such context; `context` repeats it."""
+
+    context: int
+
+    def encode(self) -> bytes:
+        """Return the packet."""
+        return _prefix(PacketType.RESET, context=self.context)
+
+
+Control = Ack | Hello | Retry | Accept | Probe | Refuse | Close | Closed | Reset
+
+
+def decode_untrusted(data: bytes) -> Control:
+    """Read a control packet. Raises PacketError, and nothing else, whatever the bytes are."""
+    if len(data) < PREFIX_BYTES:
+        raise PacketError(f"{len(data)} bytes are no packet: the shortest has {PREFIX_BYTES}")
+    version, kind, _, path, path_sequence, context = _PREFIX.unpack_from(data)
+    if version != VERSION:
+        raise PacketError(f"version {version} is not {VERSION}")
+    decode = _DECODERS.get(kind)
+    if decode is None:
+        raise PacketError(f"packet type {kind} is no control packet")
+    try:
+        return decode(context, path, path_sequence, data[PREFIX_BYTES:])
+    except (struct.error, IndexError) as error:
+        raise PacketError(f"packet type {kind} of {len(data)} bytes is cut short") from error
+
+
+def _decode_ack(context: int, _path: int, _path_sequence: int, body: bytes) -> Ack:
+    cumulative, credit_bytes, bitmap_bytes, report_count = _ACK.unpack_from(body)
+    at = _ACK.size
+    reports = tuple(PathReport(*_REPORT.unpack_from(body, at + i * _REPORT.size)) for i in range(report_count))
+    at += report_count * _REPORT.size
+    if len(body) != at + bitmap_bytes:
+        raise PacketError(f"an ack with {bitmap_bytes} bytes of bitmap has {len(body) - at}")
+    bitmap = int.from_bytes(body[at:], "little")
+    if bitmap & 1:
+        raise PacketError("an ack's bitmap names its cumulative point as received")
+    return Ack(context, cumulative, bitmap, credit_bytes, reports)
+
+
+def _decode_hello(_context: int, _path: int, _path_sequence: int, body: bytes) -> Hello:
+    own_context, credit_bytes, datagram_bytes, cookie_bytes, _ = _HELLO.unpack_from(body)
+    cookie = body[_HELLO.size : _HELLO.size + cookie_bytes]
+    if len(body) + PREFIX_BYTES != datagram_bytes or len(cookie) != cookie_bytes:
+        raise PacketError(f"a hello for {datagram_bytes} bytes has {len(body) + PREFIX_BYTES}")
+    if datagram_bytes < MIN_DATAGRAM_BYTES:
+        raise PacketError(f"a hello for {datagram_bytes} bytes asks for less than {MIN_DATAGRAM_BYTES}")
+    return Hello(own_context, credit_bytes, datagram_bytes, cookie)
+
+
+def _decode_accept(context: int, _path: int, _path_sequence: int, body: bytes) -> Accept:
+    own_context, credit_bytes, datagram_bytes = _ACCEPT.unpack_from(body)
+    if not MIN_DATAGRAM_BYTES <= datagram_bytes <= MAX_DATAGRAM_BYTES:
+        raise PacketError(f"an accept for {datagram_bytes} bytes is out of range")
+    return Accept(context, own_context, credit_bytes, datagram_bytes)
+
+
+_U32 = struct.Struct(">I")
+_DECODERS: dict[int, Callable[[int, int, int, bytes], Control]] = {
+    PacketType.ACK: _decode_ack,
+    PacketType.HELLO: _decode_hello,
+    PacketType.RETRY: lambda context, _path, _sequence, body: Retry(context, body),
+    PacketType.ACCEPT: _decode_accept,
+    PacketType.REFUSE: lambda context, _path, _sequence, body: Refuse(context, body[0]),
+    PacketType.PROBE: lambda context, path, sequence, body: Probe(context, path, sequence, *_U32.unpack_from(body)),
+    PacketType.CLOSE: lambda context, _path, _sequence, _body: Close(context),
+    PacketType.CLOSED: lambda context, _path, _sequence, _body: Closed(context),
+    PacketType.RESET: lambda context, _path, _sequence, _body: Reset(context),
+}

@@ -1,0 +1,35 @@
+"""The error tree of the `srd` package.
+
+SrdError                      anything this package raises on purpose
+├── PacketError               bytes from the network that are no valid packet
+├── UsageError                the caller asked for something that cannot be
+└── PeerError                 the remote end is gone, refused, or never answered; carries a `Status`
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from srd.proto.status import Status
+
+
+class SrdError(Exception):
+    """Root of the errors of this package."""
+
+
+class PacketError(SrdError):
+    """What the network sent is no valid packet. The only error that `*_untrusted` functions raise."""
+
+
+class UsageError(SrdError):
+    """The caller's request cannot be carried out; the message names the value and the remedy."""
+
+
+class PeerError(SrdError):
+    """The remote end failed. `status` says how."""
+
+    def __init__(self, message: str, *, status: Status) -> None:
+        """Keep the EFA status beside the message."""
+        super().__init__(message)
+        self.status = status

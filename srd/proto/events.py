@@ -1,0 +1,63 @@
+"""What the protocol core tells its owner through `poll_event`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from srd.proto.status import Status
+
+
+@dataclass(frozen=True, slots=True)
+class Frag:
+    """A piece of a message, where it landed."""
+
+    offset: int
+    """In the message, bytes."""
+    region_offset: int
+    """In the receive region, bytes."""
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerOpened:
+    """The handshake is complete. `incoming` says that the other end began it."""
+
+    peer: int
+    address: object
+    incoming: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PeerEnded:
+    """The peer is gone; nothing follows for it. Every request still open was completed before, with a status."""
+
+    peer: int
+    status: Status
+    """OK: closed in an orderly way by either end."""
+    reason: str
+    orphans: tuple[Frag, ...]
+    """Pieces of messages that will never be whole: their memory may be reused."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReceived:
+    """All of a message has landed."""
+
+    peer: int
+    message: int
+    length: int
+    immediate: int
+    frags: tuple[Frag, ...]
+    """In order of their offset; together they are the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A work request has ended."""
+
+    peer: int
+    request: int
+    status: Status
+
+
+Event = PeerOpened | PeerEnded | MessageReceived | Completion

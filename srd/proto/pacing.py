@@ -1,0 +1,28 @@
+"""A token bucket that spreads a window over its round trip, so that a window is not a burst.
+
+It also makes windows below one packet possible: at a window of half a packet the bucket refills one packet in two
+round trips (Swift, SIGCOMM 2020, section 3.4).
+"""
+
+from __future__ import annotations
+
+DEPTH_S = 0.001
+"""The bucket holds this much time: waking an interpreter more often than that costs more than it smooths."""
+
+
+class Pacer:
+    """`release_at` says when a burst may go; `charge` when it went."""
+
+    __slots__ = ("_debt_until",)
+
+    def __init__(self) -> None:
+        # The bucket as a point in time: everything sent so far would have left, at the pace, by then.
+        self._debt_until = 0.0
+
+    def release_at(self) -> float:
+        """Return the time from which the next burst may be sent."""
+        return self._debt_until - DEPTH_S
+
+    def charge(self, size_bytes: int, *, now: float, rate_bytes_per_s: float) -> None:
+        """Account for a burst sent at `now`."""
+        self._debt_until = max(self._debt_until, now) + size_bytes / rate_bytes_per_s

@@ -1,0 +1,127 @@
+"""One path of one peer: a local source port, and what is known of the route that it selects.
+
+Which links a port's packets take is decided by the hash functions of the switches; all this end can see is round trips
+and silence. A path is FIFO, so its own sequence numbers say what was lost (see `loss`).
+
+A path that leaves a packet unanswered for its timeout is suspect: it carries nothing new, and is probed at once. A
+second silence quarantines it: it is probed ever more rarely until it answers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from srd.proto.rtt import RttEstimator
+from srd.proto.sent import Transmission
+
+MAX_PROBE_INTERVAL_S = 0.2
+"""A repaired path is in use again well within a second."""
+
+
+class PathState(Enum):
+    """How far a path is trusted."""
+
+    ACTIVE = auto()
+    """Carries data."""
+    SUSPECT = auto()
+    """Fell silent once; its probe is out."""
+    QUARANTINED = auto()
+    """Fell silent twice or more; probed with exponential back-off."""
+
+
+class PathInput(Enum):
+    """What happens to a path."""
+
+    ANSWER = auto()
+    """The peer reported a packet of this path that it had not reported before."""
+    SILENCE = auto()
+    """A timeout passed without an answer."""
+
+
+TRANSITIONS = {
+    (PathState.ACTIVE, PathInput.ANSWER): PathState.ACTIVE,
+    (PathState.ACTIVE, PathInput.SILENCE): PathState.SUSPECT,
+    (PathState.SUSPECT, PathInput.ANSWER): PathState.ACTIVE,
+    (PathState.SUSPECT, PathInput.SILENCE): PathState.QUARANTINED,
+    (PathState.QUARANTINED, PathInput.ANSWER): PathState.ACTIVE,
+    (PathState.QUARANTINED, PathInput.SILENCE): PathState.QUARANTINED,
+}
+
+
+@dataclass(slots=True)
+class PathCounters:
+    """Totals of one path, in packets unless the name says otherwise."""
+
+    packets: int = 0
+    bytes: int = 0
+    retransmitted: int = 0
+    """Packets sent on this path that had been sent before, on another."""
+    lost: int = 0
+    """Packets of this path declared lost."""
+    timeouts: int = 0
+    duplicates: int = 0
+    """Packets of this path that the receiver had already: retransmissions that were not needed."""
+
+
+class Path:
+    """Sender's state of one path."""
+
+    __slots__ = (
+        "counters",
+        "index",
+        "inflight_bytes",
+        "next_sequence",
+        "probe_at",
+        "probe_interval_s",
+        "probes_unanswered",
+        "reported_sequence",
+        "rtt",
+        "state",
+        "transmissions",
+    )
+
+    def __init__(self, index: int, *, initial_rtt_s: float) -> None:
+        self.index = index
+        self.rtt = RttEstimator(initial_s=initial_rtt_s)
+        self.state = PathState.ACTIVE
+        self.next_sequence = 0
+        self.reported_sequence = -1
+        self.inflight_bytes = 0
+        self.transmissions: deque[Transmission] = deque()
+        self.probe_at: float | None = None
+        self.probe_interval_s = 0.0
+        self.probes_unanswered = 0
+        self.counters = PathCounters()
+
+    def take_sequence(self, count: int) -> int:
+        """Return the first of `count` new sequence numbers; a burst's never straddle a multiple of 2^32."""
+        first = self.next_sequence
+        if (first + count - 1) >> 32 != first >> 32:
+            first = (first >> 32) + 1 << 32
+        self.next_sequence = first + count
+        return first
+
+    def answer(self) -> None:
+        """Note an ANSWER."""
+        self.state = TRANSITIONS[self.state, PathInput.ANSWER]
+        self.probe_at = None
+
+    def silence(self, *, now: float, timeout_s: float) -> None:
+        """Note the SILENCE of an active path: it is to be probed at once."""
+        self.state = TRANSITIONS[self.state, PathInput.SILENCE]
+        self.counters.timeouts += 1
+        self.probe_at = now
+        self.probe_interval_s = timeout_s
+        self.probes_unanswered = 0
+
+    def take_probe(self, *, now: float) -> int:
+        """Return the path sequence of a probe that is due; if the one before was not answered, that is a SILENCE."""
+        if self.probes_unanswered:
+            self.state = TRANSITIONS[self.state, PathInput.SILENCE]
+            self.counters.timeouts += 1
+            self.probe_interval_s = min(self.probe_interval_s * 2, MAX_PROBE_INTERVAL_S)
+        self.probes_unanswered += 1
+        self.probe_at = now + self.probe_interval_s
+        return self.take_sequence(1)

@@ -1,0 +1,169 @@
+"""The receiving half of a peer: what has arrived, what goes into the next ack, and messages as they become whole.
+
+1. A PSN is taken once; anything that comes again is counted as a duplicate of its path and its memory is not kept.
+2. A message is delivered when all its bytes have landed, whatever is missing before it.
+3. Everything received is in every ack (cumulative point and bitmap), so that acks may be lost. A path's report is
+   repeated in two acks, and acks return over the paths in turn, so that one dead return path hides nothing.
+4. Credit is counted in message bytes from the beginning of the peer's life and only ever grows: the window plus what
+   the application has released.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from srd.proto.config import ProtocolConfig
+from srd.proto.control import Ack, PathReport
+from srd.proto.events import Frag
+from srd.proto.seqset import SequenceSet, mask, ranges
+from srd.proto.wire import Run, expand
+
+REPORT_REPEATS = 2
+"""Acks that carry the report of a path after it was heard."""
+
+
+@dataclass(slots=True)
+class Inbound:
+    """A message of which some has landed."""
+
+    length: int
+    immediate: int
+    landed_bytes: int = 0
+    frags: list[Frag] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class HeardPath:
+    """What was heard of one of the peer's paths."""
+
+    address: object
+    sequence: int = -1
+    sent_us: int = 0
+    received_at: float = 0.0
+    packets: int = 0
+    duplicates: int = 0
+    reports_due: int = 0
+
+    def report(self, path: int, *, now: float) -> PathReport:
+        """Return the report of this path, as of now."""
+        return PathReport(
+            path=path,
+            path_sequence=self.sequence & 0xFFFFFFFF,
+            sent_us=self.sent_us,
+            held_us=min(max(int((now - self.received_at) * 1e6), 0), 0xFFFFFFFF),
+            packets=self.packets & 0xFFFFFFFF,
+            duplicates=self.duplicates & 0xFFFF,
+        )
+
+
+class Receiver:
+    """`take` what arrives, `ack` when it returned or `ack_due` says so, `release` what the application is done with."""
+
+    def __init__(self, config: ProtocolConfig) -> None:
+        self.ack_due = False
+        self.packets = 0
+        self.duplicates = 0
+        self._config = config
+        self._window = SequenceSet()
+        self._inbound: dict[int, Inbound] = {}
+        self._heard: dict[int, HeardPath] = {}
+        self._released_bytes = 0
+        self._granted_bytes = config.receive_window_bytes  # as last told to the peer
+        self._acks = 0
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether part of a message has landed and not all of it."""
+        return bool(self._inbound)
+
+    @property
+    def credit_bytes(self) -> int:
+        """What the peer may send in all."""
+        return self._config.receive_window_bytes + self._released_bytes
+
+    def take(self, run: Run) -> tuple[list[Frag], Inbound | None]:
+        """Take a run; return the pieces to keep, and the message if it is whole now."""
+        if run.psn + run.count > self._window.base + self._config.window_packets:
+            return [], None  # beyond any window we agreed to; the sender will come again
+        if run.offset + run.payload_bytes > run.length or run.length > self._config.max_message_bytes:
+            return [], None
+        new = self._window.insert(run.psn, count=run.count)
+        self._hear(run, duplicates=run.count - new.bit_count())
+        if not new:
+            return [], None
+        inbound = self._inbound.get(run.message)
+        if inbound is None:
+            inbound = self._inbound[run.message] = Inbound(run.length, run.immediate)
+        kept = self._frags(run, new=new)
+        inbound.frags += kept
+        inbound.landed_bytes += sum(frag.length for frag in kept)
+        if inbound.landed_bytes < inbound.length:
+            return kept, None
+        del self._inbound[run.message]
+        return kept, inbound
+
+    @staticmethod
+    def _frags(run: Run, *, new: int) -> list[Frag]:
+        """Return the new parts of a run as pieces of memory; nearly always it is new as a whole."""
+        if new == mask(run.count):
+            return [Frag(run.offset, run.payload_offset, run.payload_bytes)]
+        frags = []
+        for first, count in ranges(new):
+            start = first * run.segment_bytes
+            end = min((first + count) * run.segment_bytes, run.payload_bytes)
+            frags.append(Frag(run.offset + start, run.payload_offset + start, end - start))
+        return frags
+
+    def _hear(self, run: Run, *, duplicates: int) -> None:
+        last_sequence = run.path_sequence + run.count - 1
+        heard = self.hear(
+            run.path,
+            path_sequence=last_sequence,
+            sent_us=run.sent_us,
+            address=run.address,
+            received_at=run.received_at,
+        )
+        heard.packets += run.count
+        heard.duplicates += duplicates
+        self.packets += run.count
+        self.duplicates += duplicates
+
+    def hear(self, path: int, *, path_sequence: int, sent_us: int, address: object, received_at: float) -> HeardPath:
+        """Note that a packet (data or probe) came over a path; an ack is due."""
+        heard = self._heard.get(path)
+        if heard is None:
+            heard = self._heard[path] = HeardPath(address, sequence=path_sequence - 1)
+        sequence = expand(path_sequence & 0xFFFFFFFF, near=max(heard.sequence, 0))
+        if sequence > heard.sequence:
+            heard.sequence, heard.sent_us, heard.received_at = sequence, sent_us, received_at
+            heard.address = address
+        heard.reports_due = REPORT_REPEATS
+        self.ack_due = True
+        return heard
+
+    def ack(self, *, context: int, now: float) -> tuple[Ack, object] | None:
+        """Return the ack that is due, and the address to send it to; None if no path was ever heard."""
+        self.ack_due = False
+        if not self._heard:
+            return None
+        reporting = [(path, heard) for path, heard in self._heard.items() if heard.reports_due]
+        reports = tuple(heard.report(path, now=now) for path, heard in reporting)
+        for _, heard in reporting:
+            heard.reports_due -= 1
+        candidates = reporting or list(self._heard.items())
+        self._acks += 1
+        address = candidates[self._acks % len(candidates)][1].address
+        self._granted_bytes = self.credit_bytes
+        return Ack(context, self._window.base, self._window.bits, self.credit_bytes, reports), address
+
+    def release(self, size_bytes: int) -> None:
+        """Give the credit of `size_bytes` of delivered messages back; told to the peer once it is worth a packet."""
+        self._released_bytes += size_bytes
+        if self.credit_bytes - self._granted_bytes >= self._config.receive_window_bytes // 8:
+            self.ack_due = True
+
+    def abandon(self) -> tuple[Frag, ...]:
+        """Forget all incomplete messages; return their pieces."""
+        orphans = tuple(frag for inbound in self._inbound.values() for frag in inbound.frags)
+        self._inbound.clear()
+        return orphans

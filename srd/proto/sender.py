@@ -1,0 +1,274 @@
+"""The sending half of a peer: work requests in, bursts out, acknowledgements back in.
+
+1. Messages are cut in the order they were posted, and may finish in any. A message starts only when all of it fits into
+   the credit granted by the receiver, so that half-started messages cannot starve each other.
+2. What was lost goes before what is new, and on another path.
+3. How much may be in flight is the congestion controller's word; when, the pacer's; where, `spray`'s.
+4. While no path is active nothing is sent but probes; the first that is answered brings its path back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+
+from srd.proto.config import ProtocolConfig
+from srd.proto.congestion import CONTROLLERS
+from srd.proto.control import Ack, PathReport
+from srd.proto.errors import PacketError, UsageError
+from srd.proto.loss import settle
+from srd.proto.pacing import Pacer
+from srd.proto.path import Path, PathState
+from srd.proto.sent import Outbound, SendRun, SentPackets, Transmission
+from srd.proto.seqset import ranges
+from srd.proto.spray import choose
+from srd.proto.wire import HEADER_BYTES, MAX_BURST_PACKETS, MAX_DATAGRAM_BYTES, Burst, expand
+
+BURSTS_PER_WINDOW = 16
+"""A burst is at most this share of the window, so that a window is spread over paths and not sent to one queue."""
+
+
+class Sender:
+    """State of everything this end sends to one peer."""
+
+    def __init__(
+        self,
+        config: ProtocolConfig,
+        *,
+        address: object,
+        context: int,
+        datagram_bytes: int,
+        credit_bytes: int,
+        rng: Random,
+    ) -> None:
+        if config.controller not in CONTROLLERS:
+            raise UsageError(f"controller: {config.controller!r} is not one of {', '.join(CONTROLLERS)}")
+        self.paths = [Path(index, initial_rtt_s=config.initial_rtt_s) for index in range(config.paths)]
+        self.control = CONTROLLERS[config.controller](config, packet_bytes=datagram_bytes)
+        self.segment_bytes = datagram_bytes - HEADER_BYTES
+        self.packets = 0
+        self.retransmitted = 0
+        self.inflight_bytes = 0  # sent, and neither acknowledged nor lost
+        self.rtt_s = config.initial_rtt_s  # smoothed, over the active paths
+        self._config = config
+        self._address = address
+        self._context = context
+        self._datagram_bytes = datagram_bytes
+        self._credit_bytes = credit_bytes
+        self._started_bytes = 0
+        self._rng = rng
+        self._pacer = Pacer()
+        self._sent = SentPackets()
+        self._queue: deque[Outbound] = deque()  # not yet cut whole
+        self._open: dict[int, Outbound] = {}  # by request: not yet done
+        self._lost: deque[tuple[SendRun, int, int, Path]] = deque()  # (run, first PSN, count, path it was lost on)
+        self._active = list(self.paths)
+        self._next_message = 0
+        self._look_at: float | None = None  # when the oldest burst of some path will be lost
+
+    @property
+    def idle(self) -> bool:
+        """Whether every request is done."""
+        return not self._open
+
+    @property
+    def requests(self) -> list[int]:
+        """The requests that are not done."""
+        return list(self._open)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether only the receiver's credit is missing: its grant may have been lost."""
+        return bool(self._queue) and not self.inflight_bytes and not self._startable(self._queue[0])
+
+    def post(self, request: int, *, payload_offset: int, length: int, immediate: int) -> None:
+        """Queue a message."""
+        outbound = Outbound(request, self._next_message & 0xFFFFFFFF, payload_offset, length, immediate)
+        self._next_message += 1
+        self._queue.append(outbound)
+        self._open[request] = outbound
+
+    # -- acknowledgements ---------------------------------------------------------------------------------------
+
+    def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> list[int]:
+        """Take an ack; return the requests that are done by it. Raises PacketError if it cannot be true."""
+        reports = [(self._path_untrusted(report), report) for report in ack.reports]
+        _, acked_bytes, done = self._sent.acknowledge(ack.cumulative, bitmap=ack.bitmap)
+        self._credit_bytes = max(self._credit_bytes, ack.credit_bytes)
+        for path, report in reports:
+            self._take_report(path, report, now=now, received_at=received_at)
+        self._settle(now=now)
+        sampled = [path.rtt for path in self._active if path.rtt.sampled]
+        if sampled and acked_bytes:
+            self.rtt_s = sum(rtt.smoothed_s for rtt in sampled) / len(sampled)
+            min_rtt_s = min(rtt.min_s for rtt in sampled)
+            self.control.on_ack(now=now, acked_bytes=acked_bytes, rtt_s=self.rtt_s, min_rtt_s=min_rtt_s)
+        for outbound in done:
+            del self._open[outbound.request]
+        return [outbound.request for outbound in done]
+
+    def _path_untrusted(self, report: PathReport) -> Path:
+        if report.path >= len(self.paths):
+            raise PacketError(f"a report of path {report.path}, of {len(self.paths)}")
+        path = self.paths[report.path]
+        if expand(report.path_sequence, near=path.next_sequence) >= path.next_sequence:
+            raise PacketError(f"a report of path {report.path}, sequence {report.path_sequence}, which was not sent")
+        return path
+
+    def _take_report(self, path: Path, report: PathReport, *, now: float, received_at: float) -> None:
+        sequence = expand(report.path_sequence, near=path.next_sequence)
+        path.counters.duplicates = report.duplicates
+        if sequence <= path.reported_sequence:
+            return  # repeated for robustness, or overtaken by a later ack
+        path.reported_sequence = sequence
+        rtt_us = (int(received_at * 1e6) - report.sent_us & 0xFFFFFFFF) - report.held_us
+        if not 0 <= rtt_us < 60_000_000:
+            return  # a clock that jumped; there will be another sample
+        path.rtt.update(rtt_us / 1e6, now=now)
+        if path.state is not PathState.ACTIVE:
+            self._active.append(path)
+        path.answer()
+        queue_s = path.rtt.latest_s - path.rtt.min_s
+        self.control.on_sample(queue_s=queue_s, endpoint_s=report.held_us / 1e6, min_rtt_s=path.rtt.min_s)
+
+    # -- loss and silence ---------------------------------------------------------------------------------------
+
+    def _settle(self, *, now: float) -> None:
+        """Decide the fate of bursts in flight, on every path that has any."""
+        looks = []
+        for path in self.paths:
+            if not path.transmissions:
+                continue
+            settled = settle(path, sent=self._sent, now=now, min_rto_s=self._config.min_rto_s)
+            for transmission, missing in settled.lost:
+                for first, count in ranges(missing):
+                    self._lost.append((transmission.run, transmission.first + first, count, path))
+            if settled.timed_out and path.state is PathState.ACTIVE:
+                self._silence(path, now=now)
+            if settled.look_again_at is not None:
+                looks.append(settled.look_again_at)
+        self._look_at = min(looks, default=None)
+        self.inflight_bytes = sum(path.inflight_bytes for path in self.paths)
+
+    def _silence(self, path: Path, *, now: float) -> None:
+        if path.state is PathState.ACTIVE:
+            self._active.remove(path)
+            if not self._active:
+                self.control.on_silence(now=now)
+        path.silence(now=now, timeout_s=path.rtt.timeout_s(floor_s=self._config.min_rto_s))
+
+    def handle_timeout(self, *, now: float) -> None:
+        """Look after what has waited long enough."""
+        if self._look_at is not None and now >= self._look_at:
+            self._settle(now=now)
+
+    def poll_timeout(self, *, now: float) -> float | None:
+        """When `handle_timeout` or `poll_burst` wants to be called again, if nothing arrives."""
+        deadlines = [path.probe_at for path in self.paths if path.probe_at is not None]
+        if self._look_at is not None:
+            deadlines.append(self._look_at)
+        if self._may_send() and self._has_work():
+            deadlines.append(self._pacer.release_at())
+        return max(min(deadlines), now) if deadlines else None
+
+    def poll_probe(self, *, now: float) -> tuple[Path, int] | None:
+        """Return a path that is to be probed now, and the probe's path sequence."""
+        if len(self._active) < len(self.paths):
+            for path in self.paths:
+                if path.probe_at is not None and now >= path.probe_at:
+                    return path, path.take_probe(now=now)
+        return None
+
+    def probe_any(self) -> tuple[Path, int]:
+        """Return any path, rather an active one, to ask the peer for a sign of life."""
+        path = choose(self._active or self.paths, size_bytes=0, rng=self._rng)
+        return path, path.take_sequence(1)
+
+    # -- transmission -------------------------------------------------------------------------------------------
+
+    def poll_burst(self, *, now: float) -> Burst | None:
+        """Return the next burst that window, pace and credit allow."""
+        if not self._may_send() or now < self._pacer.release_at():
+            return None
+        room_packets = int((self.control.window_bytes - self.inflight_bytes) // self._datagram_bytes)
+        share_packets = int(self.control.window_bytes // (BURSTS_PER_WINDOW * self._datagram_bytes))
+        portable = min(MAX_BURST_PACKETS, MAX_DATAGRAM_BYTES // self._datagram_bytes)
+        limit = max(min(room_packets, share_packets, portable), 1)
+        return self._retransmit(limit, now=now) or self._send_new(limit, now=now)
+
+    def _may_send(self) -> bool:
+        filled = self.inflight_bytes + self._datagram_bytes > self.control.window_bytes
+        return bool(self._active) and (not filled or not self.inflight_bytes)
+
+    def _has_work(self) -> bool:
+        return bool(self._lost) or bool(self._queue and self._startable(self._queue[0]))
+
+    def _startable(self, outbound: Outbound) -> bool:
+        if self._sent.next_psn - self._sent.base >= self._config.window_packets:
+            return False
+        return outbound.next_offset > 0 or self._started_bytes + outbound.length <= self._credit_bytes
+
+    def _retransmit(self, limit: int, *, now: float) -> Burst | None:
+        while self._lost:
+            run, first, count, lost_on = self._lost.popleft()
+            missing = self._sent.missing(first, count=count)
+            for skip, length in ranges(missing):  # only the first is sent now
+                sent = min(length, limit)
+                rest = skip + sent
+                if missing >> rest:
+                    self._lost.appendleft((run, first + rest, count - rest, lost_on))
+                path = choose(self._active, size_bytes=sent * run.packet_bytes, rng=self._rng, avoid=lost_on)
+                path.counters.retransmitted += sent
+                self.retransmitted += sent
+                return self._transmit(run, first + skip, count=sent, path=path, now=now)
+        return None
+
+    def _send_new(self, limit: int, *, now: float) -> Burst | None:
+        if not self._queue or not self._startable(self._queue[0]):
+            return None
+        outbound = self._queue[0]
+        left_bytes = outbound.length - outbound.next_offset
+        room = self._config.window_packets - (self._sent.next_psn - self._sent.base)
+        count = min(limit, room, max(-(-left_bytes // self.segment_bytes), 1))
+        packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
+        run = self._sent.add(outbound, offset=outbound.next_offset, count=count, packet_bytes=packet_bytes)
+        if outbound.next_offset == 0:
+            self._started_bytes += outbound.length
+        outbound.next_offset = min(outbound.next_offset + count * self.segment_bytes, outbound.length)
+        if outbound.next_offset == outbound.length:
+            outbound.cut = True
+            self._queue.popleft()
+        path = choose(self._active, size_bytes=count * packet_bytes, rng=self._rng)
+        return self._transmit(run, run.first, count=count, path=path, now=now)
+
+    def _transmit(self, run: SendRun, first: int, *, count: int, path: Path, now: float) -> Burst:
+        transmission = Transmission(run, first, count, path.take_sequence(count), now)
+        path.transmissions.append(transmission)
+        path.inflight_bytes += transmission.bytes
+        self.inflight_bytes += transmission.bytes
+        path.counters.packets += count
+        path.counters.bytes += transmission.bytes
+        self.packets += count
+        look_at = now + path.rtt.timeout_s(floor_s=self._config.min_rto_s)
+        self._look_at = look_at if self._look_at is None else min(self._look_at, look_at)
+        rate = self.control.pacing_gain * self.control.window_bytes / self.rtt_s
+        self._pacer.charge(transmission.bytes, now=now, rate_bytes_per_s=rate)
+        message = run.message
+        offset = run.offset + (first - run.first) * self.segment_bytes
+        return Burst(
+            address=self._address,
+            path=path.index,
+            path_sequence=transmission.path_sequence,
+            context=self._context,
+            psn=first,
+            count=count,
+            sent_us=int(now * 1e6) & 0xFFFFFFFF,
+            message=message.message,
+            length=message.length,
+            immediate=message.immediate,
+            offset=offset,
+            key=0,
+            payload_offset=message.payload_offset + offset,
+            payload_bytes=min(count * self.segment_bytes, message.length - offset),
+            segment_bytes=self.segment_bytes,
+        )

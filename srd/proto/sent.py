@@ -1,0 +1,139 @@
+"""What was sent and not yet acknowledged: one record per burst, sets of packets as integers.
+
+Rules.
+1. A PSN names a packet's content for good. `SendRun` maps PSNs to a message and an offset; a retransmission is a second
+   `Transmission` of the same PSNs, on another path.
+2. `SentPackets.base` is the first PSN of the oldest run that is not wholly acknowledged; bitmaps are relative to it.
+3. The run of a PSN is found with integer operations alone: `_starts` has a bit at the first PSN of each run, so the
+   highest set bit at or below a PSN's is its run's (0.3 us, where a bisection costs 1 us).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from srd.proto.errors import PacketError
+from srd.proto.seqset import mask, trailing_ones
+
+
+@dataclass(slots=True)
+class Outbound:
+    """A message on its way out."""
+
+    request: int
+    """The caller's name for it."""
+    message: int
+    payload_offset: int
+    length: int
+    immediate: int
+    next_offset: int = 0
+    """First byte that was not cut into packets yet."""
+    unacknowledged: int = 0
+    """Packets cut and not acknowledged."""
+    cut: bool = False
+    """Whether all of it was cut."""
+
+    @property
+    def done(self) -> bool:
+        """Whether every packet was acknowledged."""
+        return self.cut and self.unacknowledged == 0
+
+
+@dataclass(slots=True)
+class SendRun:
+    """Consecutive PSNs that carry consecutive packets of a message."""
+
+    first: int
+    count: int
+    message: Outbound
+    offset: int
+    """Of the first packet's payload in the message."""
+    packet_bytes: int
+    """Header and payload of each packet but the message's last."""
+
+
+@dataclass(slots=True)
+class Transmission:
+    """One burst on one path: what its packets' fate is recorded against."""
+
+    run: SendRun
+    first: int
+    count: int
+    path_sequence: int
+    sent_at: float
+
+    @property
+    def last_sequence(self) -> int:
+        """Path sequence of the burst's last packet."""
+        return self.path_sequence + self.count - 1
+
+    @property
+    def bytes(self) -> int:
+        """What it adds to the bytes in flight."""
+        return self.count * self.run.packet_bytes
+
+
+class SentPackets:
+    """The window of sent PSNs: adds runs at its end, takes acknowledgements anywhere."""
+
+    __slots__ = ("_runs", "_starts", "acknowledged", "base", "next_psn")
+
+    def __init__(self) -> None:
+        self.base = 0
+        self.next_psn = 0
+        self.acknowledged = 0  # bit i: PSN base + i was acknowledged
+        self._starts = 0  # bit i: PSN base + i is the first of a run
+        self._runs: dict[int, SendRun] = {}  # by first PSN, in order
+
+    def add(self, message: Outbound, *, offset: int, count: int, packet_bytes: int) -> SendRun:
+        """Give `count` packets of `message` their PSNs."""
+        run = SendRun(self.next_psn, count, message, offset, packet_bytes)
+        self._starts |= 1 << (run.first - self.base)
+        self._runs[run.first] = run
+        self.next_psn += count
+        message.unacknowledged += count
+        return run
+
+    def missing(self, first: int, *, count: int) -> int:
+        """Return which of the PSNs are not acknowledged, as bits relative to `first`."""
+        shift = first - self.base
+        if shift < 0:  # a run that left the window did so because all of it was acknowledged
+            return mask(count) & ~mask(-shift) & ~(self.acknowledged << -shift)
+        return mask(count) & ~(self.acknowledged >> shift)
+
+    def acknowledge(self, cumulative: int, *, bitmap: int) -> tuple[int, int, list[Outbound]]:
+        """Take a SACK; return newly acknowledged packets, their bytes, and the messages that are done by it.
+
+        Raises PacketError when it acknowledges what was never sent.
+        """
+        if cumulative + bitmap.bit_length() > self.next_psn:
+            raise PacketError(f"an ack of PSN {cumulative + bitmap.bit_length() - 1}, when {self.next_psn} is next")
+        ahead = cumulative - self.base
+        received = bitmap << ahead | mask(ahead) if ahead >= 0 else bitmap >> -ahead
+        new = received & ~self.acknowledged
+        self.acknowledged |= new
+        packets, size_bytes, done = new.bit_count(), 0, []
+        while new:
+            lowest = (new & -new).bit_length() - 1
+            start = (self._starts & mask(lowest + 1)).bit_length() - 1
+            run = self._runs[self.base + start]
+            run_mask = mask(run.count) << start
+            count = (new & run_mask).bit_count()
+            new &= ~run_mask
+            size_bytes += count * run.packet_bytes
+            run.message.unacknowledged -= count
+            if run.message.done:
+                done.append(run.message)
+        self._advance()
+        return packets, size_bytes, done
+
+    def _advance(self) -> None:
+        """Drop the runs at the window's beginning that are wholly acknowledged."""
+        whole = trailing_ones(self.acknowledged)
+        shift = 0
+        while self.base + shift in self._runs and shift + self._runs[self.base + shift].count <= whole:
+            shift += self._runs.pop(self.base + shift).count
+        if shift:
+            self.base += shift
+            self.acknowledged >>= shift
+            self._starts >>= shift
