@@ -3,7 +3,7 @@
 Call order. The owner of the core, after anything happened:
 
     handle_packets(...)      what arrived, as one batch       -> the pieces of memory that must be kept
-    handle_timeout(now)      when `poll_timeout` has passed; after the packets, so that who is late hears before it judges
+    handle_timeout(now)      when `poll_timeout` has passed; after the packets: hear before you judge
     poll_event()             until None: deliver
     poll_transmit(now)       until None, or until the sockets are full: send
     poll_timeout(now)        when to come back, if nothing arrives
@@ -62,7 +62,7 @@ class EndpointCore:
         """Take what the core cannot make itself.
 
         `datagram_bytes`: the largest datagram that this end receives; `secret`: the cookies' key; `new_context`: a
-        source of unguessable 64-bit ids; `rng`: dice for the choice of paths; `accepting`: whether others may open peers.
+        source of unguessable 64-bit ids; `rng`: dice for choosing paths; `accepting`: whether others may open peers.
         """
         self.malformed = 0
         self._config = config

@@ -181,7 +181,7 @@ class PeerCore:
         if self.sender is None or not self.sender.blocked:
             return self._probe_at
         # The grant that we wait for may have been lost: ask soon, not only after a long silence.
-        return min(self._probe_at, self._heard_at + 4 * self.sender.rtt_s * 2**self._probes_unanswered)
+        return min(self._probe_at, self._heard_at + 4 * self.sender.rtt_s * (1 << min(self._probes_unanswered, 8)))
 
     # -- output -------------------------------------------------------------------------------------------------
 
@@ -214,7 +214,7 @@ class PeerCore:
             self.state = PeerState.CLOSING
         if self.state is not PeerState.CLOSING or now < self._close_at or self._closes >= CLOSE_ATTEMPTS:
             return None
-        self._close_at = now + max(2 * sender.rtt_s, self._config.min_rto_s) * 2**self._closes
+        self._close_at = now + max(2 * sender.rtt_s, self._config.min_rto_s) * (1 << self._closes)
         self._closes += 1
         path, _ = sender.probe_any()
         return Datagram(self.address, path.index, Close(self.remote_context).encode())
