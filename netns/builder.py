@@ -1,0 +1,155 @@
+"""Building a lab step by step, each name recorded first, and undoing what a record names."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import struct
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import groupby
+from types import FrameType
+from typing import Final
+
+from netns.errors import FabricError
+from netns.fabric.control import start_relay, stop_relay
+from netns.fabric.netlink import add_namespace, delete_namespace, take
+from netns.fabric.tap import NETNS_DIRECTORY
+from netns.processes import Process, end, processes_in
+from netns.state import LabDirectory, LabState
+from netns.steps import AddNamespace, DeleteNamespace, InNamespace, StartRelay, Step
+
+STOPPING_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)  # SIGINT raises KeyboardInterrupt by itself
+_UCRED: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
+
+
+def build(directory: LabDirectory, state: LabState, steps: Iterable[Step]) -> LabState:
+    """Take `steps`, recording as it goes; return the record of the finished lab.
+
+    Whatever interrupts it, be it an error, SIGINT, SIGTERM or SIGHUP, is raised again when everything is undone.
+    """
+    steps = tuple(steps)
+    _refuse_taken_names(steps)
+    with _signals_raise():
+        try:
+            return _build(directory, state, steps)
+        except BaseException:
+            recorded = directory.read()
+            if recorded is not None:
+                dismantle(directory, recorded)
+            raise
+
+
+def dismantle(directory: LabDirectory, state: LabState) -> None:
+    """Remove what `state` names: the relay, the processes inside the namespaces, the namespaces, the record itself.
+
+    What is gone already is passed over, so that an interrupted call can be repeated.
+    """
+    directory.write(replace(state, phase="going down"))
+    relay = state.relay or _listening(directory)
+    if relay is not None:
+        stop_relay(relay.pid, started_at_ticks=relay.started_at_ticks)
+    end(processes_in(state.namespaces))
+    for netns in reversed(state.namespaces):
+        if exists(netns):
+            delete_namespace(DeleteNamespace(netns))
+    directory.remove()
+
+
+def problems(state: LabState) -> list[str]:
+    """What is not as the record says, one line each; empty for a lab that is up and whole."""
+    found = [] if state.phase == "up" else [f"it was interrupted while {state.phase}"]
+    found += [f"the namespace {netns} is gone" for netns in state.namespaces if not exists(netns)]
+    if state.relay is not None and not state.relay.alive:
+        found.append(f"the relay (process {state.relay.pid}) is dead")
+    if state.owner is not None and not state.owner.alive:
+        found.append(f"its owner (process {state.owner.pid}) is dead")
+    return found
+
+
+def exists(netns: str) -> bool:
+    """Whether there is a named namespace `netns`."""
+    return (NETNS_DIRECTORY / netns).exists()
+
+
+def _build(directory: LabDirectory, state: LabState, steps: tuple[Step, ...]) -> LabState:
+    for kind, group in groupby(steps, key=_kind):
+        batch = tuple(group)
+        if kind is InNamespace:
+            skipped = take(step for step in batch if isinstance(step, InNamespace))
+            state = replace(state, notes=(*state.notes, *_notes(skipped)))
+        for step in batch:
+            if isinstance(step, AddNamespace):
+                state = replace(state, namespaces=(*state.namespaces, step.netns))
+                directory.write(state)
+                add_namespace(step)
+            elif isinstance(step, StartRelay):
+                directory.write(state)
+                state = replace(state, relay=_start_relay(directory, step))
+                directory.write(state)
+    state = replace(state, phase="up")
+    directory.write(state)
+    return state
+
+
+def _kind(step: Step) -> object:
+    return InNamespace if isinstance(step, InNamespace) else type(step)
+
+
+def _notes(skipped: Iterable[str]) -> list[str]:
+    return [f"this kernel has no {key}" for key in sorted(set(skipped))]
+
+
+def _refuse_taken_names(steps: Iterable[Step]) -> None:
+    """Before anything is recorded: a namespace that is there already is someone else's, and must not be undone."""
+    for step in steps:
+        if isinstance(step, AddNamespace) and exists(step.netns):
+            raise FabricError(
+                f"the network namespace {step.netns} exists and belongs to no lab; "
+                f"rename the lab or remove it (ip netns delete {step.netns})"
+            )
+
+
+def _start_relay(directory: LabDirectory, step: StartRelay) -> Process:
+    directory.relay_spec.write_text(json.dumps(step.to_dict(control=str(directory.relay_control))))
+    process = Process.of(start_relay(directory.relay_spec, log_path=directory.relay_log))
+    if process is None:
+        raise FabricError(f"the relay ended as soon as it had started; its log is {directory.relay_log}")
+    return process
+
+
+def _listening(directory: LabDirectory) -> Process | None:
+    """The relay that listens at the lab's control socket: for one that was started, but not recorded any more."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
+            connection.connect(str(directory.relay_control))
+        except OSError:
+            return None
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    return Process.of(_UCRED.unpack(credentials)[0])
+
+
+@contextmanager
+def _signals_raise() -> Iterator[None]:
+    """Let the first SIGTERM or SIGHUP raise SystemExit, so that what is half built is undone like on any error.
+
+    Later ones are ignored: they would interrupt the undoing. Python runs handlers in its main thread only.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        for each in STOPPING_SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    previous = {number: signal.signal(number, stop) for number in STOPPING_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,22 @@
+"""A shape as the arguments of `tc qdisc ... netem`.
+
+Every attribute is always sent, whatever its value: netem keeps a rate that a change does not mention
+(net/sched/sch_netem.c, netem_change), so "no rate" has to be said. The one exception is a loss of nothing, which some
+versions of iproute2 refuse to parse and which netem takes from a missing attribute. The rate is netem's own rather than
+another qdisc's above it: only then does the limit cover both the queue and the delay line.
+
+The draws are the kernel's: iproute2 learnt `seed` later than netem did, so a shape's seed rules the relay fabric only.
+"""
+
+from __future__ import annotations
+
+from netns.shape import Shape
+
+
+def netem_arguments(shape: Shape) -> tuple[str, ...]:
+    """What follows `netem`; times in whole nanoseconds, because tc reads fractions of a microsecond in floats."""
+    arguments = ["limit", str(shape.limit_packets)]
+    arguments += ["delay", f"{round(shape.delay_us * 1000)}ns", f"{round(shape.jitter_us * 1000)}ns"]
+    if shape.loss_percent:
+        arguments += ["loss", "random", f"{shape.loss_percent:.9g}%"]
+    return (*arguments, "rate", f"{shape.rate_bps}bit")

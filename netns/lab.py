@@ -1,0 +1,259 @@
+"""A lab: a topology made real, and undone again by the names that it recorded.
+
+    with Lab.up(reference()) as lab:
+        subprocess.run(lab.command("h1", ["ping", "-c1", lab.address("h2")]))
+        lab.reshape("leaf1-spine1", ab=Shape(loss_percent=100))
+
+Rules:
+
+- Each name is recorded before the thing is made (netns/state.py). Undoing goes by the record alone, so that it is the
+  same after `down`, after an exception or a signal on the way up, and after a crash of whatever made the lab.
+- A lab outlives the process that made it. In a `with` block it does not: its record then names the process, and a lab
+  whose owner is dead counts as crashed.
+- Undoing ends the processes that still run inside the lab's namespaces: they would keep the namespaces, now nameless,
+  alive. They are found by the namespace they are in, never by what they are called.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from netns.addressing import addressing
+from netns.builder import build, dismantle, problems
+from netns.errors import FabricError
+from netns.fabric.control import request
+from netns.fabric.kernel import netem_arguments
+from netns.fabric.netlink import interface_statistics, netem_statistics, take, tool
+from netns.plan import Fabric, namespace, plan
+from netns.probe import Wanted, choose_fabric, require_root
+from netns.processes import Process, processes_in
+from netns.shape import Shape
+from netns.state import LabDirectory, LabState, locked, recorded_labs
+from netns.steps import SetNetem
+from netns.topology import Link, Topology
+
+Counters = dict[str, int]
+"""packets, bytes (with Ethernet headers), dropped."""
+
+LinkCounters = dict[str, Counters]
+"""ab, ba."""
+
+Direction = Literal["ab", "ba"]
+
+
+class Lab:
+    """A fabric that is up. Made by `Lab.up` or `Lab.find`."""
+
+    def __init__(self, directory: LabDirectory, state: LabState) -> None:
+        self._directory = directory
+        self._state = state
+        self._addresses = addressing(state.topology)
+
+    @classmethod
+    def up(cls, topology: Topology, *, fabric: Wanted = "auto") -> Lab:
+        """Build `topology`. What a crashed lab of its name left is removed first.
+
+        Raises TopologyError if the fabric cannot carry it, FabricError if a lab of that name is up, if the caller is
+        not root, or if the kernel refuses a step; nothing is left behind then, nor after SIGINT, SIGTERM or SIGHUP.
+        """
+        require_root("srd-lab up")
+        chosen, reason = choose_fabric(topology, fabric)
+        steps = plan(topology, chosen)
+        directory = LabDirectory(topology.name)
+        with locked():
+            existing = directory.read()
+            if existing is not None:
+                if not problems(existing):
+                    raise FabricError(f"lab {topology.name} is up; take it down first: srd-lab down {topology.name}")
+                dismantle(directory, existing)
+            state = build(directory, LabState(topology, chosen, reason), steps)
+        return cls(directory, state)
+
+    @classmethod
+    def find(cls, name: str) -> Lab:
+        """The lab called `name`; FabricError, naming those there are, if it is not up."""
+        directory = LabDirectory(name)
+        state = directory.read()
+        if state is None:
+            known = ", ".join(recorded_labs()) or "none"
+            raise FabricError(f"there is no lab {name}; labs: {known}")
+        return cls(directory, state)
+
+    @property
+    def name(self) -> str:
+        """The lab's name, which is its topology's."""
+        return self._state.topology.name
+
+    @property
+    def topology(self) -> Topology:
+        """What was built; `reshape` does not change it."""
+        return self._state.topology
+
+    @property
+    def fabric(self) -> Fabric:
+        """What carries the shaped links."""
+        return self._state.fabric
+
+    @property
+    def reason(self) -> str:
+        """Why this fabric was chosen."""
+        return self._state.reason
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What this kernel could not do."""
+        return self._state.notes
+
+    def netns(self, node: str) -> str:
+        """The namespace of a host or switch; FabricError if there is no such node."""
+        if node not in self.topology.nodes:
+            raise FabricError(
+                f"{node}: no such node in lab {self.name}; the nodes are: {', '.join(self.topology.nodes)}"
+            )
+        return namespace(self.topology, node)
+
+    def address(self, host: str) -> str:
+        """The host's main address, reached over all spines."""
+        self.topology.switch_of(host)
+        return self._addresses.main[host]
+
+    def pinned_addresses(self, host: str) -> Mapping[str, str]:
+        """Spine -> the host's address whose traffic, to it and from it, crosses that spine only."""
+        self.topology.switch_of(host)
+        return dict(self._addresses.pinned[host])
+
+    def command(self, node: str, argv: Sequence[str]) -> list[str]:
+        """A command line that runs `argv` inside a node's namespace."""
+        return [tool("ip"), "netns", "exec", self.netns(node), *argv]
+
+    def reshape(self, link: str, *, ab: Shape | None = None, ba: Shape | None = None) -> None:
+        """Change a shaped link while it carries traffic; None leaves that direction as it is.
+
+        Raises TopologyError for an unknown link, FabricError for one that was not shaped from the start.
+        """
+        found = self.topology.link(link)
+        if not found.shaped:
+            raise FabricError(f"link {link}: it is not shaped, and only a shaped link can be changed")
+        if ab is not None:
+            self._reshape(found, "ab", ab)
+        if ba is not None:
+            self._reshape(found, "ba", ba)
+
+    def counters(self) -> dict[str, LinkCounters]:
+        """What crossed each link in each direction since it was made, and what its shape or a full queue dropped."""
+        interfaces = {node: interface_statistics(self.netns(node)) for node in self.topology.nodes}
+        found = {
+            link.name: {
+                "ab": _sent(interfaces[link.a][link.b]),
+                "ba": _sent(interfaces[link.b][link.a]),
+            }
+            for link in self.topology.links
+        }
+        shaped = self._relayed() if self.fabric == "relay" else self._queued()
+        for name, directions in shaped.items():
+            found[name] |= directions
+        return found
+
+    def relay_status(self) -> dict[str, Any] | None:
+        """The relay's own account: cpu_seconds, late_mean_us, late_max_us, tap_drops; None where there is no relay."""
+        if self._state.relay is None:
+            return None
+        answer = request(self._directory.relay_control, {"op": "counters"})
+        return {key: value for key, value in answer.items() if key != "links"}
+
+    def status(self) -> dict[str, Any]:
+        """Everything worth knowing, ready for JSON; `problems` is empty when the lab is as it was built."""
+        topology = self.topology
+        return {
+            "name": self.name,
+            "fabric": self.fabric,
+            "reason": self.reason,
+            "phase": self._state.phase,
+            "problems": problems(self._state),
+            "notes": list(self.notes),
+            "mtu": topology.mtu,
+            "seed": topology.seed,
+            "hosts": {
+                host: {
+                    "netns": self.netns(host),
+                    "address": self.address(host),
+                    "switch": topology.switch_of(host),
+                    "pinned": dict(self.pinned_addresses(host)),
+                }
+                for host in topology.hosts
+            },
+            "switches": {
+                switch.name: {"netns": self.netns(switch.name), "tier": switch.tier} for switch in topology.switches
+            },
+            "relay": self._state.relay and self._state.relay.to_dict(),
+            "owner": self._state.owner and self._state.owner.to_dict(),
+            "processes": [
+                {"pid": process.pid, "command": process.command, "netns": netns}
+                for process, netns in processes_in(self._state.namespaces).items()
+            ],
+        }
+
+    def down(self) -> None:
+        """Remove the lab and end what still runs in it; does nothing if it is gone already."""
+        require_root("srd-lab down")
+        with locked():
+            state = self._directory.read()
+            if state is not None:
+                dismantle(self._directory, state)
+
+    def __enter__(self) -> Self:
+        self._state = replace(self._state, owner=Process.of(os.getpid()))
+        self._directory.write(self._state)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.down()
+
+    def _reshape(self, link: Link, direction: Direction, shape: Shape) -> None:
+        if self.fabric == "relay":
+            message = {"op": "set", "link": link.name, "direction": direction, "shape": shape.to_dict()}
+            request(self._directory.relay_control, message)
+        else:
+            node, neighbour = (link.a, link.b) if direction == "ab" else (link.b, link.a)
+            take([SetNetem(self.netns(node), neighbour, netem_arguments(shape))])
+
+    def _relayed(self) -> dict[str, LinkCounters]:
+        """The relay's counters of the links that it carries."""
+        if self._state.relay is None:
+            return {}
+        links = request(self._directory.relay_control, {"op": "counters"})["links"]
+        return {
+            name: {
+                direction: {
+                    "packets": counters["packets"],
+                    "bytes": counters["bytes"],
+                    "dropped": counters["dropped_loss"] + counters["dropped_limit"],
+                }
+                for direction, counters in directions.items()
+            }
+            for name, directions in links.items()
+        }
+
+    def _queued(self) -> dict[str, LinkCounters]:
+        """What the netem of each end that has one sent on and dropped."""
+        found: dict[str, LinkCounters] = {}
+        for link in self.topology.links:
+            if link.shaped:
+                a, b = netem_statistics(self.netns(link.a)), netem_statistics(self.netns(link.b))
+                ends = (("ab", a.get(link.b)), ("ba", b.get(link.a)))
+                found[link.name] = {direction: counters for direction, counters in ends if counters}
+        return found
+
+
+def _sent(statistics: Mapping[str, int]) -> Counters:
+    return {
+        "packets": statistics["tx_packets"],
+        "bytes": statistics["tx_bytes"],
+        "dropped": statistics["tx_dropped"],
+    }

@@ -1,0 +1,159 @@
+"""What exists of each lab, on disk: written before a thing is made, so that whoever comes next can undo it by name.
+
+    /run/srd-lab/NAME/state.json    this record, replaced atomically
+    /run/srd-lab/NAME/relay.json    the relay's orders; relay.sock its control socket; relay.log its last words
+
+/run is emptied by a reboot, as namespaces are. One lock over the directory makes labs come up and go down one after
+the other; the kernel drops it when its holder dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from netns.errors import FabricError, LabError
+from netns.plan import Fabric
+from netns.processes import Process
+from netns.topology import Topology
+
+ROOT: Final = Path("/run/srd-lab")
+
+Phase = Literal["coming up", "up", "going down"]
+
+
+@dataclass(frozen=True, slots=True)
+class LabState:
+    """The record of one lab."""
+
+    topology: Topology
+    """What was asked for."""
+
+    fabric: Fabric
+    """What its shaped links are made of."""
+
+    reason: str
+    """Why this fabric."""
+
+    phase: Phase = "coming up"
+    """How far it got; a lab that is not "up" and that nobody holds the lock for crashed on the way."""
+
+    namespaces: tuple[str, ...] = ()
+    """The namespaces that exist, or are about to."""
+
+    relay: Process | None = None
+    """The relay; None on the kernel fabric, and from its start to its first answer."""
+
+    owner: Process | None = None
+    """The process whose `with` block the lab lives in; None if the lab outlives its maker."""
+
+    notes: tuple[str, ...] = ()
+    """What this kernel could not do, for the user."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "topology": self.topology.to_dict(),
+            "fabric": self.fabric,
+            "reason": self.reason,
+            "phase": self.phase,
+            "namespaces": list(self.namespaces),
+            "relay": self.relay and self.relay.to_dict(),
+            "owner": self.owner and self.owner.to_dict(),
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> LabState:
+        """The inverse of `to_dict`."""
+
+        def process(fields: Mapping[str, int] | None) -> Process | None:
+            return None if fields is None else Process(**fields)
+
+        return cls(
+            topology=Topology.from_dict(values["topology"]),
+            fabric=values["fabric"],
+            reason=values["reason"],
+            phase=values["phase"],
+            namespaces=tuple(values["namespaces"]),
+            relay=process(values["relay"]),
+            owner=process(values["owner"]),
+            notes=tuple(values["notes"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LabDirectory:
+    """Where one lab keeps its record and its relay's files."""
+
+    name: str
+
+    @property
+    def path(self) -> Path:
+        """The directory."""
+        return ROOT / self.name
+
+    @property
+    def relay_spec(self) -> Path:
+        """The relay's orders."""
+        return self.path / "relay.json"
+
+    @property
+    def relay_control(self) -> Path:
+        """The relay's control socket."""
+        return self.path / "relay.sock"
+
+    @property
+    def relay_log(self) -> Path:
+        """The relay's standard output and error."""
+        return self.path / "relay.log"
+
+    def read(self) -> LabState | None:
+        """The record; None if there is no such lab. FabricError if it cannot be understood."""
+        state_path = self.path / "state.json"
+        try:
+            return LabState.from_dict(json.loads(state_path.read_text()))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError, KeyError, TypeError, LabError) as error:
+            raise FabricError(
+                f"{state_path}: not a lab's record ({error}); delete its namespaces ({self.name}-...) and the file"
+            ) from None
+
+    def write(self, state: LabState) -> None:
+        """Replace the record, at once as seen by any reader."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        temporary = self.path / "state.json.new"
+        temporary.write_text(json.dumps(state.to_dict(), indent=1))
+        temporary.replace(self.path / "state.json")
+
+    def remove(self) -> None:
+        """Forget the lab, when nothing of it is left."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def recorded_labs() -> list[str]:
+    """Names of the labs that have a record, sorted."""
+    return sorted(path.parent.name for path in ROOT.glob("*/state.json"))
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """Only one process at a time builds or removes labs; waits for its turn."""
+    try:
+        ROOT.mkdir(parents=True, exist_ok=True)
+        fd = os.open(ROOT, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise FabricError(f"{ROOT}: {error.strerror}; labs are made by root") from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
