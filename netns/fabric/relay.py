@@ -1,0 +1,250 @@
+"""The relay fabric's process: carries the frames of every shaped link of a lab between its two TAP devices.
+
+    python -m netns.fabric.relay SPEC.json
+
+For kernels without sch_netem. Where the kernel fabric puts a netem qdisc on each end of a veth pair, this one puts
+a TAP on each end, and one process reads frames from either, holds them as netns/netem.py decides, and writes them
+to the other when they are due. SPEC.json is netns/fabric/spec.py's; control comes in at netns/fabric/desk.py.
+
+Theory of operation. One thread, one epoll. A turn takes a bounded batch from each readable TAP and sends what is
+due, after each batch. Which direction is due next is kept in a heap with one valid entry for each direction that
+holds frames; an entry whose time is not its direction's `wake_at_ns` is stale, and is skipped.
+
+Time. netem's unit is the nanosecond, that of Python's epoll the millisecond; but an epoll descriptor is readable
+itself when it has events, so that select() on it sleeps with microseconds, and with a timer slack of 1 ns it wakes
+on time. After a turn that carried frames the next one starts TURN_NS after its start at the earliest: the kernel
+gathers frames meanwhile, where waking up for each would cost more than carrying it. An idle relay wakes at once.
+
+The garbage collector is off: frames are bytes in tuples, which never form cycles, and what is held is bounded by
+the limits of the shapes.
+
+Ends: on SIGTERM and SIGINT, and when all its namespaces or devices are gone. What is held then is lost, as it is
+when a cable is cut.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import select
+import signal
+import sys
+import time
+from contextlib import ExitStack, closing, suppress
+from heapq import heappop, heappush
+from pathlib import Path
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, Final
+
+from netns.errors import FabricError, LabError
+from netns.fabric.desk import Desk
+from netns.fabric.direction import Direction
+from netns.fabric.spec import load_spec
+from netns.fabric.tap import attach, identity_of
+from netns.netem import NS_PER_S
+from netns.shape import Shape
+
+if TYPE_CHECKING:
+    from netns.fabric.spec import LinkSpec, RelaySpec, TapSpec
+    from netns.fabric.tap import Tap
+
+TURN_NS: Final = 100_000  # a sleep costs about 30 us of CPU in a virtual machine: its timer leaves the guest
+LOOK_AROUND_NS: Final = 1_000_000_000
+NICENESS: Final = -15  # netem runs in the kernel's soft interrupts, ahead of every process
+
+PR_SET_TIMERSLACK: Final = 29  # linux/prctl.h
+M_TRIM_THRESHOLD: Final = -1  # malloc.h
+HELD_HEAP_BYTES: Final = 256 << 20
+
+
+class Relay:
+    """All directions of a lab's shaped links, and the loop that serves them."""
+
+    def __init__(self, spec: RelaySpec) -> None:
+        self._links: dict[str, dict[str, Direction]] = {}
+        self._by_source_fd: dict[int, Direction] = {}
+        self._identities: dict[str, tuple[int, int] | None] = {}
+        self._due: list[tuple[int, int, Direction]] = []
+        self._stopping = False
+        self._resources = ExitStack()
+        with ExitStack() as undo:
+            undo.callback(self._resources.close)
+            self._epoll = self._resources.enter_context(select.epoll())
+            for link in spec.links:
+                self._join(link)
+            self._desk = Desk(spec.control, epoll=self._epoll, answer=self.answer)
+            self._resources.callback(self._desk.close)
+            undo.pop_all()
+
+    def close(self) -> None:
+        """Detach from all TAPs and remove the control socket."""
+        self._resources.close()
+
+    def stop(self) -> None:
+        """Have `run` end after the turn it is in."""
+        self._stopping = True
+
+    def wake_on(self, fd: int) -> None:
+        """End the loop's sleep, and nothing else, when `fd` becomes readable."""
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def run(self) -> None:
+        """Carry frames until `stop`, or until no TAP is left."""
+        look_around_at = 0
+        while not self._stopping and self._by_source_fd:
+            started_at = monotonic_ns()
+            if started_at >= look_around_at:
+                self._leave_vanished()
+                look_around_at = started_at + LOOK_AROUND_NS
+            if self._turn():
+                rest_ns = started_at + TURN_NS - monotonic_ns()
+                if rest_ns > 0:
+                    time.sleep(rest_ns / NS_PER_S)
+            else:
+                self._sleep_until(min(self._due[0][0], look_around_at) if self._due else look_around_at)
+
+    def answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Do what a control request asks; FabricError or ShapeError says why not."""
+        match message:
+            case {"op": "counters"}:
+                return self._counters()
+            case {"op": "set", "link": str(link), "direction": str(direction), "shape": dict(shape)}:
+                self._find(link, direction=direction).netem.reshape(Shape.from_dict(shape))
+                return {}
+        raise FabricError(f"no such request: {json.dumps(message)}")
+
+    def _join(self, link: LinkSpec) -> None:
+        a, b = (self._attach(end) for end in (link.a, link.b))
+        self._links[link.name] = {
+            "ab": Direction(source=a, sink=b, shape=link.shape_ab, seed=link.seed_ab),
+            "ba": Direction(source=b, sink=a, shape=link.shape_ba, seed=link.seed_ba),
+        }
+        for direction in self._links[link.name].values():
+            self._by_source_fd[direction.source.fd] = direction
+            self._epoll.register(direction.source.fd, select.EPOLLIN)
+
+    def _attach(self, end: TapSpec) -> Tap:
+        tap = attach(netns=end.netns, ifname=end.ifname)
+        self._resources.callback(tap.close)
+        self._identities.setdefault(end.netns, identity_of(end.netns))
+        return tap
+
+    def _turn(self) -> bool:
+        """Take and send what can be; tell whether there was anything."""
+        carried = self._send_due()
+        for fd, _ in self._epoll.poll(0):
+            direction = self._by_source_fd.get(fd)
+            if direction is None:
+                self._desk.handle(fd)
+            elif direction.take():
+                self._schedule(direction)
+                self._send_due()
+                carried = True
+            else:
+                self._leave(direction)
+        return carried
+
+    def _schedule(self, direction: Direction) -> None:
+        next_at_ns = direction.netem.next_at_ns
+        if next_at_ns != direction.wake_at_ns:
+            direction.wake_at_ns = next_at_ns
+            if next_at_ns is not None:
+                heappush(self._due, (next_at_ns, direction.source.fd, direction))
+
+    def _send_due(self) -> bool:
+        """Have each direction send what is due; tell whether any had something."""
+        due, sent = self._due, False
+        now_ns = monotonic_ns()
+        while due and due[0][0] <= now_ns:
+            at_ns, _, direction = heappop(due)
+            if at_ns == direction.wake_at_ns:
+                direction.send_due(now_ns)
+                direction.wake_at_ns = None
+                self._schedule(direction)
+                sent = True
+                now_ns = monotonic_ns()
+        return sent
+
+    def _sleep_until(self, at_ns: int) -> None:
+        remaining_ns = at_ns - monotonic_ns()
+        if remaining_ns > 0:
+            select.select([self._epoll], [], [], remaining_ns / NS_PER_S)
+
+    def _leave_vanished(self) -> None:
+        """Let go of namespaces that were deleted by name: only our open TAPs still keep them alive."""
+        gone = {name for name, identity in self._identities.items() if identity_of(name) != identity}
+        for direction in list(self._by_source_fd.values()):
+            if direction.source.netns in gone:
+                self._leave(direction)
+
+    def _leave(self, direction: Direction) -> None:
+        """Take no more frames from a source that is gone."""
+        self._epoll.unregister(direction.source.fd)
+        del self._by_source_fd[direction.source.fd]
+
+    def _find(self, link: str, *, direction: str) -> Direction:
+        try:
+            return self._links[link][direction]
+        except KeyError:
+            raise FabricError(f"no such link and direction: {link} {direction}") from None
+
+    def _counters(self) -> dict[str, Any]:
+        directions = [direction for pair in self._links.values() for direction in pair.values()]
+        left = sum(direction.packets + direction.refused for direction in directions)
+        return {
+            "links": {
+                name: {key: direction.counters() for key, direction in pair.items()}
+                for name, pair in self._links.items()
+            },
+            "cpu_seconds": time.process_time(),
+            "late_mean_us": sum(direction.late_ns for direction in directions) / max(1, left) / 1000,
+            "late_max_us": max(direction.late_max_ns for direction in directions) / 1000,
+            "tap_drops": sum(direction.tap_drops() for direction in directions),
+        }
+
+
+def main(arguments: list[str]) -> int:
+    """Relay what the specification named by the only argument says, until stopped; return the exit status."""
+    if len(arguments) != 1:
+        print("usage: python -m netns.fabric.relay SPEC.json", file=sys.stderr)
+        return 2
+    try:
+        relay = Relay(load_spec(Path(arguments[0])))
+    except LabError as error:
+        print(f"relay: {error}", file=sys.stderr)
+        return 1
+    with closing(relay):
+        _take_signals(relay)
+        _take_priority()
+        relay.run()
+    return 0
+
+
+def _take_signals(relay: Relay) -> None:
+    """Stop on SIGTERM and SIGINT; their arrival ends the loop's sleep through a descriptor."""
+    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    relay.wake_on(reader)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: relay.stop())
+
+
+def _take_priority() -> None:
+    """Wake up exactly, early and undisturbed."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    if hasattr(libc, "mallopt"):  # glibc returns the heap's end to the kernel, and faults it in again, at each read
+        libc.mallopt(M_TRIM_THRESHOLD, HELD_HEAP_BYTES)
+    with suppress(OSError):  # root in a container may lack CAP_SYS_NICE; the relay is only later then
+        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+        # A session is scheduled as one group where the kernel groups automatically; then the group's weight counts.
+        Path("/proc/self/autogroup").write_text(str(NICENESS))
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
