@@ -21,7 +21,7 @@ from srd.proto.pacing import Pacer
 from srd.proto.path import Path, PathState
 from srd.proto.sent import Outbound, SendRun, SentPackets, Transmission
 from srd.proto.seqset import ranges
-from srd.proto.spray import choose
+from srd.proto.spray import Spray
 from srd.proto.wire import HEADER_BYTES, MAX_BURST_PACKETS, MAX_DATAGRAM_BYTES, Burst, expand
 
 BURSTS_PER_WINDOW = 16
@@ -56,7 +56,7 @@ class Sender:
         self._datagram_bytes = datagram_bytes
         self._credit_bytes = credit_bytes
         self._started_bytes = 0
-        self._rng = rng
+        self._spray = Spray(rng=rng)
         self._pacer = Pacer()
         self._sent = SentPackets()
         self._queue: deque[Outbound] = deque()  # not yet cut whole
@@ -120,6 +120,7 @@ class Sender:
         path.counters.duplicates = report.duplicates
         if sequence <= path.reported_sequence:
             return  # repeated for robustness, or overtaken by a later ack
+        self._spray.earn(path, packets=sequence - path.reported_sequence)
         path.reported_sequence = sequence
         rtt_us = (int(received_at * 1e6) - report.sent_us & 0xFFFFFFFF) - report.held_us
         if not 0 <= rtt_us < 60_000_000:
@@ -181,7 +182,7 @@ class Sender:
 
     def probe_any(self) -> tuple[Path, int]:
         """Return any path, rather an active one, to ask the peer for a sign of life."""
-        path = choose(self._active or self.paths, size_bytes=0, rng=self._rng)
+        path = self._spray.choose(self._active or self.paths, packets=0)
         return path, path.take_sequence(1)
 
     # -- transmission -------------------------------------------------------------------------------------------
@@ -217,7 +218,7 @@ class Sender:
                 rest = skip + sent
                 if missing >> rest:
                     self._lost.appendleft((run, first + rest, count - rest, lost_on))
-                path = choose(self._active, size_bytes=sent * run.packet_bytes, rng=self._rng, avoid=lost_on)
+                path = self._spray.choose(self._active, packets=sent, avoid=lost_on)
                 path.counters.retransmitted += sent
                 self.retransmitted += sent
                 return self._transmit(run, first + skip, count=sent, path=path, now=now)
@@ -238,7 +239,7 @@ class Sender:
         if outbound.next_offset == outbound.length:
             outbound.cut = True
             self._queue.popleft()
-        path = choose(self._active, size_bytes=count * packet_bytes, rng=self._rng)
+        path = self._spray.choose(self._active, packets=count)
         return self._transmit(run, run.first, count=count, path=path, now=now)
 
     def _transmit(self, run: SendRun, first: int, *, count: int, path: Path, now: float) -> Burst:

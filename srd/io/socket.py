@@ -1,0 +1,72 @@
+"""UDP sockets of an endpoint: one a path, never connected.
+
+A connected UDP socket is hashed by a random number that the kernel drew at connect(), not by its source port (with
+fib_multipath_hash_policy=1; net/ipv4/route.c), so that its port would not choose its path. Unconnected ones are.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from contextlib import suppress
+
+from srd.io import libc
+from srd.io.libc import Address
+
+BUFFER_BYTES = 8 << 20
+"""Socket buffers: a turn of a busy event loop (4 ms) at 16 Gbit/s. Without CAP_NET_ADMIN the kernel gives less."""
+IP_UDP_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}
+
+
+def open_socket(address: Address, *, family: socket.AddressFamily) -> socket.socket:
+    """Bind a non-blocking UDP socket with receive timestamps, GRO, DF set and ICMP errors queued. Raises OSError."""
+    sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    try:
+        for force, plain in ((libc.SO_SNDBUFFORCE, socket.SO_SNDBUF), (libc.SO_RCVBUFFORCE, socket.SO_RCVBUF)):
+            try:
+                sock.setsockopt(socket.SOL_SOCKET, force, BUFFER_BYTES)
+            except PermissionError:
+                sock.setsockopt(socket.SOL_SOCKET, plain, BUFFER_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, libc.SO_TIMESTAMPNS, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, libc.IPV6_MTU_DISCOVER, libc.IP_PMTUDISC_PROBE)
+            sock.setsockopt(socket.IPPROTO_IPV6, libc.IPV6_RECVERR, 1)
+        else:
+            sock.setsockopt(socket.IPPROTO_IP, libc.IP_MTU_DISCOVER, libc.IP_PMTUDISC_PROBE)
+            sock.setsockopt(socket.IPPROTO_IP, libc.IP_RECVERR, 1)
+        with suppress(OSError):  # kernels before 5.0: every datagram comes alone
+            sock.setsockopt(socket.SOL_UDP, libc.UDP_GRO, 1)
+        sock.bind(address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def route_mtu(address: Address, *, family: socket.AddressFamily) -> int:
+    """Return the MTU of the route to `address`, as this host knows it. Raises OSError when there is none."""
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(address)
+        if family == socket.AF_INET6:
+            return probe.getsockopt(socket.IPPROTO_IPV6, libc.IPV6_MTU)
+        return probe.getsockopt(socket.IPPROTO_IP, libc.IP_MTU)
+
+
+def unreachable_addresses(sock: socket.socket) -> list[Address]:
+    """Drain the socket's error queue; return the destinations that answered "port unreachable"."""
+    addresses: list[Address] = []
+    while True:
+        try:
+            _, ancillary, _, address = sock.recvmsg(0, 512, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
+        except OSError:
+            return addresses
+        # struct sock_extended_err begins with the errno (linux/errqueue.h).
+        if any(struct.unpack_from("=I", data)[0] == errno.ECONNREFUSED for _, _, data in ancillary if len(data) >= 4):
+            addresses.append(address)
+
+
+def dropped_packets(sock: socket.socket) -> int:
+    """Return how many datagrams the kernel dropped because this socket's buffer was full."""
+    info = sock.getsockopt(socket.SOL_SOCKET, libc.SO_MEMINFO, 36)
+    return int(struct.unpack_from("=I", info, 4 * libc.MEMINFO_DROPS)[0])

@@ -1,0 +1,241 @@
+"""Two protocol cores and a network between them, in virtual time: nothing sleeps, the same seed gives the same run.
+
+A path is hashed to one of the links; a link has the shape model of the fabric (delay, rate, loss, limit), and on top of
+it duplicates and reorders at given rates. Payload really moves: from the sender's region to the receiver's.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+
+import numpy as np
+import numpy.typing as npt
+
+from netns.netem import Netem
+from netns.shape import Shape
+from srd.proto.config import ProtocolConfig
+from srd.proto.control import Datagram
+from srd.proto.endpoint import EndpointCore
+from srd.proto.events import Completion, Event, Frag, MessageReceived, PeerEnded, PeerOpened
+from srd.proto.wire import HEADER, HEADER_BYTES, Arrivals, Burst, write_headers
+
+IP_UDP_ETHERNET_BYTES = 42
+Packet = tuple[bytes, bytes]  # header (or whole control packet), payload
+
+
+@dataclass
+class Weather:
+    """What the network does besides its shape."""
+
+    duplicate: float = 0.0
+    reorder_s: float = 0.0  # each packet is late by up to this much
+    corrupt: float = 0.0  # share of packets in which one bit is flipped, header or control packet
+
+
+@dataclass
+class Node:
+    """One end: a core, a region to send from, a region to receive into."""
+
+    name: str
+    core: EndpointCore
+    region: npt.NDArray[np.uint8]
+    landing: npt.NDArray[np.uint8]
+    landing_at: int = 0
+    free: list[int] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    alive: bool = True
+
+    def of(self, kind: type) -> list[Event]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+class Network:
+    """`a` and `b` over `links` links. Run it with `run(until=...)`."""
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        shape: Shape | None = None,
+        links: int = 4,
+        config: ProtocolConfig | None = None,
+        datagram_bytes: int = 8972,
+        weather: Weather | None = None,
+        region_bytes: int = 48 << 20,
+    ) -> None:
+        self.now = 100.0
+        self.rng = Random(seed)
+        self.weather = weather or Weather()
+        self.datagram_bytes = datagram_bytes
+        shape = shape or Shape(delay_us=500)
+        self.links = {
+            (direction, link): Netem[tuple[int, str, str, Packet]](shape, seed=seed * 1000 + link * 2 + index)
+            for link in range(links)
+            for index, direction in enumerate("ab")
+        }
+        self.dead: set[int] = set()
+        self.hash = {(direction, port): self.rng.randrange(links) for direction in "ab" for port in range(4096)}
+        self.wire_packets = 0
+        self._late: list[tuple[float, int, str, str, Packet]] = []
+        self._serial = count()
+        self.config = config or ProtocolConfig()
+        self.a = self._node("a", region_bytes)
+        self.b = self._node("b", region_bytes)
+
+    def _node(self, name: str, region_bytes: int) -> Node:
+        core = EndpointCore(
+            self.config,
+            datagram_bytes=self.datagram_bytes,
+            secret=name.encode() * 16,
+            new_context=lambda: self.rng.getrandbits(64),
+            rng=Random(self.rng.random()),
+            accepting=True,
+        )
+        region = np.frombuffer(Random(name).randbytes(1 << 16) * (region_bytes >> 16), np.uint8)
+        return Node(name, core, region, np.zeros(2 * region_bytes, np.uint8))
+
+    def replace(self, name: str) -> Node:
+        """Restart an end: a new core that remembers nothing."""
+        node = self._node(name, len(self.a.region))
+        setattr(self, name, node)
+        return node
+
+    def connect(self) -> tuple[int, int]:
+        """Open a peer from a to b; return both ends' numbers."""
+        number = self.a.core.connect("b:0", sizes=(self.datagram_bytes,), now=self.now)
+        self.run(until=lambda: bool(self.a.of(PeerOpened)) and bool(self.b.of(PeerOpened)), seconds=5)
+        opened = self.b.of(PeerOpened)[-1]
+        assert isinstance(opened, PeerOpened)
+        return number, opened.peer
+
+    # -- the loop -----------------------------------------------------------------------------------------------
+
+    def run(self, *, until: Callable[[], bool] | None = None, seconds: float = 10.0) -> None:
+        """Step until the condition holds, nothing is left to happen, or virtual `seconds` have passed."""
+        end = self.now + seconds
+        while self.now < end:
+            for node in (self.a, self.b):
+                self._serve(node)
+            if until is not None and until():
+                return
+            for node in (self.a, self.b):  # the condition may have posted or released
+                self._serve(node)
+            at = self._next_at()
+            if at is None or at > end:
+                self.now = end
+                return
+            self.now = max(at, self.now)
+            self._deliver()
+            for node in (self.a, self.b):
+                if node.alive:
+                    node.core.handle_timeout(self.now)
+
+    def _serve(self, node: Node) -> None:
+        if not node.alive:
+            return
+        while (event := node.core.poll_event()) is not None:
+            node.events.append(event)
+        while (out := node.core.poll_transmit(self.now)) is not None:
+            self._transmit(node, out)
+        while (event := node.core.poll_event()) is not None:
+            node.events.append(event)
+
+    def _next_at(self) -> float | None:
+        nodes = [node.core.poll_timeout() for node in (self.a, self.b) if node.alive]
+        links = [at / 1e9 for link in self.links.values() if (at := link.next_at_ns) is not None]
+        late = [self._late[0][0]] if self._late else []
+        return min([at for at in nodes if at is not None] + links + late, default=None)
+
+    # -- sending ------------------------------------------------------------------------------------------------
+
+    def _transmit(self, node: Node, out: Burst | Datagram) -> None:
+        source = f"{node.name}:{out.path}"
+        if isinstance(out, Datagram):
+            self._send(node.name, source, str(out.address), (out.data, b""))
+            return
+        headers = np.zeros(out.count, HEADER)
+        write_headers(out, out=headers)
+        for index in range(out.count):
+            start = index * out.segment_bytes
+            size = min(out.segment_bytes, out.payload_bytes - start)
+            payload = node.region[out.payload_offset + start : out.payload_offset + start + size].tobytes()
+            self._send(node.name, source, str(out.address), (headers[index].tobytes(), payload))
+
+    def _send(self, direction: str, source: str, target: str, packet: Packet) -> None:
+        self.wire_packets += 1
+        for _ in range(1 + (self.rng.random() < self.weather.duplicate)):
+            port = int((source if source.split(":")[1] != "0" else target).split(":")[1])
+            link = self.hash[direction, port]
+            if link in self.dead:
+                continue
+            item = (0, source, target, self._corrupted(packet))
+            self.links[direction, link].enqueue(
+                int(self.now * 1e9), packet=item, length_bytes=len(packet[0]) + len(packet[1]) + IP_UDP_ETHERNET_BYTES
+            )
+
+    def _corrupted(self, packet: Packet) -> Packet:
+        if self.rng.random() >= self.weather.corrupt:
+            return packet
+        head = bytearray(packet[0])
+        head[self.rng.randrange(len(head))] ^= 1 << self.rng.randrange(8)
+        return bytes(head), packet[1]
+
+    # -- receiving ----------------------------------------------------------------------------------------------
+
+    def _deliver(self) -> None:
+        batches: dict[str, list[tuple[str, Packet]]] = {"a": [], "b": []}
+        for (_, link_number), link in self.links.items():
+            while (item := link.dequeue(int(self.now * 1e9))) is not None:
+                _, (_, source, target, packet) = item
+                if link_number in self.dead:
+                    continue
+                delay_s = self.rng.random() * self.weather.reorder_s
+                heapq.heappush(self._late, (self.now + delay_s, next(self._serial), source, target, packet))
+        while self._late and self._late[0][0] <= self.now:
+            _, _, source, target, packet = heapq.heappop(self._late)
+            batches[target[0]].append((source, packet))
+        for name, batch in batches.items():
+            node = self.a if name == "a" else self.b
+            if batch and node.alive:
+                self._arrive(node, batch)
+
+    def _arrive(self, node: Node, batch: list[tuple[str, Packet]]) -> None:
+        data = [(source, packet) for source, packet in batch if packet[0][1] == 1 and len(packet[0]) == HEADER_BYTES]
+        controls = [(p[0] + p[1], s, self.now) for s, p in batch if not (p[0][1] == 1 and len(p[0]) == HEADER_BYTES)]
+        offsets = []
+        for _, (_, payload) in data:
+            if node.landing_at + len(payload) > len(node.landing):
+                node.landing_at = 0
+            offsets.append(node.landing_at)
+            node.landing[node.landing_at : node.landing_at + len(payload)] = np.frombuffer(payload, np.uint8)
+            node.landing_at += len(payload)
+        arrivals = Arrivals(
+            headers=np.frombuffer(b"".join(packet[0] for _, packet in data), HEADER),
+            payload_offsets=np.array(offsets, np.int64),
+            payload_lengths=np.array([len(packet[1]) for _, packet in data], np.int64),
+            sources=np.arange(len(data)),
+            addresses=[source for source, _ in data],
+            received_at=np.full(len(data), self.now),
+        )
+        node.core.handle_packets(arrivals if data else None, controls=controls, now=self.now)
+
+
+def content(node: Node, frags: tuple[Frag, ...]) -> bytes:
+    """Return the bytes of a message where they landed."""
+    return b"".join(node.landing[f.region_offset : f.region_offset + f.length].tobytes() for f in frags)
+
+
+def received(node: Node) -> list[MessageReceived]:
+    return [event for event in node.events if isinstance(event, MessageReceived)]
+
+
+def completed(node: Node) -> list[Completion]:
+    return [event for event in node.events if isinstance(event, Completion)]
+
+
+def ended(node: Node) -> list[PeerEnded]:
+    return [event for event in node.events if isinstance(event, PeerEnded)]
