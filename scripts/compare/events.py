@@ -1,0 +1,30 @@
+"""Events: one JSON object a line, the one language of everything that moves a file here.
+
+`srd recv --json`, `srd send --json` and the TCP tool all print them, so that one piece of code drives and measures
+all protocols:
+
+    listening {address, port}                           the receiver accepts connections
+    progress  {seconds, bytes}                          about every 50 ms from the first byte on
+    received  {bytes, seconds, sha256, longest_stall_ms, ...}   verified and in place
+    sent      {bytes, seconds, sha256_ok, retransmitted_fraction, ...}   the receiver has verified every byte
+    stopped   {retransmitted_fraction, ...}             the sender was told to give up (TCP tool only)
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def emit(kind: str, **fields: Any) -> None:
+    """Print one event, at once."""
+    print(json.dumps({"event": kind, **fields}), flush=True)
+
+
+def parse(line: str) -> dict[str, Any] | None:
+    """Return the event that `line` is, or None for a line that is something else."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None

@@ -1,0 +1,128 @@
+"""A process that tells its story in events: started, listened to, and ended by its own id.
+
+Each runs in a session of its own (a Ctrl-C at the terminal reaches us alone, and we end them in order) and dies with
+us (PR_SET_PDEATHSIG through util-linux' setpriv), so that even a kill -9 leaves no daemon behind.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+from scripts.compare.events import parse
+
+_ROOT: Final = Path(__file__).resolve().parent.parent.parent
+_GRACE_S: Final = 2.0
+_READ_BYTES: Final = 1 << 16
+_TAIL_CHARACTERS: Final = 4000
+
+
+@dataclass(slots=True)
+class Talker:
+    """One running process with the events that it printed so far."""
+
+    name: str
+    """What it is to us."""
+
+    process: subprocess.Popen[bytes]
+    """The process itself; its group is its own."""
+
+    events: list[dict[str, Any]] = field(default_factory=list)
+    """What it told so far."""
+
+    _errors: str = ""
+    _partial: bytes = b""
+
+    @classmethod
+    def start(cls, name: str, *, command: Sequence[str]) -> Talker:
+        """Start `command`, with the project's root as its directory so that its modules are found."""
+        return cls(
+            name=name,
+            process=subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", "--", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=_ROOT,
+                start_new_session=True,
+            ),
+        )
+
+    @property
+    def exit_status(self) -> int | None:
+        """None while it runs."""
+        return self.process.poll()
+
+    @property
+    def complaint(self) -> str:
+        """The last line of what it said on stderr; empty if it said nothing."""
+        lines = self._errors.strip().splitlines()
+        return lines[-1] if lines else ""
+
+    def stop(self) -> None:
+        """End it: politely, then not. Collect what it still says."""
+        if self.exit_status is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            out, err = self.process.communicate(timeout=_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            out, err = self.process.communicate()
+        self.hear(out)
+        self.complain(err)
+
+    def hear(self, data: bytes) -> list[dict[str, Any]]:
+        """Take what it printed; return the events completed by it."""
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        events = [event for line in lines if (event := parse(line.decode(errors="replace"))) is not None]
+        self.events += events
+        return events
+
+    def complain(self, data: bytes) -> None:
+        """Take what it said on stderr."""
+        self._errors = (self._errors + data.decode(errors="replace"))[-_TAIL_CHARACTERS:]
+
+
+class Listening:
+    """The pipes of several talkers, waited for together."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._talkers: list[Talker] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop all talkers, the last one first."""
+        self._selector.close()
+        for talker in reversed(self._talkers):
+            talker.stop()
+
+    def add(self, talker: Talker) -> Talker:
+        """Listen to `talker`; it is stopped when this ends."""
+        self._talkers.append(talker)
+        for stream in (talker.process.stdout, talker.process.stderr):
+            assert stream is not None  # noqa: S101  Popen made both pipes
+            self._selector.register(stream, selectors.EVENT_READ, talker)
+        return talker
+
+    def events(self, *, until: float) -> Iterator[dict[str, Any]]:
+        """Yield the events that come in one wait, which ends at `until` (monotonic) at the latest."""
+        for key, _ in self._selector.select(max(0.0, until - time.monotonic())):
+            talker: Talker = key.data
+            stream = key.fileobj
+            data = os.read(key.fd, _READ_BYTES)
+            if not data:
+                self._selector.unregister(stream)
+            elif stream is talker.process.stdout:
+                yield from talker.hear(data)
+            else:
+                talker.complain(data)

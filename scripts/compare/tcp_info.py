@@ -1,0 +1,109 @@
+"""What the kernel knows of a TCP or MPTCP connection: bytes sent, bytes sent again, subflows.
+
+Layouts: include/uapi/linux/tcp.h (struct tcp_info) and include/uapi/linux/mptcp.h (struct mptcp_info,
+mptcp_subflow_data, mptcp_subflow_addrs), Linux 6.18. All are append-only, and the kernel says how much it wrote, so
+that an older kernel is noticed instead of misread.
+
+For MPTCP, `bytes_sent` is the sum over subflows, and what one subflow sends again *for another* (reinjection, counted
+by the MPTCP level in mptcpi_bytes_retrans) is a retransmission like what a subflow sends again by itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from scripts.compare.errors import UnavailableError
+
+IPPROTO_MPTCP: Final = 262
+SOL_MPTCP: Final = 284
+MPTCP_INFO: Final = 1
+MPTCP_TCPINFO: Final = 2
+MPTCP_SUBFLOW_ADDRS: Final = 3
+
+_TCPI_BYTES_SENT_OFFSET: Final = 200  # tcpi_bytes_sent, tcpi_bytes_retrans: u64 each; Linux 4.19
+_TCP_INFO_BYTES: Final = 216
+_MPTCPI_BYTES_RETRANS_OFFSET: Final = 48  # u64; Linux 6.5
+_MPTCP_INFO_BYTES: Final = 80
+_SUBFLOW_DATA: Final = struct.Struct("=4I")  # size_subflow_data, num_subflows, size_kernel, size_user
+_SOCKADDR_STORAGE_BYTES: Final = 128
+_MOST_SUBFLOWS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a connection has put on the wire."""
+
+    bytes_sent: int
+    """Payload bytes, those sent again included."""
+
+    bytes_retransmitted: int
+    """Of these, the ones sent again."""
+
+    remote_addresses: tuple[str, ...] = ()
+    """MPTCP: the peer's address of each subflow. Empty for TCP and for MPTCP that fell back to TCP."""
+
+    local_addresses: tuple[str, ...] = ()
+    """MPTCP: our own address of each subflow, in the same order."""
+
+    @property
+    def retransmitted_fraction(self) -> float:
+        """Share of the bytes sent that had been sent before."""
+        return self.bytes_retransmitted / self.bytes_sent if self.bytes_sent else 0.0
+
+
+def sent_by(sock: socket.socket) -> Sent:
+    """Return what the connected TCP or MPTCP socket `sock` has sent.
+
+    Raises UnavailableError on a kernel too old to count it.
+    """
+    if sock.proto != IPPROTO_MPTCP:
+        return _sent_by_tcp(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256))
+    try:
+        info = sock.getsockopt(SOL_MPTCP, MPTCP_INFO, 256)
+    except OSError:  # fell back to TCP: the MPTCP level is gone, the one flow answers for itself
+        return _sent_by_tcp(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256))
+    if len(info) < _MPTCP_INFO_BYTES:
+        raise UnavailableError("mptcp: this kernel does not count retransmitted bytes; needs Linux 6.5")
+    (reinjected,) = struct.unpack_from("=Q", info, _MPTCPI_BYTES_RETRANS_OFFSET)
+    flows = [_sent_by_tcp(part) for part in _subflow_array(sock, option=MPTCP_TCPINFO, item_bytes=256)]
+    ends = _subflow_array(sock, option=MPTCP_SUBFLOW_ADDRS, item_bytes=2 * _SOCKADDR_STORAGE_BYTES)
+    return Sent(
+        bytes_sent=sum(flow.bytes_sent for flow in flows),
+        bytes_retransmitted=reinjected + sum(flow.bytes_retransmitted for flow in flows),
+        local_addresses=tuple(_ipv4(pair[:_SOCKADDR_STORAGE_BYTES]) for pair in ends),
+        remote_addresses=tuple(_ipv4(pair[_SOCKADDR_STORAGE_BYTES:]) for pair in ends),
+    )
+
+
+def _sent_by_tcp(info: bytes) -> Sent:
+    if len(info) < _TCP_INFO_BYTES:
+        raise UnavailableError("tcp: this kernel does not count retransmitted bytes; needs Linux 4.19")
+    total, again = struct.unpack_from("=2Q", info, _TCPI_BYTES_SENT_OFFSET)
+    return Sent(bytes_sent=total, bytes_retransmitted=again)
+
+
+def _subflow_array(sock: socket.socket, *, option: int, item_bytes: int) -> list[bytes]:
+    """Return the records of one MPTCP option that answers with an array, each cut to what the kernel filled in.
+
+    The kernel reads the caller's sizes from the buffer, which socket.getsockopt cannot give it.
+    """
+    buffer = ctypes.create_string_buffer(_SUBFLOW_DATA.size + _MOST_SUBFLOWS * item_bytes)
+    _SUBFLOW_DATA.pack_into(buffer, 0, _SUBFLOW_DATA.size, 0, 0, item_bytes)
+    length = ctypes.c_uint32(len(buffer))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.getsockopt(sock.fileno(), SOL_MPTCP, option, buffer, ctypes.byref(length)) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    _, flow_count, kernel_bytes, user_bytes = _SUBFLOW_DATA.unpack_from(buffer)
+    starts = [_SUBFLOW_DATA.size + index * user_bytes for index in range(min(flow_count, _MOST_SUBFLOWS))]
+    return [buffer.raw[start : start + min(kernel_bytes, user_bytes)] for start in starts]
+
+
+def _ipv4(sockaddr: bytes) -> str:
+    """Return the address of a struct sockaddr_in (family u16, port u16, address)."""
+    return socket.inet_ntoa(sockaddr[4:8])

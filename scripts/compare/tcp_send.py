@@ -1,0 +1,88 @@
+"""The sending half of the TCP tool: sendfile, then wait for the receiver's verdict.
+
+The clock runs from connect() to the verdict. The file is hashed before that, so that the clock holds nothing but the
+transfer. SO_LINGER 0 on giving up: a connection over a dead path must not keep talking into the next measurement.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from scripts.compare.errors import TransferError
+from scripts.compare.events import emit
+from scripts.compare.tcp_header import Header, receive_verdict, send_record
+from scripts.compare.tcp_info import Sent, sent_by
+
+_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+
+
+class Stopped(BaseException):
+    """Raised by the signal handler: give up, tell how far it came. No Exception: nothing may swallow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The file to send."""
+
+    path: Path
+    """Where it is."""
+
+    byte_count: int
+    """Its size."""
+
+    sha256: str
+    """Its SHA-256, in hex."""
+
+
+def read_source(path: Path) -> Source:
+    """Hash the file at `path`. Raises TransferError if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return Source(path=path, byte_count=file.tell(), sha256=digest)
+    except OSError as error:
+        raise TransferError(f"{path}: {error.strerror}") from None
+
+
+def send_file(sock: socket.socket, source: Source, *, host: str, port: int) -> None:
+    """Send `source` through the unconnected `sock` and tell of it in one event: `sent` or, when stopped, `stopped`.
+
+    Raises TransferError when the receiver cannot be reached or did not get every byte.
+    """
+    started_at = time.monotonic()
+    try:
+        sock.connect((host, port))
+        send_record(sock, Header(name=source.path.name, byte_count=source.byte_count, sha256=source.sha256))
+        with source.path.open("rb") as file:
+            sock.sendfile(file)
+        verdict = receive_verdict(sock)
+    except OSError as error:
+        raise TransferError(f"{host}:{port}: {error.strerror or error}") from None
+    except Stopped:
+        emit("stopped", **_account(sent_by(sock)))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        return
+    seconds = time.monotonic() - started_at
+    account = _account(sent_by(sock))
+    if not verdict.sha256_ok:
+        raise TransferError(f"{source.path.name}: the receiver got other bytes, SHA-256 {verdict.sha256}")
+    emit(
+        "sent",
+        bytes=source.byte_count,
+        seconds=round(seconds, 6),
+        goodput_bps=round(8 * source.byte_count / seconds),
+        sha256=source.sha256,
+        sha256_ok=True,
+        **account,
+    )
+
+
+def _account(sent: Sent) -> dict[str, object]:
+    subflows = [list(pair) for pair in zip(sent.local_addresses, sent.remote_addresses, strict=True)]
+    return {"retransmitted_fraction": round(sent.retransmitted_fraction, 6), "subflows": subflows}

@@ -1,0 +1,203 @@
+"""One transfer, from two processes started to an outcome.
+
+The receiver starts first and says where it listens; then the sender. From then on one loop hears both, samples the
+receiver's progress, and breaks the fabric when the condition says so. The bound runs from the first byte: a protocol
+that hangs is given up on, and what it reached is its result.
+
+The spine that dies is the one that carried most of *this* transfer so far, whichever the protocol: for one that uses
+all, any is as good; one that uses a single path is met on it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from scripts.compare.conditions import Condition
+from scripts.compare.contestants import Contestant, Ends
+from scripts.compare.errors import TransferError
+from scripts.compare.fabric import RECEIVER, SENDER, Fabric
+from scripts.compare.outcome import Outcome, shares
+from scripts.compare.payload import Payload
+from scripts.compare.process import Listening, Talker
+from scripts.compare.verdict import Ending, Event, Record, judge, number
+
+START_BOUND_S: Final = 10.0
+TRANSFER_BOUND_S: Final = 20.0
+_FAREWELL_BOUND_S: Final = 3.0
+_TICK_S: Final = 0.05
+
+
+class Observer(Protocol):
+    """Who wants to see it live."""
+
+    def progress(self, *, seconds: float, byte_count: int) -> None:
+        """Take the receiver's progress: bytes so far, seconds since the first."""
+
+    def blackholed(self, spine: str) -> None:
+        """Learn that `spine` just died."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The fabric's counters at one moment."""
+
+    at: float
+    """Monotonic time, in seconds."""
+
+    uplink_bytes: tuple[int, ...]
+    """Bytes that went up to each spine."""
+
+    relay_cpu_seconds: float | None
+    """CPU time of the relay; None on a kernel fabric."""
+
+    @classmethod
+    def take(cls, fabric: Fabric) -> Reading:
+        """Read them now."""
+        return cls(
+            at=time.monotonic(),
+            uplink_bytes=fabric.uplink_bytes(),
+            relay_cpu_seconds=fabric.relay_cpu_seconds(),
+        )
+
+    def path_shares(self, *, since: Reading) -> tuple[float, ...]:
+        """Return each spine's share of the bytes since then."""
+        return shares([now - then for then, now in zip(since.uplink_bytes, self.uplink_bytes, strict=True)])
+
+    def relay_cpu_fraction(self, *, since: Reading) -> float | None:
+        """Return the share of one core that the relay used since then."""
+        if self.relay_cpu_seconds is None or since.relay_cpu_seconds is None or self.at <= since.at:
+            return None
+        return (self.relay_cpu_seconds - since.relay_cpu_seconds) / (self.at - since.at)
+
+
+class Transfer:
+    """One transfer. Make it, `run` it once."""
+
+    def __init__(
+        self,
+        contestant: Contestant,
+        *,
+        condition: Condition,
+        payload: Payload,
+        fabric: Fabric,
+        observer: Observer,
+        bound_s: float = TRANSFER_BOUND_S,
+    ) -> None:
+        self._contestant = contestant
+        self._condition = condition
+        self._payload = payload
+        self._fabric = fabric
+        self._observer = observer
+        self._bound_s = bound_s
+        self._talkers: dict[str, Talker] = {}
+        self._samples: list[tuple[float, int]] = [(0.0, 0)]
+        self._first_at: float | None = None
+        self._blackhole_at_s: float | None = None
+        self._blackholed: str | None = None
+        self._before = self._from_first_byte = Reading.take(fabric)
+
+    def run(self) -> Outcome:
+        """Do it, and say what it came to; a transfer that fails is an outcome too.
+
+        Raises only what is not the contestant's doing (LabError, CompareError, KeyboardInterrupt).
+        """
+        self._payload.clear()
+        failure = None
+        with Listening() as pipes:
+            try:
+                self._go(pipes)
+            except TransferError as error:
+                failure = str(error)
+            after = Reading.take(self._fabric)
+        record = self._record(after, failure=failure)
+        try:
+            return judge(record)
+        except TransferError as error:
+            return judge(self._record(after, failure=str(error)))
+
+    def _go(self, pipes: Listening) -> None:
+        ends = Ends(
+            sender_address=self._fabric.pinned_address(SENDER, self._fabric.spines[0]),
+            receiver_address=self._fabric.address(RECEIVER),
+            source=self._payload.source,
+            output=self._payload.output,
+        )
+        self._start(pipes, "receiver", host=RECEIVER, command=self._contestant.receive(ends))
+        port = self._wait_for_port(pipes)
+        self._start(pipes, "sender", host=SENDER, command=self._contestant.send(ends, port))
+        self._watch(pipes)
+
+    def _start(self, pipes: Listening, name: str, *, host: str, command: list[str]) -> None:
+        self._talkers[name] = pipes.add(Talker.start(name, command=self._fabric.command(host, command)))
+
+    def _wait_for_port(self, pipes: Listening) -> int:
+        receiver = self._talkers["receiver"]
+        give_up_at = time.monotonic() + START_BOUND_S
+        while time.monotonic() < give_up_at:
+            for event in pipes.events(until=time.monotonic() + _TICK_S):
+                if event["event"] == "listening":
+                    return int(number(event, "port"))
+            if receiver.exit_status is not None:
+                receiver.stop()
+                raise TransferError(receiver.complaint or f"the receiver ended with status {receiver.exit_status}")
+        raise TransferError(f"the receiver did not listen within {START_BOUND_S:.0f} s")
+
+    def _watch(self, pipes: Listening) -> None:
+        """Hear both until both have ended, or a bound is reached: to start, to transfer, to follow the other's end."""
+        give_up_at = time.monotonic() + START_BOUND_S
+        farewell_at: float | None = None
+        while not all(ended := [talker.exit_status is not None for talker in self._talkers.values()]):
+            now = time.monotonic()
+            if farewell_at is None and any(ended):
+                farewell_at = now + _FAREWELL_BOUND_S
+            until = give_up_at if self._first_at is None else self._first_at + self._bound_s
+            if now >= min(until, farewell_at or until):
+                return
+            for event in pipes.events(until=min(until, now + _TICK_S)):
+                if event["event"] == "progress":
+                    self._note_progress(event)
+
+    def _note_progress(self, event: Event) -> None:
+        seconds, byte_count = number(event, "seconds"), int(number(event, "bytes"))
+        if self._first_at is None:
+            self._first_at = time.monotonic() - seconds
+            self._from_first_byte = Reading.take(self._fabric)
+        self._samples.append((seconds, byte_count))
+        self._observer.progress(seconds=seconds, byte_count=byte_count)
+        at_fraction = self._condition.blackhole_at_fraction
+        due = at_fraction is not None and byte_count >= at_fraction * self._payload.byte_count
+        if due and self._blackholed is None:
+            self._kill_busiest_spine(first_at=self._first_at)
+
+    def _kill_busiest_spine(self, *, first_at: float) -> None:
+        path_shares = Reading.take(self._fabric).path_shares(since=self._before)
+        spine = self._fabric.spines[path_shares.index(max(path_shares))]
+        self._fabric.blackhole(spine)
+        self._blackholed, self._blackhole_at_s = spine, time.monotonic() - first_at
+        self._observer.blackholed(spine)
+
+    def _record(self, after: Reading, *, failure: str | None) -> Record:
+        return Record(
+            byte_count=self._payload.byte_count,
+            landed_intact=self._payload.landed_intact(),
+            sender=self._ending("sender"),
+            receiver=self._ending("receiver"),
+            progress=tuple(self._samples),
+            watched_s=0.0 if self._first_at is None else min(self._bound_s, after.at - self._first_at),
+            bound_s=self._bound_s,
+            path_shares=after.path_shares(since=self._before),
+            relay_cpu_fraction=after.relay_cpu_fraction(since=self._from_first_byte),
+            wanted_subflows=len(self._fabric.spines) if self._contestant.subflow_for_each_spine else 0,
+            kills_spine=self._condition.blackhole_at_fraction is not None,
+            blackholed=self._blackholed,
+            blackhole_at_s=self._blackhole_at_s,
+            failure=failure,
+        )
+
+    def _ending(self, name: str) -> Ending:
+        talker = self._talkers.get(name)
+        if talker is None:
+            return Ending(status=None, complaint="", events=())
+        return Ending(status=talker.exit_status, complaint=talker.complaint, events=tuple(talker.events))

@@ -1,0 +1,151 @@
+"""From what was recorded of a transfer to its outcome. Pure: no processes, no clock.
+
+A transfer completed when the sender says that the receiver verified every byte, the receiver says the same, both
+ended with status 0, and nobody had to be stopped. Everything else is a failure with one line that says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scripts.compare.errors import TransferError
+from scripts.compare.outcome import Outcome, Samples, longest_gap_s
+
+Event = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How one of the two processes ended."""
+
+    status: int | None
+    """Exit status; None if it was never started. Negative: killed by that signal."""
+
+    complaint: str
+    """Its last word on stderr."""
+
+    events: tuple[Event, ...]
+    """All that it told."""
+
+    def last(self, kind: str) -> Event | None:
+        """Return the last event of this kind, or None."""
+        return next((event for event in reversed(self.events) if event["event"] == kind), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What was seen of one transfer."""
+
+    byte_count: int
+    """Size of the file."""
+
+    landed_intact: bool
+    """Is the file that landed the one that was sent?"""
+
+    sender: Ending
+    """The sending process."""
+
+    receiver: Ending
+    """The receiving process."""
+
+    progress: Samples
+    """(seconds since the first byte, bytes)."""
+
+    watched_s: float
+    """From the first byte to the end of the watch; 0 if none came."""
+
+    bound_s: float
+    """After which it was given up."""
+
+    path_shares: tuple[float, ...]
+    """Share of each spine."""
+
+    relay_cpu_fraction: float | None
+    """Share of one core that the relay used."""
+
+    wanted_subflows: int = 0
+    """How many subflows an MPTCP connection should have had; 0 for the others."""
+
+    kills_spine: bool = False
+    """Does the condition call for a dead spine?"""
+
+    blackholed: str | None = None
+    """The spine that died."""
+
+    blackhole_at_s: float | None = None
+    """When, on the clock of `progress`."""
+
+    failure: str | None = None
+    """Why the transfer could not even be watched to its end."""
+
+
+def judge(record: Record) -> Outcome:
+    """Return the outcome."""
+    sent, received = record.sender.last("sent"), record.receiver.last("received")
+    failure = record.failure or _why_incomplete(record)
+    progress = record.progress
+    if failure is None and sent is not None and received is not None:
+        byte_count, elapsed_s = record.byte_count, number(sent, "seconds")
+        stall_ms = number(received, "longest_stall_ms")
+        progress = (*progress, (number(received, "seconds"), byte_count))
+    else:
+        byte_count, elapsed_s = progress[-1][1], record.watched_s
+        stall_ms = 1000 * longest_gap_s(progress, until_s=elapsed_s)
+    account = sent or record.sender.last("stopped") or {}
+    return Outcome(
+        completed=failure is None,
+        sha256_ok=failure is None and record.landed_intact,
+        byte_count=byte_count,
+        elapsed_s=elapsed_s,
+        longest_stall_ms=stall_ms,
+        path_shares=record.path_shares,
+        retransmitted_fraction=account.get("retransmitted_fraction"),
+        progress=progress,
+        blackhole_at_s=record.blackhole_at_s,
+        blackholed=record.blackholed,
+        relay_cpu_fraction=record.relay_cpu_fraction,
+        failure=failure if failure or record.landed_intact else "what landed is not the file that was sent",
+        note=_remark(record, account),
+    )
+
+
+def number(event: Event, key: str) -> float:
+    """Return the number under `key`. Raises TransferError if there is none."""
+    value = event.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TransferError(f"event {event.get('event')!r}: {key} is {value!r}, not a number")
+    return value
+
+
+def _why_incomplete(record: Record) -> str | None:
+    """Return the first reason not to call it complete, or None. What a stopped process says is no reason."""
+    if record.watched_s >= record.bound_s:
+        return f"given up after {record.bound_s:.0f} s with {_percent(record)} received"
+    for name, ending in (("sender", record.sender), ("receiver", record.receiver)):
+        if ending.status is not None and ending.status > 0 and ending.complaint:
+            return ending.complaint
+        if ending.status is None:
+            return f"the {name} did not start"
+    sent = record.sender.last("sent")
+    if sent is None or record.sender.status != 0:
+        return f"the sender ended with status {record.sender.status} and reported no success"
+    if sent.get("sha256_ok") is not True:
+        return "the sender does not know of every byte being verified"
+    if record.receiver.last("received") is None or record.receiver.status != 0:
+        return f"the receiver ended with status {record.receiver.status} and reported no file"
+    return None
+
+
+def _percent(record: Record) -> str:
+    return f"{100 * record.progress[-1][1] / max(1, record.byte_count):.0f} %"
+
+
+def _remark(record: Record, account: Event) -> str | None:
+    if record.kills_spine and record.blackholed is None:
+        return "it was over before the spine could be killed"
+    subflows = account.get("subflows")
+    if record.wanted_subflows and isinstance(subflows, list) and len(subflows) != record.wanted_subflows:
+        return f"{len(subflows)} of {record.wanted_subflows} subflows were there at the end"
+    return None
