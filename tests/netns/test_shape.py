@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netns.errors import ShapeError
+from netns.shape import MAX_DELAY_US, MAX_JITTER_US, Shape, limit_for
+
+shapes = st.builds(
+    Shape,
+    delay_us=st.floats(0, MAX_DELAY_US),
+    jitter_us=st.floats(0, MAX_JITTER_US),
+    loss_percent=st.floats(0, 100),
+    rate_bps=st.just(0) | st.integers(8, 2**40),
+    limit_packets=st.integers(1, 2**32 - 1),
+    seed=st.none() | st.integers(0, 2**64 - 1),
+)
+
+
+def test_parse__as_in_a_topology_file() -> None:
+    mapping = {"delay": "0.5ms", "jitter": "100us", "loss": "1%", "rate": "250mbit", "limit": 9, "seed": 7}
+    assert Shape.parse(mapping) == Shape(
+        delay_us=500, jitter_us=100, loss_percent=1, rate_bps=250_000_000, limit_packets=9, seed=7
+    )
+
+
+def test_parse__absent_keys_keep_the_defaults() -> None:
+    assert Shape.parse({}) == Shape() == Shape(0, 0, 0, 0, 1000, None)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        ({"loss": "120%"}, "loss: 120 % is not between 0 % and 100 %"),
+        ({"loss": "-1%"}, "loss: -1 % is not between 0 % and 100 %"),
+        ({"delay": "5"}, "delay: 5 is not a time: give a unit, one of s, ms, us, ns (for example 0.5ms)"),
+        ({"delay": "1e6s"}, f"delay: 1000000000000 us is not between 0 us and {MAX_DELAY_US} us"),
+        ({"jitter": "3s"}, f"jitter: 3000000 us is not between 0 us and {MAX_JITTER_US} us"),
+        ({"rate": "5bit"}, "rate: 5 bit/s is less than 8 bit/s (0 is unlimited)"),
+        ({"rate": "-5mbit"}, "rate: -5000000 bit/s is not between 0 bit/s and 147573952589676412920 bit/s"),
+        ({"limit": 0}, "limit: 0 packets is not between 1 packets and 4294967295 packets"),
+        ({"limit": "9"}, "limit: '9' is not an integer"),
+        ({"limit": 1.5}, "limit: 1.5 is not an integer"),
+        ({"seed": True}, "seed: True is not an integer"),
+        ({"seed": -1}, "seed: -1 is not between 0 and 18446744073709551615"),
+        (
+            {"dealy": "1ms"},
+            "dealy: no such property of a link; the known ones are delay, jitter, loss, rate, limit, seed",
+        ),
+        ("1ms", "'1ms' is not a shape: want keys out of delay, jitter, loss, rate, limit, seed"),
+    ],
+)  # fmt: skip
+def test_parse__bad_flow(mapping: Any, message: str) -> None:
+    with pytest.raises(ShapeError) as caught:
+        Shape.parse(mapping)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -0.1, "1", None, True])
+def test_shape__checks_what_python_code_passes_too(value: Any) -> None:
+    with pytest.raises(ShapeError, match=r"^delay: "):
+        Shape(delay_us=value)
+
+
+@given(shapes)
+def test_dict_round_trip_through_json(shape: Shape) -> None:
+    assert Shape.from_dict(json.loads(json.dumps(shape.to_dict()))) == shape
+
+
+def test_from_dict__bad_flow() -> None:
+    with pytest.raises(ShapeError, match=r"^latency: no such field"):
+        Shape.from_dict({"latency": 5})
+
+
+def test_limit_for__counts_the_delay_line_the_buffer_and_the_packet_being_sent() -> None:
+    # 250 Mbit/s x 0.5 ms = 15,625 B in flight, and as much again to wait: 31,250 B are 3.47 packets of 9,014 B.
+    assert limit_for(rate_bps=250_000_000, delay_us=500, buffer_bytes=15_625, packet_bytes=9014) == 5
+    assert limit_for(rate_bps=0, delay_us=500, buffer_bytes=0, packet_bytes=9014) == 1
+
+
+@given(st.integers(8, 10**11), st.floats(0, 10**6), st.integers(0, 10**8), st.integers(64, 65_549))
+def test_limit_for__never_cuts_into_the_buffer(rate: int, delay_us: float, buffer: int, packet: int) -> None:
+    limit = limit_for(rate_bps=rate, delay_us=delay_us, buffer_bytes=buffer, packet_bytes=packet)
+    in_flight_bytes = rate * delay_us / 8e6
+    assert (limit - 1) * packet >= (in_flight_bytes + buffer) * (1 - 1e-9)
+    assert (limit - 2) * packet <= in_flight_bytes + buffer
