@@ -61,7 +61,7 @@ def dismantle(directory: LabDirectory, state: LabState) -> None:
 
 def problems(state: LabState) -> list[str]:
     """What is not as the record says, one line each; empty for a lab that is up and whole."""
-    found = [] if state.phase == "up" else [f"it was interrupted while {state.phase}"]
+    found = [] if state.phase == "up" else [f"it is {state.phase}, or was interrupted on the way"]
     found += [f"the namespace {netns} is gone" for netns in state.namespaces if not exists(netns)]
     if state.relay is not None and not state.relay.alive:
         found.append(f"the relay (process {state.relay.pid}) is dead")

@@ -39,10 +39,10 @@ def choose_fabric(topology: Topology, wanted: Wanted) -> tuple[Fabric, str]:
     missing = missing_netem() if wanted != "relay" else None
     if wanted == "kernel":
         if missing is not None:
-            raise FabricError(f"this kernel has no netem (tc says: {missing}); use --fabric relay")
+            raise FabricError(f"this kernel has no netem ({missing}); use --fabric relay")
         return "kernel", "asked for"
     if wanted == "auto" and missing is None:
         return "kernel", "this kernel has netem"
     if not TUN_DEVICE.exists():
         raise FabricError(f"{TUN_DEVICE} is missing, which the relay fabric needs; load the module tun")
-    return "relay", "asked for" if wanted == "relay" else f"this kernel has no netem (tc says: {missing})"
+    return "relay", "asked for" if wanted == "relay" else f"this kernel has no netem: {missing}"

@@ -192,27 +192,26 @@ def leaf_spine(
 
     A shape with a rate whose limit is netem's default gets the limit of `with_buffer`. Raises TopologyError.
     """
-    for key, value in (("leaves", leaves), ("spines", spines), ("hosts_per_leaf", hosts_per_leaf)):
-        _check_range(key, value, low=1, high=254)
     if shape is not None and shape.limit_packets == Shape().limit_packets:
         shape = with_buffer(shape, mtu=mtu)
+    return fully_meshed(
+        leaves=leaves, spines=spines, hosts_per_leaf=hosts_per_leaf, mtu=mtu, shape=shape, name=name, seed=seed
+    )
+
+
+def fully_meshed(
+    *, leaves: int, spines: int, hosts_per_leaf: int, mtu: int, shape: Shape | None, name: str, seed: int
+) -> Topology:
+    """`leaf_spine` with the shape as it is. Raises TopologyError."""
+    for key, value in (("leaves", leaves), ("spines", spines), ("hosts_per_leaf", hosts_per_leaf)):
+        _check_range(key, value, low=1, high=254)
     leaf_names = [f"leaf{index + 1}" for index in range(leaves)]
     spine_names = [f"spine{index + 1}" for index in range(spines)]
     hosts = tuple(f"h{index + 1}" for index in range(leaves * hosts_per_leaf))
-    return Topology(
-        name=name,
-        mtu=mtu,
-        seed=seed,
-        hosts=hosts,
-        switches=(
-            *(Switch(leaf, "leaf") for leaf in leaf_names),
-            *(Switch(spine, "spine") for spine in spine_names),
-        ),
-        links=(
-            *(Link(host, leaf_names[index // hosts_per_leaf]) for index, host in enumerate(hosts)),
-            *(Link(leaf, spine, shape, shape) for leaf in leaf_names for spine in spine_names),
-        ),
-    )
+    switches = [Switch(leaf, "leaf") for leaf in leaf_names] + [Switch(spine, "spine") for spine in spine_names]
+    links = [Link(host, leaf_names[index // hosts_per_leaf]) for index, host in enumerate(hosts)]
+    links += [Link(leaf, spine, shape, shape) for leaf in leaf_names for spine in spine_names]
+    return Topology(name=name, mtu=mtu, seed=seed, hosts=hosts, switches=tuple(switches), links=tuple(links))
 
 
 def reference(*, name: str = "reference") -> Topology:
@@ -260,7 +259,7 @@ def _check_nodes(nodes: Iterable[str]) -> None:
     for node in nodes:
         if not _NODE_NAME.fullmatch(node) or node in _RESERVED:
             raise TopologyError(
-                f"node {node!r}: not a name for interfaces; use a letter, then letters, digits, '_' (not lo, all, default)"
+                f"node {node!r}: not a name for interfaces; use letters, digits and '_' (not lo, all, default)"
             )
         if len(node) > MAX_NODE_NAME:
             raise TopologyError(

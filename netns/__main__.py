@@ -1,0 +1,5 @@
+"""`python -m netns` is `srd-lab`."""
+
+from netns.cli import main
+
+main()

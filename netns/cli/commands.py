@@ -1,0 +1,184 @@
+"""The commands of `srd-lab`.
+
+Exit status: 0 done, 1 failed, 2 wrong usage or wrong input file; `exec` has that of its command. Errors are one line on
+stderr. Commands that build or look into namespaces need root; `plan` needs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from netns.cli.show import show_lab, show_labs, show_paths, show_plan, show_up
+from netns.ecmp import MAX_PORTS, trace_paths
+from netns.errors import FabricError, LabError, ShapeError, TopologyError
+from netns.lab import Lab
+from netns.plan import Fabric, plan
+from netns.probe import Wanted, require_root
+from netns.state import recorded_labs
+from netns.topology import Topology, reference
+from netns.topology_file import read_topology
+
+BUILTIN: Final = {"reference": reference}
+
+
+class _Group(click.Group):
+    """Turns this package's errors into one line and an exit status, whichever command raised them."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except LabError as error:
+            click.echo(f"srd-lab: {error}", err=True)
+            ctx.exit(2 if isinstance(error, ShapeError | TopologyError) else 1)
+        except KeyboardInterrupt:
+            click.echo("srd-lab: interrupted", err=True)
+            ctx.exit(130)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="open-srd", prog_name="srd-lab")
+def main() -> None:
+    """Build networks of Linux namespaces to run SRD (or anything) on.
+
+    FILE is a topology in YAML, or `reference`: two hosts, four paths of 250 Mbit/s between them. For a first look:
+
+    \b
+      srd-lab plan reference                 what would be built; needs no root
+      srd-lab up reference                   build it
+      srd-lab verify                         which source port takes which spine
+      srd-lab exec h1 -- iperf3 -c 10.0.2.1  run something in a host
+      srd-lab down                           remove everything
+    """  # noqa: D301 - \b is click's mark for "do not rewrap"
+
+
+@main.command("plan")
+@click.argument("file")
+@click.option("--fabric", type=click.Choice(["kernel", "relay"]), default="kernel", show_default=True)
+def plan_command(file: str, fabric: Fabric) -> None:
+    """Print the steps that `up FILE` would take, and those that `down` would.
+
+    Pure: reads the file, touches nothing, needs no root.
+    """
+    show_plan(plan(_topology(file), fabric))
+
+
+@main.command()
+@click.argument("file")
+@click.option(
+    "--fabric",
+    type=click.Choice(["auto", "kernel", "relay"]),
+    default="auto",
+    show_default=True,
+    help="What carries shaped links: the kernel's netem, or a relay process between TAP devices.",
+)
+def up(file: str, fabric: Wanted) -> None:
+    """Build the topology in FILE.
+
+    If it cannot be finished, or is interrupted, nothing of it is left. What a crashed lab of the same name left
+    behind is removed first.
+    """
+    started_at = time.monotonic()
+    lab = Lab.up(_topology(file), fabric=fabric)
+    show_up(lab, seconds=time.monotonic() - started_at)
+
+
+@main.command()
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def status(name: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passes by keyword
+    """Show the lab NAME, or a list of all labs."""
+    if name is None:
+        labs = [Lab.find(each).status() for each in recorded_labs()]
+        click.echo(json.dumps({"labs": labs}, indent=2)) if as_json else show_labs(labs)
+        return
+    lab = Lab.find(name).status()
+    click.echo(json.dumps(lab, indent=2)) if as_json else show_lab(lab)
+
+
+@main.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--lab", "name", help="The lab; not needed when only one is up.")
+@click.argument("node")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def exec_command(name: str | None, node: str, command: tuple[str, ...]) -> None:
+    """Run COMMAND inside the host or switch NODE; its exit status is this command's."""
+    require_root("srd-lab exec")
+    words = command[1:] if command[0] == "--" else command
+    if not words:
+        raise click.UsageError("no command; for example: srd-lab exec h1 -- ip address")
+    argv = _lab(name).command(node, words)
+    if shutil.which(words[0]) is None:
+        raise FabricError(f"{words[0]}: no such command")
+    sys.stdout.flush()
+    os.execv(argv[0], argv)  # noqa: S606 - no shell is wanted
+
+
+@main.command()
+@click.argument("name", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every lab that is recorded.")
+def down(name: str | None, everything: bool) -> None:  # noqa: FBT001 - click passes by keyword
+    """Remove the lab NAME (or the only one) and end what runs inside it."""
+    require_root("srd-lab down")
+    if name is not None and everything:
+        raise click.UsageError("give NAME or --all, not both")
+    for each in recorded_labs() if everything else [_only_lab(name)]:
+        Lab.find(each).down()
+        click.echo(f"lab {each} is down")
+
+
+@main.command()
+@click.argument("name", required=False)
+@click.option("--ports", type=click.IntRange(1, MAX_PORTS), default=64, show_default=True, help="Source ports to try.")
+def verify(name: str | None, ports: int) -> None:
+    """Show which spine each source port takes between two hosts, in both directions.
+
+    Exit status 1 if a spine is never used, or a port is not always on the same one, or is not answered.
+    """
+    require_root("srd-lab verify")
+    lab = _lab(name)
+    source, destination = _far_hosts(lab.topology)
+    pairs = ((source, destination), (destination, source))
+    maps = [trace_paths(lab, source=a, destination=b, ports=ports) for a, b in pairs]
+    show_paths(lab, maps)
+    if any(path_map.problems for path_map in maps):
+        sys.exit(1)
+
+
+def _topology(file: str) -> Topology:
+    path = Path(file)
+    if file in BUILTIN and not path.exists():
+        return BUILTIN[file]()
+    return read_topology(path)
+
+
+def _lab(name: str | None) -> Lab:
+    return Lab.find(_only_lab(name))
+
+
+def _only_lab(name: str | None) -> str:
+    """The name given, or that of the only lab."""
+    if name is not None:
+        return name
+    labs = recorded_labs()
+    if not labs:
+        raise FabricError("no lab is up; build one: srd-lab up reference")
+    if len(labs) > 1:
+        raise FabricError(f"several labs are up; name one: {', '.join(labs)}")
+    return labs[0]
+
+
+def _far_hosts(topology: Topology) -> tuple[str, str]:
+    """The first two hosts that are not under one switch."""
+    first = topology.hosts[0]
+    for host in topology.hosts:
+        if topology.switch_of(host) != topology.switch_of(first):
+            return first, host
+    raise FabricError(f"{topology.name}: all hosts are under one switch; there are no paths to verify")

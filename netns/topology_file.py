@@ -1,0 +1,193 @@
+"""Topologies from YAML files, in two forms.
+
+A leaf-spine, described by its size:
+
+    name: demo            # optional: the file's name without .yaml
+    mtu: 9000             # optional
+    seed: 1               # optional
+    leaf_spine:
+      leaves: 2
+      spines: 4
+      hosts_per_leaf: 1
+      link: {delay: 0.5ms, rate: 250mbit}      # every leaf-spine link, both directions; optional
+
+Or every node and link:
+
+    hosts: [h1, h2]
+    switches: {leaf1: leaf, leaf2: leaf, spine1: spine}
+    links:
+      - {a: h1, b: leaf1}
+      - {a: h2, b: leaf2}
+      - {a: leaf1, b: spine1, shape: {delay: 1ms, loss: 1%}}                     # both directions
+      - {a: leaf2, b: spine1, shape_ab: {rate: 100mbit}, shape_ba: {rate: 1gbit}} # each its own
+
+Shapes are in tc's notation (netns/shape.py). A shape with a rate and no limit gets that of `topology.with_buffer`.
+
+Every mistake is one line that names file, key and value: TopologyError, or ShapeError for a shape. Only the first
+mistake is reported. A key given twice is a mistake too, which PyYAML alone would not notice.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from netns.errors import ShapeError, TopologyError
+from netns.shape import Shape
+from netns.topology import Link, Switch, Tier, Topology, fully_meshed, with_buffer
+
+MAX_FILE_BYTES: Final = 4 << 20
+
+ShapeFields = dict[str, Any]
+Count = Annotated[int, Field(ge=1, le=254)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class _LeafSpine(_Strict):
+    leaves: Count = 2
+    spines: Count = 4
+    hosts_per_leaf: Count = 1
+    link: ShapeFields | None = None
+
+
+class _Link(_Strict):
+    a: str
+    b: str
+    shape: ShapeFields | None = None
+    shape_ab: ShapeFields | None = None
+    shape_ba: ShapeFields | None = None
+
+
+class _File(_Strict):
+    name: str | None = None
+    mtu: int = 9000
+    seed: int = 1
+    leaf_spine: _LeafSpine | None = None
+    hosts: list[str] | None = None
+    switches: dict[str, Tier] | None = None
+    links: list[_Link] | None = None
+
+
+def read_topology(path: Path) -> Topology:
+    """The topology in a YAML file. Raises TopologyError or ShapeError, naming file, key, value and remedy."""
+    try:
+        return _topology(_File.model_validate(_load(path)), default_name=path.stem)
+    except ValidationError as error:
+        raise TopologyError(f"{path}: {_first_mistake(error)}") from None
+    except (TopologyError, ShapeError) as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+def _load(path: Path) -> Any:
+    """The document in `path`, of whatever type it is."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise TopologyError(error.strerror or str(error)) from None
+    if len(content) > MAX_FILE_BYTES:
+        raise TopologyError(f"larger than {MAX_FILE_BYTES >> 20} MiB; this is no topology file")
+    try:
+        document = yaml.load(content, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise TopologyError(f"{line}not YAML: {error.problem}") from None
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise TopologyError(f"not YAML: {str(error).splitlines()[0]}") from None
+    if not isinstance(document, dict):
+        raise TopologyError("holds no topology; give leaf_spine, or hosts, switches and links")
+    return document
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """A SafeLoader that refuses a key given twice in one mapping."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            if isinstance(key_node, yaml.ScalarNode):
+                if key_node.value in seen:
+                    raise TopologyError(f"line {key_node.start_mark.line + 1}: {key_node.value} is given twice")
+                seen.add(key_node.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _topology(file: _File, *, default_name: str) -> Topology:
+    name = default_name if file.name is None else file.name
+    explicit = {"hosts": file.hosts, "switches": file.switches, "links": file.links}
+    if file.leaf_spine is not None:
+        for key, value in explicit.items():
+            if value is not None:
+                raise TopologyError(f"{key}: stands beside leaf_spine, which names its own; keep one of the two")
+        size = file.leaf_spine
+        return fully_meshed(
+            leaves=size.leaves,
+            spines=size.spines,
+            hosts_per_leaf=size.hosts_per_leaf,
+            shape=_shape(size.link, at="leaf_spine.link", mtu=file.mtu),
+            name=name,
+            mtu=file.mtu,
+            seed=file.seed,
+        )
+    for key, value in explicit.items():
+        if value is None:
+            raise TopologyError(f"{key}: missing; give leaf_spine, or hosts, switches and links")
+    return Topology(
+        name=name,
+        mtu=file.mtu,
+        seed=file.seed,
+        hosts=tuple(file.hosts or ()),
+        switches=tuple(Switch(switch, tier) for switch, tier in (file.switches or {}).items()),
+        links=tuple(_link(link, at=f"links[{index}]", mtu=file.mtu) for index, link in enumerate(file.links or ())),
+    )
+
+
+def _link(link: _Link, *, at: str, mtu: int) -> Link:
+    if link.shape is not None:
+        for key, value in (("shape_ab", link.shape_ab), ("shape_ba", link.shape_ba)):
+            if value is not None:
+                raise TopologyError(f"{at}.{key}: stands beside shape, which rules both directions; keep one")
+        shape = _shape(link.shape, at=f"{at}.shape", mtu=mtu)
+        return Link(link.a, link.b, shape, shape)
+    return Link(
+        link.a,
+        link.b,
+        _shape(link.shape_ab, at=f"{at}.shape_ab", mtu=mtu),
+        _shape(link.shape_ba, at=f"{at}.shape_ba", mtu=mtu),
+    )
+
+
+def _shape(fields: ShapeFields | None, *, at: str, mtu: int) -> Shape | None:
+    if fields is None:
+        return None
+    try:
+        shape = Shape.parse(fields)
+    except ShapeError as error:
+        raise ShapeError(f"{at}.{error}") from None
+    return shape if "limit" in fields else with_buffer(shape, mtu=mtu)
+
+
+def _first_mistake(error: ValidationError) -> str:
+    """A validation error as one line: key, what is wrong with which value, what would be right."""
+    mistake = error.errors(include_url=False)[0]
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in mistake["loc"]).lstrip(".")
+    if mistake["type"] == "extra_forbidden":
+        return f"{key}: no such key; the known ones here are {', '.join(_known_keys(mistake['loc'][:-1]))}"
+    if mistake["type"] == "missing":
+        return f"{key}: missing"
+    reason = mistake["msg"].removeprefix("Input ").partition(" or instance of ")[0].replace("dictionary", "mapping")
+    return f"{key}: {reprlib.repr(mistake['input'])} {reason}"
+
+
+def _known_keys(place: tuple[int | str, ...]) -> list[str]:
+    """The keys of the part of the file at `place`, where an unknown one was found."""
+    models: Mapping[str, type[_Strict]] = {"leaf_spine": _LeafSpine, "links": _Link}
+    return list((models[str(place[0])] if place else _File).model_fields)
