@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from types import TracebackType
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +53,7 @@ class Region:
             os.close(self.fd)
             self.fd = -1
 
-    def __enter__(self) -> Region:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

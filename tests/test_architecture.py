@@ -15,7 +15,7 @@ PACKAGES = ("srd", "devmem", "nitro_emu", "netns")
 # Arrows point down; siblings do not know each other.
 MAY_IMPORT = {
     "srd.proto": set(),
-    "srd.io": {"srd.proto"},
+    "srd.io": {"srd.proto", "devmem"},
     "srd": {"srd", "srd.proto", "srd.io", "devmem"},
     "devmem": set(),
     "nitro_emu": {"srd", "srd.proto", "srd.io", "devmem"},

@@ -1,4 +1,4 @@
-"""What Python's `socket` lacks of Linux: sendmmsg, recvmmsg, timerfd, and the constants (numbers from the UAPI headers).
+"""What Python's `socket` lacks of Linux: sendmmsg, recvmmsg, timerfd, and constants (numbers from the UAPI headers).
 
 Arrays of the kernel's structures are NumPy structured arrays, filled by expressions over whole arrays; a call through
 ctypes costs about a microsecond.

@@ -87,14 +87,14 @@ class Transmitter:
         message["iovlen"] = 2 * burst.count
         message["controllen"] = _CMSG.size if burst.count > 1 else 0
 
-    def _name(self, address: object) -> tuple[int, int, object]:
+    def _name(self, address: Address) -> tuple[int, int, object]:
         """Return (pointer, length, owner) of the address in the kernel's form."""
-        known = self._names.get(address)  # type: ignore[call-overload] # opaque to the core, an Address to us
+        known = self._names.get(address)
         if known is None:
             if len(self._names) >= 1 << 16:
                 self._names.clear()
-            buffer = np.frombuffer(bytearray(libc.pack_address(address)), np.uint8)  # type: ignore[arg-type] # same
-            known = self._names[address] = (buffer.ctypes.data, len(buffer), buffer)  # type: ignore[index] # same
+            buffer = np.frombuffer(bytearray(libc.pack_address(address)), np.uint8)
+            known = self._names[address] = (buffer.ctypes.data, len(buffer), buffer)
         return known
 
     def flush(self, sock: socket.socket) -> bool:

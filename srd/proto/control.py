@@ -13,14 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from srd.proto.errors import PacketError
-from srd.proto.wire import MAX_DATAGRAM_BYTES, MIN_DATAGRAM_BYTES, PREFIX_BYTES, VERSION, PacketType
+from srd.proto.wire import MAX_DATAGRAM_BYTES, MIN_DATAGRAM_BYTES, PREFIX_BYTES, VERSION, Address, PacketType
 
 
 @dataclass(frozen=True, slots=True)
 class Datagram:
     """One control packet to send from local path `path`."""
 
-    address: object
+    address: Address
     path: int
     data: bytes
 

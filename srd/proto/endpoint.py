@@ -40,7 +40,7 @@ from srd.proto.handshake import CookieJar, Initiator
 from srd.proto.peer import PeerCore, PeerState
 from srd.proto.status import Status
 from srd.proto.timers import Timers
-from srd.proto.wire import MIN_DATAGRAM_BYTES, Arrivals, Burst, runs_untrusted
+from srd.proto.wire import MIN_DATAGRAM_BYTES, Address, Arrivals, Burst, runs_untrusted
 
 MAX_REPLIES = 64
 """Stateless answers (cookies, resets) waiting to be sent; more are dropped, as their askers will ask again."""
@@ -74,7 +74,7 @@ class EndpointCore:
         self._peers: dict[int, PeerCore] = {}  # by number
         self._by_context: dict[int, PeerCore] = {}  # by the context id that we chose
         self._by_remote: dict[int, PeerCore] = {}  # by the context id that the other end chose
-        self._by_hello: dict[tuple[object, int], PeerCore] = {}  # incoming: by address and the other end's context
+        self._by_hello: dict[tuple[Address, int], PeerCore] = {}  # incoming: by address and the other end's context
         self._ready: dict[int, None] = {}  # numbers of the peers that may have something to send, in turn
         self._replies: deque[Datagram] = deque()
         self._events: deque[Event] = deque()
@@ -83,7 +83,7 @@ class EndpointCore:
 
     # -- commands -----------------------------------------------------------------------------------------------
 
-    def connect(self, address: object, *, sizes: tuple[int, ...], now: float) -> int:
+    def connect(self, address: Address, *, sizes: tuple[int, ...], now: float) -> int:
         """Open a peer; return its number. `sizes`: datagram sizes to try, in bytes, largest first."""
         if not sizes or min(sizes) < MIN_DATAGRAM_BYTES:
             raise UsageError(f"sizes: {sizes} needs sizes of at least {MIN_DATAGRAM_BYTES} bytes")
@@ -128,7 +128,7 @@ class EndpointCore:
     # -- input --------------------------------------------------------------------------------------------------
 
     def handle_packets(
-        self, arrivals: Arrivals | None, *, controls: list[tuple[bytes, object, float]], now: float
+        self, arrivals: Arrivals | None, *, controls: list[tuple[bytes, Address, float]], now: float
     ) -> list[Frag]:
         """Take a batch: data packets, and control packets as (bytes, source address, time of receipt).
 
@@ -149,7 +149,7 @@ class EndpointCore:
                 self.malformed += 1
         return kept
 
-    def _handle_control_untrusted(self, packet: Control, address: object, *, now: float, received_at: float) -> None:
+    def _handle_control_untrusted(self, packet: Control, address: Address, *, now: float, received_at: float) -> None:
         if isinstance(packet, Hello):
             self._handle_hello(packet, address, now=now)
             return
@@ -184,14 +184,14 @@ class EndpointCore:
                 peer.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason="the other end does not know us any more")
         self._after(peer)
 
-    def _handle_stray(self, packet: Control, address: object) -> None:
+    def _handle_stray(self, packet: Control, address: Address) -> None:
         """Answer a packet for a context that is not, or no longer, ours."""
         if isinstance(packet, Close):
             self._reply(address, Closed(packet.context).encode())
         elif isinstance(packet, Probe):
             self._reply(address, Reset(packet.context).encode())
 
-    def _handle_hello(self, hello: Hello, address: object, *, now: float) -> None:
+    def _handle_hello(self, hello: Hello, address: Address, *, now: float) -> None:
         peer = self._by_hello.get((address, hello.own_context))
         if peer is None:
             if not self._accepting:
@@ -213,7 +213,7 @@ class EndpointCore:
         peer.opened(remote_context=remote, datagram_bytes=datagram_bytes, credit_bytes=packet.credit_bytes, now=now)
         self._by_remote[remote] = peer
 
-    def handle_icmp_unreachable(self, address: object) -> None:
+    def handle_icmp_unreachable(self, address: Address) -> None:
         """The network says that nothing listens at `address`. Believed only while a peer is being opened."""
         for peer in list(self._peers.values()):
             if peer.initiator is not None and peer.address == address:
@@ -256,7 +256,7 @@ class EndpointCore:
 
     # -- peers --------------------------------------------------------------------------------------------------
 
-    def _add(self, address: object, *, now: float) -> PeerCore:
+    def _add(self, address: Address, *, now: float) -> PeerCore:
         peer = PeerCore(
             self._next_number,
             config=self._config,
@@ -289,6 +289,6 @@ class EndpointCore:
             self._ready.pop(peer.number, None)
             self._timers.arm(peer.number, at=None)
 
-    def _reply(self, address: object, data: bytes) -> None:
+    def _reply(self, address: Address, data: bytes) -> None:
         if len(self._replies) < MAX_REPLIES:
             self._replies.append(Datagram(address, 0, data))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from srd.proto.status import Status
+from srd.proto.wire import Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class PeerOpened:
     """The handshake is complete. `incoming` says that the other end began it."""
 
     peer: int
-    address: object
+    address: Address
     incoming: bool
 
 

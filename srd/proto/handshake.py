@@ -19,6 +19,7 @@ import hashlib
 import hmac
 
 from srd.proto.control import Hello
+from srd.proto.wire import Address
 
 COOKIE_LIFETIME_S = 10
 """A cookie is good for this long, and up to twice: a slow initiator's retries, and no more."""
@@ -34,11 +35,11 @@ class CookieJar:
     def __init__(self, *, secret: bytes) -> None:
         self._secret = secret
 
-    def make(self, *, address: object, context: int, now: float) -> bytes:
+    def make(self, *, address: Address, context: int, now: float) -> bytes:
         """Return the cookie for an initiator at `address`."""
         return self._cookie(int(now / COOKIE_LIFETIME_S), address=address, context=context)
 
-    def check(self, cookie: bytes, *, address: object, context: int, now: float) -> bool:
+    def check(self, cookie: bytes, *, address: Address, context: int, now: float) -> bool:
         """Whether `cookie` is ours, for this initiator, and young enough."""
         age = int(now / COOKIE_LIFETIME_S) - int.from_bytes(cookie[:8], "big")
         if len(cookie) != COOKIE_BYTES or not 0 <= age <= 1:
@@ -46,7 +47,7 @@ class CookieJar:
         expected = self._cookie(int.from_bytes(cookie[:8], "big"), address=address, context=context)
         return hmac.compare_digest(cookie, expected)
 
-    def _cookie(self, period: int, *, address: object, context: int) -> bytes:
+    def _cookie(self, period: int, *, address: Address, context: int) -> bytes:
         text = period.to_bytes(8, "big")
         bound = text + context.to_bytes(8, "big") + repr(address).encode()
         return text + hmac.new(self._secret, bound, hashlib.sha256).digest()[: COOKIE_BYTES - 8]

@@ -23,7 +23,7 @@ from srd.proto.path import Path
 from srd.proto.receive import Receiver
 from srd.proto.sender import Sender
 from srd.proto.status import Status
-from srd.proto.wire import Burst, Run
+from srd.proto.wire import Address, Burst, Run
 
 CLOSE_ATTEMPTS = 5
 """CLOSE packets sent before the peer is taken for closed; each waits twice as long as the one before."""
@@ -49,7 +49,7 @@ class PeerCore:
         number: int,
         *,
         config: ProtocolConfig,
-        address: object,
+        address: Address,
         own_context: int,
         rng: Random,
         now: float,
@@ -117,7 +117,7 @@ class PeerCore:
         self.heard(now=now)
         self.events.extend(Completion(self.number, request, Status.OK) for request in done)
 
-    def handle_probe(self, probe: Probe, *, address: object, now: float, received_at: float) -> None:
+    def handle_probe(self, probe: Probe, *, address: Address, now: float, received_at: float) -> None:
         """Take a probe: the ack that it asks for is due."""
         self.heard(now=now)
         self.receiver.hear(

@@ -16,7 +16,7 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.control import Ack, PathReport
 from srd.proto.events import Frag
 from srd.proto.seqset import SequenceSet, mask, ranges
-from srd.proto.wire import Run, expand
+from srd.proto.wire import Address, Run, expand
 
 REPORT_REPEATS = 2
 """Acks that carry the report of a path after it was heard."""
@@ -36,7 +36,7 @@ class Inbound:
 class HeardPath:
     """What was heard of one of the peer's paths."""
 
-    address: object
+    address: Address
     sequence: int = -1
     sent_us: int = 0
     received_at: float = 0.0
@@ -63,6 +63,7 @@ class Receiver:
         self.ack_due = False
         self.packets = 0
         self.duplicates = 0
+        self.landed_bytes = 0  # new payload, of complete and incomplete messages
         self._config = config
         self._window = SequenceSet()
         self._inbound: dict[int, Inbound] = {}
@@ -96,7 +97,9 @@ class Receiver:
             inbound = self._inbound[run.message] = Inbound(run.length, run.immediate)
         kept = self._frags(run, new=new)
         inbound.frags += kept
-        inbound.landed_bytes += sum(frag.length for frag in kept)
+        landed_bytes = sum(frag.length for frag in kept)
+        inbound.landed_bytes += landed_bytes
+        self.landed_bytes += landed_bytes
         if inbound.landed_bytes < inbound.length:
             return kept, None
         del self._inbound[run.message]
@@ -128,7 +131,7 @@ class Receiver:
         self.packets += run.count
         self.duplicates += duplicates
 
-    def hear(self, path: int, *, path_sequence: int, sent_us: int, address: object, received_at: float) -> HeardPath:
+    def hear(self, path: int, *, path_sequence: int, sent_us: int, address: Address, received_at: float) -> HeardPath:
         """Note that a packet (data or probe) came over a path; an ack is due."""
         heard = self._heard.get(path)
         if heard is None:
@@ -141,7 +144,7 @@ class Receiver:
         self.ack_due = True
         return heard
 
-    def ack(self, *, context: int, now: float) -> tuple[Ack, object] | None:
+    def ack(self, *, context: int, now: float) -> tuple[Ack, Address] | None:
         """Return the ack that is due, and the address to send it to; None if no path was ever heard."""
         self.ack_due = False
         if not self._heard:

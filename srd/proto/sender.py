@@ -22,7 +22,7 @@ from srd.proto.path import Path, PathState
 from srd.proto.sent import Outbound, SendRun, SentPackets, Transmission
 from srd.proto.seqset import ranges
 from srd.proto.spray import Spray
-from srd.proto.wire import HEADER_BYTES, MAX_BURST_PACKETS, MAX_DATAGRAM_BYTES, Burst, expand
+from srd.proto.wire import HEADER_BYTES, MAX_BURST_PACKETS, MAX_DATAGRAM_BYTES, Address, Burst, expand
 
 BURSTS_PER_WINDOW = 16
 """A burst is at most this share of the window, so that a window is spread over paths and not sent to one queue."""
@@ -35,7 +35,7 @@ class Sender:
         self,
         config: ProtocolConfig,
         *,
-        address: object,
+        address: Address,
         context: int,
         datagram_bytes: int,
         credit_bytes: int,

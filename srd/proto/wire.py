@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,11 +68,15 @@ _INDEX = np.arange(MAX_BURST_PACKETS, dtype=np.uint64)[:, np.newaxis]
 Words = npt.NDArray[np.uint64]
 
 
+Address = Any
+"""Where packets go and come from: opaque to the core, which only compares it and hands it back."""
+
+
 @dataclass(slots=True)
 class Burst:
     """Consecutive packets of one message, equal in size but for the last, sent on one path in one go."""
 
-    address: object
+    address: Address
     path: int
     path_sequence: int
     context: int
@@ -127,7 +132,7 @@ class Arrivals:
     """Payload bytes of each packet."""
     sources: npt.NDArray[np.intp]
     """Row of `addresses` that each packet came from."""
-    addresses: list[object]
+    addresses: list[Address]
     received_at: npt.NDArray[np.float64]
     """When the kernel received each packet, on the clock of `now`."""
 
@@ -150,7 +155,7 @@ class Run:
     payload_offset: int
     payload_bytes: int
     segment_bytes: int
-    address: object
+    address: Address
     received_at: float
 
 

@@ -1,0 +1,42 @@
+"""Settings of an endpoint on real sockets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from srd.proto.config import ProtocolConfig
+from srd.proto.errors import UsageError
+
+MIN_REGION_BYTES = 8 << 20
+"""Room for the receive slots' chunks and one message."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointConfig:
+    """One endpoint."""
+
+    protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
+    """The protocol core's settings."""
+
+    receive_region_bytes: int = 80 << 20
+    """Memory that received messages land in: twice the receive window, as chunks are pinned whole, and the slots'
+    own chunks."""
+
+    chunk_bytes: int = 512 << 10
+    """The piece of the region that is reused as a whole. Small enough that a held frag pins little, large enough that
+    a super-datagram's worth left unused at its end (64 KiB) does not matter."""
+
+    datagram_bytes: int = 8972
+    """Largest datagram received: MTU 9000 less IPv4's and UDP's headers. Larger ones save little."""
+
+    def __post_init__(self) -> None:
+        """Refuse a region that cannot hold what is promised to peers."""
+        if self.receive_region_bytes < MIN_REGION_BYTES:
+            raise UsageError(
+                f"receive_region_bytes: {self.receive_region_bytes} is less than {MIN_REGION_BYTES} (8 MiB)"
+            )
+        if self.receive_region_bytes < 2 * self.protocol.receive_window_bytes:
+            raise UsageError(
+                f"receive_region_bytes: {self.receive_region_bytes} is less than twice the protocol's "
+                f"receive_window_bytes ({self.protocol.receive_window_bytes}); raise one or lower the other"
+            )

@@ -1,0 +1,183 @@
+"""A local endpoint on real sockets: opens peers, accepts them, and owns the memory that messages land in."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import time
+from types import TracebackType
+from typing import Self, cast
+
+from devmem.pool import Pool
+from devmem.region import Region
+from srd.config import EndpointConfig
+from srd.errors import PeerError, SrdError
+from srd.io.driver import Driver
+from srd.io.landing import Landing, spare_bytes
+from srd.io.receive import SLOTS, ReceiveQueue
+from srd.io.socket import IP_UDP_BYTES, open_socket, route_mtu
+from srd.message import Message
+from srd.peer import Peer
+from srd.proto.endpoint import EndpointCore
+from srd.proto.events import Completion, Event, MessageReceived, PeerEnded, PeerOpened
+
+FALLBACK_MTUS = (1500, 1280)
+"""Tried when the route's own MTU is not answered: Ethernet's, and the least that IPv6 promises."""
+
+
+async def resolve(host: str, *, port: int, passive: bool) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    """Return family and address of `host`. Raises SrdError naming it."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host or None, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE if passive else 0
+        )
+    except socket.gaierror as error:
+        raise SrdError(f"{host}: unknown host ({error.strerror}); check the name or give an address") from error
+    family, _, _, _, address = found[0]
+    return socket.AddressFamily(family), cast("tuple[str, int]", address)  # and two more numbers, for IPv6
+
+
+class Endpoint:
+    """`await Endpoint.listen(...)` or `await Endpoint.open()`; an async context manager."""
+
+    def __init__(self, config: EndpointConfig, *, sockets: list[socket.socket], accepting: bool) -> None:
+        self.config = config
+        self.address: tuple[str, int] = sockets[0].getsockname()[:2]
+        self._family = sockets[0].family
+        self._region = Region(config.receive_region_bytes, name="srd-receive")
+        self._pool = Pool(self._region.size_bytes - spare_bytes(SLOTS), chunk_bytes=config.chunk_bytes)
+        self._landing = Landing(self._region, self._pool, slots=SLOTS)
+        self._queue = ReceiveQueue(self._region, self._landing, datagram_bytes=config.datagram_bytes)
+        self._core = EndpointCore(
+            config.protocol,
+            datagram_bytes=config.datagram_bytes,
+            secret=os.urandom(32),
+            new_context=lambda: int.from_bytes(os.urandom(8), "big"),
+            rng=random.Random(os.urandom(16)),  # noqa: S311 - chooses paths, not secrets
+            accepting=accepting,
+        )
+        self._driver = Driver(self._core, sockets=sockets, queue=self._queue, pool=self._pool, on_event=self._on_event)
+        self._peers: dict[int, Peer] = {}
+        self._opening: dict[int, asyncio.Future[Peer]] = {}
+        self._incoming: asyncio.Queue[Peer] = asyncio.Queue()
+
+    @classmethod
+    async def listen(cls, host: str, *, port: int, config: EndpointConfig | None = None) -> Self:
+        """Open an endpoint that others may connect to. Raises SrdError when the address cannot be had."""
+        family, address = await resolve(host, port=port, passive=True)
+        return cls._open(config or EndpointConfig(), address, family=family, accepting=True)
+
+    @classmethod
+    async def open(cls, *, towards: str, config: EndpointConfig | None = None) -> Self:
+        """Open an endpoint that only connects, of the address family of host `towards`."""
+        family, _ = await resolve(towards, port=0, passive=False)
+        anywhere = ("::", 0) if family == socket.AF_INET6 else ("0.0.0.0", 0)  # noqa: S104 - any source address
+        return cls._open(config or EndpointConfig(), anywhere, family=family, accepting=False)
+
+    @classmethod
+    def _open(
+        cls, config: EndpointConfig, address: tuple[str, int], *, family: socket.AddressFamily, accepting: bool
+    ) -> Self:
+        sockets: list[socket.socket] = []
+        try:
+            sockets.append(open_socket(address, family=family))
+            # The other paths need a source port of their own, not a known one; their address is the first's.
+            others = (*address[:1], 0, *address[2:])
+            sockets += [open_socket(others, family=family) for _ in range(config.protocol.paths - 1)]
+            return cls(config, sockets=sockets, accepting=accepting)
+        except OSError as error:
+            for sock in sockets:
+                sock.close()
+            raise SrdError(f"{address[0]}:{address[1]}: cannot be bound: {error.strerror}") from error
+
+    # -- peers --------------------------------------------------------------------------------------------------
+
+    async def connect(self, host: str, *, port: int) -> Peer:
+        """Open a peer. Raises PeerError when it does not answer or refuses, SrdError for an unknown host."""
+        family, address = await resolve(host, port=port, passive=False)
+        try:
+            mtu = route_mtu(address, family=family)
+        except OSError as error:
+            raise SrdError(f"{host}: no route to it ({error.strerror}); check the address") from error
+        largest = min(mtu - IP_UDP_BYTES[family], self.config.datagram_bytes)
+        smaller = (size - IP_UDP_BYTES[family] for size in FALLBACK_MTUS)
+        sizes = (largest, *(size for size in smaller if size < largest))
+        number = self._core.connect(address, sizes=sizes, now=time.monotonic())
+        future: asyncio.Future[Peer] = asyncio.get_running_loop().create_future()
+        self._opening[number] = future
+        self._driver.wake()
+        return await future
+
+    async def accept(self) -> Peer:
+        """Return the next peer that was opened from outside."""
+        return await self._incoming.get()
+
+    def post(self, peer: int, *, request: int, address: int, length: int, immediate: int) -> None:
+        """Queue a send of memory at `address` of this process; for `Peer`."""
+        self._core.post(peer, request=request, payload_offset=address, length=length, immediate=immediate)
+        self._driver.wake()
+
+    def close_peer(self, peer: int) -> None:
+        """Begin to close a peer; for `Peer`."""
+        if peer in self._peers:
+            self._core.close(peer, now=time.monotonic())
+            self._driver.wake()
+
+    # -- events -------------------------------------------------------------------------------------------------
+
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case MessageReceived():
+                message = Message(event, region=self._region, give_back=self._give_back)
+                self._peers[event.peer].deliver(message)
+            case Completion():
+                self._peers[event.peer].complete(event.request, status=event.status)
+            case PeerOpened():
+                peer = self._peers[event.peer] = Peer(self, self._core.peer(event.peer))
+                if event.incoming:
+                    self._incoming.put_nowait(peer)
+                elif not (future := self._opening.pop(event.peer)).done():
+                    future.set_result(peer)
+            case PeerEnded():
+                self._on_ended(event)
+
+    def _on_ended(self, event: PeerEnded) -> None:
+        for frag in event.orphans:
+            self._pool.drop(frag.region_offset, length=frag.length)
+        if peer := self._peers.pop(event.peer, None):
+            peer.end(event.status, reason=event.reason)
+        elif (future := self._opening.pop(event.peer, None)) and not future.done():
+            future.set_exception(PeerError(event.reason, status=event.status))
+
+    def _give_back(self, event: MessageReceived) -> None:
+        for frag in event.frags:
+            self._pool.drop(frag.region_offset, length=frag.length)
+        self._core.release(event.peer, size_bytes=event.length)
+        self._driver.wake()
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    @property
+    def bytes_copied(self) -> int:
+        """Payload bytes that took the slower path on their way into the region."""
+        return self._queue.bytes_copied
+
+    @property
+    def dropped_packets(self) -> int:
+        """Datagrams that this host dropped: full socket buffers, and no free memory in the region."""
+        return self._driver.dropped_packets() + self._queue.dropped_for_memory
+
+    async def close(self) -> None:
+        """Close every peer in an orderly way, then the sockets."""
+        await asyncio.gather(*(peer.close() for peer in list(self._peers.values())))
+        self._driver.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
