@@ -5,6 +5,8 @@ Rules:
 - A tun file belongs for ever to the namespace it was *opened* in (tun_chr_open takes the opener's), and keeps that
   namespace alive. So the device file is opened inside the namespace, and must be closed before it can go away.
 - TUNSETIFF on a name that does not exist creates a device. The name is looked up first: a relay only attaches.
+- Attaching gives the device its carrier, but its queue drops everything until the kernel's link watch has seen
+  that, some time later. Asking for the link's state (ETHTOOL_GLINK) makes it look at once.
 - No IFF_VNET_HDR and no TUNSETOFFLOAD: the kernel then segments and checksums in software before it hands a frame
   over, so that each read is one packet as a wire would carry it, and loss strikes packets, not super-packets.
 
@@ -31,13 +33,17 @@ if TYPE_CHECKING:
 
 NETNS_DIRECTORY: Final = Path("/run/netns")
 
-# linux/if_tun.h, linux/sched.h
+# linux/if_tun.h, linux/sched.h, linux/sockios.h, linux/ethtool.h
 TUNSETIFF: Final = 0x400454CA
 IFF_TAP: Final = 0x0002
 IFF_NO_PI: Final = 0x1000
 CLONE_NEWNET: Final = 0x40000000
+SIOCETHTOOL: Final = 0x8946
+ETHTOOL_GLINK: Final = 0x0000000A
 
-_IFREQ: Final = struct.Struct("16sH22x")
+_IFREQ_FLAGS: Final = struct.Struct("16sH22x")
+_IFREQ_DATA: Final = struct.Struct("16sP16x")
+_ETHTOOL_VALUE: Final = struct.Struct("II")
 _NET_DEV_BYTES: Final = 1 << 20
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -76,7 +82,8 @@ def attach(*, netns: str, ifname: str) -> Tap:
             raise FabricError(f"{netns}: there is no interface {ifname}") from None
         fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            fcntl.ioctl(fd, TUNSETIFF, _IFREQ.pack(ifname.encode(), IFF_TAP | IFF_NO_PI))
+            fcntl.ioctl(fd, TUNSETIFF, _IFREQ_FLAGS.pack(ifname.encode(), IFF_TAP | IFF_NO_PI))
+            _settle_carrier(ifname)
             statistics_fd = os.open("/proc/thread-self/net/dev", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             os.close(fd)
@@ -112,6 +119,12 @@ def inside(netns: str) -> Iterator[None]:
             _setns(home_fd, name="its own")
     finally:
         os.close(home_fd)
+
+
+def _settle_carrier(ifname: str) -> None:
+    value = ctypes.create_string_buffer(_ETHTOOL_VALUE.pack(ETHTOOL_GLINK, 0), _ETHTOOL_VALUE.size)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        fcntl.ioctl(control, SIOCETHTOOL, _IFREQ_DATA.pack(ifname.encode(), ctypes.addressof(value)))
 
 
 def _setns(fd: int, *, name: str) -> None:
