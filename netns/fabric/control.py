@@ -44,7 +44,7 @@ def start_relay(spec_path: Path, *, log_path: Path) -> int:
     )
     give_up_at = time.monotonic() + START_SECONDS
     while _is_running(pid):
-        if _answers(control_path):
+        if _answers(control_path, pid=pid):
             return pid
         if time.monotonic() > give_up_at:
             os.kill(pid, signal.SIGKILL)  # our own child, not yet waited for: the id cannot be another's
@@ -110,12 +110,12 @@ def request(control_path: Path, message: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def _answers(control_path: Path) -> bool:
+def _answers(control_path: Path, *, pid: int) -> bool:
+    """Tell whether relay `pid` answers, and not another one that listens there still."""
     try:
-        request(control_path, {"op": "counters"})
+        return bool(request(control_path, {"op": "counters"})["pid"] == pid)
     except FabricError:
         return False
-    return True
 
 
 def _is_running(pid: int) -> bool:

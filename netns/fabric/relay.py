@@ -194,6 +194,7 @@ class Relay:
         directions = [direction for pair in self._links.values() for direction in pair.values()]
         left = sum(direction.packets + direction.refused for direction in directions)
         return {
+            "pid": os.getpid(),
             "links": {
                 name: {key: direction.counters() for key, direction in pair.items()}
                 for name, pair in self._links.items()
