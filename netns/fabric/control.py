@@ -31,28 +31,41 @@ def start_relay(spec_path: Path, *, log_path: Path) -> int:
     """Start a relay in a session of its own, wait until it answers, return its process id.
 
     Its output goes to `log_path`. Raises FabricError with the last line of its log if it ends before it answers,
-    or if it does not answer within START_SECONDS; nothing is left running then.
+    or if it does not answer within START_SECONDS; nothing is left running then, nor if the wait is interrupted.
     """
     control_path = load_spec(spec_path).control
+    pid = _spawn(spec_path, log_path=log_path)
+    try:
+        _await_answer(pid, control_path=control_path, log_path=log_path)
+    except BaseException:
+        with suppress(ChildProcessError):  # it has ended and was waited for: the id may be another's already
+            if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+        raise
+    return pid
+
+
+def _spawn(spec_path: Path, *, log_path: Path) -> int:
     log = (os.POSIX_SPAWN_OPEN, 1, str(log_path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    pid = os.posix_spawn(
+    return os.posix_spawn(
         sys.executable,
         [sys.executable, "-m", "netns.fabric.relay", str(spec_path)],
         os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # NumPy would start threads that the relay never uses
         file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), log, (os.POSIX_SPAWN_DUP2, 1, 2)],
         setsid=True,
     )
+
+
+def _await_answer(pid: int, *, control_path: Path, log_path: Path) -> None:
     give_up_at = time.monotonic() + START_SECONDS
-    while _is_running(pid):
-        if _answers(control_path, pid=pid):
-            return pid
+    while not _answers(control_path, pid=pid):
+        if os.waitpid(pid, os.WNOHANG) != (0, 0):
+            lines = log_path.read_text().strip().splitlines()
+            raise FabricError(lines[-1] if lines else f"the relay ended without a word; its log is {log_path}")
         if time.monotonic() > give_up_at:
-            os.kill(pid, signal.SIGKILL)  # our own child, not yet waited for: the id cannot be another's
-            os.waitpid(pid, 0)
             raise FabricError(f"the relay does not answer at {control_path}; its log is {log_path}")
         time.sleep(_POLL_SECONDS)
-    lines = log_path.read_text().strip().splitlines()
-    raise FabricError(lines[-1] if lines else f"the relay ended without a word; its log is {log_path}")
 
 
 def stop_relay(pid: int, *, started_at_ticks: int) -> bool:
@@ -116,10 +129,6 @@ def _answers(control_path: Path, *, pid: int) -> bool:
         return bool(request(control_path, {"op": "counters"})["pid"] == pid)
     except FabricError:
         return False
-
-
-def _is_running(pid: int) -> bool:
-    return os.waitpid(pid, os.WNOHANG) == (0, 0)
 
 
 def _wait(pidfd: int, *, seconds: float) -> bool:

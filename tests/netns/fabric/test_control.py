@@ -19,8 +19,6 @@ from netns.shape import Shape
 if TYPE_CHECKING:
     from tests.netns.fabric.conftest import TapPair
 
-READY = "print(flush=True);"
-
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
@@ -155,6 +153,20 @@ def test_start_relay__one_that_never_answers_is_not_left_behind(pair: TapPair, m
         start_relay(pair.spec(), log_path=pair.directory / "relay.log")
     monkeypatch.undo()
     pair.relay()  # nobody holds the devices
+
+
+@pytest.mark.root
+def test_start_relay__an_interrupted_wait_leaves_no_relay(pair: TapPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+
+    def interrupted(_control_path: Path, *, pid: int) -> bool:
+        started.append(pid)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("netns.fabric.control._answers", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        start_relay(pair.spec(), log_path=pair.directory / "relay.log")
+    assert start_time_ticks(started[0]) is None
 
 
 @pytest.mark.root
