@@ -95,6 +95,8 @@ class Topology:
         _check_name(self.name)
         _check_range("mtu", self.mtu, low=MIN_MTU, high=MAX_MTU)
         _check_range("seed", self.seed, low=0, high=MAX_SEED)
+        if not self.hosts:
+            raise TopologyError("hosts: none; a fabric needs at least one")
         _check_nodes(self.nodes)
         for switch in self.switches:
             if switch.tier not in get_args(Tier):
@@ -289,8 +291,6 @@ def _check_links(topology: Topology) -> None:
 
 
 def _check_hosts(topology: Topology) -> None:
-    if not topology.hosts:
-        raise TopologyError("hosts: none; a fabric needs at least one")
     for host in topology.hosts:
         count = len(topology.links_of[host])
         if count != 1:

@@ -14,9 +14,14 @@ from netns.shape import Shape
 
 
 def netem_arguments(shape: Shape) -> tuple[str, ...]:
-    """What follows `netem`; times in whole nanoseconds, because tc reads fractions of a microsecond in floats."""
+    """What follows `netem`; times in microseconds with decimals, because older versions of tc know no `ns`."""
     arguments = ["limit", str(shape.limit_packets)]
-    arguments += ["delay", f"{round(shape.delay_us * 1000)}ns", f"{round(shape.jitter_us * 1000)}ns"]
+    arguments += ["delay", f"{_plain(shape.delay_us)}us", f"{_plain(shape.jitter_us)}us"]
     if shape.loss_percent:
-        arguments += ["loss", "random", f"{shape.loss_percent:.9g}%"]
+        arguments += ["loss", "random", f"{_plain(shape.loss_percent)}%"]
     return (*arguments, "rate", f"{shape.rate_bps}bit")
+
+
+def _plain(number: float) -> str:
+    """Without exponent, and no more decimals than it has."""
+    return f"{number:.9f}".rstrip("0").rstrip(".")

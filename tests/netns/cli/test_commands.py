@@ -1,0 +1,175 @@
+"""netns.cli.commands: the commands as a user runs them, in processes of their own; one-line errors and exit status."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from netns.lab import Lab
+from netns.probe import missing_netem
+from netns.shape import Shape
+from netns.state import LabDirectory
+from netns.topology_file import read_topology
+
+SMALL = "name: {}\nleaf_spine: {{leaves: 2, spines: 2, link: {{delay: 1ms}}}}\n"
+# Drops root only after the imports: the checkout may lie where nobody else may read.
+AS_NOBODY = "import os; from netns.cli import main; os.setuid(65534); main(prog_name='srd-lab')"
+
+
+def as_nobody(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", AS_NOBODY, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def srd_lab(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "netns", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def one_line(done: subprocess.CompletedProcess[str], *, status: int) -> str:
+    """The error of a failed command, which is one line and says who speaks."""
+    assert done.returncode == status, done
+    assert done.stdout == ""
+    line, *rest = done.stderr.splitlines()
+    assert rest == []
+    assert line.startswith("srd-lab: ")
+    return line.removeprefix("srd-lab: ")
+
+
+@pytest.fixture
+def file(tmp_path: Path, lab_name: str) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL.format(lab_name))
+    return path
+
+
+def test_help__names_every_command() -> None:
+    done = srd_lab("--help")
+    assert done.returncode == 0
+    for command in ("plan", "up", "status", "exec", "down", "verify"):
+        assert f"\n  {command} " in done.stdout
+        assert srd_lab(command, "--help").returncode == 0
+
+
+def test_plan__builtin_and_file(file: Path, lab_name: str) -> None:
+    assert srd_lab("plan", "reference").stdout.startswith("netns add reference-h1\n")
+    relay = srd_lab("plan", str(file), "--fabric", "relay").stdout.splitlines()
+    assert relay[-2:] == [f"netns delete {lab_name}-h2", f"netns delete {lab_name}-h1"]
+    assert f"relay stop {lab_name}" in relay
+
+
+@pytest.mark.root
+def test_plan__needs_no_root_and_touches_nothing(lab_name: str) -> None:
+    done = as_nobody("plan", "reference")
+    assert done.returncode == 0, done.stderr
+    assert not LabDirectory(lab_name).path.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("leaf_spine: {spnes: 4}", "leaf_spine.spnes: no such key"),
+        ("hosts: [h1]\nswitches: {l: leaf}\nlinks: [{a: h1, b: x}]", "link h1-x: x is neither a host nor a switch"),
+        ("leaf_spine: {link: {loss: 120%}}", "leaf_spine.link.loss: 120 % is not between 0 % and 100 %"),
+        (f"name: x\nhosts: [{'a' * 16}]\nswitches: {{l: leaf}}\nlinks: []", f"node {'a' * 16}: 16 characters"),
+    ],
+)
+@pytest.mark.root
+@pytest.mark.parametrize("command", ["plan", "up"])
+def test_bad_file__is_one_line_and_status_2(tmp_path: Path, command: str, text: str, message: str) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(text)
+    assert one_line(srd_lab(command, str(file)), status=2).startswith(f"{file}: {message}")
+
+
+def test_missing_file__is_one_line_and_status_2(tmp_path: Path) -> None:
+    path = tmp_path / "none.yaml"
+    assert one_line(srd_lab("plan", str(path)), status=2) == f"{path}: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("frob",), ("up",), ("up", "x", "--fabric", "ether"), ("exec", "h1"), ("exec", "h1", "--")]
+)
+def test_usage__is_status_2(arguments: tuple[str, ...]) -> None:
+    done = srd_lab(*arguments)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "Error: " in done.stderr
+
+
+@pytest.mark.root
+def test_whole_life_of_a_lab(file: Path, lab_name: str) -> None:
+    up = srd_lab("up", str(file))
+    assert up.returncode == 0, up.stderr
+    assert up.stdout.startswith(f"lab {lab_name} is up after ")
+    fabric = Lab.find(lab_name).fabric
+    assert f"\nfabric: {fabric} (this kernel has " in up.stdout
+
+    assert (
+        one_line(srd_lab("up", str(file)), status=1)
+        == f"lab {lab_name} is up; take it down first: srd-lab down {lab_name}"
+    )
+
+    status = json.loads(srd_lab("status", lab_name, "--json").stdout)
+    assert (status["name"], status["fabric"], status["problems"]) == (lab_name, fabric, [])
+    assert lab_name in [lab["name"] for lab in json.loads(srd_lab("status", "--json").stdout)["labs"]]
+    assert lab_name in srd_lab("status").stdout
+    assert "10.101.2.1" in srd_lab("status", lab_name).stdout
+
+    done = srd_lab("exec", "--lab", lab_name, "h1", "--", "sh", "-c", "ip -brief address show leaf1; exit 7")
+    assert done.returncode == 7
+    assert "10.0.1.1/32" in done.stdout
+    assert srd_lab("exec", "--lab", lab_name, "leaf1", "true").returncode == 0
+
+    down = srd_lab("down", lab_name)
+    assert (down.returncode, down.stdout) == (0, f"lab {lab_name} is down\n")
+    assert "there is no lab" in one_line(srd_lab("down", lab_name), status=1)
+
+
+@pytest.mark.root
+def test_verify__whole_and_blackholed(file: Path, lab_name: str) -> None:
+    lab = Lab.up(read_topology(file))
+    done = srd_lab("verify", lab_name, "--ports", "16")
+    assert done.returncode == 0, done.stderr
+    assert f"h1 to h2: 16 source ports, lab {lab_name}, {lab.fabric} fabric" in done.stdout
+    assert "h2 to h1: 16 source ports" in done.stdout
+    lab.reshape("leaf1-spine2", ab=Shape(loss_percent=100))
+    done = srd_lab("verify", lab_name, "--ports", "8")
+    assert done.returncode == 1
+    assert "problem: h1 to h2: spine2 is never used" in done.stderr
+
+
+@pytest.mark.root
+def test_exec__bad_flow(file: Path, lab_name: str) -> None:
+    Lab.up(read_topology(file))
+    assert one_line(srd_lab("exec", "--lab", lab_name, "h9", "--", "true"), status=1).startswith("h9: no such node")
+    assert one_line(srd_lab("exec", "--lab", lab_name, "h1", "--", "nosuch"), status=1) == "nosuch: no such command"
+    assert one_line(srd_lab("exec", "--lab", "nope", "h1", "--", "true"), status=1).startswith("there is no lab nope")
+
+
+@pytest.mark.root
+def test_up__kernel_where_there_is_no_netem_bad_flow(file: Path, lab_name: str) -> None:
+    done = srd_lab("up", str(file), "--fabric", "kernel")
+    if missing_netem() is None:
+        assert done.returncode == 0
+        assert Lab.find(lab_name).fabric == "kernel"
+    else:
+        assert one_line(done, status=1).endswith("use --fabric relay")
+        assert LabDirectory(lab_name).read() is None
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("arguments", [("up", "reference"), ("down", "x"), ("verify", "x"), ("exec", "h1", "true")])
+def test_not_root__is_one_line(arguments: tuple[str, ...]) -> None:
+    assert "needs root" in one_line(as_nobody(*arguments), status=1)
+
+
+@pytest.mark.root
+def test_down__name_and_all_bad_flow() -> None:
+    done = srd_lab("down", "x", "--all")
+    assert done.returncode == 2
+    assert "give NAME or --all, not both" in done.stderr

@@ -1,0 +1,64 @@
+"""netns.cli.show: what a user reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from netns.cli.show import show_lab, show_labs, show_plan
+from netns.plan import plan
+from netns.topology import leaf_spine
+
+LAB = {
+    "name": "demo",
+    "fabric": "relay",
+    "reason": "asked for",
+    "phase": "up",
+    "problems": ["the relay (process 7) is dead"],
+    "notes": ["this kernel has no x"],
+    "mtu": 9000,
+    "seed": 1,
+    "hosts": {"h1": {"netns": "demo-h1", "address": "10.0.1.1", "switch": "leaf1", "pinned": {"spine1": "10.101.1.1"}}},
+    "switches": {"leaf1": {}},
+    "relay": {"pid": 7},
+    "owner": {"pid": 8},
+    "processes": [{"pid": 9, "command": "iperf3", "netns": "demo-h1"}],
+}
+
+
+def test_show_plan__steps_then_what_undoes_them(capsys: pytest.CaptureFixture[str]) -> None:
+    show_plan(plan(leaf_spine(name="demo", leaves=1, spines=1), "kernel"))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "netns add demo-h1"
+    assert lines[-4].startswith("# undone by")
+    assert lines[-1] == "netns delete demo-h1"
+
+
+def test_show_lab__everything_once(capsys: pytest.CaptureFixture[str]) -> None:
+    show_lab(LAB)
+    text = capsys.readouterr().out
+    for line in (
+        "lab demo: up, MTU 9000, seed 1",
+        "fabric: relay (asked for)",
+        "problem: the relay (process 7) is dead; remove the rest: srd-lab down demo",
+        "note: this kernel has no x",
+        "relay: process 7",
+        "owner: process 8",
+        "running in demo-h1: 9 iperf3",
+    ):
+        assert line in text.splitlines()
+    assert "10.101.1.1" in text
+
+
+def test_show_lab__healthy_kernel_lab(capsys: pytest.CaptureFixture[str]) -> None:
+    show_lab(LAB | {"relay": None, "owner": None, "problems": [], "notes": [], "processes": []})
+    assert "process" not in capsys.readouterr().out
+
+
+def test_show_labs(capsys: pytest.CaptureFixture[str]) -> None:
+    show_labs([LAB, LAB | {"name": "other", "problems": []}])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["lab", "demo", "other"]
+    assert lines[1].rstrip().endswith("the relay (process 7) is dead")
+    assert lines[2].split()[-1] == "up"
+    show_labs([])
+    assert capsys.readouterr().out == "no lab is up; build one: srd-lab up reference\n"

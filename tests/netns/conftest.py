@@ -1,0 +1,37 @@
+"""Labs for tests, under names that no parallel run shares, and removed whatever happens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+from hypothesis import settings
+
+from netns.lab import Lab
+from netns.state import LabDirectory
+
+# These properties build whole networks; on a busy machine wall-clock deadlines would fail at random.
+settings.register_profile("netns", deadline=None)
+settings.load_profile("netns")
+
+_numbers = count()
+
+
+def unique_name() -> str:
+    return f"t{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture
+def lab_name() -> Iterator[str]:
+    """A name that is free; whatever lab the test leaves under it is removed."""
+    name = unique_name()
+    yield name
+    if LabDirectory(name).read() is not None:
+        Lab.find(name).down()
+
+
+@pytest.fixture
+def another_name() -> Callable[[], str]:
+    return unique_name

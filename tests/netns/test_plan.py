@@ -1,0 +1,236 @@
+"""netns.plan: every plan is undone by name, obeys the kernel's limits, and routes as promised.
+
+Routing is checked by following packets through the plan's own tables, over every choice that ECMP could make.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Address, IPv4Network
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netns.addressing import addressing
+from netns.errors import TopologyError
+from netns.plan import MAX_TAP_MTU, Fabric, derive_seed, namespace, plan, shape_seed
+from netns.routing import planes
+from netns.shape import Shape
+from netns.steps import (
+    AddAddress,
+    AddNamespace,
+    AddNeighbour,
+    AddRoute,
+    AddRule,
+    AddTap,
+    AddVeth,
+    DeleteNamespace,
+    SetNetem,
+    SetSysctl,
+    StartRelay,
+    Step,
+    StopRelay,
+    undo,
+)
+from netns.topology import Link, Switch, Topology, leaf_spine, reference
+from tests.netns.strategies import LEAF_SPINES, TOPOLOGIES
+
+FABRICS = st.sampled_from(get_args(Fabric))
+MAIN_TABLE = None
+
+
+class Walker:
+    """Forwards packets as the routers of a plan would."""
+
+    def __init__(self, topology: Topology, steps: Sequence[Step]) -> None:
+        self.nodes = {namespace(topology, node): node for node in topology.nodes}
+        self.routes = defaultdict(list)
+        self.rules = defaultdict(list)
+        self.local = defaultdict(set)
+        for step in steps:
+            if isinstance(step, AddRoute):
+                destination = "0.0.0.0/0" if step.destination == "default" else step.destination
+                self.routes[self.nodes[step.netns], step.table].append((IPv4Network(destination), step.hops))
+            elif isinstance(step, AddRule):
+                self.rules[self.nodes[step.netns]].append((IPv4Network(step.source), step.table))
+            elif isinstance(step, AddAddress):
+                self.local[self.nodes[step.netns]].add(IPv4Address(step.address.split("/")[0]))
+
+    def next_nodes(self, node: str, *, source: IPv4Address, destination: IPv4Address) -> list[str]:
+        tables = [table for network, table in self.rules[node] if source in network]
+        for table in (*tables, MAIN_TABLE):
+            matching = [route for route in self.routes[node, table] if destination in route[0]]
+            if matching:
+                _, hops = max(matching, key=lambda route: route[0].prefixlen)
+                for hop in hops:
+                    assert IPv4Address(hop.gateway) in self.local[hop.ifname], "an interface is named after its peer"
+                return [hop.ifname for hop in hops]
+        return []
+
+    def paths(self, node: str, *, source: str, destination: str, ttl: int = 16) -> Iterator[tuple[str, ...]]:
+        """Every path that a packet of these addresses may take from `node`."""
+        assert ttl, "a loop"
+        if IPv4Address(destination) in self.local[node]:
+            yield (node,)
+            return
+        nexts = self.next_nodes(node, source=IPv4Address(source), destination=IPv4Address(destination))
+        assert nexts, f"{node} has no route to {destination}"
+        for following in nexts:
+            for rest in self.paths(following, source=source, destination=destination, ttl=ttl - 1):
+                yield (node, *rest)
+
+
+@given(topology=TOPOLOGIES, fabric=FABRICS)
+def test_plan__everything_created_is_undone(topology: Topology, fabric: Fabric) -> None:
+    steps = plan(topology, fabric)
+    made = [step.netns for step in steps if isinstance(step, AddNamespace)]
+    assert made == [f"{topology.name}-{node}" for node in topology.nodes]
+    assert len(set(made)) == len(made)
+    undone = undo(steps)
+    assert [step.netns for step in undone if isinstance(step, DeleteNamespace)] == made[::-1]
+    relays = [step for step in steps if isinstance(step, StartRelay)]
+    assert sum(isinstance(step, StopRelay) for step in undone) == len(relays) <= 1
+    inside = {step.netns for step in steps if not isinstance(step, AddNamespace | StartRelay)}
+    assert inside <= set(made), "all else is inside the lab's own namespaces"
+
+
+@given(topology=TOPOLOGIES, fabric=FABRICS)
+def test_plan__obeys_the_kernels_limits(topology: Topology, fabric: Fabric) -> None:
+    steps = plan(topology, fabric)
+    interfaces: Counter[tuple[str, str]] = Counter()
+    for step in steps:
+        if isinstance(step, AddVeth):
+            interfaces.update([(step.netns, step.ifname), (step.peer_netns, step.peer_ifname)])
+        elif isinstance(step, AddTap):
+            interfaces.update([(step.netns, step.ifname)])
+    assert len(interfaces) == 2 * len(topology.links)
+    assert max(interfaces.values(), default=1) == 1
+    assert all(len(ifname) <= 15 for _, ifname in interfaces)
+    addresses = [step.address for step in steps if isinstance(step, AddAddress)]
+    assert len(set(addresses)) == len(addresses)
+    assert all("\n" not in str(step) for step in steps)
+
+
+@given(topology=TOPOLOGIES, fabric=FABRICS)
+def test_plan__shapes_are_where_the_topology_has_them(topology: Topology, fabric: Fabric) -> None:
+    steps = plan(topology, fabric)
+    shaped = [link for link in topology.links if link.shaped]
+    if fabric == "kernel":
+        netems = {(step.netns, step.ifname) for step in steps if isinstance(step, SetNetem)}
+        wanted = {(namespace(topology, link.a), link.b) for link in shaped if link.shape_ab is not None}
+        wanted |= {(namespace(topology, link.b), link.a) for link in shaped if link.shape_ba is not None}
+        assert netems == wanted
+        assert not any(isinstance(step, AddTap | StartRelay) for step in steps)
+    else:
+        relayed = [link for step in steps if isinstance(step, StartRelay) for link in step.links]
+        assert [link.name for link in relayed] == [link.name for link in shaped]
+        assert [(link.shape_ab, link.shape_ba) for link in relayed] == [
+            (link.shape_ab or Shape(), link.shape_ba or Shape()) for link in shaped
+        ]
+        assert sum(isinstance(step, AddTap) for step in steps) == 2 * len(shaped)
+        assert not any(isinstance(step, SetNetem) for step in steps)
+
+
+@given(topology=TOPOLOGIES)
+def test_plan__main_addresses_are_reached_over_every_shortest_path(topology: Topology) -> None:
+    walker = Walker(topology, plan(topology, "kernel"))
+    addresses = addressing(topology)
+    for source in topology.hosts:
+        for destination in topology.hosts:
+            one, other = addresses.main[source], addresses.main[destination]
+            lengths = {len(path) for path in walker.paths(source, source=one, destination=other)}
+            assert len(lengths) == 1, "ECMP mixes only paths of one length"
+
+
+@given(topology=LEAF_SPINES)
+def test_plan__every_spine_is_offered(topology: Topology) -> None:
+    walker = Walker(topology, plan(topology, "relay"))
+    addresses = addressing(topology)
+    for source in topology.hosts:
+        for destination in topology.hosts:
+            if topology.switch_of(source) != topology.switch_of(destination):
+                one, other = addresses.main[source], addresses.main[destination]
+                paths = walker.paths(source, source=one, destination=other)
+                assert {path[2] for path in paths} == set(topology.spines)
+
+
+@given(topology=TOPOLOGIES)
+def test_plan__pinned_addresses_cross_their_spine_only(topology: Topology) -> None:
+    walker = Walker(topology, plan(topology, "kernel"))
+    addresses = addressing(topology)
+    for spine, avoided in planes(topology).items():
+        for source in topology.hosts:
+            for destination in topology.hosts:
+                pinned, main = addresses.pinned, addresses.main
+                for ends in (
+                    (main[source], pinned[destination][spine]),
+                    (pinned[source][spine], main[destination]),
+                    (pinned[source][spine], pinned[destination][spine]),
+                ):
+                    for path in walker.paths(source, source=ends[0], destination=ends[1]):
+                        assert not avoided & set(path)
+
+
+@given(topology=TOPOLOGIES)
+def test_plan__neighbours_are_who_is_there(topology: Topology) -> None:
+    steps = plan(topology, "kernel")
+    hardware = {}
+    for step in steps:
+        if isinstance(step, AddVeth):
+            hardware[step.netns, step.ifname] = step.peer_hardware
+            hardware[step.peer_netns, step.peer_ifname] = step.hardware
+    known = {(step.netns, step.ifname): step.hardware for step in steps if isinstance(step, AddNeighbour)}
+    assert known == hardware
+
+
+def test_plan__routers_differ_in_their_hash() -> None:
+    steps = plan(leaf_spine(leaves=4, spines=4), "kernel")
+    seeds = {step.netns: step.value for step in steps if isinstance(step, SetSysctl) and step.key.endswith("hash_seed")}
+    assert len(seeds) == len(set(seeds.values())) == 8
+    assert all(0 < seed < 2**32 for seed in seeds.values())
+
+
+def test_plan__follows_from_the_seed() -> None:
+    assert plan(leaf_spine(seed=3), "kernel") == plan(leaf_spine(seed=3), "kernel")
+    assert plan(leaf_spine(seed=3), "kernel") != plan(leaf_spine(seed=4), "kernel")
+
+
+def test_plan__tap_mtu_bad_flow() -> None:
+    with pytest.raises(TopologyError, match=f"mtu: 65535 is more than a TAP device carries; use at most {MAX_TAP_MTU}"):
+        plan(leaf_spine(mtu=65535, shape=Shape()), "relay")
+    plan(leaf_spine(mtu=65535, shape=Shape()), "kernel")
+
+
+def test_derive_seed__is_pinned() -> None:
+    """Results are quoted by seed: the derivation must not change from one version to the next."""
+    assert derive_seed(1, label="leaf1/ecmp") == 1869975907
+    assert derive_seed(2, label="leaf1/ecmp") != derive_seed(1, label="leaf1/ecmp")
+    assert derive_seed(1, label="leaf2/ecmp") != derive_seed(1, label="leaf1/ecmp")
+
+
+def test_shape_seed__own_before_derived() -> None:
+    shapes = Shape(seed=77), Shape()
+    link = Link("leaf1", "spine1", *shapes)
+    topology = Topology("x", ("h1",), (Switch("leaf1", "leaf"), Switch("spine1", "spine")), (Link("h1", "leaf1"), link))
+    assert shape_seed(topology, link, direction="ab") == 77
+    assert shape_seed(topology, link, direction="ba") == derive_seed(1, label="leaf1-spine1/ba")
+
+
+def test_plan__reference_reads_well() -> None:
+    lines = [str(step) for step in plan(reference(), "relay")]
+    assert lines[0] == "netns add reference-h1"
+    assert "tap reference-leaf1:spine1 mtu 9000 txqueuelen 10000" in lines
+    assert "veth reference-h1:leaf1 - reference-leaf1:h1 mtu 9000" in lines
+    assert "sysctl reference-leaf1 net.ipv4.fib_multipath_hash_policy=3" in lines
+    assert "ethtool reference-h1:leaf1 tx-udp-segmentation off tso off gro on" in lines
+    assert "rule reference-leaf1 from 10.101.0.0/16 lookup 101" in lines
+    assert (
+        "route reference-leaf1 10.0.2.0/24 nexthop via 10.255.0.5 dev spine1 nexthop via 10.255.0.7 dev spine2 "
+        "nexthop via 10.255.0.9 dev spine3 nexthop via 10.255.0.11 dev spine4"
+    ) in lines
+    assert lines[-1].startswith("relay reference carrying leaf1-spine1, ")
+    kernel = [str(step) for step in plan(reference(), "kernel")]
+    assert "netem reference-leaf1:spine1 limit 10 delay 500us 0us rate 250000000bit" in kernel

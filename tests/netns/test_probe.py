@@ -1,0 +1,68 @@
+"""netns.probe: which fabric, and why."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import netns.probe
+from netns.errors import FabricError
+from netns.fabric.netlink import run_tool
+from netns.probe import choose_fabric, missing_netem, require_root
+from netns.topology import leaf_spine, reference
+
+REASON = "Specified qdisc kind is unknown"
+
+
+def kernel(monkeypatch: pytest.MonkeyPatch, *, missing: str | None) -> None:
+    monkeypatch.setattr(netns.probe, "missing_netem", lambda: missing)
+
+
+def test_choose_fabric__auto_takes_the_kernel_where_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel(monkeypatch, missing=None)
+    assert choose_fabric(reference(), "auto") == ("kernel", "this kernel has netem")
+    assert choose_fabric(reference(), "kernel") == ("kernel", "asked for")
+    assert choose_fabric(reference(), "relay") == ("relay", "asked for")
+
+
+def test_choose_fabric__auto_says_why_it_took_the_relay(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel(monkeypatch, missing=REASON)
+    assert choose_fabric(reference(), "auto") == ("relay", f"this kernel has no netem: {REASON}")
+
+
+def test_choose_fabric__kernel_without_netem_bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel(monkeypatch, missing=REASON)
+    with pytest.raises(FabricError, match=rf"this kernel has no netem \({REASON}\); use --fabric relay"):
+        choose_fabric(reference(), "kernel")
+
+
+def test_choose_fabric__unshaped_needs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel(monkeypatch, missing=REASON)
+    assert choose_fabric(leaf_spine(), "auto") == ("kernel", "no link is shaped")
+    assert choose_fabric(leaf_spine(), "kernel") == ("kernel", "no link is shaped")
+    assert choose_fabric(leaf_spine(), "relay") == ("relay", "no link is shaped")
+
+
+def test_choose_fabric__no_tun_bad_flow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kernel(monkeypatch, missing=REASON)
+    monkeypatch.setattr(netns.probe, "TUN_DEVICE", tmp_path / "tun")
+    with pytest.raises(FabricError, match="tun is missing, which the relay fabric needs; load the module tun"):
+        choose_fabric(reference(), "auto")
+
+
+def test_require_root__bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(FabricError, match=r"^srd-lab up needs root, .*; run it with sudo$"):
+        require_root("srd-lab up")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    require_root("srd-lab up")
+
+
+@pytest.mark.root
+def test_missing_netem__agrees_with_the_kernel_and_leaves_nothing() -> None:
+    before = run_tool("ip", "netns", "list"), run_tool("tc", "qdisc", "show", "dev", "lo")
+    missing = missing_netem()
+    assert missing is None or missing == REASON
+    assert (run_tool("ip", "netns", "list"), run_tool("tc", "qdisc", "show", "dev", "lo")) == before

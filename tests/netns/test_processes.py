@@ -1,0 +1,84 @@
+"""netns.processes: identities, and the end of what runs in a namespace."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from netns.fabric.netlink import add_namespace, delete_namespace
+from netns.processes import Process, end, processes_in
+from netns.steps import AddNamespace, DeleteNamespace
+from tests.netns.conftest import unique_name
+
+
+def spawn(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", *arguments], stdout=subprocess.PIPE, text=True)
+
+
+def test_process__knows_itself() -> None:
+    me = Process.of(os.getpid())
+    assert me is not None
+    assert me.alive
+    assert me.command
+    assert Process(**me.to_dict()) == me
+
+
+def test_process__another_with_its_number_is_not_it() -> None:
+    me = Process.of(os.getpid())
+    assert me is not None
+    assert not Process(me.pid, me.started_at_ticks + 1).alive
+
+
+def test_process__gone() -> None:
+    child = spawn("pass")
+    child.wait()
+    child.communicate()
+    assert Process.of(child.pid) is None
+    assert Process(child.pid, 1).command == ""
+
+
+@pytest.mark.parametrize(("program", "status"), [("", -15), ("signal.signal(signal.SIGTERM, signal.SIG_IGN); ", -9)])
+def test_end__asks_first_then_insists(program: str, status: int) -> None:
+    child = spawn(f"import signal; {program}print('ready', flush=True)\nwhile True: signal.pause()")
+    with child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        process = Process.of(child.pid)
+        assert process is not None
+        end([process, Process(process.pid, process.started_at_ticks + 1)])
+        assert not process.alive
+        assert child.wait() == status
+
+
+def test_end__leaves_strangers_alone() -> None:
+    me = Process.of(os.getpid())
+    assert me is not None
+    end([Process(me.pid, me.started_at_ticks - 1), Process(2**22 - 1, 1)])
+
+
+@pytest.mark.root
+def test_processes_in__by_namespace_not_by_name() -> None:
+    netns = unique_name()
+    add_namespace(AddNamespace(netns))
+    try:
+        inside = subprocess.Popen(
+            ["ip", "netns", "exec", netns, sys.executable, "-c", "print(1, flush=True); input()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        outside = spawn("print(1, flush=True); import signal; signal.pause()")
+        with inside, outside:
+            assert inside.stdout is not None
+            assert outside.stdout is not None
+            inside.stdout.readline()
+            outside.stdout.readline()
+            found = processes_in([netns, "no-such-namespace"])
+            assert [(process.pid, name) for process, name in found.items()] == [(inside.pid, netns)]
+            end(found)
+            assert outside.poll() is None
+            outside.kill()
+    finally:
+        delete_namespace(DeleteNamespace(netns))
