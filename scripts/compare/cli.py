@@ -31,7 +31,8 @@ from scripts.compare.errors import CompareError
 from scripts.compare.experiment import Experiment, able
 from scripts.compare.fabric import Fabric
 from scripts.compare.payload import TMPFS, Payload, prepared
-from scripts.compare.screen import Screen, remarks, table
+from scripts.compare.screen import Screen, headlines, relay_load, remarks, table
+from scripts.compare.transfer import TRANSFER_BOUND_S
 
 DEFAULT_BYTES: Final = 256 << 20
 DEFAULT_SEED: Final = 1
@@ -110,7 +111,9 @@ def main(
         report.write_bytes(plots.picture_png(report.read(_OUT / "report.json")), picture)
         console.print(f"wrote {picture}")
         return
-    experiment = Experiment(contestants=chosen_contestants, conditions=chosen_conditions, rounds=rounds)
+    experiment = Experiment(
+        contestants=chosen_contestants, conditions=chosen_conditions, rounds=rounds, bound_s=TRANSFER_BOUND_S
+    )
     result = compare(experiment, file=file, byte_count=size, lab_name=LAB_NAME, console=console)
     show(result, console=console)
     report.write(result, _OUT / "report.json")
@@ -131,10 +134,10 @@ def compare(
     """
     started_at, began = dt.datetime.now(tz=dt.UTC), time.monotonic()
     topology = reference(name=lab_name)
-    with (
-        prepared(name=lab_name, file=file, byte_count=byte_count, seed=DEFAULT_SEED) as payload,
-        Lab.up(topology) as lab,
-    ):
+    with contextlib.ExitStack() as stack:
+        with console.status("preparing the file and the fabric"):
+            payload = stack.enter_context(prepared(name=lab_name, file=file, byte_count=byte_count, seed=DEFAULT_SEED))
+            lab = stack.enter_context(Lab.up(topology))
         fabric = Fabric(lab)
         taking_part, unavailable = able(experiment.contestants, fabric=fabric)
         console.print(f"fabric: [bold]{fabric.kind}[/bold] ({lab.reason})")
@@ -166,8 +169,9 @@ def show(result: report.Report, *, console: Console) -> None:
         f"{'one round' if rounds == 1 else f'medians of {rounds} rounds'}"
     )
     console.print(table(result, width=console.width))
-    for remark in remarks(result):
-        console.print(f"  {remark}")
+    for line in (*headlines(result), relay_load(result), *remarks(result)):
+        if line is not None:
+            console.print(f"  {line}")
     console.print()
 
 

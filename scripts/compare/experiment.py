@@ -17,7 +17,7 @@ from scripts.compare.errors import UnavailableError
 from scripts.compare.fabric import Fabric
 from scripts.compare.outcome import Outcome
 from scripts.compare.payload import Payload
-from scripts.compare.transfer import TRANSFER_BOUND_S, Observer, Transfer
+from scripts.compare.transfer import Observer, Transfer
 
 Results = dict[str, dict[str, list[Outcome]]]
 
@@ -48,7 +48,7 @@ class Experiment:
     rounds: int
     """How often."""
 
-    bound_s: float = TRANSFER_BOUND_S
+    bound_s: float
     """After how long a transfer is given up."""
 
     def among(self, contestants: tuple[Contestant, ...]) -> Experiment:

@@ -105,13 +105,16 @@ class Fabric:
 
     def _uplink(self, spine: str) -> Link:
         leaf = self._lab.topology.switch_of(SENDER)
-        return next(link for link in self._spine_links[spine] if leaf in (link.a, link.b))
+        for link in self._spine_links[spine]:
+            if leaf in (link.a, link.b):
+                return link
+        raise CompareError(f"{leaf} and {spine}: no shaped link joins them; a comparison needs a capacity")
 
     def _upward_shape(self, spine: str) -> Shape:
         link = self._uplink(spine)
         shape = link.shape_ab if link.b == spine else link.shape_ba
         if shape is None or not shape.rate_bps:
-            raise CompareError(f"link {link.name}: has no rate; a comparison needs the capacity")
+            raise CompareError(f"link {link.name}: has no rate; a comparison needs a capacity")
         return shape
 
 

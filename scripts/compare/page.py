@@ -10,7 +10,7 @@ import jinja2
 from markupsafe import Markup
 
 from scripts.compare import contestants, figures, plots
-from scripts.compare.screen import remarks
+from scripts.compare.screen import headlines, relay_load, remarks
 
 _TEMPLATE: Final = Path(__file__).with_name("page.html.j2")
 
@@ -24,18 +24,10 @@ def render(report: Mapping[str, Any]) -> str:
         report=report,
         contestants=contestants.BY_KEY,
         figures=figures,
+        zip=zip,
         remarks=remarks(report),
         # matplotlib escapes the text it draws; all of it is ours besides
         plots={key: Markup(plots.progress_svg(report, key)) for key in report["conditions"]},  # noqa: S704
-        relay_cpu=_relay_cpu(report),
+        headlines=headlines(report),
+        relay_load=relay_load(report),
     )
-
-
-def _relay_cpu(report: Mapping[str, Any]) -> list[float]:
-    """Return the relay's CPU shares over all transfers; empty on a kernel fabric."""
-    return [
-        figure["relay_cpu_fraction"]
-        for by_key in report["conditions"].values()
-        for figure in by_key.values()
-        if figure["relay_cpu_fraction"] is not None
-    ]

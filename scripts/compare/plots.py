@@ -41,6 +41,7 @@ def progress_svg(report: Mapping[str, Any], condition: str) -> str:
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # names of groups that nothing refers to, the same in every plot
     return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', 'width="100%"', svg, count=1)
 
 
@@ -69,7 +70,12 @@ def _draw(axes: Axes, report: Mapping[str, Any], condition: str, *, ink: str) ->
     size_mib = report["file"]["bytes"] / _MIB
     ideal_s = 8 * report["file"]["bytes"] / report["capacity_bps"]
     axes.plot(
-        [0, ideal_s], [0, size_mib], color=ink, alpha=0.45, linewidth=1, label=figures.gbit(report["capacity_bps"])
+        [0, ideal_s],
+        [0, size_mib],
+        color=ink,
+        alpha=0.45,
+        linewidth=1,
+        label=f"capacity, {figures.gbit(report['capacity_bps'])}",
     )
     for key, figure in by_key.items():
         _draw_line(axes, key, figure)

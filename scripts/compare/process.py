@@ -11,7 +11,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -39,6 +39,7 @@ class Talker:
 
     _errors: str = ""
     _partial: bytes = b""
+    _taken: int = 0
 
     @classmethod
     def start(cls, name: str, *, command: Sequence[str]) -> Talker:
@@ -78,12 +79,17 @@ class Talker:
         self.hear(out)
         self.complain(err)
 
-    def hear(self, data: bytes) -> list[dict[str, Any]]:
-        """Take what it printed; return the events completed by it."""
+    def fresh(self) -> list[dict[str, Any]]:
+        """Return the events since the last call."""
+        fresh = self.events[self._taken :]
+        self._taken = len(self.events)
+        return fresh
+
+    def hear(self, data: bytes) -> None:
+        """Take what it printed."""
         *lines, self._partial = (self._partial + data).split(b"\n")
-        events = [event for line in lines if (event := parse(line.decode(errors="replace"))) is not None]
-        self.events += events
-        return events
+        events = (parse(line.decode(errors="replace")) for line in lines)
+        self.events += [event for event in events if event is not None]
 
     def complain(self, data: bytes) -> None:
         """Take what it said on stderr."""
@@ -114,8 +120,8 @@ class Listening:
             self._selector.register(stream, selectors.EVENT_READ, talker)
         return talker
 
-    def events(self, *, until: float) -> Iterator[dict[str, Any]]:
-        """Yield the events that come in one wait, which ends at `until` (monotonic) at the latest."""
+    def wait(self, *, until: float) -> None:
+        """Take what comes first, from whoever it is, or nothing until `until` (monotonic)."""
         for key, _ in self._selector.select(max(0.0, until - time.monotonic())):
             talker: Talker = key.data
             stream = key.fileobj
@@ -123,6 +129,6 @@ class Listening:
             if not data:
                 self._selector.unregister(stream)
             elif stream is talker.process.stdout:
-                yield from talker.hear(data)
+                talker.hear(data)
             else:
                 talker.complain(data)

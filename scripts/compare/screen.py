@@ -47,6 +47,8 @@ class Screen:
             TextColumn("{task.fields[note]}", style="yellow"),
             console=self._console,
             transient=True,
+            disable=not self._console.is_terminal,  # a log file gets the lasting lines only
+            refresh_per_second=5,
         )
         self._task = self._progress.add_task(
             f"{contestant.label:<{_NAME_WIDTH}}", total=self._byte_count or 1, rate="", note="starting"
@@ -100,6 +102,35 @@ def table(report: Mapping[str, Any], *, width: int) -> Table:
         for key in report["unavailable"]:
             result.add_row(f"  {contestants.BY_KEY[key].label}", Text("n/a", style="dim"))
     return result
+
+
+def headlines(report: Mapping[str, Any]) -> list[str]:
+    """Return one line for each condition: how SRD did against the capacity and against the plain default, TCP cubic."""
+    lines = []
+    for condition, by_key in report["conditions"].items():
+        srd, cubic = by_key.get("srd"), by_key.get("tcp-cubic")
+        if srd is None or not srd["completed"]:
+            continue
+        line = f"{condition}: SRD reached {100 * srd['goodput_bps'] / report['capacity_bps']:.0f} % of the capacity"
+        if cubic is not None and cubic["completed"]:
+            line += f", {srd['goodput_bps'] / cubic['goodput_bps']:.1f} times TCP cubic"
+        elif cubic is not None:
+            line += "; TCP cubic did not finish"
+        lines.append(line)
+    return lines
+
+
+def relay_load(report: Mapping[str, Any]) -> str | None:
+    """Return how busy the relay was, in one line; None on a kernel fabric. Hanging transfers keep nobody busy."""
+    loads = [
+        figure["relay_cpu_fraction"]
+        for by_key in report["conditions"].values()
+        for figure in by_key.values()
+        if figure["completed"] and figure["relay_cpu_fraction"] is not None
+    ]
+    if not loads:
+        return None
+    return f"the relay used {figures.percent(min(loads))} to {figures.percent(max(loads))} of one core"
 
 
 def remarks(report: Mapping[str, Any]) -> list[str]:

@@ -136,7 +136,8 @@ class Transfer:
         receiver = self._talkers["receiver"]
         give_up_at = time.monotonic() + START_BOUND_S
         while time.monotonic() < give_up_at:
-            for event in pipes.events(until=time.monotonic() + _TICK_S):
+            pipes.wait(until=time.monotonic() + _TICK_S)
+            for event in receiver.events:
                 if event["event"] == "listening":
                     return int(number(event, "port"))
             if receiver.exit_status is not None:
@@ -154,8 +155,11 @@ class Transfer:
                 farewell_at = now + _FAREWELL_BOUND_S
             until = give_up_at if self._first_at is None else self._first_at + self._bound_s
             if now >= min(until, farewell_at or until):
+                if self._first_at is None and farewell_at is None:
+                    raise TransferError(f"nothing arrived within {START_BOUND_S:.0f} s")
                 return
-            for event in pipes.events(until=min(until, now + _TICK_S)):
+            pipes.wait(until=min(until, now + _TICK_S))
+            for event in self._talkers["receiver"].fresh():
                 if event["event"] == "progress":
                     self._note_progress(event)
 
