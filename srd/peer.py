@@ -117,6 +117,15 @@ class Peer:
         """Payload that has landed, of complete and incomplete messages."""
         return self._core.receiver.landed_bytes
 
+    @property
+    def longest_gap_s(self) -> float:
+        """Longest time between two landings since `start_gap`."""
+        return self._core.receiver.longest_gap_s
+
+    def start_gap(self) -> None:
+        """Begin to measure the longest gap anew."""
+        self._core.receiver.start_gap()
+
     # -- called by the endpoint ---------------------------------------------------------------------------------
 
     def deliver(self, message: Message) -> None:

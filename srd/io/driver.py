@@ -23,7 +23,6 @@ from srd.io.transmit import Transmitter
 from srd.proto.control import Datagram
 from srd.proto.endpoint import EndpointCore
 from srd.proto.events import Event
-from srd.proto.wire import Address, Arrivals
 
 BATCHES_PER_TURN = 4
 """Receive batches of one socket before the others have their turn."""
@@ -99,14 +98,7 @@ class Driver:
 
     def _take(self, batch: Batch) -> None:
         now = time.monotonic()
-        self._hand_over(batch.arrivals, batch.controls, now=now)
-        for arrivals in batch.copied:
-            self._hand_over(arrivals, [], now=now)
-
-    def _hand_over(
-        self, arrivals: Arrivals | None, controls: list[tuple[bytes, Address, float]], *, now: float
-    ) -> None:
-        for frag in self._core.handle_packets(arrivals, controls=controls, now=now):
+        for frag in self._core.handle_packets(batch.arrivals, controls=batch.controls, now=now):
             self._pool.hold(frag.region_offset, length=frag.length)
 
     def _icmp(self, sock: socket.socket) -> None:

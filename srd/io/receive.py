@@ -18,47 +18,39 @@ import time
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from devmem.region import Region
 from srd.io import libc
 from srd.io.landing import SUPER_BYTES, Landing
 from srd.io.libc import IOVEC, MMSGHDR, SOCKADDR_BYTES, Address
-from srd.proto.wire import HEADER, HEADER_BYTES, MAX_BURST_PACKETS, VERSION, Arrivals, PacketType
+from srd.proto.wire import HEADER, HEADER_BYTES, MAX_BURST_PACKETS, VERSION, Arrival, PacketType, words_of
 
 SLOTS = 16
 """Messages of one system call: with GRO 1 MiB, without it enough to pay for the call."""
 
 # Control messages come in this order (net/ipv4/udp.c, udp_recvmsg): a receive timestamp, always, as we ask for it; then
-# the segment size, if the datagram is one of several.
+# the segment size, if the datagram is a series.
 CONTROL = np.dtype(
     [
-        ("time_length", "<u8"),
-        ("time_level", "<i4"),
-        ("time_type", "<i4"),
+        ("time_header", "u1", 16),
         ("seconds", "<i8"),
         ("nanoseconds", "<i8"),
-        ("gro_length", "<u8"),
-        ("gro_level", "<i4"),
-        ("gro_type", "<i4"),
+        ("gro_header", "u1", 16),
         ("gro_size", "<i4"),
-        ("padding", "<i4"),
-        ("room", "u1", 40),
+        ("room", "u1", 44),
     ]
 )
 _WITH_GRO_BYTES = 56
 _DATA_PREFIX = bytes([VERSION, PacketType.DATA])
+_DATA_KIND = VERSION << 8 | PacketType.DATA
 
 
 @dataclass(slots=True)
 class Batch:
     """What one system call brought."""
 
-    arrivals: Arrivals | None = None
+    arrivals: list[Arrival] = field(default_factory=list)
     controls: list[tuple[bytes, Address, float]] = field(default_factory=list)
-    copied: list[Arrivals] = field(default_factory=list)
-    """Data that did not fit and was copied: one packet each."""
-    datagrams: int = 0
     full: bool = False
     """Whether every slot was filled, so that more may be waiting."""
 
@@ -75,21 +67,27 @@ class ReceiveQueue:
         self._region = region
         self._landing = landing
         self._headers = np.zeros((SLOTS, MAX_BURST_PACKETS), HEADER)
+        self._words = list(words_of(self._headers))
         self._iov = np.zeros((SLOTS, MAX_BURST_PACKETS, 2), IOVEC)
         self._names = np.zeros((SLOTS, SOCKADDR_BYTES), np.uint8)
         self._control = np.zeros(SLOTS, CONTROL)
         self._messages = np.zeros(SLOTS, MMSGHDR)
-        self._index = np.arange(MAX_BURST_PACKETS, dtype=np.int64)
+        self._pointer = self._messages.ctypes.data
         rows = np.arange(SLOTS, dtype=np.uint64)
+        self._index = np.arange(MAX_BURST_PACKETS, dtype=np.uint64)
         first = self._headers.ctypes.data + rows[:, np.newaxis] * np.uint64(MAX_BURST_PACKETS * HEADER_BYTES)
-        self._iov[:, :, 0]["base"] = first + self._index.astype(np.uint64) * np.uint64(HEADER_BYTES)
+        self._iov[:, :, 0]["base"] = first + self._index * np.uint64(HEADER_BYTES)
         self._iov[:, :, 0]["length"] = HEADER_BYTES
         self._messages["iov"] = self._iov.ctypes.data + rows * np.uint64(MAX_BURST_PACKETS * 2 * IOVEC.itemsize)
         self._messages["name"] = self._names.ctypes.data + rows * np.uint64(SOCKADDR_BYTES)
         self._messages["control"] = self._control.ctypes.data + rows * np.uint64(CONTROL.itemsize)
+        # Columns as plain arrays: a field of a structured array costs more to look up than to read.
+        self._lengths, self._name_lengths = self._messages["length"], self._messages["namelen"]
+        self._control_lengths, self._sizes = self._messages["controllen"], self._control["gro_size"]
+        self._seconds, self._nanoseconds = self._control["seconds"], self._control["nanoseconds"]
+        self._bases = list(self._iov["base"][:, :, 1])
         self._addresses: dict[bytes, Address] = {}
-        self._used = np.zeros(SLOTS + 1, np.int64)  # bytes that the last batch took of each slot's place
-        self._wanted_bytes = 0  # size of the super-datagrams that did not fit
+        self._wanted_bytes = 0  # size of the datagrams of series that did not fit
         self._expect(datagram_bytes)
 
     # -- memory -------------------------------------------------------------------------------------------------
@@ -100,65 +98,72 @@ class ReceiveQueue:
         pairs = min(MAX_BURST_PACKETS, -(-SUPER_BYTES // datagram_bytes))
         self._messages["iovlen"] = 2 * pairs
         self._iov[:, :, 1]["length"] = self.payload_bytes
-        self._aim(list(range(SLOTS)))
+        self._steps = self._index * np.uint64(self.payload_bytes)
+        for slot in range(SLOTS):
+            self._aim(slot)
 
-    def _aim(self, slots: list[int]) -> None:
-        """Point the payloads of slots at their cursors, back to back."""
-        base = np.uint64(self._region.address) + self._landing.cursors[slots].astype(np.uint64)
-        step = self._index.astype(np.uint64) * np.uint64(self.payload_bytes)
-        self._iov["base"][slots, :, 1] = base[:, np.newaxis] + step
+    def _aim(self, slot: int) -> None:
+        """Point the payloads of a slot at its place, back to back."""
+        np.add(self._steps, np.uint64(self._region.address + self._landing.cursors[slot]), out=self._bases[slot])
 
     def _prepare(self) -> None:
         """Make ready for a batch: what was kept of the last one is held by now."""
-        moved = self._landing.advance(self._used)
-        self._used[:] = 0
-        moved += self._landing.refill()
-        self._landing.settle_copies()
+        for slot in self._landing.settle():
+            self._aim(slot)
         if self._wanted_bytes:
             self._expect(self._wanted_bytes)
             self._wanted_bytes = 0
-        elif moved:
-            self._aim([slot for slot in moved if slot < SLOTS])
-        self._messages["namelen"] = SOCKADDR_BYTES
-        self._messages["controllen"] = CONTROL.itemsize
+        self._name_lengths.fill(SOCKADDR_BYTES)
+        self._control_lengths.fill(CONTROL.itemsize)
 
     # -- receiving ----------------------------------------------------------------------------------------------
 
     def receive(self, sock: socket.socket) -> Batch | None:
         """Receive one batch; None when there is none. Raises OSError (an ICMP error among them)."""
         self._prepare()
-        count = libc.recvmmsg(sock.fileno(), messages=self._messages.ctypes.data, count=SLOTS)
+        count = libc.recvmmsg(sock.fileno(), messages=self._pointer, count=SLOTS)
         if count == 0:
             return None
-        messages, control = self._messages[:count], self._control[:count]
-        lengths = messages["length"].astype(np.int64)
-        in_series = (messages["controllen"] >= _WITH_GRO_BYTES) & (control["gro_type"] == libc.UDP_GRO)
-        sizes = np.where(in_series, control["gro_size"], lengths)
-        expected = HEADER_BYTES + self.payload_bytes
-        fits = (sizes == expected) | ((sizes == lengths) & (lengths < expected))
-        first = self._headers[:count, 0]
-        is_data = (first["version"] == VERSION) & (first["type"] == PacketType.DATA) & (lengths >= HEADER_BYTES)
-        straight = is_data & fits
-        addresses = [self._address(slot) for slot in range(count)]
-        received_at = self._received_at(control)
-        batch = Batch(datagrams=int((-(-lengths // np.maximum(sizes, 1))).sum()), full=count == SLOTS)
-        if straight.any():
-            batch.arrivals = self._straight(np.flatnonzero(straight), lengths, sizes, received_at)
-            batch.arrivals.addresses = addresses
-        for slot in np.flatnonzero(~straight).tolist():
-            whole = self._gather(slot, int(lengths[slot]))
-            self._detour(batch, whole, int(sizes[slot]), addresses[slot], float(received_at[slot]))
+        batch = Batch(full=count == SLOTS)
+        # The kernel's times are on the wall clock; the core's on the monotonic one.
+        offset = time.monotonic() - time.time()
+        lengths = self._lengths[:count].tolist()
+        control_lengths = self._control_lengths[:count].tolist()
+        for slot, length in enumerate(lengths):
+            size = int(self._sizes[slot]) if control_lengths[slot] >= _WITH_GRO_BYTES else length
+            received_at = float(self._seconds[slot]) + float(self._nanoseconds[slot]) * 1e-9 + offset
+            self._take(batch, slot, length, size, received_at)
         return batch
 
-    @staticmethod
-    def _received_at(control: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:
-        """Return the kernel's times of receipt, on the monotonic clock, not in the future."""
-        ages = time.time() - (control["seconds"] + control["nanoseconds"] * 1e-9)
-        received_at: npt.NDArray[np.float64] = time.monotonic() - np.maximum(ages, 0.0)
-        return received_at
+    def _take(self, batch: Batch, slot: int, length: int, size: int, received_at: float) -> None:
+        """Describe what landed in a slot: `length` bytes, in datagrams of `size` (the last may be shorter)."""
+        address = self._address(slot)
+        expected = HEADER_BYTES + self.payload_bytes
+        is_data = length >= HEADER_BYTES and int(self._words[slot][0, 0]) >> 48 == _DATA_KIND
+        if not (is_data and (size == expected or size == length < expected)):
+            self._detour(batch, self._gather(slot, length), size, address, received_at)
+        elif self._landing.is_spare(slot):
+            self.dropped_for_memory += 1
+        else:
+            count = -(-length // size)
+            if length - (count - 1) * size < HEADER_BYTES:  # the last of the series is shorter than a header
+                count -= 1
+                length = count * size
+            payload_bytes = length - count * HEADER_BYTES
+            batch.arrivals.append(
+                Arrival(
+                    words=self._words[slot],
+                    count=count,
+                    payload_offset=self._landing.take(slot, payload_bytes),
+                    payload_bytes=payload_bytes,
+                    segment_bytes=size - HEADER_BYTES,
+                    address=address,
+                    received_at=received_at,
+                )
+            )
 
     def _address(self, slot: int) -> Address:
-        raw = self._names[slot].tobytes()[: int(self._messages["namelen"][slot])]
+        raw = self._names[slot].tobytes()
         address = self._addresses.get(raw)
         if address is None:
             if len(self._addresses) >= 1 << 16:
@@ -166,43 +171,16 @@ class ReceiveQueue:
             address = self._addresses[raw] = libc.unpack_address(raw)
         return address
 
-    def _straight(
-        self,
-        slots: npt.NDArray[np.intp],
-        lengths: npt.NDArray[np.int64],
-        sizes: npt.NDArray[np.int64],
-        received_at: npt.NDArray[np.float64],
-    ) -> Arrivals:
-        """Describe payloads that lie where they belong; those in a spare place are dropped."""
-        kept = slots[~self._landing.spare[slots]]
-        self.dropped_for_memory += len(slots) - len(kept)
-        counts = -(-lengths[kept] // sizes[kept])
-        index = self._index[: counts.max(initial=0)]
-        present = index < counts[:, np.newaxis]  # (slots, segments): which segments there are
-        # The last datagram of a series may be shorter than the others, even than a header: then it is dropped.
-        payloads = np.full(present.shape, self.payload_bytes, np.int64)
-        tails = lengths[kept] - (counts - 1) * sizes[kept] - HEADER_BYTES
-        payloads[np.arange(len(kept)), counts - 1] = tails
-        present &= payloads >= 0
-        self._used[kept] = (counts - 1) * self.payload_bytes + np.maximum(tails, 0)
-        slot_of, segment_of = np.nonzero(present)
-        return Arrivals(
-            headers=self._headers[kept[slot_of], segment_of],
-            payload_offsets=self._landing.cursors[kept[slot_of]] + segment_of * self.payload_bytes,
-            payload_lengths=payloads[present],
-            sources=kept[slot_of],
-            addresses=[],
-            received_at=received_at[kept[slot_of]],
-        )
-
     # -- the slower path ----------------------------------------------------------------------------------------
 
     def _gather(self, slot: int, length: int) -> bytes:
         """Put a message together again from where it was scattered."""
         pairs = -(-length // (HEADER_BYTES + self.payload_bytes))
         headers = self._headers[slot, :pairs].tobytes()
-        start = int(self._landing.cursors[slot])
-        payloads = self._region.array[start : start + pairs * self.payload_bytes].tobytes()
+        start = self._landing.cursors[slot]
+        payloads = self._region.array[start : start + min(length, pairs * self.payload_bytes)].tobytes()
+        if pairs == 1:
+            return (headers + payloads)[:length]
         pieces = []
         for pair in range(pairs):
             pieces.append(headers[pair * HEADER_BYTES : (pair + 1) * HEADER_BYTES])
@@ -227,13 +205,14 @@ class ReceiveQueue:
             self.dropped_for_memory += 1
             return
         self.bytes_copied += len(payload)
-        batch.copied.append(
-            Arrivals(
-                headers=np.frombuffer(piece[:HEADER_BYTES], HEADER),
-                payload_offsets=np.array([offset], np.int64),
-                payload_lengths=np.array([len(payload)], np.int64),
-                sources=np.zeros(1, np.intp),
-                addresses=[address],
-                received_at=np.array([received_at]),
+        batch.arrivals.append(
+            Arrival(
+                words=words_of(np.frombuffer(piece[:HEADER_BYTES], HEADER)),
+                count=1,
+                payload_offset=offset,
+                payload_bytes=len(payload),
+                segment_bytes=len(payload),
+                address=address,
+                received_at=received_at,
             )
         )

@@ -10,12 +10,14 @@ from __future__ import annotations
 import errno
 import socket
 import struct
+from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 
 from srd.io import libc
 from srd.io.libc import IOVEC, MMSGHDR, Address
-from srd.proto.wire import HEADER, HEADER_BYTES, MAX_BURST_PACKETS, Burst, write_headers
+from srd.proto.wire import HEADER, HEADER_BYTES, MAX_BURST_PACKETS, Burst, words_of, write_headers
 
 BURSTS = 8
 """Bursts that may wait for one system call; consecutive bursts on one path are few."""
@@ -25,11 +27,18 @@ _CMSG = struct.Struct("=QiiH6x")
 _INDEX = np.arange(MAX_BURST_PACKETS, dtype=np.uint64)
 
 
+@cache
+def _steps(segment_bytes: int) -> npt.NDArray[np.uint64]:
+    """Return where each payload of a burst starts, from the first."""
+    return _INDEX * np.uint64(segment_bytes)
+
+
 class Transmitter:
     """Collects bursts of one path in `add`, sends them in `flush`. Reuses its arrays; allocates nothing a burst."""
 
     def __init__(self) -> None:
         self._headers = np.zeros((BURSTS, MAX_BURST_PACKETS), HEADER)
+        self._words = list(words_of(self._headers))
         self._iov = np.zeros((BURSTS, MAX_BURST_PACKETS, 2), IOVEC)
         self._control = np.zeros((BURSTS, _CMSG.size), np.uint8)
         self._messages = np.zeros(BURSTS, MMSGHDR)
@@ -40,8 +49,13 @@ class Transmitter:
         self._iov[:, :, 0]["length"] = HEADER_BYTES
         self._messages["iov"] = self._iov.ctypes.data + rows * np.uint64(MAX_BURST_PACKETS * 2 * IOVEC.itemsize)
         self._messages["control"] = self._control.ctypes.data + rows * np.uint64(_CMSG.size)
-        self._segments = [0] * BURSTS  # datagram size that the control message of each row says
-        self._payload_lengths = [(0, 0)] * BURSTS  # (count, segment) that the iovec's lengths of each row are set for
+        self._pointer = self._messages.ctypes.data
+        # Columns as plain arrays: a field of a structured array costs more to look up than to write.
+        self._bases, self._lengths = list(self._iov["base"][:, :, 1]), list(self._iov["length"][:, :, 1])
+        self._name_pointers, self._name_lengths = self._messages["name"], self._messages["namelen"]
+        self._iov_lengths, self._control_lengths = self._messages["iovlen"], self._messages["controllen"]
+        self._segments = [0] * BURSTS  # payload bytes that each row's control message and iovec lengths are set for
+        self._shortened = [-1] * BURSTS  # index of the payload whose length in the row is not that; -1: none
         self._bursts: list[Burst] = []
         self._first = 0  # rows before it have been sent
         self._names: dict[Address, tuple[int, int, object]] = {}
@@ -59,33 +73,31 @@ class Transmitter:
 
     def add(self, burst: Burst) -> None:
         """Take a burst of the same path as those that wait. Its payload is referred to, not copied."""
-        row = len(self._bursts)
+        row, count, segment = len(self._bursts), burst.count, burst.segment_bytes
         self._bursts.append(burst)
-        write_headers(burst, out=self._headers[row])
-        count, segment = burst.count, burst.segment_bytes
-        payload = self._iov[row, :, 1]
-        payload["base"][:count] = np.uint64(burst.payload_offset) + _INDEX[:count] * np.uint64(segment)
+        write_headers(burst, out=self._words[row])
+        if self._segments[row] != segment:
+            self._set_segment(row, segment)
+        if self._shortened[row] >= 0:
+            self._lengths[row][self._shortened[row]] = segment
+            self._shortened[row] = -1
+        np.add(_steps(segment)[:count], np.uint64(burst.payload_offset), out=self._bases[row][:count])
         last = burst.payload_bytes - (count - 1) * segment
-        if self._payload_lengths[row] != (count, segment):
-            payload["length"][:count] = segment
-            self._payload_lengths[row] = (count, segment) if last == segment else (0, 0)
         if last != segment:
-            payload["length"][count - 1] = last
-            self._payload_lengths[row] = (0, 0)
-        self._fill_message(row, burst)
-
-    def _fill_message(self, row: int, burst: Burst) -> None:
-        datagram = HEADER_BYTES + burst.segment_bytes
-        if self._segments[row] != datagram:
-            cmsg = _CMSG.pack(_CMSG.size - 6, socket.SOL_UDP, libc.UDP_SEGMENT, datagram)
-            self._control[row] = np.frombuffer(cmsg, np.uint8)
-            self._segments[row] = datagram
+            self._lengths[row][count - 1] = last
+            self._shortened[row] = count - 1
         name, name_bytes, _ = self._name(burst.address)
-        message = self._messages[row]
-        message["name"] = name
-        message["namelen"] = name_bytes
-        message["iovlen"] = 2 * burst.count
-        message["controllen"] = _CMSG.size if burst.count > 1 else 0
+        self._name_pointers[row], self._name_lengths[row] = name, name_bytes
+        self._iov_lengths[row] = 2 * count
+        self._control_lengths[row] = _CMSG.size if count > 1 else 0
+
+    def _set_segment(self, row: int, segment: int) -> None:
+        """Set what depends on the segment size only: it changes with the peer, not with the burst."""
+        self._segments[row] = segment
+        self._shortened[row] = -1
+        self._lengths[row].fill(segment)
+        cmsg = _CMSG.pack(_CMSG.size - 6, socket.SOL_UDP, libc.UDP_SEGMENT, HEADER_BYTES + segment)
+        self._control[row] = np.frombuffer(cmsg, np.uint8)
 
     def _name(self, address: Address) -> tuple[int, int, object]:
         """Return (pointer, length, owner) of the address in the kernel's form."""
@@ -117,7 +129,7 @@ class Transmitter:
         if fd in self._no_gso:
             self._send_singly(fd, self._first)
             return 1
-        messages = self._messages.ctypes.data + self._first * MMSGHDR.itemsize
+        messages = self._pointer + self._first * MMSGHDR.itemsize
         try:
             return libc.sendmmsg(fd, messages=messages, count=len(self._bursts) - self._first)
         except OSError as error:

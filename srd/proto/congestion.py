@@ -13,12 +13,15 @@ the *median* delay of recent samples of all paths, as arXiv:2509.07907 proposes 
    that large windows recover as fast as small ones. Until the first decrease it doubles each round trip.
 4. Above 1 it shrinks by beta x (level - 1) / level, at most by half, at most once a round trip. Far above (4) it is set
    to what was acknowledged in the last round trip (UET's quick adapt).
-5. Loss alone is no signal: lost packets go elsewhere. But what was delivered bounds the window: no more than 1.5 times
-   the bandwidth-delay product, plus what fills the delay target, is ever in flight.
+5. Loss alone is no signal: lost packets go elsewhere. But a buffer may overflow before the delay reaches its target, so
+   while packets are lost, what was delivered bounds the window: no more than 1.5 times the bandwidth-delay product,
+   plus what fills the delay target, is in flight (SRD's "delivers less than it sends"). Without loss there is no such
+   bound: where the hosts are the bottleneck it would keep a small window small.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
@@ -39,6 +42,8 @@ HISTORY_SAMPLES = 32
 """Most samples that the median is taken of: it costs two microseconds, and more would only make it late."""
 INFLIGHT_GAIN = 1.5
 """Window over bandwidth-delay product at most (SRD aims at the minimum in flight; BBR uses 2)."""
+LOSS_MEMORY_RTTS = 16
+"""Round trips after a loss during which rule 5 bounds the window."""
 MIN_WINDOW_PACKETS = 0.125
 """Smallest window: one packet in eight round trips."""
 
@@ -56,6 +61,10 @@ class Controller(ABC):
     @abstractmethod
     def on_sample(self, *, queue_s: float, endpoint_s: float, min_rtt_s: float) -> None:
         """Take one path's report: time spent in the fabric's queues and inside the receiving host."""
+
+    @abstractmethod
+    def on_loss(self, *, now: float) -> None:
+        """Note that packets were found lost."""
 
     @abstractmethod
     def on_silence(self, *, now: float) -> None:
@@ -78,6 +87,7 @@ class MedianDelay(Controller):
         self._fresh_levels = 0  # samples taken since the window last changed its size
         self._starting = True
         self._decreased_at = 0.0
+        self._lost_at = -math.inf
         self._delivery = DeliveryRate()
 
     @property
@@ -113,11 +123,15 @@ class MedianDelay(Controller):
         elif now - self._decreased_at >= rtt_s and self._fresh_levels >= len(self._levels) // 2:
             self._shrink(level, now=now)
         fastest = self._delivery.max_bytes_per_s
-        if fastest:
+        if fastest and now - self._lost_at < LOSS_MEMORY_RTTS * rtt_s:
             bdp_bytes = fastest * min_rtt_s
             cap = INFLIGHT_GAIN * bdp_bytes + fastest * self.target_s(min_rtt_s)
             floor = self._config.initial_window_packets * self._packet_bytes
             self.window_bytes = min(self.window_bytes, max(cap, floor))
+
+    def on_loss(self, *, now: float) -> None:
+        """Remember when, for rule 5."""
+        self._lost_at = now
 
     def _grow(self, acked_bytes: int, *, level: float) -> None:
         if self._starting and level < 0.5:
@@ -189,6 +203,9 @@ class Fixed(Controller):
         """Ignore it."""
 
     def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float) -> None:
+        """Ignore it."""
+
+    def on_loss(self, *, now: float) -> None:
         """Ignore it."""
 
     def on_silence(self, *, now: float) -> None:

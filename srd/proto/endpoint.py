@@ -16,7 +16,7 @@ Peers take turns: `poll_transmit` gives one packet or burst of the peer whose tu
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 
 from srd.proto.config import ProtocolConfig
@@ -40,7 +40,7 @@ from srd.proto.handshake import CookieJar, Initiator
 from srd.proto.peer import PeerCore, PeerState
 from srd.proto.status import Status
 from srd.proto.timers import Timers
-from srd.proto.wire import MIN_DATAGRAM_BYTES, Address, Arrivals, Burst, runs_untrusted
+from srd.proto.wire import MIN_DATAGRAM_BYTES, Address, Arrival, Burst, runs_untrusted
 
 MAX_REPLIES = 64
 """Stateless answers (cookies, resets) waiting to be sent; more are dropped, as their askers will ask again."""
@@ -128,19 +128,23 @@ class EndpointCore:
     # -- input --------------------------------------------------------------------------------------------------
 
     def handle_packets(
-        self, arrivals: Arrivals | None, *, controls: list[tuple[bytes, Address, float]], now: float
+        self, arrivals: Iterable[Arrival], *, controls: Iterable[tuple[bytes, Address, float]], now: float
     ) -> list[Frag]:
         """Take a batch: data packets, and control packets as (bytes, source address, time of receipt).
 
         Returns the pieces of memory that hold new data, to be kept until their message is released or orphaned.
         """
         kept: list[Frag] = []
-        for run in runs_untrusted(arrivals) if arrivals is not None else []:
-            peer = self._by_context.get(run.context)
-            if peer is None or peer.sender is None:
-                self._reply(run.address, Reset(run.context).encode())
-                continue
-            kept += peer.handle_run(run, now=now)
+        touched: dict[int, PeerCore] = {}
+        for arrival in arrivals:
+            for run in runs_untrusted(arrival):
+                peer = self._by_context.get(run.context)
+                if peer is None or peer.sender is None:
+                    self._reply(run.address, Reset(run.context).encode())
+                    continue
+                kept += peer.handle_run(run, now=now)
+                touched[peer.number] = peer
+        for peer in touched.values():
             self._after(peer)
         for data, address, received_at in controls:
             try:

@@ -103,7 +103,7 @@ class PeerCore:
     def handle_run(self, run: Run, *, now: float) -> list[Frag]:
         """Take data; return the pieces of memory that are kept."""
         self.heard(now=now)
-        kept, message = self.receiver.take(run)
+        kept, message = self.receiver.take(run, now=now)
         if message is not None:
             frags = tuple(sorted(message.frags, key=lambda frag: frag.offset))
             self.events.append(MessageReceived(self.number, run.message, message.length, message.immediate, frags))

@@ -64,6 +64,8 @@ class Receiver:
         self.packets = 0
         self.duplicates = 0
         self.landed_bytes = 0  # new payload, of complete and incomplete messages
+        self.longest_gap_s = 0.0  # longest time between two landings since `start_gap`
+        self._landed_at: float | None = None
         self._config = config
         self._window = SequenceSet()
         self._inbound: dict[int, Inbound] = {}
@@ -82,7 +84,11 @@ class Receiver:
         """What the peer may send in all."""
         return self._config.receive_window_bytes + self._released_bytes
 
-    def take(self, run: Run) -> tuple[list[Frag], Inbound | None]:
+    def start_gap(self) -> None:
+        """Begin to measure the longest gap anew."""
+        self.longest_gap_s, self._landed_at = 0.0, None
+
+    def take(self, run: Run, *, now: float) -> tuple[list[Frag], Inbound | None]:
         """Take a run; return the pieces to keep, and the message if it is whole now."""
         if run.psn + run.count > self._window.base + self._config.window_packets:
             return [], None  # beyond any window we agreed to; the sender will come again
@@ -100,6 +106,9 @@ class Receiver:
         landed_bytes = sum(frag.length for frag in kept)
         inbound.landed_bytes += landed_bytes
         self.landed_bytes += landed_bytes
+        if self._landed_at is not None:
+            self.longest_gap_s = max(self.longest_gap_s, now - self._landed_at)
+        self._landed_at = now
         if inbound.landed_bytes < inbound.length:
             return kept, None
         del self._inbound[run.message]

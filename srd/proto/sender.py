@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from random import Random
 
@@ -64,7 +65,9 @@ class Sender:
         self._lost: deque[tuple[SendRun, int, int, Path]] = deque()  # (run, first PSN, count, path it was lost on)
         self._active = list(self.paths)
         self._next_message = 0
-        self._look_at: float | None = None  # when the oldest burst of some path will be lost
+        self._look_at = math.inf  # not later than when the oldest burst of some path will be lost
+        self._min_rtt_s = config.initial_rtt_s
+        self._refresh_at = 0.0
 
     @property
     def idle(self) -> bool:
@@ -97,15 +100,23 @@ class Sender:
         self._credit_bytes = max(self._credit_bytes, ack.credit_bytes)
         for path, report in reports:
             self._take_report(path, report, now=now, received_at=received_at)
-        self._settle(now=now)
-        sampled = [path.rtt for path in self._active if path.rtt.sampled]
-        if sampled and acked_bytes:
-            self.rtt_s = sum(rtt.smoothed_s for rtt in sampled) / len(sampled)
-            min_rtt_s = min(rtt.min_s for rtt in sampled)
-            self.control.on_ack(now=now, acked_bytes=acked_bytes, rtt_s=self.rtt_s, min_rtt_s=min_rtt_s)
+            self._settle(path, now=now)
+        if acked_bytes:
+            self._refresh_rtt(now=now)
+            self.control.on_ack(now=now, acked_bytes=acked_bytes, rtt_s=self.rtt_s, min_rtt_s=self._min_rtt_s)
         for outbound in done:
             del self._open[outbound.request]
         return [outbound.request for outbound in done]
+
+    def _refresh_rtt(self, *, now: float) -> None:
+        """Average the active paths' round trips, once a round trip: there may be 64 of them."""
+        if now < self._refresh_at:
+            return
+        sampled = [path.rtt for path in self._active if path.rtt.sampled]
+        if sampled:
+            self.rtt_s = sum(rtt.smoothed_s for rtt in sampled) / len(sampled)
+            self._min_rtt_s = min(rtt.min_s for rtt in sampled)
+        self._refresh_at = now + self.rtt_s
 
     def _path_untrusted(self, report: PathReport) -> Path:
         if report.path >= len(self.paths):
@@ -134,22 +145,22 @@ class Sender:
 
     # -- loss and silence ---------------------------------------------------------------------------------------
 
-    def _settle(self, *, now: float) -> None:
-        """Decide the fate of bursts in flight, on every path that has any."""
-        looks = []
-        for path in self.paths:
-            if not path.transmissions:
-                continue
-            settled = settle(path, sent=self._sent, now=now, min_rto_s=self._config.min_rto_s)
-            for transmission, missing in settled.lost:
-                for first, count in ranges(missing):
-                    self._lost.append((transmission.run, transmission.first + first, count, path))
-            if settled.timed_out and path.state is PathState.ACTIVE:
-                self._silence(path, now=now)
-            if settled.look_again_at is not None:
-                looks.append(settled.look_again_at)
-        self._look_at = min(looks, default=None)
-        self.inflight_bytes = sum(path.inflight_bytes for path in self.paths)
+    def _settle(self, path: Path, *, now: float) -> None:
+        """Decide the fate of bursts in flight on a path."""
+        if not path.transmissions:
+            return
+        before = path.inflight_bytes
+        settled = settle(path, sent=self._sent, now=now, min_rto_s=self._config.min_rto_s)
+        self.inflight_bytes -= before - path.inflight_bytes
+        if settled.lost:
+            self.control.on_loss(now=now)
+        for transmission, missing in settled.lost:
+            for first, count in ranges(missing):
+                self._lost.append((transmission.run, transmission.first + first, count, path))
+        if settled.timed_out and path.state is PathState.ACTIVE:
+            self._silence(path, now=now)
+        if settled.look_again_at is not None and settled.look_again_at < self._look_at:
+            self._look_at = settled.look_again_at
 
     def _silence(self, path: Path, *, now: float) -> None:
         if path.state is PathState.ACTIVE:
@@ -160,17 +171,19 @@ class Sender:
 
     def handle_timeout(self, *, now: float) -> None:
         """Look after what has waited long enough."""
-        if self._look_at is not None and now >= self._look_at:
-            self._settle(now=now)
+        if now >= self._look_at:
+            self._look_at = math.inf
+            for path in self.paths:
+                self._settle(path, now=now)
 
     def poll_timeout(self, *, now: float) -> float | None:
         """When `handle_timeout` or `poll_burst` wants to be called again, if nothing arrives."""
-        deadlines = [path.probe_at for path in self.paths if path.probe_at is not None]
-        if self._look_at is not None:
-            deadlines.append(self._look_at)
+        at = self._look_at
+        if len(self._active) < len(self.paths):
+            at = min(at, *(path.probe_at for path in self.paths if path.probe_at is not None))
         if self._may_send() and self._has_work():
-            deadlines.append(self._pacer.release_at())
-        return max(min(deadlines), now) if deadlines else None
+            at = min(at, self._pacer.release_at())
+        return None if at == math.inf else max(at, now)
 
     def poll_probe(self, *, now: float) -> tuple[Path, int] | None:
         """Return a path that is to be probed now, and the probe's path sequence."""
@@ -250,8 +263,7 @@ class Sender:
         path.counters.packets += count
         path.counters.bytes += transmission.bytes
         self.packets += count
-        look_at = now + path.rtt.timeout_s(floor_s=self._config.min_rto_s)
-        self._look_at = look_at if self._look_at is None else min(self._look_at, look_at)
+        self._look_at = min(self._look_at, now + path.rtt.timeout_s(floor_s=self._config.min_rto_s))
         rate = self.control.pacing_gain * self.control.window_bytes / self.rtt_s
         self._pacer.charge(transmission.bytes, now=now, rate_bytes_per_s=rate)
         message = run.message

@@ -5,7 +5,7 @@ Rules.
    path sequence, and the context id that the *receiver* of the packet chose (0 while it is unknown).
 2. A data packet is a fixed header of 56 bytes and payload. A burst's headers are one structured array, and as seven
    big-endian 64-bit words a header they differ from one packet of the burst to the next by one constant vector (see
-   `HEADER_STEP`): that is how they are written, and how a receiver finds the bursts in what arrived.
+   `header_steps`): that is how they are written, and how a receiver finds the bursts in what arrived.
 3. Everything else is a control packet: see `control`.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,7 @@ HEADER_WORDS = HEADER_BYTES // 8
 MAX_BURST_PACKETS = 64
 """UDP_MAX_SEGMENTS of kernels before 6.9: more in one burst is not portable."""
 
+_DATA_WORD = VERSION << 56 | PacketType.DATA << 48
 _INDEX = np.arange(MAX_BURST_PACKETS, dtype=np.uint64)[:, np.newaxis]
 
 Words = npt.NDArray[np.uint64]
@@ -96,16 +98,17 @@ class Burst:
     """Payload of each packet but the last."""
 
 
-def header_step(segment_bytes: int) -> Words:
-    """Differences between the header words of neighbouring packets of one burst: path sequence, PSN, offset."""
-    return np.array([1, 0, 1, 0, 0, segment_bytes, 0], dtype=np.uint64)
+@cache
+def header_steps(segment_bytes: int) -> Words:
+    """Return row i: what header i of a burst adds, word by word, to the first: path sequence, PSN and offset grow."""
+    return _INDEX * np.array([1, 0, 1, 0, 0, segment_bytes, 0], dtype=np.uint64)
 
 
-def write_headers(burst: Burst, *, out: npt.NDArray[np.void]) -> None:
-    """Write the burst's headers to `out`, a contiguous HEADER array of at least `burst.count` rows."""
+def write_headers(burst: Burst, *, out: Words) -> None:
+    """Write the burst's headers to `out`: rows of big-endian words (see `words_of`), at least `burst.count`."""
     first = np.array(
         [
-            VERSION << 56 | PacketType.DATA << 48 | burst.path << 32 | (burst.path_sequence & 0xFFFFFFFF),
+            _DATA_WORD | burst.path << 32 | (burst.path_sequence & 0xFFFFFFFF),
             burst.context,
             burst.psn,
             burst.sent_us << 32 | burst.message,
@@ -115,31 +118,39 @@ def write_headers(burst: Burst, *, out: npt.NDArray[np.void]) -> None:
         ],
         dtype=np.uint64,
     )
-    words = out[: burst.count].view(">u8").reshape(burst.count, HEADER_WORDS)
-    # Row i is the first row plus i times the step: one broadcast, byte-swapped on assignment.
-    words[:] = first + _INDEX[: burst.count] * header_step(burst.segment_bytes)
+    # All headers at once, byte-swapped on the way out.
+    np.add(first, header_steps(burst.segment_bytes)[: burst.count], out=out[: burst.count], casting="unsafe")
+
+
+def words_of(headers: npt.NDArray[np.void]) -> Words:
+    """Return a view of a contiguous HEADER array as big-endian 64-bit words, one row a header."""
+    return headers.view(">u8").reshape(*headers.shape, HEADER_WORDS)
 
 
 @dataclass(slots=True)
-class Arrivals:
-    """Data packets of one receive batch, flat over all datagrams; row i of each array is packet i."""
+class Arrival:
+    """One datagram, or the series of equal ones (but for the last) that the kernel joined into one (GRO).
 
-    headers: npt.NDArray[np.void]
-    """HEADER rows."""
-    payload_offsets: npt.NDArray[np.int64]
-    """Where each payload landed, as an offset into the receive region."""
-    payload_lengths: npt.NDArray[np.int64]
-    """Payload bytes of each packet."""
-    sources: npt.NDArray[np.intp]
-    """Row of `addresses` that each packet came from."""
-    addresses: list[Address]
-    received_at: npt.NDArray[np.float64]
-    """When the kernel received each packet, on the clock of `now`."""
+    A series comes from one address over one path; its payloads lie back to back.
+    """
+
+    words: Words
+    """Headers as big-endian words, one row a packet; rows from `count` on mean nothing."""
+    count: int
+    payload_offset: int
+    """Where the first payload landed, as an offset into the receive region."""
+    payload_bytes: int
+    """Of all packets together."""
+    segment_bytes: int
+    """Of each packet but the last."""
+    address: Address
+    received_at: float
+    """When the kernel received it, on the clock of `now`."""
 
 
 @dataclass(slots=True)
 class Run:
-    """Packets of one burst that arrived together and lie back to back; the unit in which the receiver thinks."""
+    """Packets of one burst that arrived together and lie back to back: the unit in which the receiver thinks."""
 
     path: int
     path_sequence: int
@@ -159,19 +170,22 @@ class Run:
     received_at: float
 
 
-def runs_untrusted(arrivals: Arrivals) -> list[Run]:
-    """Cut a batch of data packets into runs; rows of another version or type are dropped."""
-    headers = arrivals.headers
-    if len(headers) == 0:
-        return []
-    words = np.ascontiguousarray(headers).view(">u8").reshape(-1, HEADER_WORDS).astype(np.uint64)
-    lengths = arrivals.payload_lengths
-    ends = np.append(_run_ends(words, arrivals), len(words)).tolist()
+def runs_untrusted(arrival: Arrival) -> list[Run]:
+    """Cut a series into runs: nearly always it is one. Packets of another version or type are dropped."""
+    if arrival.count == 1:
+        ends = [1]
+    else:
+        words = arrival.words[: arrival.count].astype(np.uint64)
+        # Neighbours belong to one burst if their headers differ by exactly the burst's step.
+        continues = (words[1:] - words[:-1] == header_steps(arrival.segment_bytes)[1]).all(axis=1)
+        ends = [*(np.flatnonzero(~continues) + 1).tolist(), arrival.count]
     runs: list[Run] = []
     start = 0
     for end in ends:
-        kind, context, psn, stamp, size, offset, key = words[start].tolist()
-        if kind >> 48 == VERSION << 8 | PacketType.DATA:
+        kind, context, psn, stamp, size, offset, key = arrival.words[start].tolist()
+        if kind >> 48 == _DATA_WORD >> 48:
+            skipped = start * arrival.segment_bytes
+            payload_bytes = min(end * arrival.segment_bytes, arrival.payload_bytes) - skipped
             runs.append(
                 Run(
                     path=kind >> 32 & 0xFF,
@@ -185,30 +199,15 @@ def runs_untrusted(arrivals: Arrivals) -> list[Run]:
                     immediate=size & 0xFFFFFFFF,
                     offset=offset,
                     key=key,
-                    payload_offset=int(arrivals.payload_offsets[start]),
-                    payload_bytes=int(lengths[start:end].sum()),
-                    segment_bytes=int(lengths[start]),
-                    address=arrivals.addresses[arrivals.sources[start]],
-                    received_at=float(arrivals.received_at[end - 1]),
+                    payload_offset=arrival.payload_offset + skipped,
+                    payload_bytes=payload_bytes,
+                    segment_bytes=arrival.segment_bytes,
+                    address=arrival.address,
+                    received_at=arrival.received_at,
                 )
             )
         start = end
     return runs
-
-
-def _run_ends(words: Words, arrivals: Arrivals) -> npt.NDArray[np.intp]:
-    """Rows (exclusive) at which a run ends, other than the last: the next header does not continue the burst."""
-    lengths = arrivals.payload_lengths
-    expected = np.zeros((len(words) - 1, HEADER_WORDS), dtype=np.uint64)
-    expected[:, 0] = expected[:, 2] = 1
-    expected[:, 5] = lengths[:-1]
-    continues = (words[1:] - words[:-1] == expected).all(axis=1)
-    continues &= np.diff(arrivals.payload_offsets) == lengths[:-1]
-    continues &= arrivals.sources[1:] == arrivals.sources[:-1]
-    # A short packet ends its message, so nothing of the burst may follow one; a longer one never belongs to it.
-    continues &= lengths[1:] <= lengths[:-1]
-    continues[1:] &= lengths[1:-1] == lengths[:-2]
-    return np.flatnonzero(~continues) + 1
 
 
 def expand(low: int, *, near: int) -> int:

@@ -1,0 +1,41 @@
+"""The `srd` command: `srd recv` and `srd send`.
+
+Exit status 0: all that was asked was done and verified; 1: it failed; 2: it was asked wrongly. Errors are one line on
+stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from srd.cli.recv import recv
+from srd.cli.send import send
+from srd.errors import SrdError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="open-srd", prog_name="srd")
+def cli() -> None:
+    """Send and receive files over SRD: many paths, reliable, out of order."""
+
+
+cli.add_command(recv)
+cli.add_command(send)
+
+
+def main() -> None:
+    """Run the command line; the console script's entry."""
+    try:
+        status = cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        click.echo(f"srd: {error.format_message()}", err=True)
+        status = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("srd: interrupted", err=True)
+        status = 1
+    except SrdError as error:
+        click.echo(f"srd: {error}", err=True)
+        status = 1
+    sys.exit(status if isinstance(status, int) else 0)

@@ -1,0 +1,63 @@
+"""Arguments that both commands take, and running a command on an event loop until it ends or a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Coroutine
+from typing import Any
+
+import click
+import uvloop
+
+
+class Interrupted(click.ClickException):
+    """SIGINT or SIGTERM ended the command."""
+
+    exit_code = 1
+
+
+class HostPort(click.ParamType[tuple[str, int]]):
+    """HOST:PORT, with an IPv6 address in brackets."""
+
+    name = "HOST:PORT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        """Return (host, port); fails with one line that says what is wrong."""
+        if isinstance(value, tuple):
+            return value
+        host, colon, port = str(value).rpartition(":")
+        if not colon or not port.isascii() or not port.isdigit() or not 0 <= int(port) <= 65535:
+            self.fail(f"{value!r} is not HOST:PORT with a port of 0 to 65535, such as 192.0.2.1:7000", param, ctx)
+        if ":" in host and not (host.startswith("[") and host.endswith("]")):
+            self.fail(f"{value!r}: put an IPv6 address in brackets, such as [::1]:7000", param, ctx)
+        return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def run(main: Coroutine[Any, Any, int]) -> int:
+    """Run `main` on uvloop; SIGINT and SIGTERM cancel it, so that it cleans up. Returns its exit status."""
+
+    async def supervised() -> int:
+        task = asyncio.ensure_future(main)
+        caught: list[signal.Signals] = []
+
+        def stop(number: signal.Signals) -> None:
+            caught.append(number)
+            task.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop, number)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if not caught:
+                raise
+            raise Interrupted(f"stopped by {caught[0].name}") from None
+
+    return uvloop.run(supervised())
+
+
+def emit(event: str, **fields: object) -> None:
+    """Print one event as a JSON line."""
+    click.echo(json.dumps({"event": event, **fields}))

@@ -1,0 +1,150 @@
+"""`srd recv`: the receiving daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from srd.cli.options import HostPort, Interrupted, emit, run
+from srd.cli.progress import TransferProgress
+from srd.endpoint import Endpoint
+from srd.errors import PeerError, SrdError
+from srd.peer import Peer
+from srd.transfer.receiving import FileReceiver, Received
+from srd.transfer.words import Offer, TransferError
+
+PROGRESS_INTERVAL_S = 0.05
+"""Between two progress events: fine enough to see a stall of a tenth of a second."""
+
+
+@click.command()
+@click.option("--listen", required=True, type=HostPort(), help="Address to listen on; port 0 picks a free one.")
+@click.option("--output", required=True, type=click.Path(path_type=Path), help="Directory that files appear in.")
+@click.option("--once", is_flag=True, help="End after one file, in success or failure.")
+@click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+@click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines on stdout.")
+def recv(listen: tuple[str, int], output: Path, once: bool, overwrite: bool, as_json: bool) -> int:  # noqa: FBT001 - click passes flags so
+    """Receive files into a directory, until stopped.
+
+    A file appears under its name only when every byte was verified (SHA-256), synced and renamed; until then it has
+    a temporary name. Files that exist are refused without --overwrite, names that lead out of the directory always.
+    """
+    if not output.is_dir():
+        raise click.UsageError(f"--output {output}: is not a directory; make it first")
+    if not os.access(output, os.W_OK | os.X_OK):
+        raise click.ClickException(f"--output {output}: is not writable; choose another directory")
+    return run(Daemon(output, overwrite=overwrite, as_json=as_json).serve(listen, once=once))
+
+
+class Daemon:
+    """Serves any number of peers at a time."""
+
+    def __init__(self, directory: Path, *, overwrite: bool, as_json: bool) -> None:
+        self._directory = directory
+        self._overwrite = overwrite
+        self._as_json = as_json
+        self._console = Console(stderr=True, highlight=False)
+        self._transfers = 0  # going on now
+        self._outcomes: asyncio.Queue[int] = asyncio.Queue()  # exit status that each file asks for
+
+    async def serve(self, listen: tuple[str, int], *, once: bool) -> int:
+        """Listen until cancelled; with `once` until one file has ended, and return how it did."""
+        endpoint = await Endpoint.listen(listen[0], port=listen[1])
+        host, port = endpoint.address
+        if self._as_json:
+            emit("listening", address=host, port=port)
+        else:
+            self._console.print(f"srd recv: listening on {host}:{port}, files go to {self._directory}")
+        accepting = asyncio.ensure_future(self._accept(endpoint))
+        try:
+            while True:
+                status = await self._outcomes.get()
+                if once:
+                    return status
+        except asyncio.CancelledError:
+            if self._transfers:
+                raise Interrupted(f"stopped with {self._transfers} transfer(s) unfinished") from None
+            return 0
+        finally:
+            accepting.cancel()
+            with suppress(asyncio.CancelledError):
+                await accepting
+            await endpoint.close()
+
+    async def _accept(self, endpoint: Endpoint) -> None:
+        async with asyncio.TaskGroup() as group:
+            while True:
+                group.create_task(self._serve_peer(await endpoint.accept()))
+
+    async def _serve_peer(self, peer: Peer) -> None:
+        """Take files from a peer until it parts; a failed one ends it."""
+        progress: TransferProgress | None = None
+        sampler: asyncio.Future[None] | None = None
+
+        def on_start(offer: Offer) -> None:
+            nonlocal progress, sampler
+            self._transfers += 1
+            progress = TransferProgress(offer.name, total_bytes=offer.size, visible=not self._as_json)
+            sampler = asyncio.ensure_future(self._sample(peer, progress))
+
+        def stop() -> None:
+            nonlocal progress, sampler
+            if progress is not None and sampler is not None:
+                sampler.cancel()
+                progress.close()
+                self._transfers -= 1
+            progress = sampler = None
+
+        receiver = FileReceiver(peer, directory=self._directory, overwrite=self._overwrite, on_start=on_start)
+        try:
+            while (received := await receiver.receive()) is not None:
+                stop()
+                self._report(received, peer)
+                self._outcomes.put_nowait(0)
+        except (TransferError, PeerError) as error:
+            stop()
+            self._fail(error)
+            self._outcomes.put_nowait(1)
+        finally:
+            stop()
+            receiver.close()
+            await peer.close()
+
+    async def _sample(self, peer: Peer, progress: TransferProgress) -> None:
+        """Show, or print, how far a transfer is."""
+        base_bytes, started, shown = peer.landed_bytes, None, -1
+        while True:
+            landed_bytes = peer.landed_bytes - base_bytes
+            if landed_bytes and started is None:
+                started = time.monotonic()
+            if started is not None and landed_bytes != shown:
+                shown = landed_bytes
+                progress.show(landed_bytes)
+                if self._as_json:
+                    emit("progress", seconds=round(time.monotonic() - started, 4), bytes=landed_bytes)
+            await asyncio.sleep(PROGRESS_INTERVAL_S)
+
+    def _report(self, received: Received, peer: Peer) -> None:
+        if self._as_json:
+            emit(
+                "received",
+                name=received.name,
+                path=str(received.path),
+                bytes=received.size,
+                seconds=round(received.seconds, 6),
+                sha256=received.sha256,
+                longest_stall_ms=round(received.longest_stall_ms, 3),
+                packets=peer.packets_received,
+                duplicates=peer.duplicates_received,
+            )
+        else:
+            self._console.print(f"{received.name}: {received.size} bytes, SHA-256 {received.sha256} verified", markup=False, soft_wrap=True)
+
+    def _fail(self, error: SrdError) -> None:
+        self._console.print(f"srd recv: {error}", markup=False, soft_wrap=True)

@@ -1,0 +1,119 @@
+"""`srd send`: sends files and ends when the receiver has verified every one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from srd.cli.options import HostPort, emit, run
+from srd.cli.progress import TransferProgress, rate_text
+from srd.config import EndpointConfig
+from srd.endpoint import Endpoint
+from srd.errors import PeerError, SrdError
+from srd.peer import Peer
+from srd.proto.config import MAX_PATHS, ProtocolConfig
+from srd.transfer.sending import FileSender, Sent
+from srd.transfer.words import TransferError
+
+
+@click.command()
+@click.argument("arguments", metavar="FILE... HOST:PORT", nargs=-1, required=True)
+@click.option(
+    "--paths",
+    type=click.IntRange(1, MAX_PATHS),
+    default=ProtocolConfig().paths,
+    show_default=True,
+    help="Source ports to spray over.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines on stdout.")
+def send(arguments: tuple[str, ...], paths: int, as_json: bool) -> int:  # noqa: FBT001 - click passes flags so
+    """Send files to an `srd recv` at HOST:PORT.
+
+    The exit status is 0 only when the receiver has verified every byte of every file.
+    """
+    if len(arguments) < 2:
+        raise click.UsageError("give at least one FILE, and HOST:PORT last")
+    *names, target = arguments
+    host, port = HostPort().convert(target, None, None)
+    files = [Path(name) for name in names]
+    for file in files:
+        if not file.exists():
+            raise click.UsageError(f"{file}: no such file; check the name")
+        if not file.is_file():
+            raise click.UsageError(f"{file}: is not a regular file; pack a directory first, with tar for example")
+    return run(_send(files, host, port=port, paths=paths, as_json=as_json))
+
+
+async def _send(files: list[Path], host: str, *, port: int, paths: int, as_json: bool) -> int:
+    config = EndpointConfig(protocol=ProtocolConfig(paths=paths))
+    async with await Endpoint.open(towards=host, config=config) as endpoint:
+        for file in files:
+            total_bytes = (await asyncio.to_thread(file.stat)).st_size
+            await _send_one(endpoint, file, host, port=port, total_bytes=total_bytes, as_json=as_json)
+    return 0
+
+
+async def _send_one(endpoint: Endpoint, file: Path, host: str, *, port: int, total_bytes: int, as_json: bool) -> None:
+    """One peer a file, so that its figures are the file's own."""
+    started = time.monotonic()
+    try:
+        peer = await endpoint.connect(host, port=port)
+    except PeerError as error:
+        raise SrdError(f"{host}:{port}: {error}; is srd recv running there?") from error
+    progress = TransferProgress(file.name, total_bytes=total_bytes, visible=not as_json)
+    sender = FileSender(peer, on_progress=progress.add)
+    try:
+        sent = await sender.send(file)
+        seconds = time.monotonic() - started
+    except PeerError as error:
+        raise SrdError(f"{file}: {error}; the file was not delivered") from error
+    except TransferError as error:
+        raise SrdError(f"{file}: not delivered: {error}") from error
+    finally:
+        progress.close()
+        await peer.close()
+        sender.close()
+    _report(sent, peer, seconds=seconds, as_json=as_json)
+
+
+def _report(sent: Sent, peer: Peer, *, seconds: float, as_json: bool) -> None:
+    packets, retransmitted = peer.packets_sent, peer.packets_retransmitted
+    fraction = retransmitted / packets if packets else 0.0
+    goodput_bps = sent.size * 8 / seconds
+    if as_json:
+        emit(
+            "sent",
+            name=sent.name,
+            bytes=sent.size,
+            seconds=round(seconds, 6),
+            goodput_bps=round(goodput_bps),
+            retransmitted_fraction=round(fraction, 6),
+            sha256=sent.sha256,
+            sha256_ok=True,
+            paths=_path_figures(peer),
+        )
+        return
+    used = sum(1 for path in peer.paths if path.counters.packets)
+    click.echo(
+        f"{sent.name}: {sent.size} bytes in {seconds:.3f} s, {rate_text(goodput_bps)}, "
+        f"{100 * fraction:.1f} % retransmitted, {used} paths, SHA-256 verified"
+    )
+
+
+def _path_figures(peer: Peer) -> list[dict[str, Any]]:
+    return [
+        {
+            "path": path.index,
+            "packets": path.counters.packets,
+            "retransmitted": path.counters.retransmitted,
+            "lost": path.counters.lost,
+            "timeouts": path.counters.timeouts,
+            "rtt_us": round(path.rtt.smoothed_s * 1e6) if path.rtt.sampled else None,
+            "state": path.state.name.lower(),
+        }
+        for path in peer.paths
+    ]

@@ -1,0 +1,85 @@
+"""The words of a file transfer, as messages. One file at a time a peer; the immediate says what a message is.
+
+    sender                                  receiver
+    OFFER name, size, chunk_bytes  ------>
+                                   <------  ACCEPT, or REFUSE reason
+    chunk 0 .. n-1, in any order   ------>  each written where it belongs as it comes
+    END sha256                     ------>
+                                   <------  VERDICT ok, reason, sha256   once hashed, synced and renamed
+
+A chunk's immediate is its index; a word's has the top bit set and its body is a JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from srd.errors import SrdError
+
+WORD = 1 << 31
+"""Immediate of a word; smaller ones are chunk indices."""
+MAX_WORD_BYTES = 8192
+"""A longer word is nonsense: names are at most 255 bytes."""
+CHUNK_BYTES = 1 << 20
+"""One message. Large enough that a message's own cost is nothing, small enough that 16 fill the sender's window."""
+MAX_NAME_BYTES = 255
+"""NAME_MAX of Linux file systems."""
+
+
+class TransferError(SrdError):
+    """A transfer failed; the message is one line that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A file to come."""
+
+    name: str
+    size: int
+    chunk_bytes: int
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks; an empty file has none."""
+        return -(-self.size // self.chunk_bytes)
+
+
+def encode(kind: str, **fields: object) -> bytes:
+    """Return a word's body."""
+    return json.dumps({"kind": kind, **fields}).encode()
+
+
+def decode_untrusted(body: bytes) -> dict[str, Any]:
+    """Read a word. Raises TransferError, and nothing else."""
+    if len(body) > MAX_WORD_BYTES:
+        raise TransferError(f"a word of {len(body)} bytes is longer than {MAX_WORD_BYTES}")
+    try:
+        word = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise TransferError("a word that is no JSON") from error
+    if not isinstance(word, dict) or not isinstance(word.get("kind"), str):
+        raise TransferError("a word without a kind")
+    return word
+
+
+def offer_untrusted(word: dict[str, Any]) -> Offer:
+    """Read an OFFER. Raises TransferError, and nothing else; a name that leads elsewhere is an error."""
+    if word["kind"] != "offer":
+        raise TransferError(f"{word['kind'][:80]!r} where an offer was expected")
+    name, size, chunk_bytes = word.get("name"), word.get("size"), word.get("chunk_bytes")
+    if not isinstance(name, str) or not isinstance(size, int) or not isinstance(chunk_bytes, int):
+        raise TransferError("an offer without name, size and chunk_bytes")
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError as error:
+        raise TransferError("a name that is no text") from error
+    if name in ("", ".", "..") or "/" in name or "\0" in name or len(encoded) > MAX_NAME_BYTES:
+        raise TransferError(f"name {name[:80]!r} is not a plain file name")
+    if not 0 <= size < 1 << 62 or not 1 << 10 <= chunk_bytes <= 1 << 24:
+        raise TransferError(f"an offer of {size} bytes in chunks of {chunk_bytes} is out of range")
+    offer = Offer(name, size, chunk_bytes)
+    if offer.chunks >= WORD:
+        raise TransferError(f"an offer of {offer.chunks} chunks is out of range")
+    return offer
