@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from netns.shape import Shape
 from netns.topology import Link, Switch, Topology, reference
 from netns.topology_file import MAX_FILE_BYTES, read_topology
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+PROJECT = Path(__file__).resolve().parents[2]
 
 EXPLICIT = """
 name: demo
@@ -35,7 +36,16 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_read_topology__example_is_the_reference() -> None:
-    assert read_topology(EXAMPLES / "reference.yaml") == reference()
+    assert read_topology(PROJECT / "examples" / "reference.yaml") == reference()
+
+
+def test_read_topology__what_the_documentation_shows(file: Path) -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (PROJECT / "docs" / "fabric.md").read_text(), re.DOTALL)
+    names = []
+    for block in blocks:
+        file.write_text(block)
+        names.append(read_topology(file).name)
+    assert names == ["demo", "uneven"]
 
 
 def test_read_topology__explicit(file: Path) -> None:
