@@ -26,6 +26,7 @@ from netns.errors import LabError
 from netns.lab import Lab
 from netns.topology import Topology, reference
 from scripts.compare import conditions, contestants, page, plots, report
+from scripts.compare.contestants import SRD
 from scripts.compare.environment import environment
 from scripts.compare.errors import CompareError
 from scripts.compare.experiment import Experiment, able
@@ -121,7 +122,7 @@ def main(
     console.print(f"wrote {_OUT / 'report.html'} and {_OUT / 'report.json'}")
     if as_json:
         print(json.dumps(result))
-    if contestants.BY_KEY["srd"] in chosen_contestants and not report.all_srd_verified(result):
+    if contestants.BY_KEY[SRD] in chosen_contestants and not report.all_srd_verified(result):
         raise CompareError("SRD did not bring every file across, verified; see above")
 
 
@@ -140,6 +141,8 @@ def compare(
             lab = stack.enter_context(Lab.up(topology))
         fabric = Fabric(lab)
         taking_part, unavailable = able(experiment.contestants, fabric=fabric)
+        if SRD in unavailable or not taking_part:
+            raise CompareError("; ".join(unavailable.values()))
         console.print(f"fabric: [bold]{fabric.kind}[/bold] ({lab.reason})")
         for key, reason in unavailable.items():
             console.print(f"without {contestants.BY_KEY[key].label}: {reason}")

@@ -14,6 +14,7 @@ from typing import Final
 from scripts.compare.tcp_socket import BBR, CUBIC, why_unavailable
 
 PATH_COUNT: Final = 8  # SRD's paths: two for each spine of the reference fabric, so that the hash reaches all of them
+SRD: Final = "srd"
 _SRD: Final = str(Path(sys.prefix) / "bin" / "srd")
 _TCP_TOOL: Final = (sys.executable, "-m", "scripts.compare.tcp_file")
 
@@ -103,7 +104,7 @@ def _tcp(key: str, label: str, colour: str, *, algorithm: str, mptcp: bool = Fal
 
 CONTESTANTS: Final = (
     Contestant(
-        key="srd",
+        key=SRD,
         label="SRD",
         colour="#0072B2",
         receive=_srd_receive,

@@ -23,7 +23,8 @@ from scripts.compare.payload import Payload
 from scripts.compare.process import Listening, Talker
 from scripts.compare.verdict import Ending, Event, Record, judge, number
 
-START_BOUND_S: Final = 10.0
+LISTEN_BOUND_S: Final = 10.0
+FIRST_BYTE_BOUND_S: Final = 10.0
 TRANSFER_BOUND_S: Final = 20.0
 _FAREWELL_BOUND_S: Final = 3.0
 _TICK_S: Final = 0.05
@@ -134,7 +135,7 @@ class Transfer:
 
     def _wait_for_port(self, pipes: Listening) -> int:
         receiver = self._talkers["receiver"]
-        give_up_at = time.monotonic() + START_BOUND_S
+        give_up_at = time.monotonic() + LISTEN_BOUND_S
         while time.monotonic() < give_up_at:
             pipes.wait(until=time.monotonic() + _TICK_S)
             for event in receiver.events:
@@ -143,11 +144,11 @@ class Transfer:
             if receiver.exit_status is not None:
                 receiver.stop()
                 raise TransferError(receiver.complaint or f"the receiver ended with status {receiver.exit_status}")
-        raise TransferError(f"the receiver did not listen within {START_BOUND_S:.0f} s")
+        raise TransferError(f"the receiver did not listen within {LISTEN_BOUND_S:g} s")
 
     def _watch(self, pipes: Listening) -> None:
         """Hear both until both have ended, or a bound is reached: to start, to transfer, to follow the other's end."""
-        give_up_at = time.monotonic() + START_BOUND_S
+        give_up_at = time.monotonic() + FIRST_BYTE_BOUND_S
         farewell_at: float | None = None
         while not all(ended := [talker.exit_status is not None for talker in self._talkers.values()]):
             now = time.monotonic()
@@ -156,7 +157,7 @@ class Transfer:
             until = give_up_at if self._first_at is None else self._first_at + self._bound_s
             if now >= min(until, farewell_at or until):
                 if self._first_at is None and farewell_at is None:
-                    raise TransferError(f"nothing arrived within {START_BOUND_S:.0f} s")
+                    raise TransferError(f"nothing arrived within {FIRST_BYTE_BOUND_S:g} s")
                 return
             pipes.wait(until=min(until, now + _TICK_S))
             for event in self._talkers["receiver"].fresh():

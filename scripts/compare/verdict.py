@@ -122,7 +122,7 @@ def number(event: Event, key: str) -> float:
 def _why_incomplete(record: Record) -> str | None:
     """Return the first reason not to call it complete, or None. What a stopped process says is no reason."""
     if record.watched_s >= record.bound_s:
-        return f"given up after {record.bound_s:.0f} s with {_percent(record)} received"
+        return f"given up after {record.bound_s:g} s with {_percent(record)} received"
     for name, ending in (("sender", record.sender), ("receiver", record.receiver)):
         if ending.status is not None and ending.status > 0 and ending.complaint:
             return ending.complaint

@@ -7,16 +7,20 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
+from rich.console import Console
 
 from netns.state import recorded_labs
-from scripts.compare import cli
+from scripts.compare import cli, contestants
 from scripts.compare import report as report_module
 from scripts.compare.conditions import CONDITIONS
 from scripts.compare.contestants import CONTESTANTS
+from scripts.compare.errors import CompareError
+from scripts.compare.experiment import Experiment
 from scripts.compare.payload import TMPFS
 
 ROOT: Final = Path(cli.__file__).parent.parent.parent
@@ -25,7 +29,7 @@ DEMO: Final = ROOT / "scripts" / "demo.py"
 
 SCRIPT: Final = """
 import sys
-from scripts.compare import cli
+from scripts.compare import cli, contestants
 cli.LAB_NAME = sys.argv.pop(1)  # the demo's own name is the user's: a demo may be running
 cli.TRANSFER_BOUND_S = 3.0
 sys.exit(cli.run())
@@ -102,6 +106,17 @@ def test_compare__over_the_reference_fabric(tmp_path: Path) -> None:
         assert min(clean["mptcp"]["path_shares"]) > 0.05
     assert name not in recorded_labs()
     assert not (TMPFS / f"srd-{name}").exists()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("key", ["srd", "mptcp"])
+def test_compare__nothing_to_compare_bad_flow(key: str) -> None:
+    lame = replace(contestants.BY_KEY[key], why_unavailable=lambda: f"{key}: no legs")
+    experiment = Experiment(contestants=(lame,), conditions=(), rounds=1, bound_s=1)
+    name = f"bad{os.getpid()}"
+    with pytest.raises(CompareError, match=f"{key}: no legs"):
+        cli.compare(experiment, file=None, byte_count=1, lab_name=name, console=Console(quiet=True))
+    assert name not in recorded_labs()
 
 
 @pytest.mark.root

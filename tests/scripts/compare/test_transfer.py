@@ -80,7 +80,7 @@ def test_transfer__hanging_is_given_up_at_the_bound(
 ) -> None:
     told = f"tell('progress', seconds=0.01, bytes={1 << 19})\nsignal.pause()"
     outcome = run(scripted(LISTEN + told, "signal.pause()"), bound_s=0.3)
-    assert outcome.failure == "given up after 0 s with 50 % received"
+    assert outcome.failure == "given up after 0.3 s with 50 % received"
     assert (outcome.completed, outcome.sha256_ok, outcome.byte_count) == (False, False, 1 << 19)
     assert outcome.elapsed_s == 0.3
     assert 250 <= outcome.longest_stall_ms <= 300
@@ -117,12 +117,18 @@ def test_transfer__bad_flow(
 def test_transfer__no_first_byte_bad_flow(
     run: Callable[..., Outcome], scripted: Callable[[str, str], Contestant], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scripts.compare.transfer.START_BOUND_S", 0.3)
+    monkeypatch.setattr("scripts.compare.transfer.FIRST_BYTE_BOUND_S", 0.2)
     outcome = run(scripted(LISTEN + "signal.pause()", "signal.pause()"))
-    assert outcome.failure == "nothing arrived within 0 s"
+    assert outcome.failure == "nothing arrived within 0.2 s"
     assert (outcome.goodput_bps, outcome.elapsed_s) == (0.0, 0.0)
+
+
+def test_transfer__deaf_receiver_bad_flow(
+    run: Callable[..., Outcome], scripted: Callable[[str, str], Contestant], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.compare.transfer.LISTEN_BOUND_S", 0.2)
     outcome = run(scripted("signal.pause()", SENT))
-    assert outcome.failure == "the receiver did not listen within 0 s"
+    assert outcome.failure == "the receiver did not listen within 0.2 s"
 
 
 def test_transfer__a_condition_that_came_too_late_is_noted(
