@@ -53,9 +53,7 @@ class Shape:
         if self.seed is not None:
             _check("seed", self.seed, low=0, high=U64_MAX, unit="", whole=True)
         if 0 < self.rate_bps < MIN_RATE_BPS:
-            raise ShapeError(
-                f"rate: {self.rate_bps} bit/s is less than {MIN_RATE_BPS} bit/s (0 is unlimited)"
-            )
+            raise ShapeError(f"rate: {self.rate_bps} bit/s is less than {MIN_RATE_BPS} bit/s (0 is unlimited)")
 
     @classmethod
     def parse(cls, mapping: Mapping[str, Any]) -> Shape:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from netns.fabric.spec import LinkSpec, RelaySpec, TapSpec
     from netns.fabric.tap import Tap
 
-TURN_NS: Final = 100_000  # a sleep costs about 30 us of CPU in a virtual machine: its timer leaves the guest
+TURN_NS: Final = 150_000  # a sleep costs about 30 us of CPU in a virtual machine: its timer leaves the guest
 LOOK_AROUND_NS: Final = 1_000_000_000
 NICENESS: Final = -15  # netem runs in the kernel's soft interrupts, ahead of every process
 
