@@ -144,7 +144,11 @@ class Daemon:
                 duplicates=peer.duplicates_received,
             )
         else:
-            self._console.print(f"{received.name}: {received.size} bytes, SHA-256 {received.sha256} verified", markup=False, soft_wrap=True)
+            self._console.print(
+                f"{received.name}: {received.size} bytes, SHA-256 {received.sha256} verified",
+                markup=False,
+                soft_wrap=True,
+            )
 
     def _fail(self, error: SrdError) -> None:
         self._console.print(f"srd recv: {error}", markup=False, soft_wrap=True)

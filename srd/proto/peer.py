@@ -200,7 +200,7 @@ class PeerCore:
         if now >= self._life_at():
             self._probes_unanswered += 1
             self._probe_at = now + self._config.probe_after_s
-            return self._probe(*self.sender.probe_any(), now=now)
+            return self._probe(*self.sender.probe_any(now=now), now=now)
         return self._poll_close(self.sender, now=now)
 
     def poll_burst(self, *, now: float) -> Burst | None:
@@ -216,7 +216,7 @@ class PeerCore:
             return None
         self._close_at = now + max(2 * sender.rtt_s, self._config.min_rto_s) * (1 << self._closes)
         self._closes += 1
-        path, _ = sender.probe_any()
+        path, _ = sender.probe_any(now=now)
         return Datagram(self.address, path.index, Close(self.remote_context).encode())
 
     def _probe(self, path: Path, sequence: int, *, now: float) -> Datagram:

@@ -15,12 +15,21 @@ MIN_WINDOW_S = 10.0
 class RttEstimator:
     """`update` with each sample; read `smoothed_s`, `variation_s`, `min_s`, `latest_s`."""
 
-    __slots__ = ("_older_min_s", "_younger_min_s", "_younger_since", "latest_s", "smoothed_s", "variation_s")
+    __slots__ = (
+        "_older_min_s",
+        "_younger_min_s",
+        "_younger_since",
+        "latest_s",
+        "sampled_at",
+        "smoothed_s",
+        "variation_s",
+    )
 
     def __init__(self, *, initial_s: float) -> None:
         self.smoothed_s = initial_s
         self.variation_s = initial_s / 2
         self.latest_s = 0.0
+        self.sampled_at = -math.inf
         # The minimum of the current half window and of the one before it: together, of five to ten seconds.
         self._younger_min_s = math.inf
         self._older_min_s = math.inf
@@ -45,6 +54,7 @@ class RttEstimator:
         else:
             self.smoothed_s, self.variation_s = sample_s, sample_s / 2
         self.latest_s = sample_s
+        self.sampled_at = now
         if now - self._younger_since > MIN_WINDOW_S / 2:
             self._older_min_s, self._younger_min_s = self._younger_min_s, sample_s
             self._younger_since = now

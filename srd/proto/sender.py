@@ -152,7 +152,7 @@ class Sender:
         before = path.inflight_bytes
         settled = settle(path, sent=self._sent, now=now, min_rto_s=self._config.min_rto_s)
         self.inflight_bytes -= before - path.inflight_bytes
-        if settled.lost:
+        if settled.lost and not settled.timed_out:  # what only fell silent may be late, and says nothing of queues
             self.control.on_loss(now=now)
         for transmission, missing in settled.lost:
             for first, count in ranges(missing):
@@ -193,9 +193,9 @@ class Sender:
                     return path, path.take_probe(now=now)
         return None
 
-    def probe_any(self) -> tuple[Path, int]:
+    def probe_any(self, *, now: float) -> tuple[Path, int]:
         """Return any path, rather an active one, to ask the peer for a sign of life."""
-        path = self._spray.choose(self._active or self.paths, packets=0)
+        path = self._spray.choose(self._active or self.paths, packets=0, now=now)
         return path, path.take_sequence(1)
 
     # -- transmission -------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class Sender:
                 rest = skip + sent
                 if missing >> rest:
                     self._lost.appendleft((run, first + rest, count - rest, lost_on))
-                path = self._spray.choose(self._active, packets=sent, avoid=lost_on)
+                path = self._spray.choose(self._active, packets=sent, now=now, avoid=lost_on)
                 path.counters.retransmitted += sent
                 self.retransmitted += sent
                 return self._transmit(run, first + skip, count=sent, path=path, now=now)
@@ -252,7 +252,7 @@ class Sender:
         if outbound.next_offset == outbound.length:
             outbound.cut = True
             self._queue.popleft()
-        path = self._spray.choose(self._active, packets=count)
+        path = self._spray.choose(self._active, packets=count, now=now)
         return self._transmit(run, run.first, count=count, path=path, now=now)
 
     def _transmit(self, run: SendRun, first: int, *, count: int, path: Path, now: float) -> Burst:

@@ -5,7 +5,8 @@ Theory of operation.
    the answer came from (MP-RDMA, NSDI 2018; REPS recycles its entropies likewise). Each queue is refilled at the rate
    at which it drains, so the split over unequal or shared links keeps itself.
 2. Two choices. The candidate is compared with one random other; if that has a clearly shorter smoothed round trip, it
-   is taken instead. So the split drifts towards the faster paths, and a congested path is left, not slowed for.
+   is taken instead. So the split drifts towards the faster paths, and a congested path is left, not slowed for. A path
+   that has not been heard from for a while, or never, and carries nothing, is taken too: to learn how it is now.
 3. What was dropped earns nothing: a path that overflows a queue gets less. A lost packet's next path is another one.
 
 Why not the power of two choices on (round trip, bytes in flight) alone: source ports share links, and a port does not
@@ -23,6 +24,8 @@ from srd.proto.path import Path, PathState
 
 CLEARLY_FASTER = 1.25
 """Ratio of smoothed round trips from which the random candidate is preferred; below it noise would move bursts."""
+STALE_S = 0.1
+"""Age from which a round trip says nothing of the present: some tens of round trips of a data centre."""
 MAX_EARNED = 256
 """Answers remembered: a few windows' worth; older ones say nothing of the queues now."""
 
@@ -40,12 +43,13 @@ class Spray:
         """Note that `path` has delivered `packets` and may carry as many."""
         self._earned.append((path, packets))
 
-    def choose(self, active: Sequence[Path], *, packets: int, avoid: Path | None = None) -> Path:
+    def choose(self, active: Sequence[Path], *, packets: int, now: float, avoid: Path | None = None) -> Path:
         """Pick one of the active paths (at least one) for `packets`; not `avoid` when there is another."""
         candidate = self._spend(packets, avoid=avoid) or self._random(active, avoid=avoid)
         other = self._random(active, avoid=avoid)
+        unknown = not other.inflight_bytes and now - other.rtt.sampled_at > STALE_S
         faster = other.rtt.smoothed_s * CLEARLY_FASTER < candidate.rtt.smoothed_s
-        return other if faster else candidate
+        return other if unknown or faster else candidate
 
     def _spend(self, packets: int, *, avoid: Path | None) -> Path | None:
         while self._earned:
