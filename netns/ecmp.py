@@ -137,7 +137,7 @@ def _sockets(address: str, *, ports: int, ttl: int) -> dict[int, socket.socket]:
     except OSError as error:
         for prober in opened.values():
             prober.close()
-        raise FabricError(f"{address}: port {max(opened)}: {error.strerror}") from None
+        raise FabricError(f"{address}: port {port}: {error.strerror}") from None
     return opened
 
 

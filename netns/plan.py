@@ -58,8 +58,11 @@ ROUTER_SYSCTLS: Final = (
 )
 HASH_SEED_SYSCTL: Final = "net.ipv4.fib_multipath_hash_seed"  # Linux 6.11; before, all routers hash alike
 
-# A host hands packets, not super-packets, to the fabric, and may join them again on arrival.
+# A host hands packets, not super-packets, to the fabric, and joins them again on arrival (GRO). For that its switch's end
+# needs TSO off as well: else the kernel takes what comes from there for joined already, and bypasses GRO
+# (drivers/net/veth.c, veth_skb_is_eligible_for_gro).
 HOST_OFFLOADS: Final = (("tx-udp-segmentation", "off"), ("tso", "off"), ("gro", "on"))
+SWITCH_OFFLOADS: Final = (("tso", "off"),)
 
 
 def plan(topology: Topology, fabric: Fabric) -> tuple[Step, ...]:
@@ -144,6 +147,8 @@ class _Planner:
                 for address in self.addresses.all_of(node):
                     yield AddAddress(netns, neighbour, f"{address}/32")
                 yield SetOffloads(netns, neighbour, HOST_OFFLOADS)
+            elif neighbour in self.topology.hosts:
+                yield SetOffloads(netns, neighbour, SWITCH_OFFLOADS)
             yield SetUp(netns, neighbour)
             yield AddNeighbour(
                 netns,

@@ -83,6 +83,17 @@ def test_gso__the_fabric_sees_packets_not_super_packets(lab: Lab) -> None:
     assert sum(after.values()) - sum(before.values()) == 6
 
 
+def test_gro__the_receiving_host_joins_packets_again(lab_name: str) -> None:
+    with Lab.up(leaf_spine(name=lab_name)) as lab, udp_socket(lab, "h1") as one, udp_socket(lab, "h2") as two:
+        one.setsockopt(17, 103, 1000)  # UDP_SEGMENT
+        two.setsockopt(17, 104, 1)  # UDP_GRO
+        one.sendto(b"x" * 6000, (lab.address("h2"), PORT))
+        sizes = [len(two.recv(10_000))]
+        while sum(sizes) < 6000:
+            sizes.append(len(two.recv(10_000)))
+        assert len(sizes) < 6, sizes
+
+
 @pytest.mark.parametrize("spine", ["spine1", "spine2", "spine3", "spine4"])
 def test_pinned_addresses__really_take_their_spine(lab: Lab, spine: str) -> None:
     one, two = lab.pinned_addresses("h1")[spine], lab.pinned_addresses("h2")[spine]
