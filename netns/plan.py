@@ -58,8 +58,8 @@ ROUTER_SYSCTLS: Final = (
 )
 HASH_SEED_SYSCTL: Final = "net.ipv4.fib_multipath_hash_seed"  # Linux 6.11; before, all routers hash alike
 
-# A host hands packets, not super-packets, to the fabric, and joins them again on arrival (GRO). For that its switch's end
-# needs TSO off as well: else the kernel takes what comes from there for joined already, and bypasses GRO
+# A host hands packets, not super-packets, to the fabric, and joins them again on arrival (GRO). For that its switch's
+# end needs TSO off as well: else the kernel takes what comes from there for joined already, and bypasses GRO
 # (drivers/net/veth.c, veth_skb_is_eligible_for_gro).
 HOST_OFFLOADS: Final = (("tx-udp-segmentation", "off"), ("tso", "off"), ("gro", "on"))
 SWITCH_OFFLOADS: Final = (("tso", "off"),)
