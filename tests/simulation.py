@@ -21,7 +21,7 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.control import Datagram
 from srd.proto.endpoint import EndpointCore
 from srd.proto.events import Completion, Event, Frag, MessageReceived, PeerEnded, PeerOpened
-from srd.proto.wire import HEADER, HEADER_BYTES, Arrivals, Burst, write_headers
+from srd.proto.wire import HEADER, HEADER_BYTES, Arrival, Burst, words_of, write_headers
 
 IP_UDP_ETHERNET_BYTES = 42
 Packet = tuple[bytes, bytes]  # header (or whole control packet), payload
@@ -158,7 +158,7 @@ class Network:
             self._send(node.name, source, str(out.address), (out.data, b""))
             return
         headers = np.zeros(out.count, HEADER)
-        write_headers(out, out=headers)
+        write_headers(out, out=words_of(headers))
         for index in range(out.count):
             start = index * out.segment_bytes
             size = min(out.segment_bytes, out.payload_bytes - start)
@@ -206,22 +206,25 @@ class Network:
     def _arrive(self, node: Node, batch: list[tuple[str, Packet]]) -> None:
         data = [(source, packet) for source, packet in batch if packet[0][1] == 1 and len(packet[0]) == HEADER_BYTES]
         controls = [(p[0] + p[1], s, self.now) for s, p in batch if not (p[0][1] == 1 and len(p[0]) == HEADER_BYTES)]
-        offsets = []
-        for _, (_, payload) in data:
-            if node.landing_at + len(payload) > len(node.landing):
-                node.landing_at = 0
-            offsets.append(node.landing_at)
-            node.landing[node.landing_at : node.landing_at + len(payload)] = np.frombuffer(payload, np.uint8)
-            node.landing_at += len(payload)
-        arrivals = Arrivals(
-            headers=np.frombuffer(b"".join(packet[0] for _, packet in data), HEADER),
-            payload_offsets=np.array(offsets, np.int64),
-            payload_lengths=np.array([len(packet[1]) for _, packet in data], np.int64),
-            sources=np.arange(len(data)),
-            addresses=[source for source, _ in data],
-            received_at=np.full(len(data), self.now),
+        arrivals = [self._land(node, source, packet) for source, packet in data]
+        node.core.handle_packets(arrivals, controls=controls, now=self.now)
+
+    def _land(self, node: Node, source: str, packet: Packet) -> Arrival:
+        header, payload = packet
+        if node.landing_at + len(payload) > len(node.landing):
+            node.landing_at = 0
+        offset = node.landing_at
+        node.landing[offset : offset + len(payload)] = np.frombuffer(payload, np.uint8)
+        node.landing_at += len(payload)
+        return Arrival(
+            words=words_of(np.frombuffer(header, HEADER)),
+            count=1,
+            payload_offset=offset,
+            payload_bytes=len(payload),
+            segment_bytes=len(payload),
+            address=source,
+            received_at=self.now,
         )
-        node.core.handle_packets(arrivals if data else None, controls=controls, now=self.now)
 
 
 def content(node: Node, frags: tuple[Frag, ...]) -> bytes:

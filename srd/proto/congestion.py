@@ -41,7 +41,7 @@ MAX_DECREASE = 0.5
 QUICK_ADAPT_LEVEL = 4.0
 """Level from which the window is set to what was delivered (UET NSCC: queueing delay above four targets)."""
 HISTORY_SAMPLES = 32
-"""Most samples that the median is taken of: it costs two microseconds, and more would only make it late."""
+"""Most samples that the quartile is taken of: sorting them costs two microseconds, and more would make it late."""
 INFLIGHT_GAIN = 1.5
 """Window over bandwidth-delay product at most (SRD aims at the minimum in flight; BBR uses 2)."""
 LOSS_MEMORY_RTTS = 16

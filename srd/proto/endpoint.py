@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 from srd.proto.config import ProtocolConfig
+from srd.proto.congestion import CONTROLLERS
 from srd.proto.control import (
     Accept,
     Ack,
@@ -64,6 +65,8 @@ class EndpointCore:
         `datagram_bytes`: the largest datagram that this end receives; `secret`: the cookies' key; `new_context`: a
         source of unguessable 64-bit ids; `rng`: dice for choosing paths; `accepting`: whether others may open peers.
         """
+        if config.controller not in CONTROLLERS:
+            raise UsageError(f"controller: {config.controller!r} is not one of {', '.join(CONTROLLERS)}")
         self.malformed = 0
         self._config = config
         self._datagram_bytes = datagram_bytes

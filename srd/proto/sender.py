@@ -16,7 +16,7 @@ from random import Random
 from srd.proto.config import ProtocolConfig
 from srd.proto.congestion import CONTROLLERS
 from srd.proto.control import Ack, PathReport
-from srd.proto.errors import PacketError, UsageError
+from srd.proto.errors import PacketError
 from srd.proto.loss import settle
 from srd.proto.pacing import Pacer
 from srd.proto.path import Path, PathState
@@ -42,8 +42,6 @@ class Sender:
         credit_bytes: int,
         rng: Random,
     ) -> None:
-        if config.controller not in CONTROLLERS:
-            raise UsageError(f"controller: {config.controller!r} is not one of {', '.join(CONTROLLERS)}")
         self.paths = [Path(index, initial_rtt_s=config.initial_rtt_s) for index in range(config.paths)]
         self.control = CONTROLLERS[config.controller](config, packet_bytes=datagram_bytes)
         self.segment_bytes = datagram_bytes - HEADER_BYTES
