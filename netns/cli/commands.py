@@ -42,6 +42,10 @@ class _Group(click.Group):
         except KeyboardInterrupt:
             click.echo("srd-lab: interrupted", err=True)
             ctx.exit(130)
+        except SystemExit as stop:  # also from netns.builder, on SIGTERM and SIGHUP
+            if isinstance(stop.code, int) and stop.code > 128:
+                click.echo("srd-lab: interrupted", err=True)
+            raise
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

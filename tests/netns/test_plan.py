@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netns.addressing import addressing
@@ -134,6 +134,7 @@ def test_plan__shapes_are_where_the_topology_has_them(topology: Topology, fabric
         assert not any(isinstance(step, SetNetem) for step in steps)
 
 
+@settings(max_examples=50)
 @given(topology=TOPOLOGIES)
 def test_plan__main_addresses_are_reached_over_every_shortest_path(topology: Topology) -> None:
     walker = Walker(topology, plan(topology, "kernel"))
@@ -145,6 +146,7 @@ def test_plan__main_addresses_are_reached_over_every_shortest_path(topology: Top
             assert len(lengths) == 1, "ECMP mixes only paths of one length"
 
 
+@settings(max_examples=50)
 @given(topology=LEAF_SPINES)
 def test_plan__every_spine_is_offered(topology: Topology) -> None:
     walker = Walker(topology, plan(topology, "relay"))
@@ -157,6 +159,7 @@ def test_plan__every_spine_is_offered(topology: Topology) -> None:
                 assert {path[2] for path in paths} == set(topology.spines)
 
 
+@settings(max_examples=50)
 @given(topology=TOPOLOGIES)
 def test_plan__pinned_addresses_cross_their_spine_only(topology: Topology) -> None:
     walker = Walker(topology, plan(topology, "kernel"))

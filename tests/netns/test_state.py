@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import netns.state
@@ -28,6 +28,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     return directory
 
 
+@settings(max_examples=30)
 @given(
     state=st.builds(
         LabState,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from netns.cli import main
+from netns.fabric.tap import NETNS_DIRECTORY
 from netns.lab import Lab
 from netns.probe import missing_netem
 from netns.shape import Shape
@@ -52,7 +56,22 @@ def test_help__names_every_command() -> None:
     assert done.returncode == 0
     for command in ("plan", "up", "status", "exec", "down", "verify"):
         assert f"\n  {command} " in done.stdout
-        assert srd_lab(command, "--help").returncode == 0
+        assert CliRunner().invoke(main, [command, "--help"]).exit_code == 0
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_up__a_signal_undoes_it_and_says_so(file: Path, lab_name: str, number: signal.Signals, status: int) -> None:
+    """The signal comes as soon as the first namespace is recorded."""
+    command = [sys.executable, "-m", "netns", "up", str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while LabDirectory(lab_name).read() is None:
+            assert process.poll() is None
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=30)
+    assert (process.returncode, output, errors) == (status, "", "srd-lab: interrupted\n")
+    assert not LabDirectory(lab_name).path.exists()
+    assert not list(NETNS_DIRECTORY.glob(f"{lab_name}-*"))
 
 
 def test_plan__builtin_and_file(file: Path, lab_name: str) -> None:
