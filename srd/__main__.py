@@ -1,0 +1,5 @@
+"""`python -m srd` is `srd`."""
+
+from srd.cli import main
+
+main()
