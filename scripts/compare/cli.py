@@ -32,7 +32,7 @@ from scripts.compare.errors import CompareError
 from scripts.compare.experiment import Experiment, able
 from scripts.compare.fabric import Fabric
 from scripts.compare.payload import TMPFS, Payload, prepared
-from scripts.compare.screen import Screen, headlines, relay_load, remarks, table
+from scripts.compare.screen import Screen, headlines, loads, remarks, table
 from scripts.compare.transfer import TRANSFER_BOUND_S
 
 DEFAULT_BYTES: Final = 256 << 20
@@ -172,9 +172,8 @@ def show(result: report.Report, *, console: Console) -> None:
         f"{'one round' if rounds == 1 else f'medians of {rounds} rounds'}"
     )
     console.print(table(result, width=console.width))
-    for line in (*headlines(result), relay_load(result), *remarks(result)):
-        if line is not None:
-            console.print(f"  {line}")
+    for line in (*headlines(result), *loads(result), *remarks(result)):
+        console.print(f"  {line}")
     console.print()
 
 

@@ -52,6 +52,9 @@ class Outcome:
     relay_cpu_fraction: float | None = None
     """Share of one core that the relay used, where it carries the fabric."""
 
+    machine_busy_fraction: float | None = None
+    """Share of all the machine's cores that was in use, by whomever."""
+
     failure: str | None = None
     """Why it did not complete, in one line."""
 
@@ -85,6 +88,7 @@ class Outcome:
             "completed": self.completed,
             "bytes": self.byte_count,
             "relay_cpu_fraction": _rounded(self.relay_cpu_fraction, digits=3),
+            "machine_busy_fraction": _rounded(self.machine_busy_fraction, digits=3),
             "blackholed": self.blackholed,
             "blackhole_at_s": _rounded(self.blackhole_at_s, digits=3),
             "failure": self.failure,
@@ -112,6 +116,7 @@ def summary(rounds: Sequence[Outcome]) -> dict[str, Any]:
         "sha256_ok": all(outcome.sha256_ok for outcome in rounds),
         "completed": completed,
         "relay_cpu_fraction": _median(rounds, lambda outcome: outcome.relay_cpu_fraction, digits=3),
+        "machine_busy_fraction": _median(rounds, lambda outcome: outcome.machine_busy_fraction, digits=3),
         "failure": next((outcome.failure for outcome in rounds if outcome.failure), None),
         "note": next((outcome.note for outcome in rounds if outcome.note), None),
         "progress": [[round(seconds, 3), count] for seconds, count in typical.progress],

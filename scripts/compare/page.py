@@ -10,7 +10,7 @@ import jinja2
 from markupsafe import Markup
 
 from scripts.compare import contestants, figures, plots
-from scripts.compare.screen import headlines, relay_load, remarks
+from scripts.compare.screen import headlines, loads, remarks
 
 _TEMPLATE: Final = Path(__file__).with_name("page.html.j2")
 
@@ -29,5 +29,5 @@ def render(report: Mapping[str, Any]) -> str:
         # matplotlib escapes the text it draws; all of it is ours besides
         plots={key: Markup(plots.progress_svg(report, key)) for key in report["conditions"]},  # noqa: S704
         headlines=headlines(report),
-        relay_load=relay_load(report),
+        loads=loads(report),
     )

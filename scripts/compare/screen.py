@@ -120,17 +120,22 @@ def headlines(report: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def relay_load(report: Mapping[str, Any]) -> str | None:
-    """Return how busy the relay was, in one line; None on a kernel fabric. Hanging transfers keep nobody busy."""
-    loads = [
-        figure["relay_cpu_fraction"]
-        for by_key in report["conditions"].values()
-        for figure in by_key.values()
-        if figure["completed"] and figure["relay_cpu_fraction"] is not None
-    ]
-    if not loads:
-        return None
-    return f"the relay used {figures.percent(min(loads))} to {figures.percent(max(loads))} of one core"
+def loads(report: Mapping[str, Any]) -> list[str]:
+    """Return how busy relay and machine were, a line each, hanging transfers aside: they keep nobody busy."""
+    lines = []
+    for key, sentence in (
+        ("relay_cpu_fraction", "the relay used {} to {} of one core"),
+        ("machine_busy_fraction", "the machine was {} to {} busy, all cores together"),
+    ):
+        known = [
+            figure[key]
+            for by_key in report["conditions"].values()
+            for figure in by_key.values()
+            if figure["completed"] and figure[key] is not None
+        ]
+        if known:
+            lines.append(sentence.format(figures.percent(min(known)), figures.percent(max(known))))
+    return lines
 
 
 def remarks(report: Mapping[str, Any]) -> list[str]:

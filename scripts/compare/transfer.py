@@ -11,16 +11,16 @@ all, any is as good; one that uses a single path is met on it.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from scripts.compare.conditions import Condition
 from scripts.compare.contestants import Contestant, Ends
 from scripts.compare.errors import TransferError
 from scripts.compare.fabric import RECEIVER, SENDER, Fabric
-from scripts.compare.outcome import Outcome, shares
+from scripts.compare.outcome import Outcome
 from scripts.compare.payload import Payload
 from scripts.compare.process import Listening, Talker
+from scripts.compare.reading import Reading
 from scripts.compare.verdict import Ending, Event, Record, judge, number
 
 LISTEN_BOUND_S: Final = 10.0
@@ -38,39 +38,6 @@ class Observer(Protocol):
 
     def blackholed(self, spine: str) -> None:
         """Learn that `spine` just died."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """The fabric's counters at one moment."""
-
-    at: float
-    """Monotonic time, in seconds."""
-
-    uplink_bytes: tuple[int, ...]
-    """Bytes that went up to each spine."""
-
-    relay_cpu_seconds: float | None
-    """CPU time of the relay; None on a kernel fabric."""
-
-    @classmethod
-    def take(cls, fabric: Fabric) -> Reading:
-        """Read them now."""
-        return cls(
-            at=time.monotonic(),
-            uplink_bytes=fabric.uplink_bytes(),
-            relay_cpu_seconds=fabric.relay_cpu_seconds(),
-        )
-
-    def path_shares(self, *, since: Reading) -> tuple[float, ...]:
-        """Return each spine's share of the bytes since then."""
-        return shares([now - then for then, now in zip(since.uplink_bytes, self.uplink_bytes, strict=True)])
-
-    def relay_cpu_fraction(self, *, since: Reading) -> float | None:
-        """Return the share of one core that the relay used since then."""
-        if self.relay_cpu_seconds is None or since.relay_cpu_seconds is None or self.at <= since.at:
-            return None
-        return (self.relay_cpu_seconds - since.relay_cpu_seconds) / (self.at - since.at)
 
 
 class Transfer:
@@ -194,6 +161,7 @@ class Transfer:
             bound_s=self._bound_s,
             path_shares=after.path_shares(since=self._before),
             relay_cpu_fraction=after.relay_cpu_fraction(since=self._from_first_byte),
+            machine_busy_fraction=after.machine_busy_fraction(since=self._from_first_byte),
             wanted_subflows=len(self._fabric.spines) if self._contestant.subflow_for_each_spine else 0,
             kills_spine=self._condition.blackhole_at_fraction is not None,
             blackholed=self._blackholed,

@@ -65,6 +65,9 @@ class Record:
     relay_cpu_fraction: float | None
     """Share of one core that the relay used."""
 
+    machine_busy_fraction: float | None = None
+    """Share of all cores that was in use."""
+
     wanted_subflows: int = 0
     """How many subflows an MPTCP connection should have had; 0 for the others."""
 
@@ -106,6 +109,7 @@ def judge(record: Record) -> Outcome:
         blackhole_at_s=record.blackhole_at_s,
         blackholed=record.blackholed,
         relay_cpu_fraction=record.relay_cpu_fraction,
+        machine_busy_fraction=record.machine_busy_fraction,
         failure=failure if failure or record.landed_intact else "what landed is not the file that was sent",
         note=_remark(record, account),
     )

@@ -9,7 +9,7 @@ from rich.console import Console
 from scripts.compare import conditions, contestants
 from scripts.compare.outcome import Outcome
 from scripts.compare.report import Report
-from scripts.compare.screen import Screen, headlines, relay_load, remarks, table
+from scripts.compare.screen import Screen, headlines, loads, remarks, table
 
 
 def shown(report: Report, *, width: int) -> str:
@@ -40,14 +40,12 @@ def test_headlines__compare_where_there_is_something_to_compare(report: Report) 
     assert headlines(report) == ["clean: SRD reached 80 % of the capacity"]
 
 
-def test_relay_load__leaves_out_transfers_that_hang(report: Report) -> None:
+def test_loads__leave_out_transfers_that_hang(report: Report) -> None:
     report["conditions"]["blackhole"]["tcp-cubic"]["relay_cpu_fraction"] = 0.01
     report["conditions"]["clean"]["srd"]["relay_cpu_fraction"] = 0.6
-    assert relay_load(report) == "the relay used 31 % to 60 % of one core"
-    for by_key in report["conditions"].values():
-        for figure in by_key.values():
-            figure["relay_cpu_fraction"] = None
-    assert relay_load(report) is None
+    assert loads(report) == ["the relay used 31 % to 60 % of one core"]
+    report["conditions"]["clean"]["srd"]["machine_busy_fraction"] = 0.97
+    assert loads(report)[1:] == ["the machine was 97 % to 97 % busy, all cores together"]
 
 
 def test_remarks__missing_failed_and_noted(report: Report) -> None:
