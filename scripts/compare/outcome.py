@@ -55,6 +55,9 @@ class Outcome:
     machine_busy_fraction: float | None = None
     """Share of all the machine's cores that was in use, by whomever."""
 
+    stolen_fraction: float | None = None
+    """Share of all cores that a hypervisor gave to others: a machine that pauses for milliseconds."""
+
     failure: str | None = None
     """Why it did not complete, in one line."""
 
@@ -89,6 +92,7 @@ class Outcome:
             "bytes": self.byte_count,
             "relay_cpu_fraction": _rounded(self.relay_cpu_fraction, digits=3),
             "machine_busy_fraction": _rounded(self.machine_busy_fraction, digits=3),
+            "stolen_fraction": _rounded(self.stolen_fraction, digits=3),
             "blackholed": self.blackholed,
             "blackhole_at_s": _rounded(self.blackhole_at_s, digits=3),
             "failure": self.failure,
@@ -117,6 +121,7 @@ def summary(rounds: Sequence[Outcome]) -> dict[str, Any]:
         "completed": completed,
         "relay_cpu_fraction": _median(rounds, lambda outcome: outcome.relay_cpu_fraction, digits=3),
         "machine_busy_fraction": _median(rounds, lambda outcome: outcome.machine_busy_fraction, digits=3),
+        "stolen_fraction": _median(rounds, lambda outcome: outcome.stolen_fraction, digits=3),
         "failure": next((outcome.failure for outcome in rounds if outcome.failure), None),
         "note": next((outcome.note for outcome in rounds if outcome.note), None),
         "progress": [[round(seconds, 3), count] for seconds, count in typical.progress],

@@ -10,8 +10,35 @@ from typing import Final
 from scripts.compare.fabric import Fabric
 from scripts.compare.outcome import shares
 
-_IDLE_FIELDS: Final = (3, 4)  # idle and iowait, of the fields after "cpu" in /proc/stat (proc_stat(5))
-_FIELDS: Final = 8  # user nice system idle iowait irq softirq steal; guest time is within user and nice
+# Fields after "cpu" in /proc/stat (proc_stat(5)): user nice system idle iowait irq softirq steal. Guest time, which
+# follows, is within user and nice.
+_FIELDS: Final = 8
+_IDLE, _IOWAIT, _STEAL = 3, 4, 7
+
+
+@dataclass(frozen=True, slots=True)
+class Ticks:
+    """Time of all CPUs together, in clock ticks."""
+
+    busy: int
+    """Spent on processes and interrupts."""
+
+    stolen: int
+    """Wanted, but given to others by a hypervisor."""
+
+    total: int
+    """All, idle time included."""
+
+    @classmethod
+    def parse(cls, stat: str) -> Ticks:
+        """Read the text of /proc/stat."""
+        fields = [int(field) for field in stat.split(maxsplit=_FIELDS + 1)[1 : _FIELDS + 1]]
+        idle = fields[_IDLE] + fields[_IOWAIT] + fields[_STEAL]
+        return cls(busy=sum(fields) - idle, stolen=fields[_STEAL], total=sum(fields))
+
+    def share(self, part: int, *, since: Ticks) -> float | None:
+        """Return `part` of the ticks since then; None if there were none."""
+        return part / (self.total - since.total) if self.total > since.total else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +54,8 @@ class Reading:
     relay_cpu_seconds: float | None
     """CPU time of the relay; None on a kernel fabric."""
 
-    machine_ticks: tuple[int, int]
-    """Clock ticks of all CPUs: busy, and all."""
+    ticks: Ticks
+    """Clock ticks of all CPUs."""
 
     @classmethod
     def take(cls, fabric: Fabric) -> Reading:
@@ -37,7 +64,7 @@ class Reading:
             at=time.monotonic(),
             uplink_bytes=fabric.uplink_bytes(),
             relay_cpu_seconds=fabric.relay_cpu_seconds(),
-            machine_ticks=machine_ticks(Path("/proc/stat").read_text()),
+            ticks=Ticks.parse(Path("/proc/stat").read_text()),
         )
 
     def path_shares(self, *, since: Reading) -> tuple[float, ...]:
@@ -52,11 +79,8 @@ class Reading:
 
     def machine_busy_fraction(self, *, since: Reading) -> float | None:
         """Return how busy all cores together were since then, whoever kept them so; None within a clock tick."""
-        busy, total = (now - then for then, now in zip(since.machine_ticks, self.machine_ticks, strict=True))
-        return busy / total if total > 0 else None
+        return self.ticks.share(self.ticks.busy - since.ticks.busy, since=since.ticks)
 
-
-def machine_ticks(stat: str) -> tuple[int, int]:
-    """Return (busy, all) clock ticks from the text of /proc/stat."""
-    ticks = [int(field) for field in stat.split(maxsplit=_FIELDS + 1)[1 : _FIELDS + 1]]
-    return sum(ticks) - sum(ticks[field] for field in _IDLE_FIELDS), sum(ticks)
+    def stolen_fraction(self, *, since: Reading) -> float | None:
+        """Return which share of all cores a hypervisor gave to others since then; None within a clock tick."""
+        return self.ticks.share(self.ticks.stolen - since.ticks.stolen, since=since.ticks)

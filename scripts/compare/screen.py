@@ -126,6 +126,7 @@ def loads(report: Mapping[str, Any]) -> list[str]:
     for key, sentence in (
         ("relay_cpu_fraction", "the relay used {} to {} of one core"),
         ("machine_busy_fraction", "the machine was {} to {} busy, all cores together"),
+        ("stolen_fraction", "its hypervisor withheld {} to {} of them"),
     ):
         known = [
             figure[key]
@@ -133,7 +134,7 @@ def loads(report: Mapping[str, Any]) -> list[str]:
             for figure in by_key.values()
             if figure["completed"] and figure[key] is not None
         ]
-        if known:
+        if any(known):
             lines.append(sentence.format(figures.percent(min(known)), figures.percent(max(known))))
     return lines
 

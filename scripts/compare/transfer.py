@@ -162,6 +162,7 @@ class Transfer:
             path_shares=after.path_shares(since=self._before),
             relay_cpu_fraction=after.relay_cpu_fraction(since=self._from_first_byte),
             machine_busy_fraction=after.machine_busy_fraction(since=self._from_first_byte),
+            stolen_fraction=after.stolen_fraction(since=self._from_first_byte),
             wanted_subflows=len(self._fabric.spines) if self._contestant.subflow_for_each_spine else 0,
             kills_spine=self._condition.blackhole_at_fraction is not None,
             blackholed=self._blackholed,

@@ -68,6 +68,9 @@ class Record:
     machine_busy_fraction: float | None = None
     """Share of all cores that was in use."""
 
+    stolen_fraction: float | None = None
+    """Share of all cores that a hypervisor withheld."""
+
     wanted_subflows: int = 0
     """How many subflows an MPTCP connection should have had; 0 for the others."""
 
@@ -110,6 +113,7 @@ def judge(record: Record) -> Outcome:
         blackholed=record.blackholed,
         relay_cpu_fraction=record.relay_cpu_fraction,
         machine_busy_fraction=record.machine_busy_fraction,
+        stolen_fraction=record.stolen_fraction,
         failure=failure if failure or record.landed_intact else "what landed is not the file that was sent",
         note=_remark(record, account),
     )

@@ -45,7 +45,10 @@ def test_loads__leave_out_transfers_that_hang(report: Report) -> None:
     report["conditions"]["clean"]["srd"]["relay_cpu_fraction"] = 0.6
     assert loads(report) == ["the relay used 31 % to 60 % of one core"]
     report["conditions"]["clean"]["srd"]["machine_busy_fraction"] = 0.97
+    report["conditions"]["clean"]["tcp-cubic"]["stolen_fraction"] = 0.0
     assert loads(report)[1:] == ["the machine was 97 % to 97 % busy, all cores together"]
+    report["conditions"]["clean"]["srd"]["stolen_fraction"] = 0.17
+    assert loads(report)[-1] == "its hypervisor withheld 0.00 % to 17 % of them"
 
 
 def test_remarks__missing_failed_and_noted(report: Report) -> None:
