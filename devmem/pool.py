@@ -22,7 +22,8 @@ class Pool:
         self.chunk_bytes = chunk_bytes
         self.chunks = size_bytes // chunk_bytes
         self._free = deque(range(self.chunks))
-        self._holds = [0] * self.chunks  # pieces held in each chunk, and one more while it is open
+        self._holds = [0] * self.chunks  # pieces held in each chunk
+        self._opened: set[int] = set()  # chunks that are being filled
 
     @property
     def free_chunks(self) -> int:
@@ -34,12 +35,17 @@ class Pool:
         if not self._free:
             return None
         chunk = self._free.popleft()
-        self._holds[chunk] = 1
+        self._opened.add(chunk)
         return chunk * self.chunk_bytes
 
     def close(self, offset: int) -> None:
-        """Stop filling the chunk at `offset`; what is held in it stays."""
-        self._drop(offset // self.chunk_bytes)
+        """Stop filling the chunk at `offset`; what is held in it stays. Raises PoolError if nobody fills it."""
+        chunk = offset // self.chunk_bytes
+        if chunk not in self._opened:
+            raise PoolError(f"the chunk at {offset} is not open")
+        self._opened.remove(chunk)
+        if self._holds[chunk] == 0:
+            self._free.append(chunk)
 
     def hold(self, offset: int, *, length: int) -> None:
         """Keep a piece: its chunk (or chunks) will not be reused before `drop` of the same piece."""
@@ -62,5 +68,5 @@ class Pool:
         if self._holds[chunk] == 0:
             raise PoolError(f"chunk {chunk} has nothing held: a piece was returned twice")
         self._holds[chunk] -= 1
-        if self._holds[chunk] == 0:
+        if self._holds[chunk] == 0 and chunk not in self._opened:
             self._free.append(chunk)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from srd.io.landing import SUPER_BYTES
 from srd.proto.config import ProtocolConfig
 from srd.proto.errors import UsageError
+from srd.proto.wire import MAX_DATAGRAM_BYTES, MIN_DATAGRAM_BYTES
 
 MIN_REGION_BYTES = 8 << 20
 """Room for the receive slots' chunks and one message."""
@@ -31,6 +33,15 @@ class EndpointConfig:
 
     def __post_init__(self) -> None:
         """Refuse a region that cannot hold what is promised to peers."""
+        if not SUPER_BYTES <= self.chunk_bytes <= self.receive_region_bytes // 16:
+            raise UsageError(
+                f"chunk_bytes: {self.chunk_bytes} is not between {SUPER_BYTES} (a GRO series) "
+                f"and a sixteenth of receive_region_bytes ({self.receive_region_bytes // 16})"
+            )
+        if not MIN_DATAGRAM_BYTES <= self.datagram_bytes <= MAX_DATAGRAM_BYTES:
+            raise UsageError(
+                f"datagram_bytes: {self.datagram_bytes} is not between {MIN_DATAGRAM_BYTES} and {MAX_DATAGRAM_BYTES}"
+            )
         if self.receive_region_bytes < MIN_REGION_BYTES:
             raise UsageError(
                 f"receive_region_bytes: {self.receive_region_bytes} is less than {MIN_REGION_BYTES} (8 MiB)"

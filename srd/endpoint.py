@@ -7,9 +7,11 @@ import os
 import random
 import socket
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Self, cast
 
+from devmem.errors import RegionError
 from devmem.pool import Pool
 from devmem.region import Region
 from srd.config import EndpointConfig
@@ -22,6 +24,7 @@ from srd.message import Message
 from srd.peer import Peer
 from srd.proto.endpoint import EndpointCore
 from srd.proto.events import Completion, Event, MessageReceived, PeerEnded, PeerOpened
+from srd.proto.status import Status
 
 FALLBACK_MTUS = (1500, 1280)
 """Tried when the route's own MTU is not answered: Ethernet's, and the least that IPv6 promises."""
@@ -33,8 +36,9 @@ async def resolve(host: str, *, port: int, passive: bool) -> tuple[socket.Addres
         found = await asyncio.get_running_loop().getaddrinfo(
             host or None, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE if passive else 0
         )
-    except socket.gaierror as error:
-        raise SrdError(f"{host}: unknown host ({error.strerror}); check the name or give an address") from error
+    except (socket.gaierror, UnicodeError) as error:
+        why = error.strerror if isinstance(error, socket.gaierror) else "not a name"
+        raise SrdError(f"{host}: unknown host ({why}); check the name or give an address") from error
     family, _, _, _, address = found[0]
     return socket.AddressFamily(family), cast("tuple[str, int]", address)  # and two more numbers, for IPv6
 
@@ -61,7 +65,7 @@ class Endpoint:
         self._driver = Driver(self._core, sockets=sockets, queue=self._queue, pool=self._pool, on_event=self._on_event)
         self._peers: dict[int, Peer] = {}
         self._opening: dict[int, asyncio.Future[Peer]] = {}
-        self._incoming: asyncio.Queue[Peer] = asyncio.Queue()
+        self._incoming: asyncio.Queue[Peer | None] = asyncio.Queue()  # None: no more will come
 
     @classmethod
     async def listen(cls, host: str, *, port: int, config: EndpointConfig | None = None) -> Self:
@@ -87,10 +91,12 @@ class Endpoint:
             others = (*address[:1], 0, *address[2:])
             sockets += [open_socket(others, family=family) for _ in range(config.protocol.paths - 1)]
             return cls(config, sockets=sockets, accepting=accepting)
-        except OSError as error:
+        except BaseException as error:
             for sock in sockets:
                 sock.close()
-            raise SrdError(f"{address[0]}:{address[1]}: cannot be bound: {error.strerror}") from error
+            if isinstance(error, OSError):
+                raise SrdError(f"{address[0]}:{address[1]}: cannot be bound: {error.strerror}") from error
+            raise
 
     # -- peers --------------------------------------------------------------------------------------------------
 
@@ -111,8 +117,12 @@ class Endpoint:
         return await future
 
     async def accept(self) -> Peer:
-        """Return the next peer that was opened from outside."""
-        return await self._incoming.get()
+        """Return the next peer that was opened from outside. Raises SrdError once the endpoint is closed."""
+        peer = await self._incoming.get()
+        if peer is None:
+            self._incoming.put_nowait(None)
+            raise SrdError("the endpoint is closed")
+        return peer
 
     def post(self, peer: int, *, request: int, address: int, length: int, immediate: int) -> None:
         """Queue a send of memory at `address` of this process; for `Peer`."""
@@ -147,14 +157,14 @@ class Endpoint:
         for frag in event.orphans:
             self._pool.drop(frag.region_offset, length=frag.length)
         if peer := self._peers.pop(event.peer, None):
-            peer.end(event.status, reason=event.reason)
+            peer.end()
         elif (future := self._opening.pop(event.peer, None)) and not future.done():
             future.set_exception(PeerError(event.reason, status=event.status))
 
     def _give_back(self, event: MessageReceived) -> None:
         for frag in event.frags:
             self._pool.drop(frag.region_offset, length=frag.length)
-        self._core.release(event.peer, size_bytes=event.length)
+        self._core.release(event.peer, size_bytes=event.length, now=time.monotonic())
         self._driver.wake()
 
     # -- life ---------------------------------------------------------------------------------------------------
@@ -170,9 +180,16 @@ class Endpoint:
         return self._driver.dropped_packets() + self._queue.dropped_for_memory
 
     async def close(self) -> None:
-        """Close every peer in an orderly way, then the sockets."""
+        """Close every peer in an orderly way, then the sockets, and give the memory back."""
         await asyncio.gather(*(peer.close() for peer in list(self._peers.values())))
         self._driver.close()
+        self._incoming.put_nowait(None)
+        for future in self._opening.values():
+            if not future.done():
+                future.set_exception(PeerError("the endpoint was closed", status=Status.FLUSHED))
+        self._opening.clear()
+        with suppress(RegionError):  # the application still looks at a message: the memory goes with its last view
+            self._region.close()
 
     async def __aenter__(self) -> Self:
         return self

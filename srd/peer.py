@@ -30,21 +30,23 @@ class Peer:
         self._next_request = 0
         self._messages: deque[Message] = deque()
         self._arrived = asyncio.Event()
-        self._ended: tuple[Status, str] | None = None
         self._has_ended = asyncio.Event()
 
     def send(self, region: Region, *, offset: int, length: int, immediate: int = 0) -> asyncio.Future[Status]:
         """Send `length` bytes of `region` from `offset` as one message; the result is its completion status.
 
-        The memory must not change before that. Raises UsageError when it is out of bounds, or the peer is gone.
+        The memory must not change before that. Raises RegionError when it is out of bounds, UsageError for a message
+        that cannot be, PeerError when the peer is gone.
         """
+        if not 0 <= immediate < 1 << 32:
+            raise UsageError(f"immediate: {immediate} does not fit into 32 bits")
         region.view(offset, length=length).release()
         if length > self._endpoint.config.protocol.max_message_bytes:
             raise UsageError(
                 f"length: {length} bytes is more than a message may have "
                 f"({self._endpoint.config.protocol.max_message_bytes}); send it in parts"
             )
-        if self._ended is not None:
+        if self.ended:
             raise self.error()
         request = self._next_request
         self._next_request += 1
@@ -58,7 +60,7 @@ class Peer:
     async def recv(self) -> Message:
         """Return the next message, in the order of completion. Raises PeerError when the peer has ended."""
         while not self._messages:
-            if self._ended is not None:
+            if self.ended:
                 raise self.error()
             self._arrived.clear()
             await self._arrived.wait()
@@ -68,21 +70,23 @@ class Peer:
         """Send what was posted, then part in an orderly way."""
         self._endpoint.close_peer(self.number)
         await self._has_ended.wait()
+        while self._messages:
+            self._messages.popleft().release()  # nobody will ask for them
 
     @property
     def ended(self) -> bool:
         """Whether the peer is gone."""
-        return self._ended is not None
+        return self._core.ended is not None
 
     async def wait_ended(self) -> Status:
         """Wait until the peer is gone; return how it went."""
         await self._has_ended.wait()
-        status, _ = self._ended or (Status.OK, "")
+        status, _ = self._core.ended or (Status.OK, "")
         return status
 
     def error(self) -> PeerError:
         """Return the error that says how the peer ended."""
-        status, reason = self._ended or (Status.OK, "it is open")
+        status, reason = self._core.ended or (Status.OK, "it is open")
         return PeerError(f"{self.address[0]}:{self.address[1]}: {reason}", status=status)
 
     # -- what there is to see -----------------------------------------------------------------------------------
@@ -140,8 +144,7 @@ class Peer:
         if future is not None and not future.done():
             future.set_result(status)
 
-    def end(self, status: Status, *, reason: str) -> None:
-        """Be gone."""
-        self._ended = (status, reason)
+    def end(self) -> None:
+        """Be gone; the core says how."""
         self._arrived.set()
         self._has_ended.set()

@@ -10,6 +10,7 @@ import sys
 
 import click
 
+from devmem import DevmemError
 from srd.cli.recv import recv
 from srd.cli.send import send
 from srd.errors import SrdError
@@ -35,7 +36,9 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("srd: interrupted", err=True)
         status = 1
-    except SrdError as error:
+    except (SrdError, DevmemError) as error:
         click.echo(f"srd: {error}", err=True)
         status = 1
+    except BrokenPipeError:
+        status = 1  # whoever read our output is gone, and knows
     sys.exit(status if isinstance(status, int) else 0)

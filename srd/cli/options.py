@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import click
@@ -33,6 +34,22 @@ class HostPort(click.ParamType[tuple[str, int]]):
         if ":" in host and not (host.startswith("[") and host.endswith("]")):
             self.fail(f"{value!r}: put an IPv6 address in brackets, such as [::1]:7000", param, ctx)
         return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def is_directory(path: Path) -> bool:
+    """Whether `path` is a directory; a name that the system refuses is none."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def is_file(path: Path) -> bool:
+    """Whether `path` is a regular file; a name that the system refuses is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def run(main: Coroutine[Any, Any, int]) -> int:

@@ -7,17 +7,19 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 
-from srd.cli.options import HostPort, Interrupted, emit, run
+from devmem import DevmemError
+from srd.cli.options import HostPort, Interrupted, emit, is_directory, run
 from srd.cli.progress import TransferProgress
 from srd.endpoint import Endpoint
-from srd.errors import PeerError, SrdError
+from srd.errors import SrdError
 from srd.peer import Peer
 from srd.transfer.receiving import FileReceiver, Received
-from srd.transfer.words import Offer, TransferError
+from srd.transfer.words import Offer
 
 PROGRESS_INTERVAL_S = 0.05
 """Between two progress events: fine enough to see a stall of a tenth of a second."""
@@ -35,7 +37,7 @@ def recv(listen: tuple[str, int], output: Path, once: bool, overwrite: bool, as_
     A file appears under its name only when every byte was verified (SHA-256), synced and renamed; until then it has
     a temporary name. Files that exist are refused without --overwrite, names that lead out of the directory always.
     """
-    if not output.is_dir():
+    if not is_directory(output):
         raise click.UsageError(f"--output {output}: is not a directory; make it first")
     if not os.access(output, os.W_OK | os.X_OK):
         raise click.ClickException(f"--output {output}: is not writable; choose another directory")
@@ -63,10 +65,7 @@ class Daemon:
             self._console.print(f"srd recv: listening on {host}:{port}, files go to {self._directory}")
         accepting = asyncio.ensure_future(self._accept(endpoint))
         try:
-            while True:
-                status = await self._outcomes.get()
-                if once:
-                    return status
+            return await self._outcome(accepting, once=once)
         except asyncio.CancelledError:
             if self._transfers:
                 raise Interrupted(f"stopped with {self._transfers} transfer(s) unfinished") from None
@@ -76,6 +75,18 @@ class Daemon:
             with suppress(asyncio.CancelledError):
                 await accepting
             await endpoint.close()
+
+    async def _outcome(self, accepting: asyncio.Future[None], *, once: bool) -> int:
+        """Wait for files to end; raises what made accepting end."""
+        while True:
+            ended: asyncio.Future[int] = asyncio.ensure_future(self._outcomes.get())
+            waiting: set[asyncio.Future[Any]] = {ended, accepting}
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                ended.cancel()
+                accepting.result()
+            elif once:
+                return ended.result()
 
     async def _accept(self, endpoint: Endpoint) -> None:
         async with asyncio.TaskGroup() as group:
@@ -107,7 +118,7 @@ class Daemon:
                 stop()
                 self._report(received, peer)
                 self._outcomes.put_nowait(0)
-        except (TransferError, PeerError) as error:
+        except (SrdError, DevmemError) as error:
             stop()
             self._fail(error)
             self._outcomes.put_nowait(1)
@@ -150,5 +161,5 @@ class Daemon:
                 soft_wrap=True,
             )
 
-    def _fail(self, error: SrdError) -> None:
+    def _fail(self, error: Exception) -> None:
         self._console.print(f"srd recv: {error}", markup=False, soft_wrap=True)

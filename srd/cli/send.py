@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from srd.cli.options import HostPort, emit, run
+from srd.cli.options import HostPort, emit, is_directory, is_file, run
 from srd.cli.progress import TransferProgress, rate_text
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
@@ -41,10 +41,10 @@ def send(arguments: tuple[str, ...], paths: int, as_json: bool) -> int:  # noqa:
     host, port = HostPort().convert(target, None, None)
     files = [Path(name) for name in names]
     for file in files:
-        if not file.exists():
+        if is_directory(file):
+            raise click.UsageError(f"{file}: is a directory; pack it first, with tar for example")
+        if not is_file(file):
             raise click.UsageError(f"{file}: no such file; check the name")
-        if not file.is_file():
-            raise click.UsageError(f"{file}: is not a regular file; pack a directory first, with tar for example")
     return run(_send(files, host, port=port, paths=paths, as_json=as_json))
 
 

@@ -23,9 +23,12 @@ from srd.io.transmit import Transmitter
 from srd.proto.control import Datagram
 from srd.proto.endpoint import EndpointCore
 from srd.proto.events import Event
+from srd.proto.wire import Burst
 
 BATCHES_PER_TURN = 4
 """Receive batches of one socket before the others have their turn."""
+LATE_S = 0.002
+"""A timer this late was held up: by a long turn, or by a host that gave the processor to others."""
 SENDS_PER_TURN = 64
 """Bursts and control packets before the loop has its turn."""
 
@@ -52,6 +55,7 @@ class Driver:
         self._transmitter = Transmitter()
         self._flush_due = False
         self._full: socket.socket | None = None
+        self._held: Burst | None = None  # taken from the core when the socket of those before it was full
         self._closed = False
         for sock in self._sockets:
             self._loop.add_reader(sock.fileno(), self._readable, sock)
@@ -106,10 +110,13 @@ class Driver:
             self._core.handle_icmp_unreachable(address)
 
     def _on_timer(self) -> None:
-        self._timer.take()
-        # Who is late hears before it judges: a sign of life may be waiting in the first socket.
-        self._readable(self._sockets[0])
+        late_s = self._timer.take(now=time.monotonic())
+        if late_s > LATE_S:
+            # Hear before you judge: what this turn was late for may be waiting in a socket.
+            for sock in self._sockets:
+                self._readable(sock)
         self._core.handle_timeout(time.monotonic())
+        self.wake()
 
     # -- sending ------------------------------------------------------------------------------------------------
 
@@ -133,7 +140,7 @@ class Driver:
     def _send_turn(self) -> bool:
         """Send up to a turn's worth; return whether there is more."""
         for _ in range(SENDS_PER_TURN):
-            out = self._core.poll_transmit(time.monotonic())
+            out, self._held = self._held or self._core.poll_transmit(time.monotonic()), None
             if out is None:
                 break
             if isinstance(out, Datagram):
@@ -141,9 +148,10 @@ class Driver:
                 continue
             if self._transmitter.full or self._transmitter.path not in (None, out.path):
                 self._transmit()
+                if self._full is not None:
+                    self._held = out
+                    return False
             self._transmitter.add(out)
-            if self._full is not None:
-                return False
         self._transmit()
         return out is not None and self._full is None
 

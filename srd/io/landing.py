@@ -50,14 +50,15 @@ class Landing:
     def copy(self, payload: bytes) -> int | None:
         """Copy a payload to a place of its own; return its offset, or None when there is no memory."""
         offset, chunk = self.cursors[self._copies], self._chunks[self._copies]
-        if chunk < 0 or offset + len(payload) > chunk + self._pool.chunk_bytes:
-            return None
+        end = chunk + self._pool.chunk_bytes
+        if chunk < 0 or offset == end or offset + len(payload) > end:
+            return None  # nothing may lie at the end of a chunk, not even nothing: that is the next one's
         self._region.array[offset : offset + len(payload)] = np.frombuffer(payload, np.uint8)
         return self.take(self._copies, len(payload))
 
     def settle(self) -> list[int]:
         """Make room for the next batch; return the slots (not the copies') whose cursor is another now."""
-        moved, self._moved = self._moved, []
+        moved, self._moved = list(dict.fromkeys(self._moved)), []
         for slot in moved:
             chunk = self._chunks[slot]
             if self.cursors[slot] + SUPER_BYTES > chunk + self._pool.chunk_bytes:

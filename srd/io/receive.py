@@ -28,6 +28,9 @@ from srd.proto.wire import HEADER, HEADER_BYTES, MAX_BURST_PACKETS, VERSION, Arr
 SLOTS = 16
 """Messages of one system call: with GRO 1 MiB, without it enough to pay for the call."""
 
+MIN_EXPECTED_BYTES = SUPER_BYTES // MAX_BURST_PACKETS
+"""Least datagram size that slots are laid out for: with smaller ones a slot would not hold a whole super-datagram."""
+
 # Control messages come in this order (net/ipv4/udp.c, udp_recvmsg): a receive timestamp, always, as we ask for it; then
 # the segment size, if the datagram is a series.
 CONTROL = np.dtype(
@@ -84,6 +87,7 @@ class ReceiveQueue:
         # Columns as plain arrays: a field of a structured array costs more to look up than to read.
         self._lengths, self._name_lengths = self._messages["length"], self._messages["namelen"]
         self._control_lengths, self._sizes = self._messages["controllen"], self._control["gro_size"]
+        self._flags = self._messages["flags"]
         self._seconds, self._nanoseconds = self._control["seconds"], self._control["nanoseconds"]
         self._bases = list(self._iov["base"][:, :, 1])
         self._addresses: dict[bytes, Address] = {}
@@ -128,8 +132,12 @@ class ReceiveQueue:
         # The kernel's times are on the wall clock; the core's on the monotonic one.
         offset = time.monotonic() - time.time()
         lengths = self._lengths[:count].tolist()
+        flags = self._flags[:count].tolist()
         control_lengths = self._control_lengths[:count].tolist()
         for slot, length in enumerate(lengths):
+            if flags[slot] & socket.MSG_TRUNC:
+                self.dropped_for_memory += 1  # longer than its slot: what is left of it is no datagram
+                continue
             size = int(self._sizes[slot]) if control_lengths[slot] >= _WITH_GRO_BYTES else length
             received_at = float(self._seconds[slot]) + float(self._nanoseconds[slot]) * 1e-9 + offset
             self._take(batch, slot, length, size, received_at)
@@ -193,7 +201,7 @@ class ReceiveQueue:
             piece = whole[start : start + size]
             if len(piece) >= HEADER_BYTES and piece[:2] == _DATA_PREFIX:
                 self._copy(batch, piece, address, received_at)
-                if len(whole) > size:
+                if len(whole) > size >= MIN_EXPECTED_BYTES:
                     self._wanted_bytes = size
             else:
                 batch.controls.append((piece, address, received_at))

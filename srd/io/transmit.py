@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from srd.io import libc
-from srd.io.libc import IOVEC, MMSGHDR, Address
+from srd.io.libc import IOVEC, MMSGHDR, SOCKADDR_BYTES, Address
 from srd.proto.wire import HEADER, HEADER_BYTES, MAX_BURST_PACKETS, Burst, words_of, write_headers
 
 BURSTS = 8
@@ -49,16 +49,18 @@ class Transmitter:
         self._iov[:, :, 0]["length"] = HEADER_BYTES
         self._messages["iov"] = self._iov.ctypes.data + rows * np.uint64(MAX_BURST_PACKETS * 2 * IOVEC.itemsize)
         self._messages["control"] = self._control.ctypes.data + rows * np.uint64(_CMSG.size)
+        self._sockaddrs = np.zeros((BURSTS, SOCKADDR_BYTES), np.uint8)
+        self._messages["name"] = self._sockaddrs.ctypes.data + rows * np.uint64(SOCKADDR_BYTES)
         self._pointer = self._messages.ctypes.data
         # Columns as plain arrays: a field of a structured array costs more to look up than to write.
         self._bases, self._lengths = list(self._iov["base"][:, :, 1]), list(self._iov["length"][:, :, 1])
-        self._name_pointers, self._name_lengths = self._messages["name"], self._messages["namelen"]
+        self._name_lengths = self._messages["namelen"]
         self._iov_lengths, self._control_lengths = self._messages["iovlen"], self._messages["controllen"]
         self._segments = [0] * BURSTS  # payload bytes that each row's control message and iovec lengths are set for
         self._shortened = [-1] * BURSTS  # index of the payload whose length in the row is not that; -1: none
         self._bursts: list[Burst] = []
         self._first = 0  # rows before it have been sent
-        self._names: dict[Address, tuple[int, int, object]] = {}
+        self._names: dict[Address, npt.NDArray[np.uint8]] = {}
         self._no_gso: set[int] = set()  # file descriptors
 
     @property
@@ -86,8 +88,9 @@ class Transmitter:
         if last != segment:
             self._lengths[row][count - 1] = last
             self._shortened[row] = count - 1
-        name, name_bytes, _ = self._name(burst.address)
-        self._name_pointers[row], self._name_lengths[row] = name, name_bytes
+        name = self._name(burst.address)
+        self._sockaddrs[row, : len(name)] = name
+        self._name_lengths[row] = len(name)
         self._iov_lengths[row] = 2 * count
         self._control_lengths[row] = _CMSG.size if count > 1 else 0
 
@@ -99,14 +102,13 @@ class Transmitter:
         cmsg = _CMSG.pack(_CMSG.size - 6, socket.SOL_UDP, libc.UDP_SEGMENT, HEADER_BYTES + segment)
         self._control[row] = np.frombuffer(cmsg, np.uint8)
 
-    def _name(self, address: Address) -> tuple[int, int, object]:
-        """Return (pointer, length, owner) of the address in the kernel's form."""
+    def _name(self, address: Address) -> npt.NDArray[np.uint8]:
+        """Return the address in the kernel's form."""
         known = self._names.get(address)
         if known is None:
             if len(self._names) >= 1 << 16:
                 self._names.clear()
-            buffer = np.frombuffer(bytearray(libc.pack_address(address)), np.uint8)
-            known = self._names[address] = (buffer.ctypes.data, len(buffer), buffer)
+            known = self._names[address] = np.frombuffer(libc.pack_address(address), np.uint8)
         return known
 
     def flush(self, sock: socket.socket) -> bool:

@@ -25,6 +25,8 @@ class Datagram:
     data: bytes
 
 
+MAX_COOKIE_BYTES = 64
+"""Any cookie must fit into the smallest HELLO."""
 _PREFIX = struct.Struct(">BBBBIQ")
 
 
@@ -55,6 +57,16 @@ _REPORT = struct.Struct(">BxxxIIIIHH")
 _ACK = struct.Struct(">QQHBx")
 
 
+def max_reports(room_bytes: int) -> int:
+    """Return how many path reports an ack of at most `room_bytes` may have: they get up to half of its body."""
+    return max((room_bytes - PREFIX_BYTES - _ACK.size) // 2 // _REPORT.size, 1)
+
+
+def bitmap_room_bytes(room_bytes: int, *, reports: int) -> int:
+    """Return what is left for the bitmap of an ack of at most `room_bytes` with so many reports."""
+    return room_bytes - PREFIX_BYTES - _ACK.size - reports * _REPORT.size
+
+
 @dataclass(frozen=True, slots=True)
 class Ack:
     """Everything received from the peer: all PSNs below `cumulative`, and those of the bitmap."""
@@ -78,7 +90,7 @@ class Ack:
         return _prefix(PacketType.ACK, context=self.context) + head + body + bitmap
 
 
-_HELLO = struct.Struct(">QQHBB")
+_HELLO = struct.Struct(">QQIHBB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +99,16 @@ class Hello:
 
     own_context: int
     credit_bytes: int
+    max_message_bytes: int
+    """Longest message that the sender of this packet takes."""
     datagram_bytes: int
     cookie: bytes = b""
 
     def encode(self) -> bytes:
         """Return the packet, padded with zeros."""
-        body = _HELLO.pack(self.own_context, self.credit_bytes, self.datagram_bytes, len(self.cookie), 0)
+        body = _HELLO.pack(
+            self.own_context, self.credit_bytes, self.max_message_bytes, self.datagram_bytes, len(self.cookie), 0
+        )
         return (_prefix(PacketType.HELLO, context=0) + body + self.cookie).ljust(self.datagram_bytes, b"\0")
 
 
@@ -108,7 +124,7 @@ class Retry:
         return _prefix(PacketType.RETRY, context=self.context) + self.cookie
 
 
-_ACCEPT = struct.Struct(">QQH")
+_ACCEPT = struct.Struct(">QQIH")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +134,12 @@ class Accept:
     context: int
     own_context: int
     credit_bytes: int
+    max_message_bytes: int
     datagram_bytes: int
 
     def encode(self) -> bytes:
         """Return the packet."""
-        body = _ACCEPT.pack(self.own_context, self.credit_bytes, self.datagram_bytes)
+        body = _ACCEPT.pack(self.own_context, self.credit_bytes, self.max_message_bytes, self.datagram_bytes)
         return _prefix(PacketType.ACCEPT, context=self.context) + body
 
 
@@ -219,27 +236,33 @@ def _decode_ack(context: int, _path: int, _path_sequence: int, body: bytes) -> A
 
 
 def _decode_hello(_context: int, _path: int, _path_sequence: int, body: bytes) -> Hello:
-    own_context, credit_bytes, datagram_bytes, cookie_bytes, _ = _HELLO.unpack_from(body)
+    own_context, credit_bytes, max_message_bytes, datagram_bytes, cookie_bytes, _ = _HELLO.unpack_from(body)
     cookie = body[_HELLO.size : _HELLO.size + cookie_bytes]
     if len(body) + PREFIX_BYTES != datagram_bytes or len(cookie) != cookie_bytes:
         raise PacketError(f"a hello for {datagram_bytes} bytes has {len(body) + PREFIX_BYTES}")
     if datagram_bytes < MIN_DATAGRAM_BYTES:
         raise PacketError(f"a hello for {datagram_bytes} bytes asks for less than {MIN_DATAGRAM_BYTES}")
-    return Hello(own_context, credit_bytes, datagram_bytes, cookie)
+    return Hello(own_context, credit_bytes, max_message_bytes, datagram_bytes, cookie)
+
+
+def _decode_retry(context: int, _path: int, _path_sequence: int, body: bytes) -> Retry:
+    if len(body) > MAX_COOKIE_BYTES:
+        raise PacketError(f"a cookie of {len(body)} bytes is longer than {MAX_COOKIE_BYTES}")
+    return Retry(context, body)
 
 
 def _decode_accept(context: int, _path: int, _path_sequence: int, body: bytes) -> Accept:
-    own_context, credit_bytes, datagram_bytes = _ACCEPT.unpack_from(body)
+    own_context, credit_bytes, max_message_bytes, datagram_bytes = _ACCEPT.unpack_from(body)
     if not MIN_DATAGRAM_BYTES <= datagram_bytes <= MAX_DATAGRAM_BYTES:
         raise PacketError(f"an accept for {datagram_bytes} bytes is out of range")
-    return Accept(context, own_context, credit_bytes, datagram_bytes)
+    return Accept(context, own_context, credit_bytes, max_message_bytes, datagram_bytes)
 
 
 _U32 = struct.Struct(">I")
 _DECODERS: dict[int, Callable[[int, int, int, bytes], Control]] = {
     PacketType.ACK: _decode_ack,
     PacketType.HELLO: _decode_hello,
-    PacketType.RETRY: lambda context, _path, _sequence, body: Retry(context, body),
+    PacketType.RETRY: _decode_retry,
     PacketType.ACCEPT: _decode_accept,
     PacketType.REFUSE: lambda context, _path, _sequence, body: Refuse(context, body[0]),
     PacketType.PROBE: lambda context, path, sequence, body: Probe(context, path, sequence, *_U32.unpack_from(body)),

@@ -36,7 +36,7 @@ from srd.proto.control import (
     decode_untrusted,
 )
 from srd.proto.errors import PacketError, UsageError
-from srd.proto.events import Event, Frag
+from srd.proto.events import Completion, Event, Frag
 from srd.proto.handshake import CookieJar, Initiator
 from srd.proto.peer import PeerCore, PeerState
 from srd.proto.status import Status
@@ -94,6 +94,7 @@ class EndpointCore:
         peer.initiator = Initiator(
             own_context=peer.own_context,
             credit_bytes=peer.receiver.credit_bytes,
+            max_message_bytes=self._config.max_message_bytes,
             sizes=sizes,
             now=now,
             interval_s=self._config.initial_rtt_s,
@@ -104,18 +105,23 @@ class EndpointCore:
     def post(self, peer: int, *, request: int, payload_offset: int, length: int, immediate: int = 0) -> None:
         """Send a message of `length` bytes that start at `payload_offset` of the region.
 
-        Ends with a Completion for `request`, whatever happens. Raises UsageError for a peer that is gone.
+        Ends with a Completion for `request`, whatever happens; with LOCAL_ERROR_BAD_LENGTH at once when the responder
+        does not take messages that long. Raises UsageError for a peer that is gone.
         """
         core = self._peer(peer)
         if core.sender is None or core.state is not PeerState.OPEN:
             raise UsageError(f"peer {peer} is not open for sending")
+        if length > core.sender.max_message_bytes:
+            core.events.append(Completion(peer, request, Status.LOCAL_ERROR_BAD_LENGTH))
+            self._after(core)
+            return
         core.sender.post(request, payload_offset=payload_offset, length=length, immediate=immediate)
         self._ready[peer] = None
 
-    def release(self, peer: int, *, size_bytes: int) -> None:
+    def release(self, peer: int, *, size_bytes: int, now: float) -> None:
         """Give back the credit of a delivered message; a peer that is gone needs none."""
         if core := self._peers.get(peer):
-            core.receiver.release(size_bytes)
+            core.receiver.release(size_bytes, now=now)
             self._ready[peer] = None
 
     def close(self, peer: int, *, now: float) -> None:
@@ -142,9 +148,11 @@ class EndpointCore:
         for arrival in arrivals:
             for run in runs_untrusted(arrival):
                 peer = self._by_context.get(run.context)
-                if peer is None or peer.sender is None:
+                if peer is None:
                     self._reply(run.address, Reset(run.context).encode())
                     continue
+                if peer.sender is None:
+                    continue  # it overtook the responder's ACCEPT; it will come again
                 kept += peer.handle_run(run, now=now)
                 touched[peer.number] = peer
         for peer in touched.values():
@@ -187,6 +195,8 @@ class EndpointCore:
                 peer.end(Status.OK, reason="closed by the other end")
             case Closed() if peer.state is PeerState.CLOSING:
                 peer.end(Status.OK, reason="closed")
+            case Reset() if peer.state is PeerState.CLOSING:
+                peer.end(Status.OK, reason="closed")
             case Reset():
                 peer.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason="the other end does not know us any more")
         self._after(peer)
@@ -213,11 +223,19 @@ class EndpointCore:
             self._opened(peer, hello.own_context, min(hello.datagram_bytes, self._datagram_bytes), hello, now=now)
             self._after(peer)
         credit_bytes = self._config.receive_window_bytes
-        accept = Accept(hello.own_context, peer.own_context, credit_bytes, peer.datagram_bytes)
+        accept = Accept(
+            hello.own_context, peer.own_context, credit_bytes, self._config.max_message_bytes, peer.datagram_bytes
+        )
         self._reply(address, accept.encode())
 
     def _opened(self, peer: PeerCore, remote: int, datagram_bytes: int, packet: Hello | Accept, *, now: float) -> None:
-        peer.opened(remote_context=remote, datagram_bytes=datagram_bytes, credit_bytes=packet.credit_bytes, now=now)
+        peer.opened(
+            remote_context=remote,
+            datagram_bytes=datagram_bytes,
+            credit_bytes=packet.credit_bytes,
+            max_message_bytes=packet.max_message_bytes,
+            now=now,
+        )
         self._by_remote[remote] = peer
 
     def handle_icmp_unreachable(self, address: Address) -> None:

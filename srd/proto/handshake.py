@@ -61,6 +61,7 @@ class Initiator:
         *,
         own_context: int,
         credit_bytes: int,
+        max_message_bytes: int,
         sizes: tuple[int, ...],
         now: float,
         interval_s: float,
@@ -68,6 +69,7 @@ class Initiator:
     ) -> None:
         self._own_context = own_context
         self._credit_bytes = credit_bytes
+        self._max_message_bytes = max_message_bytes
         self._sizes = sizes
         self._interval_s = interval_s
         self._cookie = b""
@@ -89,7 +91,7 @@ class Initiator:
         size = self._sizes[min(self._hellos // HELLOS_PER_SIZE, len(self._sizes) - 1)]
         self._hellos += 1
         self.send_at = now + self._interval_s
-        return Hello(self._own_context, self._credit_bytes, size, self._cookie).encode()
+        return Hello(self._own_context, self._credit_bytes, self._max_message_bytes, size, self._cookie).encode()
 
     @property
     def wake_at(self) -> float:

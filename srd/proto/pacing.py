@@ -2,27 +2,32 @@
 
 It also makes windows below one packet possible: at a window of half a packet the bucket refills one packet in two
 round trips (Swift, SIGCOMM 2020, section 3.4).
+
+A bucket that ran empty is left alone until it is half full, so that a sender is woken once for several bursts: being
+woken costs an interpreter more than sending one.
 """
 
 from __future__ import annotations
 
 DEPTH_S = 0.001
-"""The bucket holds this much time: waking an interpreter more often than that costs more than it smooths."""
+"""What the bucket holds, in time at the pace: half a round trip of the fabrics this is made for."""
 
 
 class Pacer:
     """`release_at` says when a burst may go; `charge` when it went."""
 
-    __slots__ = ("_debt_until",)
+    __slots__ = ("_debt_until", "_empty")
 
     def __init__(self) -> None:
         # The bucket as a point in time: everything sent so far would have left, at the pace, by then.
         self._debt_until = 0.0
+        self._empty = False
 
     def release_at(self) -> float:
         """Return the time from which the next burst may be sent."""
-        return self._debt_until - DEPTH_S
+        return self._debt_until - (DEPTH_S)
 
     def charge(self, size_bytes: int, *, now: float, rate_bytes_per_s: float) -> None:
         """Account for a burst sent at `now`."""
         self._debt_until = max(self._debt_until, now) + size_bytes / rate_bytes_per_s
+        self._empty = self._debt_until - now > DEPTH_S

@@ -15,7 +15,7 @@ from collections import deque
 from enum import Enum, auto
 from random import Random
 
-from srd.proto.config import ProtocolConfig
+from srd.proto.config import MAX_PATHS, ProtocolConfig
 from srd.proto.control import Ack, Close, Datagram, Probe
 from srd.proto.events import Completion, Event, Frag, MessageReceived, PeerEnded, PeerOpened
 from srd.proto.handshake import Initiator
@@ -64,17 +64,20 @@ class PeerCore:
         self.sender: Sender | None = None
         self.initiator: Initiator | None = None
         self.events: deque[Event] = deque()
+        self.ended: tuple[Status, str] | None = None  # how and why it is gone
         self._config = config
         self._rng = rng
         self._heard_at = now
-        self._probe_at = now + config.probe_after_s
+        self._asked_at = now  # when it was last heard, or asked for a sign of life
         self._probes_unanswered = 0
         self._close_at = 0.0
         self._closes = 0
 
     # -- opening ------------------------------------------------------------------------------------------------
 
-    def opened(self, *, remote_context: int, datagram_bytes: int, credit_bytes: int, now: float) -> None:
+    def opened(
+        self, *, remote_context: int, datagram_bytes: int, credit_bytes: int, max_message_bytes: int, now: float
+    ) -> None:
         """Both ends know each other."""
         incoming = self.initiator is None
         self.initiator = None
@@ -86,6 +89,7 @@ class PeerCore:
             context=remote_context,
             datagram_bytes=datagram_bytes,
             credit_bytes=credit_bytes,
+            max_message_bytes=max_message_bytes,
             rng=self._rng,
         )
         self.state = PeerState.OPEN
@@ -94,8 +98,7 @@ class PeerCore:
 
     def heard(self, *, now: float) -> None:
         """Note a sign of life."""
-        self._heard_at = now
-        self._probe_at = now + self._config.probe_after_s
+        self._heard_at = self._asked_at = now
         self._probes_unanswered = 0
 
     # -- input --------------------------------------------------------------------------------------------------
@@ -104,8 +107,10 @@ class PeerCore:
         """Take data; return the pieces of memory that are kept."""
         self.heard(now=now)
         kept, message = self.receiver.take(run, now=now)
-        if message is not None:
-            frags = tuple(sorted(message.frags, key=lambda frag: frag.offset))
+        if self.receiver.contradiction:
+            self.end(Status.REMOTE_ERROR_ABORT, reason=self.receiver.contradiction)
+        elif message is not None:
+            frags = tuple(message.frags)
             self.events.append(MessageReceived(self.number, run.message, message.length, message.immediate, frags))
         return kept
 
@@ -120,6 +125,8 @@ class PeerCore:
     def handle_probe(self, probe: Probe, *, address: Address, now: float, received_at: float) -> None:
         """Take a probe: the ack that it asks for is due."""
         self.heard(now=now)
+        if probe.path >= MAX_PATHS:
+            return
         self.receiver.hear(
             probe.path,
             path_sequence=probe.path_sequence,
@@ -127,12 +134,14 @@ class PeerCore:
             address=address,
             received_at=received_at,
         ).packets += 1
+        self.receiver.ack_at = now
 
     def end(self, status: Status, *, reason: str) -> None:
         """Complete what is open, in error, and be gone."""
         if self.state is PeerState.ENDED:
             return
         self.state = PeerState.ENDED
+        self.ended = (status, reason)
         failed = Status.REMOTE_ERROR_ABORT if status is Status.OK else status
         for request in self.sender.requests if self.sender else []:
             self.events.append(Completion(self.number, request, failed))
@@ -157,7 +166,7 @@ class PeerCore:
             return
         self.sender.handle_timeout(now=now)
         silent_s = now - self._heard_at
-        asked = self._probes_unanswered >= PROBES_BEFORE_END and now >= self._probe_at
+        asked = self._probes_unanswered >= PROBES_BEFORE_END and now >= self._ask_at()
         if asked and silent_s >= self._config.unresponsive_after_s:
             self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=f"fell silent {silent_s:.1f} s ago")
         elif self.state is PeerState.CLOSING and self._closes >= CLOSE_ATTEMPTS and now >= self._close_at:
@@ -169,19 +178,22 @@ class PeerCore:
             return self.initiator.wake_at
         if self.sender is None or self.state is PeerState.ENDED:
             return None
-        deadlines = [self._life_at()]
+        deadlines = [self._ask_at()]
+        if self.receiver.ack_at is not None:
+            deadlines.append(self.receiver.ack_at)
         if (at := self.sender.poll_timeout(now=now)) is not None:
             deadlines.append(at)
         if self.state is PeerState.CLOSING or (self.state is PeerState.DRAINING and self.sender.idle):
             deadlines.append(self._close_at)
         return min(deadlines)
 
-    def _life_at(self) -> float:
+    def _ask_at(self) -> float:
         """When the peer is to be asked for a sign of life, or to be given up."""
-        if self.sender is None or not self.sender.blocked:
-            return self._probe_at
-        # The grant that we wait for may have been lost: ask soon, not only after a long silence.
-        return min(self._probe_at, self._heard_at + 4 * self.sender.rtt_s * (1 << min(self._probes_unanswered, 8)))
+        interval_s = self._config.probe_after_s
+        if self.sender is not None and self.sender.blocked:
+            # The grant that we wait for may have been lost: ask soon, then ever more slowly.
+            interval_s = min(interval_s, 4 * self.sender.rtt_s * (1 << min(self._probes_unanswered, 16)))
+        return self._asked_at + interval_s
 
     # -- output -------------------------------------------------------------------------------------------------
 
@@ -192,14 +204,16 @@ class PeerCore:
             return Datagram(self.address, 0, hello) if hello else None
         if self.sender is None or self.state is PeerState.ENDED:
             return None
-        if self.receiver.ack_due and (due := self.receiver.ack(context=self.remote_context, now=now)):
-            ack, address = due
-            return Datagram(address, 0, ack.encode())
+        if self.receiver.ack_at is not None and now >= self.receiver.ack_at:
+            due = self.receiver.ack(context=self.remote_context, now=now, room_bytes=self.datagram_bytes)
+            if due is not None:
+                ack, address = due
+                return Datagram(address, 0, ack.encode())
         if probed := self.sender.poll_probe(now=now):
             return self._probe(*probed, now=now)
-        if now >= self._life_at():
+        if now >= self._ask_at():
             self._probes_unanswered += 1
-            self._probe_at = now + self._config.probe_after_s
+            self._asked_at = now
             return self._probe(*self.sender.probe_any(now=now), now=now)
         return self._poll_close(self.sender, now=now)
 

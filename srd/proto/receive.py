@@ -12,12 +12,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from srd.proto.config import ProtocolConfig
-from srd.proto.control import Ack, PathReport
+from srd.proto.config import MAX_PATHS, ProtocolConfig
+from srd.proto.control import Ack, PathReport, bitmap_room_bytes, max_reports
 from srd.proto.events import Frag
 from srd.proto.seqset import SequenceSet, mask, ranges
 from srd.proto.wire import Address, Run, expand
 
+ACK_EVERY_PACKETS = 4
+"""Packets after which an ack is due at once. An ack costs both ends and the fabric more than a data packet does: it is
+small but alone."""
+ACK_DELAY_S = 0.0005
+"""Longest that an ack waits for company: a quarter of a round trip of 2 ms. The sender is told (`held_us`)."""
 REPORT_REPEATS = 2
 """Acks that carry the report of a path after it was heard."""
 
@@ -30,6 +35,16 @@ class Inbound:
     immediate: int
     landed_bytes: int = 0
     frags: list[Frag] = field(default_factory=list)
+
+    def tile(self) -> bool:
+        """Sort the frags; return whether they are the message, no more and no less."""
+        self.frags.sort(key=lambda frag: frag.offset)
+        at = 0
+        for frag in self.frags:
+            if frag.offset != at:
+                return False
+            at += frag.length
+        return at == self.length
 
 
 @dataclass(slots=True)
@@ -57,10 +72,11 @@ class HeardPath:
 
 
 class Receiver:
-    """`take` what arrives, `ack` when it returned or `ack_due` says so, `release` what the application is done with."""
+    """`take` what arrives, `ack` when `ack_at` says so, `release` what the application is done with."""
 
     def __init__(self, config: ProtocolConfig) -> None:
-        self.ack_due = False
+        self.ack_at: float | None = None  # when the next ack is due; None: nothing to acknowledge
+        self.contradiction = ""  # what the peer said that cannot be; nothing more of it can be believed
         self.packets = 0
         self.duplicates = 0
         self.landed_bytes = 0  # new payload, of complete and incomplete messages
@@ -73,6 +89,7 @@ class Receiver:
         self._released_bytes = 0
         self._granted_bytes = config.receive_window_bytes  # as last told to the peer
         self._acks = 0
+        self._unacked_packets = 0
 
     @property
     def incomplete(self) -> bool:
@@ -92,26 +109,36 @@ class Receiver:
         """Take a run; return the pieces to keep, and the message if it is whole now."""
         if run.psn + run.count > self._window.base + self._config.window_packets:
             return [], None  # beyond any window we agreed to; the sender will come again
+        if run.path >= MAX_PATHS:
+            return [], None
         if run.offset + run.payload_bytes > run.length or run.length > self._config.max_message_bytes:
             return [], None
         new = self._window.insert(run.psn, count=run.count)
         self._hear(run, duplicates=run.count - new.bit_count())
         if not new:
+            self.ack_at = now  # the ack of the first copy may have been lost
             return [], None
         inbound = self._inbound.get(run.message)
         if inbound is None:
             inbound = self._inbound[run.message] = Inbound(run.length, run.immediate)
+        self._owe_ack(run.count, now=now)
         kept = self._frags(run, new=new)
         inbound.frags += kept
         landed_bytes = sum(frag.length for frag in kept)
         inbound.landed_bytes += landed_bytes
+        if run.length != inbound.length:
+            self.contradiction = f"message {run.message} is said to have {run.length} and {inbound.length} bytes"
         self.landed_bytes += landed_bytes
         if self._landed_at is not None:
             self.longest_gap_s = max(self.longest_gap_s, now - self._landed_at)
         self._landed_at = now
         if inbound.landed_bytes < inbound.length:
             return kept, None
+        if not inbound.tile():
+            self.contradiction = f"message {run.message} has packets that overlap"
+            return kept, None
         del self._inbound[run.message]
+        self.ack_at = now  # its sender waits for nothing else
         return kept, inbound
 
     @staticmethod
@@ -141,7 +168,7 @@ class Receiver:
         self.duplicates += duplicates
 
     def hear(self, path: int, *, path_sequence: int, sent_us: int, address: Address, received_at: float) -> HeardPath:
-        """Note that a packet (data or probe) came over a path; an ack is due."""
+        """Note that a packet (data or probe) came over a path."""
         heard = self._heard.get(path)
         if heard is None:
             heard = self._heard[path] = HeardPath(address, sequence=path_sequence - 1)
@@ -150,29 +177,44 @@ class Receiver:
             heard.sequence, heard.sent_us, heard.received_at = sequence, sent_us, received_at
             heard.address = address
         heard.reports_due = REPORT_REPEATS
-        self.ack_due = True
         return heard
 
-    def ack(self, *, context: int, now: float) -> tuple[Ack, Address] | None:
-        """Return the ack that is due, and the address to send it to; None if no path was ever heard."""
-        self.ack_due = False
+    def _owe_ack(self, packets: int, *, now: float) -> None:
+        self._unacked_packets += packets
+        if self._unacked_packets >= ACK_EVERY_PACKETS:
+            self.ack_at = now
+        elif self.ack_at is None:
+            self.ack_at = now + ACK_DELAY_S
+
+    def ack(self, *, context: int, now: float, room_bytes: int) -> tuple[Ack, Address] | None:
+        """Return the ack that is due, and the address to send it to; None if no path was ever heard.
+
+        It has at most `room_bytes`: what there is no room for is said in the next one (reports), or told by the
+        cumulative point in the end (the bitmap's far end).
+        """
+        self.ack_at = None
+        self._unacked_packets = 0
         if not self._heard:
             return None
-        reporting = [(path, heard) for path, heard in self._heard.items() if heard.reports_due]
-        reports = tuple(heard.report(path, now=now) for path, heard in reporting)
-        for _, heard in reporting:
+        due = [(path, heard) for path, heard in self._heard.items() if heard.reports_due]
+        if len(due) > (most := max_reports(room_bytes)):
+            due = sorted(due, key=lambda item: -item[1].reports_due)[:most]
+            self.ack_at = now + ACK_DELAY_S
+        reports = tuple(heard.report(path, now=now) for path, heard in due)
+        for _, heard in due:
             heard.reports_due -= 1
-        candidates = reporting or list(self._heard.items())
+        candidates = due or list(self._heard.items())
         self._acks += 1
         address = candidates[self._acks % len(candidates)][1].address
         self._granted_bytes = self.credit_bytes
-        return Ack(context, self._window.base, self._window.bits, self.credit_bytes, reports), address
+        bitmap = self._window.bits & mask(8 * bitmap_room_bytes(room_bytes, reports=len(reports)))
+        return Ack(context, self._window.base, bitmap, self.credit_bytes, reports), address
 
-    def release(self, size_bytes: int) -> None:
+    def release(self, size_bytes: int, *, now: float) -> None:
         """Give the credit of `size_bytes` of delivered messages back; told to the peer once it is worth a packet."""
         self._released_bytes += size_bytes
         if self.credit_bytes - self._granted_bytes >= self._config.receive_window_bytes // 8:
-            self.ack_due = True
+            self.ack_at = now
 
     def abandon(self) -> tuple[Frag, ...]:
         """Forget all incomplete messages; return their pieces."""

@@ -40,11 +40,14 @@ class Sender:
         context: int,
         datagram_bytes: int,
         credit_bytes: int,
+        max_message_bytes: int,
         rng: Random,
     ) -> None:
         self.paths = [Path(index, initial_rtt_s=config.initial_rtt_s) for index in range(config.paths)]
         self.control = CONTROLLERS[config.controller](config, packet_bytes=datagram_bytes)
         self.segment_bytes = datagram_bytes - HEADER_BYTES
+        # A message starts only when all of it is granted, so one beyond the whole window could never start.
+        self.max_message_bytes = min(max_message_bytes, credit_bytes)
         self.packets = 0
         self.retransmitted = 0
         self.inflight_bytes = 0  # sent, and neither acknowledged nor lost
@@ -193,7 +196,7 @@ class Sender:
 
     def probe_any(self, *, now: float) -> tuple[Path, int]:
         """Return any path, rather an active one, to ask the peer for a sign of life."""
-        path = self._spray.choose(self._active or self.paths, packets=0, now=now)
+        path = self._spray.next_path(self._active or self.paths, now=now)
         return path, path.take_sequence(1)
 
     # -- transmission -------------------------------------------------------------------------------------------
@@ -229,7 +232,7 @@ class Sender:
                 rest = skip + sent
                 if missing >> rest:
                     self._lost.appendleft((run, first + rest, count - rest, lost_on))
-                path = self._spray.choose(self._active, packets=sent, now=now, avoid=lost_on)
+                path = self._spray.next_path(self._active, now=now, avoid=lost_on)
                 path.counters.retransmitted += sent
                 self.retransmitted += sent
                 return self._transmit(run, first + skip, count=sent, path=path, now=now)
@@ -242,6 +245,7 @@ class Sender:
         left_bytes = outbound.length - outbound.next_offset
         room = self._config.window_packets - (self._sent.next_psn - self._sent.base)
         count = min(limit, room, max(-(-left_bytes // self.segment_bytes), 1))
+        path, count = self._spray.next_burst(self._active, packets=count, now=now)
         packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
         run = self._sent.add(outbound, offset=outbound.next_offset, count=count, packet_bytes=packet_bytes)
         if outbound.next_offset == 0:
@@ -250,7 +254,6 @@ class Sender:
         if outbound.next_offset == outbound.length:
             outbound.cut = True
             self._queue.popleft()
-        path = self._spray.choose(self._active, packets=count, now=now)
         return self._transmit(run, run.first, count=count, path=path, now=now)
 
     def _transmit(self, run: SendRun, first: int, *, count: int, path: Path, now: float) -> Burst:

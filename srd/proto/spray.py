@@ -4,10 +4,11 @@ Theory of operation.
 1. ACK clock. A path that was just heard from has just drained what it carries again: what follows an answer goes where
    the answer came from (MP-RDMA, NSDI 2018; REPS recycles its entropies likewise). Each queue is refilled at the rate
    at which it drains, so the split over unequal or shared links keeps itself.
-2. Two choices. The candidate is compared with one random other; if that has a clearly shorter smoothed round trip, it
-   is taken instead. So the split drifts towards the faster paths, and a congested path is left, not slowed for. A path
-   that has not been heard from for a while, or never, and carries nothing, is taken too: to learn how it is now.
-3. What was dropped earns nothing: a path that overflows a queue gets less. A lost packet's next path is another one.
+2. Two choices. The candidate is compared with one random other; if that can be expected to be clearly faster, it is
+   taken instead. So the split drifts towards the faster paths, and a congested path is left, not slowed for.
+3. Queues drain, so what was measured fades: a path is expected to take its smoothed round trip just after an answer,
+   and its smallest one some round trips later. A path that was never heard from is tried once.
+4. What was dropped earns nothing: a path that overflows a queue gets less. A lost packet's next path is another one.
 
 Why not the power of two choices on (round trip, bytes in flight) alone: source ports share links, and a port does not
 see what the others have sent into the same queue. In virtual time (4 links of 250 Mbit/s, 2 ms, 16 ports, three
@@ -16,6 +17,7 @@ seeds): 694, 905, 852 Mbit/s with two random candidates; 926, 920, 912 Mbit/s wi
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from random import Random
@@ -24,8 +26,8 @@ from srd.proto.path import Path, PathState
 
 CLEARLY_FASTER = 1.25
 """Ratio of smoothed round trips from which the random candidate is preferred; below it noise would move bursts."""
-STALE_S = 0.1
-"""Age from which a round trip says nothing of the present: some tens of round trips of a data centre."""
+FADE_RTTS = 20.0
+"""Smallest round trips in which a measured queue is taken to have drained: a buffer is rarely larger."""
 MAX_EARNED = 256
 """Answers remembered: a few windows' worth; older ones say nothing of the queues now."""
 
@@ -43,24 +45,39 @@ class Spray:
         """Note that `path` has delivered `packets` and may carry as many."""
         self._earned.append((path, packets))
 
-    def choose(self, active: Sequence[Path], *, packets: int, now: float, avoid: Path | None = None) -> Path:
-        """Pick one of the active paths (at least one) for `packets`; not `avoid` when there is another."""
-        candidate = self._spend(packets, avoid=avoid) or self._random(active, avoid=avoid)
-        other = self._random(active, avoid=avoid)
-        unknown = not other.inflight_bytes and now - other.rtt.sampled_at > STALE_S
-        faster = other.rtt.smoothed_s * CLEARLY_FASTER < candidate.rtt.smoothed_s
-        return other if unknown or faster else candidate
+    def next_burst(self, active: Sequence[Path], *, packets: int, now: float) -> tuple[Path, int]:
+        """Pick one of the active paths (at least one), and how many of `packets` go there in one burst."""
+        candidate, earned = self._spend(packets) or (self._random(active, avoid=None), packets)
+        return self._faster(candidate, self._random(active, avoid=None), now=now), earned
 
-    def _spend(self, packets: int, *, avoid: Path | None) -> Path | None:
+    def next_path(self, active: Sequence[Path], *, now: float, avoid: Path | None = None) -> Path:
+        """Pick one of the active paths (at least one), not `avoid` when there is another, for what nothing earned."""
+        return self._faster(self._random(active, avoid=avoid), self._random(active, avoid=avoid), now=now)
+
+    @staticmethod
+    def _faster(candidate: Path, other: Path, *, now: float) -> Path:
+        faster = expected_s(other, now=now) * CLEARLY_FASTER < expected_s(candidate, now=now)
+        return other if faster else candidate
+
+    def _spend(self, packets: int) -> tuple[Path, int] | None:
         while self._earned:
             path, earned = self._earned.popleft()
-            if path.state is PathState.ACTIVE and path is not avoid:
+            if path.state is PathState.ACTIVE:
                 if earned > packets:
                     self._earned.appendleft((path, earned - packets))
-                return path
+                return path, min(earned, packets)
         return None
 
     def _random(self, active: Sequence[Path], *, avoid: Path | None) -> Path:
         index = int(self._rng.random() * len(active))
         path = active[index]
         return path if path is not avoid else active[(index + 1) % len(active)]
+
+
+def expected_s(path: Path, *, now: float) -> float:
+    """Return the round trip that a burst sent now can expect, in seconds."""
+    rtt = path.rtt
+    if not rtt.sampled:
+        return math.inf if path.inflight_bytes else 0.0
+    fresh = max(1.0 - (now - rtt.sampled_at) / (FADE_RTTS * rtt.min_s), 0.0)
+    return rtt.min_s + (rtt.smoothed_s - rtt.min_s) * fresh

@@ -59,12 +59,15 @@ class FileSender:
             sha256 = await self._send_chunks(file, path, size=size, verdict=verdict)
             if sha256 is not None:
                 await self._say("end", sha256=sha256)
+            word = await verdict
         except PeerError:
-            if not verdict.done():
-                await asyncio.wait([verdict])
-            if verdict.exception():
+            # What it said last matters more than that it went: messages outlive their peer.
+            await asyncio.wait([verdict])
+            if verdict.exception() is not None:
                 raise
-        word = await verdict
+            word, sha256 = verdict.result(), None
+        finally:
+            verdict.cancel()
         if sha256 is None or word["kind"] != "verdict" or word.get("sha256") != sha256:
             raise TransferError(str(word.get("reason", f"{path}: the receiver could not verify it")))
         return Sent(path.name, size, sha256)

@@ -30,8 +30,7 @@ class Store:
         self._stored: set[int] = set()  # chunks that are written but not hashed
         if not overwrite and os.path.lexists(self.final):
             raise TransferError(f"{offer.name}: exists already at the receiver, which was started without --overwrite")
-        # A name that no one else has; short enough for any name that the file system takes.
-        self._partial = directory / f".{offer.name[:64]}.{secrets.token_hex(4)}.part"
+        self._partial = directory / f".srd-{secrets.token_hex(8)}.part"
         try:
             free_bytes = os.statvfs(directory).f_bavail * os.statvfs(directory).f_frsize
             if offer.size > free_bytes:

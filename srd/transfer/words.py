@@ -20,10 +20,12 @@ from srd.errors import SrdError
 
 WORD = 1 << 31
 """Immediate of a word; smaller ones are chunk indices."""
-MAX_WORD_BYTES = 8192
-"""A longer word is nonsense: names are at most 255 bytes."""
+MAX_WORD_BYTES = 16 << 10
+"""A longer word is nonsense."""
 CHUNK_BYTES = 1 << 20
 """One message. Large enough that a message's own cost is nothing, small enough that 16 fill the sender's window."""
+MAX_TEXT = 1000
+"""Characters of any text in a word: at most 12 bytes each once escaped. Names are shorter; reasons may be cut."""
 MAX_NAME_BYTES = 255
 """NAME_MAX of Linux file systems."""
 
@@ -48,7 +50,8 @@ class Offer:
 
 def encode(kind: str, **fields: object) -> bytes:
     """Return a word's body."""
-    return json.dumps({"kind": kind, **fields}).encode()
+    cut = {key: value[:MAX_TEXT] if isinstance(value, str) else value for key, value in fields.items()}
+    return json.dumps({"kind": kind, **cut}).encode()
 
 
 def decode_untrusted(body: bytes) -> dict[str, Any]:
