@@ -62,7 +62,14 @@ class Endpoint:
             rng=random.Random(os.urandom(16)),  # noqa: S311 - chooses paths, not secrets
             accepting=accepting,
         )
-        self._driver = Driver(self._core, sockets=sockets, queue=self._queue, pool=self._pool, on_event=self._on_event)
+        self._driver = Driver(
+            self._core,
+            sockets=sockets,
+            queue=self._queue,
+            pool=self._pool,
+            on_event=self._on_event,
+            on_failure=self._on_failure,
+        )
         self._peers: dict[int, Peer] = {}
         self._opening: dict[int, asyncio.Future[Peer]] = {}
         self._incoming: asyncio.Queue[Peer | None] = asyncio.Queue()  # None: no more will come
@@ -160,6 +167,14 @@ class Endpoint:
             peer.end()
         elif (future := self._opening.pop(event.peer, None)) and not future.done():
             future.set_exception(PeerError(event.reason, status=event.status))
+
+    def _on_failure(self, error: Exception) -> None:
+        """Our own fault: nobody may wait for what will never come."""
+        for number, peer in list(self._peers.items()):
+            self._core.peer(number).end(Status.LOCAL_ERROR_QP_INTERNAL_ERROR, reason=f"internal error: {error!r}")
+            peer.fail_requests(Status.LOCAL_ERROR_QP_INTERNAL_ERROR)
+            peer.end()
+        self._peers.clear()
 
     def _give_back(self, event: MessageReceived) -> None:
         for frag in event.frags:

@@ -144,6 +144,11 @@ class Peer:
         if future is not None and not future.done():
             future.set_result(status)
 
+    def fail_requests(self, status: Status) -> None:
+        """End every request that is open."""
+        for request in list(self._requests):
+            self.complete(request, status=status)
+
     def end(self) -> None:
         """Be gone; the core says how."""
         self._arrived.set()

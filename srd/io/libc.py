@@ -115,13 +115,11 @@ class TimerFd:
         spec = struct.pack("=qqqq", 0, 0, ns // 1_000_000_000, ns % 1_000_000_000)
         _libc.timerfd_settime(self.fd, self._TFD_TIMER_ABSTIME, spec, None)
 
-    def take(self, *, now: float) -> float:
-        """Read the expiry, so that the file is no longer readable; return how late that is, in seconds."""
-        late_s = now - self._at if self._at is not None else 0.0
+    def take(self) -> None:
+        """Read the expiry, so that the file is no longer readable."""
         self._at = None
         with suppress(BlockingIOError):  # armed anew since
             os.read(self.fd, 8)
-        return late_s
 
     def close(self) -> None:
         """Close the file."""

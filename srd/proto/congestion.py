@@ -17,8 +17,9 @@ Theory of operation. SRD's published rule is that a connection slows down only w
    to what was acknowledged in the last round trip (UET's quick adapt).
 5. Loss alone is no signal: lost packets go elsewhere. But a buffer may overflow before the delay reaches its target, so
    while packets are lost, what was delivered bounds the window: no more than 1.5 times the bandwidth-delay product,
-   plus what fills the delay target, is in flight (SRD's "delivers less than it sends"). Without loss there is no such
-   bound: where the hosts are the bottleneck it would keep a small window small.
+   plus what fills the delay target, is in flight (SRD's "delivers less than it sends"). The delay is the whole loop's,
+   with what both hosts hold packets and acks for: left out, any window would confirm itself. Without loss there is no
+   such bound: where the hosts are the bottleneck it would keep a small window small.
 """
 
 from __future__ import annotations
@@ -57,8 +58,11 @@ class Controller(ABC):
     """How much may be in flight; may be less than a packet."""
 
     @abstractmethod
-    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float) -> None:
-        """`acked_bytes` were newly acknowledged; round-trip times are the peer's, smoothed and smallest."""
+    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float, late_s: float) -> None:
+        """`acked_bytes` were newly acknowledged; round-trip times are the peer's, smoothed and smallest.
+
+        `late_s`: how long this host let the ack wait.
+        """
 
     @abstractmethod
     def on_sample(self, *, queue_s: float, endpoint_s: float, min_rtt_s: float) -> None:
@@ -90,6 +94,8 @@ class MajorityDelay(Controller):
         self._starting = True
         self._decreased_at = 0.0
         self._lost_at = -math.inf
+        self._held_s = 0.0  # smoothed time that packets wait in the receiving host, its ack delay included
+        self._late_s = 0.0  # smoothed time that acks wait in this host
         self._delivery = DeliveryRate()
 
     @property
@@ -107,6 +113,7 @@ class MajorityDelay(Controller):
         """Push one sample of the level."""
         level = max(queue_s / self.target_s(min_rtt_s), endpoint_s / self._config.endpoint_delay_target_s)
         self._levels.append(level)
+        self._held_s += (endpoint_s - self._held_s) / 16
         packets = self.window_bytes / self._packet_bytes
         while len(self._levels) > max(4, packets):
             self._levels.popleft()
@@ -116,8 +123,9 @@ class MajorityDelay(Controller):
         """Queueing delay aimed at: half a base round trip, but not less than what a host's noise looks like."""
         return max(min_rtt_s / 2, self._config.min_delay_target_s)
 
-    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float) -> None:
+    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float, late_s: float) -> None:
         """Grow or shrink, rules 3 to 5."""
+        self._late_s += (late_s - self._late_s) / 16
         self._delivery.on_ack(now=now, acked_bytes=acked_bytes, span_s=rtt_s)
         level = self.level
         if level < 1:
@@ -126,7 +134,7 @@ class MajorityDelay(Controller):
             self._shrink(level, now=now)
         fastest = self._delivery.max_bytes_per_s
         if fastest and now - self._lost_at < LOSS_MEMORY_RTTS * rtt_s:
-            bdp_bytes = fastest * min_rtt_s
+            bdp_bytes = fastest * (min_rtt_s + self._held_s + self._late_s)
             cap = INFLIGHT_GAIN * bdp_bytes + fastest * self.target_s(min_rtt_s)
             floor = self._config.initial_window_packets * self._packet_bytes
             self.window_bytes = min(self.window_bytes, max(cap, floor))
@@ -204,7 +212,7 @@ class Fixed(Controller):
     def on_sample(self, *, queue_s: float, endpoint_s: float, min_rtt_s: float) -> None:
         """Ignore it."""
 
-    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float) -> None:
+    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float, late_s: float) -> None:
         """Ignore it."""
 
     def on_loss(self, *, now: float) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from srd.proto.status import Status
 from srd.proto.wire import Address
 
 
-@dataclass(frozen=True, slots=True)
-class Frag:
-    """A piece of a message, where it landed."""
+class Frag(NamedTuple):
+    """A piece of a message, where it landed. A tuple, as one comes with every burst."""
 
     offset: int
     """In the message, bytes."""

@@ -122,9 +122,13 @@ class Receiver:
         if inbound is None:
             inbound = self._inbound[run.message] = Inbound(run.length, run.immediate)
         self._owe_ack(run.count, now=now)
-        kept = self._frags(run, new=new)
+        if new == mask(run.count):  # as nearly always
+            kept = [Frag(run.offset, run.payload_offset, run.payload_bytes)]
+            landed_bytes = run.payload_bytes
+        else:
+            kept = self._new_parts(run, new=new)
+            landed_bytes = sum(frag.length for frag in kept)
         inbound.frags += kept
-        landed_bytes = sum(frag.length for frag in kept)
         inbound.landed_bytes += landed_bytes
         if run.length != inbound.length:
             self.contradiction = f"message {run.message} is said to have {run.length} and {inbound.length} bytes"
@@ -142,10 +146,8 @@ class Receiver:
         return kept, inbound
 
     @staticmethod
-    def _frags(run: Run, *, new: int) -> list[Frag]:
-        """Return the new parts of a run as pieces of memory; nearly always it is new as a whole."""
-        if new == mask(run.count):
-            return [Frag(run.offset, run.payload_offset, run.payload_bytes)]
+    def _new_parts(run: Run, *, new: int) -> list[Frag]:
+        """Return the new parts of a run as pieces of memory."""
         frags = []
         for first, count in ranges(new):
             start = first * run.segment_bytes

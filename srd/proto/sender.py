@@ -56,6 +56,7 @@ class Sender:
         self._address = address
         self._context = context
         self._datagram_bytes = datagram_bytes
+        self._portable_packets = min(MAX_BURST_PACKETS, MAX_DATAGRAM_BYTES // datagram_bytes)
         self._credit_bytes = credit_bytes
         self._started_bytes = 0
         self._spray = Spray(rng=rng)
@@ -96,15 +97,23 @@ class Sender:
 
     def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> list[int]:
         """Take an ack; return the requests that are done by it. Raises PacketError if it cannot be true."""
-        reports = [(self._path_untrusted(report), report) for report in ack.reports]
         _, acked_bytes, done = self._sent.acknowledge(ack.cumulative, bitmap=ack.bitmap)
         self._credit_bytes = max(self._credit_bytes, ack.credit_bytes)
-        for path, report in reports:
-            self._take_report(path, report, now=now, received_at=received_at)
-            self._settle(path, now=now)
+        for report in ack.reports:
+            path, sequence = self._find_untrusted(report)
+            if sequence > path.reported_sequence:  # else repeated for robustness, or overtaken by a later ack
+                self._take_report(path, report, sequence=sequence, now=now, received_at=received_at)
+            if path.transmissions:
+                self._settle(path, now=now)
         if acked_bytes:
             self._refresh_rtt(now=now)
-            self.control.on_ack(now=now, acked_bytes=acked_bytes, rtt_s=self.rtt_s, min_rtt_s=self._min_rtt_s)
+            self.control.on_ack(
+                now=now,
+                acked_bytes=acked_bytes,
+                rtt_s=self.rtt_s,
+                min_rtt_s=self._min_rtt_s,
+                late_s=now - received_at,
+            )
         for outbound in done:
             del self._open[outbound.request]
         return [outbound.request for outbound in done]
@@ -119,19 +128,18 @@ class Sender:
             self._min_rtt_s = min(rtt.min_s for rtt in sampled)
         self._refresh_at = now + self.rtt_s
 
-    def _path_untrusted(self, report: PathReport) -> Path:
+    def _find_untrusted(self, report: PathReport) -> tuple[Path, int]:
+        """Return the path of a report, and the path sequence in full."""
         if report.path >= len(self.paths):
             raise PacketError(f"a report of path {report.path}, of {len(self.paths)}")
         path = self.paths[report.path]
-        if expand(report.path_sequence, near=path.next_sequence) >= path.next_sequence:
-            raise PacketError(f"a report of path {report.path}, sequence {report.path_sequence}, which was not sent")
-        return path
-
-    def _take_report(self, path: Path, report: PathReport, *, now: float, received_at: float) -> None:
         sequence = expand(report.path_sequence, near=path.next_sequence)
+        if sequence >= path.next_sequence:
+            raise PacketError(f"a report of path {report.path}, sequence {report.path_sequence}, which was not sent")
+        return path, sequence
+
+    def _take_report(self, path: Path, report: PathReport, *, sequence: int, now: float, received_at: float) -> None:
         path.counters.duplicates = report.duplicates
-        if sequence <= path.reported_sequence:
-            return  # repeated for robustness, or overtaken by a later ack
         self._spray.earn(path, packets=sequence - path.reported_sequence)
         path.reported_sequence = sequence
         rtt_us = (int(received_at * 1e6) - report.sent_us & 0xFFFFFFFF) - report.held_us
@@ -148,8 +156,6 @@ class Sender:
 
     def _settle(self, path: Path, *, now: float) -> None:
         """Decide the fate of bursts in flight on a path."""
-        if not path.transmissions:
-            return
         before = path.inflight_bytes
         settled = settle(path, sent=self._sent, now=now, min_rto_s=self._config.min_rto_s)
         self.inflight_bytes -= before - path.inflight_bytes
@@ -175,7 +181,8 @@ class Sender:
         if now >= self._look_at:
             self._look_at = math.inf
             for path in self.paths:
-                self._settle(path, now=now)
+                if path.transmissions:
+                    self._settle(path, now=now)
 
     def poll_timeout(self, *, now: float) -> float | None:
         """When `handle_timeout` or `poll_burst` wants to be called again, if nothing arrives."""
@@ -205,15 +212,15 @@ class Sender:
         """Return the next burst that window, pace and credit allow."""
         if not self._may_send() or now < self._pacer.release_at():
             return None
-        room_packets = int((self.control.window_bytes - self.inflight_bytes) // self._datagram_bytes)
-        share_packets = int(self.control.window_bytes // (BURSTS_PER_WINDOW * self._datagram_bytes))
-        portable = min(MAX_BURST_PACKETS, MAX_DATAGRAM_BYTES // self._datagram_bytes)
-        limit = max(min(room_packets, share_packets, portable), 1)
-        return self._retransmit(limit, now=now) or self._send_new(limit, now=now)
+        window_packets = int(self.control.window_bytes) // self._datagram_bytes
+        room_packets = window_packets - self.inflight_bytes // self._datagram_bytes
+        limit = max(min(room_packets, window_packets // BURSTS_PER_WINDOW, self._portable_packets), 1)
+        return self._retransmit(limit, now=now) if self._lost else self._send_new(limit, now=now)
 
     def _may_send(self) -> bool:
-        filled = self.inflight_bytes + self._datagram_bytes > self.control.window_bytes
-        return bool(self._active) and (not filled or not self.inflight_bytes)
+        if not self._active:
+            return False
+        return not self.inflight_bytes or self.inflight_bytes + self._datagram_bytes <= self.control.window_bytes
 
     def _has_work(self) -> bool:
         return bool(self._lost) or bool(self._queue and self._startable(self._queue[0]))
@@ -236,7 +243,7 @@ class Sender:
                 path.counters.retransmitted += sent
                 self.retransmitted += sent
                 return self._transmit(run, first + skip, count=sent, path=path, now=now)
-        return None
+        return self._send_new(limit, now=now)
 
     def _send_new(self, limit: int, *, now: float) -> Burst | None:
         if not self._queue or not self._startable(self._queue[0]):
@@ -257,22 +264,23 @@ class Sender:
         return self._transmit(run, run.first, count=count, path=path, now=now)
 
     def _transmit(self, run: SendRun, first: int, *, count: int, path: Path, now: float) -> Burst:
-        transmission = Transmission(run, first, count, path.take_sequence(count), now)
-        path.transmissions.append(transmission)
-        path.inflight_bytes += transmission.bytes
-        self.inflight_bytes += transmission.bytes
+        sequence, size_bytes = path.take_sequence(count), count * run.packet_bytes
+        path.transmissions.append(Transmission(run, first, count, sequence, now))
+        path.inflight_bytes += size_bytes
+        self.inflight_bytes += size_bytes
         path.counters.packets += count
-        path.counters.bytes += transmission.bytes
+        path.counters.bytes += size_bytes
         self.packets += count
-        self._look_at = min(self._look_at, now + path.rtt.timeout_s(floor_s=self._config.min_rto_s))
+        if self._look_at > now + self._config.min_rto_s:  # no timeout is shorter; nearly always one is set already
+            self._look_at = min(self._look_at, now + path.rtt.timeout_s(floor_s=self._config.min_rto_s))
         rate = self.control.pacing_gain * self.control.window_bytes / self.rtt_s
-        self._pacer.charge(transmission.bytes, now=now, rate_bytes_per_s=rate)
+        self._pacer.charge(size_bytes, now=now, rate_bytes_per_s=rate)
         message = run.message
         offset = run.offset + (first - run.first) * self.segment_bytes
         return Burst(
             address=self._address,
             path=path.index,
-            path_sequence=transmission.path_sequence,
+            path_sequence=sequence,
             context=self._context,
             psn=first,
             count=count,

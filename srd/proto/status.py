@@ -15,6 +15,8 @@ class Status(IntEnum):
     """Every packet was acknowledged by the responder."""
     FLUSHED = 1
     """Cancelled: its endpoint or peer was closed first."""
+    LOCAL_ERROR_QP_INTERNAL_ERROR = 2
+    """This end failed by a fault of its own."""
     LOCAL_ERROR_BAD_LENGTH = 6
     """Longer than the responder can take, or than a message may be."""
     REMOTE_ERROR_ABORT = 8
