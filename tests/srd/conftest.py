@@ -1,0 +1,17 @@
+"""The loops that asyncio tests of `srd` run on: both, where the modules under test meet the loop itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import pytest
+import uvloop
+
+STOCK: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
+BOTH: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {**STOCK, "uvloop": uvloop.new_event_loop}
+ON_BOTH = {"test_driver.py", "test_endpoint.py"}
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return BOTH if item.path.name in ON_BOTH else STOCK

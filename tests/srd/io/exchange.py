@@ -1,0 +1,192 @@
+"""What the tests of `srd.io` share: a receiving end on a loopback socket, and bursts to send to it."""
+
+from __future__ import annotations
+
+import random
+import select
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from devmem.pool import Pool
+from devmem.region import Region
+from srd.io.landing import Landing, spare_bytes
+from srd.io.libc import UDP_GRO, UDP_SEGMENT, Address
+from srd.io.receive import SLOTS, Batch, ReceiveQueue
+from srd.io.socket import open_socket
+from srd.io.transmit import Transmitter
+from srd.proto.wire import HEADER_BYTES, Burst, Run, runs_untrusted
+
+LOOPBACK: dict[socket.AddressFamily, Address] = {
+    socket.AF_INET: ("127.0.0.1", 0),
+    socket.AF_INET6: ("::1", 0, 0, 0),
+}
+PATIENCE_S = 5.0
+
+
+def content(size_bytes: int, *, seed: int) -> bytes:
+    return random.Random(seed).randbytes(size_bytes)
+
+
+def wait_readable(file: socket.socket | int) -> None:
+    ready, _, _ = select.select([file], [], [], PATIENCE_S)
+    assert ready, f"nothing came within {PATIENCE_S} s"
+
+
+class Receiver:
+    """A socket and a queue that receives from it into a region; keeps (holds) all that lands until `release`."""
+
+    def __init__(
+        self,
+        *,
+        family: socket.AddressFamily = socket.AF_INET,
+        datagram_bytes: int = 8972,
+        chunk_bytes: int = 512 << 10,
+        chunks: int = SLOTS + 9,
+    ) -> None:
+        self.socket = open_socket(LOOPBACK[family], family=family)
+        self.region = Region(chunks * chunk_bytes + spare_bytes(SLOTS))
+        self.pool = Pool(self.region.size_bytes - spare_bytes(SLOTS), chunk_bytes=chunk_bytes)
+        self.landing = Landing(self.region, self.pool, slots=SLOTS)
+        self.queue = ReceiveQueue(self.region, self.landing, datagram_bytes=datagram_bytes)
+        self.runs: list[Run] = []
+        self.controls: list[tuple[bytes, Address, float]] = []
+        self._held: list[tuple[int, int]] = []
+
+    @property
+    def address(self) -> Address:
+        address: Address = self.socket.getsockname()
+        return address
+
+    @property
+    def packets(self) -> int:
+        return sum(run.count for run in self.runs)
+
+    def without_gro(self) -> None:
+        self.socket.setsockopt(socket.SOL_UDP, UDP_GRO, 0)
+
+    def take(self, batch: Batch) -> None:
+        """Hold and note what a batch brought, as a core that keeps everything would."""
+        for arrival in batch.arrivals:
+            for run in runs_untrusted(arrival):
+                self.pool.hold(run.payload_offset, length=run.payload_bytes)
+                self._held.append((run.payload_offset, run.payload_bytes))
+                self.runs.append(run)
+        self.controls += batch.controls
+
+    def drain(self) -> None:
+        """Receive until nothing is waiting."""
+        while (batch := self.queue.receive(self.socket)) is not None:
+            self.take(batch)
+
+    def receive(self, *, packets: int = 0, controls: int = 0) -> None:
+        """Receive until so many data packets and control packets have come."""
+        while self.packets < packets or len(self.controls) < controls:
+            wait_readable(self.socket)
+            self.drain()
+
+    def payload(self, run: Run) -> bytes:
+        start = run.payload_offset
+        return self.region.array[start : start + run.payload_bytes].tobytes()
+
+    def message(self, number: int) -> bytes:
+        """Put a message together by the offsets in its headers."""
+        runs = [run for run in self.runs if run.message == number]
+        whole = bytearray(runs[0].length)
+        for run in runs:
+            whole[run.offset : run.offset + run.payload_bytes] = self.payload(run)
+        return bytes(whole)
+
+    def release(self) -> None:
+        """Give back all that is held."""
+        for offset, length in self._held:
+            self.pool.drop(offset, length=length)
+        self._held.clear()
+        self.runs.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.socket.close()
+        self.region.close()
+
+
+@dataclass
+class Source:
+    """A socket, a region of payload, a transmitter: sends messages as bursts."""
+
+    socket: socket.socket
+    region: Region
+    transmitter: Transmitter
+    psn: int = 0
+
+    def burst(
+        self, to: Address, *, message: int, offset: int, size_bytes: int, length: int, segment_bytes: int
+    ) -> Burst:
+        """Return a burst of `size_bytes` at `offset` of a message of `length` bytes at the region's beginning."""
+        count = max(-(-size_bytes // segment_bytes), 1)
+        self.psn += count
+        return Burst(
+            address=to,
+            path=3,
+            path_sequence=self.psn - count,
+            context=0x1122334455667788,
+            psn=self.psn - count,
+            count=count,
+            sent_us=0xCAFE0000,
+            message=message,
+            length=length,
+            immediate=77,
+            offset=offset,
+            key=0,
+            payload_offset=self.region.address + offset,
+            payload_bytes=size_bytes,
+            segment_bytes=segment_bytes,
+        )
+
+    def fill(self, payload: bytes) -> None:
+        with self.region.view(0, length=len(payload)) as view:
+            view[:] = payload
+
+    def add(self, to: Address, payload: bytes, *, segment_bytes: int, message: int = 0, burst_packets: int = 64) -> int:
+        """Put a message into the region and its bursts into the transmitter; return the number of packets."""
+        self.fill(payload)
+        before = self.psn
+        step = min(burst_packets, 65_507 // (segment_bytes + HEADER_BYTES)) * segment_bytes
+        for offset in range(0, max(len(payload), 1), step):
+            size_bytes = min(step, len(payload) - offset)
+            self.transmitter.add(
+                self.burst(
+                    to,
+                    message=message,
+                    offset=offset,
+                    size_bytes=size_bytes,
+                    length=len(payload),
+                    segment_bytes=segment_bytes,
+                )
+            )
+        return self.psn - before
+
+    def send(self, to: Address, payload: bytes, *, segment_bytes: int, message: int = 0) -> int:
+        """Send a message that fits into one batch of bursts; return the number of packets."""
+        packets = self.add(to, payload, segment_bytes=segment_bytes, message=message)
+        assert self.transmitter.flush(self.socket)
+        return packets
+
+    def send_series(self, to: Address, datagrams: bytes, *, segment_bytes: int) -> None:
+        """Send raw bytes as one GSO super-datagram of such segments."""
+        control = [(socket.SOL_UDP, UDP_SEGMENT, struct.pack("=H", segment_bytes))]
+        self.socket.sendmsg([datagrams], control, 0, to)
+
+
+@contextmanager
+def source(*, family: socket.AddressFamily = socket.AF_INET) -> Iterator[Source]:
+    with Region(1 << 20, name="test-source") as region, open_socket(LOOPBACK[family], family=family) as sock:
+        yield Source(sock, region, Transmitter())

@@ -1,0 +1,368 @@
+"""srd.io.driver: two cores over loopback in one event loop; ICMP; full sockets; orderly ends."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import random
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from devmem.region import Region
+from netns.fabric.netlink import in_namespace
+from srd.io import libc
+from srd.io.driver import Driver
+from srd.io.libc import Address
+from srd.io.socket import open_socket
+from srd.proto.config import ProtocolConfig
+from srd.proto.endpoint import EndpointCore
+from srd.proto.events import Completion, Event, MessageReceived, PeerEnded, PeerOpened
+from srd.proto.status import Status
+from tests.srd.io.exchange import LOOPBACK, Receiver, content
+
+SEED = 13
+PATIENCE_S = 20
+
+
+class Node(Receiver):
+    """A core, a driver, and the memory of both directions; events are kept, and waited for by `until`."""
+
+    def __init__(self, *, sockets: list[socket.socket], accepting: bool, paths: int) -> None:
+        super().__init__(chunks=40)
+        self.socket.close()
+        self.sockets = sockets
+        self.outgoing = Region(4 << 20)
+        self.events: list[Event] = []
+        self.failures: list[Exception] = []
+        self._changed = asyncio.Event()
+        rng = random.Random(SEED)
+        self.core = EndpointCore(
+            ProtocolConfig(paths=paths, receive_window_bytes=8 << 20, max_message_bytes=4 << 20),
+            datagram_bytes=8972,
+            secret=rng.randbytes(32),
+            new_context=lambda: rng.getrandbits(64),
+            rng=rng,
+            accepting=accepting,
+        )
+        self.driver = Driver(
+            self.core,
+            sockets=sockets,
+            queue=self.queue,
+            pool=self.pool,
+            on_event=self.on_event,
+            on_failure=self.on_failure,
+        )
+
+    def on_event(self, event: Event) -> None:
+        self.events.append(event)
+        self._changed.set()
+
+    def on_failure(self, error: Exception) -> None:
+        """Whatever went wrong in the driver fails the test that waits, at once."""
+        self.failures.append(error)
+        self._changed.set()
+
+    async def until(self, wanted: Callable[[Event], bool], *, count: int = 1) -> list[Event]:
+        async with asyncio.timeout(PATIENCE_S):
+            while len(found := [event for event in self.events if wanted(event)]) < count:
+                assert not self.failures, self.failures[0]
+                self._changed.clear()
+                await self._changed.wait()
+        return found
+
+    def connect(self, address: Address) -> int:
+        number = self.core.connect(address, sizes=(8972, 1252), now=time.monotonic())
+        self.driver.wake()
+        return number
+
+    def post(self, peer: int, *, request: int, offset: int, length: int) -> None:
+        self.core.post(peer, request=request, payload_offset=self.outgoing.address + offset, length=length)
+        self.driver.wake()
+
+    def body(self, event: MessageReceived) -> bytes:
+        view = self.region.array
+        return b"".join(view[frag.region_offset : frag.region_offset + frag.length].tobytes() for frag in event.frags)
+
+
+def opened(event: Event) -> bool:
+    return isinstance(event, PeerOpened)
+
+
+def received(event: Event) -> bool:
+    return isinstance(event, MessageReceived)
+
+
+def completed(event: Event) -> bool:
+    return isinstance(event, Completion)
+
+
+def ended(event: Event) -> bool:
+    return isinstance(event, PeerEnded)
+
+
+def loopback_sockets(count: int) -> list[socket.socket]:
+    return [open_socket(LOOPBACK[socket.AF_INET], family=socket.AF_INET) for _ in range(count)]
+
+
+@asynccontextmanager
+async def node(*, accepting: bool, paths: int = 4, sockets: list[socket.socket] | None = None) -> AsyncIterator[Node]:
+    made = Node(sockets=sockets or loopback_sockets(paths), accepting=accepting, paths=paths)
+    try:
+        yield made
+    finally:
+        made.driver.close()
+        made.region.close()
+        made.outgoing.close()
+
+
+async def open_pair(one: Node, two: Node) -> int:
+    number = one.connect(two.sockets[0].getsockname())
+    await one.until(opened)
+    return number
+
+
+def fill(one: Node, size_bytes: int) -> bytes:
+    payload = content(size_bytes, seed=SEED)
+    with one.outgoing.view(0, length=size_bytes) as view:
+        view[:] = payload
+    return payload
+
+
+# -- messages -------------------------------------------------------------------------------------------------------
+
+
+async def test_driver__messages_cross_and_complete() -> None:
+    async with node(accepting=True) as two, node(accepting=False) as one:
+        peer = await open_pair(one, two)
+        payload = fill(one, 3 << 20)
+        sizes = [0, 1, 8916, 8917, 3 << 20]
+        for request, length in enumerate(sizes):
+            one.post(peer, request=request, offset=0, length=length)
+        completions = await one.until(completed, count=len(sizes))
+        assert all(isinstance(event, Completion) and event.status is Status.OK for event in completions)
+        messages = [
+            event for event in await two.until(received, count=len(sizes)) if isinstance(event, MessageReceived)
+        ]
+        assert sorted(message.length for message in messages) == sizes
+        assert all(two.body(message) == payload[: message.length] for message in messages)
+
+
+async def test_driver__every_path_carries_data() -> None:
+    async with node(accepting=True) as two, node(accepting=False, paths=4) as one:
+        peer = await open_pair(one, two)
+        fill(one, 4 << 20)
+        one.post(peer, request=0, offset=0, length=4 << 20)
+        await one.until(completed)
+        sender = one.core.peer(peer).sender
+        assert sender is not None
+        assert all(path.counters.packets for path in sender.paths)
+
+
+async def test_driver__close_is_confirmed_at_both_ends() -> None:
+    async with node(accepting=True) as two, node(accepting=False) as one:
+        peer = await open_pair(one, two)
+        one.core.close(peer, now=time.monotonic())
+        one.driver.wake()
+        (here,), (there,) = await one.until(ended), await two.until(ended)
+        assert isinstance(here, PeerEnded)
+        assert isinstance(there, PeerEnded)
+        assert (here.status, here.reason) == (Status.OK, "closed")
+        assert (there.status, there.reason) == (Status.OK, "closed by the other end")
+
+
+# -- the network says no --------------------------------------------------------------------------------------------
+
+
+async def test_driver__port_unreachable_ends_the_attempt_at_once() -> None:
+    (closed,) = loopback_sockets(1)
+    address = closed.getsockname()
+    closed.close()
+    async with node(accepting=False) as one:
+        before = time.monotonic()
+        one.connect(address)
+        (event,) = await one.until(ended)
+        assert isinstance(event, PeerEnded)
+        assert event.status is Status.LOCAL_ERROR_UNREACH_REMOTE == 15
+        assert "port unreachable" in event.reason
+        assert time.monotonic() - before < 0.9  # not by the handshake's timeout of 1 s
+
+
+async def test_driver__port_unreachable_is_not_believed_of_an_open_peer() -> None:
+    """Anyone may forge it. An open peer ends by silence, which takes a second."""
+    async with node(accepting=False) as one:
+        async with node(accepting=True) as two:
+            peer = await open_pair(one, two)
+            fill(one, 1000)
+        before = time.monotonic()
+        one.post(peer, request=7, offset=0, length=1000)
+        (event,) = await one.until(ended)
+        assert isinstance(event, PeerEnded)
+        assert event.status is Status.LOCAL_ERROR_UNRESP_REMOTE == 13
+        assert 0.5 < time.monotonic() - before < 10
+        assert [(e.request, e.status) for e in one.events if isinstance(e, Completion)] == [(7, event.status)]
+
+
+# -- full sockets ---------------------------------------------------------------------------------------------------
+
+
+class Hiccups:
+    """In place of sendmmsg: every so many calls the socket is full, or takes one message only."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, one_in: int) -> None:
+        self.blocked = 0
+        self.fds: list[tuple[int, int]] = []  # (file descriptor, path in the first header)
+        self._rng = random.Random(SEED)
+        self._one_in = one_in
+        self._real = libc.sendmmsg
+        monkeypatch.setattr(libc, "sendmmsg", self)
+
+    def __call__(self, fd: int, *, messages: int, count: int) -> int:
+        dice = self._rng.randrange(self._one_in)
+        if dice == 0:
+            self.blocked += 1
+            raise BlockingIOError(errno.EAGAIN, "EAGAIN")
+        return self._real(fd, messages=messages, count=1 if dice == 1 else count)
+
+
+@pytest.mark.parametrize("one_in", [2, 3, 10])
+async def test_driver__a_full_socket_delays_and_loses_nothing(monkeypatch: pytest.MonkeyPatch, one_in: int) -> None:
+    """And no burst leaves by the socket of another path: then its path would be judged by another's fate."""
+    async with node(accepting=False) as one, node(accepting=True) as two:
+        peer = await open_pair(one, two)
+        hiccups = Hiccups(monkeypatch, one_in=one_in)
+        payload = fill(one, 4 << 20)
+        for request in range(3):
+            one.post(peer, request=request, offset=0, length=4 << 20)
+            (*_, message) = await two.until(received, count=request + 1)
+            assert isinstance(message, MessageReceived)
+            assert two.body(message) == payload
+            for frag in message.frags:
+                two.pool.drop(frag.region_offset, length=frag.length)
+            two.core.release(two.events[0].peer, size_bytes=message.length, now=time.monotonic())
+            two.driver.wake()
+        assert hiccups.blocked > 10
+        ports = {index: sock.getsockname()[1] for index, sock in enumerate(one.sockets)}
+        heard = two.core.peer(two.events[0].peer).receiver._heard
+        assert {path: heard[path].address[1] for path in heard} == ports
+        assert not one.failures, one.failures[0]
+
+
+async def test_driver__a_refusal_loses_what_waits_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = libc.sendmmsg
+    refusals = [errno.ENETUNREACH, errno.EPERM, errno.ENOBUFS, errno.ECONNREFUSED]
+
+    def refuse(fd: int, *, messages: int, count: int) -> int:
+        if refusals:
+            code = refusals.pop()
+            raise OSError(code, os.strerror(code))
+        return real(fd, messages=messages, count=count)
+
+    async with node(accepting=True) as two, node(accepting=False) as one:
+        peer = await open_pair(one, two)
+        payload = fill(one, 1 << 20)
+        monkeypatch.setattr(libc, "sendmmsg", refuse)
+        one.post(peer, request=0, offset=0, length=1 << 20)
+        (message,) = await two.until(received)
+        assert isinstance(message, MessageReceived)
+        assert two.body(message) == payload
+        assert not refusals
+
+
+# -- a device whose queue is full -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def slow_namespaces() -> Iterator[tuple[str, str]]:
+    """Two namespaces joined by a veth pair; what the first sends leaves at 50 Mbit/s through a long queue."""
+    names = f"td{os.getpid()}a", f"td{os.getpid()}b"
+
+    def run(command: str) -> None:
+        subprocess.run(command.split(), check=True, capture_output=True)
+
+    try:
+        for name in names:
+            run(f"ip netns add {name}")
+        run(f"ip -n {names[0]} link add v0 mtu 9000 type veth peer name v0 mtu 9000 netns {names[1]}")
+        for name, address in zip(names, ("10.8.0.1/24", "10.8.0.2/24"), strict=True):
+            run(f"ip -n {name} address add {address} dev v0")
+            run(f"ip -n {name} link set v0 up")
+        run(f"tc -n {names[0]} qdisc add dev v0 root tbf rate 50mbit burst 128k limit 64m")
+        yield names
+    finally:
+        for name in names:
+            with suppress(subprocess.CalledProcessError):
+                run(f"ip netns delete {name}")
+
+
+@pytest.mark.root
+async def test_driver__a_device_with_a_full_queue(slow_namespaces: tuple[str, str]) -> None:
+    def sockets(host: str) -> list[socket.socket]:
+        return [open_socket((host, 0), family=socket.AF_INET) for _ in range(2)]
+
+    here, there = slow_namespaces
+    ends = in_namespace(here, lambda: sockets("10.8.0.1")), in_namespace(there, lambda: sockets("10.8.0.2"))
+    for sock in ends[0]:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 40_000)
+    blocked, give_up_at = 0, time.monotonic() + PATIENCE_S
+    async with (
+        node(accepting=True, paths=2, sockets=ends[1]) as two,
+        node(accepting=False, paths=2, sockets=ends[0]) as one,
+    ):
+        peer = await open_pair(one, two)
+        payload = fill(one, 2 << 20)
+        one.post(peer, request=0, offset=0, length=2 << 20)
+        while not any(completed(event) for event in one.events):
+            assert not one.failures, one.failures[0]
+            assert time.monotonic() < give_up_at
+            blocked += one.driver._full is not None
+            await asyncio.sleep(0)
+        (message,) = await two.until(received)
+        assert isinstance(message, MessageReceived)
+        assert two.body(message) == payload
+    assert blocked, "the socket was never full: this test shows nothing"
+
+
+# -- the end --------------------------------------------------------------------------------------------------------
+
+
+async def test_close__sockets_timer_and_readers_are_gone() -> None:
+    before = sorted(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names are all that is wanted
+    async with node(accepting=True) as two, node(accepting=False) as one:
+        await open_pair(one, two)
+        one.driver.close()
+        one.driver.close()
+        one.driver.wake()
+        assert all(sock.fileno() == -1 for sock in one.sockets)
+    assert sorted(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+async def test_close__with_a_full_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(accepting=True) as two, node(accepting=False) as one:
+        peer = await open_pair(one, two)
+
+        def full(_fd: int, *, messages: int, count: int) -> int:
+            raise BlockingIOError(errno.EAGAIN, f"EAGAIN {messages:x} {count}")
+
+        monkeypatch.setattr(libc, "sendmmsg", full)
+        one.post(peer, request=0, offset=0, length=1000)
+        async with asyncio.timeout(PATIENCE_S):
+            while one.driver._full is None:
+                await asyncio.sleep(0)
+        one.driver.close()
+
+
+async def test_dropped_packets__counts_every_socket() -> None:
+    async with node(accepting=True) as two:
+        for sock in two.sockets[:2]:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+            for sock in two.sockets[:2]:
+                for _ in range(50):
+                    one.sendto(bytes(1000), sock.getsockname())
+        assert two.driver.dropped_packets() >= 60

@@ -1,0 +1,266 @@
+"""srd.io.receive over loopback: what lands where, the slower path and its counter, floods, an empty pool."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import numpy as np
+import pytest
+
+from srd.io.receive import SLOTS
+from srd.proto.control import Probe
+from srd.proto.wire import HEADER_BYTES, write_headers
+from tests.srd.io.exchange import Receiver, Source, content, source, wait_readable
+
+SEED = 12
+
+
+def raw_packets(one: Source, two: Receiver, payload: bytes, *, segment_bytes: int, message: int = 0) -> bytes:
+    """Return the datagrams of a message, one after the other, as GSO wants them."""
+    burst = one.burst(
+        two.address,
+        message=message,
+        offset=0,
+        size_bytes=len(payload),
+        length=len(payload),
+        segment_bytes=segment_bytes,
+    )
+    words = np.zeros((burst.count, HEADER_BYTES // 8), ">u8")
+    write_headers(burst, out=words)
+    pieces = [payload[index * segment_bytes : (index + 1) * segment_bytes] for index in range(burst.count)]
+    return b"".join(words[index].tobytes() + piece for index, piece in enumerate(pieces))
+
+
+# -- the fast path --------------------------------------------------------------------------------------------------
+
+
+def test_receive__nothing_is_none() -> None:
+    with Receiver() as two:
+        assert two.queue.receive(two.socket) is None
+
+
+def test_receive__a_series_lands_back_to_back_and_uncopied() -> None:
+    payload = content(8916 * 7, seed=SEED)
+    with source() as one, Receiver() as two:
+        packets = one.send(two.address, payload, segment_bytes=8916)
+        two.receive(packets=packets)
+        (run,) = two.runs
+        assert two.payload(run) == payload
+        assert two.queue.bytes_copied == 0
+
+
+def test_receive__series_after_series_lies_in_turn() -> None:
+    with source() as one, Receiver() as two:
+        for message in range(4):
+            one.send(two.address, content(20_000, seed=message), segment_bytes=8916, message=message)
+            two.receive(packets=3 * (message + 1))
+        starts = [run.payload_offset for run in two.runs]
+        assert starts == [starts[0] + 20_000 * message for message in range(4)]
+        assert [two.message(message) for message in range(4)] == [content(20_000, seed=m) for m in range(4)]
+
+
+def test_receive__without_gro_every_datagram_has_its_slot() -> None:
+    payload = content(40 * 1400, seed=SEED)
+    with source() as one, Receiver(datagram_bytes=1456) as two:
+        two.without_gro()
+        one.send(two.address, payload, segment_bytes=1400)
+        two.receive(packets=40)
+        assert two.message(0) == payload
+        assert len(two.runs) == 40
+        assert two.queue.bytes_copied == 0
+
+
+def test_receive__says_when_more_may_be_waiting() -> None:
+    with source() as one, Receiver() as two:
+        for message in range(SLOTS + 1):
+            one.send(two.address, b"x", segment_bytes=8916, message=message)
+        wait_readable(two.socket)
+        first = two.queue.receive(two.socket)
+        assert first is not None
+        assert first.full
+        two.take(first)
+        second = two.queue.receive(two.socket)
+        assert second is not None
+        assert not second.full
+        two.take(second)
+        assert two.packets == SLOTS + 1
+
+
+def test_receive__time_is_the_kernels_on_the_monotonic_clock() -> None:
+    with source() as one, Receiver() as two:
+        before = time.monotonic()
+        one.send(two.address, b"x" * 3000, segment_bytes=1000)
+        one.socket.sendto(Probe(1, 0, 0, 0).encode(), two.address)
+        wait_readable(two.socket)
+        sent = time.monotonic()
+        two.receive(packets=3, controls=1)
+        times = [two.runs[0].received_at, two.controls[0][2]]
+        assert all(before - 0.05 <= at <= sent + 0.05 for at in times), (before, times, sent)
+
+
+# -- the slower path ------------------------------------------------------------------------------------------------
+
+
+def test_receive__a_series_of_another_size_takes_the_detour_and_is_counted_once_a_size() -> None:
+    payload = content(30 * 1400 - 5, seed=SEED)
+    with source() as one, Receiver(datagram_bytes=8972) as two:
+        one.send(two.address, payload, segment_bytes=1400, message=1)
+        two.receive(packets=30)
+        assert two.message(1) == payload
+        assert two.queue.bytes_copied == len(payload)
+        one.send(two.address, payload, segment_bytes=1400, message=2)
+        two.receive(packets=60)
+        assert two.message(2) == payload
+        assert two.queue.bytes_copied == len(payload), "the size that kept coming is the expected one by now"
+
+
+def test_receive__two_sizes_in_turn_are_both_right() -> None:
+    with source() as one, Receiver(datagram_bytes=8972) as two:
+        for message in range(12):
+            segment_bytes = (8916, 1400, 1196)[message % 3]
+            payload = content(25_000 + message, seed=message)
+            packets = one.send(two.address, payload, segment_bytes=segment_bytes, message=message)
+            two.receive(packets=packets)
+            assert two.message(message) == payload
+            two.release()
+
+
+def test_receive__datagrams_larger_than_expected_are_whole() -> None:
+    """A message of the kernel that fills several slots' pairs."""
+    payload = content(60_000, seed=SEED)
+    with source() as one, Receiver(datagram_bytes=1456) as two:
+        one.send(two.address, payload, segment_bytes=60_000)
+        two.receive(packets=1)
+        assert two.message(0) == payload
+        assert two.queue.bytes_copied == 60_000
+
+
+@pytest.mark.parametrize("small_bytes", [0, 1, 100, 500])
+def test_receive__small_series_do_not_cut_later_large_ones(small_bytes: int) -> None:
+    """After a series of small messages the slots must still take a whole super-datagram (64 KiB)."""
+    payload = content(8916 * 7, seed=SEED)
+    with source() as one, Receiver(datagram_bytes=8972) as two:
+        small = b"".join(
+            raw_packets(one, two, content(small_bytes, seed=message), segment_bytes=8916, message=message)
+            for message in range(1, 11)
+        )
+        for _ in range(2):
+            one.send_series(two.address, small, segment_bytes=small_bytes + HEADER_BYTES)
+        two.receive(packets=20)
+        assert all(two.message(message) == content(small_bytes, seed=message) for message in range(1, 11))
+        for message in (11, 12):
+            two.drain()
+            one.send(two.address, payload, segment_bytes=8916, message=message)
+            two.receive(packets=20 + 7 * (message - 10))
+            assert two.message(message) == payload
+
+
+def test_receive__a_series_whose_tail_is_no_packet() -> None:
+    with source() as one, Receiver(datagram_bytes=1056) as two:
+        whole = raw_packets(one, two, content(3000, seed=SEED), segment_bytes=1000)
+        one.send_series(two.address, whole + bytes(HEADER_BYTES - 1), segment_bytes=1056)
+        two.receive(packets=3)
+        assert two.message(0) == content(3000, seed=SEED)
+        assert two.packets == 3
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 15, 16, HEADER_BYTES, 576, 1056, 1057, 5000, 65_507])
+def test_receive__control_packets_come_whole(size_bytes: int) -> None:
+    packet = (Probe(1, 0, 0, 0).encode() + content(size_bytes, seed=SEED))[:size_bytes]
+    with source() as one, Receiver(datagram_bytes=1056) as two:
+        one.socket.sendto(packet, two.address)
+        if size_bytes:
+            two.receive(controls=1)
+        else:  # nothing to say about an empty datagram; it must not stop the next
+            one.socket.sendto(b"after", two.address)
+            two.receive(controls=1)
+            packet = b"after"
+        (data, address, _) = two.controls[0]
+        assert data == packet
+        assert address == one.socket.getsockname()
+
+
+def test_receive__control_and_data_mixed() -> None:
+    with source() as one, Receiver() as two:
+        for number in range(20):
+            one.socket.sendto(Probe(number, 0, 0, 0).encode(), two.address)
+            one.send(two.address, content(9000, seed=number), segment_bytes=8916, message=number)
+        two.receive(packets=40, controls=20)
+        assert [two.message(number) for number in range(20)] == [content(9000, seed=number) for number in range(20)]
+        assert [data for data, _, _ in two.controls] == [Probe(number, 0, 0, 0).encode() for number in range(20)]
+
+
+def test_receive__ipv6_source() -> None:
+    with source(family=socket.AF_INET6) as one, Receiver(family=socket.AF_INET6) as two:
+        one.send(two.address, b"six", segment_bytes=8916)
+        two.receive(packets=1)
+        assert two.runs[0].address == one.socket.getsockname()
+        assert two.message(0) == b"six"
+
+
+# -- no memory ------------------------------------------------------------------------------------------------------
+
+
+def test_receive__an_empty_pool_drops_and_counts_and_overwrites_nothing() -> None:
+    with source() as one, Receiver(chunk_bytes=128 << 10, chunks=SLOTS + 1) as two:
+        number = 0
+        while not two.queue.dropped_for_memory:
+            one.send(two.address, content(60_000, seed=number), segment_bytes=8916, message=number)
+            wait_readable(two.socket)
+            two.drain()
+            number += 1
+            assert number < 1000
+        kept = sorted({run.message for run in two.runs})
+        assert kept == list(range(number - 1)), "all but the one that was dropped"
+        assert all(two.message(message) == content(60_000, seed=message) for message in kept)
+        assert two.queue.dropped_for_memory == 1  # a series counts as one
+
+
+def test_receive__an_empty_pool_still_hears_control_packets() -> None:
+    with source() as one, Receiver(chunk_bytes=128 << 10, chunks=1) as two:
+        while two.pool.free_chunks or not two.landing.is_spare(0):
+            one.send(two.address, bytes(60_000), segment_bytes=8916)
+            wait_readable(two.socket)
+            two.drain()
+        one.socket.sendto(Probe(5, 0, 0, 0).encode(), two.address)
+        two.receive(controls=1)
+        assert two.controls[0][0] == Probe(5, 0, 0, 0).encode()
+
+
+def test_receive__what_is_released_is_used_again() -> None:
+    with source() as one, Receiver(chunk_bytes=128 << 10, chunks=SLOTS + 1) as two:
+        for _ in range(3):
+            dropped = two.queue.dropped_for_memory
+            while two.queue.dropped_for_memory == dropped:
+                one.send(two.address, bytes(60_000), segment_bytes=8916)
+                wait_readable(two.socket)
+                two.drain()
+            two.release()
+            payload = content(60_000, seed=SEED)
+            one.send(two.address, payload, segment_bytes=8916, message=99)
+            two.receive(packets=7)
+            assert two.message(99) == payload
+
+
+def test_receive__a_detour_without_memory_is_dropped_and_counted() -> None:
+    with source() as one, Receiver(chunk_bytes=128 << 10, chunks=1, datagram_bytes=8972) as two:
+        one.send(two.address, bytes(30_000), segment_bytes=1000)  # the copies have no chunk: the only one is slot 0's
+        wait_readable(two.socket)
+        two.drain()
+        assert two.packets == 0
+        assert two.queue.dropped_for_memory == 30
+        assert two.queue.bytes_copied == 0
+
+
+def test_receive__a_flood_of_detours_keeps_what_there_is_memory_for() -> None:
+    """More copies in one batch than the copies' chunk holds: some are dropped, none of another's memory is taken."""
+    with source() as one, Receiver(chunk_bytes=128 << 10, chunks=SLOTS + 30) as two:
+        for number in range(40):
+            one.send(two.address, content(30_000, seed=number), segment_bytes=(1000, 1100)[number % 2], message=number)
+        wait_readable(two.socket)
+        two.drain()
+        assert two.runs
+        for run in two.runs:
+            start = run.offset
+            assert two.payload(run) == content(30_000, seed=run.message)[start : start + run.payload_bytes]

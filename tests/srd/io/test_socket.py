@@ -1,0 +1,84 @@
+"""srd.io.socket: sockets as paths need them, the route's MTU, ICMP errors, drops."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from srd.io import libc
+from srd.io.socket import dropped_packets, open_socket, route_mtu, unreachable_addresses
+from tests.srd.io.exchange import LOOPBACK, wait_readable
+
+FAMILIES = [socket.AF_INET, socket.AF_INET6]
+pytestmark = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+
+
+def free_port(family: socket.AddressFamily) -> libc.Address:
+    """Return an address that nothing listens at."""
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.bind(LOOPBACK[family])
+        address: libc.Address = probe.getsockname()
+        return address
+
+
+def test_open_socket__is_bound_non_blocking_and_not_connected(family: socket.AddressFamily) -> None:
+    with open_socket(LOOPBACK[family], family=family) as sock:
+        assert sock.getsockname()[1] > 0
+        assert not sock.getblocking()
+        with pytest.raises(OSError, match="not connected"):
+            sock.getpeername()
+        with pytest.raises(BlockingIOError):
+            sock.recv(1)
+
+
+def test_open_socket__joins_series_and_stamps_times(family: socket.AddressFamily) -> None:
+    with open_socket(LOOPBACK[family], family=family) as sock:
+        assert sock.getsockopt(socket.SOL_UDP, libc.UDP_GRO) == 1
+        assert sock.getsockopt(socket.SOL_SOCKET, libc.SO_TIMESTAMPNS) == 1
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= 1 << 20
+
+
+def test_open_socket__address_in_use_bad_flow(family: socket.AddressFamily) -> None:
+    with open_socket(LOOPBACK[family], family=family) as sock:
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a count is all that is wanted
+        with pytest.raises(OSError, match="in use"):
+            open_socket(sock.getsockname(), family=family)
+        assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_route_mtu__loopback(family: socket.AddressFamily) -> None:
+    host, _, *rest = LOOPBACK[family]
+    with open("/sys/class/net/lo/mtu") as file:  # noqa: PTH123 - one number
+        mtu = int(file.read())
+    mtu = min(mtu, 65_535) if family == socket.AF_INET else mtu  # IP_MAX_MTU (net/ip.h)
+    assert route_mtu((host, 9, *rest), family=family) == mtu  # type: ignore[arg-type]
+
+
+def test_unreachable_addresses__names_the_destination_once(family: socket.AddressFamily) -> None:
+    closed = free_port(family)
+    with open_socket(LOOPBACK[family], family=family) as sock:
+        assert unreachable_addresses(sock) == []
+        sock.sendto(b"anyone?", closed)
+        wait_readable(sock)
+        assert unreachable_addresses(sock) == [closed]
+        assert unreachable_addresses(sock) == []
+
+
+def test_dropped_packets__counts_what_a_full_buffer_lost(family: socket.AddressFamily) -> None:
+    with open_socket(LOOPBACK[family], family=family) as one, open_socket(LOOPBACK[family], family=family) as two:
+        assert dropped_packets(two) == 0
+        two.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        for _ in range(100):
+            one.sendto(bytes(1000), two.getsockname())
+        wait_readable(two)
+        received = 0
+        while True:
+            try:
+                two.recv(2000)
+            except BlockingIOError:
+                break
+            received += 1
+        assert received > 0
+        assert dropped_packets(two) == 100 - received

@@ -1,0 +1,224 @@
+"""srd.io.transmit over loopback: every burst arrives byte for byte, with GSO and without; full sockets lose nothing."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+
+import pytest
+
+from srd.io import libc
+from srd.io.transmit import BURSTS
+from srd.proto.wire import HEADER_BYTES
+from tests.srd.io.exchange import Receiver, Source, content, source
+
+SO_NO_CHECK = 11  # asm-generic/socket.h; the kernel refuses to segment without checksums (net/ipv4/udp.c, udp_send_skb)
+SEED = 11
+FAMILIES = [socket.AF_INET, socket.AF_INET6]
+
+SHAPES = [  # (message bytes, segment bytes)
+    (0, 1000),
+    (1, 1000),
+    (999, 1000),
+    (1000, 1000),
+    (1001, 1000),
+    (64_000, 1000),
+    (63_999, 1000),
+    (8916 * 7, 8916),
+    (8916 * 7 - 1, 8916),
+    (300_000, 8916),
+    (400_000, 1416),
+    (64, 1),
+]
+
+
+def refuse_segmentation(sock: socket.socket) -> None:
+    """Make the kernel answer EINVAL to UDP_SEGMENT on this socket."""
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.SOL_UDP, 101, 1)  # UDP_NO_CHECK6_TX
+    else:
+        sock.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)
+
+
+# -- what arrives ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize(("size_bytes", "segment_bytes"), SHAPES)
+def test_flush__arrives_byte_for_byte(family: socket.AddressFamily, size_bytes: int, segment_bytes: int) -> None:
+    payload = content(size_bytes, seed=SEED)
+    with source(family=family) as one, Receiver(family=family, datagram_bytes=segment_bytes + HEADER_BYTES) as two:
+        packets = one.send(two.address, payload, segment_bytes=segment_bytes)
+        two.receive(packets=packets)
+        assert two.message(0) == payload
+        assert two.packets == packets == max(-(-size_bytes // segment_bytes), 1)
+        assert two.queue.bytes_copied == 0
+
+
+def test_flush__headers_say_what_the_burst_said() -> None:
+    with source() as one, Receiver(datagram_bytes=1056) as two:
+        one.fill(content(2500, seed=SEED))
+        burst = one.burst(two.address, message=9, offset=500, size_bytes=2500, length=9000, segment_bytes=1000)
+        one.transmitter.add(burst)
+        assert one.transmitter.path == burst.path
+        assert one.transmitter.flush(one.socket)
+        assert one.transmitter.path is None
+        two.receive(packets=3)
+        (run,) = two.runs
+        said = {name: getattr(run, name) for name in burst.__slots__ if name not in {"address", "payload_offset"}}
+        assert said == {name: getattr(burst, name) for name in said}
+        assert run.address == one.socket.getsockname()
+
+
+def test_flush__a_burst_is_one_series_for_the_kernel() -> None:
+    with source() as one, Receiver(datagram_bytes=1056) as two:
+        one.send(two.address, bytes(40_000), segment_bytes=1000)
+        two.receive(packets=40)
+        assert len(two.runs) == 1
+
+
+def test_add__rows_are_used_again_for_other_shapes() -> None:
+    """What a row kept of an earlier burst (segment size, a shortened last payload) must not reach a later one."""
+    with source() as one, Receiver(datagram_bytes=1056) as two:
+        for round_number in range(3):
+            for message, (size_bytes, segment_bytes) in enumerate(SHAPES):
+                if segment_bytes > 1000:
+                    continue
+                payload = content(size_bytes, seed=SEED + round_number)
+                packets = one.send(two.address, payload, segment_bytes=segment_bytes, message=message)
+                two.receive(packets=packets)
+                assert two.message(message) == payload, (round_number, size_bytes, segment_bytes)
+                two.release()
+
+
+def test_add__is_full_after_so_many_bursts() -> None:
+    with source() as one, Receiver(datagram_bytes=1056) as two:
+        payload = content(BURSTS * 5000, seed=SEED)
+        assert not one.transmitter.full
+        one.add(two.address, payload, segment_bytes=1000, burst_packets=5)
+        assert one.transmitter.full
+        assert one.transmitter.flush(one.socket)
+        assert not one.transmitter.full
+        two.receive(packets=BURSTS * 5)
+        assert two.message(0) == payload
+
+
+def test_add__one_call_may_serve_several_addresses() -> None:
+    with source() as one, Receiver(datagram_bytes=1056) as two, Receiver(datagram_bytes=1056) as three:
+        one.add(two.address, content(3000, seed=SEED), segment_bytes=1000, message=2)
+        one.psn = 0
+        one.add(three.address, content(3000, seed=SEED), segment_bytes=1000, message=3)
+        assert one.transmitter.flush(one.socket)
+        for receiver, message in ((two, 2), (three, 3)):
+            receiver.receive(packets=3)
+            assert receiver.message(message) == content(3000, seed=SEED)
+
+
+def test_discard__nothing_of_it_is_sent() -> None:
+    with source() as one, Receiver(datagram_bytes=1056) as two:
+        one.add(two.address, bytes(5000), segment_bytes=1000, message=1)
+        one.transmitter.discard()
+        one.send(two.address, content(10, seed=SEED), segment_bytes=1000, message=2)
+        two.receive(packets=1)
+        assert [run.message for run in two.runs] == [2]
+
+
+# -- kernels and devices that do not segment ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_flush__falls_back_where_the_kernel_refuses_to_segment(family: socket.AddressFamily) -> None:
+    payload = content(300_001, seed=SEED)
+    with source(family=family) as one, Receiver(family=family, datagram_bytes=1456) as two:
+        two.without_gro()
+        if family == socket.AF_INET6:
+            two.socket.setsockopt(socket.SOL_UDP, 102, 1)  # UDP_NO_CHECK6_RX
+        refuse_segmentation(one.socket)
+        with pytest.raises(OSError, match="Invalid argument"):
+            one.send_series(two.address, bytes(3000), segment_bytes=1000)
+        packets = one.send(two.address, payload, segment_bytes=1400)
+        two.receive(packets=packets)
+        assert two.message(0) == payload
+        assert len(two.runs) == packets  # each came alone
+
+
+def test_flush__the_fallback_is_that_sockets_only() -> None:
+    with source() as one, source() as other, Receiver(datagram_bytes=1056) as two:
+        refuse_segmentation(one.socket)
+        one.send(two.address, bytes(9000), segment_bytes=1000)
+        two.receive(packets=9)
+        two.runs.clear()
+        whole = Source(other.socket, one.region, one.transmitter)  # another socket, the same transmitter
+        whole.send(two.address, bytes(9000), segment_bytes=1000)
+        two.receive(packets=9)
+        assert len(two.runs) == 1
+
+
+def test_flush__an_error_that_is_no_matter_of_segmentation_is_raised() -> None:
+    with source() as one:
+        nowhere = ("255.255.255.255", 9)  # broadcast, which a socket must ask for
+        one.add(nowhere, bytes(500), segment_bytes=1000)
+        with pytest.raises(PermissionError):
+            one.transmitter.flush(one.socket)
+
+
+def test_flush__a_single_datagram_that_is_too_large_is_raised() -> None:
+    with source() as one, Receiver() as two:
+        burst = one.burst(two.address, message=0, offset=0, size_bytes=65_452, length=65_452, segment_bytes=65_452)
+        one.transmitter.add(burst)
+        with pytest.raises(OSError, match="EMSGSIZE"):
+            one.transmitter.flush(one.socket)
+
+
+# -- full sockets ---------------------------------------------------------------------------------------------------
+
+
+class Gate:
+    """In place of the system call: takes so many messages a call, then the socket is full, then it is not."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: list[int]) -> None:
+        self.answers = answers
+        self.real = libc.sendmmsg
+        monkeypatch.setattr(libc, "sendmmsg", self)
+
+    def __call__(self, fd: int, *, messages: int, count: int) -> int:
+        allowed = self.answers.pop(0) if self.answers else count
+        if allowed == 0:
+            raise BlockingIOError(errno.EAGAIN, "EAGAIN")
+        return self.real(fd, messages=messages, count=min(allowed, count))
+
+
+@pytest.mark.parametrize("answers", [[0], [3, 0], [1, 1, 0], [7, 0], [2, 0, 0]])
+def test_flush__a_full_socket_keeps_what_waits(monkeypatch: pytest.MonkeyPatch, answers: list[int]) -> None:
+    payload = content(BURSTS * 3000 - 1, seed=SEED)
+    with source() as one, Receiver(datagram_bytes=1056) as two:
+        blocked = answers.count(0)
+        Gate(monkeypatch, answers)
+        packets = one.add(two.address, payload, segment_bytes=1000, burst_packets=3)
+        assert [one.transmitter.flush(one.socket) for _ in range(blocked + 1)] == [False] * blocked + [True]
+        two.receive(packets=packets)
+        assert two.packets == packets  # nothing twice
+        assert two.message(0) == payload
+
+
+def test_flush__full_while_it_sends_singly_loses_only_what_the_peer_will_miss(monkeypatch: pytest.MonkeyPatch) -> None:
+    with source() as one, Receiver(datagram_bytes=1056) as two:
+        refuse_segmentation(one.socket)
+        one.send(two.address, bytes(2000), segment_bytes=1000)
+        Gate(monkeypatch, [0, 4])
+        one.add(two.address, bytes(10_000), segment_bytes=1000, message=1)
+        assert not one.transmitter.flush(one.socket)
+        assert one.transmitter.flush(one.socket)
+        one.send(two.address, b"last", segment_bytes=1000, message=2)
+        two.receive(packets=2 + 4 + 1)
+        assert sum(run.count for run in two.runs if run.message == 1) == 4
+
+
+def test_control_message__is_what_the_kernel_wants() -> None:
+    """struct cmsghdr: length, level, type, and the segment's 16 bits (linux/udp.h)."""
+    with source() as one:
+        one.add(("127.0.0.1", 9), bytes(5000), segment_bytes=1000)
+        length, level, kind, segment = struct.unpack_from("=QiiH", one.transmitter._control[0].tobytes())
+        assert (length, level, kind, segment) == (18, socket.SOL_UDP, libc.UDP_SEGMENT, 1000 + HEADER_BYTES)
+        one.transmitter.discard()

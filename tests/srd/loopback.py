@@ -1,0 +1,83 @@
+"""What the asyncio tests share: endpoints on loopback with small memories, and messages to and fro."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from devmem.region import Region
+from srd.config import EndpointConfig
+from srd.endpoint import Endpoint
+from srd.peer import Peer
+from srd.proto.config import ProtocolConfig
+from srd.proto.status import Status
+
+PATIENCE_S = 20
+SMALL = EndpointConfig(
+    receive_region_bytes=24 << 20,
+    chunk_bytes=256 << 10,
+    protocol=ProtocolConfig(paths=4, receive_window_bytes=8 << 20, max_message_bytes=4 << 20),
+)
+
+
+def content(size_bytes: int, *, seed: int) -> bytes:
+    return random.Random(seed).randbytes(size_bytes)
+
+
+def open_files() -> list[str]:
+    """What this process has open: sockets, timers and memories by kind, as numbers of them differ."""
+    links = []
+    for number in os.listdir("/proc/self/fd"):  # noqa: PTH208 - the kernel's own names
+        try:
+            links.append(os.readlink(f"/proc/self/fd/{number}").split(":")[0])  # noqa: PTH115
+        except FileNotFoundError:  # the directory's own
+            continue
+    return sorted(links)
+
+
+@contextmanager
+def closed_port(family: socket.AddressFamily = socket.AF_INET) -> Iterator[int]:
+    """Give a port of loopback at which nothing listens, and nothing will: it stays taken by a connected socket."""
+    host = "::1" if family == socket.AF_INET6 else "127.0.0.1"
+    with socket.socket(family, socket.SOCK_DGRAM) as one, socket.socket(family, socket.SOCK_DGRAM) as other:
+        one.bind((host, 0))
+        other.bind((host, 0))
+        one.connect(other.getsockname())  # so that the kernel finds no socket for anyone else
+        yield one.getsockname()[1]
+
+
+@asynccontextmanager
+async def pair(
+    *, host: str = "127.0.0.1", config: EndpointConfig = SMALL, opener: EndpointConfig | None = None
+) -> AsyncIterator[tuple[Endpoint, Endpoint, Peer, Peer]]:
+    """Give (opener's endpoint, listener's endpoint, opener's peer, listener's peer)."""
+    async with (
+        asyncio.timeout(PATIENCE_S * 2),
+        await Endpoint.listen(host, port=0, config=config) as two,
+        await Endpoint.open(towards=host, config=opener or config) as one,
+    ):
+        here = await one.connect(host, port=two.address[1])
+        yield one, two, here, await two.accept()
+
+
+@contextmanager
+def memory(payload: bytes) -> Iterator[Region]:
+    with Region(max(len(payload), 1)) as region:
+        with region.view(0, length=len(payload)) as view:
+            view[:] = payload
+        yield region
+
+
+async def send(peer: Peer, payload: bytes, *, immediate: int = 0) -> Status:
+    with memory(payload) as region:
+        return await peer.send(region, offset=0, length=len(payload), immediate=immediate)
+
+
+async def receive(peer: Peer) -> bytes:
+    async with asyncio.timeout(PATIENCE_S):
+        with await peer.recv() as message:
+            return message.gather()

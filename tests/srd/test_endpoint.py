@@ -1,0 +1,293 @@
+"""srd.endpoint over loopback: opening, accepting, refusing, unreachable hosts, and what is left after close."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import time
+from dataclasses import replace
+
+import pytest
+
+from srd.config import EndpointConfig
+from srd.endpoint import Endpoint, resolve
+from srd.errors import PeerError, SrdError, UsageError
+from srd.peer import Peer
+from srd.proto.config import ProtocolConfig
+from srd.proto.control import Close
+from srd.proto.status import Status
+from tests.srd.loopback import PATIENCE_S, SMALL, closed_port, content, open_files, pair, receive, send
+
+HOSTS = ["127.0.0.1", "::1", "localhost"]
+SEED = 21
+
+
+# -- opening --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", HOSTS)
+async def test_connect__both_ends_talk(host: str) -> None:
+    async with pair(host=host) as (one, two, here, there):
+        assert here.address[1] == two.address[1]
+        assert there.address[1] == one.address[1]
+        assert await send(here, b"ping", immediate=5) is Status.OK
+        assert await receive(there) == b"ping"
+        assert await send(there, b"pong") is Status.OK
+        assert await receive(here) == b"pong"
+
+
+async def test_connect__several_peers_at_once() -> None:
+    """Ten peers of four endpoints, all sending both ways at the same time."""
+    async with asyncio.timeout(PATIENCE_S * 2), await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two:
+        openers = [await Endpoint.open(towards="127.0.0.1", config=SMALL) for _ in range(4)]
+        calls = [openers[number % 4].connect("127.0.0.1", port=two.address[1]) for number in range(10)]
+        peers = await asyncio.gather(*calls)
+        accepted = [await two.accept() for _ in peers]
+
+        async def echo(peer: Peer) -> None:
+            await send(peer, await receive(peer))
+
+        async def ask(peer: Peer, number: int) -> bytes:
+            await send(peer, content(200_000 + number, seed=number))
+            return await receive(peer)
+
+        answers, _ = await asyncio.gather(
+            asyncio.gather(*(ask(peer, number) for number, peer in enumerate(peers))),
+            asyncio.gather(*(echo(peer) for peer in accepted)),
+        )
+        assert answers == [content(200_000 + number, seed=number) for number in range(10)]
+        await asyncio.gather(*(opener.close() for opener in openers))
+
+
+async def test_connect__two_peers_between_the_same_endpoints_are_apart() -> None:
+    async with pair() as (one, two, here, there):
+        second = await one.connect("127.0.0.1", port=two.address[1])
+        second_there = await two.accept()
+        await asyncio.gather(send(here, b"first"), send(second, b"second"))
+        assert (await receive(there), await receive(second_there)) == (b"first", b"second")
+
+
+async def test_connect__agrees_on_the_smaller_datagram() -> None:
+    small = replace(SMALL, datagram_bytes=1472)
+    async with pair(config=SMALL, opener=small) as (one, two, here, there):
+        payload = content(500_000, seed=SEED)
+        await asyncio.gather(send(here, payload), send(there, payload))
+        assert await receive(there) == payload
+        assert await receive(here) == payload
+        assert here.packets_sent == there.packets_sent == -(-500_000 // (1472 - 56))
+        assert one.dropped_packets == two.dropped_packets == 0
+
+
+# -- what cannot be opened ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_connect__closed_port_ends_at_once_with_15(host: str) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with closed_port(family) as port:
+        async with asyncio.timeout(PATIENCE_S), await Endpoint.open(towards=host, config=SMALL) as one:
+            before = time.monotonic()
+            with pytest.raises(PeerError, match=r"nothing listens there \(port unreachable\)") as caught:
+                await one.connect(host, port=port)
+            assert caught.value.status is Status.LOCAL_ERROR_UNREACH_REMOTE == 15
+            assert time.monotonic() - before < 0.9  # not the handshake's timeout
+
+
+async def test_connect__no_answer_ends_in_time_with_15() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        async with asyncio.timeout(PATIENCE_S), await Endpoint.open(towards="127.0.0.1", config=SMALL) as one:
+            with pytest.raises(PeerError, match="no answer within 1 s") as caught:
+                await one.connect("127.0.0.1", port=silent.getsockname()[1])
+            assert caught.value.status is Status.LOCAL_ERROR_UNREACH_REMOTE
+
+
+async def test_connect__an_endpoint_that_does_not_listen_refuses() -> None:
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        await Endpoint.open(towards="127.0.0.1", config=SMALL) as two,
+        await Endpoint.open(towards="127.0.0.1", config=SMALL) as one,
+    ):
+        with pytest.raises(PeerError, match="refused"):
+            await one.connect("127.0.0.1", port=two.address[1])
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "256.1.1.1.invalid", "a..b", "é" * 70])
+async def test_resolve__unknown_host_bad_flow(host: str) -> None:
+    with pytest.raises(SrdError, match=f"^{host}: unknown host"):
+        await Endpoint.open(towards=host, config=SMALL)
+    with pytest.raises(SrdError, match=f"^{host}: unknown host"):
+        await Endpoint.listen(host, port=0, config=SMALL)
+
+
+async def test_connect__no_route_bad_flow() -> None:
+    async with await Endpoint.open(towards="127.0.0.1", config=SMALL) as one:
+        with pytest.raises(SrdError, match=r"255.255.255.255: no route to it"):
+            await one.connect("255.255.255.255", port=9)
+
+
+async def test_resolve__nothing_is_any_address_for_who_listens() -> None:
+    family, address = await resolve("", port=7, passive=True)
+    assert address[:2] == (("::" if family == socket.AF_INET6 else "0.0.0.0"), 7)  # noqa: S104 - a text
+
+
+# -- what cannot be made --------------------------------------------------------------------------------------------
+
+
+async def test_listen__address_in_use_bad_flow() -> None:
+    async with await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as one:
+        before = open_files()
+        with pytest.raises(SrdError, match=rf"^127.0.0.1:{one.address[1]}: cannot be bound: Address already in use$"):
+            await Endpoint.listen("127.0.0.1", port=one.address[1], config=SMALL)
+        assert open_files() == before
+
+
+async def test_listen__address_of_another_host_bad_flow() -> None:
+    with pytest.raises(SrdError, match=r"^192.0.2.1:7: cannot be bound: "):
+        await Endpoint.listen("192.0.2.1", port=7, config=SMALL)
+
+
+async def test_listen__bad_settings_leave_nothing_open_bad_flow() -> None:
+    config = EndpointConfig(protocol=ProtocolConfig(controller="wishful"))
+    before = open_files()
+    with pytest.raises(UsageError, match="controller: 'wishful' is not one of"):
+        await Endpoint.listen("127.0.0.1", port=0, config=config)
+    gc.collect()
+    assert open_files() == before
+
+
+async def test_listen__the_least_region_that_is_allowed_carries_messages() -> None:
+    """MIN_REGION_BYTES promises "room for the receive slots' chunks and one message"."""
+    least = EndpointConfig(
+        receive_region_bytes=8 << 20,
+        protocol=ProtocolConfig(paths=4, receive_window_bytes=4 << 20, max_message_bytes=4 << 20),
+    )
+    async with pair(config=least) as (_, _, here, there):
+        for number in range(4):
+            payload = content(4 << 20, seed=number)
+            sending = asyncio.ensure_future(send(here, payload))
+            assert await asyncio.wait_for(receive(there), timeout=5) == payload
+            assert await sending is Status.OK
+
+
+# -- the end --------------------------------------------------------------------------------------------------------
+
+
+async def test_close__leaves_no_file_and_no_task() -> None:
+    files, tasks = open_files(), asyncio.all_tasks()
+    async with pair() as (_, _, here, there):
+        sending = asyncio.ensure_future(send(here, bytes(1 << 20)))
+        assert await receive(there) == bytes(1 << 20)
+        await sending
+    assert asyncio.all_tasks() == tasks
+    gc.collect()
+    assert open_files() == files
+
+
+async def test_close__tells_the_other_end() -> None:
+    async with pair() as (one, _, here, there):
+        await one.close()
+        async with asyncio.timeout(PATIENCE_S):
+            assert await there.wait_ended() is Status.OK
+        assert here.ended
+        with pytest.raises(PeerError, match="closed by the other end"):
+            await there.recv()
+
+
+async def test_close__twice_is_once() -> None:
+    async with pair() as (one, two, _, _):
+        await one.close()
+        await one.close()
+        await two.close()
+
+
+async def test_close__ends_an_attempt_to_connect() -> None:
+    """Nothing hangs: who waits for a peer that will never be is told."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        one = await Endpoint.open(towards="127.0.0.1", config=SMALL)
+        connecting = asyncio.ensure_future(one.connect("127.0.0.1", port=silent.getsockname()[1]))
+        silent.settimeout(0)
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.get_running_loop().sock_recv(silent, 10_000)  # the first hello: it is under way
+        await one.close()
+        with pytest.raises(SrdError):
+            await asyncio.wait_for(connecting, timeout=3)
+
+
+async def test_close__ends_a_waiting_accept() -> None:
+    two = await Endpoint.listen("127.0.0.1", port=0, config=SMALL)
+    accepting = asyncio.ensure_future(two.accept())
+    await asyncio.sleep(0)
+    await two.close()
+    with pytest.raises(SrdError):
+        await asyncio.wait_for(accepting, timeout=3)
+
+
+async def test_connect__given_up_leaves_the_endpoint_usable() -> None:
+    async with pair() as (one, two, here, there):
+        connecting = asyncio.ensure_future(one.connect("127.0.0.1", port=two.address[1]))
+        await asyncio.sleep(0)
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        await send(here, b"still here")
+        assert await receive(there) == b"still here"
+
+
+# -- memory ---------------------------------------------------------------------------------------------------------
+
+
+async def test_peer_ended__messages_that_nobody_took_give_their_memory_back() -> None:
+    """A daemon whose peers fail must not lose its region to them, a window's worth at a time."""
+    async with asyncio.timeout(PATIENCE_S * 3), await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two:
+        async with await Endpoint.open(towards="127.0.0.1", config=SMALL) as one:
+            for number in range(6):
+                here = await one.connect("127.0.0.1", port=two.address[1])
+                there = await two.accept()
+                for _ in range(2):  # the whole window, all of it acknowledged, none of it taken
+                    assert await asyncio.wait_for(send(here, content(4 << 20, seed=number)), timeout=10) is Status.OK
+                await there.close()
+        assert two.dropped_packets == 0
+
+
+async def test_bytes_copied__nothing_on_the_fast_path() -> None:
+    async with pair() as (_, two, here, there):
+        sending = asyncio.ensure_future(send(here, content(3 << 20, seed=SEED)))
+        await receive(there)
+        await sending
+        assert two.bytes_copied == 0
+
+
+async def test_on_event__a_close_that_waits_to_be_told_ends_a_send_in_a_peer_error() -> None:
+    """The core may know a turn before the peer does that the other end has gone."""
+    async with pair() as (one, _, here, _):
+        core = one._core.peer(here.number)
+        goodbye = Close(core.own_context).encode()
+        one._core.handle_packets([], controls=[(goodbye, core.address, time.monotonic())], now=time.monotonic())
+        one._driver.wake()
+        with pytest.raises(PeerError, match="closed by the other end"):
+            await send(here, b"too late")
+
+
+async def test_on_failure__an_error_of_our_own_ends_everyone_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing hangs, not even on a bug: requests, receivers, attempts to connect, and who accepts."""
+    problems: list[BaseException | None] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context.get("exception")))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        async with pair() as (one, _, here, _):
+            connecting = asyncio.ensure_future(one.connect("127.0.0.1", port=silent.getsockname()[1]))
+            accepting, receiving = asyncio.ensure_future(one.accept()), asyncio.ensure_future(here.recv())
+            await asyncio.sleep(0)
+
+            def fail(*_: object, **__: object) -> None:
+                raise ZeroDivisionError("a bug")
+
+            monkeypatch.setattr(one._core, "poll_transmit", fail)
+            assert await asyncio.wait_for(send(here, b"x"), timeout=3) is not Status.OK
+            for waiting in (connecting, accepting, receiving):
+                with pytest.raises(SrdError):
+                    await asyncio.wait_for(waiting, timeout=3)
+    assert [type(problem) for problem in problems] == [ZeroDivisionError]

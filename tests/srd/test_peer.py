@@ -1,0 +1,258 @@
+"""srd.peer over loopback: messages of every size, credit, ends in the middle, and what there is to see."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from devmem.errors import RegionError
+from devmem.region import Region
+from srd.errors import PeerError, SrdError, UsageError
+from srd.proto.status import Status
+from tests.srd.loopback import PATIENCE_S, SMALL, content, memory, pair, receive, send
+
+SEED = 22
+SEGMENT_BYTES = SMALL.datagram_bytes - 56
+SIZES = [0, 1, SEGMENT_BYTES - 1, SEGMENT_BYTES, SEGMENT_BYTES + 1, 3 << 20]
+
+
+# -- messages -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("size_bytes", SIZES)
+async def test_send__arrives_whole(host: str, size_bytes: int) -> None:
+    payload = content(size_bytes, seed=SEED)
+    async with pair(host=host) as (_, _, here, there):
+        with memory(payload) as region:
+            future = here.send(region, offset=0, length=size_bytes, immediate=0xFFFFFFFF)
+            async with asyncio.timeout(PATIENCE_S):
+                with await there.recv() as message:
+                    assert message.gather() == payload
+                    assert (message.length, message.immediate) == (size_bytes, 0xFFFFFFFF)
+                assert await future is Status.OK
+
+
+async def test_send__a_part_of_a_region() -> None:
+    payload = content(100_000, seed=SEED)
+    async with pair() as (_, _, here, there):
+        with memory(payload) as region:
+            assert await here.send(region, offset=777, length=50_000) is Status.OK
+            assert await receive(there) == payload[777:50_777]
+
+
+async def test_send__many_messages_each_arrives_once() -> None:
+    async with pair() as (_, _, here, there):
+        with memory(content(2000, seed=SEED)) as region:
+            futures = [here.send(region, offset=n, length=1000, immediate=n) for n in range(500)]
+            heard = {}
+            async with asyncio.timeout(PATIENCE_S):
+                for _ in futures:
+                    with await there.recv() as message:
+                        assert message.immediate not in heard
+                        heard[message.immediate] = message.gather()
+                assert set(await asyncio.gather(*futures)) == {Status.OK}
+            whole = content(2000, seed=SEED)
+            assert heard == {n: whole[n : n + 1000] for n in range(500)}
+
+
+async def test_send__both_ways_at_once() -> None:
+    async with pair() as (_, _, here, there):
+        mine, yours = content(2 << 20, seed=1), content(2 << 20, seed=2)
+        sent, got, _, answer = await asyncio.gather(send(here, mine), receive(there), send(there, yours), receive(here))
+        assert (sent, got, answer) == (Status.OK, mine, yours)
+
+
+async def test_recv__several_waiters_get_a_message_each() -> None:
+    async with pair() as (_, _, here, there):
+        waiting = [asyncio.ensure_future(receive(there)) for _ in range(3)]
+        await asyncio.sleep(0)
+        for number in range(3):
+            await send(here, bytes([number]))
+        assert sorted(await asyncio.gather(*waiting)) == [b"\0", b"\1", b"\2"]
+
+
+# -- what cannot be sent --------------------------------------------------------------------------------------------
+
+
+async def test_send__too_long_bad_flow() -> None:
+    async with pair() as (_, _, here, _):
+        limit = SMALL.protocol.max_message_bytes
+        with Region(limit + 1) as region, pytest.raises(UsageError, match=rf"^length: {limit + 1} bytes is more than"):
+            here.send(region, offset=0, length=limit + 1)
+
+
+@pytest.mark.parametrize(("offset", "length"), [(-1, 1), (0, 4097), (4096, 1), (0, -1)])
+async def test_send__out_of_bounds_bad_flow(offset: int, length: int) -> None:
+    async with pair() as (_, _, here, there):
+        with Region(4096) as region:
+            with pytest.raises((UsageError, RegionError), match="not within a region of 4096"):
+                here.send(region, offset=offset, length=length)
+            await send(here, b"and goes on")
+            assert await receive(there) == b"and goes on"
+
+
+@pytest.mark.parametrize("immediate", [-1, 1 << 32])
+async def test_send__immediate_of_more_than_32_bits_bad_flow(immediate: int) -> None:
+    async with pair() as (_, _, here, there):
+        with Region(4096) as region, pytest.raises(UsageError, match=f"immediate: {immediate} "):
+            here.send(region, offset=0, length=1, immediate=immediate)
+        await send(here, b"and goes on")
+        assert await receive(there) == b"and goes on"
+
+
+# -- credit ---------------------------------------------------------------------------------------------------------
+
+
+async def test_credit__a_receiver_that_holds_stops_the_sender_and_resumes_it() -> None:
+    """Window 8 MiB, 24 messages of 1 MiB: eight arrive, none is lost; releasing brings the rest."""
+    payload = content(1 << 20, seed=SEED)
+    async with pair() as (_, two, here, there):
+        with memory(payload) as region:
+            futures = [here.send(region, offset=0, length=1 << 20, immediate=n) for n in range(24)]
+            held = []
+            async with asyncio.timeout(PATIENCE_S):
+                while len(held) < 8:
+                    held.append(await there.recv())
+                await asyncio.gather(*futures[:8])
+            with pytest.raises(TimeoutError):  # longer than a silence after which signs of life are asked for
+                await asyncio.wait_for(there.recv(), timeout=0.6)
+            assert not any(future.done() for future in futures[8:])
+            assert all(message.gather() == payload for message in held)
+            for message in held:
+                message.release()
+            async with asyncio.timeout(PATIENCE_S):
+                for _ in range(16):
+                    with await there.recv() as message:
+                        assert message.gather() == payload
+                assert set(await asyncio.gather(*futures)) == {Status.OK}
+        assert two.dropped_packets == 0
+
+
+async def test_credit__one_release_lets_one_more_in() -> None:
+    async with pair() as (_, _, here, there):
+        with Region(4 << 20) as region:
+            futures = [here.send(region, offset=0, length=4 << 20) for _ in range(4)]
+            async with asyncio.timeout(PATIENCE_S):
+                held = [await there.recv(), await there.recv()]
+                held.pop().release()
+                held.append(await there.recv())
+                await asyncio.gather(*futures[:3])
+                assert not futures[3].done()
+                for message in held:
+                    message.release()
+                (await there.recv()).release()
+                assert await futures[3] is Status.OK
+
+
+async def test_credit__a_held_message_keeps_its_bytes_while_others_come_and_go() -> None:
+    async with pair() as (_, _, here, there):
+        kept = content(300_000, seed=1)
+        await send(here, kept)
+        held = await there.recv()
+        for number in range(40):
+            sending = asyncio.ensure_future(send(here, content(1 << 20, seed=number)))
+            assert await receive(there) == content(1 << 20, seed=number)
+            await sending
+        assert held.gather() == kept
+        held.release()
+
+
+# -- the end --------------------------------------------------------------------------------------------------------
+
+
+async def test_close__what_was_posted_arrives_first() -> None:
+    payload = content(3 << 20, seed=SEED)
+    async with pair() as (_, _, here, there):
+        with memory(payload) as region:
+            future = here.send(region, offset=0, length=len(payload))
+            closing = asyncio.ensure_future(here.close())
+            assert await receive(there) == payload
+            assert await future is Status.OK
+            async with asyncio.timeout(PATIENCE_S):
+                await closing
+                assert await there.wait_ended() is Status.OK
+            with pytest.raises(PeerError, match=r"127.0.0.1:\d+: closed by the other end"):
+                await there.recv()
+            with pytest.raises(PeerError, match="closed"):
+                here.send(region, offset=0, length=1)
+
+
+async def test_close__by_the_receiver_in_the_middle_ends_every_request() -> None:
+    async with pair() as (_, _, here, there):
+        with Region(4 << 20) as region:
+            futures = [here.send(region, offset=0, length=4 << 20) for _ in range(5)]
+            async with asyncio.timeout(PATIENCE_S):
+                (await there.recv()).release()
+                await there.close()
+                statuses = await asyncio.gather(*futures)
+            assert statuses[0] is Status.OK
+            assert statuses[-1] is Status.REMOTE_ERROR_ABORT
+            assert set(statuses) == {Status.OK, Status.REMOTE_ERROR_ABORT}
+            with pytest.raises(PeerError, match="closed by the other end"):
+                await here.recv()
+
+
+async def test_close__messages_that_had_arrived_can_still_be_taken() -> None:
+    async with pair() as (_, _, here, there):
+        await send(here, b"read me")
+        await here.close()
+        assert await receive(there) == b"read me"
+        with pytest.raises(PeerError):
+            await there.recv()
+
+
+async def test_close__of_a_peer_that_is_closing_bad_flow() -> None:
+    async with pair() as (_, _, here, there):
+        with Region(4 << 20) as region:
+            future = here.send(region, offset=0, length=4 << 20)
+            closing = asyncio.ensure_future(here.close())
+            await asyncio.sleep(0)
+            with pytest.raises(SrdError):
+                here.send(region, offset=0, length=1)
+            (await there.recv()).release()
+            await closing
+            assert await future is Status.OK
+
+
+async def test_wait_ended__and_error_say_how() -> None:
+    async with pair() as (one, _, here, there):
+        assert not here.ended
+        assert "it is open" in str(here.error())
+        one._driver.close()  # falls silent, as a killed process does
+        async with asyncio.timeout(PATIENCE_S):
+            assert await there.wait_ended() is Status.LOCAL_ERROR_UNRESP_REMOTE
+        assert there.ended
+        assert "fell silent" in str(there.error())
+        assert there.error().status == 13
+        here.end()  # its driver is closed: nobody else will say so
+
+
+# -- what there is to see -------------------------------------------------------------------------------------------
+
+
+async def test_counters__agree_at_both_ends() -> None:
+    size_bytes = 2 << 20
+    async with pair() as (_, _, here, there):
+        there.start_gap()
+        sending = asyncio.ensure_future(send(here, bytes(size_bytes)))
+        await receive(there)
+        await sending
+        packets = -(-size_bytes // SEGMENT_BYTES)
+        assert here.packets_sent - here.packets_retransmitted == packets
+        assert packets <= there.packets_received <= here.packets_sent
+        assert there.duplicates_received == there.packets_received - packets
+        assert there.landed_bytes == size_bytes
+        assert 0 < there.longest_gap_s < PATIENCE_S
+        assert len(here.paths) == SMALL.protocol.paths
+        assert sum(path.counters.packets for path in here.paths) == here.packets_sent
+
+
+async def test_counters__outlive_the_peer() -> None:
+    async with pair() as (_, _, here, there):
+        await send(here, b"x")
+        assert await receive(there) == b"x"
+        await here.close()
+        assert here.packets_sent >= 1
+        assert there.packets_received >= 1

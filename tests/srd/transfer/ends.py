@@ -1,0 +1,65 @@
+"""What the tests of sending and receiving share: both ends over loopback, and a scripted end to meet either."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from srd.peer import Peer
+from srd.transfer.receiving import FileReceiver
+from srd.transfer.sending import FileSender
+from srd.transfer.words import CHUNK_BYTES, WORD, Offer, decode_untrusted, encode
+from tests.srd.loopback import PATIENCE_S, content, pair, receive, send
+
+OFFER: dict[str, Any] = {"name": "a.bin", "size": 3000, "chunk_bytes": CHUNK_BYTES}
+
+
+@asynccontextmanager
+async def ends(
+    output: Path, *, overwrite: bool = False, on_start: Callable[[Offer], None] = lambda _: None
+) -> AsyncIterator[tuple[FileSender, FileReceiver]]:
+    async with pair() as (_, _, here, there):
+        sender = FileSender(here, on_progress=lambda _: None)
+        receiver = FileReceiver(there, directory=output, overwrite=overwrite, on_start=on_start)
+        try:
+            yield sender, receiver
+        finally:
+            await here.close()
+            await there.close()
+            sender.close()
+            receiver.close()
+
+
+async def say(peer: Peer, kind: str, **fields: object) -> None:
+    await send(peer, encode(kind, **fields), immediate=WORD)
+
+
+async def say_raw(peer: Peer, body: bytes) -> None:
+    await send(peer, body, immediate=WORD)
+
+
+async def hear(peer: Peer) -> dict[str, Any]:
+    return decode_untrusted(await receive(peer))
+
+
+async def put(peer: Peer, payload: bytes, *, index: int) -> None:
+    await send(peer, payload, immediate=index)
+
+
+def file_of(directory: Path, size_bytes: int, *, name: str = "a.bin", seed: int = 41) -> Path:
+    path = directory / name
+    path.write_bytes(content(size_bytes, seed=seed))
+    return path
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+async def within_patience(*calls: Any) -> list[Any]:
+    """Run calls side by side; return results and exceptions."""
+    async with asyncio.timeout(PATIENCE_S):
+        return await asyncio.gather(*calls, return_exceptions=True)

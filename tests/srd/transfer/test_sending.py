@@ -1,0 +1,324 @@
+"""srd.transfer.sending over loopback: whole files, and receivers that refuse, fall ill, lie or part."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import logging
+import os
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from srd.errors import PeerError
+from srd.peer import Peer
+from srd.transfer.sending import SLOTS, FileSender, Sent
+from srd.transfer.words import CHUNK_BYTES, WORD, TransferError
+from tests.srd.loopback import PATIENCE_S, SMALL, content, pair, receive
+from tests.srd.transfer.ends import ends, file_of, hear, names, put, say, say_raw, within_patience
+
+LARGER_THAN_THE_REGIONS = SMALL.receive_region_bytes + SLOTS * CHUNK_BYTES + 12_345
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    made = tmp_path / "output"
+    made.mkdir()
+    return made
+
+
+async def send_to(script: Peer, sender: FileSender, path: Path) -> asyncio.Future[Sent]:
+    """Begin to send; return when the scripted receiver has heard the offer."""
+    sending = asyncio.ensure_future(sender.send(path))
+    offer = await hear(script)
+    assert offer["kind"] == "offer"
+    assert (offer["name"], offer["size"]) == (path.name, path.stat().st_size)
+    return sending
+
+
+# -- what goes well -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 5 * CHUNK_BYTES + 99])
+async def test_send__arrives_verified(tmp_path: Path, output: Path, size_bytes: int) -> None:
+    path = file_of(tmp_path, size_bytes)
+    async with ends(output) as (sender, receiver):
+        sent, received = await within_patience(sender.send(path), receiver.receive())
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        assert sent == Sent("a.bin", size_bytes, digest)
+        assert (received.name, received.size, received.sha256) == ("a.bin", size_bytes, digest)
+        assert (output / "a.bin").read_bytes() == path.read_bytes()
+
+
+async def test_send__a_file_larger_than_both_regions(tmp_path: Path, output: Path) -> None:
+    path = file_of(tmp_path, LARGER_THAN_THE_REGIONS)
+    async with ends(output) as (sender, receiver):
+        sent, _ = await within_patience(sender.send(path), receiver.receive())
+        assert isinstance(sent, Sent)
+        assert (output / "a.bin").read_bytes() == path.read_bytes()
+
+
+async def test_send__progress_adds_up_to_the_file(tmp_path: Path, output: Path) -> None:
+    path, seen = file_of(tmp_path, 3 * CHUNK_BYTES + 7), []
+    async with ends(output) as (sender, receiver):
+        sender._on_progress = seen.append
+        await within_patience(sender.send(path), receiver.receive())
+        assert sum(seen) == 3 * CHUNK_BYTES + 7
+        assert len(seen) == 4
+
+
+async def test_send__one_after_the_other_on_one_peer(tmp_path: Path, output: Path) -> None:
+    paths = [file_of(tmp_path, size, name=f"{size}.bin") for size in (10, 0, CHUNK_BYTES + 1)]
+    async with ends(output) as (sender, receiver):
+        for path in paths:
+            results = await within_patience(sender.send(path), receiver.receive())
+            assert not any(isinstance(result, BaseException) for result in results), results
+        assert [(output / path.name).read_bytes() for path in paths] == [path.read_bytes() for path in paths]
+
+
+# -- files that are not what they seem ------------------------------------------------------------------------------
+
+
+async def test_send__a_file_that_shrinks_bad_flow(
+    tmp_path: Path, output: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = file_of(tmp_path, 4 * CHUNK_BYTES)
+    async with ends(output, on_start=lambda _: os.truncate(path, CHUNK_BYTES + 5)) as (sender, receiver):
+        receiving = asyncio.ensure_future(receiver.receive())
+        with pytest.raises(TransferError, match=r"a.bin: became shorter while it was read; send it again$"):
+            await asyncio.wait_for(sender.send(path), timeout=PATIENCE_S)
+        await sender._peer.close()
+        with pytest.raises(PeerError):
+            await asyncio.wait_for(receiving, timeout=PATIENCE_S)
+    assert names(output) == []
+    gc.collect()
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_send__a_file_that_grows_is_sent_as_it_was(tmp_path: Path, output: Path) -> None:
+    path = file_of(tmp_path, 2 * CHUNK_BYTES)
+
+    def grow(_: object) -> None:
+        with path.open("ab") as file:
+            file.write(b"more")
+
+    async with ends(output, on_start=grow) as (sender, receiver):
+        sent, _ = await within_patience(sender.send(path), receiver.receive())
+        assert sent.size == 2 * CHUNK_BYTES
+        assert (output / "a.bin").read_bytes() == path.read_bytes()[: 2 * CHUNK_BYTES]
+
+
+@pytest.mark.parametrize(("name", "reason"), [("gone", "No such file or directory"), ("", "Is a directory")])
+async def test_send__what_cannot_be_opened_bad_flow(tmp_path: Path, output: Path, name: str, reason: str) -> None:
+    async with ends(output) as (sender, _):
+        with pytest.raises(TransferError, match=rf"^{tmp_path / name}: cannot be read: {reason}$"):
+            await sender.send(tmp_path / name)
+
+
+async def test_send__a_failed_file_does_not_stop_the_next(tmp_path: Path, output: Path) -> None:
+    async with ends(output) as (sender, receiver):
+        with pytest.raises(TransferError):
+            await sender.send(tmp_path / "gone")
+        sent, _ = await within_patience(sender.send(file_of(tmp_path, 10)), receiver.receive())
+        assert isinstance(sent, Sent)
+
+
+# -- receivers that say no ------------------------------------------------------------------------------------------
+
+
+async def test_send__refused_because_it_exists_bad_flow(tmp_path: Path, output: Path) -> None:
+    path = file_of(tmp_path, 1000)
+    (output / "a.bin").write_bytes(b"old")
+    async with ends(output) as (sender, receiver):
+        sent, received = await within_patience(sender.send(path), receiver.receive())
+        assert isinstance(sent, TransferError)
+        assert str(sent) == str(received)
+        assert "exists already at the receiver" in str(sent)
+    assert (output / "a.bin").read_bytes() == b"old"
+    assert names(output) == ["a.bin"]
+
+
+async def test_send__overwrites_when_the_receiver_may(tmp_path: Path, output: Path) -> None:
+    path = file_of(tmp_path, 1000)
+    (output / "a.bin").write_bytes(b"old")
+    async with ends(output, overwrite=True) as (sender, receiver):
+        await within_patience(sender.send(path), receiver.receive())
+    assert (output / "a.bin").read_bytes() == path.read_bytes()
+
+
+async def test_send__refused_without_a_reason_bad_flow(tmp_path: Path) -> None:
+    async with pair() as (_, _, here, there):
+        sender = FileSender(here, on_progress=lambda _: None)
+        sending = await send_to(there, sender, file_of(tmp_path, 10))
+        await say(there, "refuse")
+        with pytest.raises(TransferError, match="refused without a reason"):
+            await asyncio.wait_for(sending, timeout=PATIENCE_S)
+        sender.close()
+
+
+async def test_send__the_verdict_may_come_in_the_middle_bad_flow(tmp_path: Path) -> None:
+    async with pair() as (_, _, here, there):
+        sender = FileSender(here, on_progress=lambda _: None)
+        sending = await send_to(there, sender, file_of(tmp_path, 40 * CHUNK_BYTES))
+        await say(there, "accept")
+        await receive(there)
+        await say(there, "verdict", reason="a.bin: the disk is full")
+        while not sending.done():
+            taking = asyncio.ensure_future(receive(there))
+            await asyncio.wait([sending, taking], timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+            taking.cancel()
+        with pytest.raises(TransferError, match=r"^a.bin: the disk is full$"):
+            await sending
+        await there.close()
+        sender.close()
+
+
+async def test_send__the_verdict_outlives_a_receiver_that_parts_after_it_bad_flow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peer ends while a chunk is being read, and what it said before is what the user must hear."""
+    gate, reading = threading.Event(), threading.Event()
+    digest = hashlib.sha256()
+
+    class Gated:
+        def update(self, view: memoryview) -> None:
+            reading.set()
+            assert gate.wait(PATIENCE_S)
+            digest.update(view)
+
+        def hexdigest(self) -> str:
+            return digest.hexdigest()
+
+    monkeypatch.setattr("srd.transfer.sending.hashlib", SimpleNamespace(sha256=Gated))
+    async with pair() as (_, _, here, there):
+        sender = FileSender(here, on_progress=lambda _: None)
+        sending = await send_to(there, sender, file_of(tmp_path, 3 * CHUNK_BYTES))
+        await say(there, "accept")
+        assert await asyncio.to_thread(reading.wait, PATIENCE_S)
+        await say(there, "verdict", reason="a.bin: the disk is full")
+        await asyncio.wait_for(there.close(), timeout=PATIENCE_S)
+        await asyncio.wait_for(here.wait_ended(), timeout=PATIENCE_S)
+        gate.set()
+        with pytest.raises(TransferError, match=r"^a.bin: the disk is full$"):
+            await asyncio.wait_for(sending, timeout=PATIENCE_S)
+        sender.close()
+
+
+async def test_send__verified_though_the_receiver_parted_before_the_last_ack_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`recv --once` closes right after its verdict; the ack of END may be lost, which ends END in an error."""
+    path = file_of(tmp_path, 100)
+    async with pair() as (_, _, here, there):
+        sender = FileSender(here, on_progress=lambda _: None)
+        said = sender._say
+
+        async def say_and_lose_the_ack(kind: str, **fields: object) -> None:
+            await said(kind, **fields)
+            if kind == "end":
+                await here.wait_ended()
+                raise here.error()
+
+        monkeypatch.setattr(sender, "_say", say_and_lose_the_ack)
+        sending = await send_to(there, sender, path)
+        await say(there, "accept")
+        words = [await receive(there), await receive(there)]
+        assert path.read_bytes() in words
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        await say(there, "verdict", sha256=digest)
+        await there.close()
+        assert (await asyncio.wait_for(sending, timeout=PATIENCE_S)).sha256 == digest
+        sender.close()
+
+
+# -- receivers that lie or part -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ({"sha256": "0" * 64}, "the receiver could not verify it"),
+        ({"reason": "SHA-256 differs"}, "SHA-256 differs"),
+        ({}, "the receiver could not verify it"),
+        ({"kind": "accept"}, "the receiver could not verify it"),
+    ],
+    ids=str,
+)
+async def test_send__only_the_right_hash_is_success_bad_flow(
+    tmp_path: Path, answer: dict[str, str], reason: str
+) -> None:
+    async with pair() as (_, _, here, there):
+        sender = FileSender(here, on_progress=lambda _: None)
+        sending = await send_to(there, sender, file_of(tmp_path, 100))
+        await say(there, "accept")
+        await receive(there)
+        await receive(there)
+        await say(there, **{"kind": "verdict", **answer})
+        with pytest.raises(TransferError, match=reason):
+            await asyncio.wait_for(sending, timeout=PATIENCE_S)
+        sender.close()
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b'{"kind": 7}', b'{"kind": "accept"' + b" " * 20_000])
+async def test_send__nonsense_for_an_answer_bad_flow(tmp_path: Path, body: bytes) -> None:
+    async with pair() as (_, _, here, there):
+        sender = FileSender(here, on_progress=lambda _: None)
+        sending = await send_to(there, sender, file_of(tmp_path, 100))
+        await say_raw(there, body)
+        with pytest.raises(TransferError, match="a word"):
+            await asyncio.wait_for(sending, timeout=PATIENCE_S)
+        sender.close()
+
+
+async def test_send__data_for_an_answer_bad_flow(tmp_path: Path) -> None:
+    async with pair() as (_, _, here, there):
+        sender = FileSender(here, on_progress=lambda _: None)
+        sending = await send_to(there, sender, file_of(tmp_path, 100))
+        await put(there, content(500, seed=1), index=0)
+        with pytest.raises(TransferError, match="is it srd recv"):
+            await asyncio.wait_for(sending, timeout=PATIENCE_S)
+        sender.close()
+
+
+@pytest.mark.parametrize("accepted", ["before", "after"])
+async def test_send__a_receiver_that_parts_bad_flow(
+    tmp_path: Path, accepted: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pair() as (_, _, here, there):
+        sender = FileSender(here, on_progress=lambda _: None)
+        sending = await send_to(there, sender, file_of(tmp_path, 40 * CHUNK_BYTES))
+        if accepted == "after":
+            await say(there, "accept")
+            await receive(there)
+        await there.close()
+        with pytest.raises(PeerError, match="closed by the other end"):
+            await asyncio.wait_for(sending, timeout=PATIENCE_S)
+        sender.close()
+    gc.collect()
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_send__cancelled_in_the_middle_leaves_nothing_running(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tasks = asyncio.all_tasks()
+    async with pair() as (_, _, here, there):
+        sender = FileSender(here, on_progress=lambda _: None)
+        sending = await send_to(there, sender, file_of(tmp_path, 40 * CHUNK_BYTES))
+        await say(there, "accept")
+        await receive(there)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        await there.close()
+        sender.close()
+    assert asyncio.all_tasks() == tasks
+    gc.collect()
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_words__a_chunk_index_is_no_word() -> None:
+    assert (1 << 62) // CHUNK_BYTES > WORD  # the largest offer needs the check that words.py makes
