@@ -28,9 +28,9 @@ class Region:
         try:
             os.ftruncate(self.fd, self.size_bytes)
             self._map = mmap.mmap(self.fd, self.size_bytes)
-        except OSError as error:
+        except (OSError, OverflowError, ValueError) as error:
             os.close(self.fd)
-            raise RegionError(f"size: {self.size_bytes} bytes cannot be mapped: {error.strerror}") from error
+            raise RegionError(f"size: {self.size_bytes} bytes cannot be mapped: {error}") from error
         self.array: npt.NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
         self.address: int = self.array.ctypes.data
 

@@ -9,9 +9,6 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.errors import UsageError
 from srd.proto.wire import MAX_DATAGRAM_BYTES, MIN_DATAGRAM_BYTES
 
-MIN_REGION_BYTES = 8 << 20
-"""Room for the receive slots' chunks and one message."""
-
 
 @dataclass(frozen=True, slots=True)
 class EndpointConfig:
@@ -42,12 +39,11 @@ class EndpointConfig:
             raise UsageError(
                 f"datagram_bytes: {self.datagram_bytes} is not between {MIN_DATAGRAM_BYTES} and {MAX_DATAGRAM_BYTES}"
             )
-        if self.receive_region_bytes < MIN_REGION_BYTES:
+        # A chunk for every slot, the slots' spare places, and twice the window, as chunks are pinned whole.
+        slots = (SLOTS + 1) * self.chunk_bytes + spare_bytes(SLOTS)
+        least = slots + 2 * self.protocol.receive_window_bytes
+        if self.receive_region_bytes < least:
             raise UsageError(
-                f"receive_region_bytes: {self.receive_region_bytes} is less than {MIN_REGION_BYTES} (8 MiB)"
-            )
-        if self.receive_region_bytes < 2 * self.protocol.receive_window_bytes:
-            raise UsageError(
-                f"receive_region_bytes: {self.receive_region_bytes} is less than twice the protocol's "
-                f"receive_window_bytes ({self.protocol.receive_window_bytes}); raise one or lower the other"
+                f"receive_region_bytes: {self.receive_region_bytes} is less than {least}, which a receive_window_bytes "
+                f"of {self.protocol.receive_window_bytes} and chunk_bytes of {self.chunk_bytes} need"
             )

@@ -175,6 +175,15 @@ class Endpoint:
             peer.fail_requests(Status.LOCAL_ERROR_QP_INTERNAL_ERROR)
             peer.end()
         self._peers.clear()
+        self._turn_away(f"internal error: {error!r}")
+
+    def _turn_away(self, reason: str) -> None:
+        """Wake who waits for a peer to be opened: none will be."""
+        self._incoming.put_nowait(None)
+        for future in self._opening.values():
+            if not future.done():
+                future.set_exception(PeerError(reason, status=Status.FLUSHED))
+        self._opening.clear()
 
     def _give_back(self, event: MessageReceived) -> None:
         for frag in event.frags:
@@ -198,11 +207,7 @@ class Endpoint:
         """Close every peer in an orderly way, then the sockets, and give the memory back."""
         await asyncio.gather(*(peer.close() for peer in list(self._peers.values())))
         self._driver.close()
-        self._incoming.put_nowait(None)
-        for future in self._opening.values():
-            if not future.done():
-                future.set_exception(PeerError("the endpoint was closed", status=Status.FLUSHED))
-        self._opening.clear()
+        self._turn_away("the endpoint was closed")
         with suppress(RegionError):  # the application still looks at a message: the memory goes with its last view
             self._region.close()
 

@@ -33,6 +33,7 @@ class Landing:
         self._chunks = [-1] * (slots + 1)  # offset of each slot's chunk; -1: it has none
         self._copies = slots
         self._moved: list[int] = []
+        self._stolen: list[int] = []
         self.cursors = self._spare.copy()
         self.settle()
 
@@ -65,16 +66,27 @@ class Landing:
                 self._pool.close(chunk)
                 self._chunks[slot] = -1
         if -1 in self._chunks and self._pool.free_chunks:
-            moved += [slot for slot, chunk in enumerate(self._chunks) if chunk < 0]
+            moved += [slot for slot, chunk in enumerate(self._chunks) if chunk < 0 and slot not in moved]
         for slot in moved:
             if self._chunks[slot] < 0:
                 self._open(slot)
+        moved += self._stolen
+        self._stolen.clear()
         return [slot for slot in moved if slot != self._copies]
 
     def _open(self, slot: int) -> None:
         opened = self._pool.open()
-        self._chunks[slot] = -1 if opened is None else opened
-        self.cursors[slot] = self._spare[slot] if opened is None else opened
+        if opened is not None:
+            self._chunks[slot] = self.cursors[slot] = opened
+            return
+        self._chunks[slot], self.cursors[slot] = -1, self._spare[slot]
+        # The kernel fills the first slots first: a later one that has a chunk gives it up.
+        for later in range(self._copies - 1, slot, -1):
+            if self._chunks[later] >= 0:
+                self._chunks[slot], self.cursors[slot] = self._chunks[later], self.cursors[later]
+                self._chunks[later], self.cursors[later] = -1, self._spare[later]
+                self._stolen.append(later)
+                return
 
     def close(self) -> None:
         """Give the chunks back."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ _CMSG = struct.Struct("=QiiH6x")
 _INDEX = np.arange(MAX_BURST_PACKETS, dtype=np.uint64)
 
 
-@cache
+@lru_cache(maxsize=256)
 def _steps(segment_bytes: int) -> npt.NDArray[np.uint64]:
     """Return where each payload of a burst starts, from the first."""
     return _INDEX * np.uint64(segment_bytes)

@@ -67,8 +67,9 @@ class ProtocolConfig:
             raise UsageError(f"paths: {self.paths} is not between 1 and {MAX_PATHS}")
         if not 64 <= self.window_packets <= 1 << 16:
             raise UsageError(f"window_packets: {self.window_packets} is not between 64 and 65536")
-        if not 1 <= self.max_message_bytes <= self.receive_window_bytes:
+        longest = min(self.receive_window_bytes, 0xFFFFFFFF)  # a message's length has 32 bits
+        if not 1 <= self.max_message_bytes <= longest:
             raise UsageError(
-                f"max_message_bytes: {self.max_message_bytes} is not between 1 and "
-                f"receive_window_bytes ({self.receive_window_bytes})"
+                f"max_message_bytes: {self.max_message_bytes} is not between 1 and {longest} "
+                "(the receive window, or 2^32 - 1 if that is less)"
             )

@@ -151,8 +151,8 @@ class EndpointCore:
                 if peer is None:
                     self._reply(run.address, Reset(run.context).encode())
                     continue
-                if peer.sender is None:
-                    continue  # it overtook the responder's ACCEPT; it will come again
+                if peer.sender is None or peer.state is PeerState.ENDED:
+                    continue  # it overtook the responder's ACCEPT and will come again, or nobody waits for it any more
                 kept += peer.handle_run(run, now=now)
                 touched[peer.number] = peer
         for peer in touched.values():

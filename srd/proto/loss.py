@@ -39,7 +39,7 @@ def settle(path: Path, *, sent: SentPackets, now: float, min_rto_s: float) -> Se
         head = path.transmissions[0]
         missing = sent.missing(head.first, count=head.count)
         if missing:
-            overtaken = head.last_sequence < path.reported_sequence
+            overtaken = head.last_sequence <= path.reported_sequence
             patience_s = path.rtt.latest_s + REORDERING * path.rtt.min_s if overtaken else timeout_s
             if now < head.sent_at + patience_s:
                 settled.look_again_at = head.sent_at + patience_s

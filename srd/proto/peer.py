@@ -167,7 +167,9 @@ class PeerCore:
         self.sender.handle_timeout(now=now)
         silent_s = now - self._heard_at
         asked = self._probes_unanswered >= PROBES_BEFORE_END and now >= self._ask_at()
-        if asked and silent_s >= self._config.unresponsive_after_s:
+        if asked and silent_s >= self._config.unresponsive_after_s and self.state is PeerState.CLOSING:
+            self.end(Status.OK, reason="closed; the other end did not confirm")
+        elif asked and silent_s >= self._config.unresponsive_after_s:
             self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=f"fell silent {silent_s:.1f} s ago")
         elif self.state is PeerState.CLOSING and self._closes >= CLOSE_ATTEMPTS and now >= self._close_at:
             self.end(Status.OK, reason="closed; the other end did not confirm")

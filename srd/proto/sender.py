@@ -97,10 +97,10 @@ class Sender:
 
     def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> list[int]:
         """Take an ack; return the requests that are done by it. Raises PacketError if it cannot be true."""
+        heard = [self._find_untrusted(report) for report in ack.reports]
         _, acked_bytes, done = self._sent.acknowledge(ack.cumulative, bitmap=ack.bitmap)
         self._credit_bytes = max(self._credit_bytes, ack.credit_bytes)
-        for report in ack.reports:
-            path, sequence = self._find_untrusted(report)
+        for (path, sequence), report in zip(heard, ack.reports, strict=True):
             if sequence > path.reported_sequence:  # else repeated for robustness, or overtaken by a later ack
                 self._take_report(path, report, sequence=sequence, now=now, received_at=received_at)
             if path.transmissions:

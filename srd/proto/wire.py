@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -98,7 +98,7 @@ class Burst:
     """Payload of each packet but the last."""
 
 
-@cache
+@lru_cache(maxsize=256)
 def header_steps(segment_bytes: int) -> Words:
     """Return row i: what header i of a burst adds, word by word, to the first: path sequence, PSN and offset grow."""
     return _INDEX * np.array([1, 0, 1, 0, 0, segment_bytes, 0], dtype=np.uint64)

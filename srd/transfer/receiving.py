@@ -75,8 +75,21 @@ class FileReceiver:
         self._on_start(offer)
         await self._say("accept")
         started = time.monotonic()
-        sha256: str | None = None
         pending: set[asyncio.Future[None]] = set()
+        try:
+            sha256 = await self._take_chunks(offer, store, pending)
+            await asyncio.gather(*pending)
+        finally:
+            await asyncio.gather(*pending, return_exceptions=True)  # the memory under them is lent
+        final_sha256 = await self._in_thread(lambda: store.finish(sha256=sha256))
+        seconds = time.monotonic() - started
+        await self._say("verdict", sha256=final_sha256)
+        stall_ms = self._peer.longest_gap_s * 1e3
+        return Received(offer.name, store.final, offer.size, final_sha256, seconds, stall_ms)
+
+    async def _take_chunks(self, offer: Offer, store: Store, pending: set[asyncio.Future[None]]) -> str:
+        """Put every chunk on its way to the store; return the sender's hash."""
+        sha256: str | None = None
         chunks = 0
         while chunks < offer.chunks or sha256 is None:
             message = await self._peer.recv()
@@ -93,12 +106,7 @@ class FileReceiver:
             pending -= finished
             for future in finished:
                 future.result()
-        await asyncio.gather(*pending)
-        final_sha256 = await self._in_thread(lambda: store.finish(sha256=sha256))
-        seconds = time.monotonic() - started
-        await self._say("verdict", sha256=final_sha256)
-        stall_ms = self._peer.longest_gap_s * 1e3
-        return Received(offer.name, store.final, offer.size, final_sha256, seconds, stall_ms)
+        return sha256
 
     async def _put(self, store: Store, message: Message) -> None:
         def put() -> None:

@@ -15,7 +15,7 @@ from devmem.region import Region
 from srd.errors import PeerError
 from srd.peer import Peer
 from srd.proto.status import Status
-from srd.transfer.words import CHUNK_BYTES, WORD, TransferError, decode_untrusted, encode
+from srd.transfer.words import CHUNK_BYTES, WORD, TransferError, decode_untrusted, encode, printable
 
 SLOTS = 16
 """Chunks in memory: read ahead and in flight. 16 MiB is 10 Gbit/s for 13 ms."""
@@ -52,9 +52,10 @@ class FileSender:
         await self._say("offer", name=path.name, size=size, chunk_bytes=CHUNK_BYTES)
         answer = await self._listen()
         if answer["kind"] != "accept":
-            raise TransferError(str(answer.get("reason", "refused without a reason")))
+            raise TransferError(printable(answer.get("reason", "refused without a reason")))
         # The verdict may come early: a receiver whose disk is full says so at once.
         verdict = asyncio.ensure_future(self._listen())
+        sha256: str | None = None
         try:
             sha256 = await self._send_chunks(file, path, size=size, verdict=verdict)
             if sha256 is not None:
@@ -65,11 +66,11 @@ class FileSender:
             await asyncio.wait([verdict])
             if verdict.exception() is not None:
                 raise
-            word, sha256 = verdict.result(), None
+            word = verdict.result()
         finally:
             verdict.cancel()
         if sha256 is None or word["kind"] != "verdict" or word.get("sha256") != sha256:
-            raise TransferError(str(word.get("reason", f"{path}: the receiver could not verify it")))
+            raise TransferError(printable(word.get("reason", f"{path}: the receiver could not verify it")))
         return Sent(path.name, size, sha256)
 
     async def _send_chunks(

@@ -68,7 +68,12 @@ class Store:
     def _catch_up(self) -> None:
         while self._hashed in self._stored:
             self._stored.remove(self._hashed)
-            self._hash.update(os.pread(self._fd, self._offer.chunk_bytes, self._hashed * self._offer.chunk_bytes))
+            at = self._hashed * self._offer.chunk_bytes
+            try:
+                chunk = os.pread(self._fd, self._offer.chunk_bytes, at)
+            except OSError as error:
+                raise TransferError(f"{self._offer.name}: cannot be read back: {error.strerror}") from error
+            self._hash.update(chunk)
             self._hashed += 1
 
     def finish(self, *, sha256: str) -> str:
@@ -76,7 +81,9 @@ class Store:
         actual = self._hash.hexdigest()
         if actual != sha256:
             self.abort()
-            raise TransferError(f"{self._offer.name}: SHA-256 is {actual} at the receiver, {sha256} at the sender")
+            raise TransferError(
+                f"{self._offer.name}: SHA-256 is {actual} at the receiver, {sha256[:64]!r} at the sender"
+            )
         try:
             os.fsync(self._fd)
             if self._overwrite:

@@ -34,6 +34,11 @@ class TransferError(SrdError):
     """A transfer failed; the message is one line that says why."""
 
 
+def printable(text: object) -> str:
+    """Return what the other end wrote as one line that is safe to print."""
+    return "".join(char if char.isprintable() else "?" for char in str(text)[:MAX_TEXT])
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A file to come."""
