@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from srd.io.landing import SUPER_BYTES
+from srd.io.landing import SUPER_BYTES, spare_bytes
+from srd.io.receive import SLOTS
 from srd.proto.config import ProtocolConfig
 from srd.proto.errors import UsageError
 from srd.proto.wire import MAX_DATAGRAM_BYTES, MIN_DATAGRAM_BYTES
