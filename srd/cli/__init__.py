@@ -16,7 +16,7 @@ from srd.cli.send import send
 from srd.errors import SrdError
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="open-srd", prog_name="srd")
 def cli() -> None:
     """Send and receive files over SRD: many paths, reliable, out of order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -39,8 +39,12 @@ def recv(listen: tuple[str, int], output: Path, once: bool, overwrite: bool, as_
     """
     if not is_directory(output):
         raise click.UsageError(f"--output {output}: is not a directory; make it first")
-    if not os.access(output, os.W_OK | os.X_OK):
-        raise click.ClickException(f"--output {output}: is not writable; choose another directory")
+    try:
+        tempfile.TemporaryFile(dir=output).close()  # what the mode bits say is not what root or a file system do
+    except OSError as error:
+        raise click.ClickException(
+            f"--output {output}: cannot be written to ({error.strerror}); choose another directory"
+        ) from error
     return run(Daemon(output, overwrite=overwrite, as_json=as_json).serve(listen, once=once))
 
 
