@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import count
 from random import Random
 
@@ -34,6 +35,7 @@ class Weather:
     duplicate: float = 0.0
     reorder_s: float = 0.0  # each packet is late by up to this much
     corrupt: float = 0.0  # share of packets in which one bit is flipped, header or control packet
+    largest_bytes: int = 65_507  # longer datagrams vanish, as "do not fragment" makes them
 
 
 @dataclass
@@ -51,6 +53,12 @@ class Node:
 
     def of(self, kind: type) -> list[Event]:
         return [event for event in self.events if isinstance(event, kind)]
+
+
+@cache
+def noise(name: str, size_bytes: int) -> npt.NDArray[np.uint8]:
+    """Bytes without any period, so that nothing that lands in the wrong place looks right. Always the same."""
+    return np.random.default_rng(list(name.encode())).integers(0, 256, size_bytes, np.uint8)
 
 
 class Network:
@@ -95,8 +103,7 @@ class Network:
             rng=Random(self.rng.random()),
             accepting=True,
         )
-        region = np.frombuffer(Random(name).randbytes(1 << 16) * (region_bytes >> 16), np.uint8)
-        return Node(name, core, region, np.zeros(2 * region_bytes, np.uint8))
+        return Node(name, core, noise(name, region_bytes), np.zeros(2 * region_bytes, np.uint8))
 
     def replace(self, name: str) -> Node:
         """Restart an end: a new core that remembers nothing."""
@@ -106,11 +113,16 @@ class Network:
 
     def connect(self) -> tuple[int, int]:
         """Open a peer from a to b; return both ends' numbers."""
+        known = len(self.b.of(PeerOpened))
         number = self.a.core.connect("b:0", sizes=(self.datagram_bytes,), now=self.now)
-        self.run(until=lambda: bool(self.a.of(PeerOpened)) and bool(self.b.of(PeerOpened)), seconds=5)
+        self.run(until=lambda: len(self.b.of(PeerOpened)) > known and self.opened(number), seconds=5)
         opened = self.b.of(PeerOpened)[-1]
         assert isinstance(opened, PeerOpened)
         return number, opened.peer
+
+    def opened(self, number: int) -> bool:
+        """Whether a knows this peer to be open."""
+        return any(isinstance(event, PeerOpened) and event.peer == number for event in self.a.events)
 
     # -- the loop -----------------------------------------------------------------------------------------------
 
@@ -167,6 +179,8 @@ class Network:
 
     def _send(self, direction: str, source: str, target: str, packet: Packet) -> None:
         self.wire_packets += 1
+        if len(packet[0]) + len(packet[1]) > self.weather.largest_bytes:
+            return
         for _ in range(1 + (self.rng.random() < self.weather.duplicate)):
             port = int((source if source.split(":")[1] != "0" else target).split(":")[1])
             link = self.hash[direction, port]
@@ -174,7 +188,7 @@ class Network:
                 continue
             item = (0, source, target, self._corrupted(packet))
             self.links[direction, link].enqueue(
-                int(self.now * 1e9), packet=item, length_bytes=len(packet[0]) + len(packet[1]) + IP_UDP_ETHERNET_BYTES
+                round(self.now * 1e9), packet=item, length_bytes=len(packet[0]) + len(packet[1]) + IP_UDP_ETHERNET_BYTES
             )
 
     def _corrupted(self, packet: Packet) -> Packet:
@@ -189,7 +203,7 @@ class Network:
     def _deliver(self) -> None:
         batches: dict[str, list[tuple[str, Packet]]] = {"a": [], "b": []}
         for (_, link_number), link in self.links.items():
-            while (item := link.dequeue(int(self.now * 1e9))) is not None:
+            while (item := link.dequeue(round(self.now * 1e9))) is not None:
                 _, (_, source, target, packet) = item
                 if link_number in self.dead:
                     continue
@@ -230,6 +244,11 @@ class Network:
 def content(node: Node, frags: tuple[Frag, ...]) -> bytes:
     """Return the bytes of a message where they landed."""
     return b"".join(node.landing[f.region_offset : f.region_offset + f.length].tobytes() for f in frags)
+
+
+def release(node: Node, message: MessageReceived, *, now: float) -> None:
+    """Be done with a message: its credit goes back."""
+    node.core.release(message.peer, size_bytes=message.length, now=now)
 
 
 def received(node: Node) -> list[MessageReceived]:

@@ -1,0 +1,46 @@
+"""Packets handed to a core by hand: a test speaks for a stranger, or for a peer that does not keep the rules."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from srd.proto.control import Accept, Control, Datagram, Hello, Retry, decode_untrusted
+from srd.proto.wire import HEADER, Arrival, Burst, words_of, write_headers
+from tests.simulation import Network, Node
+
+
+def give(node: Node, packet: Control | bytes, *, now: float, source: str = "x:1") -> list[Control]:
+    """Hand the node one control packet; return its control packets in answer."""
+    data = packet if isinstance(packet, bytes) else packet.encode()
+    node.core.handle_packets([], controls=[(data, source, now)], now=now)
+    return answers(node, now=now)
+
+
+def answers(node: Node, *, now: float) -> list[Control]:
+    out: list[Control] = []
+    for _ in range(1000):
+        if (sent := node.core.poll_transmit(now)) is None:
+            return out
+        if isinstance(sent, Datagram):
+            out.append(decode_untrusted(sent.data))
+    raise AssertionError("poll_transmit never comes to an end")
+
+
+def data_packet(context: int, *, psn: int = 0, path: int = 0, length: int = 100, path_sequence: int = 0) -> Arrival:
+    burst = Burst("", path, path_sequence, context, psn, 1, 0, 0, length, 0, 0, 0, 0, 100, 100)
+    headers = np.zeros(1, HEADER)
+    write_headers(burst, out=words_of(headers))
+    return Arrival(words_of(headers), 1, 0, 100, 100, f"x:{path}", 100.0)
+
+
+def hello(*, context: int = 77, size: int = 1472, cookie: bytes = b"") -> Hello:
+    return Hello(context, 1 << 20, 1 << 20, size, cookie)
+
+
+def opened_by_hand(network: Network, *, context: int = 77, source: str = "x:1", size: int = 1472) -> Accept:
+    """Open a peer at b as a stranger at `source` would; the test speaks for the stranger."""
+    (retry,) = give(network.b, hello(context=context, size=size), now=network.now, source=source)
+    assert isinstance(retry, Retry)
+    (accept,) = give(network.b, hello(context=context, size=size, cookie=retry.cookie), now=network.now, source=source)
+    assert isinstance(accept, Accept)
+    return accept

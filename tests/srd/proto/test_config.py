@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+
+from srd.proto.config import MAX_PATHS, ProtocolConfig
+from srd.proto.errors import UsageError
+
+
+def with_setting(field: str, value: int) -> ProtocolConfig:
+    return replace(ProtocolConfig(), **{field: value})  # type: ignore[arg-type]  # only integers are set here
+
+
+@pytest.mark.parametrize(
+    ("field", "low", "high"),
+    [("paths", 1, MAX_PATHS), ("window_packets", 64, 65_536), ("max_message_bytes", 1, 32 << 20)],
+)
+def test_config__range(field: str, low: int, high: int) -> None:
+    for value in (low, high):
+        assert getattr(with_setting(field, value), field) == value
+    for value in (low - 1, high + 1):
+        with pytest.raises(UsageError, match=f"{field}: {value} is not between {low} and"):
+            with_setting(field, value)
+
+
+def test_config__a_message_must_fit_the_window() -> None:
+    with pytest.raises(
+        UsageError, match=r"max_message_bytes: 16777216 is not between 1 and 1048576 \(the receive window"
+    ):
+        ProtocolConfig(receive_window_bytes=1 << 20)
+
+
+def test_config__a_message_must_fit_its_32_bit_length() -> None:
+    with pytest.raises(UsageError, match="max_message_bytes: 4294967296 is not between 1 and"):
+        ProtocolConfig(max_message_bytes=1 << 32, receive_window_bytes=1 << 34)
+
+
+def test_config__is_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        ProtocolConfig().paths = 3  # type: ignore[misc]  # what the test is about
+
+
+def test_config__a_silent_peer_is_asked_often_enough_before_it_is_given_up() -> None:
+    """Three probes fit between the first silence and the end, and the handshake has time for every size twice."""
+    config = ProtocolConfig()
+    assert config.unresponsive_after_s >= 3 * config.probe_after_s
+    assert config.handshake_timeout_s >= 8 * config.initial_rtt_s

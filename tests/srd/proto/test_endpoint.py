@@ -1,0 +1,308 @@
+"""Two cores and a network: the handshake, strays, hostile packets, several peers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from netns.shape import Shape
+from srd.proto.config import ProtocolConfig
+from srd.proto.control import (
+    Close,
+    Reset,
+    Retry,
+)
+from srd.proto.errors import UsageError
+from srd.proto.events import PeerEnded, PeerOpened
+from srd.proto.status import Status
+from srd.proto.wire import MIN_DATAGRAM_BYTES
+from tests.simulation import Network, Weather, completed, content, ended, received
+from tests.srd.proto.byhand import answers, give, hello, opened_by_hand
+
+SEEDS = [1, 2, 3]
+
+
+# -- handshake ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_connect__both_ends_know(seed: int) -> None:
+    network = Network(seed=seed)
+    at_a, at_b = network.connect()
+    (there,), (here,) = network.a.of(PeerOpened), network.b.of(PeerOpened)
+    assert there == PeerOpened(at_a, "b:0", incoming=False)
+    assert here == PeerOpened(at_b, "a:0", incoming=True)
+    assert network.a.core.peer(at_a).datagram_bytes == network.b.core.peer(at_b).datagram_bytes == 8972
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_connect__handshake_packets_lost_and_duplicated(seed: int) -> None:
+    config = ProtocolConfig(handshake_timeout_s=10.0)
+    network = Network(
+        seed=seed,
+        config=config,
+        shape=Shape(delay_us=500, loss_percent=40),
+        weather=Weather(duplicate=0.3, reorder_s=0.01),
+    )
+    network.connect()
+    network.run(seconds=0.5)
+    assert len(network.b.of(PeerOpened)) == len(network.a.of(PeerOpened)) == 1
+
+
+@pytest.mark.parametrize("context", [0, 1, 77, 2**64 - 1])
+def test_handle_packets__cookie_before_state(context: int) -> None:
+    network = Network(seed=1)
+    (retry,) = give(network.b, hello(context=context), now=network.now)
+    assert isinstance(retry, Retry)
+    assert retry.context == context
+    assert not network.b.core._peers
+    assert network.b.core.poll_timeout() is None
+    again = give(network.b, hello(context=context), now=network.now)
+    assert again == [retry], "the cookie is computed, not stored"
+
+
+def test_handle_packets__a_cookie_of_another_is_no_cookie() -> None:
+    network = Network(seed=1)
+    (retry,) = give(network.b, hello(), now=network.now, source="x:1")
+    assert isinstance(retry, Retry)
+    for source, context, now in (("y:1", 77, 100.0), ("x:2", 77, 100.0), ("x:1", 78, 100.0), ("x:1", 77, 200.0)):
+        (answer,) = give(network.b, hello(context=context, cookie=retry.cookie), now=now, source=source)
+        assert isinstance(answer, Retry)
+    assert not network.b.core._peers
+
+
+def test_handle_packets__hello_again_gets_the_same_accept() -> None:
+    network = Network(seed=1)
+    accept = opened_by_hand(network)
+    (retry,) = give(network.b, hello(context=78), now=network.now, source="x:1")
+    assert isinstance(retry, Retry)
+    assert give(network.b, hello(cookie=b"whatever"), now=network.now) == [accept]
+    assert len(network.b.core._peers) == 1
+
+
+def test_handle_packets__accept_is_smaller_than_the_hello() -> None:
+    network = Network(seed=1)
+    assert len(opened_by_hand(network, size=MIN_DATAGRAM_BYTES).encode()) < MIN_DATAGRAM_BYTES
+
+
+def test_connect__refused_by_an_end_that_accepts_nobody() -> None:
+    network = Network(seed=1)
+    network.b.core._accepting = False
+    number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
+    network.run(until=lambda: bool(ended(network.a)), seconds=2)
+    assert ended(network.a) == [
+        PeerEnded(number, Status.REMOTE_ERROR_ABORT, "refused (status 15)", ()),
+    ]
+    assert network.now < 100.1, "at once, not after a timeout"
+
+
+@pytest.mark.parametrize(("largest", "agreed"), [(65_507, 8972), (8971, 1472), (1471, 1232)])
+def test_connect__falls_to_the_size_that_passes(largest: int, agreed: int) -> None:
+    network = Network(seed=1, weather=Weather(largest_bytes=largest))
+    number = network.a.core.connect("b:0", sizes=(8972, 1472, 1232), now=network.now)
+    network.run(until=lambda: bool(network.a.of(PeerOpened)), seconds=2)
+    assert network.a.core.peer(number).datagram_bytes == agreed
+    network.a.core.post(number, request=1, payload_offset=5, length=300_000)
+    network.run(until=lambda: bool(completed(network.a)), seconds=5)
+    (message,) = received(network.b)
+    assert content(network.b, message.frags) == network.a.region[5:300_005].tobytes()
+
+
+def test_connect__the_smaller_end_decides() -> None:
+    network = Network(seed=1)
+    network.datagram_bytes = 1472
+    network.replace("b")
+    network.datagram_bytes = 8972
+    at_a, at_b = network.connect()
+    assert network.a.core.peer(at_a).datagram_bytes == network.b.core.peer(at_b).datagram_bytes == 1472
+
+
+@pytest.mark.parametrize("sizes", [(), (575,), (1472, 575)])
+def test_connect__sizes_that_no_network_must_carry(sizes: tuple[int, ...]) -> None:
+    network = Network(seed=1)
+    with pytest.raises(UsageError, match="sizes of at least 576 bytes"):
+        network.a.core.connect("b:0", sizes=sizes, now=network.now)
+
+
+def test_connect__nobody_there() -> None:
+    network = Network(seed=1)
+    network.b.alive = False
+    number = network.a.core.connect("b:0", sizes=(8972, 1472), now=network.now)
+    network.run(until=lambda: bool(ended(network.a)), seconds=5)
+    assert ended(network.a) == [PeerEnded(number, Status.LOCAL_ERROR_UNREACH_REMOTE, "no answer within 1 s", ())]
+    assert network.now == pytest.approx(101.0)
+    network.run(seconds=5)
+    assert network.a.core.poll_timeout() is None, "nothing is left to do"
+
+
+def test_handle_icmp_unreachable__believed_only_while_opening() -> None:
+    network = Network(seed=1)
+    at_a, _ = network.connect()
+    network.a.core.handle_icmp_unreachable("b:0")
+    assert not ended(network.a)
+    second = network.a.core.connect("b:9", sizes=(8972,), now=network.now)
+    network.a.core.handle_icmp_unreachable("c:9")
+    network.a.core.handle_icmp_unreachable("b:9")
+    network.run(seconds=0.5)
+    (end,) = ended(network.a)
+    assert (end.peer, end.status) == (second, Status.LOCAL_ERROR_UNREACH_REMOTE)
+    network.a.core.peer(at_a)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_handle_packets__data_overtakes_the_accept(seed: int) -> None:
+    """The responder may send as soon as it knows of the peer; its data comes over other paths than its ACCEPT."""
+    network = Network(seed=seed, weather=Weather(reorder_s=0.002))
+    network.a.core.connect("b:0", sizes=(8972,), now=network.now)
+    network.run(until=lambda: bool(network.b.of(PeerOpened)), seconds=2)
+    network.b.core.post(0, request=1, payload_offset=0, length=100_000)
+    network.run(until=lambda: bool(completed(network.b)), seconds=5)
+    assert [completion.status for completion in completed(network.b)] == [Status.OK]
+    (message,) = received(network.a)
+    assert content(network.a, message.frags) == network.b.region[:100_000].tobytes()
+
+
+# -- requests that cannot be ----------------------------------------------------------------------------------------
+
+
+def test_post__to_a_peer_that_is_gone_or_not_yet_open() -> None:
+    network = Network(seed=1)
+    with pytest.raises(UsageError, match="peer 5 is gone"):
+        network.a.core.post(5, request=1, payload_offset=0, length=1)
+    number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
+    with pytest.raises(UsageError, match=f"peer {number} is not open"):
+        network.a.core.post(number, request=1, payload_offset=0, length=1)
+    network.a.core.release(5, size_bytes=1, now=network.now)  # a peer that is gone needs no credit
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"receive_window_bytes": 1 << 20, "max_message_bytes": 1 << 20}, {"max_message_bytes": 1 << 20}],
+    ids=["window", "max_message"],
+)
+def test_post__longer_than_the_other_end_can_take(settings: dict[str, int]) -> None:
+    """Every request ends: what can never be delivered ends with status 6 or 11, and disturbs nothing else."""
+    network = Network(seed=1)
+    network.config = replace(ProtocolConfig(), **settings)  # type: ignore[arg-type]  # integers all
+    network.replace("b")
+    at_a, _ = network.connect()
+    network.a.core.post(at_a, request=1, payload_offset=0, length=2 << 20)
+    network.a.core.post(at_a, request=2, payload_offset=0, length=100_000)
+    network.run(until=lambda: len(completed(network.a)) == 2, seconds=3)
+    assert {completion.request: completion.status for completion in completed(network.a)} == {
+        1: Status.LOCAL_ERROR_BAD_LENGTH,
+        2: Status.OK,
+    }
+
+
+def test_init__unknown_controller() -> None:
+    with pytest.raises(UsageError, match="controller: 'magic' is not one of majority-delay, fixed"):
+        Network(seed=1, config=ProtocolConfig(controller="magic"))
+
+
+# -- several peers, and the same again ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_two_peers__share_an_endpoint_and_each_other_harm_nothing(seed: int) -> None:
+    network = Network(seed=seed, shape=Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60))
+    first, second = network.connect()[0], network.connect()[0]
+    assert len(network.b.of(PeerOpened)) == 2
+    for request in range(4):
+        network.a.core.post(first, request=request, payload_offset=request << 20, length=1 << 20)
+        network.a.core.post(second, request=request, payload_offset=(request + 4) << 20, length=1 << 20)
+    network.run(until=lambda: len(completed(network.a)) == 8, seconds=5)
+    assert {(c.peer, c.request, c.status) for c in completed(network.a)} == {
+        (peer, request, Status.OK) for peer in (first, second) for request in range(4)
+    }
+    for message in received(network.b):
+        index = message.message + (4 if message.peer == 1 else 0)
+        assert content(network.b, message.frags) == network.a.region[index << 20 : (index + 1) << 20].tobytes()
+    finished = [c.peer for c in completed(network.a)]
+    assert abs(finished.index(first) - finished.index(second)) <= 4, "they take turns"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_restart__of_the_receiver_ends_the_old_peer_and_allows_a_new_one(seed: int) -> None:
+    network = Network(seed=seed)
+    old, _ = network.connect()
+    network.a.core.post(old, request=1, payload_offset=0, length=8 << 20)
+    network.run(seconds=0.002)
+    network.replace("b")
+    network.run(until=lambda: bool(ended(network.a)), seconds=3)
+    (end,) = ended(network.a)
+    assert (end.peer, end.status) == (old, Status.LOCAL_ERROR_UNRESP_REMOTE)
+    assert [(c.request, c.status) for c in completed(network.a)] == [(1, Status.LOCAL_ERROR_UNRESP_REMOTE)]
+    network.a.events.clear()
+    again, _ = network.connect()
+    network.a.core.post(again, request=2, payload_offset=9, length=500_000)
+    network.run(until=lambda: bool(completed(network.a)), seconds=5)
+    (message,) = received(network.b)
+    assert content(network.b, message.frags) == network.a.region[9:500_009].tobytes()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_restart__of_the_sender_is_noticed_by_the_receiver(seed: int) -> None:
+    network = Network(seed=seed)
+    number, there = network.connect()
+    network.a.core.post(number, request=1, payload_offset=0, length=8 << 20)
+    network.run(seconds=0.01)
+    network.replace("a")
+    network.run(until=lambda: bool(ended(network.b)), seconds=3)
+    (end,) = ended(network.b)
+    assert (end.peer, end.status) == (there, Status.LOCAL_ERROR_UNRESP_REMOTE)
+    landed = sum(frag.length for frag in end.orphans) + sum(m.length for m in received(network.b))
+    assert landed > 0, "what has landed is given back, not lost"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_simulation__the_same_seed_gives_the_same_run(seed: int) -> None:
+    """The core reads no clock and rolls no dice of its own."""
+
+    def run() -> tuple[float, int, list[object]]:
+        network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=2), weather=Weather(reorder_s=0.001))
+        number, _ = network.connect()
+        network.a.core.post(number, request=1, payload_offset=0, length=1 << 20)
+        network.run(until=lambda: bool(completed(network.a)), seconds=5)
+        return network.now, network.wire_packets, [*network.a.events, *network.b.events]
+
+    assert run() == run()
+
+
+# -- closing --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_close__after_what_was_posted(seed: int) -> None:
+    network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=5))
+    at_a, at_b = network.connect()
+    network.a.core.post(at_a, request=1, payload_offset=3, length=1 << 20)
+    network.a.core.close(at_a, now=network.now)
+    with pytest.raises(UsageError, match="not open for sending"):
+        network.a.core.post(at_a, request=2, payload_offset=0, length=1)
+    network.run(until=lambda: bool(ended(network.a)) and bool(ended(network.b)), seconds=5)
+    assert [(c.request, c.status) for c in completed(network.a)] == [(1, Status.OK)]
+    (message,) = received(network.b)
+    assert content(network.b, message.frags) == network.a.region[3 : 3 + (1 << 20)].tobytes()
+    assert [(end.peer, end.status) for end in ended(network.a) + ended(network.b)] == [
+        (at_a, Status.OK), (at_b, Status.OK),
+    ]  # fmt: skip
+    network.run(seconds=3)
+    for node in (network.a, network.b):
+        assert node.core.poll_timeout() is None
+        core = node.core
+        assert [core._peers, core._by_context, core._by_remote, core._by_hello, core._ready] == [{}] * 5
+
+
+def test_handle_packets__reset_while_closing() -> None:
+    """All was acknowledged and the other end is gone, which is what CLOSE asks for: its CLOSED was lost."""
+    network = Network(seed=1)
+    at_a, _ = network.connect()
+    remote = network.a.core.peer(at_a).remote_context
+    network.a.core.close(at_a, now=network.now)
+    assert Close(remote) in answers(network.a, now=network.now)
+    give(network.a, Reset(remote), now=network.now, source="b:0")
+    network.b.alive = False
+    network.run(until=lambda: bool(ended(network.a)), seconds=5)
+    assert [end.status for end in ended(network.a)] == [Status.OK]

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import pytest
+
+from srd.proto import errors
+from srd.proto.errors import PacketError, PeerError, SrdError, UsageError
+from srd.proto.status import Status
+
+
+@pytest.mark.parametrize("kind", [PacketError, PeerError, UsageError])
+def test_errors__have_one_root_and_stand_in_the_tree(kind: type[Exception]) -> None:
+    assert issubclass(kind, SrdError)
+    assert kind.__name__ in (errors.__doc__ or "")
+
+
+def test_peer_error__carries_its_status() -> None:
+    error = PeerError("b: fell silent", status=Status.LOCAL_ERROR_UNRESP_REMOTE)
+    assert str(error) == "b: fell silent"
+    assert error.status == 13

@@ -1,0 +1,229 @@
+"""Strangers, broken packets, and peers that do not keep the rules: the endpoint against what a network sends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from srd.proto.config import ProtocolConfig
+from srd.proto.control import (
+    Accept,
+    Ack,
+    Close,
+    Closed,
+    Control,
+    PathReport,
+    Probe,
+    Refuse,
+    Reset,
+    Retry,
+)
+from srd.proto.endpoint import MAX_REPLIES
+from srd.proto.events import PeerOpened
+from srd.proto.status import Status
+from srd.proto.wire import HEADER_BYTES, MIN_DATAGRAM_BYTES
+from tests.simulation import Network, completed, content, ended, received
+from tests.srd.proto.byhand import answers, data_packet, give, hello, opened_by_hand
+
+SEEDS = [1, 2, 3]
+
+
+# -- strangers ------------
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        hello(size=MIN_DATAGRAM_BYTES),
+        replace(hello(size=MIN_DATAGRAM_BYTES), cookie=bytes(24)),
+        Close(5),
+        Probe(5, 1, 2, 3),
+        Ack(5, 0, 0, 0, ()),
+        Closed(5),
+        Reset(5),
+        Refuse(5, 15),
+        Retry(5, bytes(24)),
+        Accept(5, 6, 7, 8, 1472),
+        b"",
+        b"\x01",
+        bytes(16),
+        b"\x01\x63" + bytes(60),
+    ],
+    ids=lambda packet: type(packet).__name__,
+)
+def test_handle_packets__a_stranger_gets_no_more_than_it_sent(packet: Control | bytes) -> None:
+    """Neither the cookie exchange nor strays make us an amplifier: one packet at most, and not a longer one."""
+    for accepting in (True, False):
+        network = Network(seed=1)
+        network.b.core._accepting = accepting
+        data = packet if isinstance(packet, bytes) else packet.encode()
+        out = give(network.b, data, now=network.now)
+        assert len(out) <= 1
+        assert sum(len(answer.encode()) for answer in out) <= len(data)
+        assert not network.b.core._peers
+
+
+@pytest.mark.parametrize(
+    ("packet", "answer"),
+    [
+        (Close(5), [Closed(5)]),
+        (Probe(5, 1, 2, 3), [Reset(5)]),
+        (Ack(5, 0, 0, 0, ()), []),
+        (Closed(5), []),
+        (Reset(5), []),
+    ],
+)
+def test_handle_packets__strays(packet: Control, answer: list[Control]) -> None:
+    network = Network(seed=1)
+    assert give(network.b, packet, now=network.now) == answer
+
+
+def test_handle_packets__data_for_nobody_is_reset_and_not_kept() -> None:
+    network = Network(seed=1)
+    assert network.b.core.handle_packets([data_packet(99)], controls=[], now=network.now) == []
+    assert answers(network.b, now=network.now) == [Reset(99)]
+    assert len(Reset(99).encode()) < HEADER_BYTES
+
+
+def test_handle_packets__answers_to_strangers_are_bounded() -> None:
+    network = Network(seed=1)
+    flood = [(Probe(context, 0, 0, 0).encode(), "x:1", network.now) for context in range(10 * MAX_REPLIES)]
+    network.b.core.handle_packets([], controls=flood, now=network.now)
+    assert len(answers(network.b, now=network.now)) == MAX_REPLIES
+
+
+@pytest.mark.parametrize("length", [25, 255, 256, 1000])
+def test_handle_packets__cookie_too_long(length: int) -> None:
+    """A responder may be hostile too: nothing that it sends may raise out of the core."""
+    network = Network(seed=1)
+    number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
+    context = network.a.core.peer(number).own_context
+    give(network.a, Retry(context, b"x" * length), now=network.now, source="b:0")
+    network.run(until=lambda: bool(network.a.of(PeerOpened)), seconds=2)
+
+
+# -- hostile and broken packets of an open peer ---------------------------------------------------------------------
+
+
+def test_handle_packets__path_number_out_of_range() -> None:
+    """A peer that speaks of more paths than there can be must not bring the endpoint down."""
+    network = Network(seed=1)
+    context = opened_by_hand(network).own_context
+    for path in range(256):
+        network.b.core.handle_packets([], controls=[(Probe(context, path, 0, 0).encode(), "x:1", 100.0)], now=100.0)
+        network.b.core.handle_packets([data_packet(context, psn=path, path=path, length=10**6)], controls=[], now=100.0)
+    answers(network.b, now=100.1)
+
+
+@pytest.mark.parametrize(
+    ("paths", "window_packets", "size"), [(32, 4096, 1232), (64, 4096, 1472), (64, 4096, 576), (32, 65_536, 1472)]
+)
+def test_poll_transmit__no_control_packet_exceeds_the_agreed_size(paths: int, window_packets: int, size: int) -> None:
+    """Sent with "do not fragment": what is longer never arrives."""
+    network = Network(seed=1, config=ProtocolConfig(paths=paths, window_packets=window_packets))
+    context = opened_by_hand(network, size=size).own_context
+    arrivals = [data_packet(context, psn=1 + 2 * path, path=path, length=10**6) for path in range(paths)]
+    arrivals.append(data_packet(context, psn=window_packets - 1, path_sequence=1, length=10**6))
+    network.b.core.handle_packets(arrivals, controls=[], now=100.0)
+    heard, sizes = set(), []
+    for step in range(10):  # what does not fit into one ack comes in the next
+        now = 100.001 + step * 0.001
+        network.b.core.handle_timeout(now)
+        for answer in answers(network.b, now=now):
+            sizes.append(len(answer.encode()))
+            assert isinstance(answer, Ack)
+            heard |= {report.path for report in answer.reports}
+    assert max(sizes) <= size
+    assert heard == set(range(paths))
+
+
+@pytest.mark.parametrize(
+    "ack",
+    [
+        Ack(0, 10, 0, 1 << 20, ()),
+        Ack(0, 0, 0b10, 1 << 20, ()),
+        Ack(0, 2**64 - 1, 0, 1 << 20, ()),
+        Ack(0, 0, 0, 1 << 20, (PathReport(0, 0, 0, 0, 1, 0),)),
+        Ack(0, 0, 0, 1 << 20, (PathReport(0, 2**32 - 1, 0, 0, 1, 0),)),
+        Ack(0, 0, 0, 1 << 20, (PathReport(200, 0, 0, 0, 1, 0),)),
+    ],
+    ids=["cumulative", "bitmap", "far", "sequence", "sequence far", "path"],
+)
+def test_handle_packets__an_ack_of_what_was_not_sent(ack: Ack) -> None:
+    network = Network(seed=1)
+    at_a, _ = network.connect()
+    context = network.a.core.peer(at_a).own_context
+    before = network.a.core.malformed
+    give(network.a, replace(ack, context=context), now=network.now, source="b:0")
+    assert network.a.core.malformed == before + 1
+    network.a.core.post(at_a, request=1, payload_offset=0, length=50_000)
+    network.run(until=lambda: bool(completed(network.a)), seconds=5)
+    assert [completion.status for completion in completed(network.a)] == [Status.OK]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_handle_packets__corruption_harms_no_one_else(seed: int) -> None:
+    """UDP's checksum drops what is damaged; what passes it all the same must not raise, nor touch another peer."""
+    network = Network(seed=seed)
+    hurt, _ = network.connect()
+    network.weather.corrupt = 0.2
+    for request in range(10):
+        network.a.core.post(hurt, request=request, payload_offset=0, length=200_000)
+    network.run(seconds=2)
+    network.weather.corrupt = 0.0
+    healthy, there = network.connect()
+    network.a.core.post(healthy, request=99, payload_offset=7, length=300_000)
+    network.run(until=lambda: any(c.peer == healthy for c in completed(network.a)), seconds=5)
+    (message,) = [message for message in received(network.b) if message.peer == there]
+    assert content(network.b, message.frags) == network.a.region[7:300_007].tobytes()
+
+
+@pytest.mark.parametrize("packet", [Closed, Reset, Close, Refuse, Accept, Retry])
+def test_handle_packets__unexpected_in_an_open_peer(packet: type[Control]) -> None:
+    """Of an open peer only CLOSE and RESET make an end."""
+    network = Network(seed=1)
+    at_a, _ = network.connect()
+    peer = network.a.core.peer(at_a)
+    made: dict[type[Control], Control] = {
+        Closed: Closed(peer.remote_context),
+        Reset: Reset(peer.remote_context),
+        Close: Close(peer.own_context),
+        Refuse: Refuse(peer.own_context, 15),
+        Accept: Accept(peer.own_context, 1, 2, 3, 1472),
+        Retry: Retry(peer.own_context, bytes(24)),
+    }
+    give(network.a, made[packet], now=network.now, source="b:0")
+    network.run(until=lambda: bool(ended(network.a)), seconds=0.5)
+    statuses = {Reset: [Status.LOCAL_ERROR_UNRESP_REMOTE], Close: [Status.OK]}
+    assert [end.status for end in ended(network.a)] == statuses.get(packet, [])
+
+
+def test_handle_packets__memory_of_a_peer_that_contradicts_itself_comes_back() -> None:
+    """All pieces that were kept are in a message or in the orphans, those of the rest of the batch too."""
+    network = Network(seed=1)
+    context = opened_by_hand(network).own_context
+    batch = [
+        data_packet(context, psn=psn, path_sequence=psn, length=length) for psn, length in enumerate([900, 700, 900])
+    ]
+    kept = network.b.core.handle_packets(batch, controls=[], now=100.0)
+    network.run(seconds=0.1)
+    (end,) = ended(network.b)
+    assert end.status is Status.REMOTE_ERROR_ABORT
+    assert "message 0" in end.reason
+    assert sorted(end.orphans, key=str) == sorted(kept, key=str)
+
+
+def test_handle_packets__a_false_report_beside_a_true_cumulative_point() -> None:
+    """An ack that cannot be true is dropped whole: what it said beside the lie is said again."""
+    network = Network(seed=1)
+    at_a, _ = network.connect()
+    network.a.core.post(at_a, request=1, payload_offset=0, length=50_000)
+    network.run(until=lambda: bool(received(network.b)), seconds=1)
+    assert not completed(network.a)
+    context = network.a.core.peer(at_a).own_context
+    lie = Ack(context, 6, 0, 1 << 20, (PathReport(63, 10, 0, 0, 1, 0),))
+    network.a.core.handle_packets([], controls=[(lie.encode(), "b:0", network.now)], now=network.now)
+    assert network.a.core.malformed == 1
+    network.run(until=lambda: bool(completed(network.a)), seconds=2)
+    assert [completion.status for completion in completed(network.a)] == [Status.OK]

@@ -1,0 +1,101 @@
+"""Loss on one path: what was overtaken, what fell silent, and what only came out of order."""
+
+from __future__ import annotations
+
+import pytest
+
+from srd.proto.loss import settle
+from srd.proto.path import Path
+from srd.proto.sent import Outbound, SentPackets, Transmission
+
+RTT_S = 0.002
+MIN_RTO_S = 0.01
+
+
+class Flight:
+    """One path with bursts of `count` packets sent at the given times."""
+
+    def __init__(self, *sent_at: float, count: int = 2) -> None:
+        self.sent = SentPackets()
+        self.path = Path(0, initial_rtt_s=0.05)
+        self.path.rtt.update(RTT_S, now=1.0)
+        message = Outbound(1, 0, 0, 10**6, 0)
+        for at in sent_at:
+            run = self.sent.add(message, offset=0, count=count, packet_bytes=1000)
+            transmission = Transmission(run, run.first, count, self.path.take_sequence(count), at)
+            self.path.transmissions.append(transmission)
+            self.path.inflight_bytes += transmission.bytes
+
+    def settle(self, now: float) -> tuple[list[tuple[int, int]], bool, float | None]:
+        found = settle(self.path, sent=self.sent, now=now, min_rto_s=MIN_RTO_S)
+        return [(t.first, missing) for t, missing in found.lost], found.timed_out, found.look_again_at
+
+
+def test_settle__acknowledged_bursts_leave() -> None:
+    flight = Flight(10.0, 10.1)
+    flight.sent.acknowledge(4, bitmap=0)
+    assert flight.settle(10.2) == ([], False, None)
+    assert (flight.path.inflight_bytes, len(flight.path.transmissions)) == (0, 0)
+
+
+def test_settle__a_tail_is_lost_by_timeout() -> None:
+    flight = Flight(10.0)
+    lost_at = 10.0 + flight.path.rtt.timeout_s(floor_s=MIN_RTO_S)
+    assert flight.settle(lost_at - 1e-6) == ([], False, lost_at)
+    assert flight.path.inflight_bytes == 2000
+    assert flight.settle(lost_at) == ([(0, 0b11)], True, None)
+    assert flight.path.inflight_bytes == 0
+    assert flight.path.counters.lost == 2
+
+
+def test_settle__what_was_overtaken_waits_a_round_trip_and_a_quarter() -> None:
+    flight = Flight(10.0, 10.001)
+    flight.sent.acknowledge(0, bitmap=0b1100)  # the second burst arrived, the first did not
+    flight.path.reported_sequence = 3
+    patience = RTT_S * 1.25
+    lost, timed_out, again = flight.settle(10.0 + patience - 1e-6)
+    assert (lost, timed_out) == ([], False)
+    assert again == pytest.approx(10.0 + patience)
+    assert flight.settle(10.0 + patience + 1e-9) == ([(0, 0b11)], False, None)
+
+
+def test_settle__only_the_missing_packets_of_a_burst() -> None:
+    flight = Flight(10.0, 10.001, count=4)
+    flight.sent.acknowledge(1, bitmap=0b1111010)  # PSNs 0, 2 and 4 to 7: 1 and 3 are missing
+    flight.path.reported_sequence = 7
+    assert flight.settle(11.0) == ([(0, 0b1010)], False, None)
+    assert flight.path.counters.lost == 2
+
+
+def test_settle__a_packet_lost_within_a_reported_burst() -> None:
+    """Its last packet was reported, so the path has delivered all that it will deliver of it."""
+    flight = Flight(10.0, count=4)
+    flight.sent.acknowledge(0, bitmap=0b1110)
+    flight.path.reported_sequence = 3
+    assert flight.settle(10.0 + RTT_S * 1.25 - 1e-6)[0] == []
+    assert flight.settle(10.0 + RTT_S * 1.25 + 1e-9) == ([(0, 0b0001)], False, None)
+
+
+def test_settle__a_burst_of_which_only_the_beginning_was_reported_waits() -> None:
+    """Its end may still be on its way: that is the timeout's business."""
+    flight = Flight(10.0, count=4)
+    flight.sent.acknowledge(2, bitmap=0)
+    flight.path.reported_sequence = 1
+    assert flight.settle(10.0 + RTT_S * 1.3)[0] == []
+    assert flight.settle(11.0) == ([(0, 0b1100)], True, None)
+
+
+def test_settle__stops_at_the_first_whose_fate_is_open() -> None:
+    """A later burst's acknowledgement stays counted as in flight until the head is settled."""
+    flight = Flight(10.0, 10.0005)
+    flight.sent.acknowledge(0, bitmap=0b1100)
+    assert flight.settle(10.001)[0] == []
+    assert len(flight.path.transmissions) == 2
+
+
+def test_settle__a_retransmission_acknowledged_elsewhere_is_no_loss() -> None:
+    flight = Flight(10.0)
+    flight.sent.acknowledge(2, bitmap=0)
+    flight.path.reported_sequence = -1  # nothing was ever heard of this path
+    assert flight.settle(99.0) == ([], False, None)
+    assert flight.path.counters.lost == 0

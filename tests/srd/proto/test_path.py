@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from srd.proto.path import MAX_PROBE_INTERVAL_S, TRANSITIONS, Path, PathInput, PathState
+
+
+def path() -> Path:
+    return Path(3, initial_rtt_s=0.05)
+
+
+def test_transitions__every_state_and_input() -> None:
+    assert set(TRANSITIONS) == set(product(PathState, PathInput))
+
+
+@pytest.mark.parametrize("state", PathState)
+def test_transitions__any_answer_makes_it_active(state: PathState) -> None:
+    assert TRANSITIONS[state, PathInput.ANSWER] is PathState.ACTIVE
+
+
+@pytest.mark.parametrize("state", PathState)
+def test_transitions__silence_never_restores_trust(state: PathState) -> None:
+    order = list(PathState)
+    assert order.index(TRANSITIONS[state, PathInput.SILENCE]) >= order.index(state)
+    assert TRANSITIONS[state, PathInput.SILENCE] is not PathState.ACTIVE
+
+
+def test_silence__is_probed_at_once_and_then_ever_more_rarely() -> None:
+    ours = path()
+    ours.silence(now=10.0, timeout_s=0.03)
+    assert (ours.state, ours.probe_at, ours.counters.timeouts) == (PathState.SUSPECT, 10.0, 1)
+    gaps, states = [], []
+    now = 10.0
+    for _ in range(6):
+        ours.take_probe(now=now)
+        assert ours.probe_at is not None
+        gaps.append(round(ours.probe_at - now, 6))
+        states.append(ours.state)
+        now = ours.probe_at
+    assert gaps == [0.03, 0.06, 0.12, MAX_PROBE_INTERVAL_S, MAX_PROBE_INTERVAL_S, MAX_PROBE_INTERVAL_S]
+    assert states == [PathState.SUSPECT] + 5 * [PathState.QUARANTINED]
+    assert ours.counters.timeouts == 6
+
+
+def test_answer__ends_the_probing() -> None:
+    ours = path()
+    ours.silence(now=10.0, timeout_s=0.03)
+    ours.take_probe(now=10.0)
+    ours.take_probe(now=10.03)
+    ours.answer()
+    assert (ours.state, ours.probe_at) == (PathState.ACTIVE, None)
+    ours.silence(now=20.0, timeout_s=0.03)  # and its past is forgotten
+    ours.take_probe(now=20.0)
+    assert (ours.state, ours.probe_at) == (PathState.SUSPECT, 20.03)
+
+
+def test_take_sequence__one_counter_for_bursts_and_probes() -> None:
+    ours = path()
+    assert [ours.take_sequence(3), ours.take_sequence(1), ours.take_sequence(64), ours.take_sequence(1)] == [
+        0,
+        3,
+        4,
+        68,
+    ]
+
+
+def test_take_sequence__a_burst_never_straddles_32_bits() -> None:
+    """Its headers are written as one 64-bit addition a word: a carry would change the path number."""
+    ours = path()
+    ours.next_sequence = (1 << 32) - 3
+    assert ours.take_sequence(3) == (1 << 32) - 3
+    ours.next_sequence = (1 << 32) - 3
+    assert ours.take_sequence(4) == 1 << 32
+    assert ours.next_sequence == (1 << 32) + 4

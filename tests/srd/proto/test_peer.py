@@ -1,0 +1,271 @@
+"""A peer's life: states, signs of life, and every way to end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from netns.shape import Shape
+from srd.proto.config import ProtocolConfig
+from srd.proto.control import Close, Datagram, Probe, decode_untrusted
+from srd.proto.events import Completion, PeerEnded
+from srd.proto.peer import CLOSE_ATTEMPTS, PROBES_BEFORE_END, PeerState
+from srd.proto.status import Status
+from srd.proto.wire import Burst
+from tests.simulation import Network, Node, completed, content, ended, received, release
+from tests.srd.proto.byhand import answers
+
+SEEDS = [1, 2, 3]
+SMALL_WINDOW = replace(ProtocolConfig(), receive_window_bytes=1 << 20, max_message_bytes=1 << 20)
+
+
+def state_of(network: Network, number: int) -> PeerState:
+    return network.a.core.peer(number).state
+
+
+# -- signs of life --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_handle_timeout__idle_peers_live_for_ever(seed: int) -> None:
+    network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=2))
+    at_a, at_b = network.connect()
+    before = network.wire_packets
+    network.run(seconds=60)
+    assert not ended(network.a) + ended(network.b)
+    network.a.core.peer(at_a)
+    network.b.core.peer(at_b)
+    assert network.wire_packets - before < 60 / 0.25 * 8, "a sign of life now and then, not more"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("busy", [True, False], ids=["busy", "idle"])
+def test_handle_timeout__was_responsive_and_fell_silent(seed: int, *, busy: bool) -> None:
+    network = Network(seed=seed)
+    at_a, _ = network.connect()
+    network.run(seconds=0.01)
+    for request in range(3 * busy):
+        network.a.core.post(at_a, request=request, payload_offset=0, length=1 << 20)
+    died_at = network.now
+    network.b.alive = False
+    network.run(until=lambda: bool(ended(network.a)), seconds=10)
+    (end,) = ended(network.a)
+    assert (end.peer, end.status) == (at_a, Status.LOCAL_ERROR_UNRESP_REMOTE)
+    assert "fell silent" in end.reason
+    assert 0.9 <= network.now - died_at < 2.0
+    assert completed(network.a) == [
+        Completion(at_a, request, Status.LOCAL_ERROR_UNRESP_REMOTE) for request in range(3 * busy)
+    ]
+    assert network.a.events[-1] == end, "every request ends before its peer does"
+
+
+def test_handle_timeout__asks_three_times_before_it_gives_up() -> None:
+    """A process that was stopped for long must not take the world for dead on its first look at the clock."""
+    network = Network(seed=1)
+    at_a, _ = network.connect()
+    network.run(seconds=0.01)
+    now, probes = network.now + 100, 0
+    for _ in range(PROBES_BEFORE_END):
+        network.a.core.handle_timeout(now)
+        assert network.a.core.poll_event() is None
+        probes += sum(isinstance(packet, Probe) for packet in answers(network.a, now=now))
+        at = network.a.core.poll_timeout()
+        assert at is not None
+        now = at
+    assert probes == PROBES_BEFORE_END
+    network.a.core.handle_timeout(now)
+    end = network.a.core.poll_event()
+    assert isinstance(end, PeerEnded)
+    assert (end.peer, end.status) == (at_a, Status.LOCAL_ERROR_UNRESP_REMOTE)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_handle_timeout__an_outage_shorter_than_the_patience_is_survived(seed: int) -> None:
+    network = Network(seed=seed)
+    at_a, _ = network.connect()
+    network.a.core.post(at_a, request=1, payload_offset=11, length=4 << 20)
+    network.run(seconds=0.004)
+    network.dead = set(range(4))
+    network.run(seconds=0.7)
+    assert not completed(network.a)
+    network.dead = set()
+    network.run(until=lambda: bool(completed(network.a)), seconds=3)
+    assert [c.status for c in completed(network.a)] == [Status.OK]
+    (message,) = received(network.b)
+    assert content(network.b, message.frags) == network.a.region[11 : 11 + (4 << 20)].tobytes()
+
+
+@pytest.mark.parametrize("delay_us", [10, 50, 500, 20_000])
+def test_poll_control__blocked_on_credit_and_dead(delay_us: int) -> None:
+    """Waiting for a grant asks more often, but never without pause, and a peer that died meanwhile is given up."""
+    network = Network(seed=1, shape=Shape(delay_us=delay_us), config=SMALL_WINDOW)
+    at_a, _ = network.connect()
+    for request in range(2):
+        network.a.core.post(at_a, request=request, payload_offset=0, length=1 << 20)
+    network.run(until=lambda: bool(completed(network.a)), seconds=5)
+    network.run(seconds=0.05)
+    network.b.alive = False
+    core, now, died_at = network.a.core, network.now, network.now
+    sent, end = 0, None
+    while end is None and now < died_at + 5 and sent < 500:
+        core.handle_timeout(now)
+        sent += len(answers(network.a, now=now))
+        while (event := core.poll_event()) is not None:
+            end = event if isinstance(event, PeerEnded) else end
+        now = max(now, core.poll_timeout() or now)
+    assert end is not None, f"{sent} packets in {now - died_at:.3f} s, and no end"
+    assert end.status is Status.LOCAL_ERROR_UNRESP_REMOTE
+    assert now - died_at < 2.5
+
+
+# -- credit ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("loss_percent", [0, 20])
+def test_credit__exhausted_and_given_back(seed: int, loss_percent: int) -> None:
+    """A receiver that keeps its messages stops the sender, for as long as it likes, without any loss."""
+    network = Network(seed=seed, config=SMALL_WINDOW, shape=Shape(delay_us=500, loss_percent=loss_percent))
+    at_a, at_b = network.connect()
+    size = 300_000
+    for request in range(9):
+        network.a.core.post(at_a, request=request, payload_offset=request * size, length=size)
+    network.run(seconds=3)
+    assert len(received(network.b)) == 3, "what fits into 1 MiB"
+    assert not ended(network.a)
+    assert network.b.core.peer(at_b).receiver.credit_bytes == 1 << 20
+    done = 0
+    while done < 9:
+        fresh = received(network.b)[done:]
+        assert fresh, f"stuck after {done} messages"
+        for message in fresh:
+            start = message.message * size
+            assert content(network.b, message.frags) == network.a.region[start : start + size].tobytes()
+            release(network.b, message, now=network.now)
+        done += len(fresh)
+        network.run(until=lambda: len(received(network.b)) > done or done == 9, seconds=5)  # noqa: B023 - called within the round
+    network.run(until=lambda: len(completed(network.a)) == 9, seconds=5)
+    assert {c.status for c in completed(network.a)} == {Status.OK}
+
+
+def test_credit__a_grant_that_was_lost_is_asked_for() -> None:
+    network = Network(seed=1, config=SMALL_WINDOW)
+    at_a, _ = network.connect()
+    for request in range(2):
+        network.a.core.post(at_a, request=request, payload_offset=0, length=1 << 20)
+    network.run(until=lambda: bool(completed(network.a)), seconds=2)
+    network.run(seconds=0.02)
+    release(network.b, received(network.b)[0], now=network.now)
+    network.dead = set(range(4))
+    network.run(seconds=0.02)  # the grant goes into the void
+    network.dead = set()
+    repaired_at = network.now
+    network.run(until=lambda: len(completed(network.a)) == 2, seconds=5)
+    assert len(completed(network.a)) == 2
+    assert network.now - repaired_at < 0.5, "sooner than the next regular sign of life would bring it"
+
+
+# -- closing --------------------------------------------------------------------------------------------------------
+
+
+def test_close__before_it_is_open() -> None:
+    network = Network(seed=1)
+    number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
+    network.a.core.close(number, now=network.now)
+    network.run(seconds=0.1)
+    assert ended(network.a) == [PeerEnded(number, Status.FLUSHED, "closed before it was open", ())]
+    assert network.wire_packets == 0
+
+
+def test_close__twice_is_once() -> None:
+    network = Network(seed=1)
+    at_a, _ = network.connect()
+    network.a.core.close(at_a, now=network.now)
+    network.a.core.close(at_a, now=network.now)
+    network.run(seconds=3)
+    assert [end.status for end in ended(network.a)] == [Status.OK]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_close__of_both_ends_at_once(seed: int) -> None:
+    network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=10))
+    at_a, at_b = network.connect()
+    network.a.core.close(at_a, now=network.now)
+    network.b.core.close(at_b, now=network.now)
+    network.run(seconds=5)
+    assert [end.status for end in ended(network.a) + ended(network.b)] == [Status.OK, Status.OK]
+
+
+@pytest.mark.parametrize("used", [True, False], ids=["used", "unused"])
+@pytest.mark.parametrize("delay_us", [500, 50_000])
+def test_close__unconfirmed(delay_us: int, *, used: bool) -> None:
+    """Every request was acknowledged, so it is a success, after some CLOSEs each twice as far from the last."""
+    network = Network(seed=1, shape=Shape(delay_us=delay_us))
+    at_a, _ = network.connect()
+    if used:
+        network.a.core.post(at_a, request=1, payload_offset=0, length=1 << 20)
+    network.run(seconds=1)
+    network.b.alive = False
+    closes = list[float]()
+    transmit = network._transmit
+
+    def spy(node: Node, out: Burst | Datagram) -> None:
+        if isinstance(out, Datagram) and isinstance(decode_untrusted(out.data), Close):
+            closes.append(network.now)
+        transmit(node, out)
+
+    network._transmit = spy  # type: ignore[method-assign]  # a look at what passes, nothing else
+    network.a.core.close(at_a, now=network.now)
+    network.run(until=lambda: bool(ended(network.a)), seconds=10)
+    (end,) = ended(network.a)
+    assert end.status is Status.OK
+    assert 3 <= len(closes) <= CLOSE_ATTEMPTS
+    gaps = [later - earlier for earlier, later in pairwise(closes)]
+    assert [later / earlier for earlier, later in pairwise(gaps)] == pytest.approx([2.0] * (len(gaps) - 1))
+
+
+def test_close__waits_for_what_is_in_flight() -> None:
+    network = Network(seed=1, config=SMALL_WINDOW)
+    at_a, _ = network.connect()
+    for request in range(2):
+        network.a.core.post(at_a, request=request, payload_offset=0, length=1 << 20)
+    network.a.core.close(at_a, now=network.now)
+    network.run(seconds=0.9)
+    assert state_of(network, at_a) is PeerState.DRAINING
+    release(network.b, received(network.b)[0], now=network.now)
+    network.run(until=lambda: bool(ended(network.a)), seconds=5)
+    assert [c.status for c in completed(network.a)] == [Status.OK, Status.OK]
+    assert [end.status for end in ended(network.a)] == [Status.OK]
+
+
+def test_end__closed_by_the_responder_while_requests_are_open() -> None:
+    network = Network(seed=1)
+    at_a, at_b = network.connect()
+    network.a.core.post(at_a, request=7, payload_offset=0, length=12 << 20)
+    network.run(seconds=0.003)
+    network.b.core.close(at_b, now=network.now)
+    network.run(until=lambda: bool(ended(network.a)) and bool(ended(network.b)), seconds=3)
+    assert completed(network.a) == [Completion(at_a, 7, Status.REMOTE_ERROR_ABORT)]
+    assert [end.status for end in ended(network.a) + ended(network.b)] == [Status.OK, Status.OK]
+    (end,) = ended(network.b)
+    kept = sum(frag.length for frag in end.orphans)
+    assert 0 < kept < 12 << 20, "the pieces of the message that will never be whole"
+
+
+def test_end__orphans_of_a_sender_that_died_tile_what_landed() -> None:
+    network = Network(seed=1, shape=Shape(delay_us=500, loss_percent=10))
+    at_a, at_b = network.connect()
+    network.a.core.post(at_a, request=7, payload_offset=0, length=12 << 20)
+    network.run(seconds=0.01)
+    network.a.alive = False
+    receiver = network.b.core.peer(at_b).receiver
+    network.run(until=lambda: bool(ended(network.b)), seconds=5)
+    (end,) = ended(network.b)
+    spans = sorted((frag.offset, frag.offset + frag.length) for frag in end.orphans)
+    assert sum(stop - start for start, stop in spans) == receiver.landed_bytes > 0
+    for (_, stop), (start, _) in pairwise(spans):
+        assert stop <= start
+    for frag in end.orphans:
+        assert content(network.b, (frag,)) == network.a.region[frag.offset : frag.offset + frag.length].tobytes()

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srd.proto.rtt import MIN_WINDOW_S, RttEstimator
+
+
+def test_update__first_sample_replaces_the_guess() -> None:
+    rtt = RttEstimator(initial_s=0.05)
+    assert (rtt.sampled, rtt.min_s) == (False, math.inf)
+    assert rtt.timeout_s(floor_s=0.01) == pytest.approx(0.05 + 4 * 0.025)
+    rtt.update(0.008, now=10.0)
+    assert (rtt.smoothed_s, rtt.variation_s, rtt.min_s, rtt.latest_s) == (0.008, 0.004, 0.008, 0.008)
+    assert rtt.sampled_at == 10.0
+
+
+def test_update__rfc6298_weights() -> None:
+    rtt = RttEstimator(initial_s=0.05)
+    rtt.update(0.008, now=10.0)
+    rtt.update(0.016, now=10.1)
+    assert rtt.variation_s == pytest.approx(0.75 * 0.004 + 0.25 * 0.008)
+    assert rtt.smoothed_s == pytest.approx(0.875 * 0.008 + 0.125 * 0.016)
+
+
+def test_update__a_clock_of_microseconds_may_say_zero() -> None:
+    rtt = RttEstimator(initial_s=0.05)
+    rtt.update(0.0, now=10.0)
+    assert rtt.sampled
+    assert rtt.min_s > 0
+
+
+def test_min_s__follows_a_route_that_became_longer() -> None:
+    rtt = RttEstimator(initial_s=0.05)
+    rtt.update(0.001, now=10.0)
+    for step in range(1, 200):
+        now = 10.0 + step * 0.1
+        rtt.update(0.003, now=now)
+        if now - 10.0 <= MIN_WINDOW_S / 2:
+            assert rtt.min_s == 0.001
+    assert rtt.min_s == 0.003
+
+
+@given(st.lists(st.tuples(st.floats(1e-6, 10.0), st.floats(0.0, 3.0)), min_size=1, max_size=100))
+def test_min_s__is_a_minimum_of_the_window(samples: list[tuple[float, float]]) -> None:
+    """Never above any sample of the last half window, and always one that was taken."""
+    rtt, now, seen = RttEstimator(initial_s=0.05), 10.0, []
+    for sample, gap in samples:
+        now += gap
+        rtt.update(sample, now=now)
+        seen.append((now, sample))
+        assert rtt.min_s <= min(s for at, s in seen if at >= now - MIN_WINDOW_S / 2)
+        assert rtt.min_s in [s for _, s in seen]
+
+
+@pytest.mark.parametrize(("variation", "floor", "timeout"), [(0.004, 0.001, 0.024), (0.0001, 0.01, 0.018)])
+def test_timeout_s__floor_bounds_the_variation(variation: float, floor: float, timeout: float) -> None:
+    rtt = RttEstimator(initial_s=0.05)
+    rtt.update(0.008, now=10.0)
+    rtt.variation_s = variation
+    assert rtt.timeout_s(floor_s=floor) == pytest.approx(timeout)

@@ -1,0 +1,107 @@
+"""Which path a burst takes, seen from outside: shares over many choices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from srd.proto.path import Path, PathState
+from srd.proto.spray import Spray
+
+NOW = 10.0
+SEEDS = [1, 2, 3]
+CHOICES = 2000
+
+
+def paths(*rtts_s: float) -> list[Path]:
+    """Paths that were all heard from just now; what they measured stands above a smallest round trip of 2 ms."""
+    made = [Path(index, initial_rtt_s=0.05) for index in range(len(rtts_s))]
+    for path, rtt_s in zip(made, rtts_s, strict=True):
+        path.rtt.update(0.002, now=NOW)
+        for _ in range(100):
+            path.rtt.update(rtt_s, now=NOW)
+    return made
+
+
+def shares(spray: Spray, active: list[Path], *, avoid: Path | None = None) -> Counter[int]:
+    return Counter(spray.next_path(active, now=NOW, avoid=avoid).index for _ in range(CHOICES))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_next_path__equal_paths_share_equally(seed: int) -> None:
+    found = shares(Spray(rng=Random(seed)), paths(*[0.002] * 8))
+    assert set(found) == set(range(8))
+    assert min(found.values()) > 0.5 * CHOICES / 8
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_next_path__a_congested_path_is_left(seed: int) -> None:
+    found = shares(Spray(rng=Random(seed)), paths(0.002, 0.002, 0.002, 0.02))
+    assert found[3] < CHOICES / 4 / 2
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_next_path__avoids_the_path_of_the_loss(seed: int) -> None:
+    made = paths(0.002, 0.002, 0.002)
+    spray = Spray(rng=Random(seed))
+    for path in made:
+        spray.earn(path, packets=10)
+    assert set(shares(spray, made, avoid=made[1])) == {0, 2}
+
+
+def test_next_path__takes_the_only_path_even_if_it_is_to_be_avoided() -> None:
+    made = paths(0.002)
+    assert Spray(rng=Random(1)).next_path(made, now=NOW, avoid=made[0]) is made[0]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_next_burst__follows_the_answers(seed: int) -> None:
+    """What was answered for on a path goes there again, packet for packet."""
+    made = paths(*[0.002] * 8)
+    spray = Spray(rng=Random(seed))
+    spray.earn(made[2], packets=6)
+    spray.earn(made[5], packets=3)
+    carried = Counter[int]()
+    while sum(carried.values()) < 9:
+        path, count = spray.next_burst(made, packets=2, now=NOW)
+        assert 1 <= count <= 2
+        carried[path.index] += count
+    assert carried == {2: 6, 5: 3}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_next_burst__before_any_answer_all_paths_are_tried(seed: int) -> None:
+    made = [Path(index, initial_rtt_s=0.05) for index in range(8)]
+    spray = Spray(rng=Random(seed))
+    assert {spray.next_burst(made, packets=4, now=NOW)[0].index for _ in range(200)} == set(range(8))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_next_burst__a_path_that_fell_silent_earns_nothing(seed: int) -> None:
+    made = paths(0.002, 0.002)
+    spray = Spray(rng=Random(seed))
+    spray.earn(made[1], packets=100)
+    made[1].state = PathState.SUSPECT
+    assert {spray.next_burst(made[:1], packets=1, now=NOW)[0].index for _ in range(200)} == {0}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_next_burst__an_answer_does_not_bind_to_a_congested_path(seed: int) -> None:
+    made = paths(0.002, 0.002, 0.002, 0.02)
+    spray = Spray(rng=Random(seed))
+    taken = Counter[int]()
+    for _ in range(CHOICES):
+        spray.earn(made[3], packets=1)
+        taken[spray.next_burst(made, packets=1, now=NOW)[0].index] += 1
+    assert taken[3] < CHOICES / 2
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_next_path__a_path_not_heard_of_for_long_is_tried_again(seed: int) -> None:
+    """However slow it was: how it is now is not known."""
+    made, later = paths(0.002, 0.5), NOW + 5.0
+    made[0].rtt.update(0.002, now=later)
+    spray = Spray(rng=Random(seed))
+    assert 1 in {spray.next_path(made, now=later).index for _ in range(50)}
