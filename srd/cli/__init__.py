@@ -16,10 +16,15 @@ from srd.cli.send import send
 from srd.errors import SrdError
 
 
-@click.group(no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(package_name="open-srd", prog_name="srd")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Send and receive files over SRD: many paths, reliable, out of order."""
+    if context.invoked_subcommand is None:
+        raise click.UsageError("no command given; srd --help lists them")
 
 
 cli.add_command(recv)
