@@ -3,14 +3,20 @@
 A frame's path in Python is one read, one enqueue, one dequeue and one write; nothing else is done for each frame
 but counting. What the model decides (loss, limit) it counts itself; what the host does to us is counted apart:
 frames that the sink refused, and by how much frames left after their departure.
+
+The model runs on the times at which frames arrived (arrivals.py), not on those at which the relay came to read them.
+Before a frame enters, whatever was due by its arrival has left the model, though it may not have been written yet:
+it lies in `_departed`, where it does not count against the shape's limit. In the kernel it would be on its way.
 """
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Final
 
+from netns.fabric.arrivals import arrival_times
 from netns.netem import Netem
 
 if TYPE_CHECKING:
@@ -20,14 +26,17 @@ if TYPE_CHECKING:
 # A frame of the largest MTU, 65535, its Ethernet header and a VLAN tag: a shorter buffer would cut frames.
 FRAME_BYTES: Final = 65535 + 14 + 4
 
-# Frames taken from one TAP before the others have their turn: at 2-4 us each, well under the delays that we model.
-BATCH_FRAMES: Final = 32
+# Frames taken from one TAP, or written to one, before the others have their turn: more than the relay could carry
+# in one rest. What a full batch leaves unread is taken for newer than it is.
+BATCH_FRAMES: Final = 128
 
 
 class Direction:
     """Carries frames from `source` to `sink`; `take` and `send_due` are called by the relay's loop."""
 
     __slots__ = (
+        "_arrived_by_ns",
+        "_departed",
         "_dropped_unread_before",
         "bytes",
         "late_max_ns",
@@ -44,6 +53,8 @@ class Direction:
         self.source = source
         self.sink = sink
         self.netem: Netem[bytes] = Netem(shape, seed=seed)
+        self._departed: deque[tuple[int, bytes]] = deque()
+        self._arrived_by_ns = 0
         self.packets = 0
         self.bytes = 0
         self.refused = 0
@@ -53,24 +64,42 @@ class Direction:
         """The one valid time of this direction in the relay's heap; the relay's to keep."""
         self._dropped_unread_before = source.dropped_unread()
 
-    def take(self) -> bool:
-        """Move waiting frames into the model, a batch at most; tell whether the source is still there."""
-        fd, enqueue = self.source.fd, self.netem.enqueue
+    @property
+    def next_at_ns(self) -> int | None:
+        """When the next frame is due, which may have passed; None if none is held."""
+        return self._departed[0][0] if self._departed else self.netem.next_at_ns
+
+    def take(self, *, since_ns: int) -> bool:
+        """Move waiting frames, none of which came before `since_ns`, into the model, a batch at most.
+
+        Tell whether the source is still there.
+        """
+        fd, frames, is_there = self.source.fd, [], True
         try:
             for _ in range(BATCH_FRAMES):
-                frame = os.read(fd, FRAME_BYTES)
-                enqueue(monotonic_ns(), packet=frame, length_bytes=len(frame))
+                frames.append(os.read(fd, FRAME_BYTES))  # noqa: PERF401 - what was read before an error counts
         except BlockingIOError:
-            return True
+            pass
         except OSError:  # EBADFD: the device was deleted
-            return False
-        return True
+            is_there = False
+        self.admit(frames, since_ns=since_ns, now_ns=monotonic_ns())
+        return is_there
+
+    def admit(self, frames: list[bytes], *, since_ns: int, now_ns: int) -> None:
+        """Let frames that arrived between the two times enter the model at their estimated arrivals."""
+        enqueue, dequeue, departed = self.netem.enqueue, self.netem.dequeue, self._departed
+        since_ns = max(since_ns, self._arrived_by_ns)
+        for at_ns, frame in zip(arrival_times(len(frames), since_ns=since_ns, now_ns=now_ns), frames, strict=True):
+            while (due := dequeue(at_ns)) is not None:
+                departed.append(due)
+            enqueue(at_ns, packet=frame, length_bytes=len(frame))
+        self._arrived_by_ns = now_ns
 
     def send_due(self, now_ns: int) -> None:
         """Write the frames that are due, a batch at most."""
-        fd, dequeue = self.sink.fd, self.netem.dequeue
+        fd, dequeue, departed = self.sink.fd, self.netem.dequeue, self._departed
         for _ in range(BATCH_FRAMES):
-            due = dequeue(now_ns)
+            due = departed.popleft() if departed else dequeue(now_ns)
             if due is None:
                 return
             at_ns, frame = due
@@ -98,6 +127,6 @@ class Direction:
             "bytes": self.bytes,
             "dropped_loss": self.netem.dropped,
             "dropped_limit": self.netem.overlimit,
-            "queued": len(self.netem),
+            "queued": len(self.netem) + len(self._departed),
             "tap_drops": self.tap_drops(),
         }

@@ -6,14 +6,21 @@ For kernels without sch_netem. Where the kernel fabric puts a netem qdisc on eac
 a TAP on each end, and one process reads frames from either, holds them as netns/netem.py decides, and writes them
 to the other when they are due. SPEC.json is netns/fabric/spec.py's; control comes in at netns/fabric/desk.py.
 
-Theory of operation. One thread, one epoll. A turn takes a bounded batch from each readable TAP and sends what is
-due, after each batch. Which direction is due next is kept in a heap with one valid entry for each direction that
-holds frames; an entry whose time is not its direction's `wake_at_ns` is stale, and is skipped.
+Theory of operation. One thread, one epoll. A turn sends what is due and takes what waits, a bounded batch from each
+readable TAP. Which direction is due next is kept in a heap with one valid entry for each direction that holds
+frames; an entry whose time is not its direction's `wake_at_ns` is stale, and is skipped.
 
-Time. netem's unit is the nanosecond, that of Python's epoll the millisecond; but an epoll descriptor is readable
-itself when it has events, so that select() on it sleeps with microseconds, and with a timer slack of 1 ns it wakes
-on time. After a turn that carried frames the next one starts TURN_NS after its start at the earliest: the kernel
-gathers frames meanwhile, where waking up for each would cost more than carrying it. An idle relay wakes at once.
+Time. After a turn that carried frames the relay rests: the kernel gathers frames meanwhile, where waking up for each
+would cost more than carrying it. To read late costs the emulation nothing, because a frame's departure follows from
+its arrival, which is estimated (arrivals.py), as long as it is read before it is due: so the next turn starts
+MOST_REST_NS after this one, sooner if any link's delay is shorter. To write late does cost something, half a rest in
+the mean, but it does not add up over the links of a path: frames that one turn wrote to a link and reads
+from the next are taken to have arrived all over the time since the turn before, which is when they were due.
+
+After a turn that carried nothing the relay waits for the next frame or departure, whichever is first, and serves a
+thin flow exactly. netem's unit is the nanosecond, that of Python's epoll the millisecond; but an epoll descriptor is
+readable itself when it has events, so that select() on it sleeps with microseconds, and with a timer slack of 1 ns it
+wakes on time. When the host keeps it waiting for a CPU then, frames that come meanwhile are spread over that time.
 
 The garbage collector is off: frames are bytes in tuples, which never form cycles, and what is held is bounded by
 the limits of the shapes.
@@ -41,16 +48,22 @@ from typing import TYPE_CHECKING, Any, Final
 from netns.errors import FabricError, LabError
 from netns.fabric.desk import Desk
 from netns.fabric.direction import Direction
+from netns.fabric.runqueue import RunQueue
 from netns.fabric.spec import load_spec
 from netns.fabric.tap import attach, identity_of
 from netns.netem import NS_PER_S
 from netns.shape import Shape
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from netns.fabric.spec import LinkSpec, RelaySpec, TapSpec
     from netns.fabric.tap import Tap
 
-TURN_NS: Final = 150_000  # a sleep costs about 30 us of CPU in a virtual machine: its timer leaves the guest
+# From the start of one busy turn to the next. A sleep costs about 30 us of CPU in a virtual machine, whose timer leaves
+# the guest: rests shorter than the least would spend more on sleeping than on carrying.
+MOST_REST_NS: Final = 350_000
+LEAST_REST_NS: Final = 100_000
 LOOK_AROUND_NS: Final = 1_000_000_000
 NICENESS: Final = -15  # netem runs in the kernel's soft interrupts, ahead of every process
 
@@ -67,13 +80,16 @@ class Relay:
         self._by_source_fd: dict[int, Direction] = {}
         self._identities: dict[str, tuple[int, int] | None] = {}
         self._due: list[tuple[int, int, Direction]] = []
+        self._polled_at_ns = monotonic_ns()
         self._stopping = False
         self._resources = ExitStack()
         with ExitStack() as undo:
             undo.callback(self._resources.close)
             self._epoll = self._resources.enter_context(select.epoll())
+            self._run_queue = self._resources.enter_context(closing(RunQueue()))
             for link in spec.links:
                 self._join(link)
+            self._rest_ns = rest_ns(self._shapes())
             self._desk = Desk(spec.control, epoll=self._epoll, answer=self.answer)
             self._resources.callback(self._desk.close)
             undo.pop_all()
@@ -99,11 +115,11 @@ class Relay:
                 self._leave_vanished()
                 look_around_at = started_at + LOOK_AROUND_NS
             if self._turn():
-                rest_ns = started_at + TURN_NS - monotonic_ns()
-                if rest_ns > 0:
-                    time.sleep(rest_ns / NS_PER_S)
+                remaining_ns = started_at + self._rest_ns - monotonic_ns()
+                if remaining_ns > 0:
+                    time.sleep(remaining_ns / NS_PER_S)
             else:
-                self._sleep_until(min(self._due[0][0], look_around_at) if self._due else look_around_at)
+                self._wait_until(min(self._due[0][0], look_around_at) if self._due else look_around_at)
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any]:
         """Do what a control request asks; FabricError or ShapeError says why not."""
@@ -112,6 +128,7 @@ class Relay:
                 return self._counters()
             case {"op": "set", "link": str(link), "direction": str(direction), "shape": dict(shape)}:
                 self._find(link, direction=direction).netem.reshape(Shape.from_dict(shape))
+                self._rest_ns = rest_ns(self._shapes())
                 return {}
         raise FabricError(f"no such request: {json.dumps(message)}")
 
@@ -132,22 +149,22 @@ class Relay:
         return tap
 
     def _turn(self) -> bool:
-        """Take and send what can be; tell whether there was anything."""
+        """Send what is due and take what waits; tell whether there was anything."""
         carried = self._send_due()
+        since_ns, self._polled_at_ns = self._polled_at_ns, monotonic_ns()
         for fd, _ in self._epoll.poll(0):
             direction = self._by_source_fd.get(fd)
             if direction is None:
                 self._desk.handle(fd)
-            elif direction.take():
-                self._schedule(direction)
-                self._send_due()
-                carried = True
-            else:
+                continue
+            carried = True
+            if not direction.take(since_ns=since_ns):
                 self._leave(direction)
-        return carried
+            self._schedule(direction)
+        return self._send_due() or carried
 
     def _schedule(self, direction: Direction) -> None:
-        next_at_ns = direction.netem.next_at_ns
+        next_at_ns = direction.next_at_ns
         if next_at_ns != direction.wake_at_ns:
             direction.wake_at_ns = next_at_ns
             if next_at_ns is not None:
@@ -167,10 +184,18 @@ class Relay:
                 now_ns = monotonic_ns()
         return sent
 
-    def _sleep_until(self, at_ns: int) -> None:
+    def _wait_until(self, at_ns: int) -> None:
+        """Wait for a frame or a request, until `at_ns` at most.
+
+        What is there afterwards came no sooner than the process was ready to run: it ends the wait at once.
+        """
         remaining_ns = at_ns - monotonic_ns()
-        if remaining_ns > 0:
-            select.select([self._epoll], [], [], remaining_ns / NS_PER_S)
+        if remaining_ns <= 0:
+            return
+        waited_ns = self._run_queue.waited_ns()
+        select.select([self._epoll], [], [], remaining_ns / NS_PER_S)
+        ready_at_ns = monotonic_ns() - (self._run_queue.waited_ns() - waited_ns)
+        self._polled_at_ns = max(self._polled_at_ns, ready_at_ns)
 
     def _leave_vanished(self) -> None:
         """Let go of namespaces that were deleted by name: only our open TAPs still keep them alive."""
@@ -183,6 +208,9 @@ class Relay:
         """Take no more frames from a source that is gone."""
         self._epoll.unregister(direction.source.fd)
         del self._by_source_fd[direction.source.fd]
+
+    def _shapes(self) -> list[Shape]:
+        return [direction.netem.shape for pair in self._links.values() for direction in pair.values()]
 
     def _find(self, link: str, *, direction: str) -> Direction:
         try:
@@ -204,6 +232,13 @@ class Relay:
             "late_max_us": max(direction.late_max_ns for direction in directions) / 1000,
             "tap_drops": sum(direction.tap_drops() for direction in directions),
         }
+
+
+def rest_ns(shapes: Iterable[Shape]) -> int:
+    """Return how long a relay of links of these shapes may rest: no longer than any delays what it lets through."""
+    delays_us = [shape.delay_us - shape.jitter_us for shape in shapes if shape.loss_percent < 100]
+    shortest_ns = round(min(delays_us, default=0) * 1000)
+    return max(LEAST_REST_NS, min(shortest_ns, MOST_REST_NS))
 
 
 def main(arguments: list[str]) -> int:

@@ -7,6 +7,8 @@ from pathlib import Path
 from time import monotonic_ns
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from netns.fabric.direction import BATCH_FRAMES, Direction
 from netns.fabric.tap import Tap
@@ -57,7 +59,7 @@ def wire(tmp_path: Path) -> Iterator[Wire]:
 def test_frames_go_through_and_are_counted(wire: Wire) -> None:
     for frame in (b"one", b"three"):
         wire.inlet.send(frame)
-    assert wire.direction.take()
+    assert wire.direction.take(since_ns=monotonic_ns())
     assert wire.direction.counters()["queued"] == 2
     wire.direction.send_due(monotonic_ns())
     assert [wire.outlet.recv(100), wire.outlet.recv(100)] == [b"one", b"three"]
@@ -70,7 +72,7 @@ def test_send_due__holds_what_is_not_due_and_measures_lateness(wire: Wire) -> No
     wire.direction.netem.reshape(Shape(delay_us=1000))
     wire.inlet.send(b"x")
     before = monotonic_ns()
-    wire.direction.take()
+    wire.direction.take(since_ns=before)
     wire.direction.send_due(before + 999_999)
     assert wire.direction.packets == 0
     at = wire.direction.netem.next_at_ns
@@ -83,7 +85,7 @@ def test_take_and_send_due__do_a_batch_at_most(wire: Wire) -> None:
     taken = 0
     while taken < BATCH_FRAMES + 5:  # the socket holds fewer than a batch
         wire.inlet.send(b"x")
-        wire.direction.take()
+        wire.direction.take(since_ns=monotonic_ns())
         taken += 1
     wire.outlet.close()
     wire.direction.send_due(monotonic_ns())
@@ -97,17 +99,17 @@ def test_take__stops_at_a_batch(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("netns.fabric.direction.BATCH_FRAMES", 3)
     for _ in range(5):
         wire.inlet.send(b"x")
-    wire.direction.take()
-    assert len(wire.direction.netem) == 3
-    wire.direction.take()
-    assert len(wire.direction.netem) == 5
+    wire.direction.take(since_ns=monotonic_ns())
+    assert wire.direction.counters()["queued"] == 3
+    wire.direction.take(since_ns=monotonic_ns())
+    assert wire.direction.counters()["queued"] == 5
 
 
 def test_take__tells_when_the_source_is_gone(wire: Wire) -> None:
-    assert wire.direction.take(), "nothing to read is not the end"
+    assert wire.direction.take(since_ns=monotonic_ns()), "nothing to read is not the end"
     wire.sockets[1].shutdown(socket.SHUT_RD)
     wire.sockets[1].close()
-    assert not wire.direction.take()
+    assert not wire.direction.take(since_ns=monotonic_ns())
 
 
 def test_tap_drops__adds_refused_frames_to_those_unread_since_the_start(wire: Wire) -> None:
@@ -117,3 +119,64 @@ def test_tap_drops__adds_refused_frames_to_those_unread_since_the_start(wire: Wi
     assert wire.direction.tap_drops() == 2 + 12 - 5
     wire.statistics.write_text("")
     assert wire.taps[0].dropped_unread() == 0
+
+
+FRAME = bytes(9014)
+FULL_FRAME_NS = 288_448  # at 250 Mbit/s
+
+
+def test_admit__spreads_what_it_finds_over_the_time_since(wire: Wire) -> None:
+    wire.direction.netem.reshape(Shape(delay_us=1))
+    wire.direction.admit([b"a", b"b"], since_ns=0, now_ns=400)
+    assert [wire.direction.netem.dequeue(10_000) for _ in range(2)] == [(1100, b"a"), (1300, b"b")]
+
+
+def test_admit__never_stamps_before_what_came_last(wire: Wire) -> None:
+    wire.direction.admit([b"a"], since_ns=0, now_ns=400)
+    wire.direction.admit([b"b"], since_ns=0, now_ns=500)
+    assert wire.direction.next_at_ns == 200
+    assert wire.direction.netem.dequeue(500) == (450, b"b")
+
+
+def test_admit__what_was_due_before_leaves_room(wire: Wire) -> None:
+    """A relay that is late holds frames that the link would have sent long ago: they do not count as queued in it."""
+    wire.direction.netem.reshape(Shape(delay_us=100, limit_packets=1))
+    wire.direction.admit([b"a", b"b", b"c"], since_ns=0, now_ns=600_000)
+    assert wire.direction.counters()["dropped_limit"] == 0
+    assert wire.direction.counters()["queued"] == 3
+    assert wire.direction.next_at_ns == 200_000
+    wire.direction.send_due(600_000)
+    assert [wire.outlet.recv(9), wire.outlet.recv(9), wire.outlet.recv(9)] == [b"a", b"b", b"c"]
+
+
+def test_admit__a_true_overload_is_still_dropped(wire: Wire) -> None:
+    """Twice the link's rate for 100 ms: what the link carries, and its queue, get through, and no more."""
+    wire.direction.netem.reshape(Shape(delay_us=500, rate_bps=250_000_000, limit_packets=10))
+    for turn in range(100):
+        wire.direction.admit([FRAME] * 7, since_ns=turn * 10**6, now_ns=(turn + 1) * 10**6)
+    carried = 700 - wire.direction.counters()["dropped_limit"]
+    assert abs(carried - 100 * 10**6 / FULL_FRAME_NS) <= 10
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example shapes a queue of its own
+@given(
+    gap_ns=st.integers(FULL_FRAME_NS, 4 * FULL_FRAME_NS),
+    delay_us=st.integers(0, 2000),
+    absences_ns=st.lists(st.integers(1, 10**5) | st.integers(10**5, 10**7), max_size=40),
+)
+def test_admit__a_stream_below_the_rate_loses_nothing_however_late_it_is_read(
+    tmp_path: Path, gap_ns: int, delay_us: int, absences_ns: list[int]
+) -> None:
+    room = -(-(delay_us * 1000 + FULL_FRAME_NS) // gap_ns)  # what is in the delay line and on the wire at once
+    wire = Wire(tmp_path, Shape(delay_us=delay_us, rate_bps=250_000_000, limit_packets=room + 2))
+    try:
+        now = arrived = 0
+        for absence_ns in absences_ns:
+            since, now = now, now + absence_ns
+            frames = [FRAME] * (now // gap_ns - arrived)
+            arrived += len(frames)
+            wire.direction.admit(frames, since_ns=since, now_ns=now)
+        assert wire.direction.counters()["dropped_limit"] == 0
+        assert wire.direction.counters()["queued"] == arrived
+    finally:
+        wire.close()

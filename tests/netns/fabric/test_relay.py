@@ -16,6 +16,7 @@ import pytest
 
 from netns.errors import FabricError
 from netns.fabric.control import request, start_time_ticks
+from netns.fabric.relay import LEAST_REST_NS, MOST_REST_NS, rest_ns
 from netns.shape import Shape
 
 if TYPE_CHECKING:
@@ -258,3 +259,18 @@ def test_a_relay_that_cannot_start_holds_nothing(pair: TapPair) -> None:
     pair.relay()
     with pytest.raises(FabricError, match="another process holds it"):
         pair.relay()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected_ns"),
+    [
+        ([Shape(delay_us=500), Shape(delay_us=20_000)], MOST_REST_NS),
+        ([Shape(delay_us=500), Shape(delay_us=200)], 200_000),
+        ([Shape(delay_us=500, jitter_us=300)], 200_000),
+        ([Shape(delay_us=50)], LEAST_REST_NS),
+        ([Shape(delay_us=500), Shape(loss_percent=100)], MOST_REST_NS),
+        ([Shape(loss_percent=100)], LEAST_REST_NS),
+    ],
+)
+def test_rest_ns__is_no_longer_than_the_shortest_delay(shapes: list[Shape], expected_ns: int) -> None:
+    assert rest_ns(shapes) == expected_ns
