@@ -38,8 +38,6 @@ class Peer:
         The memory must not change before that. Raises RegionError when it is out of bounds, UsageError for a message
         that cannot be, PeerError when the peer is gone.
         """
-        if not 0 <= immediate < 1 << 32:
-            raise UsageError(f"immediate: {immediate} does not fit into 32 bits")
         region.view(offset, length=length).release()
         if length > self._endpoint.config.protocol.max_message_bytes:
             raise UsageError(

@@ -111,6 +111,8 @@ class EndpointCore:
         core = self._peer(peer)
         if core.sender is None or core.state is not PeerState.OPEN:
             raise UsageError(f"peer {peer} is not open for sending")
+        if not 0 <= immediate < 1 << 32:
+            raise UsageError(f"immediate: {immediate} does not fit into 32 bits")
         if length > core.sender.max_message_bytes:
             core.events.append(Completion(peer, request, Status.LOCAL_ERROR_BAD_LENGTH))
             self._after(core)
