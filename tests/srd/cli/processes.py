@@ -1,0 +1,144 @@
+"""`srd` as real processes: started, listened to with deadlines, ended by their own process id."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+PATIENCE_S = 20
+SPARSE_BYTES = 2 << 30
+"""A file that takes no room and far longer to send than any test looks at it."""
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "srd", *arguments]
+
+
+class Lines:
+    """What a process writes to a stream, line by line; reading waits, with a deadline."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._lines: list[str] = []
+        self._taken = 0
+        self._ended = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        for line in self._stream:
+            with self._changed:
+                self._lines.append(line.rstrip("\n"))
+                self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def next(self) -> str | None:
+        """Return the next line; None at the end."""
+        with self._changed:
+            done = self._changed.wait_for(lambda: self._ended or len(self._lines) > self._taken, PATIENCE_S)
+            assert done, f"no line within {PATIENCE_S} s"
+            if self._taken == len(self._lines):
+                return None
+            self._taken += 1
+            return self._lines[self._taken - 1]
+
+    def all(self) -> list[str]:
+        """Return every line to the end of the stream."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._ended, PATIENCE_S), f"no end within {PATIENCE_S} s"
+            return list(self._lines)
+
+    def close(self) -> None:
+        self._thread.join(PATIENCE_S)
+        self._stream.close()
+
+
+class Process:
+    """A command whose output is read line by line, with deadlines; killed at the end if it still runs."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self.popen = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.popen.stdout is not None
+        assert self.popen.stderr is not None
+        self.stdout, self.stderr = Lines(self.popen.stdout), Lines(self.popen.stderr)
+
+    def event(self, wanted: str) -> dict[str, Any]:
+        """Return the next JSON event of this kind; those before it are passed over."""
+        while (line := self.stdout.next()) is not None:
+            event: dict[str, Any] = json.loads(line)
+            if event["event"] == wanted:
+                return event
+        raise AssertionError(f"no event {wanted!r}; status {self.wait()}; stderr: {self.stderr.all()}")
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return all events that were not returned yet, to the end."""
+        found = []
+        while (line := self.stdout.next()) is not None:
+            found.append(json.loads(line))
+        return found
+
+    def kill(self, number: signal.Signals) -> None:
+        self.popen.send_signal(number)
+
+    def wait(self, *, within_s: float = PATIENCE_S) -> int:
+        return self.popen.wait(within_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.popen.poll() is None:
+            self.popen.kill()
+        self.popen.wait()
+        self.stdout.close()
+        self.stderr.close()
+
+
+@contextmanager
+def receiver(output: Path, *options: str) -> Iterator[tuple[Process, str]]:
+    """`srd recv --json` on loopback; gives it and HOST:PORT."""
+    argv = command("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--json", *options)
+    with Process(argv) as process:
+        port = process.event("listening")["port"]
+        yield process, f"127.0.0.1:{port}"
+
+
+def srd(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, timeout=PATIENCE_S, check=False, stdin=subprocess.DEVNULL
+    )
+
+
+def assert_fails(result: subprocess.CompletedProcess[str], *, status: int, says: str) -> None:
+    """The status, nothing on stdout, and one line on stderr that contains `says`."""
+    assert result.returncode == status, result.stderr
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("srd: ")
+    assert says in lines[0]
+
+
+def sparse(directory: Path, *, size_bytes: int = SPARSE_BYTES) -> Path:
+    path = directory / "sparse.bin"
+    with path.open("wb") as file:
+        file.truncate(size_bytes)
+    return path
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())

@@ -1,0 +1,281 @@
+"""`srd recv` as a process: what it prints, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.srd.cli.processes import Process, assert_fails, command, names, receiver, sparse, srd
+from tests.srd.loopback import content
+
+SEED = 61
+Command = Callable[..., subprocess.CompletedProcess[str]]
+SIGNALS = [signal.SIGTERM, signal.SIGINT]
+
+
+@pytest.fixture
+def unwritable(tmp_path: Path) -> Iterator[Path]:
+    """A directory that nobody can write to: root by its mount, others by its mode."""
+    directory = tmp_path / "unwritable"
+    directory.mkdir(mode=0o555)
+    if os.geteuid():
+        yield directory
+        return
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "srd-test", str(directory)], check=True)
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", str(directory)], check=True)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB; for tests marked `root`."""
+    directory = tmp_path / "tiny"
+    directory.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "srd-test", str(directory)], check=True)
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", str(directory)], check=True)
+
+
+def file_of(directory: Path, size_bytes: int, *, name: str = "a.bin") -> Path:
+    path = directory / name
+    path.write_bytes(content(size_bytes, seed=SEED))
+    return path
+
+
+# -- asked wrongly --------------------------------------------------------------------------------------------------
+
+
+def test_recv__output_is_missing_bad_flow(tmp_path: Path) -> None:
+    result = srd("recv", "--listen", "127.0.0.1:0", "--output", str(tmp_path / "gone"))
+    assert_fails(result, status=2, says=f"--output {tmp_path / 'gone'}: is not a directory; make it first")
+
+
+def test_recv__output_is_a_file_bad_flow(tmp_path: Path, called: Command) -> None:
+    result = called("recv", "--listen", "127.0.0.1:0", "--output", str(file_of(tmp_path, 1)))
+    assert_fails(result, status=2, says="is not a directory")
+
+
+def test_recv__output_with_an_impossible_name_bad_flow(tmp_path: Path, called: Command) -> None:
+    result = called("recv", "--listen", "127.0.0.1:0", "--output", str(tmp_path / ("x" * 300)))
+    assert_fails(result, status=2, says="is not a directory")
+
+
+def test_recv__output_is_not_writable_bad_flow(unwritable: Path, called: Command) -> None:
+    result = called("recv", "--listen", "127.0.0.1:0", "--output", str(unwritable))
+    assert_fails(result, status=1, says=f"--output {unwritable}: is not writable; choose another directory")
+
+
+@pytest.mark.parametrize("listen", ["7000", "127.0.0.1:70000", "::1:7000"])
+def test_recv__bad_host_port_bad_flow(output: Path, listen: str, called: Command) -> None:
+    assert_fails(called("recv", "--listen", listen, "--output", str(output)), status=2, says=listen)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["recv"], "--listen"),
+        (["recv", "--listen", "127.0.0.1:0"], "--output"),
+        (["recv", "--wrong"], "--wrong"),
+        (["receive"], "receive"),
+    ],
+    ids=str,
+)
+def test_recv__missing_or_unknown_options_bad_flow(arguments: list[str], says: str, called: Command) -> None:
+    assert_fails(called(*arguments), status=2, says=says)
+
+
+def test_recv__unknown_host_bad_flow(output: Path, called: Command) -> None:
+    result = called("recv", "--listen", "no-such-host.invalid:7000", "--output", str(output))
+    assert_fails(result, status=1, says="no-such-host.invalid: unknown host")
+
+
+def test_recv__port_in_use_bad_flow(output: Path, called: Command) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        result = called("recv", "--listen", address, "--output", str(output))
+    assert_fails(result, status=1, says=f"{address}: cannot be bound: Address already in use")
+
+
+# -- serving --------------------------------------------------------------------------------------------------------
+
+
+def test_recv__greets_on_stderr_and_reports_each_file(inputs: Path, output: Path) -> None:
+    file = file_of(inputs, 100_000)
+    argv = command("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--once")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    argv[argv.index("127.0.0.1:0")] = f"127.0.0.1:{port}"
+    with Process(argv) as process:
+        assert process.stderr.next() == f"srd recv: listening on 127.0.0.1:{port}, files go to {output}"
+        assert srd("send", str(file), f"127.0.0.1:{port}").returncode == 0
+        assert process.wait() == 0
+        assert process.events() == []
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        assert process.stderr.next() == f"a.bin: 100000 bytes, SHA-256 {digest} verified"
+        assert process.stderr.next() is None
+
+
+def test_recv__json_events(inputs: Path, output: Path) -> None:
+    file = file_of(inputs, 20 << 20)
+    with receiver(output, "--once") as (process, target):
+        assert srd("send", str(file), target).returncode == 0
+        assert process.wait() == 0
+        *progress, received = process.events()
+        assert received.pop("seconds") > 0
+        assert received.pop("longest_stall_ms") >= 0
+        assert received.pop("duplicates") >= 0
+        assert received.pop("packets") >= (20 << 20) // 8972
+        assert received == {
+            "event": "received",
+            "name": "a.bin",
+            "path": str(output / "a.bin"),
+            "bytes": 20 << 20,
+            "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+        }
+        assert progress
+        assert all(set(event) == {"event", "seconds", "bytes"} for event in progress)
+        assert [event["bytes"] for event in progress] == sorted(event["bytes"] for event in progress)
+        assert process.stderr.all() == []
+    assert (output / "a.bin").read_bytes() == file.read_bytes()
+
+
+def test_recv__serves_one_after_the_other_and_several_at_once(inputs: Path, output: Path) -> None:
+    files = [file_of(inputs, (8 << 20) + number, name=f"{number}.bin") for number in range(4)]
+    with receiver(output) as (process, target):
+        senders = [Process(command("send", str(file), target)) for file in files]
+        try:
+            assert [sender.wait() for sender in senders] == [0] * 4
+        finally:
+            for sender in senders:
+                sender.__exit__(None, None, None)
+        assert {process.event("received")["name"] for _ in files} == {file.name for file in files}
+        process.kill(signal.SIGTERM)
+        assert process.wait() == 0
+        assert process.stderr.all() == []
+    assert all((output / file.name).read_bytes() == file.read_bytes() for file in files)
+
+
+def test_recv__an_existing_file_is_refused_and_serving_goes_on(inputs: Path, output: Path) -> None:
+    file = file_of(inputs, 1000)
+    (output / "a.bin").write_bytes(b"old")
+    with receiver(output) as (process, target):
+        result = srd("send", str(file), target)
+        assert_fails(result, status=1, says="a.bin: exists already at the receiver, which was started without --overwr")
+        assert (output / "a.bin").read_bytes() == b"old"
+        assert srd("send", str(file_of(inputs, 5, name="b.bin")), target).returncode == 0
+        process.event("received")
+        assert (process.stderr.next() or "").startswith("srd recv: a.bin: exists already")
+
+
+def test_recv__once_ends_in_failure_too(inputs: Path, output: Path) -> None:
+    (output / "a.bin").write_bytes(b"old")
+    with receiver(output, "--once") as (process, target):
+        assert srd("send", str(file_of(inputs, 10)), target).returncode == 1
+        assert process.wait() == 1
+        assert len(process.stderr.all()) == 1
+
+
+def test_recv__overwrite(inputs: Path, output: Path) -> None:
+    (output / "a.bin").write_bytes(b"old")
+    with receiver(output, "--overwrite", "--once") as (process, target):
+        assert srd("send", str(file_of(inputs, 10)), target).returncode == 0
+        assert process.wait() == 0
+    assert (output / "a.bin").read_bytes() == content(10, seed=SEED)
+
+
+@pytest.mark.root
+def test_recv__a_disk_that_fills_up_is_one_line_at_each_end(inputs: Path, tiny: Path) -> None:
+    """The room that was there when the file was offered is taken while it comes."""
+    with receiver(tiny) as (process, target):
+        with Process(command("send", str(file_of(inputs, 7 << 20)), target)) as sender:
+            (tiny / "other").write_bytes(bytes(7 << 20))
+            status = sender.wait()
+            if status == 0:  # it was faster: then the other's bytes did not fit, and the next file does not
+                assert_fails(
+                    srd("send", str(file_of(inputs, 7 << 20, name="b")), target), status=1, says="bytes; the re"
+                )
+            else:
+                assert status == 1
+                assert len(sender.stderr.all()) == 1
+                assert "the receiver" in sender.stderr.all()[0]
+        (tiny / "other").unlink()
+        assert srd("send", str(file_of(inputs, 5, name="c.bin")), target).returncode == 0
+        process.event("received")
+        process.kill(signal.SIGTERM)
+        assert process.wait() == 0
+        assert len(process.stderr.all()) == 1
+        assert [name for name in names(tiny) if name.endswith(".part")] == []
+
+
+# -- the end --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_recv__a_signal_ends_an_idle_one_with_0(output: Path, number: signal.Signals) -> None:
+    with receiver(output) as (process, _):
+        process.kill(number)
+        assert process.wait() == 0
+        assert process.events() == []
+        assert process.stderr.all() == []
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_recv__a_signal_in_the_middle_ends_with_1_and_leaves_nothing(
+    inputs: Path, output: Path, number: signal.Signals
+) -> None:
+    with receiver(output) as (process, target), Process(command("send", str(sparse(inputs)), target)) as sender:
+        process.event("progress")
+        process.kill(number)
+        assert process.wait(within_s=5) == 1
+        assert process.stderr.all() == ["srd: stopped with 1 transfer(s) unfinished"]
+        assert names(output) == []
+        assert sender.wait(within_s=5) == 1
+        assert len(sender.stderr.all()) == 1
+        assert "sparse.bin" in sender.stderr.all()[0]
+
+
+def test_recv__a_killed_sender_is_reported_and_serving_goes_on(inputs: Path, output: Path) -> None:
+    with receiver(output) as (process, target):
+        with Process(command("send", str(sparse(inputs)), target)) as sender:
+            process.event("progress")
+            assert len(names(output)) == 1
+            sender.kill(signal.SIGKILL)
+            sender.wait()
+        assert srd("send", str(file_of(inputs, 1 << 20)), target).returncode == 0
+        process.event("received")
+        error = process.stderr.next() or ""  # silence takes a second to be believed
+        assert error.startswith("srd recv: 127.0.0.1:")
+        assert "fell silent" in error
+        process.kill(signal.SIGTERM)
+        assert process.wait() == 0
+        assert process.stderr.next() is None
+    assert names(output) == ["a.bin"]
+
+
+def test_recv__an_output_that_nobody_reads_any_more_ends_it(inputs: Path, output: Path) -> None:
+    """`srd recv --json | head -1`: not a daemon that serves nobody, and no traceback."""
+    argv = command("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--json")
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            port = int(process.stdout.readline().partition('"port": ')[2].rstrip("}\n"))
+            process.stdout.close()
+            srd("send", str(file_of(inputs, 1 << 20)), f"127.0.0.1:{port}")
+            assert process.wait(10) == 1
+            assert "Traceback" not in process.stderr.read()
+        finally:
+            process.kill()

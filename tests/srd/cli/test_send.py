@@ -1,0 +1,201 @@
+"""`srd send` as a process: what it prints, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.srd.cli.processes import Process, assert_fails, command, names, receiver, sparse, srd
+from tests.srd.loopback import closed_port, content
+
+SEED = 62
+Command = Callable[..., subprocess.CompletedProcess[str]]
+SIGNALS = [signal.SIGTERM, signal.SIGINT]
+
+
+@pytest.fixture
+def file(inputs: Path) -> Path:
+    path = inputs / "a.bin"
+    path.write_bytes(content(3_000_000, seed=SEED))
+    return path
+
+
+# -- asked wrongly --------------------------------------------------------------------------------------------------
+
+
+def test_send__missing_file_bad_flow(tmp_path: Path, file: Path) -> None:
+    result = srd("send", str(file), str(tmp_path / "gone"), "127.0.0.1:9")
+    assert_fails(result, status=2, says=f"{tmp_path / 'gone'}: no such file; check the name")
+
+
+def test_send__a_directory_bad_flow(inputs: Path, called: Command) -> None:
+    assert_fails(called("send", str(inputs), "127.0.0.1:9"), status=2, says=f"{inputs}: is a directory; pack it first")
+
+
+def test_send__an_impossible_name_bad_flow(called: Command) -> None:
+    assert_fails(called("send", "x" * 300, "127.0.0.1:9"), status=2, says="no such file")
+
+
+@pytest.mark.parametrize("target", ["127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536", "::1:7000", ""])
+def test_send__bad_host_port_bad_flow(file: Path, target: str, called: Command) -> None:
+    assert_fails(called("send", str(file), target), status=2, says=repr(target))
+
+
+@pytest.mark.parametrize("paths", ["0", "65", "-1", "x", "1.5"])
+def test_send__bad_paths_bad_flow(file: Path, paths: str, called: Command) -> None:
+    assert_fails(called("send", str(file), "127.0.0.1:9", "--paths", paths), status=2, says="--paths")
+
+
+def test_send__too_few_arguments_bad_flow(file: Path, called: Command) -> None:
+    assert_fails(called("send", str(file)), status=2, says="give at least one FILE, and HOST:PORT last")
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "é" * 70])
+def test_send__unknown_host_bad_flow(file: Path, host: str, called: Command) -> None:
+    assert_fails(called("send", str(file), f"{host}:7000"), status=1, says=f"{host}: unknown host")
+
+
+def test_send__closed_port_bad_flow(file: Path) -> None:
+    with closed_port() as port:
+        result = srd("send", str(file), f"127.0.0.1:{port}")
+    assert_fails(
+        result, status=1, says=f"127.0.0.1:{port}: nothing listens there (port unreachable); is srd recv runni"
+    )
+
+
+# -- what arrives ---------------------------------------------------------------------------------------------------
+
+
+def test_send__says_what_it_did(file: Path, output: Path) -> None:
+    with receiver(output) as (_, target):
+        result = srd("send", str(file), target)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("a.bin: 3000000 bytes in ")
+    assert result.stdout.endswith(" paths, SHA-256 verified\n")
+    assert (output / "a.bin").read_bytes() == file.read_bytes()
+
+
+def test_send__json(file: Path, output: Path) -> None:
+    with receiver(output) as (_, target):
+        result = srd("send", str(file), target, "--json", "--paths", "4")
+    assert (result.returncode, result.stderr) == (0, "")
+    sent = json.loads(result.stdout)
+    paths = sent.pop("paths")
+    assert sent.pop("seconds") > 0
+    assert sent.pop("goodput_bps") > 0
+    assert 0 <= sent.pop("retransmitted_fraction") < 1
+    assert sent == {
+        "event": "sent",
+        "name": "a.bin",
+        "bytes": 3_000_000,
+        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+        "sha256_ok": True,
+    }
+    assert [path["path"] for path in paths] == [0, 1, 2, 3]
+    assert sum(path["packets"] for path in paths) >= 3_000_000 // 8972
+    assert set(paths[0]) == {"path", "packets", "retransmitted", "lost", "timeouts", "rtt_us", "state"}
+    assert {path["state"] for path in paths} <= {"active", "silent", "quarantined", "probing"}
+
+
+@pytest.mark.parametrize("paths", ["1", "64"])
+def test_send__as_many_paths_as_asked(file: Path, output: Path, paths: str) -> None:
+    with receiver(output) as (_, target):
+        result = srd("send", str(file), target, "--json", "--paths", paths)
+    assert len(json.loads(result.stdout)["paths"]) == int(paths)
+
+
+def test_send__several_files_one_of_them_empty(inputs: Path, output: Path, file: Path) -> None:
+    files = [file, inputs / "empty", inputs / "[b] ü\n🎉", inputs / "-c"]
+    for number, path in enumerate(files[1:]):
+        path.write_bytes(content(number * 1000, seed=number))
+    with receiver(output) as (process, target):
+        result = srd("send", "--json", *map(str, files), target)
+        assert result.returncode == 0, result.stderr
+        assert [json.loads(line)["name"] for line in result.stdout.splitlines()] == [path.name for path in files]
+        assert [process.event("received")["bytes"] for _ in files] == [3_000_000, 0, 1000, 2000]
+    assert all((output / path.name).read_bytes() == path.read_bytes() for path in files)
+
+
+def test_send__fails_when_one_of_several_fails(inputs: Path, output: Path, file: Path) -> None:
+    other = inputs / "b.bin"
+    other.write_bytes(b"x")
+    (output / "b.bin").write_bytes(b"old")
+    with receiver(output) as (_, target):
+        result = srd("send", str(file), str(other), target)
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert f"{other}: not delivered: b.bin: exists already" in result.stderr
+    assert (output / "a.bin").exists()
+
+
+def test_send__ipv6(file: Path, output: Path) -> None:
+    argv = command("recv", "--listen", "[::1]:0", "--output", str(output), "--json", "--once")
+    with Process(argv) as process:
+        listening = process.event("listening")
+        assert listening["address"] == "::1"
+        assert srd("send", str(file), f"[::1]:{listening['port']}").returncode == 0
+        assert process.wait() == 0
+
+
+def test_send__a_file_that_shrinks_bad_flow(inputs: Path, output: Path) -> None:
+    path = sparse(inputs)
+    with receiver(output) as (process, target), Process(command("send", str(path), target)) as sender:
+        process.event("progress")
+        with path.open("r+b") as file:
+            file.truncate(1000)
+        assert sender.wait(within_s=5) == 1
+        (error,) = sender.stderr.all()
+        assert "became shorter while it was read; send it again" in error
+        assert (process.stderr.next() or "").startswith("srd recv: ")
+    assert names(output) == []
+
+
+# -- the end --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_send__a_signal_in_the_middle_ends_with_1_and_the_receiver_goes_on(
+    inputs: Path, output: Path, file: Path, number: signal.Signals
+) -> None:
+    with receiver(output) as (process, target):
+        with Process(command("send", str(sparse(inputs)), target)) as sender:
+            process.event("progress")
+            sender.kill(number)
+            assert sender.wait(within_s=5) == 1
+            assert sender.stderr.all() == [f"srd: stopped by {number.name}"]
+            assert sender.events() == []
+        assert srd("send", str(file), target).returncode == 0
+        process.event("received")
+        assert "closed by the other end" in (process.stderr.next() or "")
+    assert names(output) == ["a.bin"]
+
+
+def test_send__a_killed_receiver_is_a_clear_error_within_two_seconds(inputs: Path, output: Path) -> None:
+    with receiver(output) as (process, target), Process(command("send", str(sparse(inputs)), target)) as sender:
+        process.event("progress")
+        killed_at = time.monotonic()
+        process.kill(signal.SIGKILL)
+        assert sender.wait(within_s=10) == 1
+        assert time.monotonic() - killed_at < 2
+        (error,) = sender.stderr.all()
+        assert error.startswith(f"srd: {inputs / 'sparse.bin'}: {target}: fell silent ")
+        assert error.endswith("; the file was not delivered")
+        assert sender.events() == []
+    assert [name for name in names(output) if not name.endswith(".part")] == []
+
+
+def test_send__a_signal_ends_it_though_the_receiver_has_stopped(inputs: Path, output: Path) -> None:
+    """The orderly end waits for what was posted, but not for ever."""
+    with receiver(output) as (process, target), Process(command("send", str(sparse(inputs)), target)) as sender:
+        process.event("progress")
+        process.kill(signal.SIGSTOP)
+        sender.kill(signal.SIGTERM)
+        assert sender.wait(within_s=5) == 1
+        assert len(sender.stderr.all()) == 1
