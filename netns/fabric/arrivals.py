@@ -19,7 +19,10 @@ is never longer than the shortest delay that it emulates, unless the host withhe
 from __future__ import annotations
 
 
-def arrival_times(count: int, *, since_ns: int, now_ns: int) -> list[int]:
-    """Return the estimated arrivals in ns of `count` frames, in order, all in since_ns..now_ns."""
-    span_ns = now_ns - since_ns
-    return [since_ns + span_ns * odd // (2 * count) for odd in range(1, 2 * count, 2)]
+def arrivals(count: int, *, since_ns: int, now_ns: int) -> tuple[int, int]:
+    """Return the estimated arrival in ns of the first of `count` frames, and the distance from each to the next.
+
+    All lie in since_ns..now_ns.
+    """
+    step_ns = (now_ns - since_ns) // count
+    return since_ns + step_ns // 2, step_ns

@@ -16,15 +16,14 @@ from collections import deque
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Final
 
-from netns.fabric.arrivals import arrival_times
+from netns.fabric.arrivals import arrivals
 from netns.netem import Netem
 
 if TYPE_CHECKING:
     from netns.fabric.tap import Tap
     from netns.shape import Shape
 
-# A frame of the largest MTU, 65535, its Ethernet header and a VLAN tag: a shorter buffer would cut frames.
-FRAME_BYTES: Final = 65535 + 14 + 4
+NEVER_NS: Final = 2**63
 
 # Frames taken from one TAP, or written to one, before the others have their turn: more than the relay could carry
 # in one rest. What a full batch leaves unread is taken for newer than it is.
@@ -32,13 +31,14 @@ BATCH_FRAMES: Final = 128
 
 
 class Direction:
-    """Carries frames from `source` to `sink`; `take` and `send_due` are called by the relay's loop."""
+    """Carries frames from `source` to `sink`; the relay's loop calls `read`, `admit` and `send_due`."""
 
     __slots__ = (
         "_arrived_by_ns",
         "_departed",
         "_dropped_unread_before",
         "bytes",
+        "due_at_ns",
         "late_max_ns",
         "late_ns",
         "netem",
@@ -46,13 +46,15 @@ class Direction:
         "refused",
         "sink",
         "source",
-        "wake_at_ns",
+        "unstamped",
     )
 
     def __init__(self, *, source: Tap, sink: Tap, shape: Shape, seed: int) -> None:
         self.source = source
         self.sink = sink
         self.netem: Netem[bytes] = Netem(shape, seed=seed)
+        self.unstamped: list[bytes] = []
+        """Read, and not yet admitted to the model."""
         self._departed: deque[tuple[int, bytes]] = deque()
         self._arrived_by_ns = 0
         self.packets = 0
@@ -60,40 +62,40 @@ class Direction:
         self.refused = 0
         self.late_ns = 0
         self.late_max_ns = 0
-        self.wake_at_ns: int | None = None
-        """The one valid time of this direction in the relay's heap; the relay's to keep."""
+        self.due_at_ns = NEVER_NS
+        """When the next frame is due, which may have passed; NEVER_NS if none is held."""
         self._dropped_unread_before = source.dropped_unread()
 
-    @property
-    def next_at_ns(self) -> int | None:
-        """When the next frame is due, which may have passed; None if none is held."""
-        return self._departed[0][0] if self._departed else self.netem.next_at_ns
+    def read(self, *, limit_frames: int) -> bool:
+        """Read waiting frames, `limit_frames` at most; tell whether the source is still there.
 
-    def take(self, *, since_ns: int) -> bool:
-        """Move waiting frames, none of which came before `since_ns`, into the model, a batch at most.
-
-        Tell whether the source is still there.
+        The read that finds nothing costs as much as a frame does, so that the limit is 1 where one is expected.
         """
-        fd, frames, is_there = self.source.fd, [], True
+        fd, size, keep = self.source.fd, self.source.frame_bytes, self.unstamped.append
         try:
-            for _ in range(BATCH_FRAMES):
-                frames.append(os.read(fd, FRAME_BYTES))  # noqa: PERF401 - what was read before an error counts
+            for _ in range(limit_frames):
+                keep(os.read(fd, size))
         except BlockingIOError:
-            pass
+            return True
         except OSError:  # EBADFD: the device was deleted
-            is_there = False
-        self.admit(frames, since_ns=since_ns, now_ns=monotonic_ns())
-        return is_there
+            return False
+        return True
 
-    def admit(self, frames: list[bytes], *, since_ns: int, now_ns: int) -> None:
-        """Let frames that arrived between the two times enter the model at their estimated arrivals."""
-        enqueue, dequeue, departed = self.netem.enqueue, self.netem.dequeue, self._departed
-        since_ns = max(since_ns, self._arrived_by_ns)
-        for at_ns, frame in zip(arrival_times(len(frames), since_ns=since_ns, now_ns=now_ns), frames, strict=True):
+    def admit(self, *, since_ns: int, now_ns: int) -> None:
+        """Let the frames that were read, and had arrived between the two times, enter the model as they arrived."""
+        frames, departed, netem = self.unstamped, self._departed, self.netem
+        if not frames:
+            return
+        enqueue, dequeue = netem.enqueue, netem.dequeue
+        at_ns, step_ns = arrivals(len(frames), since_ns=max(since_ns, self._arrived_by_ns), now_ns=now_ns)
+        for frame in frames:
             while (due := dequeue(at_ns)) is not None:
                 departed.append(due)
             enqueue(at_ns, packet=frame, length_bytes=len(frame))
+            at_ns += step_ns
+        frames.clear()
         self._arrived_by_ns = now_ns
+        self._look_ahead()
 
     def send_due(self, now_ns: int) -> None:
         """Write the frames that are due, a batch at most."""
@@ -101,20 +103,23 @@ class Direction:
         for _ in range(BATCH_FRAMES):
             due = departed.popleft() if departed else dequeue(now_ns)
             if due is None:
-                return
+                break
             at_ns, frame = due
             try:
-                os.write(fd, frame)
+                self.bytes += os.write(fd, frame)
+                self.packets += 1
             except OSError:  # EAGAIN, ENOBUFS, ENOMEM; EIO while the device is down; EBADFD once it is deleted
                 self.refused += 1
-            else:
-                self.packets += 1
-                self.bytes += len(frame)
             late_ns = now_ns - at_ns
             self.late_ns += late_ns
             if late_ns > self.late_max_ns:  # noqa: PLR1730 - max() costs more than the whole comparison, per frame
                 self.late_max_ns = late_ns
             now_ns = monotonic_ns()
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        next_at_ns = self._departed[0][0] if self._departed else self.netem.next_at_ns
+        self.due_at_ns = NEVER_NS if next_at_ns is None else next_at_ns
 
     def tap_drops(self) -> int:
         """Count the frames lost outside the model, since the start: not read in time, or refused by the sink."""

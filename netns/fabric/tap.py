@@ -38,12 +38,16 @@ TUNSETIFF: Final = 0x400454CA
 IFF_TAP: Final = 0x0002
 IFF_NO_PI: Final = 0x1000
 CLONE_NEWNET: Final = 0x40000000
+SIOCGIFMTU: Final = 0x8921
 SIOCETHTOOL: Final = 0x8946
 ETHTOOL_GLINK: Final = 0x0000000A
 
 _IFREQ_FLAGS: Final = struct.Struct("16sH22x")
 _IFREQ_DATA: Final = struct.Struct("16sP16x")
+_IFREQ_MTU: Final = struct.Struct("16si20x")
 _ETHTOOL_VALUE: Final = struct.Struct("II")
+# What a frame may have beyond the device's MTU: an Ethernet header and a VLAN tag.
+_HEADER_BYTES: Final = 14 + 4
 _NET_DEV_BYTES: Final = 1 << 20
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -56,6 +60,9 @@ class Tap:
     netns: str
     ifname: str
     fd: int
+    frame_bytes: int
+    """The largest frame to read, by the MTU at the time of attaching; a longer one would be cut."""
+
     statistics_fd: int
     """The namespace's /proc/net/dev, which stays readable from outside."""
 
@@ -83,12 +90,12 @@ def attach(*, netns: str, ifname: str) -> Tap:
         fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             fcntl.ioctl(fd, TUNSETIFF, _IFREQ_FLAGS.pack(ifname.encode(), IFF_TAP | IFF_NO_PI))
-            _settle_carrier(ifname)
+            frame_bytes = _settled_mtu(ifname) + _HEADER_BYTES
             statistics_fd = os.open("/proc/thread-self/net/dev", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             os.close(fd)
             raise FabricError(f"{netns}: cannot attach to {ifname}: {_why(error)}") from None
-    return Tap(netns=netns, ifname=ifname, fd=fd, statistics_fd=statistics_fd)
+    return Tap(netns=netns, ifname=ifname, fd=fd, frame_bytes=frame_bytes, statistics_fd=statistics_fd)
 
 
 def identity_of(netns: str) -> tuple[int, int] | None:
@@ -121,10 +128,13 @@ def inside(netns: str) -> Iterator[None]:
         os.close(home_fd)
 
 
-def _settle_carrier(ifname: str) -> None:
+def _settled_mtu(ifname: str) -> int:
+    """Have the kernel see the carrier; return the device's MTU."""
     value = ctypes.create_string_buffer(_ETHTOOL_VALUE.pack(ETHTOOL_GLINK, 0), _ETHTOOL_VALUE.size)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         fcntl.ioctl(control, SIOCETHTOOL, _IFREQ_DATA.pack(ifname.encode(), ctypes.addressof(value)))
+        answer = fcntl.ioctl(control, SIOCGIFMTU, _IFREQ_MTU.pack(ifname.encode(), 0))
+    return int(_IFREQ_MTU.unpack(answer)[1])
 
 
 def _setns(fd: int, *, name: str) -> None:

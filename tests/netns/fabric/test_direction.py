@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from netns.fabric.direction import BATCH_FRAMES, Direction
+from netns.fabric.direction import BATCH_FRAMES, NEVER_NS, Direction
 from netns.fabric.tap import Tap
 from netns.shape import Shape
 
@@ -24,9 +24,23 @@ NET_DEV = """Inter-|   Receive                                                | 
 """  # noqa: E501 - as the kernel prints it
 
 
+def take(direction: Direction, *, since_ns: int | None = None) -> bool:
+    """Read and admit as the relay does; tell whether the source is still there."""
+    is_there = direction.read(limit_frames=BATCH_FRAMES)
+    now_ns = monotonic_ns()
+    direction.admit(since_ns=since_ns or now_ns, now_ns=now_ns)
+    return is_there
+
+
+def admit(direction: Direction, frames: list[bytes], *, since_ns: int, now_ns: int) -> None:
+    """Admit frames as if they had been read at `now_ns`."""
+    direction.unstamped.extend(frames)
+    direction.admit(since_ns=since_ns, now_ns=now_ns)
+
+
 def tap_of(end: socket.socket, path: Path) -> Tap:
     path.write_text(NET_DEV.format(drops=5))
-    return Tap(netns="n", ifname="tap0", fd=end.fileno(), statistics_fd=os.open(path, os.O_RDONLY))
+    return Tap(netns="n", ifname="tap0", fd=end.fileno(), frame_bytes=9018, statistics_fd=os.open(path, os.O_RDONLY))
 
 
 class Wire:
@@ -59,7 +73,7 @@ def wire(tmp_path: Path) -> Iterator[Wire]:
 def test_frames_go_through_and_are_counted(wire: Wire) -> None:
     for frame in (b"one", b"three"):
         wire.inlet.send(frame)
-    assert wire.direction.take(since_ns=monotonic_ns())
+    assert take(wire.direction)
     assert wire.direction.counters()["queued"] == 2
     wire.direction.send_due(monotonic_ns())
     assert [wire.outlet.recv(100), wire.outlet.recv(100)] == [b"one", b"three"]
@@ -72,7 +86,7 @@ def test_send_due__holds_what_is_not_due_and_measures_lateness(wire: Wire) -> No
     wire.direction.netem.reshape(Shape(delay_us=1000))
     wire.inlet.send(b"x")
     before = monotonic_ns()
-    wire.direction.take(since_ns=before)
+    take(wire.direction, since_ns=before)
     wire.direction.send_due(before + 999_999)
     assert wire.direction.packets == 0
     at = wire.direction.netem.next_at_ns
@@ -81,11 +95,11 @@ def test_send_due__holds_what_is_not_due_and_measures_lateness(wire: Wire) -> No
     assert (wire.direction.packets, wire.direction.late_ns, wire.direction.late_max_ns) == (1, 7_000, 7_000)
 
 
-def test_take_and_send_due__do_a_batch_at_most(wire: Wire) -> None:
+def test_read_and_send_due__do_a_batch_at_most(wire: Wire) -> None:
     taken = 0
     while taken < BATCH_FRAMES + 5:  # the socket holds fewer than a batch
         wire.inlet.send(b"x")
-        wire.direction.take(since_ns=monotonic_ns())
+        take(wire.direction)
         taken += 1
     wire.outlet.close()
     wire.direction.send_due(monotonic_ns())
@@ -95,21 +109,32 @@ def test_take_and_send_due__do_a_batch_at_most(wire: Wire) -> None:
     assert wire.direction.packets == 0
 
 
-def test_take__stops_at_a_batch(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netns.fabric.direction.BATCH_FRAMES", 3)
+def test_read__stops_at_the_limit(wire: Wire) -> None:
     for _ in range(5):
         wire.inlet.send(b"x")
-    wire.direction.take(since_ns=monotonic_ns())
+    assert wire.direction.read(limit_frames=1)
+    assert wire.direction.read(limit_frames=2)
+    wire.direction.admit(since_ns=0, now_ns=1)
     assert wire.direction.counters()["queued"] == 3
-    wire.direction.take(since_ns=monotonic_ns())
+    take(wire.direction)
     assert wire.direction.counters()["queued"] == 5
 
 
-def test_take__tells_when_the_source_is_gone(wire: Wire) -> None:
-    assert wire.direction.take(since_ns=monotonic_ns()), "nothing to read is not the end"
+def test_due_at_ns__follows_what_is_held(wire: Wire) -> None:
+    assert wire.direction.due_at_ns == NEVER_NS
+    admit(wire.direction, [b"a", b"b"], since_ns=0, now_ns=400)
+    assert wire.direction.due_at_ns == 100
+    wire.direction.send_due(monotonic_ns())
+    assert wire.direction.due_at_ns == NEVER_NS
+    admit(wire.direction, [], since_ns=500, now_ns=600)
+    assert wire.direction.due_at_ns == NEVER_NS
+
+
+def test_read__tells_when_the_source_is_gone(wire: Wire) -> None:
+    assert take(wire.direction), "nothing to read is not the end"
     wire.sockets[1].shutdown(socket.SHUT_RD)
     wire.sockets[1].close()
-    assert not wire.direction.take(since_ns=monotonic_ns())
+    assert not take(wire.direction)
 
 
 def test_tap_drops__adds_refused_frames_to_those_unread_since_the_start(wire: Wire) -> None:
@@ -127,24 +152,24 @@ FULL_FRAME_NS = 288_448  # at 250 Mbit/s
 
 def test_admit__spreads_what_it_finds_over_the_time_since(wire: Wire) -> None:
     wire.direction.netem.reshape(Shape(delay_us=1))
-    wire.direction.admit([b"a", b"b"], since_ns=0, now_ns=400)
+    admit(wire.direction, [b"a", b"b"], since_ns=0, now_ns=400)
     assert [wire.direction.netem.dequeue(10_000) for _ in range(2)] == [(1100, b"a"), (1300, b"b")]
 
 
 def test_admit__never_stamps_before_what_came_last(wire: Wire) -> None:
-    wire.direction.admit([b"a"], since_ns=0, now_ns=400)
-    wire.direction.admit([b"b"], since_ns=0, now_ns=500)
-    assert wire.direction.next_at_ns == 200
+    admit(wire.direction, [b"a"], since_ns=0, now_ns=400)
+    admit(wire.direction, [b"b"], since_ns=0, now_ns=500)
+    assert wire.direction.due_at_ns == 200
     assert wire.direction.netem.dequeue(500) == (450, b"b")
 
 
 def test_admit__what_was_due_before_leaves_room(wire: Wire) -> None:
     """A relay that is late holds frames that the link would have sent long ago: they do not count as queued in it."""
     wire.direction.netem.reshape(Shape(delay_us=100, limit_packets=1))
-    wire.direction.admit([b"a", b"b", b"c"], since_ns=0, now_ns=600_000)
+    admit(wire.direction, [b"a", b"b", b"c"], since_ns=0, now_ns=600_000)
     assert wire.direction.counters()["dropped_limit"] == 0
     assert wire.direction.counters()["queued"] == 3
-    assert wire.direction.next_at_ns == 200_000
+    assert wire.direction.due_at_ns == 200_000
     wire.direction.send_due(600_000)
     assert [wire.outlet.recv(9), wire.outlet.recv(9), wire.outlet.recv(9)] == [b"a", b"b", b"c"]
 
@@ -153,7 +178,7 @@ def test_admit__a_true_overload_is_still_dropped(wire: Wire) -> None:
     """Twice the link's rate for 100 ms: what the link carries, and its queue, get through, and no more."""
     wire.direction.netem.reshape(Shape(delay_us=500, rate_bps=250_000_000, limit_packets=10))
     for turn in range(100):
-        wire.direction.admit([FRAME] * 7, since_ns=turn * 10**6, now_ns=(turn + 1) * 10**6)
+        admit(wire.direction, [FRAME] * 7, since_ns=turn * 10**6, now_ns=(turn + 1) * 10**6)
     carried = 700 - wire.direction.counters()["dropped_limit"]
     assert abs(carried - 100 * 10**6 / FULL_FRAME_NS) <= 10
 
@@ -175,7 +200,7 @@ def test_admit__a_stream_below_the_rate_loses_nothing_however_late_it_is_read(
             since, now = now, now + absence_ns
             frames = [FRAME] * (now // gap_ns - arrived)
             arrived += len(frames)
-            wire.direction.admit(frames, since_ns=since, now_ns=now)
+            admit(wire.direction, frames, since_ns=since, now_ns=now)
         assert wire.direction.counters()["dropped_limit"] == 0
         assert wire.direction.counters()["queued"] == arrived
     finally:

@@ -43,6 +43,7 @@ def ones_complement_sum(data: bytes) -> int:
 
 def test_attach__a_super_packet_arrives_segmented_and_checksummed(pair: TapPair) -> None:
     tap = attach(netns=pair.a, ifname="tap0")
+    assert tap.frame_bytes == 9000 + ETHERNET_BYTES + 4, "the MTU, and a VLAN tag beside the header"
     with pair.udp("a") as sender:
         sender.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 1200)
         payload = bytes(range(200)) * 60
