@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from srd.config import MIN_REGION_BYTES, EndpointConfig
+from srd.config import EndpointConfig
 from srd.errors import UsageError
 from srd.io.landing import SUPER_BYTES
 from srd.proto.config import ProtocolConfig
@@ -22,23 +22,22 @@ def test_defaults__are_valid_and_frozen() -> None:
         config.chunk_bytes = 1  # type: ignore[misc]
 
 
-def test_receive_region_bytes__bad_flow() -> None:
-    with pytest.raises(UsageError, match=rf"^receive_region_bytes: {MIN_REGION_BYTES - 1} is less than"):
-        EndpointConfig(receive_region_bytes=MIN_REGION_BYTES - 1)
-    EndpointConfig(receive_region_bytes=MIN_REGION_BYTES, protocol=SMALL)
+@pytest.mark.parametrize("chunk_bytes", [2 * SUPER_BYTES, 512 << 10])
+@pytest.mark.parametrize("window_bytes", [1 << 20, 32 << 20])
+def test_receive_region_bytes__bad_flow(window_bytes: int, chunk_bytes: int) -> None:
+    """Each slot's chunk and spare place, the copies' too, and twice the window."""
+    protocol = ProtocolConfig(receive_window_bytes=window_bytes, max_message_bytes=window_bytes)
+    least = 17 * (chunk_bytes + SUPER_BYTES) + 2 * window_bytes
+    with pytest.raises(UsageError, match=rf"^receive_region_bytes: {least - 1} is less than {least}"):
+        EndpointConfig(receive_region_bytes=least - 1, protocol=protocol, chunk_bytes=chunk_bytes)
+    EndpointConfig(receive_region_bytes=least, protocol=protocol, chunk_bytes=chunk_bytes)
 
 
-def test_receive_region_bytes__less_than_twice_the_window_bad_flow() -> None:
-    with pytest.raises(UsageError, match=r"receive_window_bytes \(33554432\); raise one or lower the other"):
-        EndpointConfig(receive_region_bytes=(64 << 20) - 1)
-    EndpointConfig(receive_region_bytes=64 << 20)
-
-
-@pytest.mark.parametrize("value", [-1, 0, 1, SUPER_BYTES - 1, MIN_REGION_BYTES])
-def test_chunk_bytes__must_hold_a_super_datagram_and_fit_the_region_bad_flow(value: int) -> None:
-    """A chunk smaller than what one slot takes would let payloads run over into another's memory."""
+@pytest.mark.parametrize("value", [-1, 0, 1, SUPER_BYTES, 2 * SUPER_BYTES - 1, 8 << 20])
+def test_chunk_bytes__must_be_filled_by_half_and_fit_the_region_bad_flow(value: int) -> None:
+    """A slot leaves its chunk when no super-datagram fits any more: from twice its size, half is used at least."""
     with pytest.raises(UsageError, match=f"chunk_bytes: {value} "):
-        EndpointConfig(receive_region_bytes=MIN_REGION_BYTES, protocol=SMALL, chunk_bytes=value)
+        EndpointConfig(receive_region_bytes=8 << 20, protocol=SMALL, chunk_bytes=value)
 
 
 @pytest.mark.parametrize("value", [-1, 0, 56, MIN_DATAGRAM_BYTES - 1, MAX_DATAGRAM_BYTES + 1])

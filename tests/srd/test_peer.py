@@ -9,6 +9,7 @@ import pytest
 from devmem.errors import RegionError
 from devmem.region import Region
 from srd.errors import PeerError, SrdError, UsageError
+from srd.message import Message
 from srd.proto.status import Status
 from tests.srd.loopback import PATIENCE_S, SMALL, content, memory, pair, receive, send
 
@@ -111,7 +112,7 @@ async def test_credit__a_receiver_that_holds_stops_the_sender_and_resumes_it() -
     async with pair() as (_, two, here, there):
         with memory(payload) as region:
             futures = [here.send(region, offset=0, length=1 << 20, immediate=n) for n in range(24)]
-            held = []
+            held: list[Message] = []
             async with asyncio.timeout(PATIENCE_S):
                 while len(held) < 8:
                     held.append(await there.recv())

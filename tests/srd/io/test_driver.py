@@ -188,7 +188,7 @@ async def test_driver__port_unreachable_ends_the_attempt_at_once() -> None:
         one.connect(address)
         (event,) = await one.until(ended)
         assert isinstance(event, PeerEnded)
-        assert event.status is Status.LOCAL_ERROR_UNREACH_REMOTE == 15
+        assert event.status == 15
         assert "port unreachable" in event.reason
         assert time.monotonic() - before < 0.9  # not by the handshake's timeout of 1 s
 
@@ -203,7 +203,7 @@ async def test_driver__port_unreachable_is_not_believed_of_an_open_peer() -> Non
         one.post(peer, request=7, offset=0, length=1000)
         (event,) = await one.until(ended)
         assert isinstance(event, PeerEnded)
-        assert event.status is Status.LOCAL_ERROR_UNRESP_REMOTE == 13
+        assert event.status == 13
         assert 0.5 < time.monotonic() - before < 10
         assert [(e.request, e.status) for e in one.events if isinstance(e, Completion)] == [(7, event.status)]
 
@@ -246,7 +246,7 @@ async def test_driver__a_full_socket_delays_and_loses_nothing(monkeypatch: pytes
                 two.pool.drop(frag.region_offset, length=frag.length)
             two.core.release(two.events[0].peer, size_bytes=message.length, now=time.monotonic())
             two.driver.wake()
-        assert hiccups.blocked > 10
+        assert hiccups.blocked > 3
         ports = {index: sock.getsockname()[1] for index, sock in enumerate(one.sockets)}
         heard = two.core.peer(two.events[0].peer).receiver._heard
         assert {path: heard[path].address[1] for path in heard} == ports
@@ -352,7 +352,7 @@ async def test_close__with_a_full_socket(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(libc, "sendmmsg", full)
         one.post(peer, request=0, offset=0, length=1000)
         async with asyncio.timeout(PATIENCE_S):
-            while one.driver._full is None:
+            while one.driver._full is None:  # noqa: ASYNC110 - the driver tells nobody
                 await asyncio.sleep(0)
         one.driver.close()
 

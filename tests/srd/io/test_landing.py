@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
+from itertools import pairwise
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,7 @@ class Room:
 
     def check_free(self, offset: int, size_bytes: int) -> None:
         """The piece lies in the pool, in one chunk, and no one holds any of it."""
-        assert 0 <= offset
+        assert offset >= 0
         assert offset + size_bytes <= self.pool_bytes
         assert size_bytes == 0 or offset // CHUNK_BYTES == (offset + size_bytes - 1) // CHUNK_BYTES
         for start, length in self.held:
@@ -104,7 +105,7 @@ def test_init__a_pool_that_is_too_small_leaves_slots_spare_each_at_a_place_of_it
     room = Room(chunks=1)
     assert [room.landing.is_spare(slot) for slot in range(SLOTS)] == [False, True, True]
     cursors = sorted(room.landing.cursors[1:])
-    assert all(later - earlier >= SUPER_BYTES for earlier, later in zip(cursors, cursors[1:], strict=False))
+    assert all(later - earlier >= SUPER_BYTES for earlier, later in pairwise(cursors))
     assert cursors[-1] + SUPER_BYTES <= room.region.size_bytes
     assert room.landing.copy(b"x") is None
 

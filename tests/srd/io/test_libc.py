@@ -185,9 +185,9 @@ def test_timer__resolution_is_finer_than_a_millisecond(timer: TimerFd) -> None:
     assert late_s < 0.0005
 
 
-def test_timer__close_closes(timer: TimerFd) -> None:
-    other = TimerFd()
-    fd = other.fd
-    other.close()
+def test_timer__close_closes() -> None:
+    timer = TimerFd()
+    fd = timer.fd
+    timer.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)

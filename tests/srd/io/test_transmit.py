@@ -60,10 +60,11 @@ def test_flush__headers_say_what_the_burst_said() -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two:
         one.fill(content(2500, seed=SEED))
         burst = one.burst(two.address, message=9, offset=500, size_bytes=2500, length=9000, segment_bytes=1000)
+        waiting = [one.transmitter.path]
         one.transmitter.add(burst)
-        assert one.transmitter.path == burst.path
+        waiting.append(one.transmitter.path)
         assert one.transmitter.flush(one.socket)
-        assert one.transmitter.path is None
+        assert [*waiting, one.transmitter.path] == [None, burst.path, None]
         two.receive(packets=3)
         (run,) = two.runs
         said = {name: getattr(run, name) for name in burst.__slots__ if name not in {"address", "payload_offset"}}
@@ -95,11 +96,11 @@ def test_add__rows_are_used_again_for_other_shapes() -> None:
 def test_add__is_full_after_so_many_bursts() -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two:
         payload = content(BURSTS * 5000, seed=SEED)
-        assert not one.transmitter.full
+        full = [one.transmitter.full]
         one.add(two.address, payload, segment_bytes=1000, burst_packets=5)
-        assert one.transmitter.full
+        full.append(one.transmitter.full)
         assert one.transmitter.flush(one.socket)
-        assert not one.transmitter.full
+        assert [*full, one.transmitter.full] == [False, True, False]
         two.receive(packets=BURSTS * 5)
         assert two.message(0) == payload
 

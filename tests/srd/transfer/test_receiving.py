@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -163,7 +164,7 @@ async def test_receive__wrong_hash_bad_flow(output: Path) -> None:
 @pytest.mark.parametrize("text", ["\U0001f389" * 2000, "\n\x1b[2J" * 100])
 async def test_receive__a_hash_that_is_a_long_story_bad_flow(output: Path, text: str) -> None:
     """Twelve bytes of JSON a character: the answer that quotes it must still fit."""
-    body = ('{"kind": "end", "sha256": "%s"}' % text.replace("\n", "\\n").replace("\x1b", "\\u001b")).encode()
+    body = json.dumps({"kind": "end", "sha256": text}, ensure_ascii=False).encode()
     async with receiving(output) as (sender, future, _):
         await begin(sender)
         await put(sender, PAYLOAD, index=0)

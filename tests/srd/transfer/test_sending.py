@@ -10,6 +10,7 @@ import os
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -34,8 +35,7 @@ async def send_to(script: Peer, sender: FileSender, path: Path) -> asyncio.Futur
     """Begin to send; return when the scripted receiver has heard the offer."""
     sending = asyncio.ensure_future(sender.send(path))
     offer = await hear(script)
-    assert offer["kind"] == "offer"
-    assert (offer["name"], offer["size"]) == (path.name, path.stat().st_size)
+    assert (offer["kind"], offer["name"]) == ("offer", path.name)
     return sending
 
 
@@ -62,7 +62,8 @@ async def test_send__a_file_larger_than_both_regions(tmp_path: Path, output: Pat
 
 
 async def test_send__progress_adds_up_to_the_file(tmp_path: Path, output: Path) -> None:
-    path, seen = file_of(tmp_path, 3 * CHUNK_BYTES + 7), []
+    path = file_of(tmp_path, 3 * CHUNK_BYTES + 7)
+    seen: list[int] = []
     async with ends(output) as (sender, receiver):
         sender._on_progress = seen.append
         await within_patience(sender.send(path), receiver.receive())
@@ -167,8 +168,9 @@ async def test_send__the_verdict_may_come_in_the_middle_bad_flow(tmp_path: Path)
         await receive(there)
         await say(there, "verdict", reason="a.bin: the disk is full")
         while not sending.done():
-            taking = asyncio.ensure_future(receive(there))
-            await asyncio.wait([sending, taking], timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+            taking: asyncio.Future[Any] = asyncio.ensure_future(receive(there))
+            both: set[asyncio.Future[Any]] = {sending, taking}
+            await asyncio.wait(both, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
             taking.cancel()
         with pytest.raises(TransferError, match=r"^a.bin: the disk is full$"):
             await sending

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from srd.transfer import store as store_module
 from srd.transfer.store import IOV_MAX, Store
 from srd.transfer.words import Offer, TransferError
 
@@ -86,8 +85,8 @@ def test_put__what_the_kernel_takes_in_parts_is_whole(tmp_path: Path, monkeypatc
     def few(fd: int, views: list[memoryview], at: int) -> int:
         return real_pwritev(fd, [memoryview(b"".join(views))[:100]], at)
 
-    monkeypatch.setattr(store_module.os, "pwritev", few)
-    monkeypatch.setattr(store_module.os, "pwrite", lambda fd, data, at: real_pwrite(fd, data[:77], at))
+    monkeypatch.setattr(os, "pwritev", few)
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real_pwrite(fd, data[:77], at))
     payload = content(3 * CHUNK_BYTES - 5)
     stored(tmp_path, payload).finish(sha256=sha256(payload))
     assert (tmp_path / "a.bin").read_bytes() == payload
@@ -252,7 +251,7 @@ def test_finish__a_disk_that_fails_at_the_end_bad_flow(
         raise OSError(5, "Input/output error")
 
     store = stored(tmp_path, b"one")
-    monkeypatch.setattr(store_module.os, call, fail)
+    monkeypatch.setattr(os, call, fail)
     with pytest.raises(TransferError, match=r"^a.bin: cannot be kept at the receiver: Input/output error$"):
         store.finish(sha256=sha256(b"one"))
     assert names(tmp_path) == []
@@ -264,7 +263,7 @@ def test_put__a_disk_that_cannot_be_read_back_bad_flow(tmp_path: Path, monkeypat
 
     store = Store(tmp_path, Offer("a.bin", 2 * CHUNK_BYTES, CHUNK_BYTES), overwrite=False)
     store.put(1, views_of(bytes(CHUNK_BYTES)))
-    monkeypatch.setattr(store_module.os, "pread", fail)
+    monkeypatch.setattr(os, "pread", fail)
     with pytest.raises(TransferError, match="Input/output error"):
         store.put(0, views_of(bytes(CHUNK_BYTES)))
     store.abort()

@@ -49,8 +49,7 @@ def test_encode__decodes_to_the_same(kind: str, fields: dict[str, Any]) -> None:
 def test_decode_untrusted__raises_transfer_error_or_returns_a_word(body: bytes) -> None:
     try:
         word = decode_untrusted(body)
-    except TransferError as error:
-        assert "\n" not in str(error)
+    except TransferError:
         return
     assert isinstance(word["kind"], str)
 
@@ -79,8 +78,7 @@ def test_encode__whatever_the_text_fits_into_a_word(text: str) -> None:
 def test_offer_untrusted__raises_transfer_error_or_returns_an_offer(word: dict[str, Any]) -> None:
     try:
         offer = offer_untrusted(word)
-    except TransferError as error:
-        assert "\n" not in str(error)
+    except TransferError:
         return
     assert "/" not in offer.name
     assert 0 <= offer.chunks < WORD

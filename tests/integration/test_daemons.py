@@ -1,0 +1,163 @@
+"""Both daemons as processes across a relay fabric: loss, a spine that dies, a receiver that dies, nothing left."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netns.fabric.netlink import run_tool
+from netns.lab import Lab
+from netns.shape import Shape
+from netns.state import ROOT
+from netns.topology import leaf_spine
+from tests.srd.cli.processes import Process, command, names, sparse
+from tests.srd.loopback import content
+
+pytestmark = pytest.mark.root
+
+LOSSY = Shape(delay_us=500, rate_bps=250_000_000, loss_percent=1)
+PORT = "7070"
+SEED = 71
+_numbers = count()
+
+
+def lab_name() -> str:
+    return f"td{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    """Two hosts and four spines; each leaf-spine link loses 1 % of what passes, both ways. Down whatever happens."""
+    with Lab.up(leaf_spine(name=lab_name(), shape=LOSSY, seed=SEED), fabric="relay") as made:
+        print(f"seed {SEED}")
+        yield made
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    made = tmp_path / "output"
+    made.mkdir()
+    return made
+
+
+def receiver(lab: Lab, output: Path, *options: str) -> Process:
+    target = f"{lab.address('h2')}:{PORT}"
+    return Process(lab.command("h2", command("recv", "--listen", target, "--output", str(output), "--json", *options)))
+
+
+def sender(lab: Lab, file: Path) -> Process:
+    return Process(lab.command("h1", command("send", str(file), f"{lab.address('h2')}:{PORT}", "--json")))
+
+
+def file_of(directory: Path, size_bytes: int) -> Path:
+    path = directory / "file.bin"
+    path.write_bytes(content(size_bytes, seed=SEED))
+    return path
+
+
+def uplinks(lab: Lab) -> dict[str, dict[str, int]]:
+    counters = lab.counters()
+    return {spine: counters[f"leaf1-{spine}"]["ab"] for spine in lab.topology.spines}
+
+
+def blackhole(lab: Lab, spine: str) -> None:
+    dead = replace(LOSSY, loss_percent=100)
+    for leaf in lab.topology.leaves:
+        lab.reshape(f"{leaf}-{spine}", ab=dead, ba=dead)
+
+
+def check_delivered(sent: dict[str, Any], received: dict[str, Any], *, file: Path, output: Path) -> None:
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert (sent["sha256"], sent["sha256_ok"], received["sha256"]) == (digest, True, digest)
+    assert (output / file.name).read_bytes() == file.read_bytes()
+    assert names(output) == [file.name]
+
+
+def test_daemons__a_file_crosses_a_lossy_fabric_over_all_spines(lab: Lab, tmp_path: Path, output: Path) -> None:
+    file = file_of(tmp_path, 16 << 20)
+    with receiver(lab, output, "--once") as there:
+        there.event("listening")
+        with sender(lab, file) as here:
+            sent = here.event("sent")
+            assert here.wait() == 0
+        received = there.event("received")
+        assert there.wait() == 0
+        assert here.stderr.all() == there.stderr.all() == []
+    check_delivered(sent, received, file=file, output=output)
+    crossed = uplinks(lab)
+    assert all(counters["packets"] > 50 for counters in crossed.values()), crossed
+    assert any(counters["dropped"] for counters in crossed.values()), "nothing was lost: this test shows nothing"
+    assert sent["retransmitted_fraction"] > 0
+    assert sum(path["packets"] > 0 for path in sent["paths"]) > 4
+
+
+def test_daemons__a_spine_dies_in_the_middle(lab: Lab, tmp_path: Path, output: Path) -> None:
+    file = file_of(tmp_path, 32 << 20)
+    with receiver(lab, output, "--once") as there:
+        there.event("listening")
+        with sender(lab, file) as here:
+            progress = there.event("progress")
+            assert progress["bytes"] < file.stat().st_size
+            before = uplinks(lab)["spine2"]
+            blackhole(lab, "spine2")
+            sent = here.event("sent")
+            assert here.wait() == 0
+        received = there.event("received")
+        assert there.wait() == 0
+    check_delivered(sent, received, file=file, output=output)
+    print({key: sent[key] for key in ("seconds", "goodput_bps", "retransmitted_fraction")}, received)
+    after = uplinks(lab)["spine2"]
+    assert before["packets"] > 0
+    assert after["dropped"] - before["dropped"] > 10, "nobody used the dead spine: this test shows nothing"
+    assert sent["retransmitted_fraction"] > 0
+    assert received["longest_stall_ms"] < 1000
+
+
+def test_daemons__a_killed_receiver_ends_the_sender_in_time(lab: Lab, tmp_path: Path, output: Path) -> None:
+    with receiver(lab, output) as there:
+        there.event("listening")
+        with sender(lab, sparse(tmp_path)) as here:
+            there.event("progress")
+            killed_at = time.monotonic()
+            there.kill(signal.SIGKILL)
+            assert here.wait() == 1
+            assert time.monotonic() - killed_at < 2
+            (error,) = here.stderr.all()
+            assert "fell silent" in error
+    assert "sparse.bin" not in names(output)
+
+
+def test_daemons__nothing_is_left_after_down(tmp_path: Path, output: Path) -> None:
+    """Daemons that still run inside the lab end with it; links, namespaces and records are as before."""
+
+    def machine() -> tuple[object, ...]:
+        return (
+            [line.split()[0] for line in run_tool("ip", "-brief", "link").splitlines()],
+            [path.name for path in Path("/run/netns").glob(f"{name}-*")],
+            (ROOT / name).exists(),
+        )
+
+    name = lab_name()
+    before = machine()
+    made = Lab.up(leaf_spine(name=name, shape=LOSSY, seed=SEED), fabric="relay")
+    try:
+        with receiver(made, output) as there:
+            there.event("listening")
+            with sender(made, sparse(tmp_path)) as here:
+                there.event("progress")
+                made.down()
+                assert there.wait() != 0
+                assert here.wait() != 0
+    finally:
+        made.down()
+    assert machine() == before
+    assert "sparse.bin" not in names(output)
