@@ -31,9 +31,9 @@ class EndpointConfig:
 
     def __post_init__(self) -> None:
         """Refuse a region that cannot hold what is promised to peers."""
-        if not SUPER_BYTES <= self.chunk_bytes <= self.receive_region_bytes // 16:
+        if not 2 * SUPER_BYTES <= self.chunk_bytes <= self.receive_region_bytes // 16:
             raise UsageError(
-                f"chunk_bytes: {self.chunk_bytes} is not between {SUPER_BYTES} (a GRO series) "
+                f"chunk_bytes: {self.chunk_bytes} is not between {2 * SUPER_BYTES} (two GRO series) "
                 f"and a sixteenth of receive_region_bytes ({self.receive_region_bytes // 16})"
             )
         if not MIN_DATAGRAM_BYTES <= self.datagram_bytes <= MAX_DATAGRAM_BYTES:

@@ -50,10 +50,7 @@ class Endpoint:
         self.config = config
         self.address: tuple[str, int] = sockets[0].getsockname()[:2]
         self._family = sockets[0].family
-        self._region = Region(config.receive_region_bytes, name="srd-receive")
-        self._pool = Pool(self._region.size_bytes - spare_bytes(SLOTS), chunk_bytes=config.chunk_bytes)
-        self._landing = Landing(self._region, self._pool, slots=SLOTS)
-        self._queue = ReceiveQueue(self._region, self._landing, datagram_bytes=config.datagram_bytes)
+        # First what may refuse the configuration, then what must be given back.
         self._core = EndpointCore(
             config.protocol,
             datagram_bytes=config.datagram_bytes,
@@ -62,6 +59,10 @@ class Endpoint:
             rng=random.Random(os.urandom(16)),  # noqa: S311 - chooses paths, not secrets
             accepting=accepting,
         )
+        self._region = Region(config.receive_region_bytes, name="srd-receive")
+        self._pool = Pool(self._region.size_bytes - spare_bytes(SLOTS), chunk_bytes=config.chunk_bytes)
+        self._landing = Landing(self._region, self._pool, slots=SLOTS)
+        self._queue = ReceiveQueue(self._region, self._landing, datagram_bytes=config.datagram_bytes)
         self._driver = Driver(
             self._core,
             sockets=sockets,

@@ -6,6 +6,7 @@ stderr.
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -45,5 +46,7 @@ def main() -> None:
         click.echo(f"srd: {error}", err=True)
         status = 1
     except BrokenPipeError:
-        status = 1  # whoever read our output is gone, and knows
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
+        click.echo("srd: nobody reads the output any more", err=True)
+        status = 1
     sys.exit(status if isinstance(status, int) else 0)

@@ -29,11 +29,12 @@ class HostPort(click.ParamType[tuple[str, int]]):
         if isinstance(value, tuple):
             return value
         host, colon, port = str(value).rpartition(":")
-        if not colon or not port.isascii() or not port.isdigit() or not 0 <= int(port) <= 65535:
+        number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else -1
+        if not colon or not 0 <= number <= 65535:
             self.fail(f"{value!r} is not HOST:PORT with a port of 0 to 65535, such as 192.0.2.1:7000", param, ctx)
         if ":" in host and not (host.startswith("[") and host.endswith("]")):
             self.fail(f"{value!r}: put an IPv6 address in brackets, such as [::1]:7000", param, ctx)
-        return host.removeprefix("[").removesuffix("]"), int(port)
+        return host.removeprefix("[").removesuffix("]"), number
 
 
 def is_directory(path: Path) -> bool:

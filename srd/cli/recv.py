@@ -66,7 +66,7 @@ class Daemon:
         if self._as_json:
             emit("listening", address=host, port=port)
         else:
-            self._console.print(f"srd recv: listening on {host}:{port}, files go to {self._directory}")
+            self._say(f"listening on {host}:{port}, files go to {self._directory}")
         accepting = asyncio.ensure_future(self._accept(endpoint))
         try:
             return await self._outcome(accepting, once=once)
@@ -88,7 +88,10 @@ class Daemon:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
                 ended.cancel()
-                accepting.result()
+                try:
+                    accepting.result()
+                except BaseExceptionGroup as group:
+                    raise group.exceptions[0] from None
             elif once:
                 return ended.result()
 
@@ -124,7 +127,7 @@ class Daemon:
                 self._outcomes.put_nowait(0)
         except (SrdError, DevmemError) as error:
             stop()
-            self._fail(error)
+            self._say(str(error))
             self._outcomes.put_nowait(1)
         finally:
             stop()
@@ -159,11 +162,8 @@ class Daemon:
                 duplicates=peer.duplicates_received,
             )
         else:
-            self._console.print(
-                f"{received.name}: {received.size} bytes, SHA-256 {received.sha256} verified",
-                markup=False,
-                soft_wrap=True,
-            )
+            self._say(f"{received.name}: {received.size} bytes, SHA-256 {received.sha256} verified")
 
-    def _fail(self, error: Exception) -> None:
-        self._console.print(f"srd recv: {error}", markup=False, soft_wrap=True)
+    def _say(self, text: str) -> None:
+        """Print one line, however long, to a person; names in it are not markup."""
+        self._console.print(f"srd recv: {text}", markup=False, soft_wrap=True)

@@ -44,7 +44,7 @@ class ProtocolConfig:
     initial_rtt_s: float = 0.05
     """Round trip assumed before the first sample: the handshake's retry interval."""
 
-    min_delay_target_s: float = 0.001
+    min_delay_target_s: float = 0.002
     """Floor of the queueing delay that the congestion controller accepts: about three times the scheduling jitter of
     an interpreter on a busy host, so that the host's noise is not taken for a queue."""
 

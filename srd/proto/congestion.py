@@ -120,8 +120,8 @@ class MajorityDelay(Controller):
         self._fresh_levels += 1
 
     def target_s(self, min_rtt_s: float) -> float:
-        """Queueing delay aimed at: half a base round trip, but not less than what a host's noise looks like."""
-        return max(min_rtt_s / 2, self._config.min_delay_target_s)
+        """Queueing delay aimed at: a base round trip (UET's NSCC), but not less than what hosts' noise looks like."""
+        return max(min_rtt_s, self._config.min_delay_target_s)
 
     def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float, late_s: float) -> None:
         """Grow or shrink, rules 3 to 5."""
