@@ -161,8 +161,7 @@ async def test_listen__bad_settings_leave_nothing_open_bad_flow() -> None:
     assert open_files() == before
 
 
-@pytest.mark.parametrize("datagram_bytes", [8972, 1472])
-@pytest.mark.parametrize("chunk_bytes", [2 * SUPER_BYTES, 512 << 10])
+@pytest.mark.parametrize(("chunk_bytes", "datagram_bytes"), [(2 * SUPER_BYTES, 1472), (512 << 10, 8972)])
 async def test_listen__the_least_region_that_is_allowed_carries_messages(chunk_bytes: int, datagram_bytes: int) -> None:
     """However small the bursts are: each pins the chunk that it lies in."""
     window_bytes = 4 << 20

@@ -192,7 +192,9 @@ def test_put__twice_bad_flow(tmp_path: Path, order: list[int]) -> None:
 
 def test_finish__wrong_hash_leaves_nothing_bad_flow(tmp_path: Path) -> None:
     store = stored(tmp_path, b"one")
-    with pytest.raises(TransferError, match=rf"^a.bin: SHA-256 is {sha256(b'one')} at the receiver, {sha256(b'two')}"):
+    with pytest.raises(
+        TransferError, match=rf"^a.bin: SHA-256 is {sha256(b'one')} at the receiver, '{sha256(b'two')}'"
+    ):
         store.finish(sha256=sha256(b"two"))
     assert names(tmp_path) == []
 
