@@ -123,7 +123,7 @@ def test_recv__greets_on_stderr_and_reports_each_file(inputs: Path, output: Path
         assert process.wait() == 0
         assert process.events() == []
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        assert process.stderr.next() == f"a.bin: 100000 bytes, SHA-256 {digest} verified"
+        assert process.stderr.next() == f"srd recv: a.bin: 100000 bytes, SHA-256 {digest} verified"
         assert process.stderr.next() is None
 
 
