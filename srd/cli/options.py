@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import signal
 from collections.abc import Coroutine
@@ -53,6 +54,16 @@ def is_file(path: Path) -> bool:
         return False
 
 
+def _calm_collector() -> None:
+    """Let the garbage collector leave alone what lives as long as the process, and look less often.
+
+    Packets make no cycles: reference counts free them. Collections cost a tenth of a transfer.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
 def run(main: Coroutine[Any, Any, int]) -> int:
     """Run `main` on uvloop; SIGINT and SIGTERM cancel it, so that it cleans up. Returns its exit status."""
 
@@ -73,6 +84,7 @@ def run(main: Coroutine[Any, Any, int]) -> int:
                 raise
             raise Interrupted(f"stopped by {caught[0].name}") from None
 
+    _calm_collector()
     return uvloop.run(supervised())
 
 

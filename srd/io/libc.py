@@ -43,8 +43,11 @@ MMSGHDR = np.dtype(
 SOCKADDR_BYTES = 28  # sockaddr_in6, the longer of the two
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_sendmmsg = _libc.sendmmsg
-_recvmmsg = _libc.recvmmsg
+# Never blocking, these two keep the interpreter's lock: giving it away at every call would hand it to the threads that
+# read and write files, and take a switch of threads to get back.
+_locked = ctypes.PyDLL(None, use_errno=True)
+_sendmmsg = _locked.sendmmsg
+_recvmmsg = _locked.recvmmsg
 _sendmmsg.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int]
 _recvmmsg.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p]
 

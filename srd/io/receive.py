@@ -44,6 +44,7 @@ CONTROL = np.dtype(
     ]
 )
 _WITH_GRO_BYTES = 56
+_MSG_TRUNC = int(socket.MSG_TRUNC)  # a plain integer: an enum's & costs ten times as much
 _DATA_PREFIX = bytes([VERSION, PacketType.DATA])
 _DATA_KIND = VERSION << 8 | PacketType.DATA
 
@@ -89,7 +90,6 @@ class ReceiveQueue:
         self._control_lengths, self._sizes = self._messages["controllen"], self._control["gro_size"]
         self._flags = self._messages["flags"]
         self._seconds, self._nanoseconds = self._control["seconds"], self._control["nanoseconds"]
-        self._bases = list(self._iov["base"][:, :, 1])
         self._addresses: dict[bytes, Address] = {}
         self._wanted_bytes = 0  # size of the datagrams of series that did not fit
         self._expect(datagram_bytes)
@@ -102,7 +102,8 @@ class ReceiveQueue:
         pairs = min(MAX_BURST_PACKETS, -(-SUPER_BYTES // datagram_bytes))
         self._messages["iovlen"] = 2 * pairs
         self._iov[:, :, 1]["length"] = self.payload_bytes
-        self._steps = self._index * np.uint64(self.payload_bytes)
+        self._steps = self._index[:pairs] * np.uint64(self.payload_bytes)
+        self._bases = list(self._iov["base"][:, :pairs, 1])
         for slot in range(SLOTS):
             self._aim(slot)
 
@@ -135,7 +136,7 @@ class ReceiveQueue:
         flags = self._flags[:count].tolist()
         control_lengths = self._control_lengths[:count].tolist()
         for slot, length in enumerate(lengths):
-            if flags[slot] & socket.MSG_TRUNC:
+            if flags[slot] & _MSG_TRUNC:
                 self.dropped_for_memory += 1  # longer than its slot: what is left of it is no datagram
                 continue
             size = int(self._sizes[slot]) if control_lengths[slot] >= _WITH_GRO_BYTES else length

@@ -45,6 +45,8 @@ HISTORY_SAMPLES = 32
 """Most samples that the quartile is taken of: sorting them costs two microseconds, and more would make it late."""
 INFLIGHT_GAIN = 1.5
 """Window over bandwidth-delay product at most (SRD aims at the minimum in flight; BBR uses 2)."""
+JITTER_GAIN = 4.0
+"""Delay target over the mean deviation of round trips: four deviations are what RFC 6298 takes for noise, too."""
 LOSS_MEMORY_RTTS = 16
 """Round trips after a loss during which rule 5 bounds the window."""
 MIN_WINDOW_PACKETS = 0.125
@@ -65,8 +67,11 @@ class Controller(ABC):
         """
 
     @abstractmethod
-    def on_sample(self, *, queue_s: float, endpoint_s: float, min_rtt_s: float) -> None:
-        """Take one path's report: time spent in the fabric's queues and inside the receiving host."""
+    def on_sample(self, *, queue_s: float, endpoint_s: float, min_rtt_s: float, variation_s: float) -> None:
+        """Take one path's report: time spent in the fabric's queues and inside the receiving host.
+
+        `variation_s` is the path's mean deviation of round trips.
+        """
 
     @abstractmethod
     def on_loss(self, *, now: float) -> None:
@@ -94,6 +99,7 @@ class MajorityDelay(Controller):
         self._starting = True
         self._decreased_at = 0.0
         self._lost_at = -math.inf
+        self._jitter_s = 0.0  # smoothed deviation of round trips, over all paths
         self._held_s = 0.0  # smoothed time that packets wait in the receiving host, its ack delay included
         self._late_s = 0.0  # smoothed time that acks wait in this host
         self._delivery = DeliveryRate()
@@ -109,8 +115,9 @@ class MajorityDelay(Controller):
         ordered = sorted(self._levels)
         return ordered[len(ordered) // 4] if ordered else 0.0
 
-    def on_sample(self, *, queue_s: float, endpoint_s: float, min_rtt_s: float) -> None:
+    def on_sample(self, *, queue_s: float, endpoint_s: float, min_rtt_s: float, variation_s: float) -> None:
         """Push one sample of the level."""
+        self._jitter_s += (variation_s - self._jitter_s) / 64
         level = max(queue_s / self.target_s(min_rtt_s), endpoint_s / self._config.endpoint_delay_target_s)
         self._levels.append(level)
         self._held_s += (endpoint_s - self._held_s) / 16
@@ -120,8 +127,8 @@ class MajorityDelay(Controller):
         self._fresh_levels += 1
 
     def target_s(self, min_rtt_s: float) -> float:
-        """Queueing delay aimed at: a base round trip (UET's NSCC), but not less than what hosts' noise looks like."""
-        return max(min_rtt_s, self._config.min_delay_target_s)
+        """Queueing delay aimed at: a base round trip (UET's NSCC), but not less than what noise looks like here."""
+        return max(min_rtt_s, self._config.min_delay_target_s, JITTER_GAIN * self._jitter_s)
 
     def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float, late_s: float) -> None:
         """Grow or shrink, rules 3 to 5."""
@@ -209,7 +216,7 @@ class Fixed(Controller):
         """Practically unpaced."""
         return 100.0
 
-    def on_sample(self, *, queue_s: float, endpoint_s: float, min_rtt_s: float) -> None:
+    def on_sample(self, *, queue_s: float, endpoint_s: float, min_rtt_s: float, variation_s: float) -> None:
         """Ignore it."""
 
     def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float, late_s: float) -> None:

@@ -2,14 +2,15 @@
 
 1. A PSN is taken once; anything that comes again is counted as a duplicate of its path and its memory is not kept.
 2. A message is delivered when all its bytes have landed, whatever is missing before it.
-3. Everything received is in every ack (cumulative point and bitmap), so that acks may be lost. A path's report is
-   repeated in two acks, and acks return over the paths in turn, so that one dead return path hides nothing.
+3. Everything received is in every ack (cumulative point and bitmap), so that acks may be lost. Acks
+   return over the paths in turn, so that one dead return path hides nothing.
 4. Credit is counted in message bytes from the beginning of the peer's life and only ever grows: the window plus what
    the application has released.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from srd.proto.config import MAX_PATHS, ProtocolConfig
@@ -23,8 +24,9 @@ ACK_EVERY_PACKETS = 4
 small but alone."""
 ACK_DELAY_S = 0.0005
 """Longest that an ack waits for company: a quarter of a round trip of 2 ms. The sender is told (`held_us`)."""
-REPORT_REPEATS = 2
-"""Acks that carry the report of a path after it was heard."""
+REPORT_REPEATS = 1
+"""Acks that carry the report of a path after it was heard. A path in use is heard again soon; a second time would
+double the work that an ack makes at both ends."""
 
 
 @dataclass(slots=True)
@@ -81,7 +83,7 @@ class Receiver:
         self.duplicates = 0
         self.landed_bytes = 0  # new payload, of complete and incomplete messages
         self.longest_gap_s = 0.0  # longest time between two landings since `start_gap`
-        self._landed_at: float | None = None
+        self._landed_at = math.inf  # nothing yet
         self._config = config
         self._window = SequenceSet()
         self._inbound: dict[int, Inbound] = {}
@@ -103,7 +105,7 @@ class Receiver:
 
     def start_gap(self) -> None:
         """Begin to measure the longest gap anew."""
-        self.longest_gap_s, self._landed_at = 0.0, None
+        self.longest_gap_s, self._landed_at = 0.0, math.inf
 
     def take(self, run: Run, *, now: float) -> tuple[list[Frag], Inbound | None]:
         """Take a run; return the pieces to keep, and the message if it is whole now."""
@@ -133,8 +135,7 @@ class Receiver:
         if run.length != inbound.length:
             self.contradiction = f"message {run.message} is said to have {run.length} and {inbound.length} bytes"
         self.landed_bytes += landed_bytes
-        if self._landed_at is not None:
-            self.longest_gap_s = max(self.longest_gap_s, now - self._landed_at)
+        self.longest_gap_s = max(self.longest_gap_s, now - self._landed_at)
         self._landed_at = now
         if inbound.landed_bytes < inbound.length:
             return kept, None

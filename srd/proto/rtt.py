@@ -20,6 +20,7 @@ class RttEstimator:
         "_younger_min_s",
         "_younger_since",
         "latest_s",
+        "min_s",
         "sampled_at",
         "smoothed_s",
         "variation_s",
@@ -30,6 +31,7 @@ class RttEstimator:
         self.variation_s = initial_s / 2
         self.latest_s = 0.0
         self.sampled_at = -math.inf
+        self.min_s = math.inf  # smallest sample of the window; infinite before the first
         # The minimum of the current half window and of the one before it: together, of five to ten seconds.
         self._younger_min_s = math.inf
         self._older_min_s = math.inf
@@ -39,11 +41,6 @@ class RttEstimator:
     def sampled(self) -> bool:
         """Whether any sample was taken."""
         return self.latest_s > 0
-
-    @property
-    def min_s(self) -> float:
-        """Smallest sample of the window; infinite before the first."""
-        return min(self._younger_min_s, self._older_min_s)
 
     def update(self, sample_s: float, *, now: float) -> None:
         """Take one sample, RFC 6298 section 2."""
@@ -60,6 +57,7 @@ class RttEstimator:
             self._younger_since = now
         else:
             self._younger_min_s = min(self._younger_min_s, sample_s)
+        self.min_s = min(self._younger_min_s, self._older_min_s)
 
     def timeout_s(self, *, floor_s: float) -> float:
         """How long to wait for an answer before taking it for lost; `floor_s` bounds the variation from below."""

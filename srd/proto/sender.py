@@ -150,7 +150,12 @@ class Sender:
             self._active.append(path)
         path.answer()
         queue_s = path.rtt.latest_s - path.rtt.min_s
-        self.control.on_sample(queue_s=queue_s, endpoint_s=report.held_us / 1e6, min_rtt_s=path.rtt.min_s)
+        self.control.on_sample(
+            queue_s=queue_s,
+            endpoint_s=report.held_us / 1e6,
+            min_rtt_s=path.rtt.min_s,
+            variation_s=path.rtt.variation_s,
+        )
 
     # -- loss and silence ---------------------------------------------------------------------------------------
 

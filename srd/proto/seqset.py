@@ -43,6 +43,9 @@ class SequenceSet:
     def insert(self, first: int, *, count: int) -> int:
         """Add `count` numbers from `first`; return those that are new, as bits relative to `first`."""
         shift = first - self.base
+        if shift == 0 and not self.bits:  # in order, as nearly always on an idle network
+            self.base += count
+            return mask(count)
         below = min(max(-shift, 0), count)  # of the range, how many are below the base and so members already
         shift = max(shift, 0)
         added = mask(count - below) << shift

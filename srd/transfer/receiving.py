@@ -102,10 +102,10 @@ class FileReceiver:
                 continue
             chunks += 1
             pending.add(asyncio.ensure_future(self._put(store, message)))
-            finished = {future for future in pending if future.done()}
-            pending -= finished
+            finished = [future for future in pending if future.done()]
             for future in finished:
-                future.result()
+                future.result()  # a failed one stays with the pending, whose errors are collected in the end
+                pending.remove(future)
         return sha256
 
     async def _put(self, store: Store, message: Message) -> None:
