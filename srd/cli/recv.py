@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +75,7 @@ class Daemon:
             return 0
         finally:
             accepting.cancel()
-            with suppress(asyncio.CancelledError):
-                await accepting
+            await asyncio.wait([accepting])
             await endpoint.close()
 
     async def _outcome(self, accepting: asyncio.Future[None], *, once: bool) -> int:

@@ -128,7 +128,9 @@ class MajorityDelay(Controller):
 
     def target_s(self, min_rtt_s: float) -> float:
         """Queueing delay aimed at: a base round trip (UET's NSCC), but not less than what noise looks like here."""
-        return max(min_rtt_s, self._config.min_delay_target_s, JITTER_GAIN * self._jitter_s)
+        least_s = max(min_rtt_s, self._config.min_delay_target_s)
+        # Bounded, as a queue's own swings are deviations, too.
+        return min(max(least_s, JITTER_GAIN * self._jitter_s), 2 * least_s)
 
     def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float, late_s: float) -> None:
         """Grow or shrink, rules 3 to 5."""

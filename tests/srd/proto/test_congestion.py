@@ -13,7 +13,7 @@ from srd.proto.congestion import CONTROLLERS, Controller, DeliveryRate
 
 PACKET_BYTES = 9000
 RTT_S = 0.002
-TARGET_S = 0.001
+TARGET_S = 0.002
 
 
 def controller(name: str = "majority-delay") -> Controller:
@@ -34,7 +34,7 @@ class Loop:
             for index in range(packets):
                 self.now += RTT_S / packets
                 queue_s = queues_s[index % len(queues_s)]
-                self.control.on_sample(queue_s=queue_s, endpoint_s=endpoint_s, min_rtt_s=RTT_S)
+                self.control.on_sample(queue_s=queue_s, endpoint_s=endpoint_s, min_rtt_s=RTT_S, variation_s=0.0)
                 self.control.on_ack(now=self.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, min_rtt_s=RTT_S, late_s=0.0)
 
     @property
@@ -89,7 +89,7 @@ def test_majority_delay__far_above_target_it_adapts_to_what_was_delivered() -> N
     for _ in range(40):  # a link that delivers ten packets a round trip, and queues for ten round trips
         for _ in range(10):
             loop.now += RTT_S / 10
-            loop.control.on_sample(queue_s=10 * RTT_S, endpoint_s=0.0, min_rtt_s=RTT_S)
+            loop.control.on_sample(queue_s=10 * RTT_S, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0)
             loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, min_rtt_s=RTT_S, late_s=0.0)
     assert loop.packets <= 20
 
@@ -126,7 +126,7 @@ def test_majority_delay__while_packets_are_lost_delivery_bounds_it() -> None:
         for _ in range(50):
             loop.now += RTT_S / 50
             loop.control.on_loss(now=loop.now)
-            loop.control.on_sample(queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S)
+            loop.control.on_sample(queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0)
             loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, min_rtt_s=RTT_S, late_s=0.0)
     assert 50 <= loop.packets <= 50 * 1.5 + 50 * TARGET_S / RTT_S + 1
 
@@ -159,7 +159,7 @@ def test_fixed__never_changes() -> None:
     control = controller("fixed")
     before = control.window_bytes
     for step in range(50):
-        control.on_sample(queue_s=1.0, endpoint_s=1.0, min_rtt_s=RTT_S)
+        control.on_sample(queue_s=1.0, endpoint_s=1.0, min_rtt_s=RTT_S, variation_s=0.0)
         control.on_ack(now=10.0 + step, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, min_rtt_s=RTT_S, late_s=0.0)
         control.on_loss(now=10.0 + step)
         control.on_silence(now=10.0 + step)
@@ -199,3 +199,14 @@ def test_constants__have_a_reason_beside_them() -> None:
     assert constants
     for index in constants:
         assert lines[index + 1].startswith('"""'), lines[index]
+
+
+def test_majority_delay__a_noisy_host_is_not_taken_for_a_queue() -> None:
+    """The same delay speaks for slowing down where round trips are steady, and not where they vary by as much."""
+    queue_s = 1.5 * TARGET_S
+    steady, noisy = controller("majority-delay"), controller("majority-delay")
+    for step in range(400):
+        for control, variation_s in ((steady, 0.0), (noisy, TARGET_S)):
+            control.on_sample(queue_s=queue_s, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=variation_s)
+            control.on_ack(now=10.0 + step * RTT_S, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, min_rtt_s=RTT_S, late_s=0.0)
+    assert steady.window_bytes < PACKET_BYTES < noisy.window_bytes
