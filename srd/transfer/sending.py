@@ -94,7 +94,12 @@ class FileSender:
             if verdict.done():
                 return None
             length = min(CHUNK_BYTES, size - index * CHUNK_BYTES)
-            await asyncio.get_running_loop().run_in_executor(None, read, slot, length)
+            reading = asyncio.get_running_loop().run_in_executor(None, read, slot, length)
+            try:
+                await asyncio.shield(reading)
+            except asyncio.CancelledError:
+                await asyncio.wait([reading])  # the thread looks at our memory until it ends
+                raise
             self._post(slot, length, index=index, free=free)
         for _ in range(SLOTS):
             await free.get()
