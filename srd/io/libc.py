@@ -29,7 +29,6 @@ IP_MTU = 14
 IPV6_MTU_DISCOVER = 23  # linux/in6.h
 IPV6_RECVERR = 25
 IPV6_MTU = 24
-IOV_MAX = 1024
 
 IOVEC = np.dtype([("base", "<u8"), ("length", "<u8")])
 MMSGHDR = np.dtype(
