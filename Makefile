@@ -2,7 +2,7 @@
 # make test   everything CI runs: format, lint, types, tests (root)
 # Both install what they need first; see scripts/setup.
 
-PYTHON ?= python3
+PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 

@@ -1,8 +1,9 @@
 """The error tree of the `devmem` package.
 
-DevmemError       anything this package raises on purpose
-├── RegionError   memory that cannot be had, or is still in use
-└── PoolError     a lease that does not exist
+DevmemError            anything this package raises on purpose
+├── RegionError        memory that cannot be had, or is still in use
+├── RegistrationError  access rights that cannot be, or a registration that does not exist
+└── PoolError          a lease that does not exist
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ class DevmemError(Exception):
 
 class RegionError(DevmemError):
     """Memory that cannot be had, or is still in use."""
+
+
+class RegistrationError(DevmemError):
+    """Access rights that cannot be, or a registration that does not exist (any more)."""
 
 
 class PoolError(DevmemError):

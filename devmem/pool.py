@@ -30,6 +30,11 @@ class Pool:
         """Chunks that `open` can hand out."""
         return len(self._free)
 
+    @property
+    def free_bytes(self) -> int:
+        """What the free chunks hold."""
+        return len(self._free) * self.chunk_bytes
+
     def open(self) -> int | None:
         """Take a free chunk to fill; return its offset in the region, or None when there is none."""
         if not self._free:
@@ -49,6 +54,10 @@ class Pool:
 
     def hold(self, offset: int, *, length: int) -> None:
         """Keep a piece: its chunk (or chunks) will not be reused before `drop` of the same piece."""
+        chunk, skipped = divmod(offset, self.chunk_bytes)
+        if 0 <= chunk < self.chunks and 0 < length <= self.chunk_bytes - skipped:  # as nearly always
+            self._holds[chunk] += 1
+            return
         for chunk in self._touched(offset, length):
             self._holds[chunk] += 1
 

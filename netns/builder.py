@@ -9,7 +9,7 @@ import struct
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from types import FrameType
 from typing import Final
@@ -22,7 +22,7 @@ from netns.processes import Process, end, processes_in
 from netns.state import LabDirectory, LabState
 from netns.steps import AddNamespace, DeleteNamespace, InNamespace, StartRelay, Step
 
-STOPPING_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)  # SIGINT raises KeyboardInterrupt by itself
+STOPPING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _UCRED: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
@@ -85,7 +85,8 @@ def _build(directory: LabDirectory, state: LabState, steps: tuple[Step, ...]) ->
             if isinstance(step, AddNamespace):
                 state = replace(state, namespaces=(*state.namespaces, step.netns))
                 directory.write(state)
-                add_namespace(step)
+                with _undisturbed():
+                    add_namespace(step)
             elif isinstance(step, StartRelay):
                 directory.write(state)
                 state = replace(state, relay=_start_relay(directory, step))
@@ -132,9 +133,38 @@ def _listening(directory: LabDirectory) -> Process | None:
     return Process.of(_UCRED.unpack(credentials)[0])
 
 
+@dataclass(slots=True)
+class _Held:
+    busy: bool = False
+    signal: int | None = None
+
+
+_held = _Held()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let a signal wait for what starts a process.
+
+    Raised between its fork and our knowing of it, it would leave a child that makes what was just undone.
+    """
+    _held.busy = True
+    try:
+        yield
+    finally:
+        _held.busy = False  # first: a signal from now on raises by itself
+        number, _held.signal = _held.signal, None
+    if number is not None:
+        raise _stopped_by(number)
+
+
+def _stopped_by(number: int) -> BaseException:
+    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+
+
 @contextmanager
 def _signals_raise() -> Iterator[None]:
-    """Let the first SIGTERM or SIGHUP raise SystemExit, so that what is half built is undone like on any error.
+    """Let the first SIGINT, SIGTERM or SIGHUP raise, so that what is half built is undone like on any error.
 
     Later ones are ignored: they would interrupt the undoing. Python runs handlers in its main thread only.
     """
@@ -145,7 +175,10 @@ def _signals_raise() -> Iterator[None]:
     def stop(number: int, _frame: FrameType | None) -> None:
         for each in STOPPING_SIGNALS:
             signal.signal(each, signal.SIG_IGN)
-        raise SystemExit(128 + number)
+        if _held.busy:
+            _held.signal = number
+        else:
+            raise _stopped_by(number)
 
     previous = {number: signal.signal(number, stop) for number in STOPPING_SIGNALS}
     try:

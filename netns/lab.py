@@ -31,7 +31,7 @@ from netns.fabric.netlink import interface_statistics, netem_statistics, take, t
 from netns.plan import Fabric, namespace, plan
 from netns.probe import Wanted, choose_fabric, require_root
 from netns.processes import Process, processes_in
-from netns.shape import Shape
+from netns.shape import Shape, require_real
 from netns.state import LabDirectory, LabState, locked, recorded_labs
 from netns.steps import SetNetem
 from netns.topology import ETHERNET_HEADER_BYTES, Link, Topology
@@ -133,11 +133,14 @@ class Lab:
     def reshape(self, link: str, *, ab: Shape | None = None, ba: Shape | None = None) -> None:
         """Change a shaped link while it carries traffic; None leaves that direction as it is.
 
-        Raises TopologyError for an unknown link, FabricError for one that was not shaped from the start.
+        Raises TopologyError for an unknown link, ShapeError for what only the virtual fabric does, FabricError for a
+        link that was not shaped from the start.
         """
         found = self.topology.link(link)
         if not found.shaped:
             raise FabricError(f"link {link}: it is not shaped, and only a shaped link can be changed")
+        for shape in (ab, ba):
+            require_real(shape, at=f"link {link}")
         if ab is not None:
             self._reshape(found, "ab", ab)
         if ba is not None:

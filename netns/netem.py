@@ -92,6 +92,15 @@ class Netem(Generic[P]):
             return overtakers[0][0]
         return fifo[0][0] if fifo else None
 
+    def wait_ns(self, now_ns: int) -> int:
+        """How long a packet that enters now will wait for those before it, beyond its own delay and time on the wire.
+
+        The rate times this is the queue, without what is in the delay line. 0 without a rate.
+        """
+        if not self._bytes_per_s or not self._fifo:
+            return 0
+        return max(self._fifo[-1][0] - now_ns - self._delay_ns, 0)
+
     def enqueue(self, now_ns: int, *, packet: P, length_bytes: int) -> int | None:
         """Take `packet` at `now_ns`; return its departure in ns, or None if it is dropped.
 

@@ -2,6 +2,9 @@
 
 The order: namespaces; each one's sysctls; links; then node by node addresses, neighbours and routes; last the shapes,
 so that nothing is delayed or lost while the fabric comes up. The facts behind the values are in docs/fabric.md.
+
+A host's own link is never shaped here: netem on a host's interface draws once per super-packet of up to 64 KiB and
+shows TCP its losses as local drops, so impairments lie between switches. The virtual fabric has neither trouble.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from netns.addressing import Addressing, addressing
 from netns.errors import TopologyError
 from netns.fabric.kernel import netem_arguments
 from netns.routing import next_hops, planes
-from netns.shape import Shape
+from netns.shape import Shape, require_real
 from netns.steps import (
     AddAddress,
     AddNamespace,
@@ -66,11 +69,25 @@ SWITCH_OFFLOADS: Final = (("tso", "off"),)
 
 
 def plan(topology: Topology, fabric: Fabric) -> tuple[Step, ...]:
-    """The steps that build `topology` with its shaped links in `fabric`. Raises TopologyError if they cannot."""
+    """The steps that build `topology` with its shaped links in `fabric`.
+
+    Raises TopologyError, or ShapeError for a shape, if they cannot.
+    """
     if fabric == "relay" and topology.mtu > MAX_TAP_MTU:
         raise TopologyError(f"mtu: {topology.mtu} is more than a TAP device carries; use at most {MAX_TAP_MTU}")
+    _check_shapes(topology)
     planner = _Planner(topology, addressing(topology), fabric)
     return tuple(planner.steps())
+
+
+def _check_shapes(topology: Topology) -> None:
+    for link in topology.links:
+        if link.shaped and {link.a, link.b} & set(topology.hosts):
+            raise TopologyError(
+                f"link {link.name}: a host's link is shaped in the virtual fabric only; shape a link between switches"
+            )
+        for direction, shape in (("ab", link.shape_ab), ("ba", link.shape_ba)):
+            require_real(shape, at=f"link {link.name}: shape_{direction}")
 
 
 def namespace(topology: Topology, node: str) -> str:

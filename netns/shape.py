@@ -44,6 +44,11 @@ class Shape:
     seed: int | None = None
     """Seed of this direction's draws; None leaves the choice to whoever builds the link."""
 
+    ce_threshold_us: float | None = None
+    """Packets that will wait longer than this for the wire are marked (ECN: congestion experienced), whatever they
+    hold: fq_codel's and fq's option of this name. Time in the delay line does not count. None never marks. netem has
+    no such thing (its `ecn` marks instead of losing), so that the virtual fabric alone can do it."""
+
     def __post_init__(self) -> None:
         _check("delay", self.delay_us, low=0, high=MAX_DELAY_US, unit=" us")
         _check("jitter", self.jitter_us, low=0, high=MAX_JITTER_US, unit=" us")
@@ -54,6 +59,10 @@ class Shape:
             _check("seed", self.seed, low=0, high=U64_MAX, unit="", whole=True)
         if 0 < self.rate_bps < MIN_RATE_BPS:
             raise ShapeError(f"rate: {self.rate_bps} bit/s is less than {MIN_RATE_BPS} bit/s (0 is unlimited)")
+        if self.ce_threshold_us is not None:
+            _check("ce_threshold", self.ce_threshold_us, low=0, high=MAX_DELAY_US, unit=" us")
+            if not self.rate_bps:
+                raise ShapeError("ce_threshold: nothing waits on a link without a rate, so give one")
 
     @classmethod
     def parse(cls, mapping: Mapping[str, Any]) -> Shape:
@@ -98,6 +107,12 @@ def limit_for(*, rate_bps: int, delay_us: float, buffer_bytes: int, packet_bytes
     return math.ceil((in_flight_bytes + buffer_bytes) / packet_bytes) + 1
 
 
+def require_real(shape: Shape | None, *, at: str) -> None:
+    """ShapeError, naming the place, if only the virtual fabric can give a link this shape."""
+    if shape is not None and shape.ce_threshold_us is not None:
+        raise ShapeError(f"{at}: ce_threshold: neither netem nor the relay marks packets; only the virtual fabric does")
+
+
 def _check(name: str, value: object, *, low: int, high: int, unit: str, whole: bool = False) -> None:
     """ShapeError unless `value` is a number (an int if `whole`) in low..high; NaN is in no range."""
     kinds = (int,) if whole else (int, float)
@@ -120,6 +135,7 @@ _NOTATION: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     "rate": ("rate_bps", parse_rate_bps),
     "limit": ("limit_packets", _as_given),
     "seed": ("seed", _as_given),
+    "ce_threshold": ("ce_threshold_us", parse_time_us),
 }
 
 

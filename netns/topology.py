@@ -3,8 +3,8 @@
 Rules, checked when a `Topology` is made, so that every instance describes a fabric that can be built:
 
 - A switch is a router. Its tier is `leaf` or `spine`; the spines are what flows spread over.
-- A host has exactly one link, to a switch. That link is never shaped: netem on a host's own interface draws once per
-  super-packet of up to 64 KiB and shows TCP its losses as local drops, so impairments lie between switches.
+- A host has exactly one link, to a switch. (Whether it may be shaped is the fabrics' affair: the virtual one can, those
+  made of namespaces cannot, see netns/plan.py.)
 - At most one link joins two nodes. It is named "a-b" after its ends, in the order given; an interface is named after
   the node at its other end, hence node names follow the kernel's rules for interface names.
 - The network is connected.
@@ -286,8 +286,6 @@ def _check_links(topology: Topology) -> None:
         seen.add(frozenset((link.a, link.b)))
         if {link.a, link.b} <= hosts:
             raise TopologyError(f"link {link.name}: joins two hosts; put a switch between them")
-        if link.shaped and {link.a, link.b} & hosts:
-            raise TopologyError(f"link {link.name}: a host's link is never shaped; shape a link between switches")
 
 
 def _check_hosts(topology: Topology) -> None:

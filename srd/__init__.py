@@ -1,15 +1,17 @@
 """Open SRD: a reliable datagram transport that sprays one flow over many paths and delivers out of order.
 
-`Endpoint` opens and accepts peers, `Peer` sends and receives messages, `Message` is a received one, in place.
+`Endpoint` opens and accepts peers and registers memory, `Peer` sends and receives messages and writes and reads the
+other end's registered memory, `Message` is a received one, in place.
 """
 
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError, UsageError
-from srd.message import Message
+from srd.message import Message, Written
 from srd.peer import Peer
 from srd.proto.config import ProtocolConfig
 from srd.proto.status import Status
+from srd.trace.writer import TraceWriter
 
 __all__ = [
     "Endpoint",
@@ -20,5 +22,7 @@ __all__ = [
     "ProtocolConfig",
     "SrdError",
     "Status",
+    "TraceWriter",
     "UsageError",
+    "Written",
 ]

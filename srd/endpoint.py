@@ -9,22 +9,33 @@ import socket
 import time
 from contextlib import suppress
 from types import TracebackType
-from typing import Self, cast
+from typing import Any, Self, cast
 
 from devmem.errors import RegionError
 from devmem.pool import Pool
 from devmem.region import Region
+from devmem.registry import Access, Registration, Registry
 from srd.config import EndpointConfig
 from srd.errors import PeerError, SrdError
 from srd.io.driver import Driver
 from srd.io.landing import Landing, spare_bytes
 from srd.io.receive import SLOTS, ReceiveQueue
 from srd.io.socket import IP_UDP_BYTES, open_socket, route_mtu
-from srd.message import Message
+from srd.message import Message, Written
 from srd.peer import Peer
 from srd.proto.endpoint import EndpointCore
-from srd.proto.events import Completion, Event, MessageReceived, PeerEnded, PeerOpened
+from srd.proto.events import (
+    Completion,
+    Event,
+    Frag,
+    MessageReceived,
+    MessageVoided,
+    PeerEnded,
+    PeerOpened,
+    WriteReceived,
+)
 from srd.proto.status import Status
+from srd.proto.trace import Trace
 
 FALLBACK_MTUS = (1500, 1280)
 """Tried when the route's own MTU is not answered: Ethernet's, and the least that IPv6 promises."""
@@ -46,10 +57,13 @@ async def resolve(host: str, *, port: int, passive: bool) -> tuple[socket.Addres
 class Endpoint:
     """`await Endpoint.listen(...)` or `await Endpoint.open()`; an async context manager."""
 
-    def __init__(self, config: EndpointConfig, *, sockets: list[socket.socket], accepting: bool) -> None:
+    def __init__(
+        self, config: EndpointConfig, *, sockets: list[socket.socket], accepting: bool, trace: Trace | None
+    ) -> None:
         self.config = config
         self.address: tuple[str, int] = sockets[0].getsockname()[:2]
         self._family = sockets[0].family
+        self._registry = Registry()
         # First what may refuse the configuration, then what must be given back.
         self._core = EndpointCore(
             config.protocol,
@@ -58,6 +72,8 @@ class Endpoint:
             new_context=lambda: int.from_bytes(os.urandom(8), "big"),
             rng=random.Random(os.urandom(16)),  # noqa: S311 - chooses paths, not secrets
             accepting=accepting,
+            trace=trace,
+            memory=self._registry,
         )
         self._region = Region(config.receive_region_bytes, name="srd-receive")
         self._pool = Pool(self._region.size_bytes - spare_bytes(SLOTS), chunk_bytes=config.chunk_bytes)
@@ -68,6 +84,8 @@ class Endpoint:
             sockets=sockets,
             queue=self._queue,
             pool=self._pool,
+            # The longest message may have a piece in a chunk of every slot.
+            reserve_bytes=config.protocol.max_message_bytes + (SLOTS + 1) * config.chunk_bytes,
             on_event=self._on_event,
             on_failure=self._on_failure,
         )
@@ -76,21 +94,32 @@ class Endpoint:
         self._incoming: asyncio.Queue[Peer | None] = asyncio.Queue()  # None: no more will come
 
     @classmethod
-    async def listen(cls, host: str, *, port: int, config: EndpointConfig | None = None) -> Self:
-        """Open an endpoint that others may connect to. Raises SrdError when the address cannot be had."""
+    async def listen(
+        cls, host: str, *, port: int, config: EndpointConfig | None = None, trace: Trace | None = None
+    ) -> Self:
+        """Open an endpoint that others may connect to. Raises SrdError when the address cannot be had.
+
+        `trace` is told what happens to every peer, at times of `time.monotonic()`; it stays the caller's to close.
+        """
         family, address = await resolve(host, port=port, passive=True)
-        return cls._open(config or EndpointConfig(), address, family=family, accepting=True)
+        return cls._open(config or EndpointConfig(), address, family=family, accepting=True, trace=trace)
 
     @classmethod
-    async def open(cls, *, towards: str, config: EndpointConfig | None = None) -> Self:
-        """Open an endpoint that only connects, of the address family of host `towards`."""
+    async def open(cls, *, towards: str, config: EndpointConfig | None = None, trace: Trace | None = None) -> Self:
+        """Open an endpoint that only connects, of the address family of host `towards`; `trace` as in `listen`."""
         family, _ = await resolve(towards, port=0, passive=False)
         anywhere = ("::", 0) if family == socket.AF_INET6 else ("0.0.0.0", 0)  # noqa: S104 - any source address
-        return cls._open(config or EndpointConfig(), anywhere, family=family, accepting=False)
+        return cls._open(config or EndpointConfig(), anywhere, family=family, accepting=False, trace=trace)
 
     @classmethod
     def _open(
-        cls, config: EndpointConfig, address: tuple[str, int], *, family: socket.AddressFamily, accepting: bool
+        cls,
+        config: EndpointConfig,
+        address: tuple[str, int],
+        *,
+        family: socket.AddressFamily,
+        accepting: bool,
+        trace: Trace | None,
     ) -> Self:
         sockets: list[socket.socket] = []
         try:
@@ -98,7 +127,7 @@ class Endpoint:
             # The other paths need a source port of their own, not a known one; their address is the first's.
             others = (*address[:1], 0, *address[2:])
             sockets += [open_socket(others, family=family) for _ in range(config.protocol.paths - 1)]
-            return cls(config, sockets=sockets, accepting=accepting)
+            return cls(config, sockets=sockets, accepting=accepting, trace=trace)
         except BaseException as error:
             for sock in sockets:
                 sock.close()
@@ -132,9 +161,14 @@ class Endpoint:
             raise SrdError("the endpoint is closed")
         return peer
 
-    def post(self, peer: int, *, request: int, address: int, length: int, immediate: int) -> None:
-        """Queue a send of memory at `address` of this process; for `Peer`."""
-        self._core.post(peer, request=request, payload_offset=address, length=length, immediate=immediate)
+    def post(self, peer: int, *, request: int, **work_request: Any) -> None:
+        """Queue a work request, as `EndpointCore.post` takes it; places are addresses in this process. For `Peer`."""
+        self._core.post(peer, request=request, **work_request)
+        self._driver.wake()
+
+    def cancel(self, peer: int, *, request: int) -> None:
+        """End a request with FLUSHED; for `Peer`."""
+        self._core.cancel(peer, request=request, now=time.monotonic())
         self._driver.wake()
 
     def close_peer(self, peer: int) -> None:
@@ -143,6 +177,25 @@ class Endpoint:
             self._core.close(peer, now=time.monotonic())
             self._driver.wake()
 
+    # -- registered memory --------------------------------------------------------------------------------------------
+
+    def register(self, region: Region, *, offset: int, length: int, access: Access) -> Registration:
+        """Let peers that are told the registration's key read or write `length` bytes of `region` from `offset`.
+
+        Raises RegionError for a range out of bounds, RegistrationError for rights that cannot be.
+        """
+        return self._registry.register(region, offset=offset, length=length, access=access)
+
+    def deregister(self, registration: Registration) -> None:
+        """Withdraw a registration at once: what uses it ends in error, at both ends. The memory is yours again.
+
+        Raises RegistrationError for one that is not (any more) registered here.
+        """
+        self._registry.deregister(registration)
+        self._core.revoke(registration.key, now=time.monotonic())
+        self._driver.drop_unsent()
+        self._driver.wake()
+
     # -- events -------------------------------------------------------------------------------------------------
 
     def _on_event(self, event: Event) -> None:
@@ -150,6 +203,10 @@ class Endpoint:
             case MessageReceived():
                 message = Message(event, region=self._region, give_back=self._give_back)
                 self._peers[event.peer].deliver(message)
+            case MessageVoided():
+                self._drop(event.orphans)
+            case WriteReceived():
+                self._peers[event.peer].deliver_write(Written(event.length, event.immediate))
             case Completion():
                 self._peers[event.peer].complete(event.request, status=event.status)
             case PeerOpened():
@@ -161,9 +218,12 @@ class Endpoint:
             case PeerEnded():
                 self._on_ended(event)
 
-    def _on_ended(self, event: PeerEnded) -> None:
-        for frag in event.orphans:
+    def _drop(self, frags: tuple[Frag, ...]) -> None:
+        for frag in frags:
             self._pool.drop(frag.region_offset, length=frag.length)
+
+    def _on_ended(self, event: PeerEnded) -> None:
+        self._drop(event.orphans)
         if peer := self._peers.pop(event.peer, None):
             peer.end()
         elif (future := self._opening.pop(event.peer, None)) and not future.done():
@@ -187,8 +247,7 @@ class Endpoint:
         self._opening.clear()
 
     def _give_back(self, event: MessageReceived) -> None:
-        for frag in event.frags:
-            self._pool.drop(frag.region_offset, length=frag.length)
+        self._drop(event.frags)
         self._core.release(event.peer, size_bytes=event.length, now=time.monotonic())
         self._driver.wake()
 
@@ -196,19 +255,21 @@ class Endpoint:
 
     @property
     def bytes_copied(self) -> int:
-        """Payload bytes that took the slower path on their way into the region."""
+        """Payload bytes that were copied: those that took the slower path, and those placed in registered memory."""
         return self._queue.bytes_copied
 
     @property
     def dropped_packets(self) -> int:
         """Datagrams that this host dropped: full socket buffers, and no free memory in the region."""
-        return self._driver.dropped_packets() + self._queue.dropped_for_memory
+        dropped = self._driver.dropped_packets() + self._queue.dropped_for_memory
+        return dropped + self._core.shortage.refused_packets
 
     async def close(self) -> None:
         """Close every peer in an orderly way, then the sockets, and give the memory back."""
         await asyncio.gather(*(peer.close() for peer in list(self._peers.values())))
         self._driver.close()
         self._turn_away("the endpoint was closed")
+        self._registry.close()
         with suppress(RegionError):  # the application still looks at a message: the memory goes with its last view
             self._region.close()
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Self
 
 from devmem.region import Region
 from srd.errors import UsageError
 from srd.proto.events import Frag, MessageReceived
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A write with immediate of the peer's has landed in memory registered here; where, is between the two of you."""
+
+    length: int
+    immediate: int
 
 
 class Message:
@@ -27,8 +36,8 @@ class Message:
         return self._event.length
 
     @property
-    def immediate(self) -> int:
-        """The sender's 32-bit immediate."""
+    def immediate(self) -> int | None:
+        """The sender's 32-bit immediate; None: it gave none."""
         return self._event.immediate
 
     @property

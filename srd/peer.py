@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from devmem.region import Region
+from devmem.registry import Registration
 from srd.errors import PeerError, UsageError
-from srd.message import Message
+from srd.message import Message, Written
 from srd.proto.path import Path
 from srd.proto.peer import PeerCore
 from srd.proto.status import Status
+from srd.proto.wire import Opcode
 
 if TYPE_CHECKING:
     from srd.endpoint import Endpoint
@@ -29,13 +31,16 @@ class Peer:
         self._regions: dict[int, Region] = {}  # keeps the memory of requests that are in flight mapped
         self._next_request = 0
         self._messages: deque[Message] = deque()
+        self._writes: deque[Written] = deque()
         self._arrived = asyncio.Event()
         self._has_ended = asyncio.Event()
 
-    def send(self, region: Region, *, offset: int, length: int, immediate: int = 0) -> asyncio.Future[Status]:
-        """Send `length` bytes of `region` from `offset` as one message; the result is its completion status.
+    # -- work requests: the result is the completion status, and cancelling the future ends the request --------------
 
-        The memory must not change before that. Raises RegionError when it is out of bounds, UsageError for a message
+    def send(self, region: Region, *, offset: int, length: int, immediate: int | None = None) -> asyncio.Future[Status]:
+        """Send `length` bytes of `region` from `offset` as one message, with a 32-bit word for the other application.
+
+        The memory must not change before the end. Raises RegionError when it is out of bounds, UsageError for a message
         that cannot be, PeerError when the peer is gone.
         """
         region.view(offset, length=length).release()
@@ -44,16 +49,65 @@ class Peer:
                 f"length: {length} bytes is more than a message may have "
                 f"({self._endpoint.config.protocol.max_message_bytes}); send it in parts"
             )
+        return self._post(region, payload_offset=region.address + offset, length=length, immediate=immediate)
+
+    def write(
+        self, region: Region, *, offset: int, length: int, key: int, target_offset: int, immediate: int | None = None
+    ) -> asyncio.Future[Status]:
+        """Write `length` bytes of `region` from `offset` to `target_offset` of the peer's registration `key`.
+
+        At most 1 GiB. With an immediate the peer's application is told (`recv_write`), else nobody is. A write that is
+        refused (REMOTE_ERROR_BAD_ADDRESS) may have written a part of what lay within the bounds. Raises as `send` does,
+        and UsageError for a key or an offset that is no 64-bit number.
+        """
+        region.view(offset, length=length).release()
+        return self._post(
+            region,
+            opcode=Opcode.WRITE,
+            payload_offset=region.address + offset,
+            length=length,
+            key=key,
+            offset=target_offset,
+            immediate=immediate,
+        )
+
+    def read(
+        self, registration: Registration, *, offset: int, length: int, key: int, source_offset: int
+    ) -> asyncio.Future[Status]:
+        """Read `length` bytes from `source_offset` of the peer's registration `key` to `offset` of a registration here.
+
+        At most 1 GiB. `registration` is this endpoint's and needs LOCAL_WRITE over the range, else the status is
+        LOCAL_ERROR_INVALID_LKEY. Raises PeerError when the peer is gone, UsageError for what is no 64-bit number.
+        """
+        return self._post(
+            registration.region,
+            opcode=Opcode.READ,
+            length=length,
+            key=key,
+            offset=source_offset,
+            local_key=registration.key,
+            local_offset=offset,
+        )
+
+    def _post(self, region: Region, **work_request: Any) -> asyncio.Future[Status]:
+        """Post to the core, which checks what it is given, and keep `region` mapped until the end."""
         if self.ended:
             raise self.error()
         request = self._next_request
         self._next_request += 1
         future: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
-        self._endpoint.post(
-            self.number, request=request, address=region.address + offset, length=length, immediate=immediate
-        )
         self._requests[request], self._regions[request] = future, region
+        try:
+            self._endpoint.post(self.number, request=request, **work_request)
+        except UsageError:
+            del self._requests[request], self._regions[request]
+            raise
+        future.add_done_callback(lambda done: self._cancel(request) if done.cancelled() else None)
         return future
+
+    def _cancel(self, request: int) -> None:
+        if request in self._requests:
+            self._endpoint.cancel(self.number, request=request)
 
     async def recv(self) -> Message:
         """Return the next message, in the order of completion. Raises PeerError when the peer has ended."""
@@ -63,6 +117,15 @@ class Peer:
             self._arrived.clear()
             await self._arrived.wait()
         return self._messages.popleft()
+
+    async def recv_write(self) -> Written:
+        """Return the next write with immediate that has landed here. Raises PeerError when the peer has ended."""
+        while not self._writes:
+            if self.ended:
+                raise self.error()
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._writes.popleft()
 
     async def close(self) -> None:
         """Send what was posted, then part in an orderly way."""
@@ -133,6 +196,11 @@ class Peer:
     def deliver(self, message: Message) -> None:
         """Take a message."""
         self._messages.append(message)
+        self._arrived.set()
+
+    def deliver_write(self, written: Written) -> None:
+        """Take word of a write."""
+        self._writes.append(written)
         self._arrived.set()
 
     def complete(self, request: int, *, status: Status) -> None:

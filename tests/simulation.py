@@ -7,7 +7,7 @@ it duplicates and reorders at given rates. Payload really moves: from the sender
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
@@ -22,7 +22,9 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.control import Datagram
 from srd.proto.endpoint import EndpointCore
 from srd.proto.events import Completion, Event, Frag, MessageReceived, PeerEnded, PeerOpened
-from srd.proto.wire import HEADER, HEADER_BYTES, Arrival, Burst, words_of, write_headers
+from srd.proto.memory import Memory
+from srd.proto.trace import Trace
+from srd.proto.wire import HEADER, HEADER_BYTES, Arrival, Burst, write_headers
 
 IP_UDP_ETHERNET_BYTES = 42
 Packet = tuple[bytes, bytes]  # header (or whole control packet), payload
@@ -38,18 +40,42 @@ class Weather:
     largest_bytes: int = 65_507  # longer datagrams vanish, as "do not fragment" makes them
 
 
+class Keys(Memory):
+    """Registrations: key -> (start, length, rights). Written in `Node.target`, read in its region."""
+
+    def __init__(self) -> None:
+        self.ranges: dict[int, tuple[int, int, str]] = {}
+
+    def _find(self, key: int, right: str, offset: int, length: int) -> int | None:
+        start, size, rights = self.ranges.get(key, (0, 0, ""))
+        allowed = right in rights and offset >= 0 and offset + length <= size
+        return start + offset if allowed else None
+
+    def local_writable(self, key: int, *, offset: int, length: int) -> int | None:
+        return self._find(key, "l", offset, length)
+
+    def remote_readable(self, key: int, *, offset: int, length: int) -> int | None:
+        return self._find(key, "r", offset, length)
+
+    def remote_writable(self, key: int, *, offset: int, length: int) -> int | None:
+        return self._find(key, "w", offset, length)
+
+
 @dataclass
 class Node:
     """One end: a core, a region to send from, a region to receive into."""
 
     name: str
     core: EndpointCore
+    keys: Keys
     region: npt.NDArray[np.uint8]
+    target: npt.NDArray[np.uint8]
     landing: npt.NDArray[np.uint8]
     landing_at: int = 0
     free: list[int] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     alive: bool = True
+    full: bool = False  # no memory: what has payload is dropped
 
     def of(self, kind: type) -> list[Event]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -74,6 +100,7 @@ class Network:
         datagram_bytes: int = 8972,
         weather: Weather | None = None,
         region_bytes: int = 48 << 20,
+        traces: Mapping[str, Trace] | None = None,
     ) -> None:
         self.now = 100.0
         self.rng = Random(seed)
@@ -91,10 +118,12 @@ class Network:
         self._late: list[tuple[float, int, str, str, Packet]] = []
         self._serial = count()
         self.config = config or ProtocolConfig()
+        self.traces = traces or {}  # by node
         self.a = self._node("a", region_bytes)
         self.b = self._node("b", region_bytes)
 
     def _node(self, name: str, region_bytes: int) -> Node:
+        keys = Keys()
         core = EndpointCore(
             self.config,
             datagram_bytes=self.datagram_bytes,
@@ -102,8 +131,11 @@ class Network:
             new_context=lambda: self.rng.getrandbits(64),
             rng=Random(self.rng.random()),
             accepting=True,
+            trace=self.traces.get(name),
+            memory=keys,
         )
-        return Node(name, core, noise(name, region_bytes), np.zeros(2 * region_bytes, np.uint8))
+        target, landing = np.zeros(region_bytes, np.uint8), np.zeros(2 * region_bytes, np.uint8)
+        return Node(name, core, keys, noise(name, region_bytes), target, landing)
 
     def replace(self, name: str) -> Node:
         """Restart an end: a new core that remembers nothing."""
@@ -170,7 +202,7 @@ class Network:
             self._send(node.name, source, str(out.address), (out.data, b""))
             return
         headers = np.zeros(out.count, HEADER)
-        write_headers(out, out=words_of(headers))
+        write_headers(out, out=headers.view(np.uint8).data)
         for index in range(out.count):
             start = index * out.segment_bytes
             size = min(out.segment_bytes, out.payload_bytes - start)
@@ -220,8 +252,14 @@ class Network:
     def _arrive(self, node: Node, batch: list[tuple[str, Packet]]) -> None:
         data = [(source, packet) for source, packet in batch if packet[0][1] == 1 and len(packet[0]) == HEADER_BYTES]
         controls = [(p[0] + p[1], s, self.now) for s, p in batch if not (p[0][1] == 1 and len(p[0]) == HEADER_BYTES)]
+        dropped = {int.from_bytes(packet[0][8:16], "big") for _, packet in data if node.full and packet[1]}
+        data = [(source, packet) for source, packet in data if not (node.full and packet[1])]
         arrivals = [self._land(node, source, packet) for source, packet in data]
         node.core.handle_packets(arrivals, controls=controls, now=self.now)
+        node.core.handle_unready(dropped, now=self.now)
+        for placed in node.core.take_placements():
+            payload = node.landing[placed.region_offset : placed.region_offset + placed.length]
+            node.target[placed.place : placed.place + placed.length] = payload
 
     def _land(self, node: Node, source: str, packet: Packet) -> Arrival:
         header, payload = packet
@@ -231,7 +269,7 @@ class Network:
         node.landing[offset : offset + len(payload)] = np.frombuffer(payload, np.uint8)
         node.landing_at += len(payload)
         return Arrival(
-            words=words_of(np.frombuffer(header, HEADER)),
+            headers=memoryview(header),
             count=1,
             payload_offset=offset,
             payload_bytes=len(payload),

@@ -29,7 +29,7 @@ PROTO_MAY_IMPORT = {
 }  # fmt: skip
 
 # Third-party libraries that are wanted in one place only.
-ONLY_IN = {"pyroute2": "netns", "uvloop": "srd", "matplotlib": "scripts", "jinja2": "scripts"}
+ONLY_IN = {"pyroute2": "netns", "uvloop": "srd", "matplotlib": "srd.trace.plot", "jinja2": "scripts"}
 
 SOURCES = sorted(chain.from_iterable((ROOT / package).rglob("*.py") for package in PACKAGES))
 ALL_SOURCES = sorted(chain(SOURCES, (ROOT / "scripts").rglob("*.py"), (ROOT / "tests").rglob("*.py")))

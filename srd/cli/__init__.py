@@ -1,4 +1,4 @@
-"""The `srd` command: `srd recv` and `srd send`.
+"""The `srd` command: `srd recv`, `srd send` and `srd trace`.
 
 Exit status 0: all that was asked was done and verified; 1: it failed; 2: it was asked wrongly. Errors are one line on
 stderr.
@@ -14,6 +14,7 @@ import click
 from devmem import DevmemError
 from srd.cli.recv import recv
 from srd.cli.send import send
+from srd.cli.trace import trace
 from srd.errors import SrdError
 
 
@@ -30,6 +31,7 @@ def cli(context: click.Context) -> None:
 
 cli.add_command(recv)
 cli.add_command(send)
+cli.add_command(trace)
 
 
 def main() -> None:

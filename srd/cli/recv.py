@@ -14,9 +14,11 @@ from rich.console import Console
 from devmem import DevmemError
 from srd.cli.options import HostPort, Interrupted, emit, is_directory, run
 from srd.cli.progress import TransferProgress
+from srd.cli.tracing import check_trace_file, trace_option, tracing
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
 from srd.peer import Peer
+from srd.proto.trace import Trace
 from srd.transfer.receiving import FileReceiver, Received
 from srd.transfer.words import Offer
 
@@ -29,8 +31,16 @@ PROGRESS_INTERVAL_S = 0.05
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Directory that files appear in.")
 @click.option("--once", is_flag=True, help="End after one file, in success or failure.")
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+@trace_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines on stdout.")
-def recv(listen: tuple[str, int], output: Path, once: bool, overwrite: bool, as_json: bool) -> int:  # noqa: FBT001 - click passes flags so
+def recv(
+    listen: tuple[str, int],
+    output: Path,
+    once: bool,  # noqa: FBT001 - click passes flags so
+    overwrite: bool,  # noqa: FBT001 - as above
+    trace_file: Path | None,
+    as_json: bool,  # noqa: FBT001 - as above
+) -> int:
     """Receive files into a directory, until stopped.
 
     A file appears under its name only when every byte was verified (SHA-256), synced and renamed; until then it has
@@ -44,7 +54,13 @@ def recv(listen: tuple[str, int], output: Path, once: bool, overwrite: bool, as_
         raise click.ClickException(
             f"--output {output}: cannot be written to ({error.strerror}); choose another directory"
         ) from error
-    return run(Daemon(output, overwrite=overwrite, as_json=as_json).serve(listen, once=once))
+    check_trace_file(trace_file, inputs=[])
+    return run(_serve(Daemon(output, overwrite=overwrite, as_json=as_json), listen, once=once, trace_file=trace_file))
+
+
+async def _serve(daemon: Daemon, listen: tuple[str, int], *, once: bool, trace_file: Path | None) -> int:
+    with tracing(trace_file, title=f"srd recv on {listen[0]}:{listen[1]}", vantage_point="server") as trace:
+        return await daemon.serve(listen, once=once, trace=trace)
 
 
 class Daemon:
@@ -58,9 +74,9 @@ class Daemon:
         self._transfers = 0  # going on now
         self._outcomes: asyncio.Queue[int] = asyncio.Queue()  # exit status that each file asks for
 
-    async def serve(self, listen: tuple[str, int], *, once: bool) -> int:
+    async def serve(self, listen: tuple[str, int], *, once: bool, trace: Trace | None) -> int:
         """Listen until cancelled; with `once` until one file has ended, and return how it did."""
-        endpoint = await Endpoint.listen(listen[0], port=listen[1])
+        endpoint = await Endpoint.listen(listen[0], port=listen[1], trace=trace)
         host, port = endpoint.address
         if self._as_json:
             emit("listening", address=host, port=port)

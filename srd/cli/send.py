@@ -11,6 +11,7 @@ import click
 
 from srd.cli.options import HostPort, emit, is_directory, is_file, run
 from srd.cli.progress import TransferProgress, rate_text
+from srd.cli.tracing import check_trace_file, trace_option, tracing
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
@@ -29,8 +30,9 @@ from srd.transfer.words import TransferError
     show_default=True,
     help="Source ports to spray over.",
 )
+@trace_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines on stdout.")
-def send(arguments: tuple[str, ...], paths: int, as_json: bool) -> int:  # noqa: FBT001 - click passes flags so
+def send(arguments: tuple[str, ...], paths: int, trace_file: Path | None, as_json: bool) -> int:  # noqa: FBT001 - click passes flags so
     """Send files to an `srd recv` at HOST:PORT.
 
     The exit status is 0 only when the receiver has verified every byte of every file.
@@ -45,15 +47,17 @@ def send(arguments: tuple[str, ...], paths: int, as_json: bool) -> int:  # noqa:
             raise click.UsageError(f"{file}: is a directory; pack it first, with tar for example")
         if not is_file(file):
             raise click.UsageError(f"{file}: no such file; check the name")
-    return run(_send(files, host, port=port, paths=paths, as_json=as_json))
+    check_trace_file(trace_file, inputs=files)
+    return run(_send(files, host, port=port, paths=paths, trace_file=trace_file, as_json=as_json))
 
 
-async def _send(files: list[Path], host: str, *, port: int, paths: int, as_json: bool) -> int:
+async def _send(files: list[Path], host: str, *, port: int, paths: int, trace_file: Path | None, as_json: bool) -> int:
     config = EndpointConfig(protocol=ProtocolConfig(paths=paths))
-    async with await Endpoint.open(towards=host, config=config) as endpoint:
-        for file in files:
-            total_bytes = (await asyncio.to_thread(file.stat)).st_size
-            await _send_one(endpoint, file, host, port=port, total_bytes=total_bytes, as_json=as_json)
+    with tracing(trace_file, title=f"srd send to {host}:{port}", vantage_point="client") as trace:
+        async with await Endpoint.open(towards=host, config=config, trace=trace) as endpoint:
+            for file in files:
+                total_bytes = (await asyncio.to_thread(file.stat)).st_size
+                await _send_one(endpoint, file, host, port=port, total_bytes=total_bytes, as_json=as_json)
     return 0
 
 

@@ -25,7 +25,8 @@ from srd.io.socket import dropped_packets, unreachable_addresses
 from srd.io.transmit import Transmitter
 from srd.proto.control import Datagram
 from srd.proto.endpoint import EndpointCore
-from srd.proto.events import Event
+from srd.proto.events import Completion, Event
+from srd.proto.status import Status
 from srd.proto.wire import Burst
 
 BATCHES_PER_TURN = 4
@@ -49,6 +50,7 @@ class Driver:
         sockets: Sequence[socket.socket],
         queue: ReceiveQueue,
         pool: Pool,
+        reserve_bytes: int,
         on_event: Callable[[Event], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
@@ -58,6 +60,7 @@ class Driver:
         self._paths = list(sockets)
         self._queue = queue
         self._pool = pool
+        self._reserve_bytes = reserve_bytes  # with less left, one message at a time is taken
         self._on_event = on_event
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
@@ -163,21 +166,36 @@ class Driver:
                 break
             heard = True
             now = time.monotonic()
-            for frag in self._core.handle_packets(batch.arrivals, controls=batch.controls, now=now):
+            scarce = self._pool.free_bytes < self._reserve_bytes
+            kept = self._core.handle_packets(batch.arrivals, controls=batch.controls, now=now, scarce=scarce)
+            for frag in kept:
                 self._pool.hold(frag.region_offset, length=frag.length)
+            if scarce:
+                self._queue.reuse(batch.arrivals, kept=kept)
+            for placement in self._core.take_placements():
+                self._queue.place(placement)
+            if batch.unready:
+                self._core.handle_unready(batch.unready, now=now)
             if not batch.full:
                 break
         return heard
 
     def _icmp(self, sock: socket.socket) -> None:
         for address in unreachable_addresses(sock):
-            self._core.handle_icmp_unreachable(address)
+            self._core.handle_icmp_unreachable(address, now=time.monotonic())
 
     # -- sending ------------------------------------------------------------------------------------------------
 
     def _deliver(self) -> None:
         while (event := self._core.poll_event()) is not None:
+            if isinstance(event, Completion) and event.status is not Status.OK:
+                self.drop_unsent()
             self._on_event(event)
+
+    def drop_unsent(self) -> None:
+        """Forget the bursts that a full socket refused, as lost: the memory that they name is its owner's again."""
+        self._held = None
+        self._transmitter.discard()
 
     def _send_turn(self) -> bool:
         """Send up to a turn's worth; return whether there is more."""
@@ -190,7 +208,7 @@ class Driver:
             if isinstance(out, Datagram):
                 self._send_datagram(out)
                 continue
-            if self._transmitter.full or self._transmitter.path not in (None, out.path):
+            if not self._transmitter.takes(out.path):
                 self._transmit()
                 if self._blocked():
                     self._held = out

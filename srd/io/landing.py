@@ -48,6 +48,13 @@ class Landing:
         self._moved.append(slot)
         return offset
 
+    def rewind(self, offset: int, *, size_bytes: int) -> None:
+        """Use the place of what landed last in a slot again: nobody keeps it. Before the next batch."""
+        for slot in self._moved:
+            if self.cursors[slot] == offset + size_bytes:
+                self.cursors[slot] = offset
+                return
+
     def copy(self, payload: bytes) -> int | None:
         """Copy a payload to a place of its own; return its offset, or None when there is no memory."""
         offset, chunk = self.cursors[self._copies], self._chunks[self._copies]

@@ -13,8 +13,11 @@ payloads are copied (and counted); control packets become bytes. A size that kee
 
 from __future__ import annotations
 
+import ctypes
 import socket
 import time
+from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,7 +26,8 @@ from devmem.region import Region
 from srd.io import libc
 from srd.io.landing import SUPER_BYTES, Landing
 from srd.io.libc import IOVEC, MMSGHDR, SOCKADDR_BYTES, Address
-from srd.proto.wire import HEADER, HEADER_BYTES, MAX_BURST_PACKETS, VERSION, Arrival, PacketType, words_of
+from srd.proto.events import Frag, Placement
+from srd.proto.wire import HEADER, HEADER_BYTES, MAX_BURST_PACKETS, VERSION, Arrival, PacketType
 
 SLOTS = 16
 """Messages of one system call: with GRO 1 MiB, without it enough to pay for the call."""
@@ -45,8 +49,12 @@ CONTROL = np.dtype(
 )
 _WITH_GRO_BYTES = 56
 _MSG_TRUNC = int(socket.MSG_TRUNC)  # a plain integer: an enum's & costs ten times as much
-_DATA_PREFIX = bytes([VERSION, PacketType.DATA])
-_DATA_KIND = VERSION << 8 | PacketType.DATA
+_DATA = int(PacketType.DATA)
+_DATA_PREFIX = bytes([VERSION, _DATA])
+# Words of a message (32 bits), and of a control buffer as times (64 bits) and as sizes (32 bits).
+_RESULT_WORDS, _CONTROL_LENGTH, _FLAGS, _LENGTH = MMSGHDR.itemsize // 4, 10, 12, 14
+_TIME_WORDS, _SECONDS, _NANOSECONDS = CONTROL.itemsize // 8, 2, 3
+_SIZE_WORDS, _GRO_SIZE = CONTROL.itemsize // 4, 12
 
 
 @dataclass(slots=True)
@@ -55,6 +63,8 @@ class Batch:
 
     arrivals: list[Arrival] = field(default_factory=list)
     controls: list[tuple[bytes, Address, float]] = field(default_factory=list)
+    unready: set[int] = field(default_factory=set)
+    """Contexts of data that was dropped for want of memory."""
     full: bool = False
     """Whether every slot was filled, so that more may be waiting."""
 
@@ -71,7 +81,7 @@ class ReceiveQueue:
         self._region = region
         self._landing = landing
         self._headers = np.zeros((SLOTS, MAX_BURST_PACKETS), HEADER)
-        self._words = list(words_of(self._headers))
+        self._rows = [row.view(np.uint8).data for row in self._headers]
         self._iov = np.zeros((SLOTS, MAX_BURST_PACKETS, 2), IOVEC)
         self._names = np.zeros((SLOTS, SOCKADDR_BYTES), np.uint8)
         self._control = np.zeros(SLOTS, CONTROL)
@@ -85,11 +95,13 @@ class ReceiveQueue:
         self._messages["iov"] = self._iov.ctypes.data + rows * np.uint64(MAX_BURST_PACKETS * 2 * IOVEC.itemsize)
         self._messages["name"] = self._names.ctypes.data + rows * np.uint64(SOCKADDR_BYTES)
         self._messages["control"] = self._control.ctypes.data + rows * np.uint64(CONTROL.itemsize)
-        # Columns as plain arrays: a field of a structured array costs more to look up than to read.
-        self._lengths, self._name_lengths = self._messages["length"], self._messages["namelen"]
-        self._control_lengths, self._sizes = self._messages["controllen"], self._control["gro_size"]
-        self._flags = self._messages["flags"]
-        self._seconds, self._nanoseconds = self._control["seconds"], self._control["nanoseconds"]
+        # What the kernel writes, as flat views of words (see MMSGHDR and CONTROL): a field of a structured array costs
+        # five times as much to read. What it overwrites is set anew before each call.
+        self._results = self._messages.view(np.uint32).data
+        self._times = self._control.view(np.int64).data
+        self._sizes = self._control.view(np.int32).data
+        self._name_bytes = [name.data for name in self._names]
+        self._name_lengths, self._control_lengths = self._messages["namelen"], self._messages["controllen"]
         self._addresses: dict[bytes, Address] = {}
         self._wanted_bytes = 0  # size of the datagrams of series that did not fit
         self._expect(datagram_bytes)
@@ -121,6 +133,11 @@ class ReceiveQueue:
         self._name_lengths.fill(SOCKADDR_BYTES)
         self._control_lengths.fill(CONTROL.itemsize)
 
+    def place(self, placement: Placement) -> None:
+        """Copy what landed to registered memory, an address of this process."""
+        ctypes.memmove(placement.place, self._region.address + placement.region_offset, placement.length)
+        self.bytes_copied += placement.length
+
     # -- receiving ----------------------------------------------------------------------------------------------
 
     def receive(self, sock: socket.socket) -> Batch | None:
@@ -131,48 +148,54 @@ class ReceiveQueue:
             return None
         batch = Batch(full=count == SLOTS)
         # The kernel's times are on the wall clock; the core's on the monotonic one.
-        offset = time.monotonic() - time.time()
-        lengths = self._lengths[:count].tolist()
-        flags = self._flags[:count].tolist()
-        control_lengths = self._control_lengths[:count].tolist()
-        for slot, length in enumerate(lengths):
-            if flags[slot] & _MSG_TRUNC:
-                self.dropped_for_memory += 1  # longer than its slot: what is left of it is no datagram
-                continue
-            size = int(self._sizes[slot]) if control_lengths[slot] >= _WITH_GRO_BYTES else length
-            received_at = float(self._seconds[slot]) + float(self._nanoseconds[slot]) * 1e-9 + offset
-            self._take(batch, slot, length, size, received_at)
+        clock_offset_s = time.monotonic() - time.time()
+        for slot in range(count):
+            self._take(batch, slot, clock_offset_s)
         return batch
 
-    def _take(self, batch: Batch, slot: int, length: int, size: int, received_at: float) -> None:
-        """Describe what landed in a slot: `length` bytes, in datagrams of `size` (the last may be shorter)."""
-        address = self._address(slot)
+    def reuse(self, arrivals: Iterable[Arrival], *, kept: Iterable[Frag]) -> None:
+        """Use the places of those arrivals again of which nothing is kept, lest what is kept be spread thin."""
+        starts = sorted(frag.region_offset for frag in kept)
+        for arrival in arrivals:
+            offset, size_bytes = arrival.payload_offset, arrival.payload_bytes
+            if bisect_left(starts, offset) == bisect_left(starts, offset + size_bytes):
+                self._landing.rewind(offset, size_bytes=size_bytes)
+
+    def _take(self, batch: Batch, slot: int, clock_offset_s: float) -> None:
+        """Describe what landed in a slot: a datagram, or a series of equal ones (the last may be shorter)."""
+        results, row = self._results, slot * _RESULT_WORDS
+        if results[row + _FLAGS] & _MSG_TRUNC:
+            self.dropped_for_memory += 1  # longer than its slot: what is left of it is no datagram
+            return
+        length = results[row + _LENGTH]
+        series = results[row + _CONTROL_LENGTH] >= _WITH_GRO_BYTES
+        size = self._sizes[slot * _SIZE_WORDS + _GRO_SIZE] if series else length
+        at = slot * _TIME_WORDS
+        received_at = self._times[at + _SECONDS] + self._times[at + _NANOSECONDS] * 1e-9 + clock_offset_s
+        address, headers = self._address(slot), self._rows[slot]
         expected = HEADER_BYTES + self.payload_bytes
-        is_data = length >= HEADER_BYTES and int(self._words[slot][0, 0]) >> 48 == _DATA_KIND
+        is_data = length >= HEADER_BYTES and headers[0] == VERSION and headers[1] == _DATA
         if not (is_data and (size == expected or size == length < expected)):
             self._detour(batch, self._gather(slot, length), size, address, received_at)
-        elif self._landing.is_spare(slot):
-            self.dropped_for_memory += 1
+        elif self._landing.is_spare(slot) and length > HEADER_BYTES:
+            self._drop(batch, headers)
         else:
             count = -(-length // size)
             if length - (count - 1) * size < HEADER_BYTES:  # the last of the series is shorter than a header
                 count -= 1
                 length = count * size
             payload_bytes = length - count * HEADER_BYTES
+            offset = self._landing.take(slot, payload_bytes) if payload_bytes else 0
             batch.arrivals.append(
-                Arrival(
-                    words=self._words[slot],
-                    count=count,
-                    payload_offset=self._landing.take(slot, payload_bytes),
-                    payload_bytes=payload_bytes,
-                    segment_bytes=size - HEADER_BYTES,
-                    address=address,
-                    received_at=received_at,
-                )
+                Arrival(headers, count, offset, payload_bytes, size - HEADER_BYTES, address, received_at)
             )
 
+    def _drop(self, batch: Batch, headers: memoryview) -> None:
+        self.dropped_for_memory += 1
+        batch.unready.add(int.from_bytes(headers[8:16], "big"))
+
     def _address(self, slot: int) -> Address:
-        raw = self._names[slot].tobytes()
+        raw = self._name_bytes[slot].tobytes()
         address = self._addresses.get(raw)
         if address is None:
             if len(self._addresses) >= 1 << 16:
@@ -209,14 +232,14 @@ class ReceiveQueue:
 
     def _copy(self, batch: Batch, piece: bytes, address: Address, received_at: float) -> None:
         payload = piece[HEADER_BYTES:]
-        offset = self._landing.copy(payload)
+        offset = self._landing.copy(payload) if payload else 0
         if offset is None:
-            self.dropped_for_memory += 1
+            self._drop(batch, memoryview(piece))
             return
         self.bytes_copied += len(payload)
         batch.arrivals.append(
             Arrival(
-                words=words_of(np.frombuffer(piece[:HEADER_BYTES], HEADER)),
+                headers=memoryview(piece),
                 count=1,
                 payload_offset=offset,
                 payload_bytes=len(payload),

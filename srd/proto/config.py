@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from srd.proto.credit import RNR_FOR_EVER
 from srd.proto.errors import UsageError
+
+MAX_MESSAGE_BYTES = 1 << 30
+"""EFA's `max_rdma_size` is about 1 GB. A length has 32 bits."""
 
 MAX_PATHS = 64
 """What SRD itself uses: AWS's HPC blog says 64 at a time, for memory reasons."""
@@ -27,11 +31,24 @@ class ProtocolConfig:
     because chunks are pinned whole."""
 
     max_message_bytes: int = 16 << 20
-    """Longest untagged message accepted. It must fit into the receive window, since a message starts only when all of
-    it has been granted; half of it leaves room for the next."""
+    """Longest send accepted, to 1 GiB. It must fit into the receive window, since a send starts only when all of it has
+    been granted; half of it leaves room for the next. Writes and reads land in registered memory: they need no window,
+    and have at most 1 GiB whatever is set here."""
+
+    rnr_retry: int = 7
+    """How often a send is tried again when the receiver was not ready (has granted no memory for it): 0 to 7, where 7
+    means for ever, which is what libfabric's EFA provider and NIXL set. Such a send still ends with its bound."""
+
+    rnr_timer_s: float = 0.001
+    """Least time between two of these tries, doubled each time up to `probe_after_s`. InfiniBand's default is 0.64 ms;
+    less than a busy application takes to release a message is of no use."""
+
+    request_timeout_s: float = 300.0
+    """Every request ends within this time, in success or in a status; `inf` waits for ever. The longest message (1 GiB)
+    takes it at 29 Mbit/s."""
 
     controller: str = "majority-delay"
-    """Name in `congestion.CONTROLLERS`."""
+    """Name in `controllers.CONTROLLERS`."""
 
     initial_window_packets: int = 16
     """First congestion window: RFC 6928 sends 10; Swift's simulator starts at 12; rounded up to a power of two."""
@@ -44,9 +61,16 @@ class ProtocolConfig:
     initial_rtt_s: float = 0.05
     """Round trip assumed before the first sample: the handshake's retry interval."""
 
-    min_delay_target_s: float = 0.002
-    """Floor of the queueing delay that the congestion controller accepts: about three times the scheduling jitter of
-    an interpreter on a busy host, so that the host's noise is not taken for a queue."""
+    ack_delay_s: float = 0.0005
+    """Longest that an ack waits for company: a quarter of a round trip of 2 ms. The other end is told (`held_us`)."""
+
+    pacing_depth_s: float = 0.001
+    """What the pacer lets go at once, in time at the pace: half a round trip of 2 ms. Less would wake an interpreter
+    for every burst."""
+
+    min_delay_target_s: float = 0.001
+    """Floor of the queueing delay that the congestion controller accepts: about the scheduling jitter of an
+    interpreter, so that the host's noise is not taken for a queue. Where it is measured to be more, twice as much."""
 
     endpoint_delay_target_s: float = 0.004
     """Time that packets may wait inside the receiving host before the sender slows down (Swift's second window):
@@ -67,9 +91,15 @@ class ProtocolConfig:
             raise UsageError(f"paths: {self.paths} is not between 1 and {MAX_PATHS}")
         if not 64 <= self.window_packets <= 1 << 16:
             raise UsageError(f"window_packets: {self.window_packets} is not between 64 and 65536")
-        longest = min(self.receive_window_bytes, 0xFFFFFFFF)  # a message's length has 32 bits
+        longest = min(self.receive_window_bytes, MAX_MESSAGE_BYTES)
         if not 1 <= self.max_message_bytes <= longest:
             raise UsageError(
                 f"max_message_bytes: {self.max_message_bytes} is not between 1 and {longest} "
-                "(the receive window, or 2^32 - 1 if that is less)"
+                "(the receive window, or 1 GiB if that is less)"
             )
+        if not 0 <= self.rnr_retry <= RNR_FOR_EVER:
+            raise UsageError(f"rnr_retry: {self.rnr_retry} is not between 0 and {RNR_FOR_EVER} (for ever)")
+        if not self.rnr_timer_s > 0:
+            raise UsageError(f"rnr_timer_s: {self.rnr_timer_s} is not more than 0")
+        if not self.request_timeout_s > 0:
+            raise UsageError(f"request_timeout_s: {self.request_timeout_s} is not more than 0")

@@ -16,7 +16,7 @@ Theory of operation. SRD's published rule is that a connection slows down only w
 4. Above 1 it shrinks by beta x (level - 1) / level, at most by half, at most once a round trip. Far above (4) it is set
    to what was acknowledged in the last round trip (UET's quick adapt).
 5. Loss alone is no signal: lost packets go elsewhere. But a buffer may overflow before the delay reaches its target, so
-   while packets are lost, what was delivered bounds the window: no more than 1.5 times the bandwidth-delay product,
+   while packets are lost, what was delivered bounds the window: no more than 1.25 times the bandwidth-delay product,
    plus what fills the delay target, is in flight (SRD's "delivers less than it sends"). The delay is the whole loop's,
    with what both hosts hold packets and acks for: left out, any window would confirm itself. Without loss there is no
    such bound: where the hosts are the bottleneck it would keep a small window small.
@@ -27,7 +27,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
 
 from srd.proto.config import ProtocolConfig
 
@@ -43,8 +42,12 @@ QUICK_ADAPT_LEVEL = 4.0
 """Level from which the window is set to what was delivered (UET NSCC: queueing delay above four targets)."""
 HISTORY_SAMPLES = 32
 """Most samples that the quartile is taken of: sorting them costs two microseconds, and more would make it late."""
-INFLIGHT_GAIN = 1.5
-"""Window over bandwidth-delay product at most (SRD aims at the minimum in flight; BBR uses 2)."""
+INFLIGHT_GAIN = 1.25
+"""Window over bandwidth-delay product at most (SRD aims at the minimum in flight; BBR uses 2). With 1.5 twice as many
+packets were lost at short buffers for the same goodput; with 1 the window fell with every link that died."""
+TARGET_RTTS = 0.5
+"""Queueing delay aimed at, in base round trips (UET's NSCC takes 0.75 to 1). A buffer is rarely more than one, and must
+not fill before the delay speaks."""
 JITTER_GAIN = 4.0
 """Delay target over the mean deviation of round trips: four deviations are what RFC 6298 takes for noise, too."""
 LOSS_MEMORY_RTTS = 16
@@ -81,6 +84,10 @@ class Controller(ABC):
     def on_silence(self, *, now: float) -> None:
         """No path answers any more."""
 
+    @abstractmethod
+    def undo_silence(self) -> None:
+        """The answers that were missing have come: they were only late."""
+
     @property
     @abstractmethod
     def pacing_gain(self) -> float:
@@ -97,6 +104,7 @@ class MajorityDelay(Controller):
         self._levels: deque[float] = deque(maxlen=HISTORY_SAMPLES)
         self._fresh_levels = 0  # samples taken since the window last changed its size
         self._starting = True
+        self._before_silence = self.window_bytes, self._starting
         self._decreased_at = 0.0
         self._lost_at = -math.inf
         self._jitter_s = 0.0  # smoothed deviation of round trips, over all paths
@@ -127,8 +135,8 @@ class MajorityDelay(Controller):
         self._fresh_levels += 1
 
     def target_s(self, min_rtt_s: float) -> float:
-        """Queueing delay aimed at: a base round trip (UET's NSCC), but not less than what noise looks like here."""
-        least_s = max(min_rtt_s, self._config.min_delay_target_s)
+        """Queueing delay aimed at: half a base round trip, but not less than what noise looks like here."""
+        least_s = max(TARGET_RTTS * min_rtt_s, self._config.min_delay_target_s)
         # Bounded, as a queue's own swings are deviations, too.
         return min(max(least_s, JITTER_GAIN * self._jitter_s), 2 * least_s)
 
@@ -172,11 +180,17 @@ class MajorityDelay(Controller):
 
     def on_silence(self, *, now: float) -> None:
         """Start again from two packets: nothing is known of a network that has not answered for several timeouts."""
+        self._before_silence = self.window_bytes, self._starting
         self._starting = True
         self._decreased_at = now
         self.window_bytes = min(self.window_bytes, 2.0 * self._packet_bytes)
         self._levels.clear()
         self._delivery = DeliveryRate()
+
+    def undo_silence(self) -> None:
+        """Go on as before (Eifel, RFC 3522): a host that was stopped for a while says nothing of the network."""
+        window_bytes, self._starting = self._before_silence
+        self.window_bytes = max(window_bytes, self.window_bytes)
 
 
 class DeliveryRate:
@@ -230,5 +244,5 @@ class Fixed(Controller):
     def on_silence(self, *, now: float) -> None:
         """Ignore it."""
 
-
-CONTROLLERS: dict[str, Callable[..., Controller]] = {"majority-delay": MajorityDelay, "fixed": Fixed}
+    def undo_silence(self) -> None:
+        """Ignore it."""

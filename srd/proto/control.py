@@ -57,7 +57,9 @@ class PathReport(NamedTuple):
 
 
 _REPORT = struct.Struct(">BxxxIIIIHH")
-_ACK = struct.Struct(">QQHBx")
+_ACK = struct.Struct(">QQHBB")
+NOT_READY = 1
+"""Flag of an ack: packets were dropped since the last one because there was no memory for them."""
 
 
 def max_reports(room_bytes: int) -> int:
@@ -81,11 +83,13 @@ class Ack:
     credit_bytes: int
     """Message bytes the peer may start, counted from the beginning of its life."""
     reports: tuple[PathReport, ...]
+    flags: int = 0
+    """NOT_READY, or nothing."""
 
     def encode(self) -> bytes:
         """Return the packet."""
         bitmap = self.bitmap.to_bytes((self.bitmap.bit_length() + 7) // 8, "little")
-        head = _ACK.pack(self.cumulative, self.credit_bytes, len(bitmap), len(self.reports))
+        head = _ACK.pack(self.cumulative, self.credit_bytes, len(bitmap), len(self.reports), self.flags)
         body = b"".join(_REPORT.pack(*report) for report in self.reports)
         return _prefix(PacketType.ACK, context=self.context) + head + body + bitmap
 
@@ -203,7 +207,25 @@ class Reset:
         return _prefix(PacketType.RESET, context=self.context)
 
 
-Control = Ack | Hello | Retry | Accept | Probe | Refuse | Close | Closed | Reset
+_NACK = struct.Struct(">IB")
+
+
+@dataclass(frozen=True, slots=True)
+class Nack:
+    """A message was refused: none of it will be acknowledged, but as VOID."""
+
+    context: int
+    message: int
+    """Low 32 bits of its number."""
+    status: int
+    """Why, as a completion status of the requester."""
+
+    def encode(self) -> bytes:
+        """Return the packet."""
+        return _prefix(PacketType.NACK, context=self.context) + _NACK.pack(self.message, self.status)
+
+
+Control = Ack | Hello | Retry | Accept | Probe | Refuse | Close | Closed | Reset | Nack
 
 
 def decode_untrusted(data: bytes) -> Control:
@@ -211,7 +233,7 @@ def decode_untrusted(data: bytes) -> Control:
     if len(data) < PREFIX_BYTES:
         raise PacketError(f"{len(data)} bytes are no packet: the shortest has {PREFIX_BYTES}")
     version, kind, _, path, path_sequence, context = _PREFIX.unpack_from(data)
-    if version != VERSION:
+    if version != VERSION and kind != PacketType.REFUSE:
         raise PacketError(f"version {version} is not {VERSION}")
     decode = _DECODERS.get(kind)
     if decode is None:
@@ -222,17 +244,23 @@ def decode_untrusted(data: bytes) -> Control:
         raise PacketError(f"packet type {kind} of {len(data)} bytes is cut short") from error
 
 
+def foreign_hello_untrusted(data: bytes) -> int | None:
+    """Return the initiator's context if this is a HELLO of another version; it lies at the same place in all."""
+    if len(data) < MIN_DATAGRAM_BYTES or data[0] == VERSION or data[1] != PacketType.HELLO:
+        return None
+    return int.from_bytes(data[PREFIX_BYTES : PREFIX_BYTES + 8], "big")
+
+
 def _decode_ack(context: int, _path: int, _path_sequence: int, body: bytes) -> Ack:
-    cumulative, credit_bytes, bitmap_bytes, report_count = _ACK.unpack_from(body)
-    at = _ACK.size
-    reports = tuple(PathReport._make(_REPORT.unpack_from(body, at + i * _REPORT.size)) for i in range(report_count))
-    at += report_count * _REPORT.size
+    cumulative, credit_bytes, bitmap_bytes, report_count, flags = _ACK.unpack_from(body)
+    at = _ACK.size + report_count * _REPORT.size
+    reports = tuple(map(PathReport._make, _REPORT.iter_unpack(body[_ACK.size : at])))
     if len(body) != at + bitmap_bytes:
         raise PacketError(f"an ack with {bitmap_bytes} bytes of bitmap has {len(body) - at}")
     bitmap = int.from_bytes(body[at:], "little")
     if bitmap & 1:
         raise PacketError("an ack's bitmap names its cumulative point as received")
-    return Ack(context, cumulative, bitmap, credit_bytes, reports)
+    return Ack(context, cumulative, bitmap, credit_bytes, reports, flags)
 
 
 def _decode_hello(_context: int, _path: int, _path_sequence: int, body: bytes) -> Hello:
@@ -269,4 +297,5 @@ _DECODERS: dict[int, Callable[[int, int, int, bytes], Control]] = {
     PacketType.CLOSE: lambda context, _path, _sequence, _body: Close(context),
     PacketType.CLOSED: lambda context, _path, _sequence, _body: Closed(context),
     PacketType.RESET: lambda context, _path, _sequence, _body: Reset(context),
+    PacketType.NACK: lambda context, _path, _sequence, body: Nack(context, *_NACK.unpack_from(body)),
 }

@@ -3,12 +3,15 @@
 Call order. The owner of the core, after anything happened:
 
     handle_packets(...)      what arrived, as one batch       -> the pieces of memory that must be kept
+    take_placements()        at once: copy them
+    handle_unready(...)      what of it had to be dropped for want of memory
     handle_timeout(now)      when `poll_timeout` has passed; after the packets: hear before you judge
     poll_event()             until None: deliver
     poll_transmit(now)       until None, or until the sockets are full: send
     poll_timeout(now)        when to come back, if nothing arrives
 
-Commands (`connect`, `post`, `release`, `close`) may come at any time and are followed by the last two.
+Commands (`connect`, `post`, `cancel`, `revoke`, `release`, `close`) may come at any time and are followed by the last
+two.
 
 Peers take turns: `poll_transmit` gives one packet or burst of the peer whose turn it is.
 """
@@ -16,11 +19,10 @@ Peers take turns: `poll_transmit` gives one packet or burst of the peer whose tu
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.congestion import CONTROLLERS
 from srd.proto.control import (
     Accept,
     Ack,
@@ -29,22 +31,27 @@ from srd.proto.control import (
     Control,
     Datagram,
     Hello,
+    Nack,
     Probe,
     Refuse,
     Reset,
     Retry,
     decode_untrusted,
 )
+from srd.proto.controllers import CONTROLLERS
 from srd.proto.errors import PacketError, UsageError
-from srd.proto.events import Completion, Event, Frag
-from srd.proto.handshake import CookieJar, Initiator
+from srd.proto.events import Completion, Event, Frag, Placement
+from srd.proto.handshake import Initiator
+from srd.proto.memory import Memory
 from srd.proto.peer import PeerCore, PeerState
+from srd.proto.peer_trace import PeerTrace
+from srd.proto.shortage import Shortage
 from srd.proto.status import Status
+from srd.proto.strangers import Strangers
 from srd.proto.timers import Timers
-from srd.proto.wire import MIN_DATAGRAM_BYTES, Address, Arrival, Burst, runs_untrusted
-
-MAX_REPLIES = 64
-"""Stateless answers (cookies, resets) waiting to be sent; more are dropped, as their askers will ask again."""
+from srd.proto.trace import Trace
+from srd.proto.wire import IMMEDIATE, MIN_DATAGRAM_BYTES, Address, Arrival, Burst, Opcode, runs_untrusted
+from srd.proto.work import check, refusal
 
 
 class EndpointCore:
@@ -59,29 +66,35 @@ class EndpointCore:
         new_context: Callable[[], int],
         rng: Random,
         accepting: bool,
+        memory: Memory | None = None,
+        trace: Trace | None = None,
     ) -> None:
         """Take what the core cannot make itself.
 
         `datagram_bytes`: the largest datagram that this end receives; `secret`: the cookies' key; `new_context`: a
-        source of unguessable 64-bit ids; `rng`: dice for choosing paths; `accepting`: whether others may open peers.
+        source of unguessable 64-bit ids; `rng`: dice for choosing paths; `accepting`: whether others may open peers;
+        `memory`: registrations, for writes and reads, without which there are none; `trace`: told what happens to every
+        peer.
         """
         if config.controller not in CONTROLLERS:
             raise UsageError(f"controller: {config.controller!r} is not one of {', '.join(CONTROLLERS)}")
         self.malformed = 0
         self._config = config
         self._datagram_bytes = datagram_bytes
-        self._cookies = CookieJar(secret=secret)
+        self._strangers = Strangers(secret=secret, accepting=accepting)
         self._new_context = new_context
         self._rng = rng
-        self._accepting = accepting
+        self._memory = memory
+        self._placements: list[Placement] = []
+        self._trace = trace
         self._peers: dict[int, PeerCore] = {}  # by number
         self._by_context: dict[int, PeerCore] = {}  # by the context id that we chose
         self._by_remote: dict[int, PeerCore] = {}  # by the context id that the other end chose
         self._by_hello: dict[tuple[Address, int], PeerCore] = {}  # incoming: by address and the other end's context
         self._ready: dict[int, None] = {}  # numbers of the peers that may have something to send, in turn
-        self._replies: deque[Datagram] = deque()
         self._events: deque[Event] = deque()
         self._timers = Timers()
+        self.shortage = Shortage()
         self._next_number = 0
 
     # -- commands -----------------------------------------------------------------------------------------------
@@ -102,35 +115,82 @@ class EndpointCore:
         )
         return peer.number
 
-    def post(self, peer: int, *, request: int, payload_offset: int, length: int, immediate: int = 0) -> None:
-        """Send a message of `length` bytes that start at `payload_offset` of the region.
+    def post(
+        self,
+        peer: int,
+        *,
+        request: int,
+        length: int,
+        payload_offset: int = 0,
+        opcode: Opcode = Opcode.SEND,
+        immediate: int | None = None,
+        key: int = 0,
+        offset: int = 0,
+        local_key: int = 0,
+        local_offset: int = 0,
+    ) -> None:
+        """Post a work request over `length` bytes. It ends with a Completion for `request`, whatever happens.
 
-        Ends with a Completion for `request`, whatever happens; with LOCAL_ERROR_BAD_LENGTH at once when the responder
-        does not take messages that long. Raises UsageError for a peer that is gone.
+        SEND, WRITE: the bytes start at `payload_offset` of the region; `immediate`: the responder is told this word.
+        WRITE, READ: `key` and `offset` say where in the responder's registered memory. READ: `local_key` and
+        `local_offset` say where in ours. What cannot be is completed at once, with a status of the names LOCAL_ERROR
+        or REMOTE_ERROR_BAD_LENGTH. Raises UsageError for a peer that is not open, and what does not fit into a packet.
         """
         core = self._peer(peer)
         if core.sender is None or core.state is not PeerState.OPEN:
             raise UsageError(f"peer {peer} is not open for sending")
-        if not 0 <= immediate < 1 << 32:
-            raise UsageError(f"immediate: {immediate} does not fit into 32 bits")
-        if length > core.sender.max_message_bytes:
-            core.events.append(Completion(peer, request, Status.LOCAL_ERROR_BAD_LENGTH))
-            self._after(core)
+        check(opcode, length=length, immediate=immediate, key=key, offset=offset)
+        status = refusal(
+            opcode,
+            length=length,
+            max_send_bytes=core.sender.max_message_bytes,
+            memory=self._memory,
+            local_key=local_key,
+            local_offset=local_offset,
+        )
+        if status is not None:
+            self._events.append(Completion(peer, request, status))
             return
-        core.sender.post(request, payload_offset=payload_offset, length=length, immediate=immediate)
+        core.sender.outbox.post(
+            request,
+            payload_offset=payload_offset,
+            length=length,
+            flags=opcode if immediate is None else opcode | IMMEDIATE,
+            immediate=immediate or 0,
+            key=key,
+            remote_offset=offset,
+            local_key=local_key,
+            local_offset=local_offset,
+        )
         self._ready[peer] = None
+
+    def cancel(self, peer: int, *, request: int, now: float) -> None:
+        """End a request now, with FLUSHED; one that has ended is left alone.
+
+        The responder never takes it if any of it was missing there; what was all under way may still arrive.
+        """
+        if (core := self._peers.get(peer)) is not None:
+            core.cancel(request)
+            self._after(core, now=now)
+
+    def revoke(self, key: int, *, now: float) -> None:
+        """Note that registration `key` of this end is gone: what uses it ends in error, at both ends."""
+        for core in list(self._peers.values()):
+            core.revoke(key)
+            self._after(core, now=now)
 
     def release(self, peer: int, *, size_bytes: int, now: float) -> None:
         """Give back the credit of a delivered message; a peer that is gone needs none."""
         if core := self._peers.get(peer):
             core.receiver.release(size_bytes, now=now)
+            core.control_due = True
             self._ready[peer] = None
 
     def close(self, peer: int, *, now: float) -> None:
         """Close a peer in an orderly way, after what was posted; ends with PeerEnded."""
         core = self._peer(peer)
         core.close(now=now)
-        self._after(core)
+        self._after(core, now=now)
 
     def peer(self, number: int) -> PeerCore:
         """Look at a peer. Raises UsageError if it is gone."""
@@ -139,10 +199,16 @@ class EndpointCore:
     # -- input --------------------------------------------------------------------------------------------------
 
     def handle_packets(
-        self, arrivals: Iterable[Arrival], *, controls: Iterable[tuple[bytes, Address, float]], now: float
+        self,
+        arrivals: Iterable[Arrival],
+        *,
+        controls: Iterable[tuple[bytes, Address, float]],
+        now: float,
+        scarce: bool = False,
     ) -> list[Frag]:
         """Take a batch: data packets, and control packets as (bytes, source address, time of receipt).
 
+        `scarce`: less memory is left than the longest message may need (see `shortage`).
         Returns the pieces of memory that hold new data, to be kept until their message is released or orphaned.
         """
         kept: list[Frag] = []
@@ -151,20 +217,39 @@ class EndpointCore:
             for run in runs_untrusted(arrival):
                 peer = self._by_context.get(run.context)
                 if peer is None:
-                    self._reply(run.address, Reset(run.context).encode())
+                    self._strangers.reply(run.address, Reset(run.context).encode())
                     continue
                 if peer.sender is None or peer.state is PeerState.ENDED:
                     continue  # it overtook the responder's ACCEPT and will come again, or nobody waits for it any more
-                kept += peer.handle_run(run, now=now)
                 touched[peer.number] = peer
+                if scarce and not self.shortage.admits(peer, run, peers=self._peers):
+                    peer.starve(run, now=now)
+                else:
+                    kept += peer.handle_run(run, now=now)
         for peer in touched.values():
-            self._after(peer)
+            self._after(peer, now=now)
         for data, address, received_at in controls:
             try:
                 self._handle_control_untrusted(decode_untrusted(data), address, now=now, received_at=received_at)
             except PacketError:
                 self.malformed += 1
+                self._strangers.handle_malformed(data, address)
         return kept
+
+    def handle_unready(self, contexts: Iterable[int], *, now: float) -> None:
+        """Note that data packets with these contexts were dropped, as there was no memory for them."""
+        for context in contexts:
+            if (peer := self._by_context.get(context)) is not None:
+                peer.heard(now=now)
+                peer.receiver.starve(now=now)
+                self._after(peer, now=now)
+
+    def take_placements(self) -> Sequence[Placement]:
+        """Return what is to be copied now, before anything else is asked of the core."""
+        if not self._placements:  # as nearly always
+            return ()
+        placements, self._placements[:] = self._placements.copy(), []
+        return placements
 
     def _handle_control_untrusted(self, packet: Control, address: Address, *, now: float, received_at: float) -> None:
         if isinstance(packet, Hello):
@@ -173,11 +258,13 @@ class EndpointCore:
         by = self._by_remote if isinstance(packet, Closed | Reset) else self._by_context
         peer = by.get(packet.context)
         if peer is None:
-            self._handle_stray(packet, address)
+            self._strangers.handle_stray(packet, address)
             return
         match packet:
             case Ack():
                 peer.handle_ack(packet, now=now, received_at=received_at)
+            case Nack():
+                peer.handle_nack(packet, now=now)
             case Probe():
                 peer.handle_probe(packet, address=address, now=now, received_at=received_at)
             case Retry() if peer.initiator is not None:
@@ -191,44 +278,28 @@ class EndpointCore:
                     now=now,
                 )
             case Refuse() if peer.initiator is not None:
-                peer.end(Status.REMOTE_ERROR_ABORT, reason=f"refused (status {packet.status})")
+                peer.handle_refuse(packet)
             case Close():
-                self._reply(address, Closed(packet.context).encode())
+                self._strangers.reply(address, Closed(packet.context).encode())
                 peer.end(Status.OK, reason="closed by the other end")
-            case Closed() if peer.state is PeerState.CLOSING:
-                peer.end(Status.OK, reason="closed")
-            case Reset() if peer.state is PeerState.CLOSING:
-                peer.end(Status.OK, reason="closed")
-            case Reset():
-                peer.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason="the other end does not know us any more")
-        self._after(peer)
-
-    def _handle_stray(self, packet: Control, address: Address) -> None:
-        """Answer a packet for a context that is not, or no longer, ours."""
-        if isinstance(packet, Close):
-            self._reply(address, Closed(packet.context).encode())
-        elif isinstance(packet, Probe):
-            self._reply(address, Reset(packet.context).encode())
+            case Closed() | Reset():
+                peer.handle_gone(reset=isinstance(packet, Reset))
+        self._after(peer, now=now)
 
     def _handle_hello(self, hello: Hello, address: Address, *, now: float) -> None:
         peer = self._by_hello.get((address, hello.own_context))
         if peer is None:
-            if not self._accepting:
-                self._reply(address, Refuse(hello.own_context, Status.LOCAL_ERROR_UNREACH_REMOTE).encode())
-                return
-            if not self._cookies.check(hello.cookie, address=address, context=hello.own_context, now=now):
-                cookie = self._cookies.make(address=address, context=hello.own_context, now=now)
-                self._reply(address, Retry(hello.own_context, cookie).encode())
+            if not self._strangers.welcomes(hello, address, now=now):
                 return
             peer = self._add(address, now=now)
             self._by_hello[address, hello.own_context] = peer
             self._opened(peer, hello.own_context, min(hello.datagram_bytes, self._datagram_bytes), hello, now=now)
-            self._after(peer)
+            self._after(peer, now=now)
         credit_bytes = self._config.receive_window_bytes
         accept = Accept(
             hello.own_context, peer.own_context, credit_bytes, self._config.max_message_bytes, peer.datagram_bytes
         )
-        self._reply(address, accept.encode())
+        self._strangers.reply(address, accept.encode())
 
     def _opened(self, peer: PeerCore, remote: int, datagram_bytes: int, packet: Hello | Accept, *, now: float) -> None:
         peer.opened(
@@ -240,33 +311,38 @@ class EndpointCore:
         )
         self._by_remote[remote] = peer
 
-    def handle_icmp_unreachable(self, address: Address) -> None:
+    def handle_icmp_unreachable(self, address: Address, *, now: float) -> None:
         """The network says that nothing listens at `address`. Believed only while a peer is being opened."""
         for peer in list(self._peers.values()):
             if peer.initiator is not None and peer.address == address:
                 peer.end(Status.LOCAL_ERROR_UNREACH_REMOTE, reason="nothing listens there (port unreachable)")
-                self._after(peer)
+                self._after(peer, now=now)
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due."""
         for number in self._timers.expired(now):
             if peer := self._peers.get(number):
                 peer.handle_timeout(now=now)
-                self._after(peer)
+                self._after(peer, now=now)
 
     # -- output -------------------------------------------------------------------------------------------------
 
     def poll_transmit(self, now: float) -> Burst | Datagram | None:
         """Return the next thing to send."""
-        if self._replies:
-            return self._replies.popleft()
+        if self._strangers.replies:
+            return self._strangers.replies.popleft()
         while self._ready:
             number = next(iter(self._ready))
             del self._ready[number]
             peer = self._peers.get(number)
             if peer is None:
                 continue
-            out = peer.poll_control(now=now) or peer.poll_burst(now=now)
+            out: Burst | Datagram | None = None
+            if peer.control_due:
+                out = peer.poll_control(now=now)
+                peer.control_due = out is not None
+            if out is None:
+                out = peer.poll_burst(now=now)
             if out is not None:
                 self._ready[number] = None  # to the end of the line
                 return out
@@ -290,7 +366,10 @@ class EndpointCore:
             address=address,
             own_context=self._new_context(),
             rng=self._rng,
+            memory=self._memory,
+            placements=self._placements,
             now=now,
+            trace=None if self._trace is None else PeerTrace(self._trace, number=self._next_number),
         )
         self._next_number += 1
         self._peers[peer.number] = self._by_context[peer.own_context] = peer
@@ -303,11 +382,15 @@ class EndpointCore:
             raise UsageError(f"peer {number} is gone")
         return peer
 
-    def _after(self, peer: PeerCore) -> None:
+    def _after(self, peer: PeerCore, *, now: float) -> None:
         """Collect a peer's events, give it its turn, and forget it when it has ended."""
+        if peer.trace is not None:
+            for event in peer.events:
+                peer.trace.event(event, datagram_bytes=peer.datagram_bytes, paths=self._config.paths, now=now)
         self._events.extend(peer.events)
         peer.events.clear()
         if peer.state is not PeerState.ENDED:
+            peer.control_due = True
             self._ready[peer.number] = None
         elif self._peers.pop(peer.number, None):
             del self._by_context[peer.own_context]
@@ -315,7 +398,3 @@ class EndpointCore:
             self._by_hello.pop((peer.address, peer.remote_context), None)
             self._ready.pop(peer.number, None)
             self._timers.arm(peer.number, at=None)
-
-    def _reply(self, address: Address, data: bytes) -> None:
-        if len(self._replies) < MAX_REPLIES:
-            self._replies.append(Datagram(address, 0, data))

@@ -47,9 +47,37 @@ class MessageReceived:
     peer: int
     message: int
     length: int
-    immediate: int
+    immediate: int | None
+    """The sender's word; None: it gave none."""
     frags: tuple[Frag, ...]
     """In order of their offset; together they are the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageVoided:
+    """A message was given up by its sender, and never will be whole: the memory of its pieces may be reused."""
+
+    peer: int
+    orphans: tuple[Frag, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReceived:
+    """All of a write with immediate has been placed. EFA calls it unsolicited: it takes nothing of the receiver's."""
+
+    peer: int
+    length: int
+    immediate: int
+
+
+class Placement(NamedTuple):
+    """An instruction: copy what landed in the receive region to registered memory. A tuple, as `Frag` is one."""
+
+    place: int
+    """Where to, in the terms of the `Memory` that the core was given."""
+    region_offset: int
+    """From where in the receive region, bytes."""
+    length: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,4 +89,4 @@ class Completion:
     status: Status
 
 
-Event = PeerOpened | PeerEnded | MessageReceived | Completion
+Event = PeerOpened | PeerEnded | MessageReceived | MessageVoided | WriteReceived | Completion

@@ -1,22 +1,61 @@
-"""Loss detection on one path: RACK (RFC 8985) on the path's own sequence, and the timeout as the last resort.
+"""Loss detection: RACK (RFC 8985) on each path, what other paths say, and the timeout as the last resort.
 
-A path is FIFO as far as hashing keeps its promise: once the peer reports path sequence H, everything this path sent
-before H and that is still unacknowledged is lost, except that a little reordering is forgiven: a packet is given a
-round trip and a reordering window of a quarter of the smallest one from its sending. No threshold in packets is needed,
-however unequal the paths are.
-
-What is unacknowledged with nothing reported behind it is lost after the path's timeout.
+1. Overtaken on its path. A path is FIFO as far as hashing keeps its promise: once the peer reports path sequence H,
+   everything this path sent before H and that is still unacknowledged is lost, except that a little reordering is
+   forgiven: a packet is given a round trip and a reordering window from its sending. The window is a quarter of the
+   smallest round trip, and grows by as much with every round trip in which the peer had received in duplicate what was
+   sent again (RFC 8985, section 6.2.1). No threshold in packets is needed, however unequal the paths are.
+2. Overtaken by other paths. Nothing follows the last packet of a path, and nothing at all comes back from one that is
+   dead. But the peer answers on others: what was not acknowledged in its path's usual time, when a packet sent a whole
+   round trip later was answered from elsewhere, is lost. A host that was stopped for a while is not taken for that,
+   as it answers nothing meanwhile.
+3. Silence. With no answer from anywhere a packet is lost after the path's timeout, which is long. So that it seldom
+   comes to that, a path that has not answered in its usual time is asked (RFC 8985's tail loss probe); the answer is
+   what rule 1 needs on that path, and rule 2 on all others.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from srd.proto.path import Path
 from srd.proto.sent import SentPackets, Transmission
 
 REORDERING = 0.25
-"""Reordering window over the smallest round trip (RFC 8985, section 6.2)."""
+"""Step of the reordering window, over the smallest round trip (RFC 8985, section 6.2)."""
+MAX_REORDERING_STEPS = 8
+"""Largest reordering window, two smallest round trips: beyond it the timeout is no worse."""
+REORDERING_MEMORY_RTTS = 16
+"""Round trips without a duplicate after which the window is one step again (RFC 8985 counts 16 recoveries)."""
+VARIATION_FLOOR = 0.5
+"""Least patience beyond the smoothed round trip for rule 2, over that round trip: a variation of nearly nothing is what
+an idle network shows, until it is no longer idle."""
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What the peer's answers on all paths say of the packets that it has not answered."""
+
+    heard_sent_at: float = -math.inf
+    """When the youngest packet was sent that the peer has reported."""
+    reordering_steps: int = 1
+    _widened_at: float = -math.inf
+
+    def hear(self, sent_at: float) -> None:
+        """Note that a packet sent at `sent_at` was reported."""
+        self.heard_sent_at = max(self.heard_sent_at, sent_at)
+
+    def duplicate(self, *, now: float, rtt_s: float) -> None:
+        """Note that the peer had received what was sent again: it was only late."""
+        if now - self._widened_at >= rtt_s:
+            self.reordering_steps = min(self.reordering_steps + 1, MAX_REORDERING_STEPS)
+            self._widened_at = now
+
+    def calm(self, *, now: float, rtt_s: float) -> None:
+        """Forget old reordering."""
+        if self.reordering_steps > 1 and now - self._widened_at > REORDERING_MEMORY_RTTS * rtt_s:
+            self.reordering_steps = 1
 
 
 @dataclass(slots=True)
@@ -26,27 +65,50 @@ class Settled:
     lost: list[tuple[Transmission, int]] = field(default_factory=list)
     """Lost bursts, each with its missing packets as bits relative to its first PSN."""
     timed_out: bool = False
-    """Whether any of them was lost by timeout rather than by what was reported behind it."""
+    """Whether any of them was lost by silence (rules 2 and 3) rather than by what was reported behind it."""
+    ask: bool = False
+    """Whether the path is to be asked what became of the oldest burst left."""
     look_again_at: float | None = None
-    """When the oldest burst left will be lost, unless something is heard of it."""
+    """When the oldest burst left may be found lost, unless something is heard of it."""
 
 
-def settle(path: Path, *, sent: SentPackets, now: float, min_rto_s: float) -> Settled:
-    """Take from the path's head every burst whose fate is known."""
-    settled = Settled()
-    timeout_s = path.rtt.timeout_s(floor_s=min_rto_s)
+def usual_s(path: Path) -> float:
+    """Return how long an answer over this path takes at most, if nothing is wrong."""
+    return path.rtt.timeout_s(floor_s=VARIATION_FLOOR * path.rtt.smoothed_s)
+
+
+def settle(path: Path, *, sent: SentPackets, evidence: Evidence, now: float, min_rto_s: float) -> Settled | None:
+    """Take from the path's head every burst whose fate is known; None if all that it carried has arrived."""
+    settled: Settled | None = None
     while path.transmissions:
         head = path.transmissions[0]
         missing = sent.missing(head.first, count=head.count)
         if missing:
-            overtaken = head.last_sequence <= path.reported_sequence
-            patience_s = path.rtt.latest_s + REORDERING * path.rtt.min_s if overtaken else timeout_s
-            if now < head.sent_at + patience_s:
-                settled.look_again_at = head.sent_at + patience_s
+            settled = settled or Settled()
+            lost_at, look_again_at = _verdict_at(path, head, evidence, min_rto_s)
+            if now < lost_at:
+                if now < look_again_at:
+                    settled.look_again_at = look_again_at
+                    break
+                settled.look_again_at = min(lost_at, now + path.rtt.smoothed_s / 4)
+                if path.asked_sequence != head.path_sequence:
+                    path.asked_sequence, settled.ask = head.path_sequence, True
                 break
             settled.lost.append((head, missing))
-            settled.timed_out |= not overtaken
+            settled.timed_out |= head.last_sequence > path.reported_sequence
             path.counters.lost += missing.bit_count()
         path.transmissions.popleft()
         path.inflight_bytes -= head.bytes
     return settled
+
+
+def _verdict_at(path: Path, head: Transmission, evidence: Evidence, min_rto_s: float) -> tuple[float, float]:
+    """Return when the path's oldest burst is lost by what is known now, and when more may be known."""
+    if head.last_sequence <= path.reported_sequence:
+        window_s = evidence.reordering_steps * REORDERING * path.rtt.min_s
+        lost_at = head.sent_at + path.rtt.latest_s + window_s
+        return lost_at, lost_at
+    usual_at = head.sent_at + usual_s(path)
+    if evidence.heard_sent_at >= head.sent_at + path.rtt.smoothed_s:
+        return usual_at, usual_at
+    return head.sent_at + path.rtt.timeout_s(floor_s=min_rto_s), usual_at

@@ -9,25 +9,28 @@ woken costs an interpreter more than sending one.
 
 from __future__ import annotations
 
-DEPTH_S = 0.001
-"""What the bucket holds, in time at the pace: half a round trip of the fabrics this is made for."""
-
 
 class Pacer:
     """`release_at` says when a burst may go; `charge` when it went."""
 
-    __slots__ = ("_debt_until", "_empty")
+    __slots__ = ("_debt_until", "_depth_s", "_empty")
 
-    def __init__(self) -> None:
+    def __init__(self, *, depth_s: float) -> None:
+        """`depth_s` is what the bucket holds, in time at the pace."""
+        self._depth_s = depth_s
         # The bucket as a point in time: everything sent so far would have left, at the pace, by then.
         self._debt_until = 0.0
         self._empty = False
 
     def release_at(self) -> float:
         """Return the time from which the next burst may be sent."""
-        return self._debt_until - (DEPTH_S)
+        return self._debt_until - self._depth_s
+
+    def hold(self, *, until: float) -> None:
+        """Send nothing before `until`."""
+        self._debt_until = max(self._debt_until, until + self._depth_s)
 
     def charge(self, size_bytes: int, *, now: float, rate_bytes_per_s: float) -> None:
         """Account for a burst sent at `now`."""
         self._debt_until = max(self._debt_until, now) + size_bytes / rate_bytes_per_s
-        self._empty = self._debt_until - now > DEPTH_S
+        self._empty = self._debt_until - now > self._depth_s

@@ -9,6 +9,7 @@ second silence quarantines it: it is probed ever more rarely until it answers.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -69,7 +70,9 @@ class Path:
     """Sender's state of one path."""
 
     __slots__ = (
+        "asked_sequence",
         "counters",
+        "heard_sent_at",
         "index",
         "inflight_bytes",
         "next_sequence",
@@ -88,6 +91,8 @@ class Path:
         self.state = PathState.ACTIVE
         self.next_sequence = 0
         self.reported_sequence = -1
+        self.heard_sent_at = -math.inf  # when the youngest packet was sent that the peer has reported
+        self.asked_sequence = -1  # of the burst that the path was last asked about
         self.inflight_bytes = 0
         self.transmissions: deque[Transmission] = deque()
         self.probe_at: float | None = None
@@ -116,12 +121,16 @@ class Path:
         self.probe_interval_s = timeout_s
         self.probes_unanswered = 0
 
-    def take_probe(self, *, now: float) -> int:
-        """Return the path sequence of a probe that is due; if the one before was not answered, that is a SILENCE."""
+    def take_probe(self, *, now: float, alone: bool) -> int:
+        """Return the path sequence of a probe that is due; if the one before was not answered, that is a SILENCE.
+
+        `alone`: no path is active, so that everything waits for an answer and probes do not become rarer.
+        """
         if self.probes_unanswered:
             self.state = TRANSITIONS[self.state, PathInput.SILENCE]
             self.counters.timeouts += 1
-            self.probe_interval_s = min(self.probe_interval_s * 2, MAX_PROBE_INTERVAL_S)
+            if not alone:
+                self.probe_interval_s = min(self.probe_interval_s * 2, MAX_PROBE_INTERVAL_S)
         self.probes_unanswered += 1
         self.probe_at = now + self.probe_interval_s
         return self.take_sequence(1)

@@ -16,14 +16,17 @@ from enum import Enum, auto
 from random import Random
 
 from srd.proto.config import MAX_PATHS, ProtocolConfig
-from srd.proto.control import Ack, Close, Datagram, Probe
-from srd.proto.events import Completion, Event, Frag, MessageReceived, PeerEnded, PeerOpened
+from srd.proto.control import Ack, Close, Datagram, Nack, Probe, Refuse
+from srd.proto.events import Completion, Event, Frag, MessageReceived, PeerEnded, PeerOpened, Placement
 from srd.proto.handshake import Initiator
+from srd.proto.memory import Memory
 from srd.proto.path import Path
+from srd.proto.peer_trace import PeerTrace
 from srd.proto.receive import Receiver
 from srd.proto.sender import Sender
-from srd.proto.status import Status
-from srd.proto.wire import Address, Burst, Run
+from srd.proto.status import Status, refusal_untrusted
+from srd.proto.tagged import Tagged
+from srd.proto.wire import IMMEDIATE, Address, Burst, Run
 
 CLOSE_ATTEMPTS = 5
 """CLOSE packets sent before the peer is taken for closed; each waits twice as long as the one before."""
@@ -52,9 +55,13 @@ class PeerCore:
         address: Address,
         own_context: int,
         rng: Random,
+        memory: Memory | None,
+        placements: list[Placement],
         now: float,
+        trace: PeerTrace | None = None,
     ) -> None:
         self.number = number
+        self.trace = trace
         self.address = address
         self.own_context = own_context
         self.remote_context = 0
@@ -62,11 +69,15 @@ class PeerCore:
         self.state = PeerState.OPENING
         self.receiver = Receiver(config)
         self.sender: Sender | None = None
+        self.tagged: Tagged | None = None
         self.initiator: Initiator | None = None
         self.events: deque[Event] = deque()
         self.ended: tuple[Status, str] | None = None  # how and why it is gone
+        self.control_due = True  # something happened since `poll_control` last had nothing to send
         self._config = config
         self._rng = rng
+        self._memory = memory
+        self._placements = placements
         self._heard_at = now
         self._asked_at = now  # when it was last heard, or asked for a sign of life
         self._probes_unanswered = 0
@@ -91,6 +102,14 @@ class PeerCore:
             credit_bytes=credit_bytes,
             max_message_bytes=max_message_bytes,
             rng=self._rng,
+            trace=self.trace,
+        )
+        self.tagged = Tagged(
+            self.number,
+            receiver=self.receiver,
+            outbox=self.sender.outbox,
+            memory=self._memory,
+            placements=self._placements,
         )
         self.state = PeerState.OPEN
         self.heard(now=now)
@@ -106,13 +125,32 @@ class PeerCore:
     def handle_run(self, run: Run, *, now: float) -> list[Frag]:
         """Take data; return the pieces of memory that are kept."""
         self.heard(now=now)
-        kept, message = self.receiver.take(run, now=now)
+        if self.tagged is None:
+            return []
+        kept: list[Frag] = []
+        before_bytes = self.receiver.landed_bytes
+        if run.flags & ~IMMEDIATE:
+            self.tagged.handle(run, now=now)
+            self.collect()
+        elif run.length > self._config.max_message_bytes:
+            self.tagged.refuse(run, status=Status.REMOTE_ERROR_BAD_LENGTH, now=now)
+        else:
+            kept, message = self.receiver.take(run, now=now)
+            if message is not None:
+                frags = tuple(message.frags)
+                self.events.append(MessageReceived(self.number, run.message, message.length, message.word, frags))
+        if self.trace is not None:
+            kept_bytes = self.receiver.landed_bytes - before_bytes
+            self.trace.data_received(run, kept_bytes=kept_bytes, incomplete=self.receiver.incomplete, now=now)
         if self.receiver.contradiction:
             self.end(Status.REMOTE_ERROR_ABORT, reason=self.receiver.contradiction)
-        elif message is not None:
-            frags = tuple(message.frags)
-            self.events.append(MessageReceived(self.number, run.message, message.length, message.immediate, frags))
         return kept
+
+    def starve(self, run: Run, *, now: float) -> None:
+        """Hear data for which there is no memory."""
+        self.heard(now=now)
+        self.receiver.refuse(run, now=now)
+        self.receiver.starve(now=now)
 
     def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> None:
         """Take an ack. Raises PacketError if it cannot be true."""
@@ -121,20 +159,65 @@ class PeerCore:
         done = self.sender.handle_ack(ack, now=now, received_at=received_at)
         self.heard(now=now)
         self.events.extend(Completion(self.number, request, Status.OK) for request in done)
+        self.sender.outbox.end_unready()
+        self.collect()
+
+    def handle_nack(self, nack: Nack, *, now: float) -> None:
+        """Take a refusal."""
+        self.heard(now=now)
+        if self.sender is not None:
+            self.sender.outbox.refused(nack.message, status=refusal_untrusted(nack.status))
+            self.collect()
+
+    def handle_refuse(self, refuse: Refuse) -> None:
+        """Take the responder's no."""
+        if refuse.status == Status.REMOTE_ERROR_FEATURE_MISMATCH:
+            self.end(Status.REMOTE_ERROR_FEATURE_MISMATCH, reason="the other end speaks another version")
+        else:
+            self.end(Status.REMOTE_ERROR_ABORT, reason=f"refused (status {refuse.status})")
+
+    def handle_gone(self, *, reset: bool) -> None:
+        """Take a CLOSED, or a RESET: the other end does not know us, which is what a CLOSE asks for."""
+        if self.state is PeerState.CLOSING:
+            self.end(Status.OK, reason="closed")
+        elif reset:
+            self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason="the other end does not know us any more")
+
+    def cancel(self, request: int) -> None:
+        """End a request with FLUSHED, if it is open."""
+        if self.sender is not None and (outbound := self.sender.outbox.requests.named(request)) is not None:
+            self.sender.outbox.give_up(outbound, status=Status.FLUSHED)
+            self.collect()
+
+    def revoke(self, key: int) -> None:
+        """End what uses a registration of our own."""
+        if self.sender is not None:
+            self.sender.outbox.revoke(key)
+            self.collect()
+
+    def collect(self) -> None:
+        """Make events of what has ended in the peer's parts."""
+        if self.tagged is not None and self.tagged.events:
+            self.events += self.tagged.events
+            self.tagged.events.clear()
+        if self.sender is not None and self.sender.outbox.failed:
+            failed = self.sender.outbox.failed
+            self.events.extend(Completion(self.number, request, status) for request, status in failed)
+            failed.clear()
 
     def handle_probe(self, probe: Probe, *, address: Address, now: float, received_at: float) -> None:
         """Take a probe: the ack that it asks for is due."""
         self.heard(now=now)
         if probe.path >= MAX_PATHS:
             return
-        self.receiver.hear(
+        self.receiver.answer_probe(
             probe.path,
             path_sequence=probe.path_sequence,
             sent_us=probe.sent_us,
             address=address,
+            now=now,
             received_at=received_at,
-        ).packets += 1
-        self.receiver.ack_at = now
+        )
 
     def end(self, status: Status, *, reason: str) -> None:
         """Complete what is open, in error, and be gone."""
@@ -143,7 +226,7 @@ class PeerCore:
         self.state = PeerState.ENDED
         self.ended = (status, reason)
         failed = Status.REMOTE_ERROR_ABORT if status is Status.OK else status
-        for request in self.sender.requests if self.sender else []:
+        for request in self.sender.outbox.requests.names if self.sender else []:
             self.events.append(Completion(self.number, request, failed))
         self.events.append(PeerEnded(self.number, status, reason, self.receiver.abandon()))
 
@@ -165,12 +248,13 @@ class PeerCore:
         if self.sender is None or self.state is PeerState.ENDED:
             return
         self.sender.handle_timeout(now=now)
-        silent_s = now - self._heard_at
+        self.collect()
         asked = self._probes_unanswered >= PROBES_BEFORE_END and now >= self._ask_at()
-        if asked and silent_s >= self._config.unresponsive_after_s and self.state is PeerState.CLOSING:
+        silent = asked and now >= self._heard_at + self._config.unresponsive_after_s
+        if silent and self.state is PeerState.CLOSING:
             self.end(Status.OK, reason="closed; the other end did not confirm")
-        elif asked and silent_s >= self._config.unresponsive_after_s:
-            self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=f"fell silent {silent_s:.1f} s ago")
+        elif silent:
+            self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=f"fell silent {now - self._heard_at:.1f} s ago")
         elif self.state is PeerState.CLOSING and self._closes >= CLOSE_ATTEMPTS and now >= self._close_at:
             self.end(Status.OK, reason="closed; the other end did not confirm")
 
@@ -180,6 +264,7 @@ class PeerCore:
             return self.initiator.wake_at
         if self.sender is None or self.state is PeerState.ENDED:
             return None
+        self.sender.outbox.requests.date(deadline_at=now + self._config.request_timeout_s)
         deadlines = [self._ask_at()]
         if self.receiver.ack_at is not None:
             deadlines.append(self.receiver.ack_at)
@@ -193,9 +278,13 @@ class PeerCore:
         """When the peer is to be asked for a sign of life, or to be given up."""
         interval_s = self._config.probe_after_s
         if self.sender is not None and self.sender.blocked:
-            # The grant that we wait for may have been lost: ask soon, then ever more slowly.
-            interval_s = min(interval_s, 4 * self.sender.rtt_s * (1 << min(self._probes_unanswered, 16)))
-        return self._asked_at + interval_s
+            # The receiver is not ready, or its grant was lost: ask soon, then ever more slowly.
+            interval_s = min(interval_s, self.sender.retry_s * (1 << min(self._probes_unanswered, 16)))
+        ask_at = self._asked_at + interval_s
+        if self._probes_unanswered < PROBES_BEFORE_END:
+            return ask_at
+        # The last one asked is given half its time at least, and the silence not more than it may have.
+        return min(ask_at, max(self._heard_at + self._config.unresponsive_after_s, self._asked_at + interval_s / 2))
 
     # -- output -------------------------------------------------------------------------------------------------
 
@@ -204,18 +293,26 @@ class PeerCore:
         if self.initiator is not None:
             hello = self.initiator.poll_hello(now=now)
             return Datagram(self.address, 0, hello) if hello else None
-        if self.sender is None or self.state is PeerState.ENDED:
+        if self.sender is None or self.tagged is None or self.state is PeerState.ENDED:
             return None
+        self.sender.outbox.requests.date(deadline_at=now + self._config.request_timeout_s)
+        if self.tagged.nacks:
+            message, status = self.tagged.nacks.popitem()
+            return Datagram(self.address, 0, Nack(self.remote_context, message, status).encode())
         if self.receiver.ack_at is not None and now >= self.receiver.ack_at:
             due = self.receiver.ack(context=self.remote_context, now=now, room_bytes=self.datagram_bytes)
             if due is not None:
-                ack, address = due
-                return Datagram(address, 0, ack.encode())
+                ack, address, path = due
+                if self.trace is not None:
+                    self.trace.ack_sent(ack, now=now)
+                return Datagram(address, path, ack.encode())
         if probed := self.sender.poll_probe(now=now):
             return self._probe(*probed, now=now)
         if now >= self._ask_at():
             self._probes_unanswered += 1
             self._asked_at = now
+            if self.sender.blocked:
+                self.sender.outbox.credit.ask()
             return self._probe(*self.sender.probe_any(now=now), now=now)
         return self._poll_close(self.sender, now=now)
 
@@ -223,7 +320,13 @@ class PeerCore:
         """Return the next burst of data."""
         if self.sender is None or self.state not in (PeerState.OPEN, PeerState.DRAINING):
             return None
-        return self.sender.poll_burst(now=now)
+        if self.trace is None:
+            return self.sender.poll_burst(now=now)
+        resent = self.sender.retransmitted
+        if burst := self.sender.poll_burst(now=now):
+            again = self.sender.retransmitted > resent
+            self.trace.burst_sent(burst, retransmission=again, inflight_bytes=self.sender.inflight_bytes, now=now)
+        return burst
 
     def _poll_close(self, sender: Sender, *, now: float) -> Datagram | None:
         if self.state is PeerState.DRAINING and sender.idle:
@@ -236,5 +339,7 @@ class PeerCore:
         return Datagram(self.address, path.index, Close(self.remote_context).encode())
 
     def _probe(self, path: Path, sequence: int, *, now: float) -> Datagram:
+        if self.trace is not None:
+            self.trace.probe_sent(path, path_sequence=sequence, now=now)
         probe = Probe(self.remote_context, path.index, sequence, int(now * 1e6) & 0xFFFFFFFF)
         return Datagram(self.address, path.index, probe.encode())

@@ -2,51 +2,35 @@
 
 1. A PSN is taken once; anything that comes again is counted as a duplicate of its path and its memory is not kept.
 2. A message is delivered when all its bytes have landed, whatever is missing before it.
-3. Everything received is in every ack (cumulative point and bitmap), so that acks may be lost. Acks
-   return over the paths in turn, so that one dead return path hides nothing.
+3. Everything received is in every ack (cumulative point and bitmap), so that acks may be lost. Acks return to the
+   ports that were heard and from all of our own, both in turn: were they sent from one port, the way back of a port
+   would be given by the way there, and where most links are dead all ports that arrive may have a dead way back.
 4. Credit is counted in message bytes from the beginning of the peer's life and only ever grows: the window plus what
-   the application has released.
+   the application has released. What was given up is released as soon as it is known.
+5. A message that its sender gave up is remembered until all its PSNs were received, so that nothing late revives it.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from srd.proto.config import MAX_PATHS, ProtocolConfig
-from srd.proto.control import Ack, PathReport, bitmap_room_bytes, max_reports
+from srd.proto.control import NOT_READY, Ack, PathReport, bitmap_room_bytes, max_reports
 from srd.proto.events import Frag
-from srd.proto.seqset import SequenceSet, mask, ranges
-from srd.proto.wire import Address, Run, expand
+from srd.proto.inbound import Inbound, new_parts
+from srd.proto.seqset import SequenceSet, mask
+from srd.proto.wire import OPCODE_BITS, Address, Opcode, Run, expand
 
 ACK_EVERY_PACKETS = 4
 """Packets after which an ack is due at once. An ack costs both ends and the fabric more than a data packet does: it is
 small but alone."""
-ACK_DELAY_S = 0.0005
-"""Longest that an ack waits for company: a quarter of a round trip of 2 ms. The sender is told (`held_us`)."""
 REPORT_REPEATS = 1
 """Acks that carry the report of a path after it was heard. A path in use is heard again soon; a second time would
 double the work that an ack makes at both ends."""
-
-
-@dataclass(slots=True)
-class Inbound:
-    """A message of which some has landed."""
-
-    length: int
-    immediate: int
-    landed_bytes: int = 0
-    frags: list[Frag] = field(default_factory=list)
-
-    def tile(self) -> bool:
-        """Sort the frags; return whether they are the message, no more and no less."""
-        self.frags.sort(key=lambda frag: frag.offset)
-        at = 0
-        for frag in self.frags:
-            if frag.offset != at:
-                return False
-            at += frag.length
-        return at == self.length
+PROBE_ANSWERS = 4
+"""Acks that answer a probe. They take different ways back, of which one may be dead: with three of four links dead one
+answer is lost three times in four, four are all lost one time in three."""
 
 
 @dataclass(slots=True)
@@ -63,13 +47,9 @@ class HeardPath:
 
     def report(self, path: int, *, now: float) -> PathReport:
         """Return the report of this path, as of now."""
+        held_us = min(max(int((now - self.received_at) * 1e6), 0), 0xFFFFFFFF)
         return PathReport(
-            path=path,
-            path_sequence=self.sequence & 0xFFFFFFFF,
-            sent_us=self.sent_us,
-            held_us=min(max(int((now - self.received_at) * 1e6), 0), 0xFFFFFFFF),
-            packets=self.packets & 0xFFFFFFFF,
-            duplicates=self.duplicates & 0xFFFF,
+            path, self.sequence & 0xFFFFFFFF, self.sent_us, held_us, self.packets & 0xFFFFFFFF, self.duplicates & 0xFFFF
         )
 
 
@@ -87,16 +67,28 @@ class Receiver:
         self._config = config
         self._window = SequenceSet()
         self._inbound: dict[int, Inbound] = {}
+        self._void: dict[int, int] = {}  # messages given up by their sender: PSN after their last
         self._heard: dict[int, HeardPath] = {}
         self._released_bytes = 0
         self._granted_bytes = config.receive_window_bytes  # as last told to the peer
         self._acks = 0
+        self._answers = 0  # acks that are due at once, to answer a probe
+        self._dropped = False  # whether there was no memory for something since the last ack
         self._unacked_packets = 0
 
     @property
     def incomplete(self) -> bool:
         """Whether part of a message has landed and not all of it."""
         return bool(self._inbound)
+
+    @property
+    def oldest_part(self) -> int | None:
+        """The message of which memory has been held longest, not being whole yet."""
+        return next((message for message, inbound in self._inbound.items() if inbound.frags), None)
+
+    def holds_part_of(self, message: int) -> bool:
+        """Whether part of a message has landed and not all of it."""
+        return message in self._inbound
 
     @property
     def credit_bytes(self) -> int:
@@ -108,53 +100,86 @@ class Receiver:
         self.longest_gap_s, self._landed_at = 0.0, math.inf
 
     def take(self, run: Run, *, now: float) -> tuple[list[Frag], Inbound | None]:
-        """Take a run; return the pieces to keep, and the message if it is whole now."""
-        if run.psn + run.count > self._window.base + self._config.window_packets:
-            return [], None  # beyond any window we agreed to; the sender will come again
-        if run.path >= MAX_PATHS:
+        """Take a run of a send; return the pieces to keep, and the message if it is whole now."""
+        if run.offset + run.payload_bytes > run.length:
             return [], None
-        if run.offset + run.payload_bytes > run.length or run.length > self._config.max_message_bytes:
+        new = self.admit(run, now=now)
+        if not new or run.message in self._void:
             return [], None
-        new = self._window.insert(run.psn, count=run.count)
-        self._hear(run, duplicates=run.count - new.bit_count())
-        if not new:
-            self.ack_at = now  # the ack of the first copy may have been lost
-            return [], None
-        inbound = self._inbound.get(run.message)
-        if inbound is None:
-            inbound = self._inbound[run.message] = Inbound(run.length, run.immediate)
-        self._owe_ack(run.count, now=now)
-        if new == mask(run.count):  # as nearly always
+        if new == mask(run.count) and run.payload_bytes:  # as nearly always
             kept = [Frag(run.offset, run.payload_offset, run.payload_bytes)]
             landed_bytes = run.payload_bytes
         else:
-            kept = self._new_parts(run, new=new)
+            kept = new_parts(run, new=new)
             landed_bytes = sum(frag.length for frag in kept)
+        inbound = self.land(run, landed_bytes=landed_bytes, now=now)
         inbound.frags += kept
-        inbound.landed_bytes += landed_bytes
-        if run.length != inbound.length:
-            self.contradiction = f"message {run.message} is said to have {run.length} and {inbound.length} bytes"
-        self.landed_bytes += landed_bytes
-        self.longest_gap_s = max(self.longest_gap_s, now - self._landed_at)
-        self._landed_at = now
-        if inbound.landed_bytes < inbound.length:
+        if inbound.landed_bytes < inbound.length or self.contradiction:
             return kept, None
         if not inbound.tile():
             self.contradiction = f"message {run.message} has packets that overlap"
             return kept, None
-        del self._inbound[run.message]
-        self.ack_at = now  # its sender waits for nothing else
+        self.finish(run.message, now=now)
         return kept, inbound
 
-    @staticmethod
-    def _new_parts(run: Run, *, new: int) -> list[Frag]:
-        """Return the new parts of a run as pieces of memory."""
-        frags = []
-        for first, count in ranges(new):
-            start = first * run.segment_bytes
-            end = min((first + count) * run.segment_bytes, run.payload_bytes)
-            frags.append(Frag(run.offset + start, run.payload_offset + start, end - start))
-        return frags
+    def admit(self, run: Run, *, now: float) -> int:
+        """Take a run's PSNs; return which are new, as bits. They will be acknowledged, so they must be dealt with."""
+        if run.psn + run.count > self._window.base + self._config.window_packets:
+            return 0  # beyond any window we agreed to; the sender will come again
+        if run.path >= MAX_PATHS:
+            return 0
+        new = self._window.insert(run.psn, count=run.count)
+        self._hear(run, duplicates=run.count - new.bit_count())
+        if new:
+            self._owe_ack(run.count, now=now)
+        else:
+            self.ack_at = now  # the ack of the first copy may have been lost
+        return new
+
+    def knows(self, run: Run) -> bool:
+        """Whether all of a run was received before."""
+        return self._window.covers(run.psn, count=run.count)
+
+    def is_void(self, message: int) -> bool:
+        """Whether a message was given up by its sender, a part of it being on its way yet."""
+        return message in self._void
+
+    def refuse(self, run: Run, *, now: float) -> None:
+        """Hear a run without taking it: its sender learns that it came, and was not received."""
+        if run.path < MAX_PATHS:
+            self._hear(run, duplicates=0)
+            self._owe_ack(run.count, now=now)
+
+    def land(self, run: Run, *, landed_bytes: int, now: float) -> Inbound:
+        """Note that new payload of a message has landed; return the message. `contradiction` says if it cannot be."""
+        inbound = self._inbound.get(run.message)
+        if inbound is None:
+            inbound = self._inbound[run.message] = Inbound(run.length, run.immediate, flags=run.flags)
+        elif contradiction := inbound.contradicted_by(run):
+            self.contradiction = contradiction
+        inbound.landed_bytes += landed_bytes
+        self.landed_bytes += landed_bytes
+        self.longest_gap_s = max(self.longest_gap_s, now - self._landed_at)
+        self._landed_at = now
+        return inbound
+
+    def finish(self, message: int, *, now: float) -> None:
+        """Note that a message is whole."""
+        del self._inbound[message]
+        self.ack_at = now  # its sender waits for nothing else
+
+    def void(self, run: Run, *, now: float) -> tuple[Frag, ...] | None:
+        """Take a run of a message that its sender gave up; return the message's pieces, None if it was known before."""
+        if not self.admit(run, now=now) or run.message in self._void:
+            return None
+        base = self._window.base
+        self._void = {message: end for message, end in self._void.items() if end > base}
+        if run.offset > base:
+            self._void[run.message] = min(run.offset, base + self._config.window_packets)
+        if run.flags & OPCODE_BITS == Opcode.SEND:
+            self.release(run.length, now=now)
+        inbound = self._inbound.pop(run.message, None)
+        return tuple(inbound.frags) if inbound else ()
 
     def _hear(self, run: Run, *, duplicates: int) -> None:
         last_sequence = run.path_sequence + run.count - 1
@@ -182,15 +207,24 @@ class Receiver:
         heard.reports_due = REPORT_REPEATS
         return heard
 
+    def answer_probe(
+        self, path: int, *, path_sequence: int, sent_us: int, address: Address, now: float, received_at: float
+    ) -> None:
+        """Note a probe. Its answer goes out over its own path and over others, as one of them may be dead that way."""
+        heard = self.hear(path, path_sequence=path_sequence, sent_us=sent_us, address=address, received_at=received_at)
+        heard.packets += 1
+        heard.reports_due = self._answers = PROBE_ANSWERS
+        self.ack_at = now
+
     def _owe_ack(self, packets: int, *, now: float) -> None:
         self._unacked_packets += packets
         if self._unacked_packets >= ACK_EVERY_PACKETS:
             self.ack_at = now
         elif self.ack_at is None:
-            self.ack_at = now + ACK_DELAY_S
+            self.ack_at = now + self._config.ack_delay_s
 
-    def ack(self, *, context: int, now: float, room_bytes: int) -> tuple[Ack, Address] | None:
-        """Return the ack that is due, and the address to send it to; None if no path was ever heard.
+    def ack(self, *, context: int, now: float, room_bytes: int) -> tuple[Ack, Address, int] | None:
+        """Return the ack that is due, the address to send it to and our path to send it from; None if none was heard.
 
         It has at most `room_bytes`: what there is no room for is said in the next one (reports), or told by the
         cumulative point in the end (the bitmap's far end).
@@ -202,16 +236,29 @@ class Receiver:
         due = [(path, heard) for path, heard in self._heard.items() if heard.reports_due]
         if len(due) > (most := max_reports(room_bytes)):
             due = sorted(due, key=lambda item: -item[1].reports_due)[:most]
-            self.ack_at = now + ACK_DELAY_S
+            self.ack_at = now + self._config.ack_delay_s
         reports = tuple(heard.report(path, now=now) for path, heard in due)
         for _, heard in due:
             heard.reports_due -= 1
         candidates = due or list(self._heard.items())
+        if self._answers:
+            self._answers -= 1
+            if self._answers < PROBE_ANSWERS - 1:
+                candidates = list(self._heard.items())
+            self.ack_at = now if self._answers else self.ack_at
         self._acks += 1
-        address = candidates[self._acks % len(candidates)][1].address
+        turn, index = divmod(self._acks, len(candidates))
+        address = candidates[index][1].address
         self._granted_bytes = self.credit_bytes
+        flags, self._dropped = NOT_READY * self._dropped, False
         bitmap = self._window.bits & mask(8 * bitmap_room_bytes(room_bytes, reports=len(reports)))
-        return Ack(context, self._window.base, bitmap, self.credit_bytes, reports), address
+        ack = Ack(context, self._window.base, bitmap, self.credit_bytes, reports, flags)
+        return ack, address, turn % self._config.paths
+
+    def starve(self, *, now: float) -> None:
+        """Note that data of this peer was dropped, as there was no memory for it: the peer is told at once."""
+        self._dropped = True
+        self.ack_at = now
 
     def release(self, size_bytes: int, *, now: float) -> None:
         """Give the credit of `size_bytes` of delivered messages back; told to the peer once it is worth a packet."""

@@ -1,7 +1,7 @@
 """The sending half of a peer: work requests in, bursts out, acknowledgements back in.
 
-1. Messages are cut in the order they were posted, and may finish in any. A message starts only when all of it fits into
-   the credit granted by the receiver, so that half-started messages cannot starve each other.
+1. Messages are cut in the order of `backlog`, and may finish in any. A send starts only when all of it fits into the
+   credit granted by the receiver, so that half-started messages cannot starve each other.
 2. What was lost goes before what is new, and on another path.
 3. How much may be in flight is the congestion controller's word; when, the pacer's; where, `spray`'s.
 4. While no path is active nothing is sent but probes; the first that is answered brings its path back.
@@ -14,19 +14,34 @@ from collections import deque
 from random import Random
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.congestion import CONTROLLERS
-from srd.proto.control import Ack, PathReport
+from srd.proto.control import NOT_READY, Ack, PathReport
+from srd.proto.controllers import CONTROLLERS
+from srd.proto.credit import Credit
 from srd.proto.errors import PacketError
-from srd.proto.loss import settle
+from srd.proto.loss import Evidence, settle, usual_s
+from srd.proto.outbox import Outbox
 from srd.proto.pacing import Pacer
 from srd.proto.path import Path, PathState
-from srd.proto.sent import Outbound, SendRun, SentPackets, Transmission
+from srd.proto.peer_trace import PeerTrace
+from srd.proto.sent import SendRun, SentPackets, Transmission
 from srd.proto.seqset import ranges
 from srd.proto.spray import Spray
-from srd.proto.wire import HEADER_BYTES, MAX_BURST_PACKETS, MAX_DATAGRAM_BYTES, Address, Burst, expand
+from srd.proto.wire import (
+    HEADER_BYTES,
+    MAX_BURST_PACKETS,
+    MAX_DATAGRAM_BYTES,
+    VOID,
+    Address,
+    Burst,
+    expand,
+)
 
 BURSTS_PER_WINDOW = 16
 """A burst is at most this share of the window, so that a window is spread over paths and not sent to one queue."""
+FRESH_RTTS = 2
+"""Round trips within which a path that is in use is heard from."""
+VOID_PSNS = 2
+"""PSNs of the window that are kept for messages given up half cut: as many as can be half cut (see `backlog`)."""
 
 
 class Sender:
@@ -42,6 +57,7 @@ class Sender:
         credit_bytes: int,
         max_message_bytes: int,
         rng: Random,
+        trace: PeerTrace | None = None,
     ) -> None:
         self.paths = [Path(index, initial_rtt_s=config.initial_rtt_s) for index in range(config.paths)]
         self.control = CONTROLLERS[config.controller](config, packet_bytes=datagram_bytes)
@@ -50,23 +66,28 @@ class Sender:
         self.max_message_bytes = min(max_message_bytes, credit_bytes)
         self.packets = 0
         self.retransmitted = 0
-        self.inflight_bytes = 0  # sent, and neither acknowledged nor lost
-        self.rtt_s = config.initial_rtt_s  # smoothed, over the active paths
+        self.inflight_bytes = 0  # sent on paths that answer, and neither acknowledged nor lost
+        self.rtt_s = config.initial_rtt_s  # smoothed, over the active paths that are in use
+        self._trace = trace
         self._config = config
         self._address = address
         self._context = context
         self._datagram_bytes = datagram_bytes
         self._portable_packets = min(MAX_BURST_PACKETS, MAX_DATAGRAM_BYTES // datagram_bytes)
-        self._credit_bytes = credit_bytes
-        self._started_bytes = 0
         self._spray = Spray(rng=rng)
-        self._pacer = Pacer()
+        self._pacer = Pacer(depth_s=config.pacing_depth_s)
         self._sent = SentPackets()
-        self._queue: deque[Outbound] = deque()  # not yet cut whole
-        self._open: dict[int, Outbound] = {}  # by request: not yet done
-        self._lost: deque[tuple[SendRun, int, int, Path]] = deque()  # (run, first PSN, count, path it was lost on)
+        # (run, first PSN, count, path it was lost on; None: it was not sent yet)
+        self._lost: deque[tuple[SendRun, int, int, Path | None]] = deque()
+        credit = Credit(credit_bytes, retries=config.rnr_retry)
+        self.outbox = Outbox(
+            self._sent, credit=credit, send_first=lambda run: self._lost.appendleft((run, run.first, 1, None))
+        )
+        self._backlog = self.outbox.backlog
         self._active = list(self.paths)
-        self._next_message = 0
+        self._evidence = Evidence()
+        self._asks: deque[Path] = deque()  # paths to ask what became of what they carry
+        self._silent_at = math.inf  # when no path answered any more; infinite while one does
         self._look_at = math.inf  # not later than when the oldest burst of some path will be lost
         self._min_rtt_s = config.initial_rtt_s
         self._refresh_at = 0.0
@@ -74,32 +95,20 @@ class Sender:
     @property
     def idle(self) -> bool:
         """Whether every request is done."""
-        return not self._open
-
-    @property
-    def requests(self) -> list[int]:
-        """The requests that are not done."""
-        return list(self._open)
+        return not self.outbox.requests
 
     @property
     def blocked(self) -> bool:
         """Whether only the receiver's credit is missing: its grant may have been lost."""
-        return bool(self._queue) and not self.inflight_bytes and not self._startable(self._queue[0])
-
-    def post(self, request: int, *, payload_offset: int, length: int, immediate: int) -> None:
-        """Queue a message."""
-        outbound = Outbound(request, self._next_message & 0xFFFFFFFF, payload_offset, length, immediate)
-        self._next_message += 1
-        self._queue.append(outbound)
-        self._open[request] = outbound
+        return not self.inflight_bytes and self._backlog.starving
 
     # -- acknowledgements ---------------------------------------------------------------------------------------
 
     def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> list[int]:
         """Take an ack; return the requests that are done by it. Raises PacketError if it cannot be true."""
         heard = [self._find_untrusted(report) for report in ack.reports]
-        _, acked_bytes, done = self._sent.acknowledge(ack.cumulative, bitmap=ack.bitmap)
-        self._credit_bytes = max(self._credit_bytes, ack.credit_bytes)
+        acked_packets, acked_bytes, done = self._sent.acknowledge(ack.cumulative, bitmap=ack.bitmap)
+        self.outbox.credit.grant(ack.credit_bytes)
         for (path, sequence), report in zip(heard, ack.reports, strict=True):
             if sequence > path.reported_sequence:  # else repeated for robustness, or overtaken by a later ack
                 self._take_report(path, report, sequence=sequence, now=now, received_at=received_at)
@@ -114,9 +123,32 @@ class Sender:
                 min_rtt_s=self._min_rtt_s,
                 late_s=now - received_at,
             )
-        for outbound in done:
-            del self._open[outbound.request]
-        return [outbound.request for outbound in done]
+        if self._trace is not None:
+            self._trace.ack_taken(
+                ack,
+                acked_packets=acked_packets,
+                acked_bytes=acked_bytes,
+                window_bytes=self.control.window_bytes,
+                inflight_bytes=self.inflight_bytes,
+                rtt_s=self.rtt_s,
+                now=now,
+            )
+        if ack.flags & NOT_READY and not acked_bytes:
+            self._hold(now=now)
+        elif acked_bytes and self.outbox.credit.hold_until:
+            self.outbox.credit.forgive()
+        return self.outbox.acknowledged(done)
+
+    @property
+    def retry_s(self) -> float:
+        """How long to wait before a receiver that is not ready is tried again."""
+        least_s = max(4 * self.rtt_s, self._config.rnr_timer_s)
+        return min(least_s * (1 << min(self.outbox.credit.refusals, 16)), self._config.probe_after_s)
+
+    def _hold(self, *, now: float) -> None:
+        """The receiver dropped what it had promised memory for."""
+        if self.outbox.credit.refuse(now=now, wait_s=self.retry_s) and not self.outbox.end_dropped():
+            self._pacer.hold(until=self.outbox.credit.hold_until)
 
     def _refresh_rtt(self, *, now: float) -> None:
         """Average the active paths' round trips, once a round trip: there may be 64 of them."""
@@ -124,9 +156,12 @@ class Sender:
             return
         sampled = [path.rtt for path in self._active if path.rtt.sampled]
         if sampled:
-            self.rtt_s = sum(rtt.smoothed_s for rtt in sampled) / len(sampled)
+            # What is not used counts for nothing: else slow paths that were left would hold the pace down.
+            used = [rtt for rtt in sampled if now - rtt.sampled_at < FRESH_RTTS * self.rtt_s] or sampled
+            self.rtt_s = sum(rtt.smoothed_s for rtt in used) / len(used)
             self._min_rtt_s = min(rtt.min_s for rtt in sampled)
         self._refresh_at = now + self.rtt_s
+        self._evidence.calm(now=now, rtt_s=self.rtt_s)
 
     def _find_untrusted(self, report: PathReport) -> tuple[Path, int]:
         """Return the path of a report, and the path sequence in full."""
@@ -139,16 +174,30 @@ class Sender:
         return path, sequence
 
     def _take_report(self, path: Path, report: PathReport, *, sequence: int, now: float, received_at: float) -> None:
-        path.counters.duplicates = report.duplicates
+        if report.duplicates != path.counters.duplicates & 0xFFFF:
+            path.counters.duplicates += report.duplicates - path.counters.duplicates & 0xFFFF
+            self._evidence.duplicate(now=now, rtt_s=self.rtt_s)
         self._spray.earn(path, packets=sequence - path.reported_sequence)
         path.reported_sequence = sequence
         rtt_us = (int(received_at * 1e6) - report.sent_us & 0xFFFFFFFF) - report.held_us
         if not 0 <= rtt_us < 60_000_000:
             return  # a clock that jumped; there will be another sample
         path.rtt.update(rtt_us / 1e6, now=now)
-        if path.state is not PathState.ACTIVE:
+        sent_at = received_at - (rtt_us + report.held_us) / 1e6
+        path.heard_sent_at = sent_at
+        self._evidence.hear(sent_at)
+        if self._silent_at < math.inf:
+            if sent_at < self._silent_at:  # the answer was late, not missing
+                self.control.undo_silence()
+            self._silent_at = math.inf
+        if (state := path.state) is not PathState.ACTIVE:
             self._active.append(path)
-        path.answer()
+            self.inflight_bytes += path.inflight_bytes
+            path.answer()
+            if self._trace is not None:
+                self._trace.path_state(path, old=state, now=now)
+        if self._trace is not None:
+            self._trace.path_sampled(path, held_us=report.held_us, now=now)
         queue_s = path.rtt.latest_s - path.rtt.min_s
         self.control.on_sample(
             queue_s=queue_s,
@@ -162,27 +211,45 @@ class Sender:
     def _settle(self, path: Path, *, now: float) -> None:
         """Decide the fate of bursts in flight on a path."""
         before = path.inflight_bytes
-        settled = settle(path, sent=self._sent, now=now, min_rto_s=self._config.min_rto_s)
-        self.inflight_bytes -= before - path.inflight_bytes
+        settled = settle(path, sent=self._sent, evidence=self._evidence, now=now, min_rto_s=self._config.min_rto_s)
+        if path.state is PathState.ACTIVE:
+            self.inflight_bytes -= before - path.inflight_bytes
+        if settled is None:
+            return
         if settled.lost and not settled.timed_out:  # what only fell silent may be late, and says nothing of queues
             self.control.on_loss(now=now)
-        for transmission, missing in settled.lost:
-            for first, count in ranges(missing):
-                self._lost.append((transmission.run, transmission.first + first, count, path))
+        self._lose(path, settled.lost, now=now)
         if settled.timed_out and path.state is PathState.ACTIVE:
             self._silence(path, now=now)
+        if settled.ask:
+            self._asks.append(path)
         if settled.look_again_at is not None and settled.look_again_at < self._look_at:
             self._look_at = settled.look_again_at
 
+    def _lose(self, path: Path, lost: list[tuple[Transmission, int]], *, now: float) -> None:
+        for transmission, missing in lost:
+            for first, count in ranges(missing):
+                self._lost.append((transmission.run, transmission.first + first, count, path))
+        if self._trace is not None and lost:
+            self._trace.packets_lost(path, lost=lost, now=now)
+            self._trace.window(self.control.window_bytes, why="loss", now=now)
+
     def _silence(self, path: Path, *, now: float) -> None:
-        if path.state is PathState.ACTIVE:
+        state = path.state
+        if state is PathState.ACTIVE:
             self._active.remove(path)
+            self.inflight_bytes -= path.inflight_bytes
             if not self._active:
                 self.control.on_silence(now=now)
+                self._silent_at = now
         path.silence(now=now, timeout_s=path.rtt.timeout_s(floor_s=self._config.min_rto_s))
+        if self._trace is not None:
+            self._trace.path_state(path, old=state, now=now)
+            self._trace.window(self.control.window_bytes, why="silence", now=now)
 
     def handle_timeout(self, *, now: float) -> None:
         """Look after what has waited long enough."""
+        self.outbox.end_overdue(now=now)
         if now >= self._look_at:
             self._look_at = math.inf
             for path in self.paths:
@@ -191,7 +258,9 @@ class Sender:
 
     def poll_timeout(self, *, now: float) -> float | None:
         """When `handle_timeout` or `poll_burst` wants to be called again, if nothing arrives."""
-        at = self._look_at
+        at = now if self._asks else self._look_at
+        if (deadline_at := self.outbox.requests.deadline_at) is not None and deadline_at < at:
+            at = deadline_at
         if len(self._active) < len(self.paths):
             at = min(at, *(path.probe_at for path in self.paths if path.probe_at is not None))
         if self._may_send() and self._has_work():
@@ -200,10 +269,16 @@ class Sender:
 
     def poll_probe(self, *, now: float) -> tuple[Path, int] | None:
         """Return a path that is to be probed now, and the probe's path sequence."""
+        if self._asks:
+            path = self._asks.popleft()
+            return path, path.take_sequence(1)
         if len(self._active) < len(self.paths):
             for path in self.paths:
                 if path.probe_at is not None and now >= path.probe_at:
-                    return path, path.take_probe(now=now)
+                    state, sequence = path.state, path.take_probe(now=now, alone=not self._active)
+                    if self._trace is not None:
+                        self._trace.path_state(path, old=state, now=now)
+                    return path, sequence
         return None
 
     def probe_any(self, *, now: float) -> tuple[Path, int]:
@@ -228,12 +303,10 @@ class Sender:
         return not self.inflight_bytes or self.inflight_bytes + self._datagram_bytes <= self.control.window_bytes
 
     def _has_work(self) -> bool:
-        return bool(self._lost) or bool(self._queue and self._startable(self._queue[0]))
+        return bool(self._lost) or (self._room_packets() > 0 and self._backlog.head() is not None)
 
-    def _startable(self, outbound: Outbound) -> bool:
-        if self._sent.next_psn - self._sent.base >= self._config.window_packets:
-            return False
-        return outbound.next_offset > 0 or self._started_bytes + outbound.length <= self._credit_bytes
+    def _room_packets(self) -> int:
+        return self._config.window_packets - VOID_PSNS - (self._sent.next_psn - self._sent.base)
 
     def _retransmit(self, limit: int, *, now: float) -> Burst | None:
         while self._lost:
@@ -244,28 +317,23 @@ class Sender:
                 rest = skip + sent
                 if missing >> rest:
                     self._lost.appendleft((run, first + rest, count - rest, lost_on))
-                path = self._spray.next_path(self._active, now=now, avoid=lost_on)
-                path.counters.retransmitted += sent
-                self.retransmitted += sent
+                path = self._spray.retry_path(self._active, now=now, avoid=lost_on)
+                if lost_on is not None:
+                    path.counters.retransmitted += sent
+                    self.retransmitted += sent
                 return self._transmit(run, first + skip, count=sent, path=path, now=now)
         return self._send_new(limit, now=now)
 
     def _send_new(self, limit: int, *, now: float) -> Burst | None:
-        if not self._queue or not self._startable(self._queue[0]):
+        outbound, room = self._backlog.head(), self._room_packets()
+        if outbound is None or room <= 0:
             return None
-        outbound = self._queue[0]
-        left_bytes = outbound.length - outbound.next_offset
-        room = self._config.window_packets - (self._sent.next_psn - self._sent.base)
+        left_bytes = outbound.carried_bytes - outbound.next_offset
         count = min(limit, room, max(-(-left_bytes // self.segment_bytes), 1))
         path, count = self._spray.next_burst(self._active, packets=count, now=now)
         packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
         run = self._sent.add(outbound, offset=outbound.next_offset, count=count, packet_bytes=packet_bytes)
-        if outbound.next_offset == 0:
-            self._started_bytes += outbound.length
-        outbound.next_offset = min(outbound.next_offset + count * self.segment_bytes, outbound.length)
-        if outbound.next_offset == outbound.length:
-            outbound.cut = True
-            self._queue.popleft()
+        self._backlog.cut(outbound, size_bytes=count * self.segment_bytes)
         return self._transmit(run, run.first, count=count, path=path, now=now)
 
     def _transmit(self, run: SendRun, first: int, *, count: int, path: Path, now: float) -> Burst:
@@ -276,26 +344,31 @@ class Sender:
         path.counters.packets += count
         path.counters.bytes += size_bytes
         self.packets += count
-        if self._look_at > now + self._config.min_rto_s:  # no timeout is shorter; nearly always one is set already
-            self._look_at = min(self._look_at, now + path.rtt.timeout_s(floor_s=self._config.min_rto_s))
+        if self._look_at > now + path.rtt.smoothed_s:  # else it is early enough, as nearly always
+            self._look_at = min(self._look_at, now + usual_s(path))
         rate = self.control.pacing_gain * self.control.window_bytes / self.rtt_s
         self._pacer.charge(size_bytes, now=now, rate_bytes_per_s=rate)
         message = run.message
         offset = run.offset + (first - run.first) * self.segment_bytes
-        return Burst(
-            address=self._address,
-            path=path.index,
-            path_sequence=sequence,
-            context=self._context,
-            psn=first,
-            count=count,
-            sent_us=int(now * 1e6) & 0xFFFFFFFF,
-            message=message.message,
-            length=message.length,
-            immediate=message.immediate,
-            offset=offset,
-            key=0,
-            payload_offset=message.payload_offset + offset,
-            payload_bytes=min(count * self.segment_bytes, message.length - offset),
-            segment_bytes=self.segment_bytes,
+        burst = Burst(  # in the order of the fields: names would cost as much again
+            self._address,
+            path.index,
+            sequence,
+            self._context,
+            first,
+            count,
+            int(now * 1e6) & 0xFFFFFFFF,
+            message.message,
+            message.length,
+            message.immediate,
+            message.remote_offset + offset,
+            message.key,
+            message.payload_offset + offset,
+            min(count * self.segment_bytes, message.carried_bytes - offset),
+            self.segment_bytes,
+            message.flags,
         )
+        if message.void:
+            burst.flags, burst.immediate, burst.offset = message.opcode | VOID, message.why, message.end_psn
+            burst.payload_bytes = burst.segment_bytes = 0
+        return burst

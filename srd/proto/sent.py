@@ -1,8 +1,8 @@
 """What was sent and not yet acknowledged: one record per burst, sets of packets as integers.
 
 Rules.
-1. A PSN names a packet's content for good. `SendRun` maps PSNs to a message and an offset; a retransmission is a second
-   `Transmission` of the same PSNs, on another path.
+1. A PSN names a packet's content for good, unless its message is given up: then it is VOID. `SendRun` maps PSNs to a
+   message and an offset; a retransmission is a second `Transmission` of the same PSNs, on another path.
 2. `SentPackets.base` is the first PSN of the oldest run that is not wholly acknowledged; bitmaps are relative to it.
 3. The run of a PSN is found with integer operations alone: `_starts` has a bit at the first PSN of each run, so the
    highest set bit at or below a PSN's is its run's (0.3 us, where a bisection costs 1 us).
@@ -10,33 +10,63 @@ Rules.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 from srd.proto.errors import PacketError
 from srd.proto.seqset import mask, trailing_ones
+from srd.proto.wire import OPCODE_BITS, Opcode
+
+_READ = int(Opcode.READ)  # a plain integer compares faster than an enum's member
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Outbound:
     """A message on its way out."""
 
-    request: int
-    """The caller's name for it."""
+    request: int | None
+    """The caller's name for it; None for what answers a read."""
     message: int
     payload_offset: int
     length: int
+    """As its packets say it; a read's is that of the answer."""
     immediate: int
+    flags: int = Opcode.SEND
+    """As its packets say it: an opcode, and IMMEDIATE."""
+    key: int = 0
+    """As its packets say it."""
+    remote_offset: int = 0
+    """READ, WRITE: where the range begins in the other end's registration."""
+    local_key: int = 0
+    """READ, RESPONSE: this end's registration that it writes or reads."""
+    local_offset: int = 0
+    """READ: where in it the answer begins."""
+    opcode: int = field(init=False)
+    """An `Opcode`, as `flags` have it; looked at several times a message."""
+    carried_bytes: int = field(init=False)
+    """Payload of its own: a read carries none, whatever length it asks for."""
     next_offset: int = 0
     """First byte that was not cut into packets yet."""
     unacknowledged: int = 0
     """Packets cut and not acknowledged."""
     cut: bool = False
     """Whether all of it was cut."""
+    end_psn: int = 0
+    """PSN after its last; 0: nothing was cut."""
+    ended: bool = False
+    """Whether its request has completed."""
+    void: bool = False
+    """Whether it was given up: what is sent of it from now on is VOID."""
+    why: int = 0
+    """VOID: the status that it was given up with."""
+    rounds: int = 0
+    """How often the receiver had not been ready when it was posted (see `credit`)."""
+    deadline_at: float = math.inf
 
-    @property
-    def done(self) -> bool:
-        """Whether every packet was acknowledged."""
-        return self.cut and self.unacknowledged == 0
+    def __post_init__(self) -> None:
+        """Work out what follows from the rest."""
+        self.opcode = self.flags & OPCODE_BITS
+        self.carried_bytes = 0 if self.opcode == _READ else self.length
 
 
 @dataclass(slots=True)
@@ -91,6 +121,7 @@ class SentPackets:
         self._starts |= 1 << (run.first - self.base)
         self._runs[run.first] = run
         self.next_psn += count
+        message.end_psn = self.next_psn
         message.unacknowledged += count
         return run
 
@@ -121,9 +152,10 @@ class SentPackets:
             count = (new & run_mask).bit_count()
             new &= ~run_mask
             size_bytes += count * run.packet_bytes
-            run.message.unacknowledged -= count
-            if run.message.done:
-                done.append(run.message)
+            message = run.message
+            message.unacknowledged -= count
+            if message.unacknowledged == 0 and message.cut:
+                done.append(message)
         self._advance()
         return packets, size_bytes, done
 

@@ -57,5 +57,11 @@ class SequenceSet:
             self.bits >>= advance
         return (new >> shift) << below
 
+    def covers(self, first: int, *, count: int) -> bool:
+        """Whether all of `count` numbers from `first` are members."""
+        start = max(first - self.base, 0)
+        wanted = mask(max(first + count - self.base - start, 0))
+        return self.bits >> start & wanted == wanted
+
     def __contains__(self, number: int) -> bool:
         return number < self.base or bool(self.bits >> (number - self.base) & 1)

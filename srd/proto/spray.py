@@ -7,8 +7,11 @@ Theory of operation.
 2. Two choices. The candidate is compared with one random other; if that can be expected to be clearly faster, it is
    taken instead. So the split drifts towards the faster paths, and a congested path is left, not slowed for.
 3. Queues drain, so what was measured fades: a path is expected to take its smoothed round trip just after an answer,
-   and its smallest one some round trips later. A path that was never heard from is tried once.
-4. What was dropped earns nothing: a path that overflows a queue gets less. A lost packet's next path is another one.
+   and its smallest one some round trips later. A path that was never heard from is tried once. A path that leaves a
+   burst unanswered for longer than its smoothed round trip will take longer still: else a dead path, whose last
+   measurement fades, would look ever better until its timeout.
+4. What was dropped earns nothing: a path that overflows a queue gets less. A lost packet's next path is another one;
+   if that is silent, the one that answered last: where most paths died a moment ago, a random one is likely dead.
 
 Why not the power of two choices on (round trip, bytes in flight) alone: source ports share links, and a port does not
 see what the others have sent into the same queue. In virtual time (4 links of 250 Mbit/s, 2 ms, 16 ports, three
@@ -35,24 +38,34 @@ MAX_EARNED = 256
 class Spray:
     """`earn` for each answer, `choose` for each burst."""
 
-    __slots__ = ("_earned", "_rng")
+    __slots__ = ("_earned", "_heard", "_rng")
 
     def __init__(self, *, rng: Random) -> None:
         self._rng = rng
+        self._heard: Path | None = None  # the last that answered
         self._earned: deque[tuple[Path, int]] = deque(maxlen=MAX_EARNED)  # (path, packets it has answered for)
 
     def earn(self, path: Path, *, packets: int) -> None:
         """Note that `path` has delivered `packets` and may carry as many."""
         self._earned.append((path, packets))
+        self._heard = path
 
     def next_burst(self, active: Sequence[Path], *, packets: int, now: float) -> tuple[Path, int]:
         """Pick one of the active paths (at least one), and how many of `packets` go there in one burst."""
         candidate, earned = self._spend(packets) or (self._random(active, avoid=None), packets)
         return self._faster(candidate, self._random(active, avoid=None), now=now), earned
 
-    def next_path(self, active: Sequence[Path], *, now: float, avoid: Path | None = None) -> Path:
-        """Pick one of the active paths (at least one), not `avoid` when there is another, for what nothing earned."""
-        return self._faster(self._random(active, avoid=avoid), self._random(active, avoid=avoid), now=now)
+    def next_path(self, active: Sequence[Path], *, now: float) -> Path:
+        """Pick one of the active paths (at least one), for what nothing earned."""
+        return self._faster(self._random(active, avoid=None), self._random(active, avoid=None), now=now)
+
+    def retry_path(self, active: Sequence[Path], *, now: float, avoid: Path | None) -> Path:
+        """Pick one of the active paths (at least one) for what was lost on `avoid`, which is taken only if alone."""
+        chosen = self._faster(self._random(active, avoid=avoid), self._random(active, avoid=avoid), now=now)
+        heard = self._heard
+        if heard is None or heard is avoid or heard.state is not PathState.ACTIVE or not silence_s(chosen, now=now):
+            return chosen
+        return heard
 
     @staticmethod
     def _faster(candidate: Path, other: Path, *, now: float) -> Path:
@@ -80,4 +93,16 @@ def expected_s(path: Path, *, now: float) -> float:
     if not rtt.sampled:
         return math.inf if path.inflight_bytes else 0.0
     fresh = max(1.0 - (now - rtt.sampled_at) / (FADE_RTTS * rtt.min_s), 0.0)
-    return rtt.min_s + (rtt.smoothed_s - rtt.min_s) * fresh
+    expected = rtt.min_s + (rtt.smoothed_s - rtt.min_s) * fresh
+    return max(expected, silence_s(path, now=now))  # it is taking that long already
+
+
+def silence_s(path: Path, *, now: float) -> float:
+    """Return how long a path has left its oldest burst unanswered, in seconds; 0 while its round trip excuses that."""
+    if not path.transmissions:
+        return 0.0
+    head = path.transmissions[0]
+    silent_s = now - head.sent_at
+    if silent_s <= path.rtt.smoothed_s or head.path_sequence <= path.reported_sequence:  # lost, but not unanswered
+        return 0.0
+    return silent_s

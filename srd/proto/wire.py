@@ -11,6 +11,7 @@ Rules.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -40,13 +41,31 @@ class PacketType(IntEnum):
     CLOSE = 8
     CLOSED = 9
     RESET = 10
+    NACK = 11
 
+
+class Opcode(IntEnum):
+    """What a data packet is part of; the low bits of its flags. The first three are EFA's `efa_io_send_op_type`."""
+
+    SEND = 0
+    READ = 1
+    """Asks for `length` bytes at `offset` of the responder's registration `key`; has no payload."""
+    WRITE = 2
+    RESPONSE = 3
+    """What a read asked for; `key` is the number of the READ's message."""
+
+
+OPCODE_BITS = 3
+IMMEDIATE = 4
+"""The immediate means something."""
+VOID = 8
+"""The message was given up by its sender: what was received of it is to be forgotten, the rest never comes."""
 
 HEADER = np.dtype(
     [
         ("version", "u1"),
         ("type", "u1"),
-        ("flags", "u1"),
+        ("flags", "u1"),  # opcode, IMMEDIATE, VOID
         ("path", "u1"),
         ("path_sequence", ">u4"),  # counts every packet the sender put on this path, retransmissions too
         ("context", ">u8"),  # chosen by the receiver
@@ -54,9 +73,9 @@ HEADER = np.dtype(
         ("sent_us", ">u4"),  # sender's clock, wraps
         ("message", ">u4"),
         ("length", ">u4"),  # of the whole message, bytes
-        ("immediate", ">u4"),
-        ("offset", ">u8"),  # of this payload in the message (or, tagged, in the target)
-        ("key", ">u8"),  # registration that a tagged operation names; 0 for a send
+        ("immediate", ">u4"),  # with IMMEDIATE the sender's word; with VOID why (a status)
+        ("offset", ">u8"),  # of this payload in the message; READ, WRITE: in the registration; VOID: end of its PSNs
+        ("key", ">u8"),  # READ, WRITE: the responder's registration; RESPONSE: the READ's message; SEND: 0
     ]
 )
 HEADER_BYTES = HEADER.itemsize
@@ -64,7 +83,12 @@ HEADER_WORDS = HEADER_BYTES // 8
 MAX_BURST_PACKETS = 64
 """UDP_MAX_SEGMENTS of kernels before 6.9: more in one burst is not portable."""
 
-_DATA_WORD = VERSION << 56 | PacketType.DATA << 48
+FEW_PACKETS = 6
+"""Up to so many headers are packed and unpacked one by one (0.6 us each), more by NumPy (5 us for any number)."""
+_PACKED = struct.Struct(">HBBIQQIIIIQQ")  # HEADER, with version and type in one field
+_SEVEN = struct.Struct(">7Q")
+_DATA_KIND = VERSION << 8 | PacketType.DATA
+_DATA_WORD = _DATA_KIND << 48
 _INDEX = np.arange(MAX_BURST_PACKETS, dtype=np.uint64)[:, np.newaxis]
 
 Words = npt.NDArray[np.uint64]
@@ -96,6 +120,8 @@ class Burst:
     """Payload of all packets of the burst."""
     segment_bytes: int
     """Payload of each packet but the last."""
+    flags: int = 0
+    """An `Opcode`, and IMMEDIATE or VOID."""
 
 
 @lru_cache(maxsize=256)
@@ -104,10 +130,13 @@ def header_steps(segment_bytes: int) -> Words:
     return _INDEX * np.array([1, 0, 1, 0, 0, segment_bytes, 0], dtype=np.uint64)
 
 
-def write_headers(burst: Burst, *, out: Words) -> None:
-    """Write the burst's headers to `out`: rows of big-endian words (see `words_of`), at least `burst.count`."""
+def write_headers(burst: Burst, *, out: memoryview) -> None:
+    """Write the burst's headers to `out`: bytes, at least `burst.count` headers long."""
+    if burst.count <= FEW_PACKETS:
+        _write_few(burst, out)
+        return
     first = [
-        _DATA_WORD | burst.path << 32 | (burst.path_sequence & 0xFFFFFFFF),
+        _DATA_WORD | burst.flags << 40 | burst.path << 32 | (burst.path_sequence & 0xFFFFFFFF),
         burst.context,
         burst.psn,
         burst.sent_us << 32 | burst.message,
@@ -115,17 +144,37 @@ def write_headers(burst: Burst, *, out: Words) -> None:
         burst.offset,
         burst.key,
     ]
-    if burst.count == 1:
-        out[0] = first  # half the time of the expression below, and a small window sends little else
-    else:
-        # All headers at once, byte-swapped on the way out.
-        row = np.array(first, dtype=np.uint64)
-        np.add(row, header_steps(burst.segment_bytes)[: burst.count], out=out[: burst.count], casting="unsafe")
+    words = np.frombuffer(out, ">u8", count=burst.count * HEADER_WORDS).reshape(-1, HEADER_WORDS)
+    # All headers at once, byte-swapped on the way out.
+    row = np.array(first, dtype=np.uint64)
+    np.add(row, header_steps(burst.segment_bytes)[: burst.count], out=words, casting="unsafe")
 
 
-def words_of(headers: npt.NDArray[np.void]) -> Words:
-    """Return a view of a contiguous HEADER array as big-endian 64-bit words, one row a header."""
-    return headers.view(">u8").reshape(*headers.shape, HEADER_WORDS)
+def _write_few(burst: Burst, out: memoryview) -> None:
+    path, context, sent_us, message = burst.path, burst.context, burst.sent_us, burst.message
+    length, immediate, key, segment_bytes = burst.length, burst.immediate, burst.key, burst.segment_bytes
+    path_sequence, psn, offset = burst.path_sequence & 0xFFFFFFFF, burst.psn, burst.offset
+    flags = burst.flags
+    for at in range(0, burst.count * HEADER_BYTES, HEADER_BYTES):
+        _PACKED.pack_into(
+            out,
+            at,
+            _DATA_KIND,
+            flags,
+            path,
+            path_sequence,
+            context,
+            psn,
+            sent_us,
+            message,
+            length,
+            immediate,
+            offset,
+            key,
+        )
+        path_sequence += 1
+        psn += 1
+        offset += segment_bytes
 
 
 @dataclass(slots=True)
@@ -135,8 +184,8 @@ class Arrival:
     A series comes from one address over one path; its payloads lie back to back.
     """
 
-    words: Words
-    """Headers as big-endian words, one row a packet; rows from `count` on mean nothing."""
+    headers: memoryview
+    """Headers back to back, as bytes; what follows the first `count` means nothing."""
     count: int
     payload_offset: int
     """Where the first payload landed, as an offset into the receive region."""
@@ -169,46 +218,62 @@ class Run:
     segment_bytes: int
     address: Address
     received_at: float
+    flags: int = 0
 
 
 def runs_untrusted(arrival: Arrival) -> list[Run]:
     """Cut a series into runs: nearly always it is one. Packets of another version or type are dropped."""
-    if arrival.count == 1:
-        ends = [1]
-    else:
-        words = arrival.words[: arrival.count].astype(np.uint64)
-        # Neighbours belong to one burst if their headers differ by exactly the burst's step.
-        continues = (words[1:] - words[:-1] == header_steps(arrival.segment_bytes)[1]).all(axis=1)
-        ends = [*(np.flatnonzero(~continues) + 1).tolist(), arrival.count]
     runs: list[Run] = []
     start = 0
-    for end in ends:
-        kind, context, psn, stamp, size, offset, key = arrival.words[start].tolist()
-        if kind >> 48 == _DATA_WORD >> 48:
+    for end in _ends(arrival):
+        kind, flags, path, path_sequence, context, psn, sent_us, message, length, immediate, offset, key = (
+            _PACKED.unpack_from(arrival.headers, start * HEADER_BYTES)
+        )
+        if kind == _DATA_KIND:
             skipped = start * arrival.segment_bytes
             payload_bytes = min(end * arrival.segment_bytes, arrival.payload_bytes) - skipped
             runs.append(
-                Run(
-                    path=kind >> 32 & 0xFF,
-                    path_sequence=kind & 0xFFFFFFFF,
-                    context=context,
-                    psn=psn,
-                    count=end - start,
-                    sent_us=stamp >> 32,
-                    message=stamp & 0xFFFFFFFF,
-                    length=size >> 32,
-                    immediate=size & 0xFFFFFFFF,
-                    offset=offset,
-                    key=key,
-                    payload_offset=arrival.payload_offset + skipped,
-                    payload_bytes=payload_bytes,
-                    segment_bytes=arrival.segment_bytes,
-                    address=arrival.address,
-                    received_at=arrival.received_at,
+                Run(  # in the order of the fields: names would cost as much again
+                    path,
+                    path_sequence,
+                    context,
+                    psn,
+                    end - start,
+                    sent_us,
+                    message,
+                    length,
+                    immediate,
+                    offset,
+                    key,
+                    arrival.payload_offset + skipped,
+                    payload_bytes,
+                    arrival.segment_bytes,
+                    arrival.address,
+                    arrival.received_at,
+                    flags,
                 )
             )
         start = end
     return runs
+
+
+def _ends(arrival: Arrival) -> list[int]:
+    """Return after which packets a burst ends: neighbours belong to one if their headers differ by just its step."""
+    count, segment_bytes = arrival.count, arrival.segment_bytes
+    if count == 1:
+        return [1]
+    if count <= FEW_PACKETS:
+        heads = [_SEVEN.unpack_from(arrival.headers, at * HEADER_BYTES) for at in range(count)]
+        return [i for i in range(1, count) if not _follows(heads[i - 1], heads[i], segment_bytes)] + [count]
+    words = np.frombuffer(arrival.headers, ">u8", count=count * HEADER_WORDS).reshape(count, HEADER_WORDS)
+    words = words.astype(np.uint64)
+    continues = (words[1:] - words[:-1] == header_steps(segment_bytes)[1]).all(axis=1)
+    return [*(np.flatnonzero(~continues) + 1).tolist(), count]
+
+
+def _follows(one: tuple[int, ...], other: tuple[int, ...], segment_bytes: int) -> bool:
+    a, b, c, d, e, f, g = one
+    return other == (a + 1, b, c + 1, d, e, f + segment_bytes, g)
 
 
 def expand(low: int, *, near: int) -> int:

@@ -110,6 +110,8 @@ class FileReceiver:
 
     async def _put(self, store: Store, message: Message) -> None:
         def put() -> None:
+            if message.immediate is None:
+                raise TransferError("a message that is neither a chunk nor a word")
             views = list(message.views())
             try:
                 store.put(message.immediate, views)

@@ -57,6 +57,19 @@ def test_enqueue__public_vector() -> None:
     assert (netem.dropped, netem.delayed, netem.overlimit) == (3, 22, 0)
 
 
+def test_wait_ns__is_the_queue_without_the_delay_line() -> None:
+    netem: Netem[int] = Netem(Shape(delay_us=100, rate_bps=8_000_000), seed=1)  # 1 us a byte
+    assert netem.wait_ns(0) == 0
+    for number in range(3):
+        netem.enqueue(0, packet=number, length_bytes=50)
+    assert netem.wait_ns(0) == 150_000
+    assert netem.wait_ns(140_000) == 10_000
+    assert netem.wait_ns(200_000) == 0  # the last one is in the delay line by now
+    delayed: Netem[int] = Netem(Shape(delay_us=100), seed=1)
+    delayed.enqueue(0, packet=0, length_bytes=50)
+    assert delayed.wait_ns(0) == 0
+
+
 def test_enqueue__the_default_passes_everything_at_once() -> None:
     netem: Netem[str] = Netem(Shape(), seed=1)
     assert netem.enqueue(5, packet="a", length_bytes=LENGTH) == 5

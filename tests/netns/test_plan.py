@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netns.addressing import addressing
-from netns.errors import TopologyError
+from netns.errors import LabError, TopologyError
 from netns.plan import MAX_TAP_MTU, Fabric, derive_seed, namespace, plan, shape_seed
 from netns.routing import planes
 from netns.shape import Shape
@@ -205,6 +205,30 @@ def test_plan__tap_mtu_bad_flow() -> None:
     with pytest.raises(TopologyError, match=f"mtu: 65535 is more than a TAP device carries; use at most {MAX_TAP_MTU}"):
         plan(leaf_spine(mtu=65535, shape=Shape()), "relay")
     plan(leaf_spine(mtu=65535, shape=Shape()), "kernel")
+
+
+HOST_SHAPED = Topology(
+    name="demo",
+    hosts=("h1",),
+    switches=(Switch("leaf1", "leaf"),),
+    links=(Link("leaf1", "h1", None, Shape(rate_bps=1000)),),
+)
+
+
+@pytest.mark.parametrize("fabric", get_args(Fabric))
+@pytest.mark.parametrize(
+    ("topology", "message"),
+    [
+        (HOST_SHAPED, r"link leaf1-h1: a host's link is shaped in the virtual fabric only"),
+        (
+            leaf_spine(shape=Shape(rate_bps=1000, ce_threshold_us=5)),
+            r"link leaf1-spine1: shape_ab: ce_threshold: neither netem nor the relay marks",
+        ),
+    ],
+)
+def test_plan__refuses_what_only_the_virtual_fabric_does(topology: Topology, message: str, fabric: Fabric) -> None:
+    with pytest.raises(LabError, match=message):
+        plan(topology, fabric)
 
 
 def test_derive_seed__is_pinned() -> None:

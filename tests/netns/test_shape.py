@@ -9,15 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netns.errors import ShapeError
-from netns.shape import MAX_DELAY_US, MAX_JITTER_US, Shape, limit_for
+from netns.shape import MAX_DELAY_US, MAX_JITTER_US, Shape, limit_for, require_real
+
+KEYS = "delay, jitter, loss, rate, limit, seed, ce_threshold"
 
 shapes = st.builds(
     Shape,
     delay_us=st.floats(0, MAX_DELAY_US),
     jitter_us=st.floats(0, MAX_JITTER_US),
     loss_percent=st.floats(0, 100),
-    rate_bps=st.just(0) | st.integers(8, 2**40),
+    rate_bps=st.integers(8, 2**40),
     limit_packets=st.integers(1, 2**32 - 1),
+    ce_threshold_us=st.none() | st.floats(0, MAX_DELAY_US),
     seed=st.none() | st.integers(0, 2**64 - 1),
 )
 
@@ -46,13 +49,15 @@ def test_parse__absent_keys_keep_the_defaults() -> None:
         ({"limit": 0}, "limit: 0 packets is not between 1 packets and 4294967295 packets"),
         ({"limit": "9"}, "limit: '9' is not an integer"),
         ({"limit": 1.5}, "limit: 1.5 is not an integer"),
+        ({"ce_threshold": "9us"}, "ce_threshold: nothing waits on a link without a rate, so give one"),
+        ({"ce_threshold": "-9us", "rate": "1gbit"}, f"ce_threshold: -9 us is not between 0 us and {MAX_DELAY_US} us"),
         ({"seed": True}, "seed: True is not an integer"),
         ({"seed": -1}, "seed: -1 is not between 0 and 18446744073709551615"),
         (
             {"dealy": "1ms"},
-            "dealy: no such property of a link; the known ones are delay, jitter, loss, rate, limit, seed",
+            f"dealy: no such property of a link; the known ones are {KEYS}",
         ),
-        ("1ms", "'1ms' is not a shape: want keys out of delay, jitter, loss, rate, limit, seed"),
+        ("1ms", "'1ms' is not a shape: want keys out of " + KEYS),
     ],
 )  # fmt: skip
 def test_parse__bad_flow(mapping: Any, message: str) -> None:
@@ -75,6 +80,13 @@ def test_dict_round_trip_through_json(shape: Shape) -> None:
 def test_from_dict__bad_flow() -> None:
     with pytest.raises(ShapeError, match=r"^latency: no such field"):
         Shape.from_dict({"latency": 5})
+
+
+def test_require_real__refuses_what_only_the_virtual_fabric_does() -> None:
+    require_real(Shape(rate_bps=1000), at="link a-b")
+    require_real(None, at="link a-b")
+    with pytest.raises(ShapeError, match=r"^link a-b: ce_threshold: neither netem nor the relay marks"):
+        require_real(Shape(rate_bps=1000, ce_threshold_us=5), at="link a-b")
 
 
 def test_limit_for__counts_the_delay_line_the_buffer_and_the_packet_being_sent() -> None:

@@ -58,8 +58,6 @@ def make(**changes: Any) -> Topology:
             r"link spine1-leaf1: joins nodes that are joined",
         ),
         ({"hosts": ("h1", "h2"), "links": (Link("h1", "h2"),)}, r"link h1-h2: joins two hosts"),
-        ({"links": (Link("h1", "leaf1", SHAPE),)}, r"link h1-leaf1: a host's link is never shaped"),
-        ({"links": (Link("leaf1", "h1", None, SHAPE),)}, r"link leaf1-h1: a host's link is never shaped"),
         ({"links": (Link("leaf1", "spine1"),)}, r"host h1: has 0 links; it needs exactly one"),
         ({"links": (Link("h1", "leaf1"), Link("h1", "spine1"))}, r"host h1: has 2 links"),
         ({"links": (Link("h1", "leaf1"),)}, r"node spine1: no path to h1"),

@@ -72,7 +72,7 @@ def memory(payload: bytes) -> Iterator[Region]:
         yield region
 
 
-async def send(peer: Peer, payload: bytes, *, immediate: int = 0) -> Status:
+async def send(peer: Peer, payload: bytes, *, immediate: int | None = None) -> Status:
     with memory(payload) as region:
         return await peer.send(region, offset=0, length=len(payload), immediate=immediate)
 

@@ -20,7 +20,7 @@ from srd.peer import Peer
 from srd.proto.config import ProtocolConfig
 from srd.proto.control import Close
 from srd.proto.status import Status
-from tests.srd.loopback import PATIENCE_S, SMALL, closed_port, content, open_files, pair, receive, send
+from tests.srd.loopback import PATIENCE_S, SMALL, closed_port, content, memory, open_files, pair, receive, send
 
 HOSTS = ["127.0.0.1", "::1", "localhost"]
 SEED = 21
@@ -258,6 +258,44 @@ async def test_peer_ended__messages_that_nobody_took_give_their_memory_back() ->
                     assert await asyncio.wait_for(send(here, content(4 << 20, seed=number)), timeout=10) is Status.OK
                 await there.close()
         assert two.dropped_packets == 0
+
+
+@pytest.mark.parametrize("retry", [1, 7])
+async def test_region__promised_to_more_peers_than_it_can_hold(retry: int) -> None:
+    """Four windows of 8 MiB into 24 MiB, and an application that keeps everything: nothing is lost but by a status."""
+    opener = replace(SMALL, protocol=replace(SMALL.protocol, rnr_retry=retry))
+    payload = content(2 << 20, seed=SEED)
+    async with asyncio.timeout(PATIENCE_S * 2), await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two:
+        openers = [await Endpoint.open(towards="127.0.0.1", config=opener) for _ in range(4)]
+        peers = [await one.connect("127.0.0.1", port=two.address[1]) for one in openers]
+        accepted = [await two.accept() for _ in peers]
+        with memory(payload) as region:
+            futures = [peer.send(region, offset=0, length=len(payload)) for peer in peers for _ in range(4)]
+            await asyncio.wait(futures, timeout=3)
+            assert two.dropped_packets > 0, "more was sent than there is room for"
+            early = [future.result() for future in futures if future.done()]
+            assert early.count(Status.OK) >= 4
+            assert set(early) <= ({Status.OK, Status.REMOTE_ERROR_RNR} if retry < 7 else {Status.OK})
+            assert len(early) < len(futures) or Status.REMOTE_ERROR_RNR in early
+
+            async def take(peer: Peer) -> int:
+                """Release all that comes until the opener has closed."""
+                taken = 0
+                try:
+                    while True:
+                        with await peer.recv() as message:
+                            assert message.gather() == payload
+                            taken += 1
+                except PeerError:
+                    return taken
+
+            taking = [asyncio.ensure_future(take(peer)) for peer in accepted]
+            statuses = await asyncio.gather(*futures)
+            last = [peer.send(region, offset=0, length=len(payload)) for peer in peers]
+            assert set(await asyncio.gather(*last)) == {Status.OK}, "it goes on"
+            await asyncio.gather(*(one.close() for one in openers))
+            assert sum(await asyncio.gather(*taking)) == statuses.count(Status.OK) + 4
+            assert retry < 7 or set(statuses) == {Status.OK}
 
 
 async def test_bytes_copied__nothing_on_the_fast_path() -> None:

@@ -51,13 +51,9 @@ class Node(Receiver):
             accepting=accepting,
         )
         self.driver = Driver(
-            self.core,
-            sockets=sockets,
-            queue=self.queue,
-            pool=self.pool,
-            on_event=self.on_event,
-            on_failure=self.on_failure,
-        )
+            self.core, sockets=sockets, queue=self.queue, pool=self.pool, reserve_bytes=0,
+            on_event=self.on_event, on_failure=self.on_failure,
+        )  # fmt: skip
 
     def on_event(self, event: Event) -> None:
         self.events.append(event)
@@ -355,6 +351,38 @@ async def test_close__with_a_full_socket(monkeypatch: pytest.MonkeyPatch) -> Non
             while one.driver._full is None:  # noqa: ASYNC110 - the driver tells nobody
                 await asyncio.sleep(0)
         one.driver.close()
+
+
+async def test_drop_unsent__a_cancelled_request_with_a_full_socket_leaves_its_memory_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The socket refused its bursts; they must not be sent later, from memory that may be another's by then."""
+
+    def full(_fd: int, *, messages: int, count: int) -> int:
+        raise BlockingIOError(errno.EAGAIN, f"EAGAIN {messages:x} {count}")
+
+    async with node(accepting=True) as two, node(accepting=False) as one:
+        peer = await open_pair(one, two)
+        monkeypatch.setattr(libc, "sendmmsg", full)
+        fill(one, 1 << 20)
+        one.post(peer, request=1, offset=0, length=1 << 20)
+        async with asyncio.timeout(PATIENCE_S):
+            while one.driver._transmitter.path is None:  # noqa: ASYNC110 - the driver tells nobody
+                await asyncio.sleep(0)
+        one.core.cancel(peer, request=1, now=time.monotonic())
+        one.driver.wake()
+        await one.until(completed)
+        # What tells the other end of the cancelling may wait already: it names no memory.
+        assert not any(burst.payload_bytes for burst in [*one.driver._transmitter._bursts, one.driver._held] if burst)
+        one.outgoing.array[:] = 0xEE
+        monkeypatch.undo()
+        one.post(peer, request=2, offset=0, length=100_000)
+        (message,) = await two.until(received)
+        assert isinstance(message, MessageReceived)
+        assert two.body(message) == b"\xee" * 100_000
+        assert [(e.request, e.status) for e in await one.until(completed, count=2) if isinstance(e, Completion)] == [
+            (1, Status.FLUSHED), (2, Status.OK),
+        ]  # fmt: skip
 
 
 async def test_dropped_packets__counts_every_socket() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from srd.io.receive import SLOTS
 from srd.proto.control import Probe
-from srd.proto.wire import HEADER_BYTES, write_headers
+from srd.proto.events import Placement
+from srd.proto.wire import HEADER_BYTES, VOID, write_headers
 from tests.srd.io.exchange import Receiver, Source, content, source, wait_readable
 
 SEED = 12
@@ -26,10 +27,10 @@ def raw_packets(one: Source, two: Receiver, payload: bytes, *, segment_bytes: in
         length=len(payload),
         segment_bytes=segment_bytes,
     )
-    words = np.zeros((burst.count, HEADER_BYTES // 8), ">u8")
-    write_headers(burst, out=words)
+    headers = np.zeros((burst.count, HEADER_BYTES), np.uint8)
+    write_headers(burst, out=headers.reshape(-1).data)
     pieces = [payload[index * segment_bytes : (index + 1) * segment_bytes] for index in range(burst.count)]
-    return b"".join(words[index].tobytes() + piece for index, piece in enumerate(pieces))
+    return b"".join(headers[index].tobytes() + piece for index, piece in enumerate(pieces))
 
 
 # -- the fast path --------------------------------------------------------------------------------------------------
@@ -226,6 +227,43 @@ def test_receive__an_empty_pool_still_hears_control_packets() -> None:
         one.socket.sendto(Probe(5, 0, 0, 0).encode(), two.address)
         two.receive(controls=1)
         assert two.controls[0][0] == Probe(5, 0, 0, 0).encode()
+
+
+@pytest.mark.parametrize("count", [1, 5], ids=["one", "a series of another size"])
+def test_receive__an_empty_pool_still_hears_packets_without_payload(count: int) -> None:
+    """What says that a message was given up must come through just then: it brings memory back."""
+    with source() as one, Receiver(chunk_bytes=128 << 10, chunks=1) as two:
+        while two.pool.free_chunks or not two.landing.is_spare(0):
+            one.send(two.address, bytes(60_000), segment_bytes=8916)
+            wait_readable(two.socket)
+            two.drain()
+        before = two.packets
+        burst = one.burst(two.address, message=7, offset=0, size_bytes=0, length=99, segment_bytes=1)
+        burst.count, burst.segment_bytes, burst.flags = count, 0, VOID
+        one.transmitter.add(burst)
+        assert one.transmitter.flush(one.socket)
+        two.receive(packets=before + count)
+        assert sum(run.count for run in two.runs if run.flags == VOID and run.message == 7) == count
+        assert all(run.payload_bytes == 0 for run in two.runs if run.message == 7)
+
+
+def test_receive__says_whose_data_there_was_no_memory_for() -> None:
+    with source() as one, Receiver(chunk_bytes=128 << 10, chunks=1, datagram_bytes=8972) as two:
+        one.send(two.address, bytes(30_000), segment_bytes=1000)
+        wait_readable(two.socket)
+        batch = two.queue.receive(two.socket)
+        assert batch is not None
+        assert batch.unready == {0x1122334455667788}
+
+
+def test_place__copies_to_an_address_and_counts() -> None:
+    with source() as one, Receiver() as two:
+        payload = content(3000, seed=SEED)
+        with two.region.view(5000, length=3000) as view:
+            view[:] = payload
+        two.queue.place(Placement(one.region.address + 77, 5000, 3000))
+        assert one.region.array[76:3078].tobytes() == b"\0" + payload + b"\0"
+        assert two.queue.bytes_copied == 3000
 
 
 def test_receive__what_is_released_is_used_again() -> None:

@@ -62,6 +62,7 @@ def test_flush__headers_say_what_the_burst_said() -> None:
         burst = one.burst(two.address, message=9, offset=500, size_bytes=2500, length=9000, segment_bytes=1000)
         waiting = [one.transmitter.path]
         one.transmitter.add(burst)
+        assert not one.transmitter.takes(burst.path + 1)
         waiting.append(one.transmitter.path)
         assert one.transmitter.flush(one.socket)
         assert [*waiting, one.transmitter.path] == [None, burst.path, None]
@@ -93,14 +94,14 @@ def test_add__rows_are_used_again_for_other_shapes() -> None:
                 two.release()
 
 
-def test_add__is_full_after_so_many_bursts() -> None:
+def test_takes__so_many_bursts() -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two:
         payload = content(BURSTS * 5000, seed=SEED)
-        full = [one.transmitter.full]
+        takes = [one.transmitter.takes(0)]
         one.add(two.address, payload, segment_bytes=1000, burst_packets=5)
-        full.append(one.transmitter.full)
+        takes.append(one.transmitter.takes(0))
         assert one.transmitter.flush(one.socket)
-        assert [*full, one.transmitter.full] == [False, True, False]
+        assert [*takes, one.transmitter.takes(0)] == [True, False, True]
         two.receive(packets=BURSTS * 5)
         assert two.message(0) == payload
 
@@ -220,6 +221,6 @@ def test_control_message__is_what_the_kernel_wants() -> None:
     """struct cmsghdr: length, level, type, and the segment's 16 bits (linux/udp.h)."""
     with source() as one:
         one.add(("127.0.0.1", 9), bytes(5000), segment_bytes=1000)
-        length, level, kind, segment = struct.unpack_from("=QiiH", one.transmitter._control[0].tobytes())
+        length, level, kind, segment = struct.unpack_from("=QiiH", one.transmitter._rows[0]._control.tobytes())
         assert (length, level, kind, segment) == (18, socket.SOL_UDP, libc.UDP_SEGMENT, 1000 + HEADER_BYTES)
         one.transmitter.discard()

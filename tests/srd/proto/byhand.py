@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from srd.proto.control import Accept, Control, Datagram, Hello, Retry, decode_untrusted
-from srd.proto.wire import HEADER, Arrival, Burst, words_of, write_headers
+from srd.proto.wire import HEADER_BYTES, Arrival, Burst, write_headers
 from tests.simulation import Network, Node
 
 
@@ -28,9 +26,9 @@ def answers(node: Node, *, now: float) -> list[Control]:
 
 def data_packet(context: int, *, psn: int = 0, path: int = 0, length: int = 100, path_sequence: int = 0) -> Arrival:
     burst = Burst("", path, path_sequence, context, psn, 1, 0, 0, length, 0, 0, 0, 0, 100, 100)
-    headers = np.zeros(1, HEADER)
-    write_headers(burst, out=words_of(headers))
-    return Arrival(words_of(headers), 1, 0, 100, 100, f"x:{path}", 100.0)
+    headers = memoryview(bytearray(HEADER_BYTES))
+    write_headers(burst, out=headers)
+    return Arrival(headers, 1, 0, 100, 100, f"x:{path}", 100.0)
 
 
 def hello(*, context: int = 77, size: int = 1472, cookie: bytes = b"") -> Hello:

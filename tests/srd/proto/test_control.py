@@ -16,6 +16,7 @@ from srd.proto.control import (
     Closed,
     Control,
     Hello,
+    Nack,
     PathReport,
     Probe,
     Refuse,
@@ -39,6 +40,7 @@ ACKS = st.builds(
     bitmap=st.integers(0, 2**4096 - 1).map(lambda bits: bits << 1),
     credit_bytes=U64,
     reports=st.lists(REPORTS, max_size=64).map(tuple),
+    flags=U8,
 )
 HELLOS = st.builds(
     Hello,
@@ -59,6 +61,7 @@ PACKETS: st.SearchStrategy[Control] = st.one_of(
     st.builds(Close, context=U64),
     st.builds(Closed, context=U64),
     st.builds(Reset, context=U64),
+    st.builds(Nack, context=U64, message=U32, status=U8),
 )
 
 
@@ -98,7 +101,7 @@ def test_decode_untrusted__arbitrary_body(kind: PacketType, rest: bytes) -> None
 def test_decode_untrusted__cut_anywhere(packet: Control, data: st.DataObject) -> None:
     whole = packet.encode()
     cut = decoded(whole[: data.draw(st.integers(0, len(whole) - 1))])
-    if isinstance(packet, Ack | Hello | Accept | Probe | Refuse):  # these say, or imply, how long they are
+    if isinstance(packet, Ack | Hello | Accept | Probe | Refuse | Nack):  # these say, or imply, how long they are
         assert cut is None
 
 

@@ -10,6 +10,8 @@ from netns.shape import Shape
 from srd.proto.config import ProtocolConfig
 from srd.proto.control import (
     Close,
+    Datagram,
+    Refuse,
     Reset,
     Retry,
 )
@@ -88,13 +90,29 @@ def test_handle_packets__accept_is_smaller_than_the_hello() -> None:
 
 def test_connect__refused_by_an_end_that_accepts_nobody() -> None:
     network = Network(seed=1)
-    network.b.core._accepting = False
+    network.b.core._strangers.accepting = False
     number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
     network.run(until=lambda: bool(ended(network.a)), seconds=2)
     assert ended(network.a) == [
         PeerEnded(number, Status.REMOTE_ERROR_ABORT, "refused (status 15)", ()),
     ]
     assert network.now < 100.1, "at once, not after a timeout"
+
+
+@pytest.mark.parametrize("version", [0, 2, 255])
+def test_connect__to_one_of_another_version(version: int) -> None:
+    """Both sides of the mismatch: its HELLO is answered in our words, and our HELLO may be answered in its."""
+    network = Network(seed=1)
+    number = network.a.core.connect("b:0", sizes=(1472,), now=network.now)
+    (hello,) = [out.data for out in [network.a.core.poll_transmit(network.now)] if isinstance(out, Datagram)]
+    (refuse,) = give(network.b, bytes([version]) + hello[1:], now=network.now)
+    assert isinstance(refuse, Refuse)
+    give(network.a, bytes([version]) + refuse.encode()[1:], now=network.now, source="b:0")
+    network.run(seconds=0.01)
+    (end,) = ended(network.a)
+    assert (end.peer, end.status) == (number, Status.REMOTE_ERROR_FEATURE_MISMATCH)
+    assert end.reason == "the other end speaks another version"
+    assert not network.b.core._peers
 
 
 @pytest.mark.parametrize(("largest", "agreed"), [(65_507, 8972), (8971, 1472), (1471, 1232)])
@@ -139,11 +157,11 @@ def test_connect__nobody_there() -> None:
 def test_handle_icmp_unreachable__believed_only_while_opening() -> None:
     network = Network(seed=1)
     at_a, _ = network.connect()
-    network.a.core.handle_icmp_unreachable("b:0")
+    network.a.core.handle_icmp_unreachable("b:0", now=network.now)
     assert not ended(network.a)
     second = network.a.core.connect("b:9", sizes=(8972,), now=network.now)
-    network.a.core.handle_icmp_unreachable("c:9")
-    network.a.core.handle_icmp_unreachable("b:9")
+    network.a.core.handle_icmp_unreachable("c:9", now=network.now)
+    network.a.core.handle_icmp_unreachable("b:9", now=network.now)
     network.run(seconds=0.5)
     (end,) = ended(network.a)
     assert (end.peer, end.status) == (second, Status.LOCAL_ERROR_UNREACH_REMOTE)
@@ -182,7 +200,7 @@ def test_post__to_a_peer_that_is_gone_or_not_yet_open() -> None:
     ids=["window", "max_message"],
 )
 def test_post__longer_than_the_other_end_can_take(settings: dict[str, int]) -> None:
-    """Every request ends: what can never be delivered ends with status 6 or 11, and disturbs nothing else."""
+    """Every request ends: what can never be delivered ends with status 11, and disturbs nothing else."""
     network = Network(seed=1)
     network.config = replace(ProtocolConfig(), **settings)  # type: ignore[arg-type]  # integers all
     network.replace("b")
@@ -191,13 +209,13 @@ def test_post__longer_than_the_other_end_can_take(settings: dict[str, int]) -> N
     network.a.core.post(at_a, request=2, payload_offset=0, length=100_000)
     network.run(until=lambda: len(completed(network.a)) == 2, seconds=3)
     assert {completion.request: completion.status for completion in completed(network.a)} == {
-        1: Status.LOCAL_ERROR_BAD_LENGTH,
+        1: Status.REMOTE_ERROR_BAD_LENGTH,
         2: Status.OK,
     }
 
 
 def test_init__unknown_controller() -> None:
-    with pytest.raises(UsageError, match="controller: 'magic' is not one of majority-delay, fixed"):
+    with pytest.raises(UsageError, match="controller: 'magic' is not one of majority-delay, swift, fixed"):
         Network(seed=1, config=ProtocolConfig(controller="magic"))
 
 

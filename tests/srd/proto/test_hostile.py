@@ -19,9 +19,9 @@ from srd.proto.control import (
     Reset,
     Retry,
 )
-from srd.proto.endpoint import MAX_REPLIES
 from srd.proto.events import PeerOpened
 from srd.proto.status import Status
+from srd.proto.strangers import MAX_REPLIES
 from srd.proto.wire import HEADER_BYTES, MIN_DATAGRAM_BYTES
 from tests.simulation import Network, completed, content, ended, received
 from tests.srd.proto.byhand import answers, data_packet, give, hello, opened_by_hand
@@ -56,7 +56,7 @@ def test_handle_packets__a_stranger_gets_no_more_than_it_sent(packet: Control | 
     """Neither the cookie exchange nor strays make us an amplifier: one packet at most, and not a longer one."""
     for accepting in (True, False):
         network = Network(seed=1)
-        network.b.core._accepting = accepting
+        network.b.core._strangers.accepting = accepting
         data = packet if isinstance(packet, bytes) else packet.encode()
         out = give(network.b, data, now=network.now)
         assert len(out) <= 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from srd.proto.loss import settle
+from srd.proto.loss import MAX_REORDERING_STEPS, Evidence, settle, usual_s
 from srd.proto.path import Path
 from srd.proto.sent import Outbound, SentPackets, Transmission
 
@@ -17,6 +17,7 @@ class Flight:
 
     def __init__(self, *sent_at: float, count: int = 2) -> None:
         self.sent = SentPackets()
+        self.evidence = Evidence()
         self.path = Path(0, initial_rtt_s=0.05)
         self.path.rtt.update(RTT_S, now=1.0)
         message = Outbound(1, 0, 0, 10**6, 0)
@@ -27,7 +28,9 @@ class Flight:
             self.path.inflight_bytes += transmission.bytes
 
     def settle(self, now: float) -> tuple[list[tuple[int, int]], bool, float | None]:
-        found = settle(self.path, sent=self.sent, now=now, min_rto_s=MIN_RTO_S)
+        found = settle(self.path, sent=self.sent, evidence=self.evidence, now=now, min_rto_s=MIN_RTO_S)
+        if found is None:
+            return [], False, None
         return [(t.first, missing) for t, missing in found.lost], found.timed_out, found.look_again_at
 
 
@@ -41,6 +44,9 @@ def test_settle__acknowledged_bursts_leave() -> None:
 def test_settle__a_tail_is_lost_by_timeout() -> None:
     flight = Flight(10.0)
     lost_at = 10.0 + flight.path.rtt.timeout_s(floor_s=MIN_RTO_S)
+    usual_at = 10.0 + usual_s(flight.path)
+    assert usual_at < lost_at
+    assert flight.settle(usual_at - 1e-6) == ([], False, usual_at)
     assert flight.settle(lost_at - 1e-6) == ([], False, lost_at)
     assert flight.path.inflight_bytes == 2000
     assert flight.settle(lost_at) == ([(0, 0b11)], True, None)
@@ -99,3 +105,55 @@ def test_settle__a_retransmission_acknowledged_elsewhere_is_no_loss() -> None:
     flight.path.reported_sequence = -1  # nothing was ever heard of this path
     assert flight.settle(99.0) == ([], False, None)
     assert flight.path.counters.lost == 0
+
+
+# -- what other paths say -------------------------------------------------------------------------------------------
+
+
+def test_settle__a_tail_is_lost_in_its_usual_time_when_later_packets_were_answered_elsewhere() -> None:
+    flight = Flight(10.0)
+    usual_at = 10.0 + usual_s(flight.path)
+    flight.evidence.hear(10.0 + RTT_S)
+    assert flight.settle(usual_at - 1e-6) == ([], False, usual_at)
+    assert flight.settle(usual_at) == ([(0, 0b11)], True, None)
+
+
+def test_settle__what_was_sent_less_than_a_round_trip_later_is_no_evidence() -> None:
+    flight = Flight(10.0)
+    flight.evidence.hear(10.0 + 0.9 * RTT_S)
+    assert flight.settle(10.0 + usual_s(flight.path))[0] == []
+
+
+def test_settle__a_silent_path_is_asked_once() -> None:
+    flight = Flight(10.0, 10.001)
+    asked = []
+    for at in (10.001, 10.0 + usual_s(flight.path), 10.0 + usual_s(flight.path) + 0.001):
+        settled = settle(flight.path, sent=flight.sent, evidence=flight.evidence, now=at, min_rto_s=MIN_RTO_S)
+        assert settled is not None
+        asked.append(settled.ask)
+        assert settled.look_again_at is not None
+        assert settled.look_again_at > at
+    assert asked == [False, True, False]
+
+
+def test_evidence__the_reordering_window_grows_once_a_round_trip_and_calms() -> None:
+    evidence = Evidence()
+    for at in (10.0, 10.001, 10.0025, 10.005):
+        evidence.duplicate(now=at, rtt_s=RTT_S)
+    assert evidence.reordering_steps == 4
+    evidence.calm(now=10.01, rtt_s=RTT_S)
+    assert evidence.reordering_steps == 4
+    evidence.calm(now=10.1, rtt_s=RTT_S)
+    assert evidence.reordering_steps == 1
+    for step in range(50):
+        evidence.duplicate(now=11.0 + step, rtt_s=RTT_S)
+    assert evidence.reordering_steps == MAX_REORDERING_STEPS
+
+
+def test_settle__a_wider_window_forgives_more() -> None:
+    flight = Flight(10.0, 10.001)
+    flight.sent.acknowledge(0, bitmap=0b1100)
+    flight.path.reported_sequence = 3
+    flight.evidence.duplicate(now=10.0, rtt_s=RTT_S)
+    assert flight.settle(10.0 + RTT_S * 1.5 - 1e-6)[0] == []
+    assert flight.settle(10.0 + RTT_S * 1.5 + 1e-9)[0] == [(0, 0b11)]

@@ -4,11 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.proto.pacing import DEPTH_S, Pacer
+from srd.proto.pacing import Pacer
+
+DEPTH_S = 0.001
 
 
 def test_release_at__at_once_when_idle() -> None:
-    pacer = Pacer()
+    pacer = Pacer(depth_s=DEPTH_S)
     assert pacer.release_at() < 10.0
     pacer.charge(1000, now=10.0, rate_bytes_per_s=1e9)
     assert pacer.release_at() < 10.0  # a microsecond of debt is within the bucket's depth
@@ -16,13 +18,13 @@ def test_release_at__at_once_when_idle() -> None:
 
 def test_charge__half_a_packet_a_round_trip() -> None:
     """Windows below one packet: at 500 bytes a millisecond, 1000 bytes take two."""
-    pacer = Pacer()
+    pacer = Pacer(depth_s=DEPTH_S)
     pacer.charge(1000, now=10.0, rate_bytes_per_s=500 / 0.001)
     assert pacer.release_at() == pytest.approx(10.002 - DEPTH_S)
 
 
 def test_charge__idle_time_is_not_saved_up() -> None:
-    pacer = Pacer()
+    pacer = Pacer(depth_s=DEPTH_S)
     pacer.charge(1000, now=10.0, rate_bytes_per_s=1e6)
     pacer.charge(1000, now=20.0, rate_bytes_per_s=1e6)
     assert pacer.release_at() == pytest.approx(20.001 - DEPTH_S)
@@ -31,9 +33,19 @@ def test_charge__idle_time_is_not_saved_up() -> None:
 @given(sizes=st.lists(st.integers(56, 65_507), min_size=1, max_size=200), rate=st.floats(1e4, 1e10))
 def test_release_at__keeps_the_pace(sizes: list[int], rate: float) -> None:
     """Sending whenever allowed never exceeds rate x time, plus the bucket and the burst that overdraws it."""
-    pacer, now, sent = Pacer(), 10.0, 0
+    pacer, now, sent = Pacer(depth_s=DEPTH_S), 10.0, 0
     for size in sizes:
         now = max(now, pacer.release_at())
         assert sent <= rate * (now - 10.0 + DEPTH_S) * (1 + 1e-9) + 1e-3
         pacer.charge(size, now=now, rate_bytes_per_s=rate)
         sent += size
+
+
+def test_hold__nothing_before_and_no_burst_of_bursts_after() -> None:
+    pacer = Pacer(depth_s=DEPTH_S)
+    pacer.hold(until=11.0)
+    assert pacer.release_at() == pytest.approx(11.0)
+    pacer.hold(until=10.5)
+    assert pacer.release_at() == pytest.approx(11.0)
+    pacer.charge(1000, now=11.0, rate_bytes_per_s=1e6)
+    assert pacer.release_at() == pytest.approx(11.001)

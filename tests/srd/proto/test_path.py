@@ -34,7 +34,7 @@ def test_silence__is_probed_at_once_and_then_ever_more_rarely() -> None:
     gaps, states = [], []
     now = 10.0
     for _ in range(6):
-        ours.take_probe(now=now)
+        ours.take_probe(now=now, alone=False)
         assert ours.probe_at is not None
         gaps.append(round(ours.probe_at - now, 6))
         states.append(ours.state)
@@ -44,15 +44,24 @@ def test_silence__is_probed_at_once_and_then_ever_more_rarely() -> None:
     assert ours.counters.timeouts == 6
 
 
+def test_take_probe__no_rarer_while_no_path_is_active() -> None:
+    ours = path()
+    ours.silence(now=10.0, timeout_s=0.03)
+    for number in range(5):
+        ours.take_probe(now=10.0 + 0.03 * number, alone=True)
+        assert ours.probe_at == pytest.approx(10.03 + 0.03 * number)
+    assert ours.state is PathState.QUARANTINED
+
+
 def test_answer__ends_the_probing() -> None:
     ours = path()
     ours.silence(now=10.0, timeout_s=0.03)
-    ours.take_probe(now=10.0)
-    ours.take_probe(now=10.03)
+    ours.take_probe(now=10.0, alone=False)
+    ours.take_probe(now=10.03, alone=False)
     ours.answer()
     assert (ours.state, ours.probe_at) == (PathState.ACTIVE, None)
     ours.silence(now=20.0, timeout_s=0.03)  # and its past is forgotten
-    ours.take_probe(now=20.0)
+    ours.take_probe(now=20.0, alone=False)
     assert (ours.state, ours.probe_at) == (PathState.SUSPECT, 20.03)
 
 

@@ -54,7 +54,7 @@ def test_handle_timeout__was_responsive_and_fell_silent(seed: int, *, busy: bool
     (end,) = ended(network.a)
     assert (end.peer, end.status) == (at_a, Status.LOCAL_ERROR_UNRESP_REMOTE)
     assert "fell silent" in end.reason
-    assert 0.9 <= network.now - died_at < 2.0
+    assert 0.9 <= network.now - died_at <= 1.001, "within a second"
     assert completed(network.a) == [
         Completion(at_a, request, Status.LOCAL_ERROR_UNRESP_REMOTE) for request in range(3 * busy)
     ]
@@ -117,7 +117,7 @@ def test_poll_control__blocked_on_credit_and_dead(delay_us: int) -> None:
         now = max(now, core.poll_timeout() or now)
     assert end is not None, f"{sent} packets in {now - died_at:.3f} s, and no end"
     assert end.status is Status.LOCAL_ERROR_UNRESP_REMOTE
-    assert now - died_at < 2.5
+    assert now - died_at <= 1.1
 
 
 # -- credit ---------------------------------------------------------------------------------------------------------

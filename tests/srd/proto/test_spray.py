@@ -8,7 +8,8 @@ from random import Random
 import pytest
 
 from srd.proto.path import Path, PathState
-from srd.proto.spray import Spray
+from srd.proto.sent import Outbound, SendRun, Transmission
+from srd.proto.spray import Spray, expected_s
 
 NOW = 10.0
 SEEDS = [1, 2, 3]
@@ -25,8 +26,8 @@ def paths(*rtts_s: float) -> list[Path]:
     return made
 
 
-def shares(spray: Spray, active: list[Path], *, avoid: Path | None = None) -> Counter[int]:
-    return Counter(spray.next_path(active, now=NOW, avoid=avoid).index for _ in range(CHOICES))
+def shares(spray: Spray, active: list[Path]) -> Counter[int]:
+    return Counter(spray.next_path(active, now=NOW).index for _ in range(CHOICES))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -43,17 +44,42 @@ def test_next_path__a_congested_path_is_left(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_next_path__avoids_the_path_of_the_loss(seed: int) -> None:
+def test_retry_path__avoids_the_path_of_the_loss(seed: int) -> None:
     made = paths(0.002, 0.002, 0.002)
     spray = Spray(rng=Random(seed))
-    for path in made:
-        spray.earn(path, packets=10)
-    assert set(shares(spray, made, avoid=made[1])) == {0, 2}
+    assert {spray.retry_path(made, now=NOW, avoid=made[1]).index for _ in range(100)} == {0, 2}
+    spray.earn(made[1], packets=10)
+    assert {spray.retry_path(made, now=NOW, avoid=made[1]).index for _ in range(100)} == {0, 2}
 
 
-def test_next_path__takes_the_only_path_even_if_it_is_to_be_avoided() -> None:
+@pytest.mark.parametrize("seed", SEEDS)
+def test_retry_path__takes_what_answered_last_where_others_are_silent(seed: int) -> None:
+    made = paths(0.002, 0.002, 0.002, 0.002)
+    spray = Spray(rng=Random(seed))
+    spray.earn(made[2], packets=10)
+    run = SendRun(0, 1, Outbound(1, 0, 0, 100, 0), 0, 156)
+    for path in (made[0], made[1], made[3]):
+        path.transmissions.append(Transmission(run, 0, 1, 0, NOW))
+    assert {spray.retry_path(made, now=NOW, avoid=made[1]).index for _ in range(100)} == {0, 2, 3}
+    assert {spray.retry_path(made, now=NOW + 0.01, avoid=made[1]).index for _ in range(100)} == {2}
+    made[2].state = PathState.SUSPECT
+    assert {spray.retry_path(made[:2], now=NOW + 0.01, avoid=made[1]).index for _ in range(100)} == {0}
+
+
+def test_expected_s__a_path_that_does_not_answer_is_taking_that_long_already() -> None:
+    (ours,) = paths(0.004)
+    run = SendRun(0, 1, Outbound(1, 0, 0, 100, 0), 0, 156)
+    ours.transmissions.append(Transmission(run, 0, 1, 0, NOW))
+    assert expected_s(ours, now=NOW) == pytest.approx(0.004)
+    assert expected_s(ours, now=NOW + 0.003) < 0.004  # its queue drains
+    assert expected_s(ours, now=NOW + 0.010) == pytest.approx(0.010)
+    ours.reported_sequence = 3  # what came later on it was answered: it lost a packet, and is alive
+    assert expected_s(ours, now=NOW + 0.010) < 0.004
+
+
+def test_retry_path__takes_the_only_path_even_if_it_is_to_be_avoided() -> None:
     made = paths(0.002)
-    assert Spray(rng=Random(1)).next_path(made, now=NOW, avoid=made[0]) is made[0]
+    assert Spray(rng=Random(1)).retry_path(made, now=NOW, avoid=made[0]) is made[0]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from srd.proto.status import Status
+import pytest
+
+from srd.proto.status import REFUSALS, Status, refusal_untrusted
 
 # rdma-core, providers/efa/efa_io_defs.h, enum efa_io_comp_status.
 EFA = {
@@ -26,3 +28,18 @@ EFA = {
 
 def test_status__has_efas_numbers_and_names() -> None:
     assert {status.name: status.value for status in Status}.items() <= EFA.items()
+
+
+def test_status__lacks_only_what_a_card_alone_can_say() -> None:
+    assert EFA.keys() - {status.name for status in Status} == {
+        "LOCAL_ERROR_INVALID_AH",
+        "REMOTE_ERROR_BAD_DEST_QPN",
+        "REMOTE_ERROR_UNKNOWN_PEER",
+    }
+
+
+@pytest.mark.parametrize("number", range(256))
+def test_refusal_untrusted__a_responder_cannot_say_that_it_worked(number: int) -> None:
+    status = refusal_untrusted(number)
+    assert status in REFUSALS if number in REFUSALS else status is Status.REMOTE_ERROR_BAD_STATUS
+    assert status is not Status.OK

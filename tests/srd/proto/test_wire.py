@@ -12,19 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srd.proto import (
+    backlog,
     config,
     congestion,
     control,
-    endpoint,
+    credit,
     handshake,
     loss,
     path,
     peer,
     receive,
     sender,
+    strangers,
+    tagged,
     wire,
 )
-from srd.proto.control import Accept, Ack, Close, Closed, Control, Hello, PathReport, Probe, Refuse, Reset, Retry
+from srd.proto.control import Accept, Ack, Close, Closed, Control, Hello, Nack, PathReport, Probe, Refuse, Reset, Retry
 from srd.proto.wire import (
     HEADER,
     HEADER_BYTES,
@@ -37,7 +40,6 @@ from srd.proto.wire import (
     expand,
     header_steps,
     runs_untrusted,
-    words_of,
     write_headers,
 )
 
@@ -56,17 +58,18 @@ def burst(**changes: int) -> Burst:
 
 def headers_of(*bursts: Burst) -> npt.NDArray[np.void]:
     headers = np.zeros(sum(one.count for one in bursts), HEADER)
+    room = headers.view(np.uint8).data
     at = 0
     for one in bursts:
-        write_headers(one, out=words_of(headers)[at:])
-        at += one.count
+        write_headers(one, out=room[at:])
+        at += one.count * HEADER_BYTES
     return headers
 
 
 def arrival(*bursts: Burst, payload_bytes: int | None = None) -> Arrival:
     headers = headers_of(*bursts)
     return Arrival(
-        words=words_of(headers),
+        headers=headers.view(np.uint8).data,
         count=len(headers),
         payload_offset=1 << 20,
         payload_bytes=sum(b.payload_bytes for b in bursts) if payload_bytes is None else payload_bytes,
@@ -111,7 +114,7 @@ def test_write_headers__path_sequence_is_truncated() -> None:
 
 def test_write_headers__leaves_the_rest_alone() -> None:
     headers = np.zeros(5, HEADER)
-    write_headers(burst(count=2), out=words_of(headers))
+    write_headers(burst(count=2), out=headers.view(np.uint8).data)
     assert not headers[2:].tobytes().strip(b"\0")
 
 
@@ -144,8 +147,9 @@ def test_runs_untrusted__two_messages_in_one_series() -> None:
 def test_runs_untrusted__a_gap_cuts() -> None:
     """A packet of the burst was lost: what follows it is another run."""
     whole = arrival(burst(count=4, payload_bytes=4000, length=4000))
-    words = np.delete(whole.words, 2, axis=0)
-    cut = Arrival(words, 3, whole.payload_offset, 3000, 1000, whole.address, whole.received_at)
+    headers = bytes(whole.headers)
+    headers = headers[: 2 * HEADER_BYTES] + headers[3 * HEADER_BYTES :]
+    cut = Arrival(memoryview(headers), 3, whole.payload_offset, 3000, 1000, whole.address, whole.received_at)
     assert [(run.psn, run.count, run.offset, run.payload_offset - (1 << 20)) for run in runs_untrusted(cut)] == [
         (70, 2, 0, 0), (73, 1, 3000, 2000),
     ]  # fmt: skip
@@ -156,8 +160,7 @@ def test_runs_untrusted__another_version_or_type_is_dropped(byte: int) -> None:
     headers = headers_of(burst(count=3))
     raw = bytearray(headers.tobytes())
     raw[HEADER_BYTES + byte] = 77
-    words = words_of(np.frombuffer(bytes(raw), HEADER))
-    runs = runs_untrusted(Arrival(words, 3, 0, 2500, 1000, "a:5", 10.0))
+    runs = runs_untrusted(Arrival(memoryview(raw), 3, 0, 2500, 1000, "a:5", 10.0))
     assert [(run.psn, run.payload_offset, run.payload_bytes) for run in runs] == [(70, 0, 1000), (72, 2000, 500)]
 
 
@@ -178,8 +181,7 @@ SERIES = st.binary(min_size=HEADER_BYTES, max_size=8 * HEADER_BYTES)
 def series(data: bytes, *, segment: int, last: int) -> Arrival:
     """As many headers as `data` has, each with a segment of payload but the last."""
     count = len(data) // HEADER_BYTES
-    words = words_of(np.frombuffer(data[: count * HEADER_BYTES], HEADER))
-    return Arrival(words, count, 500, (count - 1) * segment + min(last, segment), segment, "x", 10.0)
+    return Arrival(memoryview(data), count, 500, (count - 1) * segment + min(last, segment), segment, "x", 10.0)
 
 
 @given(data=SERIES, segment=st.integers(0, 9000), last=st.integers(0, 9000))
@@ -252,6 +254,7 @@ EXAMPLES: dict[str, Control] = {
         0x0A,
         0x3031323334353637,
         (PathReport(1, 2, 3, 4, 5, 6, 7), PathReport(8, 9, 10, 11, 12, 13, 14)),
+        1,
     ),
     "HELLO": Hello(0x4041424344454647, 0x5051525354555657, 0x61626364, 600, b"0123456789abcdefghijklmn"),
     "RETRY": Retry(0x1011121314151617, b"0123456789abcdefghijklmn"),
@@ -261,6 +264,7 @@ EXAMPLES: dict[str, Control] = {
     "CLOSE": Close(0x1011121314151617),
     "CLOSED": Closed(0x1011121314151617),
     "RESET": Reset(0x1011121314151617),
+    "NACK": Nack(0x1011121314151617, 0x61626364, 10),
 }
 
 
@@ -343,7 +347,9 @@ def test_protocol_md__packet_types() -> None:
     assert {(name, int(value)) for name, value in named} == {(kind.name, kind.value) for kind in PacketType}
 
 
-CONSTANTS_IN = (config, congestion, control, endpoint, handshake, loss, path, peer, receive, sender, wire)
+CONSTANTS_IN = (
+    backlog, config, congestion, control, credit, handshake, loss, path, peer, receive, sender, strangers, tagged, wire,
+)  # fmt: skip
 
 
 def test_protocol_md__constants() -> None:
@@ -353,6 +359,15 @@ def test_protocol_md__constants() -> None:
         homes = [module for module in CONSTANTS_IN if hasattr(module, name)]
         assert homes, f"{name} is in no module"
         assert {getattr(module, name) for module in homes} == {float(value)}, name
+
+
+def test_protocol_md__opcodes() -> None:
+    rows = re.findall(r"^\| (\d) \| ([A-Z]+) \| ", SPECIFICATION, re.MULTILINE)
+    assert {(int(value), name) for value, name in rows} == {(kind.value, kind.name) for kind in wire.Opcode}
+    (bits,) = re.findall(r"`flags` \| opcode \(bits 0 and 1\), IMMEDIATE \((\d)\), VOID \((\d)\)", SPECIFICATION)
+    assert bits == (str(wire.IMMEDIATE), str(wire.VOID))
+    assert wire.OPCODE_BITS == 0b11
+    assert re.findall(r"NOT_READY \((\d)\)", SPECIFICATION) == [str(control.NOT_READY)]
 
 
 def test_protocol_md__path_states() -> None:

@@ -1,0 +1,110 @@
+"""Registrations: which parts of which regions peers may read and write, under keys that cannot be guessed.
+
+1. A registration is a range of a region, access rights, and a random 64-bit key. Whoever has the key has the rights, so
+   it is given to those who shall have them, in a message. One key serves as the local and the remote one (lkey, rkey).
+2. Rights are InfiniBand's (`ibv_access_flags`), with its rule that who grants REMOTE_WRITE grants LOCAL_WRITE too.
+   Reading what is one's own needs no right.
+3. A registration keeps its region mapped: `Region.close` refuses while it lives.
+
+Ranges are found as addresses in this process, checked anew each time: a key stops working when it is withdrawn.
+"""
+
+from __future__ import annotations
+
+import secrets
+from enum import IntFlag
+
+from devmem.errors import RegistrationError
+from devmem.region import Region
+
+
+class Access(IntFlag):
+    """Rights; the numbers are those of `ibv_access_flags`."""
+
+    LOCAL_WRITE = 1
+    """Reads of this end's own may land here."""
+    REMOTE_WRITE = 2
+    REMOTE_READ = 4
+
+
+class Registration:
+    """Made by `Registry.register`. `key` is what to tell a peer, with offsets from the beginning of the range."""
+
+    __slots__ = ("_view", "access", "key", "length", "offset", "region")
+
+    def __init__(self, region: Region, *, offset: int, length: int, access: Access, key: int) -> None:
+        self._view: memoryview | None = region.view(offset, length=length)  # keeps the region from being closed
+        self.region = region
+        self.offset = offset
+        self.length = length
+        self.access = access
+        self.key = key
+
+    def __repr__(self) -> str:
+        """Return all but the key, which is a secret."""
+        return f"<Registration of {self.length} bytes at {self.offset}, {self.access!r}>"
+
+    def release(self) -> None:
+        """Let the region go; for `Registry.deregister`."""
+        if self._view is not None:
+            self._view.release()
+            self._view = None
+
+
+class Registry:
+    """All registrations of one endpoint."""
+
+    def __init__(self) -> None:
+        self._registrations: dict[int, Registration] = {}
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._registrations)
+
+    def register(self, region: Region, *, offset: int, length: int, access: Access) -> Registration:
+        """Register `length` bytes of `region` from `offset`.
+
+        Raises RegionError for a range out of bounds, RegistrationError for REMOTE_WRITE without LOCAL_WRITE.
+        """
+        if Access.REMOTE_WRITE in access and Access.LOCAL_WRITE not in access:
+            raise RegistrationError("access: REMOTE_WRITE needs LOCAL_WRITE too; add it")
+        key = secrets.randbits(64)
+        while key == 0 or key in self._registrations:
+            key = secrets.randbits(64)
+        registration = Registration(region, offset=offset, length=length, access=access, key=key)
+        self._registrations[key] = registration
+        return registration
+
+    def deregister(self, registration: Registration) -> None:
+        """Withdraw a registration. Raises RegistrationError for one that is not (any more) registered here."""
+        if self._registrations.get(registration.key) is not registration:
+            raise RegistrationError(f"{registration!r} is not registered here; once is enough")
+        del self._registrations[registration.key]
+        registration.release()
+
+    def close(self) -> None:
+        """Withdraw all."""
+        for registration in list(self._registrations.values()):
+            self.deregister(registration)
+
+    # -- what a transport asks --------------------------------------------------------------------------------------
+
+    def local_writable(self, key: int, *, offset: int, length: int) -> int | None:
+        """Return the address where a read of this end's own may land; None: not allowed."""
+        return self._find(key, Access.LOCAL_WRITE, offset=offset, length=length)
+
+    def remote_readable(self, key: int, *, offset: int, length: int) -> int | None:
+        """Return the address of what a peer may read; None: not allowed."""
+        return self._find(key, Access.REMOTE_READ, offset=offset, length=length)
+
+    def remote_writable(self, key: int, *, offset: int, length: int) -> int | None:
+        """Return the address of what a peer may write; None: not allowed."""
+        return self._find(key, Access.REMOTE_WRITE, offset=offset, length=length)
+
+    def _find(self, key: int, right: Access, *, offset: int, length: int) -> int | None:
+        found = self._registrations.get(key)
+        if found is None or right not in found.access:
+            return None
+        if offset < 0 or length < 0 or offset + length > found.length:
+            return None
+        return found.region.address + found.offset + offset

@@ -1,0 +1,201 @@
+"""One direction of a link in virtual time, and what travels on it.
+
+A packet's way through the fabric is the tuple of lanes of its flow. On each it is lost while the lane is down, passes
+at once where there is no shape, and else enters netem's model (netns/netem.py), which says when it leaves. A lane that
+goes down loses what it holds as well: a cut cable is silent at both ends. A node that dies takes all its lanes down.
+
+One entry of the agenda stands for a whole lane: the departure of the packet that leaves next. With jitter and no rate
+a later packet may overtake and set an earlier entry; the entry that it replaced finds `_due_at_ns` changed, and does
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from netns.fabric.agenda import Agenda
+from netns.netem import Netem
+from netns.shape import Shape
+
+NEVER_NS = 2**63
+
+Fate = Literal["queued", "left", "lost", "overlimit", "blackholed"]
+
+
+class Record(NamedTuple):
+    """What a trace says of one packet at one lane."""
+
+    at_ns: int
+    fate: Fate
+    """`queued`: taken by the lane; `left`: out at its far end; the others: dropped by draw, full queue, dead link."""
+    lane: str
+    """FROM>TO."""
+    packet: int
+    """Its number, in the order of sending."""
+    flow: str
+    length_bytes: int
+    marked: bool
+
+
+@dataclass(slots=True, eq=False)
+class Flow:
+    """All packets with one 4-tuple: they take one way, as long as no router is reconfigured."""
+
+    source: str
+    source_port: int
+    destination: str
+    destination_port: int
+    lanes: tuple[Lane, ...] = ()
+    inbox: Inbox = field(default_factory=lambda: Inbox([]))
+    """Where its packets lie on arrival: the destination host's."""
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.source_port}>{self.destination}:{self.destination_port}"
+
+
+class Inbox:
+    """What has arrived at one host at this moment. Entered in `filled`, the fabric's list, while it is not empty."""
+
+    __slots__ = ("filled", "packets", "receive")
+
+    def __init__(self, filled: list[Inbox]) -> None:
+        self.filled = filled
+        self.packets: list[Packet] = []
+        self.receive: Callable[[list[Packet], int], None] | None = None
+        """The station; without one a host swallows everything."""
+
+    def take(self, packet: Packet) -> None:
+        """Keep a packet for the end of the moment."""
+        if not self.packets:
+            self.filled.append(self)
+        self.packets.append(packet)
+
+    def hand_over(self, now_ns: int) -> None:
+        """Give the station what there is, as one batch."""
+        packets, self.packets = self.packets, []
+        if self.receive is not None:
+            self.receive(packets, now_ns)
+
+
+class Packet:
+    """What crosses the fabric. `content` is the stations' own affair; `marked` is the CE bit."""
+
+    __slots__ = ("content", "flow", "hop", "length_bytes", "marked", "number")
+
+    def __init__(self, flow: Flow, *, number: int, length_bytes: int, content: Any) -> None:
+        self.flow = flow
+        self.number = number
+        self.length_bytes = length_bytes
+        self.content = content
+        self.marked = False
+        self.hop = 0
+
+
+class Lane:
+    """One direction of a link. Counters: packets and bytes that left, packets marked and blackholed."""
+
+    __slots__ = (
+        "_agenda",
+        "_due_at_ns",
+        "_threshold_ns",
+        "blackholed",
+        "bytes",
+        "down",
+        "left_at_ns",
+        "marked",
+        "name",
+        "netem",
+        "observe",
+        "packets",
+    )
+
+    def __init__(self, name: str, *, shape: Shape | None, seed: int, agenda: Agenda) -> None:
+        self.name = name
+        self.netem: Netem[Packet] | None = None if shape is None else Netem(shape, seed=seed)
+        self.observe: Callable[[Record], None] | None = None
+        self.down = 0
+        """How many reasons there are for it to be down: its own and its ends'."""
+        self.packets = 0
+        self.bytes = 0
+        self.marked = 0
+        self.blackholed = 0
+        self.left_at_ns = -1
+        """When a packet last left; -1 if none has."""
+        self._agenda = agenda
+        self._due_at_ns = NEVER_NS
+        threshold_us = None if shape is None else shape.ce_threshold_us
+        self._threshold_ns = None if threshold_us is None else round(threshold_us * 1000)
+
+    @property
+    def wait_ns(self) -> int:
+        """How long a packet that came now would queue, beyond the delay and its own time on the wire."""
+        return 0 if self.netem is None else self.netem.wait_ns(self._agenda.now_ns)
+
+    def take(self, packet: Packet, now_ns: int) -> None:
+        """Decide what becomes of a packet that reaches the lane."""
+        if self.down:
+            self.blackholed += 1
+            self._say("blackholed", packet)
+            return
+        netem = self.netem
+        if netem is None:
+            self._pass_on(packet, now_ns)
+            return
+        if self._threshold_ns is not None and netem.wait_ns(now_ns) > self._threshold_ns:
+            packet.marked = True
+            self.marked += 1
+        if self.observe is None:
+            at_ns = netem.enqueue(now_ns, packet=packet, length_bytes=packet.length_bytes)
+        else:
+            at_ns = self._observed_enqueue(netem, packet, now_ns)
+        if at_ns is not None and at_ns < self._due_at_ns:
+            self._due_at_ns = at_ns
+            self._agenda.at(at_ns, self._depart)
+
+    def _depart(self, now_ns: int) -> None:
+        """Hand on what is due."""
+        netem = self.netem
+        if now_ns != self._due_at_ns or netem is None:
+            return  # an entry that an overtaker replaced
+        while (due := netem.dequeue(now_ns)) is not None:
+            packet = due[1]
+            if self.down:
+                self.blackholed += 1
+                self._say("blackholed", packet)
+            else:
+                self._pass_on(packet, now_ns)
+        next_at_ns = netem.next_at_ns
+        if next_at_ns is None:
+            self._due_at_ns = NEVER_NS
+        else:
+            self._due_at_ns = next_at_ns
+            self._agenda.at(next_at_ns, self._depart)
+
+    def _pass_on(self, packet: Packet, now_ns: int) -> None:
+        """Let a packet out at the far end, into the next lane or the destination's inbox."""
+        self.packets += 1
+        self.bytes += packet.length_bytes
+        self.left_at_ns = now_ns
+        if self.observe is not None:
+            self._say("left", packet)
+        flow = packet.flow
+        packet.hop = hop = packet.hop + 1
+        if hop < len(flow.lanes):
+            flow.lanes[hop].take(packet, now_ns)
+        else:
+            flow.inbox.take(packet)
+
+    def _observed_enqueue(self, netem: Netem[Packet], packet: Packet, now_ns: int) -> int | None:
+        lost = netem.dropped
+        at_ns = netem.enqueue(now_ns, packet=packet, length_bytes=packet.length_bytes)
+        self._say("queued" if at_ns is not None else "lost" if netem.dropped > lost else "overlimit", packet)
+        return at_ns
+
+    def _say(self, fate: Fate, packet: Packet) -> None:
+        if self.observe is not None:
+            now_ns = self._agenda.now_ns
+            self.observe(
+                Record(now_ns, fate, self.name, packet.number, str(packet.flow), packet.length_bytes, packet.marked)
+            )

@@ -1,0 +1,176 @@
+"""The virtual fabric: a topology in virtual time, without a kernel, deterministic to the byte.
+
+Theory of operation. Stations are attached to hosts and send packets, of which the fabric knows the 4-tuple and the
+length and nothing else. Each direction of each link is a lane (lane.py): netem's model with the direction's shape and
+the seed that the relay would give it. Which lanes a flow takes is looked up once (forwarding.py). An agenda (agenda.py)
+holds the next departure of each lane, whatever stations have set, and failures; running it is running the fabric.
+
+What arrives at a host at one moment is handed to its station as one batch, in the order of arrival.
+
+Same topology, seed and sends, same packets at the same nanosecond: nothing here reads a clock, rolls other dice than
+the seeded ones, or depends on the order of a set or a hash of Python's.
+
+Differences from the fabrics of namespaces, all on purpose: hosts' own links may be shaped; `ce_threshold` works;
+unshaped links take no time; there is no ICMP, and a packet longer than the MTU just vanishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any, Literal
+
+from netns.errors import FabricError, TopologyError
+from netns.fabric.agenda import Action, Agenda
+from netns.fabric.forwarding import Forwarding
+from netns.fabric.lane import Flow, Inbox, Lane, Packet, Record
+from netns.plan import shape_seed
+from netns.topology import ETHERNET_HEADER_BYTES, Link, Topology
+
+Receive = Callable[[list[Packet], int], None]
+"""Takes the packets that arrived at one moment, and the moment in ns."""
+
+
+class VirtualFabric:
+    """Build it from a topology, `attach` stations, `send` from them, `run`.
+
+    `too_long` counts packets beyond the MTU; all else is counted by the lane where it happened.
+    """
+
+    def __init__(self, topology: Topology, *, observe: Callable[[Record], None] | None = None) -> None:
+        """`observe` is told what happens to each packet at each lane: see `trace.JsonLines`."""
+        self.topology = topology
+        self.too_long = 0
+        self._agenda = Agenda()
+        self._agenda.rest = self._hand_over
+        self._forwarding = Forwarding(topology)
+        self._filled: list[Inbox] = []
+        self._inboxes = {host: Inbox(self._filled) for host in topology.hosts}
+        self._flows: dict[tuple[str, int, str, int], Flow] = {}
+        self._max_length_bytes = topology.mtu + ETHERNET_HEADER_BYTES
+        self._sent = 0
+        self._lanes = dict(self._make_lanes(link, end) for link in topology.links for end in ("ab", "ba"))
+        for lane in self._lanes.values():
+            lane.observe = observe
+
+    def _make_lanes(self, link: Link, direction: Literal["ab", "ba"]) -> tuple[tuple[str, str], Lane]:
+        ends, shape = (link.a, link.b), link.shape_ab
+        if direction == "ba":
+            ends, shape = (link.b, link.a), link.shape_ba
+        seed = shape_seed(self.topology, link, direction=direction)
+        return ends, Lane(f"{ends[0]}>{ends[1]}", shape=shape, seed=seed, agenda=self._agenda)
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    @property
+    def now_ns(self) -> int:
+        """The time, from 0."""
+        return self._agenda.now_ns
+
+    @property
+    def packet_hops(self) -> int:
+        """How often a packet has crossed a lane."""
+        return sum(lane.packets for lane in self._lanes.values())
+
+    @property
+    def lanes(self) -> Mapping[tuple[str, str], Lane]:
+        """(from, to) -> that direction of the link between them, for counters and queues."""
+        return self._lanes
+
+    def address(self, host: str) -> str:
+        """The host's main address: as in the other fabrics, reached over all spines."""
+        self.topology.switch_of(host)
+        return self._forwarding.addresses.main[host]
+
+    def pinned_addresses(self, host: str) -> Mapping[str, str]:
+        """Spine -> the host's address whose traffic, to it and from it, crosses that spine only."""
+        self.topology.switch_of(host)
+        return dict(self._forwarding.addresses.pinned[host])
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        """Lane (FROM>TO) -> what left it, and what was dropped or marked there, in packets unless named otherwise."""
+        return {
+            lane.name: {
+                "packets": lane.packets,
+                "bytes": lane.bytes,
+                "lost": lane.netem.dropped if lane.netem is not None else 0,
+                "overlimit": lane.netem.overlimit if lane.netem is not None else 0,
+                "blackholed": lane.blackholed,
+                "marked": lane.marked,
+            }
+            for lane in self._lanes.values()
+        }
+
+    # -- stations -----------------------------------------------------------------------------------------------
+
+    def attach(self, host: str, receive: Receive) -> None:
+        """Give a host its station. Raises FabricError if it has one."""
+        self.topology.switch_of(host)
+        inbox = self._inboxes[host]
+        if inbox.receive is not None:
+            raise FabricError(f"host {host}: has a station already; one station stands for all sockets of a host")
+        inbox.receive = receive
+
+    def flow(self, source: str, *, source_port: int, destination: str, destination_port: int) -> Flow:
+        """The flow with this 4-tuple, for `send`. Raises TopologyError if an address is no host's."""
+        key = (source, source_port, destination, destination_port)
+        flow = self._flows.get(key)
+        if flow is None:
+            way = self._forwarding.way(
+                source, source_port=source_port, destination=destination, destination_port=destination_port
+            )
+            lanes = tuple(self._lanes[ends] for ends in pairwise(way))
+            flow = self._flows[key] = Flow(*key, lanes=lanes, inbox=self._inboxes[way[-1]])
+        return flow
+
+    def send(self, flow: Flow, *, length_bytes: int, content: Any) -> None:
+        """Put a packet on its way now. `length_bytes` is its size on the wire, Ethernet header included."""
+        if length_bytes > self._max_length_bytes:
+            self.too_long += 1
+            return
+        self._sent += 1
+        packet = Packet(flow, number=self._sent, length_bytes=length_bytes, content=content)
+        flow.lanes[0].take(packet, self._agenda.now_ns)
+
+    def at(self, at_ns: int, action: Action) -> None:
+        """Have something done at a time: stations' timers, and whatever an experiment does to the fabric."""
+        self._agenda.at(at_ns, action)
+
+    # -- failures -----------------------------------------------------------------------------------------------
+
+    def fail(self, name: str, *, at_ns: int, for_ns: int | None = None) -> None:
+        """Let a link ("leaf1-spine2") or a node ("spine2") lose everything, silently, from `at_ns` on.
+
+        It is repaired `for_ns` later; None: never. Overlapping failures add up. Raises TopologyError for a name that is
+        neither.
+        """
+        lanes = self._lanes_of(name)
+        self._agenda.at(at_ns, lambda _: _count_down(lanes, by=1))
+        if for_ns is not None:
+            self._agenda.at(at_ns + for_ns, lambda _: _count_down(lanes, by=-1))
+
+    def _lanes_of(self, name: str) -> list[Lane]:
+        if name in self.topology.nodes:
+            return [lane for ends, lane in self._lanes.items() if name in ends]
+        for link in self.topology.links:
+            if link.name == name:
+                return [self._lanes[link.a, link.b], self._lanes[link.b, link.a]]
+        raise TopologyError(f"{name}: neither a link nor a node of {self.topology.name}; name one, as in leaf1-spine2")
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def run(self, *, until_ns: int, done: Callable[[], bool] | None = None) -> bool:
+        """Let time pass until `until_ns` or until `done` holds; return whether it did. See `Agenda.run`."""
+        return self._agenda.run(until_ns=until_ns, done=done)
+
+    def _hand_over(self, now_ns: int) -> None:
+        """Give every station what arrived at this moment."""
+        filled = self._filled[:]
+        self._filled.clear()  # in place: the inboxes hold this very list
+        for inbox in filled:
+            inbox.hand_over(now_ns)
+
+
+def _count_down(lanes: list[Lane], *, by: int) -> None:
+    for lane in lanes:
+        lane.down += by

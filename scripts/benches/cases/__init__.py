@@ -1,0 +1,1 @@
+"""The cases of `scripts/bench`, a module each; registry.py lists them."""

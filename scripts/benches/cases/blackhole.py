@@ -1,0 +1,110 @@
+"""Blackhole: one of 4 paths dies silently, is repaired, then 3 of 4 die and are repaired.
+
+4 spines (see millisecond.py); messages of 64 KiB under way all the time. A spine that dies swallows data and acks
+alike, and nobody is told. 0.5 s of warm-up; spine 1 dead for 0.5 s; 1 s of rest; spines 1 to 3 dead for 0.5 s; 1 s of
+rest.
+
+`stall_rtts`: the longest time between two deliveries of messages, less the 10 ms that a sender waits in any case before
+it takes silence for loss (`min_rto_s`), in round trips of the empty fabric (2 ms); 0 if it is less.
+`longest_packet_gap_ms`: the longest time without new payload of any message. `failed_requests`: requests that did not
+end well. `repaired_s`: longest time from a repair until the link from the sender's leaf to that spine has carried ten
+full packets again; infinite (null) if it has not by the end.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from netns.fabric.lane import Lane
+from scripts.benches.fabrics import PACKET_BYTES
+from scripts.benches.millisecond import RTT_S, Bulk, bulk, fabric
+from scripts.benches.outcome import Round, Wanted
+from scripts.benches.simulation import NS_PER_S
+from srd.proto.status import Status
+
+WANTED: Final = (
+    Wanted("stall_rtts", "<=", 3),
+    Wanted("failed_requests", "<=", 0),
+    Wanted("repaired_s", "<=", 1),
+)
+SPINES: Final = 4
+MESSAGE_BYTES: Final = 64 << 10
+OUTSTANDING: Final = 384
+"""24 MiB, as elsewhere."""
+PATIENCE_S: Final = 0.010
+FAILURES: Final = ((0.5, ("spine1",)), (2.0, ("spine1", "spine2", "spine3")))
+"""When, and which spines."""
+DEAD_S: Final = 0.5
+END_S: Final = 3.5
+SETTLED_S: Final = 0.1
+"""Before the first failure the gaps count already: they say what is usual."""
+IN_USE_BYTES: Final = 10 * PACKET_BYTES
+LOOK_EVERY_NS: Final = NS_PER_S // 1000
+
+
+@dataclass(slots=True)
+class Repair:
+    """A link that was repaired: looks every millisecond whether it is used."""
+
+    running: Bulk
+    lane: Lane
+    repaired_at_ns: int
+    seconds: float = math.inf
+    _bytes: int = 0
+
+    def watch(self, _now_ns: int) -> None:
+        """Start, at the repair."""
+        self._bytes = self.lane.bytes
+        self._look(_now_ns)
+
+    def _look(self, now_ns: int) -> None:
+        if self.lane.bytes - self._bytes >= IN_USE_BYTES:
+            self.seconds = (now_ns - self.repaired_at_ns) / NS_PER_S
+        else:
+            self.running.simulation.fabric.at(now_ns + LOOK_EVERY_NS, self._look)
+
+
+def measure(seed: int, _seconds: float) -> Round:
+    """One round."""
+    topology = fabric(spines=SPINES, name="blackhole", seed=seed)
+    running = bulk(topology, seed=seed, message_bytes=MESSAGE_BYTES, outstanding=OUTSTANDING)
+    repairs = _schedule(running)
+    started_ns = running.simulation.now_ns
+    running.simulation.run(seconds=FAILURES[0][0] - SETTLED_S)
+    running.connection.receiver.start_gap()
+    running.simulation.run(seconds=END_S - FAILURES[0][0] + SETTLED_S)
+    source, destination = running.connection.source, running.connection.destination
+    first_ns = started_ns + round((FAILURES[0][0] - SETTLED_S) * NS_PER_S)
+    times_ns = [delivery.at_ns for delivery in destination.deliveries if delivery.at_ns >= first_ns]
+    gap_s = (
+        max((after - before for before, after in pairwise([*times_ns, running.simulation.now_ns])), default=0)
+        / NS_PER_S
+    )
+    failed = sum(status is not Status.OK for _, status in source.completions.values())
+    return Round(
+        seed,
+        {
+            "stall_rtts": max(gap_s - PATIENCE_S, 0.0) / RTT_S,
+            "failed_requests": failed + len(source.ended) + len(destination.ended),
+            "repaired_s": max(repair.seconds for repair in repairs),
+            "longest_gap_ms": gap_s * 1e3,
+            "longest_packet_gap_ms": running.connection.receiver.longest_gap_s * 1e3,
+            "messages": len(destination.deliveries),
+        },
+    )
+
+
+def _schedule(running: Bulk) -> list[Repair]:
+    fabric, repairs = running.simulation.fabric, []
+    for at_s, spines in FAILURES:
+        at_ns = running.simulation.now_ns + round(at_s * NS_PER_S)
+        for spine in spines:
+            dead_ns = round(DEAD_S * NS_PER_S)
+            fabric.fail(spine, at_ns=at_ns, for_ns=dead_ns)
+            repair = Repair(running, fabric.lanes["leaf1", spine], at_ns + dead_ns)
+            fabric.at(at_ns + dead_ns, repair.watch)
+            repairs.append(repair)
+    return repairs

@@ -1,0 +1,52 @@
+"""Chaos: seeded runs of everything that can go wrong, and whether the protocol kept its word in each.
+
+A run is two hosts that send each other 10 to 40 messages of 0 to 100 kB, real bytes, in a scenario drawn by its seed
+(chaos/scenario.py): loss to 30 %, jitter, duplicates, datagrams that come late, flipped bits, tiny queues, spines that
+die and come back, processes that restart, small credit, memory for few packets, slow release. What is held against it
+(chaos/run.py): each message is delivered once with the right bytes or its sender told; nothing hangs, nothing raises.
+
+`violations` counts what did not hold; each seed of which any is known is printed with the command that replays it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import click
+
+from scripts.benches.chaos.run import Report, live_through
+from scripts.benches.outcome import Round, Wanted
+
+WANTED: Final = (Wanted("violations", "<=", 0),)
+RUNS: Final = 300
+SHOWN: Final = 5
+"""Violations of one seed that are printed."""
+
+
+def measure(seeds: Iterable[int]) -> Round:
+    """All runs, as one round."""
+    reports = []
+    for seed in seeds:
+        report = live_through(seed)
+        if report.violations:
+            _complain(report)
+        reports.append(report)
+    return Round(
+        reports[0].seed,
+        {
+            "violations": sum(len(report.violations) for report in reports),
+            "runs": len(reports),
+            "messages": sum(report.posted for report in reports),
+            "delivered": sum(report.delivered for report in reports),
+            "failed_and_told": sum(report.failed for report in reports),
+            "damaged_datagrams": sum(report.damaged for report in reports),
+            "restarts": sum(report.restarts for report in reports),
+        },
+    )
+
+
+def _complain(report: Report) -> None:
+    click.echo(f"seed {report.seed}: replay with: scripts/bench chaos --seed {report.seed}", err=True)
+    for violation in report.violations[:SHOWN]:
+        click.echo(f"    {violation}", err=True)

@@ -1,0 +1,82 @@
+"""Fair: 2, 8 and 32 flows share one bottleneck, the port of the host that all of them send to.
+
+The fabric of `incast` (100 Gbit/s, 5 us links, ports with a buffer of one bandwidth-delay product), one flow a host.
+Half of the flows start at once, the others 50 round trips (of 40 us) later, so that newcomers meet a full link.
+Measured over 100 round trips, which begin 100 round trips after the last start.
+
+`jain_index`: (sum x)^2 / (n sum x^2) of the payload that landed of each flow; the worst of the three.
+`median_queue_bdp`: median of the bottleneck's queue, looked at four times a round trip, over the bandwidth-delay
+product; the worst of the three. `utilisation_*`: payload and headers that left the port, over its rate.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Final
+
+from scripts.benches.cases import incast
+from scripts.benches.outcome import Round, Wanted
+from scripts.benches.presets import MICROSECOND_FABRIC
+from scripts.benches.simulation import NS_PER_S, Simulation
+from scripts.benches.stream import Stream
+
+WANTED: Final = (Wanted("jain_index", ">=", 0.95), Wanted("median_queue_bdp", "<=", 1))
+FLOWS: Final = (2, 8, 32)
+SENDERS: Final = 32
+RTT_S: Final = 2 * incast.HOPS * incast.LINK_US / 1e6
+LATER_RTTS: Final = 50
+SETTLING_RTTS: Final = 100
+MEASURED_RTTS: Final = 100
+LOOKS_PER_RTT: Final = 4
+MESSAGE_BYTES: Final = 1 << 20
+OUTSTANDING: Final = 24
+
+
+def measure(seed: int, _seconds: float) -> Round:
+    """One round: 2, 8, 32 flows."""
+    figures: dict[str, float] = {}
+    for flows in FLOWS:
+        figures |= {f"{key}_{flows}": value for key, value in _share(flows, seed=seed).items()}
+    worst = {
+        "jain_index": min(figures[f"jain_index_{flows}"] for flows in FLOWS),
+        "median_queue_bdp": max(figures[f"median_queue_bdp_{flows}"] for flows in FLOWS),
+    }
+    return Round(seed, worst | figures)
+
+
+def _share(flows: int, *, seed: int) -> dict[str, float]:
+    topology = incast.fabric(senders=SENDERS, seed=seed)
+    simulation = Simulation(topology, config=MICROSECOND_FABRIC, seed=seed)
+    sink = topology.hosts[-1]
+    every = SENDERS // flows  # spread over the leaves
+    connections = simulation.connect((topology.hosts[n * every], sink) for n in range(flows))
+    streams = [
+        Stream(each, message_bytes=MESSAGE_BYTES, outstanding=OUTSTANDING, now_ns=lambda: simulation.now_ns)
+        for each in connections
+    ]
+    for stream in streams[::2]:
+        stream.start()
+    simulation.run(seconds=LATER_RTTS * RTT_S)
+    for stream in streams[1::2]:
+        stream.start()
+    simulation.run(seconds=SETTLING_RTTS * RTT_S)
+    port = simulation.fabric.lanes[topology.switch_of(sink), sink]
+    before = [each.receiver.landed_bytes for each in connections]
+    port_before_bytes = port.bytes
+    waits_ns = []
+    for _ in range(MEASURED_RTTS * LOOKS_PER_RTT):
+        simulation.run(seconds=RTT_S / LOOKS_PER_RTT)
+        waits_ns.append(port.wait_ns)
+    simulation.require_no_failures()
+    shares = [each.receiver.landed_bytes - start for each, start in zip(connections, before, strict=True)]
+    return {
+        "jain_index": jain_index(shares),
+        "median_queue_bdp": median(waits_ns) / NS_PER_S / RTT_S,
+        "utilisation": (port.bytes - port_before_bytes) * 8 / incast.RATE_BPS / (MEASURED_RTTS * RTT_S),
+    }
+
+
+def jain_index(shares: list[int]) -> float:
+    """1 if all shares are equal, 1/n if one has everything; 0 if nobody has anything."""
+    squares = sum(share * share for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares else 0.0

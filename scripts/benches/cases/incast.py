@@ -1,0 +1,91 @@
+"""Incast: many hosts send one message each to one host, all at the same instant.
+
+48 senders on 4 leaves (12 each), the receiver on a fifth; 4 spines; every link 100 Gbit/s and 5 us; so the receiver's
+port is the bottleneck. Ports of switches buffer one bandwidth-delay product: 100 Gbit/s x 40 us = 500 kB.
+Peers are open before the start, as in a job behind a barrier, but have sent nothing.
+
+Completion time: from the start to the delivery of the message at the receiver. Ideal: what a port that is never idle
+takes for all messages with all their headers, after the first packet has crossed the empty fabric; no transport can
+deliver the last message earlier. `spread_ratio` is the slowest sender's time over the fastest's.
+
+`incast-1000` is the same with 1,000 senders (250 to a leaf) x 64 KB, to be looked at: nothing is asked of it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netns.topology import Topology
+from scripts.benches.errors import BenchError
+from scripts.benches.fabrics import PACKET_BYTES, buffered, clos, wire_bytes
+from scripts.benches.outcome import Round, Wanted
+from scripts.benches.presets import MICROSECOND_FABRIC
+from scripts.benches.simulation import Simulation
+from scripts.benches.station import WIRE_OVERHEAD_BYTES
+from srd.proto.wire import HEADER_BYTES
+
+WANTED: Final = (Wanted("max_over_ideal_ratio", "<=", 1.2), Wanted("spread_ratio", "<=", 1.3))
+
+RATE_BPS: Final = 100_000_000_000
+LINK_US: Final = 5.0
+HOPS: Final = 4
+BDP_BYTES: Final = RATE_BPS * 2 * HOPS * LINK_US / 8e6
+SPINES: Final = 4
+OPENED_AT_ONCE: Final = 32
+PATIENCE_S: Final = 1.0
+"""Virtual time for all messages: hundreds of times what they should take."""
+
+
+def measure(seed: int, _seconds: float) -> Round:
+    """48 x 2 MB."""
+    return Round(seed, _incast(seed=seed, senders=48, message_bytes=2_000_000))
+
+
+def measure_thousand(seed: int, _seconds: float) -> Round:
+    """1,000 x 64 KB."""
+    return Round(seed, _incast(seed=seed, senders=1000, message_bytes=64_000))
+
+
+def fabric(*, senders: int, seed: int) -> Topology:
+    """Four leaves of senders, one with the receiver, which is the last host."""
+    port = buffered(rate_bps=RATE_BPS, delay_us=LINK_US, buffer_bytes=BDP_BYTES)
+    leaves = (*(senders // 4,) * 4, 1)
+    return clos(leaves, spines=SPINES, host_port=port, spine_link=port, name="incast", seed=seed)
+
+
+def _incast(*, seed: int, senders: int, message_bytes: int) -> dict[str, float]:
+    topology = fabric(senders=senders, seed=seed)
+    simulation = Simulation(topology, config=MICROSECOND_FABRIC, seed=seed)
+    *sources, sink = topology.hosts
+    peers = []
+    for first in range(0, senders, OPENED_AT_ONCE):
+        peers += simulation.connect((source, sink) for source in sources[first : first + OPENED_AT_ONCE])
+    receiver = simulation.station(sink)
+    started_ns = simulation.now_ns
+    for peer in peers:
+        peer.post(length=message_bytes)
+        peer.source.serve()
+    if not simulation.run(seconds=PATIENCE_S, done=lambda: len(receiver.deliveries) == senders):
+        raise BenchError(f"{len(receiver.deliveries)} of {senders} messages were delivered in {PATIENCE_S:g} s")
+    simulation.require_no_failures()
+    times_us = [(delivery.at_ns - started_ns) / 1000 for delivery in receiver.deliveries]
+    port = simulation.fabric.lanes[topology.switch_of(sink), sink]
+    ideal_us = _ideal_us(senders, message_bytes=message_bytes, payload_bytes=receiver.payload_bytes)
+    sent = sum(peer.sender.packets for peer in peers)
+    return {
+        "max_over_ideal_ratio": max(times_us) / ideal_us,
+        "spread_ratio": max(times_us) / min(times_us),
+        "ideal_us": ideal_us,
+        "max_us": max(times_us),
+        "min_us": min(times_us),
+        "retransmitted_fraction": sum(peer.sender.retransmitted for peer in peers) / sent,
+        "overlimit_fraction": 0.0 if port.netem is None else port.netem.overlimit / sent,
+    }
+
+
+def _ideal_us(senders: int, *, message_bytes: int, payload_bytes: int) -> float:
+    """The way of the first packet to the port, then all messages through it one after the other."""
+    overhead_bytes = HEADER_BYTES + WIRE_OVERHEAD_BYTES
+    all_bytes = senders * wire_bytes(message_bytes, packet_payload_bytes=payload_bytes, overhead_bytes=overhead_bytes)
+    first_packet_us = (HOPS - 1) * PACKET_BYTES * 8e6 / RATE_BPS
+    return HOPS * LINK_US + first_packet_us + all_bytes * 8e6 / RATE_BPS

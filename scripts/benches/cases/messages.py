@@ -1,0 +1,79 @@
+"""Messages: of 1,000 messages in flight every tenth loses one packet, and how much later the others are.
+
+4 spines (see millisecond.py). 1,000 messages of 32 KiB (4 packets) are posted at one instant: 32 MB, just the receive
+window, so that none waits for credit. In the run with loss the second packet of every tenth message is lost on its
+first transmission, before it reaches the fabric; its retransmissions are not.
+
+`undisturbed_ratio`: median completion time (from posting to delivery) of the 900 messages that lose nothing, with loss
+over without. `disturbed_ratio`: the same of the 100 others. An ordered stream would make both alike.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Final
+
+from scripts.benches.errors import BenchError
+from scripts.benches.millisecond import RECEIVER, SENDER, fabric
+from scripts.benches.outcome import Round, Wanted
+from scripts.benches.simulation import Simulation
+from srd.proto.config import ProtocolConfig
+from srd.proto.wire import Burst
+
+WANTED: Final = (Wanted("undisturbed_ratio", "<=", 1.05),)
+MESSAGES: Final = 1000
+MESSAGE_BYTES: Final = 32 << 10
+EVERY: Final = 10
+LOST_PACKET: Final = 1
+PATIENCE_S: Final = 10.0
+
+
+class OneLoss:
+    """Loses one packet of every tenth message, once."""
+
+    def __init__(self) -> None:
+        self.lost: set[int] = set()
+
+    def __call__(self, burst: Burst, index: int) -> bool:
+        """Whether to lose the burst's packet number `index`."""
+        chosen = burst.message % EVERY == 0 and burst.offset // burst.segment_bytes + index == LOST_PACKET
+        if not chosen or burst.message in self.lost:
+            return False
+        self.lost.add(burst.message)
+        return True
+
+
+def measure(seed: int, _seconds: float) -> Round:
+    """One round: without loss, and with."""
+    calm_ms, lossy_ms = _times_ms(None, seed=seed), _times_ms(OneLoss(), seed=seed)
+
+    def ratio(*, disturbed: bool) -> float:
+        chosen = [number for number in range(MESSAGES) if (number % EVERY == 0) == disturbed]
+        return median(lossy_ms[number] for number in chosen) / median(calm_ms[number] for number in chosen)
+
+    return Round(
+        seed,
+        {
+            "undisturbed_ratio": ratio(disturbed=False),
+            "disturbed_ratio": ratio(disturbed=True),
+            "median_ms": median(lossy_ms.values()),
+            "last_ms": max(lossy_ms.values()),
+        },
+    )
+
+
+def _times_ms(loss: OneLoss | None, *, seed: int) -> dict[int, float]:
+    """Message -> its completion time."""
+    simulation = Simulation(fabric(spines=4, name="messages", seed=seed), config=ProtocolConfig(), seed=seed)
+    (connection,) = simulation.connect([(SENDER, RECEIVER)])
+    connection.source.loses = loss
+    started_ns, deliveries = simulation.now_ns, connection.destination.deliveries
+    for number in range(MESSAGES):
+        connection.post(length=MESSAGE_BYTES, immediate=number)
+    connection.source.serve()
+    if not simulation.run(seconds=PATIENCE_S, done=lambda: len(deliveries) == MESSAGES):
+        raise BenchError(f"{len(deliveries)} of {MESSAGES} messages were delivered in {PATIENCE_S:g} s")
+    simulation.require_no_failures()
+    if loss is not None and len(loss.lost) != MESSAGES // EVERY:
+        raise BenchError(f"{len(loss.lost)} packets were lost, of {MESSAGES // EVERY}")
+    return {delivery.immediate: (delivery.at_ns - started_ns) / 1e6 for delivery in deliveries}

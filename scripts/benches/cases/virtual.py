@@ -1,0 +1,65 @@
+"""Virtual: packets that the virtual fabric moves over links in a second of one core's time, without a protocol.
+
+2 leaves, 4 spines, 4 hosts a leaf, every link shaped (100 Gbit/s, 5 us); each host sends 9,014-byte packets at 90 % of
+its rate to one of the other leaf from 16 ports in turn, for 10 ms of virtual time: some 100,000 packets, 4 hops each.
+Set-up is not counted. Processor time, so that what else the machine does does not matter; wall time beside it.
+"""
+
+from __future__ import annotations
+
+from itertools import cycle
+from time import perf_counter, process_time
+from typing import Final
+
+from netns.fabric.lane import Flow
+from netns.fabric.virtual import VirtualFabric
+from netns.shape import Shape
+from scripts.benches.fabrics import PACKET_BYTES, clos
+from scripts.benches.outcome import Round, Wanted
+
+WANTED: Final = (Wanted("packet_hops_per_second", ">=", 100_000),)
+HOSTS: Final = 4
+PORTS: Final = 16
+LINK: Final = Shape(delay_us=5, rate_bps=100_000_000_000)
+GAP_NS: Final = 801
+END_NS: Final = 10_000_000
+
+
+def measure(seed: int, _seconds: float) -> Round:
+    """One round."""
+    topology = clos((HOSTS, HOSTS), spines=4, host_port=LINK, spine_link=LINK, name="virtual", seed=seed)
+    fabric = VirtualFabric(topology)
+    for index in range(2 * HOSTS):
+        other = topology.hosts[(index + HOSTS) % (2 * HOSTS)]
+        _Source(fabric, [_flow(fabric, topology.hosts[index], other, port=port) for port in range(PORTS)])
+    wall, processor = perf_counter(), process_time()
+    fabric.run(until_ns=2 * END_NS)
+    processor_s, wall_s = process_time() - processor, perf_counter() - wall
+    return Round(
+        seed,
+        {
+            "packet_hops_per_second": fabric.packet_hops / processor_s,
+            "packet_hops_per_wall_second": fabric.packet_hops / wall_s,
+            "packet_hops": fabric.packet_hops,
+        },
+    )
+
+
+def _flow(fabric: VirtualFabric, source: str, destination: str, *, port: int) -> Flow:
+    return fabric.flow(
+        fabric.address(source), source_port=port, destination=fabric.address(destination), destination_port=1
+    )
+
+
+class _Source:
+    """Sends at a steady pace, over its flows in turn."""
+
+    def __init__(self, fabric: VirtualFabric, flows: list[Flow]) -> None:
+        self._fabric = fabric
+        self._flows = cycle(flows)
+        fabric.at(0, self._send)
+
+    def _send(self, now_ns: int) -> None:
+        self._fabric.send(next(self._flows), length_bytes=PACKET_BYTES, content=None)
+        if now_ns < END_NS:
+            self._fabric.at(now_ns + GAP_NS, self._send)

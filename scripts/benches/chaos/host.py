@@ -1,0 +1,178 @@
+"""A station whose payload really moves, through bad weather, into a pool of memory that may be full.
+
+A datagram carries the checksum of UDP (RFC 768: ones' complement, which one flipped bit always changes), and the host
+drops what does not match it, as kernels do. Beyond that nothing is checked: what the core is given, it believes.
+
+Received payload lies in slots of one packet. A packet that finds no free slot is dropped, as by a full socket. A slot
+is free again when the core does not keep its packet, or when the message that it belongs to is released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+import numpy.typing as npt
+
+from netns.fabric.lane import Packet
+from netns.fabric.virtual import VirtualFabric
+from scripts.benches.chaos.scenario import Scenario, Weather
+from scripts.benches.station import WIRE_OVERHEAD_BYTES, SocketAddress, Station
+from srd.proto.control import Datagram
+from srd.proto.events import Frag, MessageReceived, PeerEnded
+from srd.proto.wire import HEADER_BYTES, Arrival, Burst, PacketType, write_headers
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A datagram's bytes, and the checksum that it left with."""
+
+    data: bytes
+    checksum: int
+
+
+def internet_checksum(data: bytes) -> int:
+    """The ones' complement sum of RFC 1071, of the 16-bit words of `data`."""
+    words = np.frombuffer(data + b"\0" if len(data) % 2 else data, dtype=">u2")
+    total = int(words.sum(dtype=np.uint64))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+class Host(Station):
+    """One end of the chaos. `got` is called with what was delivered: the immediate, and the bytes where they lie."""
+
+    def __init__(
+        self, fabric: VirtualFabric, host: str, *, scenario: Scenario, noise: Bytes, got: Callable[[int, bytes], None]
+    ) -> None:
+        super().__init__(fabric, host, config=scenario.config, seed=scenario.seed)
+        self.weather = scenario.weather
+        self.damaged = 0
+        self.full = 0
+        self.lives = 1
+        self._dice = Random(f"weather/{scenario.seed}/{host}")  # noqa: S311 - to be thrown again alike
+        self._noise = noise
+        self._got = got
+        self._release_s = scenario.release_s
+        self._slots = scenario.pool_packets
+        self._memory = np.zeros(self._slots * self.payload_bytes, np.uint8)
+        self._free = list(range(self._slots))
+
+    def restart(self) -> None:
+        """Forget everything."""
+        self.lives += 1
+        self.core = self._new_core()
+        self.peers.clear()
+        self._free = list(range(self._slots))
+        self.serve()
+
+    def calm(self) -> None:
+        """Let the weather turn fine."""
+        self.weather = Weather()
+
+    # -- sending ------------------------------------------------------------------------------------------------
+
+    def _send_control(self, out: Datagram) -> None:
+        self._send_bytes(out.address, out.path, out.data)
+
+    def _send_burst(self, out: Burst) -> None:
+        headers = bytearray(out.count * HEADER_BYTES)
+        write_headers(out, out=memoryview(headers))
+        for index in range(out.count):
+            start = index * out.segment_bytes
+            size = min(out.segment_bytes, out.payload_bytes - start)
+            payload = self._noise[out.payload_offset + start :][:size].tobytes()
+            header = bytes(headers[index * HEADER_BYTES : (index + 1) * HEADER_BYTES])
+            self._send_bytes(out.address, out.path, header + payload)
+
+    def _send_bytes(self, address: SocketAddress, path: int, data: bytes) -> None:
+        wire = Wire(data, internet_checksum(data))
+        self._fabric.send(self._flow(address, path), length_bytes=len(data) + WIRE_OVERHEAD_BYTES, content=wire)
+
+    # -- receiving ----------------------------------------------------------------------------------------------
+
+    def _receive(self, packets: list[Packet], _now_ns: int) -> None:
+        dice, weather, batch = self._dice.random, self.weather, list[Packet]()
+        for packet in packets:
+            for _ in range(1 + (dice() < weather.duplicate)):
+                if dice() < weather.late:
+                    self._fabric.at(self._fabric.now_ns + round(dice() * weather.late_s * 1e9), self._later(packet))
+                else:
+                    batch.append(packet)
+        self._take(batch)
+
+    def _later(self, packet: Packet) -> Callable[[int], None]:
+        return lambda _: self._take([packet])
+
+    def _take(self, packets: list[Packet]) -> None:
+        now, arrivals, controls = self.now, list[Arrival](), list[tuple[bytes, SocketAddress, float]]()
+        for packet in packets:
+            data = self._weathered(packet.content.data)
+            source = (packet.flow.source, packet.flow.source_port)
+            if internet_checksum(data) != packet.content.checksum:
+                self.damaged += 1
+            elif len(data) >= HEADER_BYTES and data[1] == PacketType.DATA:
+                arrivals += self._land(data, source, now=now)
+            else:
+                controls.append((data, source, now))
+        kept = self.core.handle_packets(arrivals, controls=controls, now=now)
+        taken = {arrival.payload_offset for arrival in arrivals}
+        self._free_slots(taken - {frag.region_offset for frag in kept})
+        self.serve()
+
+    def _weathered(self, data: bytes) -> bytes:
+        if self._dice.random() >= self.weather.flip:
+            return data
+        damaged = bytearray(data)
+        damaged[self._dice.randrange(len(data))] ^= 1 << self._dice.randrange(8)
+        return bytes(damaged)
+
+    def _land(self, data: bytes, source: SocketAddress, *, now: float) -> list[Arrival]:
+        """Put the payload into a free slot; nothing if there is none."""
+        if not self._free:
+            self.full += 1
+            return []
+        offset, size = self._free.pop() * self.payload_bytes, len(data) - HEADER_BYTES
+        self._memory[offset : offset + size] = np.frombuffer(data, np.uint8, offset=HEADER_BYTES)
+        return [
+            Arrival(
+                headers=memoryview(data),
+                count=1,
+                payload_offset=offset,
+                payload_bytes=size,
+                segment_bytes=size,
+                address=source,
+                received_at=now,
+            )
+        ]
+
+    def _deliver(self, message: MessageReceived, *, now: float) -> None:  # noqa: ARG002 - released later than now
+        self._got(
+            message.immediate or 0,  # every message has one
+            b"".join(self._memory[frag.region_offset :][: frag.length].tobytes() for frag in message.frags),
+        )
+        life = self.lives
+
+        def release(_now_ns: int) -> None:
+            if life == self.lives:
+                self._free_frags(message.frags)
+                self.core.release(message.peer, size_bytes=message.length, now=self.now)
+                self.serve()
+
+        self._fabric.at(self._fabric.now_ns + round(self._dice.random() * self._release_s * 1e9), release)
+
+    def forget(self, ended: PeerEnded) -> None:
+        """A peer has ended: its memory is free, and it has no number any more."""
+        self._free_frags(ended.orphans)
+        self.peers = {address: peer for address, peer in self.peers.items() if peer != ended.peer}
+
+    def _free_frags(self, frags: tuple[Frag, ...]) -> None:
+        self._free_slots({frag.region_offset for frag in frags})
+
+    def _free_slots(self, offsets: set[int]) -> None:
+        self._free += sorted(offset // self.payload_bytes for offset in offsets)

@@ -1,0 +1,184 @@
+"""One scenario, lived through, and what was wrong with it.
+
+The initiator opens a peer, and opens it anew when it ended, 10 ms later; both ends post their messages when their time
+has come, if a peer is open then. What must hold, whatever the weather:
+
+1. No message is delivered twice, not even to two lives of a process.
+2. What is delivered has the bytes that were sent, all of them.
+3. Every request ends, with a status, unless the process that posted it is dead.
+4. A request that ended well was delivered.
+5. Nothing that the network does raises an error out of the core.
+
+A request may end badly and its message be delivered: the sender cannot know whether only the answer was lost.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import Final
+
+import numpy as np
+
+from netns.fabric.virtual import VirtualFabric
+from netns.shape import Shape
+from scripts.benches.chaos.host import Bytes, Host
+from scripts.benches.chaos.scenario import BOUND_S, HOSTS, STORM_S, Message, Scenario, scenario
+from scripts.benches.simulation import NS_PER_S
+from srd.proto.events import Completion, Event, PeerEnded
+from srd.proto.status import Status
+
+NOISE_BYTES: Final = 1 << 20
+REOPEN_NS: Final = NS_PER_S // 100
+
+
+@cache
+def noise() -> Bytes:
+    """Bytes without a period, so that nothing that lands in the wrong place looks right."""
+    return np.random.default_rng(1).integers(0, 256, NOISE_BYTES, np.uint8)
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of a scenario."""
+
+    seed: int
+    violations: list[str] = field(default_factory=list)
+    posted: int = 0
+    delivered: int = 0
+    failed: int = 0
+    """Requests that ended with an error, of which their sender was told."""
+    damaged: int = 0
+    restarts: int = 0
+
+
+class Run:
+    """Two hosts, and the books."""
+
+    def __init__(self, what: Scenario) -> None:
+        self.what = what
+        self.report = Report(what.seed, restarts=len(what.restarts))
+        self.fabric = VirtualFabric(what.topology)
+        self.delivered: Counter[int] = Counter()
+        self.pending: dict[tuple[str, int, int], int] = {}
+        """(host, its life, request) -> number of the message."""
+        self.ended: dict[int, Status] = {}
+        self.hosts = {name: self._host(name) for name in HOSTS}
+        self.initiator, self.responder = (self.hosts[name] for name in HOSTS)
+        self._connecting = False
+
+    def _host(self, name: str) -> Host:
+        host = Host(self.fabric, name, scenario=self.what, noise=noise(), got=self._got)
+        host.on_event = partial(self._take, host)
+        return host
+
+    def live(self) -> Report:
+        """Everything, to the bound."""
+        for outage in self.what.outages:
+            self.fabric.fail(outage.spine, at_ns=_ns(outage.at_s), for_ns=_ns(outage.seconds))
+        for restart in self.what.restarts:
+            self.fabric.at(_ns(restart.at_s), partial(self._restart, restart.host))
+        for number, message in enumerate(self.what.messages):
+            self.fabric.at(_ns(message.at_s), partial(self._post, number, message))
+        self.fabric.at(_ns(STORM_S), self._calm)
+        self.fabric.at(0, self._open)
+        self.fabric.run(until_ns=_ns(STORM_S))
+        self.fabric.run(until_ns=_ns(BOUND_S), done=lambda: not self.pending)
+        self._judge()
+        return self.report
+
+    # -- what happens -------------------------------------------------------------------------------------------
+
+    def _open(self, _now_ns: int) -> None:
+        if not self.initiator.peers and not self._connecting and self.fabric.now_ns < _ns(STORM_S):
+            self._connecting = True
+            self.initiator.connect(self.responder.address)
+            self.initiator.serve()
+
+    def _post(self, number: int, message: Message, _now_ns: int) -> None:
+        host = self.hosts[message.host]
+        peer = next(reversed(host.peers.values()), None)  # the newest
+        if peer is None:
+            return
+        request = host.post(peer, length=message.length, immediate=number, payload_offset=message.payload_offset)
+        self.pending[host.host, host.lives, request] = number
+        self.report.posted += 1
+        host.serve()
+
+    def _restart(self, name: str, _now_ns: int) -> None:
+        host = self.hosts[name]
+        self.pending = {key: number for key, number in self.pending.items() if key[0] != name}
+        host.restart()
+        if host is self.initiator:
+            self._connecting = False
+            self.fabric.at(self.fabric.now_ns + REOPEN_NS, self._open)
+
+    def _calm(self, _now_ns: int) -> None:
+        for host in self.hosts.values():
+            host.calm()
+        for lane in self.fabric.lanes.values():
+            if lane.netem is not None:
+                lane.netem.reshape(_calmed(lane.netem.shape))
+
+    # -- what is told -------------------------------------------------------------------------------------------
+
+    def _take(self, host: Host, event: Event) -> None:
+        match event:
+            case Completion():
+                number = self.pending.pop((host.host, host.lives, event.request), None)
+                if number is None:
+                    self._wrong(f"{host.host}: request {event.request} ended, and was not open")
+                else:
+                    self.ended[number] = event.status
+            case PeerEnded():
+                host.forget(event)
+                if host is self.initiator:
+                    self._connecting = False
+                    self.fabric.at(self.fabric.now_ns + REOPEN_NS, self._open)
+
+    def _got(self, number: int, data: bytes) -> None:
+        self.delivered[number] += 1
+        if number >= len(self.what.messages):
+            self._wrong(f"message {number} was delivered, and never sent")
+            return
+        message = self.what.messages[number]
+        expected = noise()[message.payload_offset :][: message.length].tobytes()
+        if data != expected:
+            self._wrong(f"message {number} of {message.length} bytes was delivered with {len(data)} wrong bytes")
+
+    def _judge(self) -> None:
+        for number, times in self.delivered.items():
+            if times > 1:
+                self._wrong(f"message {number} was delivered {times} times")
+        for (host, _, request), number in self.pending.items():
+            self._wrong(f"{host}: request {request} (message {number}) has not ended after {BOUND_S:g} s")
+        for number, status in self.ended.items():
+            if status is Status.OK and not self.delivered[number]:
+                self._wrong(f"message {number} was acknowledged, and not delivered")
+        self.report.delivered = len(self.delivered)
+        self.report.failed = sum(status is not Status.OK for status in self.ended.values())
+        self.report.damaged = sum(host.damaged for host in self.hosts.values())
+
+    def _wrong(self, what: str) -> None:
+        self.report.violations.append(what)
+
+
+def live_through(seed: int) -> Report:
+    """Live through the scenario of a seed; an error out of the core is a violation, too."""
+    run = Run(scenario(seed, noise_bytes=NOISE_BYTES))
+    try:
+        return run.live()
+    except Exception as error:  # noqa: BLE001 - whatever the core raises is what is looked for
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        run.report.violations.append(f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})")
+        return run.report
+
+
+def _calmed(shape: Shape) -> Shape:
+    return replace(shape, loss_percent=0, jitter_us=0)
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * NS_PER_S)

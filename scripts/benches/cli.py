@@ -1,0 +1,85 @@
+"""scripts/bench CASE [--json] [--seconds N] [--seed N] [--runs N]: rounds, medians, and the worst of what counts.
+
+Exit status: 0: it ran, whatever the values; 1: it could not measure honestly, with the reason; 2: wrong usage.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from scripts.benches.errors import BenchError
+from scripts.benches.outcome import Outcome, Round
+from scripts.benches.registry import CASES, Case, Request
+
+
+class _Cases(click.Choice[str]):
+    """The names of the registry; the help lists them with their summaries."""
+
+    def __init__(self) -> None:
+        super().__init__(list(CASES))
+
+
+EPILOG = "\b\n" + "\n".join(f"{case.name:12} {case.summary}" for case in CASES.values())
+
+
+@click.command(epilog=EPILOG)
+@click.argument("name", metavar="CASE", type=_Cases())
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON, one object on stdout's last line.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help="How long to measure (virtual time on the virtual fabric), for cases that last that long.",
+)
+@click.option("--seed", type=click.IntRange(min=0, max=2**31), help="Measure this seed only. Default: 1 to 5.")
+@click.option("--runs", type=click.IntRange(min=1), help="How many runs, each with a seed of its own (chaos only).")
+def main(*, name: str, as_json: bool, seconds: float | None, seed: int | None, runs: int | None) -> None:
+    """Measure CASE and say how it did beside what was asked for."""
+    case = CASES[name]
+    if seconds is not None and not case.timed:
+        raise click.UsageError(f"--seconds: {name} lasts as long as its messages take; leave it out")
+    if runs is not None and not case.counted:
+        raise click.UsageError(f"--runs: {name} makes one round for each seed; leave it out")
+    console = Console(stderr=as_json, highlight=False)
+    try:
+        outcome = _measure(case, Request(seed=seed, seconds=seconds, runs=runs))
+    except BenchError as error:
+        click.echo(f"scripts/bench {name}: {error}", err=True)
+        sys.exit(1)
+    console.print(_figures(outcome))
+    for wanted, value in outcome.checks.items():
+        mark = "[green]met[/]" if wanted.met(value) else "[red]missed[/]"
+        console.print(f"{wanted.figure} {value:.4g}, wanted {wanted}: {mark}")
+    if as_json:
+        click.echo(json.dumps(outcome.to_dict()))
+
+
+def _measure(case: Case, request: Request) -> Outcome:
+    progress = Console(stderr=True, highlight=False)
+    rounds: list[Round] = []
+    with progress.status(case.name) as status:
+        for each in case.measure(request):
+            rounds.append(each)
+            status.update(f"{case.name}: {len(rounds)} done")
+    return Outcome(case.name, case.fabric, tuple(rounds), case.wanted)
+
+
+def _figures(outcome: Outcome) -> Table:
+    table = Table(
+        title=f"{outcome.case} ({outcome.fabric} fabric, median of {len(outcome.rounds)})", title_justify="left"
+    )
+    table.add_column("figure")
+    for name in ("ours", *outcome.peers):
+        table.add_column(name, justify="right")
+    for key, value in outcome.ours.items():
+        others = (_shown(figures[key]) if key in figures else "" for figures in outcome.peers.values())
+        table.add_row(key, _shown(value), *others)
+    return table
+
+
+def _shown(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

@@ -1,0 +1,59 @@
+"""The topologies that cases share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from netns.shape import Shape, limit_for
+from netns.topology import ETHERNET_HEADER_BYTES, Link, Switch, Topology
+
+HOST_QUEUE_PACKETS: Final = 10_000
+"""A host's own queue towards the fabric: its memory. What a sender offers faster than its port lies here, unlost."""
+MTU: Final = 9000
+PACKET_BYTES: Final = MTU + ETHERNET_HEADER_BYTES
+
+
+def buffered(*, rate_bps: int, delay_us: float, buffer_bytes: float) -> Shape:
+    """A switch's port with room for `buffer_bytes` of full packets, beyond those in the delay line."""
+    limit = limit_for(rate_bps=rate_bps, delay_us=delay_us, buffer_bytes=round(buffer_bytes), packet_bytes=PACKET_BYTES)
+    return Shape(delay_us=delay_us, rate_bps=rate_bps, limit_packets=limit)
+
+
+def clos(
+    hosts_per_leaf: tuple[int, ...], *, spines: int, host_port: Shape, spine_link: Shape, name: str, seed: int
+) -> Topology:
+    """Leaves with so many hosts each; hosts' links are shaped both ways: down by `host_port`, up with a deep queue."""
+    up = replace(host_port, limit_packets=HOST_QUEUE_PACKETS)
+    leaves = [f"leaf{index + 1}" for index in range(len(hosts_per_leaf))]
+    tops = [f"spine{index + 1}" for index in range(spines)]
+    homes = [leaf for leaf, count in zip(leaves, hosts_per_leaf, strict=True) for _ in range(count)]
+    hosts = tuple(f"h{index + 1}" for index in range(len(homes)))
+    return Topology(
+        name=name,
+        hosts=hosts,
+        switches=(*(Switch(leaf, "leaf") for leaf in leaves), *(Switch(top, "spine") for top in tops)),
+        links=(
+            *(Link(host, leaf, up, host_port) for host, leaf in zip(hosts, homes, strict=True)),
+            *(Link(leaf, top, spine_link, spine_link) for leaf in leaves for top in tops),
+        ),
+        mtu=MTU,
+        seed=seed,
+    )
+
+
+def with_spine(topology: Topology, spine: str, shape: Shape) -> Topology:
+    """`topology` with every link of one spine shaped otherwise."""
+    return replace(
+        topology,
+        links=tuple(
+            replace(link, shape_ab=shape, shape_ba=shape) if spine in (link.a, link.b) else link
+            for link in topology.links
+        ),
+    )
+
+
+def wire_bytes(payload_bytes: int, *, packet_payload_bytes: int, overhead_bytes: int) -> int:
+    """What a message takes on the wire: payload, and the headers of its packets."""
+    packets = max(-(-payload_bytes // packet_payload_bytes), 1)
+    return payload_bytes + packets * overhead_bytes

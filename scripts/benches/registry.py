@@ -1,0 +1,88 @@
+"""The table of cases: one line each, whatever fabric they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from scripts.benches.cases import (
+    blackhole,
+    chaos,
+    fair,
+    incast,
+    jitter,
+    loss,
+    messages,
+    permutation,
+    slow_path,
+    virtual,
+)
+from scripts.benches.errors import BenchError
+from scripts.benches.outcome import Round, Wanted
+
+SEEDS: Final = (1, 2, 3, 4, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked for; None: what the case thinks best."""
+
+    seed: int | None = None
+    seconds: float | None = None
+    runs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One bench. `measure` makes the rounds; it raises BenchError if it cannot do so honestly."""
+
+    name: str
+    summary: str
+    fabric: str
+    measure: Callable[[Request], Iterator[Round]]
+    wanted: tuple[Wanted, ...]
+    timed: bool = False
+    """Whether `seconds` says how long it measures; else it lasts as long as its messages take."""
+    counted: bool = False
+    """Whether it makes a number of runs, which `runs` says."""
+
+
+def _virtual(
+    name: str, summary: str, measure: Callable[[int, float], Round], wanted: tuple[Wanted, ...], seconds: float = 0.0
+) -> Case:
+    """A case in virtual time, of which a seed makes a round."""
+
+    def rounds(request: Request) -> Iterator[Round]:
+        for seed in SEEDS if request.seed is None else (request.seed,):
+            try:
+                yield measure(seed, request.seconds or seconds)
+            except BenchError as error:
+                raise BenchError(f"seed {seed}: {error}") from None
+
+    return Case(name, summary, "virtual", rounds, wanted, timed=bool(seconds))
+
+
+def _chaos(request: Request) -> Iterator[Round]:
+    """One round of many runs; of a single one, where a seed is given."""
+    first, runs = (1, request.runs or chaos.RUNS) if request.seed is None else (request.seed, request.runs or 1)
+    yield chaos.measure(range(first, first + runs))
+
+
+_TABLE: Final = (
+    _virtual("incast", "48 senders x 2 MB to one port", incast.measure, incast.WANTED),
+    _virtual("incast-1000", "1,000 senders x 64 KB to one port", incast.measure_thousand, ()),
+    _virtual("permutation", "8 hosts to 8, twice the capacity", permutation.measure, permutation.WANTED),
+    _virtual(
+        "slow-path", "1 of 8 paths at a tenth of the rate", slow_path.measure, slow_path.WANTED, slow_path.SECONDS
+    ),
+    _virtual("loss", "0.1 to 10 % on all paths", loss.measure, loss.WANTED, loss.SECONDS),
+    _virtual("blackhole", "1, then 3 of 4 paths die silently", blackhole.measure, blackhole.WANTED),
+    _virtual("jitter", "50 ms +- 1 and 10 ms", jitter.measure, jitter.WANTED, jitter.SECONDS),
+    _virtual("fair", "2, 8, 32 flows on one bottleneck", fair.measure, fair.WANTED),
+    _virtual("messages", "a loss in every tenth of 1,000 messages", messages.measure, messages.WANTED),
+    Case("chaos", "everything goes wrong, by seed", "virtual", _chaos, chaos.WANTED, counted=True),
+    _virtual("virtual", "the virtual fabric itself", virtual.measure, virtual.WANTED),
+)
+
+CASES: Final = {case.name: case for case in _TABLE}

@@ -1,0 +1,171 @@
+"""`srd trace`: what a trace file says, as tables and as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from srd.cli.progress import rate_text
+from srd.trace.errors import TraceError
+from srd.trace.reader import TraceReader
+from srd.trace.summary import PeerSummary, ReceivedPath, SentPath, Stalls, percentile, summarise
+from srd.trace.timeline import timeline
+
+PIPE_COLUMNS = 120
+"""Width where no terminal says one."""
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--plot", "picture", type=click.Path(path_type=Path), help="Draw the trace, too: OUT.png, .svg or .pdf.")
+def trace(file: Path, picture: Path | None) -> int:
+    """Sum up FILE, a trace that `srd send --trace` or `srd recv --trace` wrote.
+
+    For every peer: what each path carried, its round trips, what was lost and sent again; losses over time; and the
+    longest stalls, times without an acknowledgement while something was outstanding. --plot draws progress, window
+    and bytes in flight, round trips and losses; it needs the extra `report` (matplotlib).
+    """
+    try:
+        stream = file.open("rb")
+    except OSError as error:
+        raise click.UsageError(f"{file}: {error.strerror}; give a file that --trace wrote") from error
+    with stream:
+        reader = TraceReader(stream, name=str(file))
+        peers = summarise(reader.read_untrusted())
+    terminal = Console(highlight=False)
+    console = terminal if terminal.is_terminal else Console(highlight=False, width=PIPE_COLUMNS)
+    _print_head(console, reader, peers, file=file)
+    for number, peer in peers.items():
+        _print_peer(console, number, peer)
+    if picture is not None:
+        _draw(peers, title=f"{file.name}: {reader.title}", out=picture)
+    return 0
+
+
+def _print_head(console: Console, reader: TraceReader, peers: dict[int, PeerSummary], *, file: Path) -> None:
+    end = "; cut off: its writer was killed, or had no room" if reader.cut_off else ""
+    say(console, f"{file}: {reader.title}, {len(peers)} peer(s){end}")
+
+
+def _print_peer(console: Console, number: int, peer: PeerSummary) -> None:
+    direction = "from" if peer.incoming else "to"
+    seconds = peer.ended_s - peer.began_s
+    say(console, "")
+    say(console, f"peer {number} {direction} {peer.address}: {seconds:.3f} s; {peer.end or 'not ended in this trace'}")
+    if peer.sent:
+        requests = ", ".join(f"{count} {status}" for status, count in sorted(peer.completed.items())) or "none ended"
+        say(console, f"requests: {requests}; acks taken: {peer.acks}")
+        console.print(_sent_table(peer))
+    if peer.received:
+        say(console, f"messages received: {peer.messages}")
+        console.print(_received_table(peer))
+    if peer.sent or peer.received:
+        console.print(_timeline_table(peer))
+    _print_stalls(console, peer.send_stalls, "without an acknowledgement")
+    _print_stalls(console, peer.receive_stalls, "without new data")
+
+
+def _sent_table(peer: PeerSummary) -> Table:
+    table = _table(
+        "path", "bursts", "packets", "MiB", "resent", "lost", "probes", "rtt min", "median", "p99 ms", "state"
+    )
+    for number, path in sorted(peer.sent.items()):
+        table.add_row(str(number), *_sent_cells([path]), _state(path))
+    table.add_section()
+    table.add_row("all", *_sent_cells(list(peer.sent.values())), "")
+    return table
+
+
+def _sent_cells(paths: list[SentPath]) -> list[str]:
+    rtts_us = [rtt_us for path in paths for rtt_us in path.rtt_us]
+    rtts = [percentile(rtts_us, percent) for percent in (0, 50, 99)]
+    return [
+        str(sum(path.bursts for path in paths)),
+        str(sum(path.packets for path in paths)),
+        _mib(sum(path.payload_bytes for path in paths)),
+        str(sum(path.retransmitted for path in paths)),
+        str(sum(path.lost for path in paths)),
+        str(sum(path.probes for path in paths)),
+        *("-" if rtt_us is None else f"{rtt_us / 1e3:.3f}" for rtt_us in rtts),
+    ]
+
+
+def _state(path: SentPath) -> str:
+    changes = f", {path.state_changes} changes" if path.state_changes else ""
+    return printable(path.state) + changes
+
+
+def _received_table(peer: PeerSummary) -> Table:
+    table = _table("path", "runs", "packets", "MiB", "of it again MiB")
+    for number, path in sorted(peer.received.items()):
+        table.add_row(str(number), *_received_cells([path]))
+    table.add_section()
+    table.add_row("all", *_received_cells(list(peer.received.values())))
+    return table
+
+
+def _received_cells(paths: list[ReceivedPath]) -> list[str]:
+    return [
+        str(sum(path.runs for path in paths)),
+        str(sum(path.packets for path in paths)),
+        _mib(sum(path.payload_bytes for path in paths)),
+        _mib(sum(path.duplicate_bytes for path in paths)),
+    ]
+
+
+def _timeline_table(peer: PeerSummary) -> Table:
+    length_s, rows = timeline(peer)
+    table = _table("from s", "acknowledged", "received", "lost: overtaken", "timeout", "resent")
+    for row in rows:
+        table.add_row(
+            f"{row.begin_s:.4f}",
+            *(_rate(size_bytes, length_s) for size_bytes in (row.acked_bytes, row.landed_bytes)),
+            *map(str, (row.overtaken, row.timed_out, row.resent)),
+        )
+    return table
+
+
+def _print_stalls(console: Console, stalls: Stalls, what: str) -> None:
+    """Print the longest stalls, where there is anything to print."""
+    if ranked := stalls.ranked():
+        listed = ", ".join(f"{1e3 * length_s:.3f} ms at {began_s:.4f} s" for began_s, length_s in ranked)
+        say(console, f"longest times {what}: {listed}")
+
+
+def _draw(peers: dict[int, PeerSummary], *, title: str, out: Path) -> None:
+    try:
+        from srd.trace.plot import plot  # noqa: PLC0415 - matplotlib is optional, and takes half a second to load
+    except ImportError as error:
+        raise TraceError(
+            f"--plot {out}: needs matplotlib ({error}); install it: pip install 'open-srd[report]'"
+        ) from error
+    plot(peers, title=printable(title), out=out)
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=SIMPLE, pad_edge=False, show_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "state" else "right", no_wrap=True)
+    return table
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:.2f}"
+
+
+def _rate(size_bytes: int, seconds: float) -> str:
+    return rate_text(size_bytes * 8 / seconds) if size_bytes and seconds > 0 else "-"
+
+
+def say(console: Console, text: str) -> None:
+    """Print one line, however long."""
+    console.print(printable(text), markup=False, soft_wrap=True)
+
+
+def printable(text: str) -> str:
+    """Return `text` with what a terminal could take for a command, or cannot show, spelled out."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

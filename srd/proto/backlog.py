@@ -1,0 +1,84 @@
+"""Messages that are not wholly cut into packets: which one the next burst is cut from.
+
+Three lanes, each in the order of posting. READs go first: they are one header each, and at most MAX_READS may be
+unanswered. What goes to or comes from registered memory (WRITE, RESPONSE) and SENDs take turns, burst by burst, so that
+neither a long message of one kind nor a receiver without memory for sends holds up the other kind.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from srd.proto.credit import Credit
+from srd.proto.sent import Outbound
+from srd.proto.wire import Opcode
+
+_SEND, _READ = int(Opcode.SEND), int(Opcode.READ)  # plain integers compare faster than an enum's members
+
+MAX_READS = 128
+"""Reads that may be unanswered, so that a responder's memory for them is bounded; it allows for twice as many, as it
+learns later than the requester that an answer has arrived."""
+
+
+class Backlog:
+    """`add` messages, cut from `head`, tell by `cut` how much."""
+
+    __slots__ = ("_credit", "_reads", "_sends", "_tagged", "_tagged_turn", "reads_unanswered")
+
+    def __init__(self, credit: Credit) -> None:
+        self.reads_unanswered = 0
+        self._credit = credit
+        self._reads: deque[Outbound] = deque()
+        self._tagged: deque[Outbound] = deque()
+        self._sends: deque[Outbound] = deque()
+        self._tagged_turn = False
+
+    def add(self, outbound: Outbound) -> None:
+        """Queue a message."""
+        self._lane(outbound).append(outbound)
+
+    def head(self) -> Outbound | None:
+        """Return the message whose turn it is, if any may be sent."""
+        if self._reads and self.reads_unanswered < MAX_READS:
+            return self._reads[0]
+        send = self._sends[0] if self._sends else None
+        if send is not None and not (send.next_offset or self._credit.covers(send.length)):
+            send = None
+        if self._tagged and (self._tagged_turn or send is None):
+            return self._tagged[0]
+        return send
+
+    def cut(self, outbound: Outbound, *, size_bytes: int) -> None:
+        """Note that up to `size_bytes` of `head`'s payload were cut."""
+        if outbound.opcode == _SEND:
+            self._tagged_turn = True
+            if outbound.next_offset == 0:
+                self._credit.start(outbound.length)
+        elif outbound.opcode == _READ:
+            self.reads_unanswered += 1
+        else:
+            self._tagged_turn = False
+        outbound.next_offset = min(outbound.next_offset + size_bytes, outbound.carried_bytes)
+        if outbound.next_offset == outbound.carried_bytes:
+            outbound.cut = True
+            self._lane(outbound).popleft()
+
+    def remove(self, outbound: Outbound) -> None:
+        """Take a message out that is not wholly cut."""
+        self._lane(outbound).remove(outbound)
+
+    @property
+    def starving(self) -> bool:
+        """Whether the next send waits for credit."""
+        return bool(self._sends) and not self._sends[0].next_offset and not self._credit.covers(self._sends[0].length)
+
+    def unready(self) -> list[Outbound]:
+        """Return the sends that wait for credit and whose retry budget is spent."""
+        if not self.starving:
+            return []
+        return [send for send in self._sends if not send.next_offset and self._credit.spent(send.rounds)]
+
+    def _lane(self, outbound: Outbound) -> deque[Outbound]:
+        if outbound.opcode == _SEND:
+            return self._sends
+        return self._reads if outbound.opcode == _READ else self._tagged

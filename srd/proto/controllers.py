@@ -1,0 +1,14 @@
+"""The congestion controllers by name: what `ProtocolConfig.controller` may say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from srd.proto.congestion import Controller, Fixed, MajorityDelay
+from srd.proto.swift import Swift
+
+CONTROLLERS: dict[str, Callable[..., Controller]] = {
+    "majority-delay": MajorityDelay,
+    "swift": Swift,
+    "fixed": Fixed,
+}

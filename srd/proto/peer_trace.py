@@ -1,0 +1,145 @@
+"""A trace, as one peer's core sees it: turns the core's state into the trace's events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from srd.proto import trace
+from srd.proto.control import Ack
+from srd.proto.events import Completion, Event, MessageReceived, PeerEnded, PeerOpened
+from srd.proto.path import Path, PathState
+from srd.proto.sent import Transmission
+from srd.proto.trace import Trace
+from srd.proto.wire import Address, Burst, Run
+
+
+class PeerTrace:
+    """Writes what happens to peer `number` into `sink`."""
+
+    __slots__ = ("_number", "_sink", "_window_bytes")
+
+    def __init__(self, sink: Trace, *, number: int) -> None:
+        self._sink = sink
+        self._number = number
+        self._window_bytes = -1  # as last told
+
+    def event(self, event: Event, *, datagram_bytes: int, paths: int, now: float) -> None:
+        """Tell what the owner of the core is told, too."""
+        match event:
+            case PeerOpened():
+                self._record(trace.PeerOpened(_text(event.address), event.incoming, datagram_bytes, paths), now=now)
+            case PeerEnded():
+                self._record(trace.PeerEnded(event.status.name, event.reason), now=now)
+            case Completion():
+                self._record(trace.RequestCompleted(event.request, event.status.name), now=now)
+            case MessageReceived():
+                self._record(trace.MessageReceived(event.message, event.length), now=now)
+
+    # -- sending ------------------------------------------------------------------------------------------------
+
+    def burst_sent(self, burst: Burst, *, retransmission: bool, inflight_bytes: int, now: float) -> None:
+        """Tell of a burst that is handed out to be sent."""
+        self._record(
+            trace.BurstSent(
+                path=burst.path,
+                path_sequence=burst.path_sequence,
+                psn=burst.psn,
+                packets=burst.count,
+                payload_bytes=burst.payload_bytes,
+                message=burst.message,
+                retransmission=retransmission,
+                inflight_bytes=inflight_bytes,
+            ),
+            now=now,
+        )
+
+    def ack_taken(
+        self,
+        ack: Ack,
+        *,
+        acked_packets: int,
+        acked_bytes: int,
+        window_bytes: float,
+        inflight_bytes: int,
+        rtt_s: float,
+        now: float,
+    ) -> None:
+        """Tell of an ack, and of what it left behind."""
+        self._window_bytes = round(window_bytes)
+        self._record(
+            trace.AckTaken(
+                cumulative=ack.cumulative,
+                acked_packets=acked_packets,
+                acked_bytes=acked_bytes,
+                credit_bytes=ack.credit_bytes,
+                window_bytes=self._window_bytes,
+                inflight_bytes=inflight_bytes,
+                rtt_us=_us(rtt_s),
+            ),
+            now=now,
+        )
+
+    def path_sampled(self, path: Path, *, held_us: int, now: float) -> None:
+        """Tell of the path's latest round trip."""
+        rtt = path.rtt
+        event = trace.PathSampled(path.index, _us(rtt.latest_s), _us(rtt.smoothed_s), _us(rtt.min_s), held_us)
+        self._record(event, now=now)
+
+    def packets_lost(self, path: Path, *, lost: Iterable[tuple[Transmission, int]], now: float) -> None:
+        """Tell of bursts of the path, each with its missing packets as bits, that were just declared lost."""
+        for burst, missing in lost:
+            why = "overtaken" if burst.last_sequence <= path.reported_sequence else "timeout"
+            self._record(trace.PacketsLost(path.index, burst.first, missing.bit_count(), why), now=now)
+
+    def path_state(self, path: Path, *, old: PathState, now: float) -> None:
+        """Tell of the path's state, if it is not what it was."""
+        if path.state is not old:
+            event = trace.PathStateChanged(path.index, old.name.lower(), path.state.name.lower())
+            self._record(event, now=now)
+
+    def window(self, window_bytes: float, *, why: str, now: float) -> None:
+        """Tell of the congestion window, if it is not what was told last."""
+        if round(window_bytes) != self._window_bytes:
+            self._window_bytes = round(window_bytes)
+            self._record(trace.WindowChanged(self._window_bytes, why), now=now)
+
+    def probe_sent(self, path: Path, *, path_sequence: int, now: float) -> None:
+        """Tell of a probe."""
+        self._record(trace.ProbeSent(path.index, path_sequence), now=now)
+
+    # -- receiving ----------------------------------------------------------------------------------------------
+
+    def data_received(self, run: Run, *, kept_bytes: int, incomplete: bool, now: float) -> None:
+        """Tell of packets that arrived, of which so many bytes were new."""
+        self._record(
+            trace.DataReceived(
+                path=run.path,
+                path_sequence=run.path_sequence,
+                psn=run.psn,
+                packets=run.count,
+                payload_bytes=run.payload_bytes,
+                kept_bytes=kept_bytes,
+                incomplete=incomplete,
+            ),
+            now=now,
+        )
+
+    def ack_sent(self, ack: Ack, *, now: float) -> None:
+        """Tell of an ack that is handed out to be sent."""
+        self._record(trace.AckSent(ack.cumulative, len(ack.reports), ack.credit_bytes), now=now)
+
+    def _record(self, event: trace.TraceEvent, *, now: float) -> None:
+        self._sink.record(event, peer=self._number, now=now)
+
+
+def _text(address: Address) -> str:
+    """Return an address as people write it; in virtual time it may be anything."""
+    if not isinstance(address, tuple):
+        return str(address)
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _us(seconds: float) -> float:
+    """Return microseconds, to a tenth: links of a few microseconds are simulated."""
+    return round(seconds * 1e6, 1)

@@ -1,0 +1,65 @@
+"""What is said to those that have no peer here: cookies, refusals, resets. Nothing is remembered of them.
+
+No answer is longer than its question, and only so many wait to be sent: whoever floods an endpoint from forged
+addresses neither fills its memory nor has it flood others.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from srd.proto.control import (
+    Close,
+    Closed,
+    Control,
+    Datagram,
+    Hello,
+    Probe,
+    Refuse,
+    Reset,
+    Retry,
+    foreign_hello_untrusted,
+)
+from srd.proto.handshake import CookieJar
+from srd.proto.status import Status
+from srd.proto.wire import Address
+
+MAX_REPLIES = 64
+"""Stateless answers (cookies, resets) waiting to be sent; more are dropped, as their askers will ask again."""
+
+
+class Strangers:
+    """`replies` are to be sent before anything else."""
+
+    def __init__(self, *, secret: bytes, accepting: bool) -> None:
+        self.accepting = accepting
+        self.replies: deque[Datagram] = deque()
+        self._cookies = CookieJar(secret=secret)
+
+    def reply(self, address: Address, data: bytes) -> None:
+        """Answer a packet."""
+        if len(self.replies) < MAX_REPLIES:
+            self.replies.append(Datagram(address, 0, data))
+
+    def handle_stray(self, packet: Control, address: Address) -> None:
+        """Answer a packet for a context that is not, or no longer, ours."""
+        if isinstance(packet, Close):
+            self.reply(address, Closed(packet.context).encode())
+        elif isinstance(packet, Probe):
+            self.reply(address, Reset(packet.context).encode())
+
+    def handle_malformed(self, data: bytes, address: Address) -> None:
+        """Answer what is no packet of ours, if it is another version's way to ask for a peer."""
+        if (context := foreign_hello_untrusted(data)) is not None:
+            self.reply(address, Refuse(context, Status.REMOTE_ERROR_FEATURE_MISMATCH).encode())
+
+    def welcomes(self, hello: Hello, address: Address, *, now: float) -> bool:
+        """Whether a HELLO may open a peer: it is at the address that it names, as it has our cookie. Else answer it."""
+        if not self.accepting:
+            self.reply(address, Refuse(hello.own_context, Status.LOCAL_ERROR_UNREACH_REMOTE).encode())
+            return False
+        if self._cookies.check(hello.cookie, address=address, context=hello.own_context, now=now):
+            return True
+        cookie = self._cookies.make(address=address, context=hello.own_context, now=now)
+        self.reply(address, Retry(hello.own_context, cookie).encode())
+        return False

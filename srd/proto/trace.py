@@ -1,0 +1,200 @@
+"""What the core tells a trace: one event for everything that matters to who asks later why a transfer went as it did.
+
+1. A core without a trace pays one `is None` test for a burst, an ack or a report, and nothing for a packet.
+2. Times are the caller's `now`, so that in virtual time the same seed gives the same trace, to the byte.
+3. The events below are the vocabulary; their names in a file are these in snake case. docs/trace.md lists them with
+   their fields, and a test holds it against this module. Fields are integers, floats, texts and truth values only, with
+   their unit in the name.
+
+The scheme is qlog's (draft-ietf-quic-qlog-main-schema) with our own events. QUIC's do not fit: they know one path, and
+packets instead of bursts. `peer_trace` makes the events, a sink such as `srd.trace.writer` keeps them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class PeerOpened:
+    """The handshake is complete."""
+
+    address: str
+    incoming: bool
+    """Whether the other end began it."""
+    datagram_bytes: int
+    """Size of a full data packet, header included."""
+    paths: int
+    """Source ports that this end sprays over."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerEnded:
+    """The peer is gone."""
+
+    status: str
+    """Name of the completion status; OK is an orderly end."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BurstSent:
+    """Consecutive packets of one message left on one path."""
+
+    path: int
+    path_sequence: int
+    """Of the first packet."""
+    psn: int
+    """Of the first packet."""
+    packets: int
+    payload_bytes: int
+    message: int
+    retransmission: bool
+    """Whether these packets had been sent before."""
+    inflight_bytes: int
+    """Sent, and neither acknowledged nor lost, with this burst."""
+
+
+@dataclass(frozen=True, slots=True)
+class AckTaken:
+    """An acknowledgement arrived; the figures are those after it."""
+
+    cumulative: int
+    """Every PSN below it is acknowledged."""
+    acked_packets: int
+    """Newly acknowledged by this ack."""
+    acked_bytes: int
+    """Newly acknowledged by this ack, headers included."""
+    credit_bytes: int
+    """Message bytes that may be started, counted from the peer's beginning."""
+    window_bytes: int
+    """The congestion window."""
+    inflight_bytes: int
+    """Sent, and neither acknowledged nor lost."""
+    rtt_us: float
+    """Smoothed, over the active paths."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathSampled:
+    """A path report gave a round trip."""
+
+    path: int
+    rtt_us: float
+    """Of this sample, without the time that the other end held the packet."""
+    smoothed_us: float
+    min_us: float
+    """The least of the recent past: what the path takes without a queue."""
+    held_us: int
+    """From the other end's receipt of the packet to its report."""
+
+
+@dataclass(frozen=True, slots=True)
+class PacketsLost:
+    """Packets of one burst were declared lost."""
+
+    path: int
+    psn: int
+    """Of the burst's first packet."""
+    packets: int
+    why: str
+    """`overtaken`: later packets of the path were reported; `timeout`: nothing was."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathStateChanged:
+    """A path is trusted more, or less."""
+
+    path: int
+    old: str
+    new: str
+    """`active`, `suspect` or `quarantined`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowChanged:
+    """The congestion window changed for another reason than an ack."""
+
+    window_bytes: int
+    why: str
+    """`loss`, or `silence`: a path, or all of them, answers no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSent:
+    """A path was asked for a sign of life."""
+
+    path: int
+    path_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCompleted:
+    """A work request that was sent has ended."""
+
+    request: int
+    status: str
+    """Name of the completion status."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataReceived:
+    """Packets of one burst arrived together."""
+
+    path: int
+    """The sender's."""
+    path_sequence: int
+    """Of the first packet, low 32 bits."""
+    psn: int
+    """Of the first packet."""
+    packets: int
+    payload_bytes: int
+    kept_bytes: int
+    """Of these, bytes that had not arrived before."""
+    incomplete: bool
+    """Whether part of a message, and not all of it, has landed now."""
+
+
+@dataclass(frozen=True, slots=True)
+class AckSent:
+    """An acknowledgement left."""
+
+    cumulative: int
+    """Every PSN below it was received."""
+    reports: int
+    """Path reports in it."""
+    credit_bytes: int
+    """Message bytes that the peer may start, counted from its beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReceived:
+    """All of a message has landed."""
+
+    message: int
+    length_bytes: int
+
+
+TraceEvent = (
+    PeerOpened
+    | PeerEnded
+    | BurstSent
+    | AckTaken
+    | PathSampled
+    | PacketsLost
+    | PathStateChanged
+    | WindowChanged
+    | ProbeSent
+    | RequestCompleted
+    | DataReceived
+    | AckSent
+    | MessageReceived
+)
+
+
+class Trace(Protocol):
+    """Takes the events of one endpoint. `record` must not raise: a trace that breaks may not break a transfer."""
+
+    def record(self, event: TraceEvent, *, peer: int, now: float) -> None:
+        """Take one event of a peer, by its number, at time `now` of the core's clock, in seconds."""

@@ -1,0 +1,85 @@
+"""scripts.benches.cases: what is measured is what the docstrings say: ideals by hand, bounds that nothing may pass."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from scripts.benches.cases import blackhole, fair, incast, jitter, loss, messages, permutation, slow_path
+from scripts.benches.millisecond import LINK, bulk, fabric
+from scripts.benches.presets import MICROSECOND_FABRIC
+from srd.proto.wire import Burst
+
+
+def test_incast__ideal_by_hand() -> None:
+    # 2 messages of 2 packets: 2 x (10,000 + 2 x 98) bytes at 100 Gbit/s; 3 links of 9,014 bytes and 4 x 5 us before.
+    expected_us = 20 + 3 * 9014 * 8 / 100_000 + 2 * 10_196 * 8 / 100_000
+    assert incast._ideal_us(2, message_bytes=10_000, payload_bytes=8916) == pytest.approx(expected_us)
+
+
+def test_incast__nothing_beats_the_ideal() -> None:
+    figures = incast._incast(seed=1, senders=4, message_bytes=200_000)
+    assert 1 <= figures["max_over_ideal_ratio"] < 10
+    assert figures["spread_ratio"] == pytest.approx(figures["max_us"] / figures["min_us"])
+
+
+def test_permutation__nothing_beats_the_ideal() -> None:
+    times_us = permutation._times_us(seed=1, pairs=1, config=MICROSECOND_FABRIC)
+    assert len(times_us) == permutation.MESSAGES
+    assert min(times_us) >= permutation._ideal_us()
+    assert min(times_us) < 1.1 * permutation._ideal_us()
+
+
+def test_slow_path_and_loss__fractions_are_of_what_can_land() -> None:
+    slow = slow_path.measure(1, 0.05).ours
+    assert 0.5 < slow["capacity_fraction"] <= 1.02  # what was queued at the start of 50 ms may land in them
+    assert slow["capacity_mbps"] == pytest.approx(1775 * 8916 / 9014)
+    lossy = loss.measure(1, 0.05).ours
+    assert all(0.5 < value <= 1.05 for value in lossy.values())
+
+
+def test_jitter__a_delay_of_50_ms_each_way() -> None:
+    topology = jitter.fabric(1000, seed=1)
+    link = topology.link("leaf2-spine3")
+    assert link.shape_ab is not None
+    assert (link.shape_ab.delay_us, link.shape_ab.jitter_us, link.shape_ba) == (50_000, 1000, None)
+
+
+def test_jain_index() -> None:
+    assert fair.jain_index([5, 5, 5]) == 1
+    assert fair.jain_index([1, 0, 0, 0]) == 0.25
+    assert fair.jain_index([0, 0]) == 0
+
+
+def test_messages__one_loss_takes_the_second_packet_of_a_tenth_once() -> None:
+    loss_of = messages.OneLoss()
+
+    def burst(message: int, offset: int) -> Burst:
+        return Burst("a", 0, 0, 0, 0, 3, 0, message, 5000, 0, offset, 0, 0, 3000, 1000)
+
+    assert [loss_of(burst(10, 0), index) for index in range(3)] == [False, True, False]
+    assert not loss_of(burst(10, 1000), 0)  # its retransmission
+    assert loss_of(burst(20, 1000), 0)
+    assert not loss_of(burst(11, 1000), 0)
+    assert loss_of.lost == {10, 20}
+
+
+def test_messages__measures() -> None:
+    figures = messages.measure(1, 0.0).ours
+    assert 0.5 < figures["undisturbed_ratio"] < 2
+    assert figures["last_ms"] > 1000 * messages.MESSAGES * messages.MESSAGE_BYTES * 8 / 1e9
+
+
+def test_blackhole__repair_is_seen_when_the_lane_carries_packets() -> None:
+    running = bulk(fabric(spines=2, name="x", seed=1), seed=1)
+    now_ns = running.simulation.now_ns
+    lane = running.simulation.fabric.lanes["leaf1", "spine1"]
+    repair = blackhole.Repair(running, lane, now_ns)
+    idle = blackhole.Repair(running, running.simulation.fabric.lanes["spine1", "leaf1"], now_ns)
+    repair.watch(now_ns)
+    idle.watch(now_ns)
+    running.simulation.run(seconds=0.02)
+    fastest_s = blackhole.IN_USE_BYTES * 8 / LINK.rate_bps
+    assert fastest_s < repair.seconds < 4 * fastest_s
+    assert math.isinf(idle.seconds)  # acks alone are not use

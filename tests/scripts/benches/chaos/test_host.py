@@ -1,0 +1,71 @@
+"""scripts.benches.chaos.host: checksums, slots, weather."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netns.shape import Shape
+from netns.topology import leaf_spine
+from scripts.benches.chaos.host import internet_checksum
+from scripts.benches.chaos.run import Run
+from scripts.benches.chaos.scenario import Message, Scenario, Weather
+from srd.proto.config import ProtocolConfig
+
+
+@given(st.binary(min_size=1, max_size=300), st.data())
+def test_internet_checksum__one_flipped_bit_always_shows(data: bytes, draw: st.DataObject) -> None:
+    damaged = bytearray(data)
+    damaged[draw.draw(st.integers(0, len(data) - 1))] ^= 1 << draw.draw(st.integers(0, 7))
+    assert internet_checksum(bytes(damaged)) != internet_checksum(data)
+
+
+def test_internet_checksum__rfc_1071_example() -> None:
+    assert internet_checksum(bytes.fromhex("0001f203f4f5f6f7")) == 0xDDF2
+
+
+CALM = Scenario(
+    seed=1,
+    topology=leaf_spine(shape=Shape(delay_us=100)),
+    config=ProtocolConfig(paths=4),
+    weather=Weather(),
+    outages=(),
+    restarts=(),
+    messages=tuple(Message("h1", 0.1 + n / 1000, 1000 * n, 30_000) for n in range(20)),
+    pool_packets=100,
+    release_s=0.001,
+)
+
+
+def test_calm__everything_is_delivered_and_memory_comes_back() -> None:
+    run = Run(CALM)
+    report = run.live()
+    assert (report.posted, report.delivered, report.failed, report.violations) == (20, 20, 0, [])
+    assert len(run.responder._free) == 100
+    assert run.responder.full == 0
+
+
+@pytest.mark.parametrize(
+    "weather", [Weather(duplicate=0.3), Weather(late=0.3, late_s=0.004), Weather(flip=0.1)], ids=str
+)
+def test_weather__happens_and_is_overcome(weather: Weather) -> None:
+    run = Run(replace(CALM, weather=weather))
+    report = run.live()
+    assert (report.delivered, report.failed, report.violations) == (20, 0, [])
+    receiver = run.responder.core.peer(next(iter(run.responder.peers.values()))).receiver
+    assert receiver.duplicates > 0 or weather.duplicate == 0
+    assert (report.damaged > 0) == (weather.flip > 0)
+    assert len(run.responder._free) == 100
+
+
+def test_pool__a_packet_without_a_slot_is_dropped_and_comes_again() -> None:
+    """Memory for just what is granted: a copy that comes again finds no room."""
+    config = replace(CALM.config, receive_window_bytes=60_000, max_message_bytes=60_000)
+    run = Run(replace(CALM, config=config, pool_packets=8, weather=Weather(duplicate=0.5)))
+    report = run.live()
+    assert (report.delivered, report.failed, report.violations) == (20, 0, [])
+    assert run.responder.full > 0
+    assert len(run.responder._free) == 8

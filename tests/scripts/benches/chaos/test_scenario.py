@@ -1,0 +1,41 @@
+"""scripts.benches.chaos.scenario: same seed, same scenario; every trouble occurs, and is absent."""
+
+from __future__ import annotations
+
+from scripts.benches.chaos.scenario import POSTING_S, STORM_S, Scenario, scenario
+
+SCENARIOS = [scenario(seed, noise_bytes=1 << 20) for seed in range(1, 200)]
+
+
+def shape_losses(what: Scenario) -> float:
+    return max(link.shape_ab.loss_percent for link in what.topology.links if link.shape_ab is not None)
+
+
+def test_scenario__is_its_seeds() -> None:
+    assert scenario(7, noise_bytes=1 << 20) == scenario(7, noise_bytes=1 << 20)
+    assert scenario(7, noise_bytes=1 << 20) != scenario(8, noise_bytes=1 << 20)
+
+
+def test_scenario__every_trouble_occurs_and_is_absent() -> None:
+    for trouble in (
+        [shape_losses(what) for what in SCENARIOS],
+        [what.weather.duplicate for what in SCENARIOS],
+        [what.weather.late for what in SCENARIOS],
+        [what.weather.flip for what in SCENARIOS],
+        [len(what.outages) for what in SCENARIOS],
+        [len(what.restarts) for what in SCENARIOS],
+        [what.release_s for what in SCENARIOS],
+    ):
+        assert 0.3 < sum(value > 0 for value in trouble) / len(SCENARIOS) < 0.7
+    assert 25 < max(shape_losses(what) for what in SCENARIOS) <= 30
+
+
+def test_scenario__messages_fit_and_troubles_end() -> None:
+    for what in SCENARIOS:
+        for message in what.messages:
+            assert message.payload_offset + message.length <= 1 << 20
+            assert message.length <= what.config.max_message_bytes
+            assert message.at_s <= POSTING_S
+        assert all(outage.at_s + outage.seconds <= STORM_S for outage in what.outages)
+        window_packets = what.config.receive_window_bytes // (what.topology.mtu - 84)
+        assert what.pool_packets > window_packets

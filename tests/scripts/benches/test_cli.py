@@ -1,0 +1,95 @@
+"""scripts.benches.cli: exit statuses, one JSON object at the end, one line for what went wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from scripts.benches import cli, registry
+from scripts.benches.errors import BenchError
+from scripts.benches.outcome import Round, Wanted
+from scripts.benches.registry import CASES, SEEDS, Case, Request
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def call(monkeypatch: pytest.MonkeyPatch, case: Case, *arguments: str) -> Result:
+    monkeypatch.setitem(CASES, "loss", case)
+    return CliRunner().invoke(cli.main, ["loss", *arguments])
+
+
+def fake(request: Request) -> Iterator[Round]:
+    for seed in SEEDS if request.seed is None else (request.seed,):
+        yield Round(seed, {"figure_ratio": seed + (request.seconds or 0.5)})
+
+
+FAKE = replace(CASES["loss"], measure=fake, wanted=(Wanted("figure_ratio", "<=", 3),), timed=True)
+
+
+def test_json__one_object_on_the_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = call(monkeypatch, FAKE, "--json")
+    assert result.exit_code == 0
+    document = json.loads(result.stdout)
+    assert [each["seed"] for each in document["rounds"]] == list(SEEDS)
+    assert document["checks"] == {"figure_ratio": {"value": 5.5, "wanted": "<= 3"}}
+    assert "missed" in result.stderr
+
+
+def test_seed_and_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = call(monkeypatch, FAKE, "--json", "--seed", "2", "--seconds", "0.25")
+    assert json.loads(result.stdout)["rounds"] == [{"seed": 2, "ours": {"figure_ratio": 2.25}, "peers": {}}]
+
+
+def test_table__for_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = call(monkeypatch, FAKE, "--seed", "1")
+    assert result.exit_code == 0
+    assert "figure_ratio 1.5, wanted <= 3: met" in result.stdout
+
+
+def test_cannot_measure__exit_1_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_seed: int, _seconds: float) -> Round:
+        raise BenchError("the port was on fire")
+
+    result = call(monkeypatch, registry._virtual("loss", "", fail, ()))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.strip() == "scripts/bench loss: seed 1: the port was on fire"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nonsense"], "'nonsense' is not one of 'incast'"),
+        ([], "Missing argument 'CASE'"),
+        (["incast", "--seconds", "1"], "--seconds: incast lasts as long as its messages take"),
+        (["loss", "--runs", "3"], "--runs: loss makes one round for each seed"),
+        (["chaos", "--runs", "0"], "0 is not in the range x>=1"),
+        (["loss", "--seconds", "0"], "0.0 is not in the range x>0"),
+        (["loss", "--seed", "-1"], "-1 is not in the range"),
+    ],
+)
+def test_bad_flow(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(cli.main, arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_script__finds_the_project_from_anywhere(tmp_path: Path) -> None:
+    """With another Python than the project's: the script starts itself again with the right one."""
+    done = subprocess.run(
+        [Path(sys.base_prefix) / "bin" / "python3", ROOT / "scripts" / "bench", "virtual", "--seed", "1", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.count("\n")) == (0, 1), done.stderr
+    document = json.loads(done.stdout)
+    assert document["ours"]["packet_hops"] > 100_000
+    assert document["checks"]["packet_hops_per_second"]["wanted"] == ">= 100000"

@@ -1,0 +1,55 @@
+"""scripts.benches.outcome: medians, the worst round, and what JSON cannot say."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from scripts.benches.outcome import Outcome, Round, Wanted
+
+AT_MOST = Wanted("stall_rtts", "<=", 3)
+AT_LEAST = Wanted("capacity_fraction", ">=", 0.95)
+
+
+def outcome() -> Outcome:
+    rounds = tuple(
+        Round(seed, {"stall_rtts": stall, "capacity_fraction": capacity}, {"one_path": {"stall_rtts": 10.0 * seed}})
+        for seed, stall, capacity in ((1, 1.0, 0.99), (2, 2.0, 0.90), (3, 7.0, 0.97))
+    )
+    return Outcome("slow", "virtual", rounds, (AT_MOST, AT_LEAST))
+
+
+def test_outcome__medians_beside_the_worst() -> None:
+    found = outcome()
+    assert found.ours == {"stall_rtts": 2.0, "capacity_fraction": 0.97}
+    assert found.peers == {"one_path": {"stall_rtts": 20.0}}
+    assert found.checks == {AT_MOST: 7.0, AT_LEAST: 0.90}
+
+
+def test_to_dict__has_the_keys_that_readers_rely_on() -> None:
+    document = json.loads(json.dumps(outcome().to_dict(), allow_nan=False))
+    assert list(document) == ["case", "fabric", "environment", "rounds", "ours", "peers", "checks"]
+    assert document["checks"]["stall_rtts"] == {"value": 7.0, "wanted": "<= 3"}
+    assert document["rounds"][1]["peers"]["one_path"] == {"stall_rtts": 20.0}
+    assert document["environment"]["python"]
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_to_dict__what_could_not_be_had_is_null(value: float) -> None:
+    rounds = (Round(1, {"stall_rtts": 1.0}), Round(2, {"stall_rtts": value}))
+    document = json.loads(json.dumps(Outcome("x", "virtual", rounds, (AT_MOST,)).to_dict(), allow_nan=False))
+    assert document["checks"]["stall_rtts"]["value"] is None
+    assert document["rounds"][1]["ours"]["stall_rtts"] is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "met", "missed"),
+    [(AT_MOST, 3.0, 3.1), (AT_LEAST, 0.95, 0.94), (Wanted("spurious_fraction", "<", 0.01), 0.009, 0.01)],
+)
+def test_wanted__met(wanted: Wanted, met: float, missed: float) -> None:
+    assert wanted.met(met)
+    assert not wanted.met(missed)
+    assert not wanted.met(math.nan)
+    assert math.isnan(wanted.worst([met, math.nan]))

@@ -1,0 +1,23 @@
+"""scripts.benches.registry: every case is there once, with the checks that it was made for."""
+
+from __future__ import annotations
+
+from scripts.benches.registry import CASES
+
+CHECKS = {
+    "incast": {"max_over_ideal_ratio": "<= 1.2", "spread_ratio": "<= 1.3"},
+    "incast-1000": {},
+    "permutation": {"median_over_ideal_ratio": "<= 1.1", "max_over_ideal_ratio": "<= 1.5"},
+    "slow-path": {"capacity_fraction": ">= 0.95"},
+    "loss": {"capacity_fraction_1pct": ">= 0.95", "capacity_fraction_10pct": ">= 0.85"},
+    "blackhole": {"stall_rtts": "<= 3", "failed_requests": "<= 0", "repaired_s": "<= 1"},
+    "jitter": {"spurious_fraction": "< 0.01"},
+    "fair": {"jain_index": ">= 0.95", "median_queue_bdp": "<= 1"},
+    "messages": {"undisturbed_ratio": "<= 1.05"},
+    "chaos": {"violations": "<= 0"},
+    "virtual": {"packet_hops_per_second": ">= 100000"},
+}
+
+
+def test_cases__names_and_checks() -> None:
+    assert {name: {w.figure: str(w) for w in case.wanted} for name, case in CASES.items()} == CHECKS

@@ -1,0 +1,52 @@
+"""scripts.benches.simulation: opening peers, and refusing to measure what went wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from netns.shape import Shape
+from netns.topology import leaf_spine
+from scripts.benches.errors import BenchError
+from scripts.benches.simulation import Simulation
+from srd.proto.config import ProtocolConfig
+
+
+def simulation(*, hosts_per_leaf: int = 1) -> Simulation:
+    topology = leaf_spine(hosts_per_leaf=hosts_per_leaf, shape=Shape(delay_us=100))
+    return Simulation(topology, config=ProtocolConfig(), seed=1)
+
+
+def test_connect__many_to_one_and_both_ends_know_each_other() -> None:
+    running = simulation(hosts_per_leaf=3)
+    connections = running.connect([("h1", "h6"), ("h2", "h6"), ("h4", "h6")])
+    for index, connection in enumerate(connections):
+        connection.post(length=1000, immediate=index)
+        connection.source.serve()
+    running.run(seconds=0.1)
+    sink = running.station("h6")
+    assert {(delivery.peer, delivery.immediate) for delivery in sink.deliveries} == {
+        (connection.remote_peer, index) for index, connection in enumerate(connections)
+    }
+    assert [connection.receiver.packets for connection in connections] == [1, 1, 1]
+    running.require_no_failures()
+
+
+def test_connect__bad_flow() -> None:
+    running = simulation()
+    running.fabric.fail("h2", at_ns=0)
+    with pytest.raises(BenchError, match=r"^1 of 1 peers were not open after 5 virtual seconds$"):
+        running.connect([("h1", "h2")])
+
+
+def test_require_no_failures__bad_flow() -> None:
+    running = simulation()
+    (connection,) = running.connect([("h1", "h2")])
+    running.fabric.fail("h2", at_ns=running.now_ns)
+    connection.post(length=10)
+    connection.source.serve()
+    running.run(seconds=3)
+    with pytest.raises(BenchError, match=r"^h1: request 1 ended with status 13 \(LOCAL_ERROR_UNRESP_REMOTE\)$"):
+        running.require_no_failures()
+    connection.source.completions.clear()
+    with pytest.raises(BenchError, match=r"^h1: peer 0 ended: fell silent"):
+        running.require_no_failures()

@@ -1,0 +1,176 @@
+"""`--trace` of `srd send` and `srd recv`, as processes: what is in the file however the command ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from srd.cli.tracing import check_trace_file, tracing
+from srd.proto.trace import ProbeSent
+from srd.trace.errors import TraceError
+from srd.trace.reader import TraceReader
+from srd.trace.summary import PeerSummary, summarise
+from tests.srd.cli.processes import Process, assert_fails, command, names, receiver, sparse, srd
+from tests.srd.loopback import content
+
+SIZE = 3_000_000
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def file(inputs: Path) -> Path:
+    path = inputs / "a.bin"
+    path.write_bytes(content(SIZE, seed=8))
+    return path
+
+
+def whole(path: Path) -> tuple[TraceReader, dict[int, PeerSummary]]:
+    """Read a trace that ends where a record does."""
+    with path.open("rb") as stream:
+        reader = TraceReader(stream, name=path.name)
+        peers = summarise(reader.read_untrusted())
+    assert not reader.cut_off
+    return reader, peers
+
+
+def test_tracing__both_ends_of_a_transfer(file: Path, output: Path, tmp_path: Path) -> None:
+    there, here = tmp_path / "recv.sqlog", tmp_path / "send.sqlog"
+    with receiver(output, "--once", "--trace", str(there)) as (process, target):
+        result = srd("send", str(file), target, "--paths", "4", "--trace", str(here))
+        assert (result.returncode, result.stderr) == (0, "")
+        assert process.wait() == 0
+    reader, peers = whole(here)
+    assert (reader.title, reader.vantage_point) == (f"srd send to {target}", "client")
+    sent = peers[0]
+    assert (sent.address, sent.incoming, sent.end[:3]) == (target, False, "OK,")
+    assert set(sent.sent) <= {0, 1, 2, 3}
+    assert sum(path.packets - path.retransmitted for path in sent.sent.values()) >= SIZE // 8916
+    assert sent.acked_bytes[-1] > SIZE
+    assert set(sent.completed) == {"OK"}
+    assert all(rtt > 0 for path in sent.sent.values() for rtt in path.rtt_us)
+    reader, peers = whole(there)
+    assert (reader.title, reader.vantage_point) == ("srd recv on 127.0.0.1:0", "server")
+    assert peers[0].incoming
+    assert peers[0].landed_bytes[-1] > SIZE, "the file, and the words around it"
+    result = srd("trace", str(here))
+    assert result.returncode == 0
+    assert f"peer 0 to {target}: " in result.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_tracing__a_signal_leaves_whole_files(
+    inputs: Path, output: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    there, here = tmp_path / "recv.sqlog", tmp_path / "send.sqlog"
+    with receiver(output, "--trace", str(there)) as (process, target):
+        with Process(command("send", str(sparse(inputs)), target, "--trace", str(here))) as sender:
+            process.event("progress")
+            sender.kill(number)
+            assert sender.wait(within_s=5) == 1
+            assert sender.stderr.all() == [f"srd: stopped by {number.name}"]
+        process.kill(number)
+        process.wait(within_s=5)
+    assert whole(here)[1][0].end.startswith("OK, ")
+    assert whole(there)[1][0].end == "OK, closed by the other end"
+
+
+def test_tracing__a_killed_process_leaves_what_a_reader_bears(inputs: Path, output: Path, tmp_path: Path) -> None:
+    here = tmp_path / "send.sqlog"
+    with receiver(output) as (process, target):
+        argv = command("send", str(sparse(inputs)), target, "--trace", str(here))
+        with Process(argv) as sender:
+            while process.event("progress")["bytes"] < 40 << 20:
+                pass  # a trace of several buffers
+            sender.kill(signal.SIGKILL)
+            sender.wait()
+        with here.open("rb") as stream:
+            peers = summarise(TraceReader(stream, name="send").read_untrusted())
+    assert peers[0].acked_bytes[-1] > 1 << 20
+    assert not peers[0].end
+
+
+def test_tracing__an_attempt_that_failed(file: Path, tmp_path: Path) -> None:
+    here = tmp_path / "send.sqlog"
+    result = srd("send", str(file), "127.0.0.1:9", "--trace", str(here))
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert whole(here)[1][0].end.startswith("LOCAL_ERROR_UNREACH_REMOTE, nothing listens there")
+
+
+# -- what cannot be -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("/dev/full", "/dev/full: the trace cannot be written (No space left on device); choose another place"),
+        ("gone/a", "gone/a: the trace cannot be written (No such file or directory); choose another place"),
+    ],
+)
+def test_tracing__a_place_that_cannot_be_bad_flow(file: Path, output: Path, place: str, says: str) -> None:
+    assert_fails(srd("send", str(file), "127.0.0.1:9", "--trace", place), status=1, says=says)
+    assert_fails(srd("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--trace", place), status=1, says=says)
+
+
+def test_tracing__a_trace_that_breaks_does_not_break_the_transfer(file: Path, output: Path, tmp_path: Path) -> None:
+    """A pipe whose reader goes away stands for a disk that fills up: a limit of file sizes binds memory, too."""
+    here = tmp_path / "pipe"
+    os.mkfifo(here)
+    with receiver(output) as (_, target), Process(command("send", str(file), target, "--trace", str(here))) as sender:
+        with here.open("rb", buffering=0) as stream:
+            assert stream.read(1) == b"\x1e"
+        assert sender.wait() == 1
+        (line,) = sender.stdout.all()
+        assert line.endswith("SHA-256 verified")
+        assert sender.stderr.all() == [f"srd: {here}: the trace cannot be written (Broken pipe); choose another place"]
+    assert (output / "a.bin").read_bytes() == file.read_bytes()
+
+
+def test_tracing__a_file_to_send_is_not_overwritten_bad_flow(file: Path, inputs: Path, called: Command) -> None:
+    (inputs / "link").symlink_to(file)
+    for name in ("a.bin", "link"):
+        result = called("send", str(file), "127.0.0.1:9", "--trace", str(inputs / name))
+        assert_fails(result, status=2, says="is a file to send; the trace would replace it")
+    assert file.stat().st_size == SIZE
+
+
+def test_tracing__a_directory_bad_flow(file: Path, output: Path, called: Command) -> None:
+    result = called("send", str(file), "127.0.0.1:9", "--trace", str(output))
+    assert_fails(result, status=2, says=f"--trace {output}: is a directory; give a file in it")
+    result = called("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--trace", str(output))
+    assert_fails(result, status=2, says=f"--trace {output}: is a directory; give a file in it")
+    assert names(output) == []
+
+
+def test_check_trace_file__nothing_to_check(tmp_path: Path) -> None:
+    check_trace_file(None, inputs=[tmp_path])
+    check_trace_file(tmp_path / "new", inputs=[tmp_path / "gone"])
+    check_trace_file(tmp_path / ("x" * 300), inputs=[tmp_path])
+    with pytest.raises(click.UsageError):
+        check_trace_file(tmp_path, inputs=[])
+
+
+def test_tracing__without_a_file_there_is_no_trace(tmp_path: Path) -> None:
+    with tracing(None, title="t", vantage_point="client") as trace:
+        assert trace is None
+    assert names(tmp_path) == []
+
+
+def test_tracing__is_whole_when_the_block_raises(tmp_path: Path) -> None:
+    def fail() -> None:
+        with tracing(tmp_path / "a", title="t", vantage_point="client") as trace:
+            assert trace is not None
+            trace.record(ProbeSent(0, 0), peer=0, now=0.0)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert whole(tmp_path / "a")[1][0].sent[0].probes == 1
+    with pytest.raises(TraceError), tracing(Path("/dev/full"), title="t", vantage_point="client"):
+        raise AssertionError("not reached")

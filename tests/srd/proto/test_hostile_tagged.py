@@ -1,0 +1,106 @@
+"""Peers that do not keep the rules of registered memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from srd.proto.backlog import MAX_READS
+from srd.proto.control import Ack, Nack
+from srd.proto.events import Frag
+from srd.proto.status import Status
+from srd.proto.tagged import MAX_NACKS
+from srd.proto.wire import HEADER_BYTES, IMMEDIATE, VOID, Arrival, Burst, Opcode, write_headers
+from tests.simulation import Network, ended
+from tests.srd.proto.byhand import answers, opened_by_hand
+from tests.srd.proto.contract import KEY_B, START_B
+
+BAD = Status.REMOTE_ERROR_BAD_ADDRESS
+
+
+def opened() -> tuple[Network, int]:
+    """A stranger's peer at b; return b's context."""
+    network = Network(seed=1)
+    accept = opened_by_hand(network)
+    network.b.keys.ranges[KEY_B] = (START_B, 1000, "rw")
+    return network, accept.own_context
+
+
+def flagged(context: int, flags: int, *, psn: int = 0, length: int = 100, key: int = KEY_B, offset: int = 0) -> Arrival:
+    """A packet of 100 bytes, a message each."""
+    burst = Burst("", 0, psn, context, psn, 1, 0, psn, length, 0, offset, key, 0, 100, 100, flags)
+    headers = memoryview(bytearray(HEADER_BYTES))
+    write_headers(burst, out=headers)
+    return Arrival(headers, 1, 0, 100, 100, "x:0", 100.0)
+
+
+def give(network: Network, *arrivals: Arrival) -> tuple[list[Frag], list[object]]:
+    kept = network.b.core.handle_packets(arrivals, controls=[], now=network.now)
+    return kept, list(answers(network.b, now=network.now + 1e-3))
+
+
+@pytest.mark.parametrize("flags", [0x10, 0x80, 0xF2, 0x10 | VOID, Opcode.READ | IMMEDIATE, Opcode.RESPONSE | IMMEDIATE])
+def test_handle__flags_that_do_not_exist(flags: int) -> None:
+    network, context = opened()
+    assert give(network, flagged(context, flags)) == ([], [])
+    assert not network.b.core.take_placements()
+
+
+def test_handle__a_write_longer_than_it_says() -> None:
+    network, context = opened()
+    kept, out = give(network, flagged(context, Opcode.WRITE, length=99))
+    assert not kept
+    assert not network.b.core.take_placements()
+    assert Nack(77, 0, BAD) in out
+
+
+def test_handle__a_read_with_payload_is_no_read() -> None:
+    network, context = opened()
+    assert give(network, flagged(context, Opcode.READ)) == ([], [])
+
+
+def test_handle__an_answer_that_nobody_asked_for() -> None:
+    network, context = opened()
+    _, out = give(network, flagged(context, Opcode.RESPONSE, key=0))
+    assert Nack(77, 0, Status.REMOTE_ERROR_ABORT) in out
+    assert not network.b.core.take_placements()
+
+
+def test_handle__refusals_do_not_pile_up() -> None:
+    network, context = opened()
+    _, out = give(network, *(flagged(context, Opcode.WRITE, psn=psn, key=9) for psn in range(300)))
+    assert sum(isinstance(packet, Nack) for packet in out) == MAX_NACKS
+    (ack,) = (packet for packet in out if isinstance(packet, Ack))
+    assert (ack.cumulative, ack.bitmap) == (0, 0), "nothing of it is acknowledged"
+
+
+def test_handle__a_write_that_contradicts_itself_ends_the_peer() -> None:
+    network, context = opened()
+    first, second = (flagged(context, Opcode.WRITE, psn=psn, length=200 + psn) for psn in range(2))
+    second.headers[28:32] = first.headers[28:32]  # the same message
+    give(network, first, second)
+    network.run(seconds=0.01)
+    assert [end.status for end in ended(network.b)] == [Status.REMOTE_ERROR_ABORT]
+
+
+def test_handle__more_reads_than_allowed_are_not_taken() -> None:
+    network, context = opened()
+    reads = [flagged(context, Opcode.READ, psn=psn) for psn in range(2 * MAX_READS + 5)]
+    for read in reads:
+        read.payload_bytes = read.segment_bytes = 0
+    network.b.core.handle_packets(reads, controls=[], now=network.now)
+    sender = network.b.core.peer(0).sender
+    assert sender is not None
+    assert sender.outbox.responses == 2 * MAX_READS
+
+
+def test_handle__a_duplicate_of_what_was_placed_is_no_error_though_the_key_is_gone() -> None:
+    """Its ack was lost. It must be acknowledged again, or a write that succeeded would be reported as refused."""
+    network, context = opened()
+    write = flagged(context, Opcode.WRITE)
+    give(network, write)
+    assert len(network.b.core.take_placements()) == 1
+    del network.b.keys.ranges[KEY_B]
+    _, out = give(network, write)
+    assert not any(isinstance(packet, Nack) for packet in out)
+    assert [packet.cumulative for packet in out if isinstance(packet, Ack)] == [1]
+    assert not network.b.core.take_placements()

@@ -1,0 +1,26 @@
+"""The registrations that the tests use are a `Memory`, and keep its promise."""
+
+from __future__ import annotations
+
+import pytest
+
+from srd.proto.memory import Memory
+from tests.simulation import Keys
+
+
+@pytest.mark.parametrize(
+    ("offset", "length", "place"), [(0, 100, 50), (100, 0, 150), (99, 1, 149), (99, 2, None), (-1, 1, None)]
+)
+@pytest.mark.parametrize(
+    ("rights", "answers"), [("l", (1, 0, 0)), ("r", (0, 1, 0)), ("w", (0, 0, 1)), ("lrw", (1, 1, 1))]
+)
+def test_memory__right_and_range(
+    offset: int, length: int, place: int | None, rights: str, answers: tuple[int, int, int]
+) -> None:
+    keys = Keys()
+    keys.ranges[7] = (50, 100, rights)
+    memory: Memory = keys
+    asked = (memory.local_writable, memory.remote_readable, memory.remote_writable)
+    for ask, allowed in zip(asked, answers, strict=True):
+        assert ask(7, offset=offset, length=length) == (place if allowed else None)
+        assert ask(8, offset=offset, length=length) is None

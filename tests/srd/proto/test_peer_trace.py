@@ -1,0 +1,189 @@
+"""srd.proto.peer_trace: what a transfer in virtual time leaves in a trace, against what the core itself counted."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import pytest
+
+from netns.shape import Shape
+from srd.proto import trace
+from srd.proto.events import PeerOpened
+from srd.proto.peer import PeerCore
+from srd.proto.peer_trace import PeerTrace
+from srd.proto.status import Status
+from tests.simulation import Network, Weather, completed, received
+
+LOSSY = Shape(delay_us=500, loss_percent=2)
+MIB = 1 << 20
+E = TypeVar("E")
+
+
+class Kept:
+    """A sink that keeps everything."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[float, int, trace.TraceEvent]] = []
+
+    def record(self, event: trace.TraceEvent, *, peer: int, now: float) -> None:
+        self.records.append((now, peer, event))
+
+    def of(self, kind: type[E]) -> list[E]:
+        return [event for _, _, event in self.records if isinstance(event, kind)]
+
+
+def transfer(
+    seed: int, *, shape: Shape = LOSSY, weather: Weather | None = None, size_bytes: int = 4 * MIB
+) -> tuple[Network, Kept, Kept, PeerCore, PeerCore]:
+    """Send one message; returns the network, both ends' traces, and both ends' peers as they were at its end."""
+    a, b = Kept(), Kept()
+    network = Network(seed=seed, shape=shape, weather=weather, traces={"a": a, "b": b})
+    at_a, at_b = network.connect()
+    cores = network.a.core.peer(at_a), network.b.core.peer(at_b)
+    network.a.core.post(at_a, request=41, payload_offset=0, length=size_bytes)
+    network.run(until=lambda: bool(completed(network.a)), seconds=20)
+    network.a.core.close(at_a, now=network.now)
+    network.run(seconds=2)
+    return network, a, b, *cores
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_sender__the_trace_adds_up_to_what_the_core_counted(seed: int) -> None:
+    _, a, _, core, _ = transfer(seed)
+    assert core.sender is not None
+    bursts, acks, losses = a.of(trace.BurstSent), a.of(trace.AckTaken), a.of(trace.PacketsLost)
+    again = [burst for burst in bursts if burst.retransmission]
+    assert sum(burst.packets for burst in bursts) == core.sender.packets
+    assert sum(burst.packets for burst in again) == core.sender.retransmitted > 0
+    assert sum(burst.payload_bytes for burst in bursts if not burst.retransmission) == 4 * MIB
+    assert sum(ack.acked_packets for ack in acks) == sum(b.packets for b in bursts if not b.retransmission)
+    assert acks[-1].cumulative == max(burst.psn + burst.packets for burst in bursts)
+    assert acks[-1].inflight_bytes == core.sender.inflight_bytes
+    assert max(burst.inflight_bytes for burst in bursts) > 0
+    for path in core.sender.paths:
+        mine = [burst for burst in bursts if burst.path == path.index]
+        assert sum(burst.packets for burst in mine) == path.counters.packets
+        assert sum(loss.packets for loss in losses if loss.path == path.index) == path.counters.lost
+        samples = [sample for sample in a.of(trace.PathSampled) if sample.path == path.index]
+        if samples:
+            assert samples[-1].smoothed_us == pytest.approx(path.rtt.smoothed_s * 1e6, abs=0.1)
+            assert min(sample.rtt_us for sample in samples) == samples[-1].min_us >= 1000
+    assert [event.status for event in a.of(trace.RequestCompleted)] == ["OK"]
+    assert [event.request for event in a.of(trace.RequestCompleted)] == [41]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_receiver__the_trace_adds_up_to_what_the_core_counted(seed: int) -> None:
+    network, _, b, _, core = transfer(seed, weather=Weather(duplicate=0.05))
+    runs = b.of(trace.DataReceived)
+    assert sum(run.packets for run in runs) == core.receiver.packets
+    assert sum(run.kept_bytes for run in runs) == core.receiver.landed_bytes == 4 * MIB
+    assert sum(run.payload_bytes for run in runs) > 4 * MIB, "duplicates arrived, and were not kept"
+    assert [event.length_bytes for event in b.of(trace.MessageReceived)] == [4 * MIB]
+    assert all(run.incomplete for run in runs[: len(runs) // 2])
+    assert not runs[-1].incomplete
+    assert b.of(trace.AckSent)[-1].cumulative == max(run.psn + run.packets for run in runs)
+    assert b.of(trace.AckSent)[0].reports >= 1
+    assert len(received(network.b)) == 1
+
+
+def test_peer__its_life_is_in_both_traces() -> None:
+    _, a, b, core, _ = transfer(4)
+    assert a.of(trace.PeerOpened) == [trace.PeerOpened("b:0", incoming=False, datagram_bytes=8972, paths=32)]
+    assert b.of(trace.PeerOpened) == [trace.PeerOpened("a:0", incoming=True, datagram_bytes=8972, paths=32)]
+    assert a.of(trace.PeerEnded) == [trace.PeerEnded("OK", "closed")]
+    assert b.of(trace.PeerEnded) == [trace.PeerEnded("OK", "closed by the other end")]
+    assert isinstance(a.records[-1][2], trace.PeerEnded)
+    assert {peer for _, peer, _ in a.records} == {core.number}
+    times = [now for now, _, _ in a.records]
+    assert times == sorted(times)
+    assert times[0] >= 100, "times are the network's"
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_trace__the_same_seed_gives_the_same_trace_and_tracing_changes_nothing(seed: int) -> None:
+    first, second = transfer(seed), transfer(seed)
+    assert first[1].records == second[1].records
+    assert first[2].records == second[2].records
+    untraced = Network(seed=seed, shape=LOSSY)
+    number, _ = untraced.connect()
+    untraced.a.core.post(number, request=41, payload_offset=0, length=4 * MIB)
+    untraced.run(until=lambda: bool(completed(untraced.a)), seconds=20)
+    untraced.a.core.close(number, now=untraced.now)
+    untraced.run(seconds=2)
+    assert untraced.wire_packets == first[0].wire_packets
+
+
+def test_paths__a_blackhole_is_told_path_by_path() -> None:
+    a = Kept()
+    network = Network(seed=5, traces={"a": a})
+    number, _ = network.connect()
+    core = network.a.core.peer(number)
+    network.a.core.post(number, request=1, payload_offset=0, length=16 * MIB)
+    network.run(until=lambda: core.sender is not None and core.sender.packets > 300, seconds=5)
+    network.dead.add(1)
+    network.run(until=lambda: bool(completed(network.a)), seconds=20)
+    network.run(seconds=0.2)  # the dead paths' probes go unanswered
+    assert core.sender is not None
+    changes = a.of(trace.PathStateChanged)
+    assert changes, "no path ever fell silent"
+    for path in core.sender.paths:
+        states = ["active"]
+        for change in changes:
+            if change.path == path.index:
+                assert change.old == states[-1]
+                states.append(change.new)
+        assert states[-1] == path.state.name.lower()
+        probes = sum(probe.path == path.index for probe in a.of(trace.ProbeSent))
+        assert probes >= states.count("suspect")
+    assert "quarantined" in {change.new for change in changes}
+    assert {loss.why for loss in a.of(trace.PacketsLost)} == {"timeout"}
+
+
+def test_loss__one_packet_in_fifty_is_overtaken() -> None:
+    _, a, _, _, _ = transfer(1)
+    whys = [loss.why for loss in a.of(trace.PacketsLost)]
+    assert whys.count("overtaken") > len(whys) / 2
+
+
+def test_window__silence_is_told_when_no_path_answers() -> None:
+    a = Kept()
+    network = Network(seed=6, traces={"a": a})
+    number, _ = network.connect()
+    core = network.a.core.peer(number)
+    network.a.core.post(number, request=1, payload_offset=0, length=16 * MIB)
+    network.run(until=lambda: core.sender is not None and core.sender.packets > 300, seconds=5)
+    network.dead.update(range(4))
+    network.run(until=lambda: bool(completed(network.a)), seconds=20)
+    changes = [change for change in a.of(trace.WindowChanged) if change.why == "silence"]
+    assert changes[-1].window_bytes == 2 * 8972
+    assert changes[-1].window_bytes < a.of(trace.AckTaken)[-1].window_bytes
+    assert a.of(trace.RequestCompleted) == [trace.RequestCompleted(1, "LOCAL_ERROR_UNRESP_REMOTE")]
+    (end,) = a.of(trace.PeerEnded)
+    assert end.status == Status.LOCAL_ERROR_UNRESP_REMOTE.name
+    assert end.reason.startswith("fell silent ")
+
+
+def test_window__is_told_only_when_it_changes() -> None:
+    kept = Kept()
+    peer = PeerTrace(kept, number=3)
+    for window_bytes in (1000.2, 1000.4, 500.0, 500.0):
+        peer.window(window_bytes, why="loss", now=1.0)
+    assert kept.records == [
+        (1.0, 3, trace.WindowChanged(1000, "loss")),
+        (1.0, 3, trace.WindowChanged(500, "loss")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        (("192.0.2.1", 7000), "192.0.2.1:7000"),
+        (("fe80::1", 7000, 0, 2), "[fe80::1]:7000"),
+        ("b:0", "b:0"),
+    ],
+)
+def test_address__as_people_write_it(address: object, text: str) -> None:
+    kept = Kept()
+    PeerTrace(kept, number=0).event(PeerOpened(0, address, incoming=True), datagram_bytes=1472, paths=8, now=2.0)
+    assert kept.records == [(2.0, 0, trace.PeerOpened(text, incoming=True, datagram_bytes=1472, paths=8))]

@@ -1,0 +1,139 @@
+"""Receivers that are not ready: without credit to grant, or without the memory that they granted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from netns.shape import Shape
+from srd.proto.status import Status
+from tests.simulation import completed, content, received, release
+from tests.srd.proto.contract import MIB, Pair
+
+SEEDS = [1, 2, 3]
+SLOW = Shape(delay_us=500, rate_bps=10_000_000, limit_packets=200)
+SMALL: dict[str, Any] = {"receive_window_bytes": MIB, "max_message_bytes": MIB}
+
+
+# -- receiver not ready ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("retry", [0, 1, 3, 6])
+def test_rnr__ends_after_its_budget_and_others_go_on(seed: int, retry: int) -> None:
+    pair = Pair(seed=seed, rnr_retry=retry, **SMALL)
+    pair.send(1, length=MIB)
+    for request in (2, 3, 4):
+        pair.send(request, length=MIB)
+    pair.write(5, length=MIB)
+    started = pair.network.now
+    pair.run(1, 2, 3, 4, 5)
+    rnr = Status.REMOTE_ERROR_RNR
+    assert pair.statuses() == {1: Status.OK, 2: rnr, 3: rnr, 4: rnr, 5: Status.OK}
+    assert pair.network.now - started < 0.2 + 0.25 * (retry + 2)
+    release(pair.b, received(pair.b)[0], now=pair.network.now)
+    pair.send(6, length=MIB)
+    pair.run(6)
+    assert pair.statuses()[6] is Status.OK, "it is ready again, and so is the sender"
+    assert pair.settled()
+
+
+def test_rnr__more_tries_take_longer() -> None:
+    ended_at = []
+    for retry in range(7):
+        pair = Pair(rnr_retry=retry, **SMALL)
+        pair.send(1, length=MIB)
+        pair.send(2, length=1)
+        pair.network.run(until=lambda pair=pair: len(completed(pair.a)) == 2, seconds=5)  # type: ignore[misc]  # bound early
+        assert pair.statuses()[2] is Status.REMOTE_ERROR_RNR
+        ended_at.append(pair.network.now)
+    assert ended_at == sorted(ended_at)
+    assert ended_at[6] > ended_at[0] + 0.1
+
+
+def test_rnr__seven_is_for_ever() -> None:
+    pair = Pair(rnr_retry=7, **SMALL)
+    pair.send(1, length=MIB)
+    pair.send(2, length=1)
+    pair.network.run(seconds=200)
+    assert pair.statuses() == {1: Status.OK}
+    release(pair.b, received(pair.b)[0], now=pair.network.now)
+    pair.run(2, seconds=1)
+    assert pair.statuses() == {1: Status.OK, 2: Status.OK}
+
+
+def test_rnr__a_slow_receiver_is_not_one_that_is_not_ready() -> None:
+    """It releases a little now and then; each grant starts the count anew."""
+    pair = Pair(rnr_retry=6, **SMALL)
+    for request in range(12):
+        pair.send(request, length=MIB // 4)
+    for taken in range(12):
+        pair.network.run(until=lambda taken=taken: len(received(pair.b)) > taken, seconds=5)  # type: ignore[misc]  # bound early
+        pair.network.run(seconds=0.2)
+        release(pair.b, received(pair.b)[taken], now=pair.network.now)
+    pair.run(*range(12))
+    assert set(pair.statuses().values()) == {Status.OK}
+
+
+# -- a pool that is empty: more was promised than there is ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("shape", [None, Shape(delay_us=500, loss_percent=5)], ids=["clean", "lossy"])
+def test_dropped__for_a_while_and_everything_arrives(seed: int, shape: Shape | None) -> None:
+    pair = Pair(seed=seed, shape=shape)
+    pair.b.full = True
+    for index in range(8):
+        pair.send(index, length=300_000, at=index, immediate=index)
+    pair.write(100, length=300_000)
+    pair.read(101, length=300_000)
+    before = pair.network.wire_packets
+    pair.network.run(seconds=2)
+    assert pair.statuses().keys() <= {101}, "an answer is no message to b"
+    assert pair.network.wire_packets - before < 2500, "it is tried again now and then, and not flooded"
+    pair.b.full = False
+    freed_at = pair.network.now
+    everything = {*range(8), 100, 101}
+    pair.network.run(until=lambda: pair.statuses().keys() == everything, seconds=5)
+    assert set(pair.statuses().values()) == {Status.OK}
+    assert len(pair.statuses()) == 10
+    assert pair.network.now - freed_at < 1.0
+    for message in received(pair.b):
+        assert message.immediate is not None
+        start = message.immediate
+        assert content(pair.b, message.frags) == pair.a.region[start : start + 300_000].tobytes()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("retry", [0, 3, 6])
+def test_dropped__ends_after_the_budget_and_others_go_on(seed: int, retry: int) -> None:
+    pair = Pair(seed=seed, rnr_retry=retry)
+    pair.b.full = True
+    pair.send(1, length=300_000)
+    pair.send(2, length=0)  # needs no memory
+    pair.write(3, length=300_000)
+    started = pair.network.now
+    pair.run(1, 2)
+    assert pair.statuses() == {1: Status.REMOTE_ERROR_RNR, 2: Status.OK}
+    assert pair.network.now - started < 0.2 + 0.5 * (retry + 2)
+    pair.b.full = False
+    pair.send(4, length=300_000, immediate=4)
+    pair.run(3, 4)
+    assert {pair.statuses()[request] for request in (3, 4)} == {Status.OK}
+    assert [message.immediate for message in received(pair.b) if message.length] == [4], "what ended never arrives"
+    assert pair.settled()
+
+
+def test_dropped__partly_landed_gives_its_memory_back() -> None:
+    """A message of which half has landed when the pool ran empty: it is what fills it."""
+    pair = Pair(rnr_retry=2, shape=SLOW)
+    pair.send(1, length=4 * MIB)
+    receiver = pair.b.core.peer(pair.at_b).receiver
+    pair.network.run(until=lambda: receiver.landed_bytes > MIB, seconds=5)
+    pair.b.full = True
+    pair.run(1)
+    assert pair.statuses() == {1: Status.REMOTE_ERROR_RNR}
+    pair.network.run(seconds=3)
+    assert pair.orphaned_bytes() == receiver.landed_bytes > MIB
+    assert pair.settled()

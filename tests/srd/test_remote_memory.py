@@ -1,0 +1,229 @@
+"""Registered memory over loopback: write, write with immediate, read, refusals, cancelling, withdrawing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from devmem.errors import RegionError, RegistrationError
+from devmem.region import Region
+from devmem.registry import Access
+from srd.errors import PeerError, UsageError
+from srd.message import Written
+from srd.proto.config import MAX_MESSAGE_BYTES
+from srd.proto.status import Status
+from tests.srd.loopback import PATIENCE_S, SMALL, content, memory, pair, receive, send
+
+SEED = 31
+MIB = 1 << 20
+ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
+SIZES = [0, 1, 8916, 8917, 3 * MIB, 24 * MIB]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - what lands of a message makes no event of its own
+        await asyncio.sleep(0)
+
+
+def bytes_of(region: Region, offset: int, length: int) -> bytes:
+    with region.view(offset, length=length) as view:
+        return bytes(view)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("size", SIZES)
+async def test_write__lands_where_it_was_told(host: str, size: int) -> None:
+    """Up to three times the receive window: what lands in registered memory needs none of it."""
+    payload = content(size, seed=SEED)
+    with Region(size + 8192) as target, memory(payload) as source:
+        async with pair(host=host) as (_, two, here, there):
+            registration = two.register(target, offset=1000, length=size + 100, access=ALL)
+            writing = here.write(
+                source, offset=0, length=size, key=registration.key, target_offset=77, immediate=0xFFFFFFFF
+            )
+            async with asyncio.timeout(PATIENCE_S):
+                assert await there.recv_write() == Written(size, 0xFFFFFFFF)
+                assert bytes_of(target, 1077, size) == payload, "when it is told, it is there"
+                assert await writing is Status.OK
+            assert not any(bytes_of(target, 0, 1077))
+            assert not any(bytes_of(target, 1077 + size, 8192 - 1077))
+            assert two.bytes_copied >= size
+            two.deregister(registration)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_read__fetches_what_is_there(size: int) -> None:
+    payload = content(size, seed=SEED)
+    with Region(size + 8192) as target, memory(payload + bytes(100)) as source:
+        async with pair() as (one, two, here, _):
+            remote = two.register(source, offset=0, length=size + 100, access=Access.REMOTE_READ)
+            local = one.register(target, offset=500, length=size + 100, access=Access.LOCAL_WRITE)
+            async with asyncio.timeout(PATIENCE_S):
+                status = await here.read(local, offset=33, length=size, key=remote.key, source_offset=0)
+            assert status is Status.OK
+            assert bytes_of(target, 533, size) == payload
+            assert not any(bytes_of(target, 0, 533))
+            assert not any(bytes_of(target, 533 + size, 8192 - 533))
+
+
+async def test_both__everything_at_once() -> None:
+    payload = content(4 * MIB, seed=SEED)
+    with Region(4 * MIB) as target, Region(4 * MIB) as back, memory(payload) as source:
+        async with pair() as (one, two, here, there):
+            remote = two.register(target, offset=0, length=4 * MIB, access=ALL)
+            local = one.register(back, offset=0, length=4 * MIB, access=Access.LOCAL_WRITE)
+            step = MIB // 4
+            futures = [
+                here.write(source, offset=at, length=step, key=remote.key, target_offset=at)
+                for at in range(0, 4 * MIB, step)
+            ]
+            sending = asyncio.ensure_future(send(here, payload[:MIB], immediate=None))
+            assert await receive(there) == payload[:MIB]
+            assert set(await asyncio.gather(sending, *futures)) == {Status.OK}
+            reads = [
+                here.read(local, offset=at, length=step, key=remote.key, source_offset=at)
+                for at in range(0, 4 * MIB, step)
+            ]
+            assert set(await asyncio.gather(*reads)) == {Status.OK}
+            assert bytes_of(back, 0, 4 * MIB) == payload
+
+
+# -- refused --------------------------------------------------------------------------------------------------------
+
+
+async def test_refused__each_with_its_status_and_the_others_go_on() -> None:
+    bad = Status.REMOTE_ERROR_BAD_ADDRESS
+    with Region(MIB) as target, Region(MIB) as mine, memory(content(MIB, seed=SEED)) as source:
+        async with pair() as (one, two, here, there):
+            readable = two.register(target, offset=0, length=1000, access=Access.REMOTE_READ)
+            writable = two.register(target, offset=0, length=1000, access=Access.LOCAL_WRITE | Access.REMOTE_WRITE)
+            local = one.register(mine, offset=0, length=1000, access=Access.LOCAL_WRITE)
+            unwritable = one.register(mine, offset=0, length=1000, access=Access.REMOTE_READ)
+            cases = [
+                (here.write(source, offset=0, length=MIB, key=readable.key, target_offset=0), bad),
+                (here.write(source, offset=0, length=1, key=readable.key ^ 1, target_offset=0), bad),
+                (here.write(source, offset=0, length=2, key=writable.key, target_offset=999), bad),
+                (here.read(local, offset=0, length=1, key=writable.key, source_offset=0), bad),
+                (here.read(local, offset=0, length=2, key=readable.key, source_offset=999), bad),
+                (
+                    here.read(unwritable, offset=0, length=1, key=readable.key, source_offset=0),
+                    Status.LOCAL_ERROR_INVALID_LKEY,
+                ),
+                (
+                    here.read(local, offset=999, length=2, key=readable.key, source_offset=0),
+                    Status.LOCAL_ERROR_INVALID_LKEY,
+                ),
+                (here.read(local, offset=0, length=1000, key=readable.key, source_offset=0), Status.OK),
+            ]
+            async with asyncio.timeout(PATIENCE_S):
+                assert [await future for future, _ in cases] == [status for _, status in cases]
+            assert not any(bytes_of(target, 0, MIB))
+            await send(here, b"and goes on")
+            assert await receive(there) == b"and goes on"
+
+
+async def test_post__what_cannot_be_bad_flow() -> None:
+    with Region(4096) as region:
+        async with pair() as (one, _, here, there):
+            local = one.register(region, offset=0, length=4096, access=ALL)
+            with pytest.raises(RegionError, match="not within"):
+                here.write(region, offset=1, length=4096, key=1, target_offset=0)
+            with pytest.raises(UsageError, match="immediate: -1"):
+                here.write(region, offset=0, length=1, key=1, target_offset=0, immediate=-1)
+            status = await here.read(local, offset=0, length=MAX_MESSAGE_BYTES + 1, key=1, source_offset=0)
+            assert status is Status.LOCAL_ERROR_BAD_LENGTH
+            with pytest.raises(RegistrationError, match="needs LOCAL_WRITE"):
+                one.register(region, offset=0, length=1, access=Access.REMOTE_WRITE)
+            await here.close()
+            with pytest.raises(PeerError):
+                here.write(region, offset=0, length=1, key=1, target_offset=0)
+            with pytest.raises(PeerError):
+                here.read(local, offset=0, length=1, key=1, source_offset=0)
+            async with asyncio.timeout(PATIENCE_S):
+                await there.wait_ended()
+                with pytest.raises(PeerError):
+                    await there.recv_write()
+
+
+async def test_send__longer_than_the_other_end_takes() -> None:
+    little = replace(SMALL, protocol=replace(SMALL.protocol, max_message_bytes=MIB))
+    async with pair(config=little, opener=SMALL) as (_, _, here, _):
+        assert await send(here, bytes(2 * MIB)) is Status.REMOTE_ERROR_BAD_LENGTH
+
+
+# -- cancel, withdraw -----------------------------------------------------------------------------------------------
+
+
+async def test_cancel__of_the_future_ends_the_request_and_frees_its_memory() -> None:
+    """The window takes two sends of 4 MiB; the third waits, and is not wanted any more."""
+    async with pair() as (_, _, here, there):
+        region = Region(4 * MIB)
+        futures = [here.send(region, offset=0, length=4 * MIB) for _ in range(3)]
+        async with asyncio.timeout(PATIENCE_S):
+            held = [await there.recv(), await there.recv()]
+            assert await futures[0] is await futures[1] is Status.OK
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(futures[2], timeout=0.01)
+            assert futures[2].cancelled()
+            await asyncio.sleep(0)
+            region.close()
+            for message in held:
+                message.release()
+            sending = asyncio.ensure_future(send(here, b"next"))
+            assert await receive(there) == b"next"
+            assert await sending is Status.OK
+
+
+async def test_cancel__in_the_middle_gives_memory_and_credit_back() -> None:
+    """Forty times half a message: the receiver's region would not hold what it had to keep of them."""
+    payload = content(4 * MIB, seed=SEED)
+    async with pair() as (_, two, here, there):
+        with memory(payload) as region:
+            for _ in range(40):
+                future = here.send(region, offset=0, length=4 * MIB)
+                before = there.landed_bytes
+                async with asyncio.timeout(PATIENCE_S):
+                    await until(lambda: there.landed_bytes >= before + MIB or future.done())  # noqa: B023 - awaited here
+                future.cancel()
+                await asyncio.sleep(0)
+                while there._messages:  # it was all under way
+                    there._messages.popleft().release()
+            sending = asyncio.ensure_future(here.send(region, offset=0, length=4 * MIB, immediate=7))
+            async with asyncio.timeout(PATIENCE_S):
+                while True:
+                    with await there.recv() as message:
+                        assert message.gather() == payload
+                        if message.immediate == 7:
+                            break
+                assert await sending is Status.OK
+        assert two.dropped_packets == 0
+
+
+async def test_deregister__in_the_middle_ends_it_at_both_ends() -> None:
+    with Region(24 * MIB) as target, Region(24 * MIB) as source:
+        async with pair() as (one, two, here, there):
+            remote = two.register(target, offset=0, length=24 * MIB, access=ALL)
+            local = one.register(source, offset=0, length=24 * MIB, access=ALL)
+            writing = here.write(source, offset=0, length=24 * MIB, key=remote.key, target_offset=0)
+            reading = here.read(local, offset=0, length=24 * MIB, key=remote.key, source_offset=0)
+            async with asyncio.timeout(PATIENCE_S):
+                await until(lambda: there.landed_bytes >= MIB and here.landed_bytes >= MIB)
+                two.deregister(remote)
+                with pytest.raises(RegistrationError, match="once is enough"):
+                    two.deregister(remote)
+                assert await writing is Status.REMOTE_ERROR_BAD_ADDRESS
+                assert await reading is Status.REMOTE_ERROR_BAD_ADDRESS
+            await send(here, b"and goes on")
+            assert await receive(there) == b"and goes on"
+
+
+async def test_close__lets_registered_regions_go() -> None:
+    region = Region(4096)
+    async with pair() as (one, _, _, _):
+        one.register(region, offset=0, length=4096, access=ALL)
+        with pytest.raises(RegionError, match="live views"):
+            region.close()
+    region.close()
