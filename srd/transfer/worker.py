@@ -11,7 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 NICENESS = 10
-"""Added to the process's own: a ninth of its weight. The most there is, 19, was no faster and starves on a busy host."""
+"""Added to the process's own: a ninth of its weight. The most there is, 19, was no faster; it starves on busy hosts."""
 
 
 def start_worker(name: str) -> ThreadPoolExecutor:
