@@ -81,7 +81,7 @@ HEADER = np.dtype(
 HEADER_BYTES = HEADER.itemsize
 HEADER_WORDS = HEADER_BYTES // 8
 MAX_BURST_PACKETS = 64
-"""UDP_MAX_SEGMENTS of kernels before 6.9: more in one burst is not portable."""
+"""What one path is given at a time, at most: what a burst costs its two ends is shared by its packets."""
 
 FEW_PACKETS = 6
 """Up to so many headers are packed and unpacked one by one (0.6 us each), more by NumPy (5 us for any number)."""

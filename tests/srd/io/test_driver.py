@@ -373,7 +373,9 @@ async def test_drop_unsent__a_cancelled_request_with_a_full_socket_leaves_its_me
         one.driver.wake()
         await one.until(completed)
         # What tells the other end of the cancelling may wait already: it names no memory.
-        assert not any(burst.payload_bytes for burst in [*one.driver._transmitter._bursts, one.driver._held] if burst)
+        waiting, held = one.driver._transmitter, one.driver._held
+        assert not waiting._lengths[: waiting._packets].any()
+        assert held is None or not held.payload_bytes
         one.outgoing.array[:] = 0xEE
         monkeypatch.undo()
         one.post(peer, request=2, offset=0, length=100_000)
