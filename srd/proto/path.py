@@ -64,6 +64,8 @@ class PathCounters:
     timeouts: int = 0
     duplicates: int = 0
     """Packets of this path that the receiver had already: retransmissions that were not needed."""
+    marked: int = 0
+    """Packets of this path that arrived with a congestion mark."""
 
 
 class Path:

@@ -43,13 +43,20 @@ class HeardPath:
     received_at: float = 0.0
     packets: int = 0
     duplicates: int = 0
+    marked: int = 0
     reports_due: int = 0
 
     def report(self, path: int, *, now: float) -> PathReport:
         """Return the report of this path, as of now."""
         held_us = min(max(int((now - self.received_at) * 1e6), 0), 0xFFFFFFFF)
         return PathReport(
-            path, self.sequence & 0xFFFFFFFF, self.sent_us, held_us, self.packets & 0xFFFFFFFF, self.duplicates & 0xFFFF
+            path,
+            self.sequence & 0xFFFFFFFF,
+            self.sent_us,
+            held_us,
+            self.packets & 0xFFFFFFFF,
+            self.duplicates & 0xFFFF,
+            self.marked & 0xFFFF,
         )
 
 
@@ -192,6 +199,8 @@ class Receiver:
         )
         heard.packets += run.count
         heard.duplicates += duplicates
+        if run.marked:
+            heard.marked += run.count
         self.packets += run.count
         self.duplicates += duplicates
 

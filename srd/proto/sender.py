@@ -177,7 +177,11 @@ class Sender:
         if report.duplicates != path.counters.duplicates & 0xFFFF:
             path.counters.duplicates += report.duplicates - path.counters.duplicates & 0xFFFF
             self._evidence.duplicate(now=now, rtt_s=self.rtt_s)
-        self._spray.earn(path, packets=sequence - path.reported_sequence)
+        heard, marked = sequence - path.reported_sequence, 0.0
+        if report.marked != path.counters.marked & 0xFFFF:
+            path.counters.marked += (new := report.marked - path.counters.marked & 0xFFFF)
+            marked = min(new / heard, 1.0)
+        self._spray.earn(path, packets=heard)
         path.reported_sequence = sequence
         rtt_us = (int(received_at * 1e6) - report.sent_us & 0xFFFFFFFF) - report.held_us
         if not 0 <= rtt_us < 60_000_000:
@@ -204,6 +208,7 @@ class Sender:
             endpoint_s=report.held_us / 1e6,
             min_rtt_s=path.rtt.min_s,
             variation_s=path.rtt.variation_s,
+            marked=marked,
         )
 
     # -- loss and silence ---------------------------------------------------------------------------------------

@@ -79,6 +79,13 @@ def arrival(*bursts: Burst, payload_bytes: int | None = None) -> Arrival:
     )
 
 
+@pytest.mark.parametrize("marked", [False, True])
+def test_runs_untrusted__every_run_of_a_series_has_its_mark(*, marked: bool) -> None:
+    one = arrival(burst(), burst(psn=500, path_sequence=2000))
+    one.marked = marked
+    assert [run.marked for run in runs_untrusted(one)] == [marked, marked]
+
+
 # -- headers --------------------------------------------------------------------------------------------------------
 
 
