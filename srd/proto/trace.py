@@ -111,7 +111,7 @@ class PathStateChanged:
     path: int
     old: str
     new: str
-    """`active`, `suspect` or `quarantined`."""
+    """`active`, `suspect`, `quarantined` or `reserve`."""
 
 
 @dataclass(frozen=True, slots=True)

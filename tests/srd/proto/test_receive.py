@@ -380,7 +380,7 @@ def test_knows__and_refuse() -> None:
     assert ours.knows(run(0, count=2))
     assert not ours.knows(run(1, count=2))
     ours.refuse(run(5, length=9000, path=7), now=10.0)
-    ours.refuse(run(5, length=9000, path=64), now=10.0)
+    ours.refuse(run(5, length=9000, path=128), now=10.0)
     ack = ack_of(ours)
     assert (ack.cumulative, ack.bitmap) == (2, 0)
     assert [(report.path, report.packets) for report in ack.reports] == [(0, 2), (7, 1)]

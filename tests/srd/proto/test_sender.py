@@ -163,7 +163,8 @@ def test_transfer__a_repaired_link_is_used_again(seed: int) -> None:
     assert len(completed(network.a)) == 2
     assert sum(path.counters.packets for path in dead) - before > 100
     network.run(seconds=1)
-    assert {path.state for path in sender.paths} == {PathState.ACTIVE}
+    assert {path.state for path in sender.paths[: network.config.paths]} == {PathState.ACTIVE}
+    assert {path.state for path in sender.paths[network.config.paths :]} <= {PathState.RESERVE}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
