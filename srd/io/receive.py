@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ctypes
 import socket
-import time
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ import numpy as np
 
 from devmem.region import Region
 from srd.io import libc
+from srd.io.clock import wall_to_monotonic_s
 from srd.io.landing import SUPER_BYTES, Landing
 from srd.io.libc import IOVEC, MMSGHDR, SOCKADDR_BYTES, Address
 from srd.proto.events import Frag, Placement
@@ -150,8 +150,7 @@ class ReceiveQueue:
         if count == 0:
             return None
         batch = Batch(full=count == SLOTS)
-        # The kernel's times are on the wall clock; the core's on the monotonic one.
-        clock_offset_s = time.monotonic() - time.time()
+        clock_offset_s = wall_to_monotonic_s()
         for slot in range(count):
             self._take(batch, slot, clock_offset_s)
         return batch
