@@ -196,6 +196,8 @@ class Arrival:
     address: Address
     received_at: float
     """When the kernel received it, on the clock of `now`."""
+    marked: bool = False
+    """Whether its packets bore a congestion mark (CE, RFC 3168): all or none, as GRO keeps those that differ apart."""
 
 
 @dataclass(slots=True)
@@ -219,6 +221,7 @@ class Run:
     address: Address
     received_at: float
     flags: int = 0
+    marked: bool = False
 
 
 def runs_untrusted(arrival: Arrival) -> list[Run]:
@@ -251,6 +254,7 @@ def runs_untrusted(arrival: Arrival) -> list[Run]:
                     arrival.address,
                     arrival.received_at,
                     flags,
+                    arrival.marked,
                 )
             )
         start = end

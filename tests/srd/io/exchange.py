@@ -47,8 +47,9 @@ class Receiver:
         datagram_bytes: int = 8972,
         chunk_bytes: int = 512 << 10,
         chunks: int = SLOTS + 9,
+        address: Address | None = None,
     ) -> None:
-        self.socket = open_socket(LOOPBACK[family], family=family)
+        self.socket = open_socket(address or LOOPBACK[family], family=family)
         self.region = Region(chunks * chunk_bytes + spare_bytes(SLOTS))
         self.pool = Pool(self.region.size_bytes - spare_bytes(SLOTS), chunk_bytes=chunk_bytes)
         self.landing = Landing(self.region, self.pool, slots=SLOTS)
