@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from netns.errors import LabError
 from scripts.benches.cases import (
     blackhole,
     chaos,
+    clean,
     ecn,
     fair,
     incast,
@@ -21,8 +23,12 @@ from scripts.benches.cases import (
 )
 from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Round, Wanted
+from scripts.compare.errors import CompareError
 
 SEEDS: Final = (1, 2, 3, 4, 5)
+ROUNDS: Final = 3
+"""On real hosts: the least that has a median."""
+VETH: Final = "veth"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,8 @@ class Case:
     """Whether `seconds` says how long it measures; else it lasts as long as its messages take."""
     counted: bool = False
     """Whether it makes a number of runs, which `runs` says."""
+    seeded: bool = True
+    """Whether chance decides anything that a seed could repeat."""
 
 
 def _virtual(
@@ -62,6 +70,24 @@ def _virtual(
                 raise BenchError(f"seed {seed}: {error}") from None
 
     return Case(name, summary, "virtual", rounds, wanted, timed=bool(seconds))
+
+
+def _veth(
+    name: str,
+    summary: str,
+    measure: Callable[[int, float], Iterator[Round]],
+    wanted: tuple[Wanted, ...],
+    seconds: float,
+) -> Case:
+    """A case on real sockets, in namespaces: `measure` makes so many rounds, of so many seconds for each contestant."""
+
+    def rounds(request: Request) -> Iterator[Round]:
+        try:
+            yield from measure(request.runs or ROUNDS, request.seconds or seconds)
+        except (LabError, CompareError) as error:
+            raise BenchError(str(error)) from None
+
+    return Case(name, summary, VETH, rounds, wanted, timed=True, counted=True, seeded=False)
 
 
 def _chaos(request: Request) -> Iterator[Round]:
@@ -85,6 +111,7 @@ _TABLE: Final = (
     _virtual("messages", "a loss in every tenth of 1,000 messages", messages.measure, messages.WANTED),
     Case("chaos", "everything goes wrong, by seed", "virtual", _chaos, chaos.WANTED, counted=True),
     _virtual("virtual", "the virtual fabric itself", virtual.measure, virtual.WANTED),
+    _veth("clean", "bulk data beside kernel TCP and the probe", clean.rounds, clean.WANTED, clean.SECONDS),
 )
 
 CASES: Final = {case.name: case for case in _TABLE}

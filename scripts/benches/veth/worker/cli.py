@@ -1,0 +1,43 @@
+"""The roles of our own ends: what each is called with on the command line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+import click
+
+from scripts.benches.errors import BenchError
+from scripts.benches.veth.worker import bulk
+from srd.cli.options import run
+from srd.errors import SrdError
+
+
+@click.group()
+def main() -> None:
+    """One end of a bench on real sockets; prints its figures as events."""
+
+
+def _run(role: Coroutine[Any, Any, int]) -> None:
+    """Run on the event loop that the daemons run on; an error is one line."""
+    try:
+        sys.exit(run(role))
+    except (BenchError, SrdError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+@main.command()
+@click.argument("host")
+def bulk_receive(host: str) -> None:
+    """Receive bulk turns at HOST, and check every byte."""
+    _run(bulk.receive(host))
+
+
+@main.command()
+@click.argument("host")
+@click.argument("port", type=int)
+@click.option("--seconds", type=float, required=True)
+def bulk_send(host: str, port: int, seconds: float) -> None:
+    """Send bulk turns for so many SECONDS of timed sending."""
+    _run(bulk.send(host, port=port, seconds=seconds))
