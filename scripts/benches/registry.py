@@ -18,6 +18,7 @@ from scripts.benches.cases import (
     loss,
     messages,
     permutation,
+    python,
     slow_path,
     virtual,
 )
@@ -112,6 +113,7 @@ _TABLE: Final = (
     Case("chaos", "everything goes wrong, by seed", "virtual", _chaos, chaos.WANTED, counted=True),
     _virtual("virtual", "the virtual fabric itself", virtual.measure, virtual.WANTED),
     _veth("clean", "bulk data beside kernel TCP and the probe", clean.rounds, clean.WANTED, clean.SECONDS),
+    _veth("python", "the same transfer by aioquic", python.rounds, python.WANTED, python.SECONDS),
 )
 
 CASES: Final = {case.name: case for case in _TABLE}

@@ -1,7 +1,7 @@
 """Clean: bulk data over a veth pair that loses nothing: ours, the probe's ceiling, iperf3 (TCP cubic, bbr).
 
 MTU 9000 and 1500, segmentation offload on and off (see veth/wire.py), one flow, in turn within each round. `*_gbps` is
-payload that arrived (the probe's: with its headers); `*_cpu_s_per_gb` processor time of both processes (user, system) per
+payload that arrived (the probe's: with its headers); `*_cpu_s_per_gb` processor time of both processes, both modes, per
 10^9 bytes. `tcp_ratio_*`: ours over the faster of the two TCPs of the same round; `cpu_per_gb_ratio_*`: ours over
 that same TCP's. Ours is checked byte by byte between the timed turns (veth/worker/bulk.py).
 """

@@ -16,6 +16,15 @@ CHECKS = {
     "fair": {"jain_index": ">= 0.95", "median_queue_bdp": "<= 1"},
     "messages": {"undisturbed_ratio": "<= 1.05"},
     "chaos": {"violations": "<= 0"},
+    "clean": {
+        "tcp_ratio_mtu9000": ">= 1.3",
+        "tcp_ratio_mtu1500": ">= 1",
+        "probe_ratio_mtu9000": ">= 0.75",
+        "tcp_ratio_mtu9000_nogso": ">= 0.9",
+        "tcp_ratio_mtu1500_nogso": ">= 0.7",
+        "cpu_per_gb_ratio_mtu9000": "<= 1",
+    },
+    "python": {"aioquic_ratio": ">= 50"},
     "virtual": {"packet_hops_per_second": ">= 100000"},
 }
 

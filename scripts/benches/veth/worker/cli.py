@@ -41,3 +41,25 @@ def bulk_receive(host: str) -> None:
 def bulk_send(host: str, port: int, seconds: float) -> None:
     """Send bulk turns for so many SECONDS of timed sending."""
     _run(bulk.send(host, port=port, seconds=seconds))
+
+
+@main.command()
+@click.argument("host")
+@click.option("--mtu", type=int, required=True)
+def quic_receive(host: str, mtu: int) -> None:
+    """Receive aioquic's turns at HOST, and check every byte."""
+    from scripts.benches.veth.worker import quic  # noqa: PLC0415 - who measures nothing of aioquic's needs it not
+
+    _run(quic.receive(host, mtu=mtu))
+
+
+@main.command()
+@click.argument("host")
+@click.argument("port", type=int)
+@click.option("--mtu", type=int, required=True)
+@click.option("--seconds", type=float, required=True)
+def quic_send(host: str, port: int, mtu: int, seconds: float) -> None:
+    """Send aioquic's turns for so many SECONDS of timed sending."""
+    from scripts.benches.veth.worker import quic  # noqa: PLC0415 - as above
+
+    _run(quic.send(host, port=port, seconds=seconds, mtu=mtu))
