@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from srd.proto.batch import Batch
 from srd.proto.credit import Credit
 from srd.proto.sent import Outbound
 from srd.proto.wire import Opcode
@@ -62,6 +63,15 @@ class Backlog:
         if outbound.next_offset == outbound.carried_bytes:
             outbound.cut = True
             self._lane(outbound).popleft()
+
+    def cut_batch(self, outbound: Outbound, batch: Batch, *, count: int) -> None:
+        """Note that so many messages of a batch, the `head`, were given their packets."""
+        self._tagged_turn = True
+        self._credit.start(count * outbound.length)
+        batch.cut += count
+        if batch.cut == batch.count:
+            outbound.cut = True
+            self._sends.popleft()
 
     def remove(self, outbound: Outbound) -> None:
         """Take a message out that is not wholly cut."""

@@ -50,7 +50,7 @@ from srd.proto.status import Status
 from srd.proto.strangers import Strangers
 from srd.proto.timers import Timers
 from srd.proto.trace import Trace
-from srd.proto.wire import IMMEDIATE, MIN_DATAGRAM_BYTES, Address, Arrival, Burst, Opcode, runs_untrusted
+from srd.proto.wire import IMMEDIATE, MIN_DATAGRAM_BYTES, Address, Arrival, Burst, Opcode, Words, runs_untrusted
 from srd.proto.work import check, refusal
 
 
@@ -136,14 +136,12 @@ class EndpointCore:
         `local_offset` say where in ours. What cannot be is completed at once, with a status of the names LOCAL_ERROR
         or REMOTE_ERROR_BAD_LENGTH. Raises UsageError for a peer that is not open, and what does not fit into a packet.
         """
-        core = self._peer(peer)
-        if core.sender is None or core.state is not PeerState.OPEN:
-            raise UsageError(f"peer {peer} is not open for sending")
+        sender = self._peer(peer).open_sender()
         check(opcode, length=length, immediate=immediate, key=key, offset=offset)
         status = refusal(
             opcode,
             length=length,
-            max_send_bytes=core.sender.max_message_bytes,
+            max_send_bytes=sender.max_message_bytes,
             memory=self._memory,
             local_key=local_key,
             local_offset=local_offset,
@@ -151,7 +149,7 @@ class EndpointCore:
         if status is not None:
             self._events.append(Completion(peer, request, status))
             return
-        core.sender.outbox.post(
+        sender.outbox.post(
             request,
             payload_offset=payload_offset,
             length=length,
@@ -162,6 +160,16 @@ class EndpointCore:
             local_key=local_key,
             local_offset=local_offset,
         )
+        self._ready[peer] = None
+
+    def post_batch(
+        self, peer: int, *, first_request: int, places: Words, length: int, immediate: int | None, owner: object
+    ) -> None:
+        """Post a send of `length` bytes, a packet at most, for each of `places`: requests `first_request` and on.
+
+        Each ends with a Completion or as part of a BatchCompletion; `owner` lives as long. Raises as `post` does.
+        """
+        self._peer(peer).post_batch(first_request, places=places, length=length, immediate=immediate, owner=owner)
         self._ready[peer] = None
 
     def cancel(self, peer: int, *, request: int, now: float) -> None:
@@ -270,13 +278,7 @@ class EndpointCore:
             case Retry() if peer.initiator is not None:
                 peer.initiator.retry(packet.cookie, now=now)
             case Accept() if peer.initiator is not None:
-                self._opened(
-                    peer,
-                    packet.own_context,
-                    min(packet.datagram_bytes, self._datagram_bytes),
-                    packet,
-                    now=now,
-                )
+                self._opened(peer, packet, now=now)
             case Refuse() if peer.initiator is not None:
                 peer.handle_refuse(packet)
             case Close():
@@ -293,7 +295,7 @@ class EndpointCore:
                 return
             peer = self._add(address, now=now)
             self._by_hello[address, hello.own_context] = peer
-            self._opened(peer, hello.own_context, min(hello.datagram_bytes, self._datagram_bytes), hello, now=now)
+            self._opened(peer, hello, now=now)
             self._after(peer, now=now)
         credit_bytes = self._config.receive_window_bytes
         accept = Accept(
@@ -301,15 +303,15 @@ class EndpointCore:
         )
         self._strangers.reply(address, accept.encode())
 
-    def _opened(self, peer: PeerCore, remote: int, datagram_bytes: int, packet: Hello | Accept, *, now: float) -> None:
+    def _opened(self, peer: PeerCore, packet: Hello | Accept, *, now: float) -> None:
         peer.opened(
-            remote_context=remote,
-            datagram_bytes=datagram_bytes,
+            remote_context=packet.own_context,
+            datagram_bytes=min(packet.datagram_bytes, self._datagram_bytes),
             credit_bytes=packet.credit_bytes,
             max_message_bytes=packet.max_message_bytes,
             now=now,
         )
-        self._by_remote[remote] = peer
+        self._by_remote[packet.own_context] = peer
 
     def handle_icmp_unreachable(self, address: Address, *, now: float) -> None:
         """The network says that nothing listens at `address`. Believed only while a peer is being opened."""
@@ -384,11 +386,7 @@ class EndpointCore:
 
     def _after(self, peer: PeerCore, *, now: float) -> None:
         """Collect a peer's events, give it its turn, and forget it when it has ended."""
-        if peer.trace is not None:
-            for event in peer.events:
-                peer.trace.event(event, datagram_bytes=peer.datagram_bytes, paths=self._config.paths, now=now)
-        self._events.extend(peer.events)
-        peer.events.clear()
+        self._events.extend(peer.take_events(now=now))
         if peer.state is not PeerState.ENDED:
             peer.control_due = True
             self._ready[peer.number] = None

@@ -12,12 +12,24 @@ least three were left unanswered: an interpreter that was stopped for a second m
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from enum import Enum, auto
 from random import Random
 
 from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
 from srd.proto.control import Ack, Close, Datagram, Nack, Probe, Refuse
-from srd.proto.events import Completion, Event, Frag, MessageReceived, PeerEnded, PeerOpened, Placement
+from srd.proto.errors import UsageError
+from srd.proto.events import (
+    BatchCompletion,
+    Completion,
+    Event,
+    Frag,
+    MessageReceived,
+    MessagesReceived,
+    PeerEnded,
+    PeerOpened,
+    Placement,
+)
 from srd.proto.handshake import Initiator
 from srd.proto.memory import Memory
 from srd.proto.path import Path
@@ -26,7 +38,8 @@ from srd.proto.receive import Receiver
 from srd.proto.sender import Sender
 from srd.proto.status import Status, refusal_untrusted
 from srd.proto.tagged import Tagged
-from srd.proto.wire import IMMEDIATE, Address, Burst, Run
+from srd.proto.wire import IMMEDIATE, Address, Burst, Opcode, Run, Words
+from srd.proto.work import check
 
 CLOSE_ATTEMPTS = 5
 """CLOSE packets sent before the peer is taken for closed; each waits twice as long as the one before."""
@@ -134,6 +147,8 @@ class PeerCore:
             self.collect()
         elif run.length > self._config.max_message_bytes:
             self.tagged.refuse(run, status=Status.REMOTE_ERROR_BAD_LENGTH, now=now)
+        elif run.batch:
+            kept = self._take_batch(run, now=now)
         else:
             kept, message = self.receiver.take(run, now=now)
             if message is not None:
@@ -144,6 +159,17 @@ class PeerCore:
             self.trace.data_received(run, kept_bytes=kept_bytes, incomplete=self.receiver.incomplete, now=now)
         if self.receiver.contradiction:
             self.end(Status.REMOTE_ERROR_ABORT, reason=self.receiver.contradiction)
+        return kept
+
+    def _take_batch(self, run: Run, *, now: float) -> list[Frag]:
+        """Take messages of a packet each that arrived together; return the pieces that are kept."""
+        kept = []
+        stride, word = run.segment_bytes + run.gap_bytes, run.immediate if run.flags & IMMEDIATE else None
+        for first, count in self.receiver.take_batch(run, now=now):
+            place, message = run.payload_offset + first * stride, run.message + first & 0xFFFFFFFF
+            event = MessagesReceived(self.number, message, count, run.length, word, place, stride)
+            self.events.append(event)
+            kept.append(event.frag)
         return kept
 
     def starve(self, run: Run, *, now: float) -> None:
@@ -159,8 +185,30 @@ class PeerCore:
         done = self.sender.handle_ack(ack, now=now, received_at=received_at)
         self.heard(now=now)
         self.events.extend(Completion(self.number, request, Status.OK) for request in done)
+        if succeeded := self.sender.outbox.succeeded:
+            self.events.extend(BatchCompletion(self.number, request, count) for request, count in succeeded)
+            succeeded.clear()
         self.sender.outbox.end_unready()
         self.collect()
+
+    def open_sender(self) -> Sender:
+        """Return the sending half. Raises UsageError for a peer that is not open."""
+        if self.sender is None or self.state is not PeerState.OPEN:
+            raise UsageError(f"peer {self.number} is not open for sending")
+        return self.sender
+
+    def post_batch(
+        self, first_request: int, *, places: Words, length: int, immediate: int | None, owner: object
+    ) -> None:
+        """Post sends, as `EndpointCore.post_batch` takes them."""
+        sender = self.open_sender()
+        check(Opcode.SEND, length=length, immediate=immediate, key=0, offset=0)
+        if not 0 <= length <= min(sender.segment_bytes, sender.max_message_bytes):
+            raise UsageError(f"length: {length} bytes are not a message of one packet ({sender.segment_bytes})")
+        flags = Opcode.SEND if immediate is None else Opcode.SEND | IMMEDIATE
+        sender.outbox.post_batch(
+            first_request, places=places, length=length, flags=flags, immediate=immediate or 0, owner=owner
+        )
 
     def handle_nack(self, nack: Nack, *, now: float) -> None:
         """Take a refusal."""
@@ -204,6 +252,17 @@ class PeerCore:
             failed = self.sender.outbox.failed
             self.events.extend(Completion(self.number, request, status) for request, status in failed)
             failed.clear()
+
+    def take_events(self, *, now: float) -> Sequence[Event]:
+        """Return what has happened since the last call."""
+        if not self.events:
+            return ()
+        events = list(self.events)
+        self.events.clear()
+        if self.trace is not None:
+            for event in events:
+                self.trace.event(event, datagram_bytes=self.datagram_bytes, paths=self._config.paths, now=now)
+        return events
 
     def handle_probe(self, probe: Probe, *, address: Address, now: float, received_at: float) -> None:
         """Take a probe: the ack that it asks for is due."""

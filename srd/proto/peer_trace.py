@@ -6,9 +6,18 @@ from collections.abc import Iterable
 
 from srd.proto import trace
 from srd.proto.control import Ack
-from srd.proto.events import Completion, Event, MessageReceived, PeerEnded, PeerOpened
+from srd.proto.events import (
+    BatchCompletion,
+    Completion,
+    Event,
+    MessageReceived,
+    MessagesReceived,
+    PeerEnded,
+    PeerOpened,
+)
 from srd.proto.path import Path, PathState
 from srd.proto.sent import Transmission
+from srd.proto.status import Status
 from srd.proto.trace import Trace
 from srd.proto.wire import Address, Burst, Run
 
@@ -32,8 +41,14 @@ class PeerTrace:
                 self._record(trace.PeerEnded(event.status.name, event.reason), now=now)
             case Completion():
                 self._record(trace.RequestCompleted(event.request, event.status.name), now=now)
+            case BatchCompletion():
+                for index in range(event.count):
+                    self._record(trace.RequestCompleted(event.request + index, Status.OK.name), now=now)
             case MessageReceived():
                 self._record(trace.MessageReceived(event.message, event.length), now=now)
+            case MessagesReceived():
+                for index in range(event.count):
+                    self._record(trace.MessageReceived(event.message + index & 0xFFFFFFFF, event.length), now=now)
 
     # -- sending ------------------------------------------------------------------------------------------------
 

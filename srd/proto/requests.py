@@ -30,7 +30,7 @@ class Requests:
     @property
     def names(self) -> list[int]:
         """The caller's names of the open requests."""
-        return list(self._by_name)
+        return [name for outbound in self._by_name.values() for name in outbound.open_requests]
 
     def add(self, outbound: Outbound) -> None:
         """Take a message. What answers a read has no name, and no bound but the read's."""
@@ -47,7 +47,7 @@ class Requests:
             self._by_name.pop(outbound.request, None)
 
     def named(self, name: int) -> Outbound | None:
-        """Return the open request of this name."""
+        """Return the open request of this name; a batch goes by its first."""
         return self._by_name.get(name)
 
     def numbered(self, message: int) -> Outbound | None:

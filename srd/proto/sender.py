@@ -311,6 +311,8 @@ class Sender:
         while self._lost:
             run, first, count, lost_on = self._lost.popleft()
             missing = self._sent.missing(first, count=count)
+            if run.message.batch is not None and run.message.void:
+                limit = 1  # each says where it ends
             for skip, length in ranges(missing):  # only the first is sent now
                 sent = min(length, limit)
                 rest = skip + sent
@@ -327,13 +329,22 @@ class Sender:
         outbound, room = self._backlog.head(), self._room_packets()
         if outbound is None or room <= 0:
             return None
-        left_bytes = outbound.carried_bytes - outbound.next_offset
-        count = min(limit, room, max(-(-left_bytes // self.segment_bytes), 1))
+        batch = outbound.batch
+        if batch is None:
+            offset, left_bytes = outbound.next_offset, outbound.carried_bytes - outbound.next_offset
+            count = min(limit, max(-(-left_bytes // self.segment_bytes), 1))
+            packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
+        else:
+            offset, packet_bytes = batch.cut, HEADER_BYTES + outbound.length
+            count = batch.packets(limit, packet_bytes=packet_bytes, datagram_bytes=self._datagram_bytes)
+            count = min(count, self.outbox.credit.covered(outbound.length))
         clocked = self.inflight_bytes > UNCLOCKED * self.control.window_bytes
-        path, count = self._spray.next_burst(self._active, packets=count, now=now, clocked=clocked)
-        packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
-        run = self._sent.add(outbound, offset=outbound.next_offset, count=count, packet_bytes=packet_bytes)
-        self._backlog.cut(outbound, size_bytes=count * self.segment_bytes)
+        path, count = self._spray.next_burst(self._active, packets=min(count, room), now=now, clocked=clocked)
+        run = self._sent.add(outbound, offset=offset, count=count, packet_bytes=packet_bytes)
+        if batch is None:
+            self._backlog.cut(outbound, size_bytes=count * self.segment_bytes)
+        else:
+            self._backlog.cut_batch(outbound, batch, count=count)
         return self._transmit(run, run.first, count=count, path=path, now=now)
 
     def _transmit(self, run: SendRun, first: int, *, count: int, path: Path, now: float) -> Burst:
@@ -348,8 +359,17 @@ class Sender:
             self._look_at = min(self._look_at, now + usual_s(path))
         rate = self.control.pacing_gain * self.control.window_bytes / self.rtt_s
         self._pacer.charge(size_bytes, now=now, rate_bytes_per_s=rate)
-        message = run.message
-        offset = run.offset + (first - run.first) * self.segment_bytes
+        message, skipped = run.message, first - run.first
+        number, segment_bytes, places = message.message, self.segment_bytes, None
+        if message.batch is None:
+            offset = run.offset + skipped * segment_bytes
+            place, end_psn = message.payload_offset + offset, message.end_psn
+            payload_bytes = min(count * segment_bytes, message.carried_bytes - offset)
+        else:
+            index, offset, segment_bytes = run.offset + skipped, 0, message.length
+            places = message.batch.places[index : index + count]
+            number, place, end_psn = number + index, int(places[0]), first + 1
+            payload_bytes = count * segment_bytes
         burst = Burst(  # in the order of the fields: names would cost as much again
             self._address,
             path.index,
@@ -358,17 +378,18 @@ class Sender:
             first,
             count,
             int(now * 1e6) & 0xFFFFFFFF,
-            message.message,
+            number,
             message.length,
             message.immediate,
             message.remote_offset + offset,
             message.key,
-            message.payload_offset + offset,
-            min(count * self.segment_bytes, message.carried_bytes - offset),
-            self.segment_bytes,
+            place,
+            payload_bytes,
+            segment_bytes,
             message.flags,
+            places,
         )
         if message.void:
-            burst.flags, burst.immediate, burst.offset = message.opcode | VOID, message.why, message.end_psn
+            burst.flags, burst.immediate, burst.offset = message.opcode | VOID, message.why, end_psn
             burst.payload_bytes = burst.segment_bytes = 0
         return burst
