@@ -40,9 +40,10 @@ from srd.proto.wire import (
 
 BURSTS_PER_WINDOW = 16
 """A burst is at most this share of the window, so that a window is spread over paths and not sent to one queue."""
-UNCLOCKED = 0.5
-"""Share of the window in flight up to which it is not the window that holds a sender back. Then no queue need be
-spared, and bursts are as long as they may be; else they are as short as what was answered."""
+CLOCKED_RTTS = 16
+"""Round trips after the window last held this sender back during which a burst is as short as what was answered. Later
+something else limits it (the application, credit, the processor): no queue need be spared, and bursts are as long as
+they may be."""
 FRESH_RTTS = 2
 """Round trips within which a path that is in use is heard from."""
 VOID_PSNS = 2
@@ -97,6 +98,7 @@ class Sender:
         self._look_at = math.inf  # not later than when the oldest burst of some path will be lost
         self._min_rtt_s = config.initial_rtt_s
         self._refresh_at = 0.0
+        self._limited_at = 0.0  # when window or pace last held anything back
 
     @property
     def idle(self) -> bool:
@@ -288,6 +290,7 @@ class Sender:
     def poll_burst(self, *, now: float) -> Burst | None:
         """Return the next burst that window, pace and credit allow."""
         if not self._may_send() or now < self._pacer.release_at():
+            self._limited_at = now
             return None
         window_packets = int(self.control.window_bytes) // self._datagram_bytes
         room_packets = window_packets - self.inflight_bytes // self._datagram_bytes
@@ -329,7 +332,7 @@ class Sender:
             return None
         left_bytes = outbound.carried_bytes - outbound.next_offset
         count = min(limit, room, max(-(-left_bytes // self.segment_bytes), 1))
-        clocked = self.inflight_bytes > UNCLOCKED * self.control.window_bytes
+        clocked = now - self._limited_at < CLOCKED_RTTS * self.rtt_s
         path, count = self._spray.next_burst(self._active, packets=count, now=now, clocked=clocked)
         packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
         run = self._sent.add(outbound, offset=outbound.next_offset, count=count, packet_bytes=packet_bytes)
