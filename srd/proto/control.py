@@ -149,17 +149,19 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Asks for an Ack with a report of this path."""
+    """Asks for an Ack with a report of this path; padded, so that it also tries whether the path carries that size."""
 
     context: int
     path: int
     path_sequence: int
     sent_us: int
+    size_bytes: int = PREFIX_BYTES + 4
+    """Of the whole packet."""
 
     def encode(self) -> bytes:
-        """Return the packet."""
+        """Return the packet, padded with zeros."""
         prefix = _prefix(PacketType.PROBE, context=self.context, path=self.path, path_sequence=self.path_sequence)
-        return prefix + self.sent_us.to_bytes(4, "big")
+        return (prefix + self.sent_us.to_bytes(4, "big")).ljust(self.size_bytes, b"\0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,13 +289,20 @@ def _decode_accept(context: int, _path: int, _path_sequence: int, body: bytes) -
 
 
 _U32 = struct.Struct(">I")
+
+
+def _decode_probe(context: int, path: int, path_sequence: int, body: bytes) -> Probe:
+    (sent_us,) = _U32.unpack_from(body)
+    return Probe(context, path, path_sequence, sent_us, PREFIX_BYTES + len(body))
+
+
 _DECODERS: dict[int, Callable[[int, int, int, bytes], Control]] = {
     PacketType.ACK: _decode_ack,
     PacketType.HELLO: _decode_hello,
     PacketType.RETRY: _decode_retry,
     PacketType.ACCEPT: _decode_accept,
     PacketType.REFUSE: lambda context, _path, _sequence, body: Refuse(context, body[0]),
-    PacketType.PROBE: lambda context, path, sequence, body: Probe(context, path, sequence, *_U32.unpack_from(body)),
+    PacketType.PROBE: _decode_probe,
     PacketType.CLOSE: lambda context, _path, _sequence, _body: Close(context),
     PacketType.CLOSED: lambda context, _path, _sequence, _body: Closed(context),
     PacketType.RESET: lambda context, _path, _sequence, _body: Reset(context),

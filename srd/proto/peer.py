@@ -249,6 +249,10 @@ class PeerCore:
             return
         self.sender.handle_timeout(now=now)
         self.collect()
+        if now - self.sender.swallowed_since() >= self._config.unresponsive_after_s:
+            reason = f"no path carries packets of {self.datagram_bytes} bytes any more"
+            self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=reason)
+            return
         asked = self._probes_unanswered >= PROBES_BEFORE_END and now >= self._ask_at()
         silent = asked and now >= self._heard_at + self._config.unresponsive_after_s
         if silent and self.state is PeerState.CLOSING:
@@ -339,7 +343,8 @@ class PeerCore:
         return Datagram(self.address, path.index, Close(self.remote_context).encode())
 
     def _probe(self, path: Path, sequence: int, *, now: float) -> Datagram:
+        size_bytes = self.datagram_bytes if path.doubted else 0
         if self.trace is not None:
             self.trace.probe_sent(path, path_sequence=sequence, now=now)
-        probe = Probe(self.remote_context, path.index, sequence, int(now * 1e6) & 0xFFFFFFFF)
+        probe = Probe(self.remote_context, path.index, sequence, int(now * 1e6) & 0xFFFFFFFF, size_bytes)
         return Datagram(self.address, path.index, probe.encode())

@@ -99,6 +99,10 @@ class Sender:
         """Whether every request is done."""
         return not self.outbox.requests
 
+    def swallowed_since(self) -> float:
+        """Since when no path carries packets of full size, while smaller ones may pass; infinite while one does."""
+        return self._silent_at if self._table.doubted else math.inf
+
     @property
     def blocked(self) -> bool:
         """Whether only the receiver's credit is missing: its grant may have been lost."""
@@ -215,7 +219,14 @@ class Sender:
     def _settle(self, path: Path, *, now: float) -> None:
         """Decide the fate of bursts in flight on a path."""
         before = path.inflight_bytes
-        settled = settle(path, sent=self._sent, evidence=self._evidence, now=now, min_rto_s=self._config.min_rto_s)
+        settled = settle(
+            path,
+            sent=self._sent,
+            evidence=self._evidence,
+            now=now,
+            min_rto_s=self._config.min_rto_s,
+            datagram_bytes=self._datagram_bytes,
+        )
         if path.state is PathState.ACTIVE:
             self.inflight_bytes -= before - path.inflight_bytes
         if settled is None:
@@ -223,7 +234,7 @@ class Sender:
         if settled.lost and not settled.timed_out:  # what only fell silent may be late, and says nothing of queues
             self.control.on_loss(now=now)
         self._lose(path, settled.lost, now=now)
-        if settled.timed_out and path.state is PathState.ACTIVE:
+        if (settled.timed_out or path.doubted) and path.state is PathState.ACTIVE:
             self._silence(path, now=now)
         if settled.ask:
             self._asks.append(path)
