@@ -36,8 +36,8 @@ REST_S = 0.0003
 packets the two ends and the fabric of the demo spent most of their time on waking each other."""
 BUSY_S = 0.001
 """Two turns closer than this make an endpoint busy. A request that waits for its answer on an idle link is not."""
-SENDS_PER_TURN = 64
-"""Bursts and control packets before the loop has its turn."""
+PACKETS_PER_TURN = 448
+"""Packets sent before the loop has its turn: 4 MB at MTU 9000, a millisecond's work."""
 
 
 class Driver:
@@ -218,14 +218,17 @@ class Driver:
         """Send up to a turn's worth; return whether there is more."""
         if self._closed or self._blocked():
             return False
-        for _ in range(SENDS_PER_TURN):
+        packets = 0
+        while packets < PACKETS_PER_TURN:
             out, self._held = self._held or self._core.poll_transmit(time.monotonic()), None
             if out is None:
                 break
             if isinstance(out, Datagram):
+                packets += 1
                 self._send_datagram(out)
                 continue
-            if not self._transmitter.takes(out.path):
+            packets += out.count
+            if not self._transmitter.takes(out):
                 self._transmit()
                 if self._blocked():
                     self._held = out

@@ -30,7 +30,6 @@ from srd.proto.spray import Spray
 from srd.proto.wire import (
     HEADER_BYTES,
     MAX_BURST_PACKETS,
-    MAX_DATAGRAM_BYTES,
     VOID,
     Address,
     Burst,
@@ -75,7 +74,6 @@ class Sender:
         self._address = address
         self._context = context
         self._datagram_bytes = datagram_bytes
-        self._portable_packets = min(MAX_BURST_PACKETS, MAX_DATAGRAM_BYTES // datagram_bytes)
         self._spray = Spray(rng=rng)
         self._pacer = Pacer(depth_s=config.pacing_depth_s)
         self._sent = SentPackets()
@@ -298,7 +296,7 @@ class Sender:
             return None
         window_packets = int(self.control.window_bytes) // self._datagram_bytes
         room_packets = window_packets - self.inflight_bytes // self._datagram_bytes
-        limit = max(min(room_packets, window_packets // BURSTS_PER_WINDOW, self._portable_packets), 1)
+        limit = max(min(room_packets, window_packets // BURSTS_PER_WINDOW, MAX_BURST_PACKETS), 1)
         return self._retransmit(limit, now=now) if self._lost else self._send_new(limit, now=now)
 
     def _may_send(self) -> bool:

@@ -19,7 +19,7 @@ from srd.io.libc import UDP_GRO, UDP_SEGMENT, Address
 from srd.io.receive import SLOTS, Batch, ReceiveQueue
 from srd.io.socket import open_socket
 from srd.io.transmit import Transmitter
-from srd.proto.wire import HEADER_BYTES, Burst, Run, runs_untrusted
+from srd.proto.wire import Burst, Run, runs_untrusted
 
 LOOPBACK: dict[socket.AddressFamily, Address] = {
     socket.AF_INET: ("127.0.0.1", 0),
@@ -160,7 +160,7 @@ class Source:
         """Put a message into the region and its bursts into the transmitter; return the number of packets."""
         self.fill(payload)
         before = self.psn
-        step = min(burst_packets, 65_507 // (segment_bytes + HEADER_BYTES)) * segment_bytes
+        step = burst_packets * segment_bytes
         for offset in range(0, max(len(payload), 1), step):
             size_bytes = min(step, len(payload) - offset)
             self.transmitter.add(

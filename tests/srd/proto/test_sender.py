@@ -208,7 +208,6 @@ def test_poll_burst__is_within_what_was_agreed() -> None:
     sequences: dict[int, int] = {}
     for burst in bursts:
         assert 1 <= burst.count <= MAX_BURST_PACKETS
-        assert burst.count * 1472 <= 65_507
         assert burst.segment_bytes == 1472 - HEADER_BYTES
         assert (burst.count - 1) * burst.segment_bytes < burst.payload_bytes <= burst.count * burst.segment_bytes
         assert burst.payload_offset == 77 + burst.offset
