@@ -110,6 +110,7 @@ class PeerCore:
             outbox=self.sender.outbox,
             memory=self._memory,
             placements=self._placements,
+            trace=self.trace,
         )
         self.state = PeerState.OPEN
         self.heard(now=now)
@@ -268,7 +269,7 @@ class PeerCore:
             return self.initiator.wake_at
         if self.sender is None or self.state is PeerState.ENDED:
             return None
-        self.sender.outbox.requests.date(deadline_at=now + self._config.request_timeout_s)
+        self._date(self.sender, now=now)
         deadlines = [self._ask_at()]
         if self.receiver.ack_at is not None:
             deadlines.append(self.receiver.ack_at)
@@ -277,6 +278,12 @@ class PeerCore:
         if self.state is PeerState.CLOSING or (self.state is PeerState.DRAINING and self.sender.idle):
             deadlines.append(self._close_at)
         return min(deadlines)
+
+    def _date(self, sender: Sender, *, now: float) -> None:
+        """Begin to count the time of what was posted since the last turn."""
+        for outbound in sender.outbox.requests.date(deadline_at=now + self._config.request_timeout_s):
+            if self.trace is not None and outbound.request is not None:
+                self.trace.request_posted(outbound, request=outbound.request, now=now)
 
     def _ask_at(self) -> float:
         """When the peer is to be asked for a sign of life, or to be given up."""
@@ -299,7 +306,7 @@ class PeerCore:
             return Datagram(self.address, 0, hello) if hello else None
         if self.sender is None or self.tagged is None or self.state is PeerState.ENDED:
             return None
-        self.sender.outbox.requests.date(deadline_at=now + self._config.request_timeout_s)
+        self._date(self.sender, now=now)
         if self.tagged.nacks:
             message, status = self.tagged.nacks.popitem()
             return Datagram(self.address, 0, Nack(self.remote_context, message, status).encode())
