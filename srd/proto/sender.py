@@ -56,6 +56,7 @@ class Sender:
         datagram_bytes: int,
         credit_bytes: int,
         max_message_bytes: int,
+        window_packets: int,
         rng: Random,
         trace: PeerTrace | None = None,
     ) -> None:
@@ -71,6 +72,7 @@ class Sender:
         self.rtt_s = config.initial_rtt_s  # smoothed, over the active paths that are in use
         self._trace = trace
         self._config = config
+        self._window_packets = min(config.window_packets, window_packets)
         self._address = address
         self._context = context
         self._datagram_bytes = datagram_bytes
@@ -87,6 +89,7 @@ class Sender:
         self._active = self._table.active
         self._evidence = Evidence()
         self._asks: deque[Path] = deque()  # paths to ask what became of what they carry
+        self._asked = 0  # signs of life asked for, each over another path
         self._silent_at = math.inf  # when no path answered any more; infinite while one does
         self._look_at = math.inf  # not later than when the oldest burst of some path will be lost
         self._min_rtt_s = config.initial_rtt_s
@@ -283,9 +286,13 @@ class Sender:
             return path, path.take_sequence(1)
         return self._table.probe(now=now) if self._table.probed else None
 
-    def probe_any(self, *, now: float) -> tuple[Path, int]:
-        """Return any path, rather an active one, to ask the peer for a sign of life."""
-        path = self._spray.next_path(self._active or self._table.probed, now=now)
+    def probe_any(self, *, others: bool = False) -> tuple[Path, int]:
+        """Return a path to ask the peer for a sign of life over: the one that answered last; `others`: all in turn."""
+        path = self._spray.heard
+        if others or path is None or path.state is not PathState.ACTIVE:
+            self._asked += 1
+            paths = self._active or self._table.probed
+            path = paths[self._asked % len(paths)]
         return path, path.take_sequence(1)
 
     # -- transmission -------------------------------------------------------------------------------------------
@@ -308,7 +315,7 @@ class Sender:
         return bool(self._lost) or (self._room_packets() > 0 and self._backlog.head() is not None)
 
     def _room_packets(self) -> int:
-        return self._config.window_packets - VOID_PSNS - (self._sent.next_psn - self._sent.base)
+        return self._window_packets - VOID_PSNS - (self._sent.next_psn - self._sent.base)
 
     def _retransmit(self, limit: int, *, now: float) -> Burst | None:
         while self._lost:
