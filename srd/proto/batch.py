@@ -7,11 +7,12 @@ do, and so both ends handle them as one (see `wire`). Each message is acknowledg
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from srd.proto.events import MessagesReceived
 from srd.proto.seqset import mask, ranges
-from srd.proto.wire import MAX_BURST_PACKETS, MAX_SERIES_PACKETS, SMALL_BYTES, Words
+from srd.proto.wire import IMMEDIATE, MAX_BURST_PACKETS, MAX_SERIES_PACKETS, SMALL_BYTES, Run, Words
 
 
 @dataclass(slots=True, eq=False)
@@ -55,3 +56,20 @@ class Batch:
         """Yield the messages that have not completed."""
         for first, count in ranges(mask(self.count) & ~self.ended):
             yield from range(first, first + count)
+
+
+def received(run: Run, arrived: Iterable[tuple[int, int]], *, peer: int) -> list[MessagesReceived]:
+    """Return what is told of the messages (first, count) of a batch that arrived as a run."""
+    stride, word = run.segment_bytes + run.gap_bytes, run.immediate if run.flags & IMMEDIATE else None
+    return [
+        MessagesReceived(
+            peer,
+            run.message + first & 0xFFFFFFFF,
+            count,
+            run.length,
+            word,
+            run.payload_offset + first * stride,
+            stride,
+        )
+        for first, count in arrived
+    ]

@@ -19,7 +19,7 @@ from srd.proto.requests import Requests
 from srd.proto.sent import Outbound, SendRun, SentPackets
 from srd.proto.seqset import mask
 from srd.proto.status import Status
-from srd.proto.wire import HEADER_BYTES, Opcode, Words
+from srd.proto.wire import HEADER_BYTES, IMMEDIATE, Opcode, Words
 
 
 class Outbox:
@@ -61,14 +61,13 @@ class Outbox:
         self.requests.add(outbound)
         return outbound
 
-    def post_batch(
-        self, request: int, *, places: Words, length: int, flags: int, immediate: int, owner: object
-    ) -> None:
+    def post_batch(self, request: int, *, places: Words, length: int, immediate: int | None, owner: object) -> None:
         """Queue sends of one length, a packet each, as the requests from `request` on; `owner` lives as long."""
         count = len(places)
         if self._next_message + count - 1 >> 32 != self._next_message >> 32:
             self._next_message = (self._next_message >> 32) + 1 << 32  # their numbers must count up on the wire, too
-        outbound = self.post(request, payload_offset=0, length=length, flags=flags, immediate=immediate)
+        flags = Opcode.SEND if immediate is None else Opcode.SEND | IMMEDIATE
+        outbound = self.post(request, payload_offset=0, length=length, flags=flags, immediate=immediate or 0)
         outbound.batch = Batch(places, owner)
         self._next_message += count - 1
 

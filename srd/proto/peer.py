@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from random import Random
 
+from srd.proto.batch import received
 from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
-from srd.proto.control import Ack, Close, Datagram, Nack, Probe, Refuse
+from srd.proto.control import Accept, Ack, Close, Datagram, Hello, Nack, Probe, Refuse
 from srd.proto.errors import UsageError
 from srd.proto.events import (
     BatchCompletion,
@@ -25,7 +26,6 @@ from srd.proto.events import (
     Event,
     Frag,
     MessageReceived,
-    MessagesReceived,
     PeerEnded,
     PeerOpened,
     Placement,
@@ -38,13 +38,15 @@ from srd.proto.receive import Receiver
 from srd.proto.sender import Sender
 from srd.proto.status import Status, refusal_untrusted
 from srd.proto.tagged import Tagged
-from srd.proto.wire import IMMEDIATE, Address, Burst, Opcode, Run, Words
-from srd.proto.work import check
+from srd.proto.wire import IMMEDIATE, Address, Burst, Run
 
 CLOSE_ATTEMPTS = 5
 """CLOSE packets sent before the peer is taken for closed; each waits twice as long as the one before."""
 PROBES_BEFORE_END = 3
 """Unanswered signs of life before a silent peer is given up."""
+PROBES_SPREAD = 4
+"""Each is asked for over so many times as many paths as the one before, since it may be the links that are silent: with
+one of four dead all are lost once in 10^12 times, with three of four dead once in 400."""
 
 
 class PeerState(Enum):
@@ -94,26 +96,26 @@ class PeerCore:
         self._heard_at = now
         self._asked_at = now  # when it was last heard, or asked for a sign of life
         self._probes_unanswered = 0
+        self._probes_due = 0  # paths over which a sign of life is yet to be asked for now
         self._close_at = 0.0
         self._closes = 0
 
     # -- opening ------------------------------------------------------------------------------------------------
 
-    def opened(
-        self, *, remote_context: int, datagram_bytes: int, credit_bytes: int, max_message_bytes: int, now: float
-    ) -> None:
-        """Both ends know each other."""
+    def opened(self, packet: Hello | Accept, *, datagram_bytes: int, now: float) -> None:
+        """Both ends know each other, since this came."""
         incoming = self.initiator is None
         self.initiator = None
-        self.remote_context = remote_context
+        self.remote_context = packet.own_context
         self.datagram_bytes = datagram_bytes
         self.sender = Sender(
             self._config,
             address=self.address,
-            context=remote_context,
+            context=packet.own_context,
             datagram_bytes=datagram_bytes,
-            credit_bytes=credit_bytes,
-            max_message_bytes=max_message_bytes,
+            credit_bytes=packet.credit_bytes,
+            max_message_bytes=packet.max_message_bytes,
+            window_packets=packet.window_packets,
             rng=self._rng,
             trace=self.trace,
         )
@@ -123,6 +125,7 @@ class PeerCore:
             outbox=self.sender.outbox,
             memory=self._memory,
             placements=self._placements,
+            trace=self.trace,
         )
         self.state = PeerState.OPEN
         self.heard(now=now)
@@ -131,7 +134,7 @@ class PeerCore:
     def heard(self, *, now: float) -> None:
         """Note a sign of life."""
         self._heard_at = self._asked_at = now
-        self._probes_unanswered = 0
+        self._probes_unanswered = self._probes_due = 0
 
     # -- input --------------------------------------------------------------------------------------------------
 
@@ -148,7 +151,9 @@ class PeerCore:
         elif run.length > self._config.max_message_bytes:
             self.tagged.refuse(run, status=Status.REMOTE_ERROR_BAD_LENGTH, now=now)
         elif run.batch:
-            kept = self._take_batch(run, now=now)
+            batches = received(run, self.receiver.take_batch(run, now=now), peer=self.number)
+            self.events += batches
+            kept = [batch.frag for batch in batches]
         else:
             kept, message = self.receiver.take(run, now=now)
             if message is not None:
@@ -159,17 +164,6 @@ class PeerCore:
             self.trace.data_received(run, kept_bytes=kept_bytes, incomplete=self.receiver.incomplete, now=now)
         if self.receiver.contradiction:
             self.end(Status.REMOTE_ERROR_ABORT, reason=self.receiver.contradiction)
-        return kept
-
-    def _take_batch(self, run: Run, *, now: float) -> list[Frag]:
-        """Take messages of a packet each that arrived together; return the pieces that are kept."""
-        kept = []
-        stride, word = run.segment_bytes + run.gap_bytes, run.immediate if run.flags & IMMEDIATE else None
-        for first, count in self.receiver.take_batch(run, now=now):
-            place, message = run.payload_offset + first * stride, run.message + first & 0xFFFFFFFF
-            event = MessagesReceived(self.number, message, count, run.length, word, place, stride)
-            self.events.append(event)
-            kept.append(event.frag)
         return kept
 
     def starve(self, run: Run, *, now: float) -> None:
@@ -197,19 +191,6 @@ class PeerCore:
             raise UsageError(f"peer {self.number} is not open for sending")
         return self.sender
 
-    def post_batch(
-        self, first_request: int, *, places: Words, length: int, immediate: int | None, owner: object
-    ) -> None:
-        """Post sends, as `EndpointCore.post_batch` takes them."""
-        sender = self.open_sender()
-        check(Opcode.SEND, length=length, immediate=immediate, key=0, offset=0)
-        if not 0 <= length <= min(sender.segment_bytes, sender.max_message_bytes):
-            raise UsageError(f"length: {length} bytes are not a message of one packet ({sender.segment_bytes})")
-        flags = Opcode.SEND if immediate is None else Opcode.SEND | IMMEDIATE
-        sender.outbox.post_batch(
-            first_request, places=places, length=length, flags=flags, immediate=immediate or 0, owner=owner
-        )
-
     def handle_nack(self, nack: Nack, *, now: float) -> None:
         """Take a refusal."""
         self.heard(now=now)
@@ -221,6 +202,8 @@ class PeerCore:
         """Take the responder's no."""
         if refuse.status == Status.REMOTE_ERROR_FEATURE_MISMATCH:
             self.end(Status.REMOTE_ERROR_FEATURE_MISMATCH, reason="the other end speaks another version")
+        elif refuse.status == Status.REMOTE_ERROR_BAD_DEST_QPN:
+            self.end(Status.REMOTE_ERROR_BAD_DEST_QPN, reason="refused: the other end takes no peers")
         else:
             self.end(Status.REMOTE_ERROR_ABORT, reason=f"refused (status {refuse.status})")
 
@@ -229,7 +212,7 @@ class PeerCore:
         if self.state is PeerState.CLOSING:
             self.end(Status.OK, reason="closed")
         elif reset:
-            self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason="the other end does not know us any more")
+            self.end(Status.REMOTE_ERROR_UNKNOWN_PEER, reason="the other end does not know us any more")
 
     def cancel(self, request: int) -> None:
         """End a request with FLUSHED, if it is open."""
@@ -255,13 +238,10 @@ class PeerCore:
 
     def take_events(self, *, now: float) -> Sequence[Event]:
         """Return what has happened since the last call."""
-        if not self.events:
-            return ()
-        events = list(self.events)
+        events = tuple(self.events)
         self.events.clear()
         if self.trace is not None:
-            for event in events:
-                self.trace.event(event, datagram_bytes=self.datagram_bytes, paths=self._config.paths, now=now)
+            self.trace.events(events, datagram_bytes=self.datagram_bytes, paths=self._config.paths, now=now)
         return events
 
     def handle_probe(self, probe: Probe, *, address: Address, now: float, received_at: float) -> None:
@@ -308,6 +288,10 @@ class PeerCore:
             return
         self.sender.handle_timeout(now=now)
         self.collect()
+        if now - self.sender.swallowed_since() >= self._config.unresponsive_after_s:
+            reason = f"no path carries packets of {self.datagram_bytes} bytes any more"
+            self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=reason)
+            return
         asked = self._probes_unanswered >= PROBES_BEFORE_END and now >= self._ask_at()
         silent = asked and now >= self._heard_at + self._config.unresponsive_after_s
         if silent and self.state is PeerState.CLOSING:
@@ -323,7 +307,7 @@ class PeerCore:
             return self.initiator.wake_at
         if self.sender is None or self.state is PeerState.ENDED:
             return None
-        self.sender.outbox.requests.date(deadline_at=now + self._config.request_timeout_s)
+        self._date(self.sender, now=now)
         deadlines = [self._ask_at()]
         if self.receiver.ack_at is not None:
             deadlines.append(self.receiver.ack_at)
@@ -332,6 +316,12 @@ class PeerCore:
         if self.state is PeerState.CLOSING or (self.state is PeerState.DRAINING and self.sender.idle):
             deadlines.append(self._close_at)
         return min(deadlines)
+
+    def _date(self, sender: Sender, *, now: float) -> None:
+        """Begin to count the time of what was posted since the last turn."""
+        for outbound in sender.outbox.requests.date(deadline_at=now + self._config.request_timeout_s):
+            if self.trace is not None and outbound.request is not None:
+                self.trace.request_posted(outbound, request=outbound.request, now=now)
 
     def _ask_at(self) -> float:
         """When the peer is to be asked for a sign of life, or to be given up."""
@@ -351,10 +341,10 @@ class PeerCore:
         """Return the next control packet that is due."""
         if self.initiator is not None:
             hello = self.initiator.poll_hello(now=now)
-            return Datagram(self.address, 0, hello) if hello else None
+            return Datagram(self.address, hello.path, hello.encode()) if hello else None
         if self.sender is None or self.tagged is None or self.state is PeerState.ENDED:
             return None
-        self.sender.outbox.requests.date(deadline_at=now + self._config.request_timeout_s)
+        self._date(self.sender, now=now)
         if self.tagged.nacks:
             message, status = self.tagged.nacks.popitem()
             return Datagram(self.address, 0, Nack(self.remote_context, message, status).encode())
@@ -368,11 +358,14 @@ class PeerCore:
         if probed := self.sender.poll_probe(now=now):
             return self._probe(*probed, now=now)
         if now >= self._ask_at():
+            self._probes_due = min(PROBES_SPREAD**self._probes_unanswered, len(self.sender.paths))
             self._probes_unanswered += 1
             self._asked_at = now
             if self.sender.blocked:
                 self.sender.outbox.credit.ask()
-            return self._probe(*self.sender.probe_any(now=now), now=now)
+        if self._probes_due:
+            self._probes_due -= 1
+            return self._probe(*self.sender.probe_any(others=self._probes_due > 0), now=now)
         return self._poll_close(self.sender, now=now)
 
     def poll_burst(self, *, now: float) -> Burst | None:
@@ -394,11 +387,12 @@ class PeerCore:
             return None
         self._close_at = now + max(2 * sender.rtt_s, self._config.min_rto_s) * (1 << self._closes)
         self._closes += 1
-        path, _ = sender.probe_any(now=now)
+        path, _ = sender.probe_any()
         return Datagram(self.address, path.index, Close(self.remote_context).encode())
 
     def _probe(self, path: Path, sequence: int, *, now: float) -> Datagram:
+        size_bytes = self.datagram_bytes if path.doubted else 0
         if self.trace is not None:
             self.trace.probe_sent(path, path_sequence=sequence, now=now)
-        probe = Probe(self.remote_context, path.index, sequence, int(now * 1e6) & 0xFFFFFFFF)
+        probe = Probe(self.remote_context, path.index, sequence, int(now * 1e6) & 0xFFFFFFFF, size_bytes)
         return Datagram(self.address, path.index, probe.encode())

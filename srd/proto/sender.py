@@ -17,7 +17,6 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.control import NOT_READY, Ack, PathReport
 from srd.proto.controllers import CONTROLLERS
 from srd.proto.credit import Credit
-from srd.proto.errors import PacketError
 from srd.proto.loss import Evidence, settle, usual_s
 from srd.proto.outbox import Outbox
 from srd.proto.pacing import Pacer
@@ -35,14 +34,14 @@ from srd.proto.wire import (
     VOID,
     Address,
     Burst,
-    expand,
 )
 
 BURSTS_PER_WINDOW = 16
 """A burst is at most this share of the window, so that a window is spread over paths and not sent to one queue."""
-UNCLOCKED = 0.5
-"""Share of the window in flight up to which it is not the window that holds a sender back. Then no queue need be
-spared, and bursts are as long as they may be; else they are as short as what was answered."""
+CLOCKED_RTTS = 16
+"""Round trips after the window last held this sender back during which a burst is as short as what was answered. Later
+something else limits it (the application, credit, the processor): no queue need be spared, and bursts are as long as
+they may be."""
 FRESH_RTTS = 2
 """Round trips within which a path that is in use is heard from."""
 VOID_PSNS = 2
@@ -61,6 +60,7 @@ class Sender:
         datagram_bytes: int,
         credit_bytes: int,
         max_message_bytes: int,
+        window_packets: int,
         rng: Random,
         trace: PeerTrace | None = None,
     ) -> None:
@@ -76,6 +76,7 @@ class Sender:
         self.rtt_s = config.initial_rtt_s  # smoothed, over the active paths that are in use
         self._trace = trace
         self._config = config
+        self._window_packets = min(config.window_packets, window_packets)
         self._address = address
         self._context = context
         self._datagram_bytes = datagram_bytes
@@ -93,15 +94,21 @@ class Sender:
         self._active = self._table.active
         self._evidence = Evidence()
         self._asks: deque[Path] = deque()  # paths to ask what became of what they carry
+        self._asked = 0  # signs of life asked for, each over another path
         self._silent_at = math.inf  # when no path answered any more; infinite while one does
         self._look_at = math.inf  # not later than when the oldest burst of some path will be lost
         self._min_rtt_s = config.initial_rtt_s
         self._refresh_at = 0.0
+        self._limited_at = 0.0  # when window or pace last held anything back
 
     @property
     def idle(self) -> bool:
         """Whether every request is done."""
         return not self.outbox.requests
+
+    def swallowed_since(self) -> float:
+        """Since when no path carries packets of full size, while smaller ones may pass; infinite while one does."""
+        return self._silent_at if self._table.doubted else math.inf
 
     @property
     def blocked(self) -> bool:
@@ -112,7 +119,7 @@ class Sender:
 
     def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> list[int]:
         """Take an ack; return the requests that are done by it. Raises PacketError if it cannot be true."""
-        heard = [self._find_untrusted(report) for report in ack.reports]
+        heard = [self._table.find_untrusted(report) for report in ack.reports]
         acked_packets, acked_bytes, done = self._sent.acknowledge(ack.cumulative, bitmap=ack.bitmap)
         self.outbox.credit.grant(ack.credit_bytes)
         for (path, sequence), report in zip(heard, ack.reports, strict=True):
@@ -169,16 +176,6 @@ class Sender:
         self._refresh_at = now + self.rtt_s
         self._evidence.calm(now=now, rtt_s=self.rtt_s)
 
-    def _find_untrusted(self, report: PathReport) -> tuple[Path, int]:
-        """Return the path of a report, and the path sequence in full."""
-        if report.path >= len(self.paths):
-            raise PacketError(f"a report of path {report.path}, of {len(self.paths)}")
-        path = self.paths[report.path]
-        sequence = expand(report.path_sequence, near=path.next_sequence)
-        if sequence >= path.next_sequence:
-            raise PacketError(f"a report of path {report.path}, sequence {report.path_sequence}, which was not sent")
-        return path, sequence
-
     def _take_report(self, path: Path, report: PathReport, *, sequence: int, now: float, received_at: float) -> None:
         if report.duplicates != path.counters.duplicates & 0xFFFF:
             path.counters.duplicates += report.duplicates - path.counters.duplicates & 0xFFFF
@@ -219,7 +216,14 @@ class Sender:
     def _settle(self, path: Path, *, now: float) -> None:
         """Decide the fate of bursts in flight on a path."""
         before = path.inflight_bytes
-        settled = settle(path, sent=self._sent, evidence=self._evidence, now=now, min_rto_s=self._config.min_rto_s)
+        settled = settle(
+            path,
+            sent=self._sent,
+            evidence=self._evidence,
+            now=now,
+            min_rto_s=self._config.min_rto_s,
+            datagram_bytes=self._datagram_bytes,
+        )
         if path.state is PathState.ACTIVE:
             self.inflight_bytes -= before - path.inflight_bytes
         if settled is None:
@@ -227,7 +231,7 @@ class Sender:
         if settled.lost and not settled.timed_out:  # what only fell silent may be late, and says nothing of queues
             self.control.on_loss(now=now)
         self._lose(path, settled.lost, now=now)
-        if settled.timed_out and path.state is PathState.ACTIVE:
+        if (settled.timed_out or path.doubted) and path.state is PathState.ACTIVE:
             self._silence(path, now=now)
         if settled.ask:
             self._asks.append(path)
@@ -278,9 +282,13 @@ class Sender:
             return path, path.take_sequence(1)
         return self._table.probe(now=now) if self._table.probed else None
 
-    def probe_any(self, *, now: float) -> tuple[Path, int]:
-        """Return any path, rather an active one, to ask the peer for a sign of life."""
-        path = self._spray.next_path(self._active or self._table.probed, now=now)
+    def probe_any(self, *, others: bool = False) -> tuple[Path, int]:
+        """Return a path to ask the peer for a sign of life over: the one that answered last; `others`: all in turn."""
+        path = self._spray.heard
+        if others or path is None or path.state is not PathState.ACTIVE:
+            self._asked += 1
+            paths = self._active or self._table.probed
+            path = paths[self._asked % len(paths)]
         return path, path.take_sequence(1)
 
     # -- transmission -------------------------------------------------------------------------------------------
@@ -288,6 +296,7 @@ class Sender:
     def poll_burst(self, *, now: float) -> Burst | None:
         """Return the next burst that window, pace and credit allow."""
         if not self._may_send() or now < self._pacer.release_at():
+            self._limited_at = now
             return None
         window_packets = int(self.control.window_bytes) // self._datagram_bytes
         room_packets = window_packets - self.inflight_bytes // self._datagram_bytes
@@ -305,7 +314,7 @@ class Sender:
         return bool(self._lost) or (self._room_packets() > 0 and self._backlog.head() is not None)
 
     def _room_packets(self) -> int:
-        return self._config.window_packets - VOID_PSNS - (self._sent.next_psn - self._sent.base)
+        return self._window_packets - VOID_PSNS - (self._sent.next_psn - self._sent.base)
 
     def _retransmit(self, limit: int, *, now: float) -> Burst | None:
         while self._lost:
@@ -338,7 +347,7 @@ class Sender:
             offset, packet_bytes = batch.cut, HEADER_BYTES + outbound.length
             count = batch.packets(limit, packet_bytes=packet_bytes, datagram_bytes=self._datagram_bytes)
             count = min(count, self.outbox.credit.covered(outbound.length))
-        clocked = self.inflight_bytes > UNCLOCKED * self.control.window_bytes
+        clocked = now - self._limited_at < CLOCKED_RTTS * self.rtt_s
         path, count = self._spray.next_burst(self._active, packets=min(count, room), now=now, clocked=clocked)
         run = self._sent.add(outbound, offset=offset, count=count, packet_bytes=packet_bytes)
         if batch is None:
@@ -359,17 +368,10 @@ class Sender:
             self._look_at = min(self._look_at, now + usual_s(path))
         rate = self.control.pacing_gain * self.control.window_bytes / self.rtt_s
         self._pacer.charge(size_bytes, now=now, rate_bytes_per_s=rate)
-        message, skipped = run.message, first - run.first
-        number, segment_bytes, places = message.message, self.segment_bytes, None
-        if message.batch is None:
-            offset = run.offset + skipped * segment_bytes
-            place, end_psn = message.payload_offset + offset, message.end_psn
-            payload_bytes = min(count * segment_bytes, message.carried_bytes - offset)
-        else:
-            index, offset, segment_bytes = run.offset + skipped, 0, message.length
-            places = message.batch.places[index : index + count]
-            number, place, end_psn = number + index, int(places[0]), first + 1
-            payload_bytes = count * segment_bytes
+        message = run.message
+        number, offset, place, payload_bytes, segment_bytes, places = run.content(
+            first, count=count, segment_bytes=self.segment_bytes
+        )
         burst = Burst(  # in the order of the fields: names would cost as much again
             self._address,
             path.index,
@@ -390,6 +392,6 @@ class Sender:
             places,
         )
         if message.void:
-            burst.flags, burst.immediate, burst.offset = message.opcode | VOID, message.why, end_psn
+            burst.flags, burst.immediate, burst.offset = message.opcode | VOID, message.why, run.end_psn(first)
             burst.payload_bytes = burst.segment_bytes = 0
         return burst

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from srd.proto.batch import Batch
 from srd.proto.errors import PacketError
 from srd.proto.seqset import mask, trailing_ones
-from srd.proto.wire import OPCODE_BITS, Opcode
+from srd.proto.wire import OPCODE_BITS, Opcode, Words
 
 _READ = int(Opcode.READ)  # a plain integer compares faster than an enum's member
 
@@ -92,6 +92,25 @@ class SendRun:
     """Of the first packet's payload in the message; of a batch, the first message's index."""
     packet_bytes: int
     """Header and payload of each packet but the message's last."""
+
+    def content(self, first: int, *, count: int, segment_bytes: int) -> tuple[int, int, int, int, int, Words | None]:
+        """Return what `count` packets from PSN `first` on carry, where full packets carry `segment_bytes`.
+
+        Number of the (first) message, offset in it, where the payload starts, how much it is in all and in each packet,
+        and, of a batch, where each one's starts.
+        """
+        message, index = self.message, first - self.first
+        if (batch := message.batch) is not None:
+            index += self.offset
+            places, length = batch.places[index : index + count], message.length
+            return message.message + index, 0, int(places[0]), count * length, length, places
+        offset = self.offset + index * segment_bytes
+        payload_bytes = min(count * segment_bytes, message.carried_bytes - offset)
+        return message.message, offset, message.payload_offset + offset, payload_bytes, segment_bytes, None
+
+    def end_psn(self, first: int) -> int:
+        """Return the PSN after the last of the message that PSN `first` is of."""
+        return self.message.end_psn if self.message.batch is None else first + 1
 
 
 @dataclass(slots=True)
