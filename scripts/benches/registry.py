@@ -19,6 +19,7 @@ from scripts.benches.cases import (
     messages,
     permutation,
     python,
+    rate,
     slow_path,
     virtual,
 )
@@ -113,6 +114,7 @@ _TABLE: Final = (
     Case("chaos", "everything goes wrong, by seed", "virtual", _chaos, chaos.WANTED, counted=True),
     _virtual("virtual", "the virtual fabric itself", virtual.measure, virtual.WANTED),
     _veth("clean", "bulk data beside kernel TCP and the probe", clean.rounds, clean.WANTED, clean.SECONDS),
+    _veth("rate", "small messages a second, 1 and 100 peers", rate.rounds, rate.WANTED, rate.SECONDS),
     _veth("python", "the same transfer by aioquic", python.rounds, python.WANTED, python.SECONDS),
 )
 

@@ -5,6 +5,9 @@ GRO super-datagram may have segments. With segments of the expected size (header
 in the slot's row of the header array, and the payloads contiguous in the slot's chunk of the pool. That is header-data
 split in software, and the only path that touches no byte of payload.
 
+A series of small datagrams whole fits into one such place: payloads lie there with their headers in between, of which
+the core gets a copy. (A sender makes no longer series of them.)
+
 What does not fit takes the slower path, which is right: a super-datagram of another size is put together, cut, and its
 payloads are copied (and counted); control packets become bytes. A size that keeps coming becomes the expected one.
 
@@ -33,6 +36,7 @@ from srd.proto.wire import (
     MAX_BURST_PACKETS,
     MAX_DATAGRAM_BYTES,
     MAX_SERIES_PACKETS,
+    SMALL_BYTES,
     VERSION,
     Arrival,
     PacketType,
@@ -204,6 +208,9 @@ class ReceiveQueue:
         address, headers = self._address(slot), self._rows[slot]
         expected = HEADER_BYTES + self.payload_bytes
         is_data = length >= HEADER_BYTES and headers[0] == VERSION and headers[1] == _DATA
+        if is_data and HEADER_BYTES < size < SMALL_BYTES and size < length <= expected and not length % size:
+            self._take_small(batch, slot, length, size, address, received_at, marked=marked)
+            return
         if not (is_data and (size == expected or size == length < expected) and length <= self._series_bytes):
             self._detour(batch, self._gather(slot, length), size, address, received_at, marked=marked)
         elif self._landing.is_spare(slot) and length > HEADER_BYTES:
@@ -232,6 +239,32 @@ class ReceiveQueue:
                 last = Arrival(headers, count, offset, payload_bytes, size - HEADER_BYTES, address, received_at, marked)
                 batch.arrivals.append(last)
             self._open, self._next_slot = last if whole else None, slot + 1
+
+    def _take_small(
+        self, batch: Batch, slot: int, length: int, size: int, address: Address, received_at: float, *, marked: bool
+    ) -> None:
+        """Describe a series of small datagrams, all of which fit into the place of one: only headers are copied."""
+        if self._landing.is_spare(slot):
+            self._drop(batch, self._rows[slot])
+            return
+        count, landed_bytes = length // size, length - HEADER_BYTES
+        offset = self._landing.take(slot, landed_bytes)
+        others = self._region.array[offset + size - HEADER_BYTES : offset + landed_bytes].reshape(count - 1, size)
+        headers = self._rows[slot][:HEADER_BYTES].tobytes() + others[:, :HEADER_BYTES].tobytes()
+        payload = size - HEADER_BYTES
+        batch.arrivals.append(
+            Arrival(
+                memoryview(headers),
+                count,
+                offset,
+                count * payload,
+                payload,
+                address,
+                received_at,
+                marked,
+                HEADER_BYTES,
+            )
+        )
 
     def _drop(self, batch: Batch, headers: memoryview) -> None:
         self.dropped_for_memory += 1

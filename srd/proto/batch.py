@@ -35,13 +35,6 @@ class Batch:
         """Messages in all."""
         return len(self.places)
 
-    def packets(self, limit: int, *, packet_bytes: int, datagram_bytes: int) -> int:
-        """Return how many messages may be sent as one burst: as many as weigh `limit` datagrams of full size."""
-        most = min(limit * datagram_bytes // packet_bytes, MAX_BURST_PACKETS)
-        if packet_bytes < SMALL_BYTES:
-            most = min(most, datagram_bytes // packet_bytes, MAX_SERIES_PACKETS)
-        return min(most, self.count - self.cut)
-
     def acknowledge(self, first: int, *, bits: int) -> None:
         """Note that messages were acknowledged, as bits from `first` on."""
         self.ended |= bits << first
@@ -56,6 +49,14 @@ class Batch:
         """Yield the messages that have not completed."""
         for first, count in ranges(mask(self.count) & ~self.ended):
             yield from range(first, first + count)
+
+
+def most_packets(limit: int, packet_bytes: int, datagram_bytes: int) -> int:
+    """Return how many packets of this size may be one burst: as many as weigh `limit` datagrams of full size."""
+    most = min(limit * datagram_bytes // packet_bytes, MAX_BURST_PACKETS)
+    if packet_bytes < SMALL_BYTES:
+        most = min(most, datagram_bytes // packet_bytes, MAX_SERIES_PACKETS)
+    return most
 
 
 def received(run: Run, arrived: Iterable[tuple[int, int]], *, peer: int) -> list[MessagesReceived]:

@@ -13,6 +13,7 @@ import math
 from collections import deque
 from random import Random
 
+from srd.proto.batch import most_packets
 from srd.proto.config import ProtocolConfig
 from srd.proto.control import NOT_READY, Ack, PathReport
 from srd.proto.controllers import CONTROLLERS
@@ -320,8 +321,8 @@ class Sender:
         while self._lost:
             run, first, count, lost_on = self._lost.popleft()
             missing = self._sent.missing(first, count=count)
-            if run.message.batch is not None and run.message.void:
-                limit = 1  # each says where it ends
+            if run.message.batch is not None:  # given up, each message says by itself where it ends
+                limit = 1 if run.message.void else most_packets(limit, run.packet_bytes, self._datagram_bytes)
             for skip, length in ranges(missing):  # only the first is sent now
                 sent = min(length, limit)
                 rest = skip + sent
@@ -345,8 +346,8 @@ class Sender:
             packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
         else:
             offset, packet_bytes = batch.cut, HEADER_BYTES + outbound.length
-            count = batch.packets(limit, packet_bytes=packet_bytes, datagram_bytes=self._datagram_bytes)
-            count = min(count, self.outbox.credit.covered(outbound.length))
+            covered = min(batch.count - batch.cut, self.outbox.credit.covered(outbound.length))
+            count = min(most_packets(limit, packet_bytes, self._datagram_bytes), covered)
         clocked = now - self._limited_at < CLOCKED_RTTS * self.rtt_s
         path, count = self._spray.next_burst(self._active, packets=min(count, room), now=now, clocked=clocked)
         run = self._sent.add(outbound, offset=offset, count=count, packet_bytes=packet_bytes)

@@ -24,6 +24,7 @@ CHECKS = {
         "tcp_ratio_mtu1500_nogso": ">= 0.7",
         "cpu_per_gb_ratio_mtu9000": "<= 1",
     },
+    "rate": {"messages_per_second_64b": ">= 150000"},
     "python": {"aioquic_ratio": ">= 50"},
     "virtual": {"packet_hops_per_second": ">= 100000"},
 }

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from scripts.benches.errors import BenchError
-from scripts.benches.veth.worker import bulk
+from scripts.benches.veth.worker import bulk, rate
 from srd.cli.options import run
 from srd.errors import SrdError
 
@@ -63,3 +63,23 @@ def quic_send(host: str, port: int, mtu: int, seconds: float) -> None:
     from scripts.benches.veth.worker import quic  # noqa: PLC0415 - as above
 
     _run(quic.send(host, port=port, seconds=seconds, mtu=mtu))
+
+
+@main.command()
+@click.argument("host")
+@click.option("--message-bytes", type=int, required=True)
+@click.option("--peers", type=int, required=True)
+def rate_receive(host: str, message_bytes: int, peers: int) -> None:
+    """Receive small messages at HOST, and check every one."""
+    _run(rate.receive(host, message_bytes=message_bytes, peers=peers))
+
+
+@main.command()
+@click.argument("host")
+@click.argument("port", type=int)
+@click.option("--message-bytes", type=int, required=True)
+@click.option("--peers", type=int, required=True)
+@click.option("--seconds", type=float, required=True)
+def rate_send(host: str, port: int, message_bytes: int, peers: int, seconds: float) -> None:
+    """Send small messages for so many SECONDS of timed sending."""
+    _run(rate.send(host, port=port, seconds=seconds, message_bytes=message_bytes, peers=peers))
