@@ -32,7 +32,7 @@ def equal_parts(
         return
     if sizes.min() < 0 or sizes.max() > most_bytes:
         raise UsageError(
-            f"lengths: {sizes.min()} to {sizes.max()} bytes; a batch takes messages of 0 to {most_bytes} (a packet's worth)"
+            f"lengths: {sizes.min()} to {sizes.max()} bytes; a batch takes 0 to {most_bytes}, a packet's worth"
         )
     if starts.min() < 0 or (starts + sizes).max() > region.size_bytes:
         raise UsageError(

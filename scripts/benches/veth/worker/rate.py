@@ -1,10 +1,10 @@
 """Rate: small messages through the batch interface, from one endpoint to so many others' peers.
 
-All peers of the sender are connections of its one endpoint to the receiver's. A turn: the sender posts `MESSAGES` messages,
-shared out evenly over the peers, at most `WINDOW` a peer at a time, and polls its completions; that is timed, to the last
-completion. The receiver keeps what arrives until it has all, then looks whether each message came exactly once and as it
-was sent: it begins with its number, and is that row of random bytes both ends made from a seed. Only then memory is
-given back, and the next turn begins.
+All peers of the sender are connections of its one endpoint to the receiver's. A turn: the sender posts `MESSAGES`
+messages, shared out evenly over the peers, at most `WINDOW` a peer at a time, and polls its completions; that is timed,
+to the last completion. The receiver keeps what arrives until it has all, then looks whether each message came exactly
+once and as it was sent: it begins with its number, and is that row of random bytes both ends made from a seed. Only
+then memory is given back, and the next turn begins.
 """
 
 from __future__ import annotations
@@ -160,6 +160,7 @@ async def receive(host: str, *, message_bytes: int, peers: int) -> int:
                 await asyncio.wait((whole, ended), return_when=asyncio.FIRST_COMPLETED)
                 if not whole.done():
                     whole.cancel()
+                    ended.result()  # raises what went wrong
                     break
                 turns += 1
                 cpu_s += (time.process_time() - cpu_before) if turns > WARM_UP_TURNS else 0
