@@ -92,10 +92,10 @@ async def test_post_send__of_several_lengths_and_a_word() -> None:
 
 
 async def test_post_send__to_a_peer_that_ends() -> None:
-    async with pair() as (one, two, here, there):
+    async with pair() as (one, _, here, there):
         with memory(bytes(64)) as region:
             ids = here.post_send(region, [0] * 100, lengths=64)
-            two._driver.close()  # falls silent
+            await there.close()
             ended = 0
             async with asyncio.timeout(PATIENCE_S):
                 while ended < len(ids):
@@ -103,7 +103,6 @@ async def test_post_send__to_a_peer_that_ends() -> None:
             await here.wait_ended()
             with pytest.raises(PeerError):
                 here.post_send(region, [0], lengths=64)
-        del there
 
 
 async def test_recv__singly_out_of_a_batch_that_is_given_back_with_the_last() -> None:
