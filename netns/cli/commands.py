@@ -17,7 +17,7 @@ from typing import Any, Final
 import click
 
 from netns.cli.show import show_lab, show_labs, show_paths, show_plan, show_up
-from netns.ecmp import MAX_PORTS, trace_paths
+from netns.ecmp import MAX_PORTS, hops_to_spines, trace_paths
 from netns.errors import FabricError, LabError, ShapeError, TopologyError
 from netns.lab import Lab
 from netns.plan import Fabric, plan
@@ -180,9 +180,9 @@ def _only_lab(name: str | None) -> str:
 
 
 def _far_hosts(topology: Topology) -> tuple[str, str]:
-    """The first two hosts that are not under one switch."""
+    """The first host, and the first that spines lie between."""
     first = topology.hosts[0]
     for host in topology.hosts:
-        if topology.switch_of(host) != topology.switch_of(first):
+        if hops_to_spines(topology, source=first, destination=host) is not None:
             return first, host
-    raise FabricError(f"{topology.name}: all hosts are under one switch; there are no paths to verify")
+    raise FabricError(f"{topology.name}: no spine lies between {first} and another host; there are no paths to verify")
