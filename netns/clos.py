@@ -18,7 +18,7 @@ PORT_BUFFER_PACKETS full packets: netem's own default of 1000 packets would be a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
@@ -87,7 +87,7 @@ def three_tier(
     name: str = "three-tier",
     seed: int = 1,
 ) -> Topology:
-    """A three-tier Clos; `hosts_per_leaf` is one number for all racks or one for each, 0 for an empty rack.
+    """A three-tier Clos; `hosts_per_leaf` is one number for all racks or one for each, 0 where there is none.
 
     A shape with a rate whose limit is netem's default gets the room that the module's docstring tells. Raises
     TopologyError.
@@ -132,54 +132,53 @@ def clos(
         ("spines", spines),
     ):
         _check_count(key, value, low=1)
-    racks = _racks(hosts_per_leaf, leaves=blocks * leaves_per_block)
-    leaves = [f"leaf{index + 1}" for index in range(len(racks))]
+    racks = _racks(hosts_per_leaf, blocks=blocks, leaves_per_block=leaves_per_block)
+    block_of = {f"leaf{index + 1}": block for index, (block, _) in enumerate(racks)}
+    homes = [leaf for leaf, (_, hosts) in zip(block_of, racks, strict=True) for _ in range(hosts)]
+    hosts = tuple(f"h{index + 1}" for index in range(len(homes)))
     aggregations = [f"agg{index + 1}" for index in range(blocks * aggregations_per_block)]
     tops = [f"spine{index + 1}" for index in range(spines)]
-    homes = [leaf for leaf, count in zip(leaves, racks, strict=True) for _ in range(count)]
-    hosts = tuple(f"h{index + 1}" for index in range(len(homes)))
     return Topology(
         name=name,
         mtu=mtu,
         seed=seed,
         hosts=hosts,
         switches=(
-            *(Switch(leaf, "leaf") for leaf in leaves),
+            *(Switch(leaf, "leaf") for leaf in block_of),
             *(Switch(aggregation, "aggregation") for aggregation in aggregations),
             *(Switch(top, "spine") for top in tops),
         ),
         links=(
             *(Link(host, leaf, None, links.host) for host, leaf in zip(hosts, homes, strict=True)),
-            *_block_links(leaves, aggregations, blocks=blocks, shape=links.leaf),
+            *(
+                Link(leaf, aggregation, links.leaf, links.leaf)
+                for leaf, block in block_of.items()
+                for aggregation in aggregations[block * aggregations_per_block : (block + 1) * aggregations_per_block]
+            ),
             *(Link(aggregation, top, links.spine, links.spine) for aggregation in aggregations for top in tops),
         ),
     )
 
 
-def _racks(hosts_per_leaf: int | list[int] | tuple[int, ...], *, leaves: int) -> tuple[int, ...]:
-    """How many hosts each leaf has."""
+def _racks(
+    hosts_per_leaf: int | list[int] | tuple[int, ...], *, blocks: int, leaves_per_block: int
+) -> list[tuple[int, int]]:
+    """For each rack that there is: its block, and how many hosts it has."""
+    leaves = blocks * leaves_per_block
     if not isinstance(hosts_per_leaf, list | tuple):
         _check_count("hosts_per_leaf", hosts_per_leaf, low=1)
-        return (hosts_per_leaf,) * leaves
-    racks = tuple(hosts_per_leaf)
-    if len(racks) != leaves:
+        hosts_per_leaf = (hosts_per_leaf,) * leaves
+    if len(hosts_per_leaf) != leaves:
         raise TopologyError(
-            f"hosts_per_leaf: {len(racks)} numbers for {leaves} leaves; give one for each, or one for all"
+            f"hosts_per_leaf: {len(hosts_per_leaf)} numbers for {leaves} leaves; give one for each, or one for all"
         )
-    for index, count in enumerate(racks):
+    for index, count in enumerate(hosts_per_leaf):
         _check_count(f"hosts_per_leaf[{index}]", count, low=0)
-    return racks
-
-
-def _block_links(
-    leaves: Sequence[str], aggregations: Sequence[str], *, blocks: int, shape: Shape | None
-) -> Iterator[Link]:
-    """Every leaf of a block with every aggregation switch of the block."""
-    racks, tops = len(leaves) // blocks, len(aggregations) // blocks
+    racks = [(index // leaves_per_block, count) for index, count in enumerate(hosts_per_leaf) if count]
     for block in range(blocks):
-        for leaf in leaves[block * racks : (block + 1) * racks]:
-            for aggregation in aggregations[block * tops : (block + 1) * tops]:
-                yield Link(leaf, aggregation, shape, shape)
+        if all(block != each for each, _ in racks):
+            raise TopologyError(f"hosts_per_leaf: block {block + 1} has no hosts; leave it out or give it some")
+    return racks
 
 
 def _check_count(key: str, value: object, *, low: int) -> None:

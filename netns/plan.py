@@ -4,8 +4,8 @@ The order: namespaces; each one's sysctls; links; then node by node addresses, n
 so that nothing is delayed or lost while the fabric comes up. The facts behind the values are in docs/fabric.md.
 
 What a host sends is never shaped on its own link: netem on a host's interface draws once per super-packet of up to 64
-KiB and shows TCP its losses as local drops. So impairments lie behind a switch, which has packets: between switches, and
-on the way down to a host. The virtual fabric has neither trouble.
+KiB and shows TCP its losses as local drops. So impairments lie behind a switch, which has packets: between switches
+and on the way down to a host. The virtual fabric has neither trouble.
 """
 
 from __future__ import annotations

@@ -42,21 +42,20 @@ mistake is reported. A key given twice is a mistake too, which PyYAML alone woul
 
 from __future__ import annotations
 
-import reprlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from netns.clos import ClosLinks, clos
 from netns.errors import ShapeError, TopologyError
 from netns.shape import Shape
 from netns.topology import Link, Switch, Tier, Topology, fully_meshed, with_buffer
+from netns.yaml_file import Place, first_mistake, load_mapping
 
-MAX_FILE_BYTES: Final = 4 << 20
-_FORMS: Final = "leaf_spine, clos, or hosts, switches and links"
+FORMS: Final = "leaf_spine, clos, or hosts, switches and links"
+WANTED: Final = f"holds no topology; give {FORMS}"
 
 ShapeFields = dict[str, Any]
 Count = Annotated[int, Field(ge=1, le=254)]
@@ -106,45 +105,12 @@ class _File(_Strict):
 def read_topology(path: Path) -> Topology:
     """The topology in a YAML file. Raises TopologyError or ShapeError, naming file, key, value and remedy."""
     try:
-        return _topology(_File.model_validate(_load(path)), default_name=path.stem)
+        document = load_mapping(path, error=TopologyError, wanted=WANTED)
+        return _topology(_File.model_validate(document), default_name=path.stem)
     except ValidationError as error:
-        raise TopologyError(f"{path}: {_first_mistake(error)}") from None
+        raise TopologyError(f"{path}: {first_mistake(error, known_keys=_known_keys)}") from None
     except (TopologyError, ShapeError) as error:
         raise type(error)(f"{path}: {error}") from None
-
-
-def _load(path: Path) -> Any:
-    """The document in `path`, of whatever type it is."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise TopologyError(error.strerror or str(error)) from None
-    if len(content) > MAX_FILE_BYTES:
-        raise TopologyError(f"larger than {MAX_FILE_BYTES >> 20} MiB; this is no topology file")
-    try:
-        document = yaml.load(content, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise TopologyError(f"{line}not YAML: {error.problem}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise TopologyError(f"not YAML: {str(error).splitlines()[0]}") from None
-    if not isinstance(document, dict):
-        raise TopologyError(f"holds no topology; give {_FORMS}")
-    return document
-
-
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """A SafeLoader that refuses a key given twice in one mapping."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            if isinstance(key_node, yaml.ScalarNode):
-                if key_node.value in seen:
-                    raise TopologyError(f"line {key_node.start_mark.line + 1}: {key_node.value} is given twice")
-                seen.add(key_node.value)
-        return super().construct_mapping(node, deep=deep)
 
 
 def _topology(file: _File, *, default_name: str) -> Topology:
@@ -160,7 +126,7 @@ def _topology(file: _File, *, default_name: str) -> Topology:
         return _clos(file.clos, name=name, mtu=file.mtu, seed=file.seed)
     for key, value in explicit.items():
         if value is None:
-            raise TopologyError(f"{key}: missing; give {_FORMS}")
+            raise TopologyError(f"{key}: missing; give {FORMS}")
     return Topology(
         name=name,
         mtu=file.mtu,
@@ -229,19 +195,7 @@ def _parsed(fields: ShapeFields | None, *, at: str) -> Shape | None:
         raise ShapeError(f"{at}.{error}") from None
 
 
-def _first_mistake(error: ValidationError) -> str:
-    """A validation error as one line: key, what is wrong with which value, what would be right."""
-    mistake = error.errors(include_url=False)[0]
-    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in mistake["loc"]).lstrip(".")
-    if mistake["type"] == "extra_forbidden":
-        return f"{key}: no such key; the known ones here are {', '.join(_known_keys(mistake['loc'][:-1]))}"
-    if mistake["type"] == "missing":
-        return f"{key}: missing"
-    reason = mistake["msg"].removeprefix("Input ").partition(" or instance of ")[0].replace("dictionary", "mapping")
-    return f"{key}: {reprlib.repr(mistake['input'])} {reason}"
-
-
-def _known_keys(place: tuple[int | str, ...]) -> list[str]:
+def _known_keys(place: Place) -> list[str]:
     """The keys of the part of the file at `place`, where an unknown one was found."""
     models: Mapping[str, type[_Strict]] = {"leaf_spine": _LeafSpine, "clos": _Clos, "links": _Link}
     return list((models[str(place[0])] if place else _File).model_fields)

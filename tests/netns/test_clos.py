@@ -13,7 +13,9 @@ from netns.clos import MOST, PORT_BUFFER_PACKETS, ClosLinks, three_tier
 from netns.ecmp import trace_paths
 from netns.errors import TopologyError
 from netns.fabric.forwarding import Forwarding
+from netns.fabric_layers import nodes_of
 from netns.lab import Lab
+from netns.nodes import layer_label
 from netns.routing import distances
 from netns.shape import Shape
 from netns.topology import Topology
@@ -66,7 +68,8 @@ def test_three_tier__size_and_distances(blocks: int, leaves: int, hosts: int, ag
 def test_three_tier__hosts_go_rack_by_rack() -> None:
     topology = three_tier(blocks=2, leaves_per_block=2, hosts_per_leaf=(3, 0, 1, 2))
     homes = [topology.switch_of(host) for host in topology.hosts]
-    assert homes == ["leaf1", "leaf1", "leaf1", "leaf3", "leaf4", "leaf4"]
+    assert homes == ["leaf1", "leaf1", "leaf1", "leaf2", "leaf3", "leaf3"]
+    assert topology.leaves == ("leaf1", "leaf2", "leaf3"), "where there is no rack there is no leaf"
     assert block_of(topology, "h1") == {"agg1", "agg2"}
     assert block_of(topology, "h4") == block_of(topology, "h6") == {"agg3", "agg4"}
 
@@ -128,12 +131,20 @@ def test_three_tier__keeps_an_explicit_limit() -> None:
         ({"hosts_per_leaf": 0}, "^hosts_per_leaf: 0 is not an integer"),
         ({"hosts_per_leaf": (1, 2, 3)}, "^hosts_per_leaf: 3 numbers for 4 leaves; give one for each, or one for all$"),
         ({"hosts_per_leaf": (1, 2, -3, 4)}, r"^hosts_per_leaf\[2\]: -3 is not an integer between 0 and"),
-        ({"hosts_per_leaf": (0, 0, 0, 0)}, "^hosts: none"),
+        ({"hosts_per_leaf": (0, 0, 0, 0)}, "^hosts_per_leaf: block 1 has no hosts"),
+        ({"hosts_per_leaf": (1, 0, 0, 0)}, "^hosts_per_leaf: block 2 has no hosts; leave it out or give it some$"),
     ],
 )
 def test_three_tier__bad_flow(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         three_tier(**changes)
+
+
+def test_three_tier__its_hosts_know_their_layers() -> None:
+    nodes = nodes_of(three_tier(blocks=2, leaves_per_block=2, hosts_per_leaf=(3, 0, 1, 2)))
+    layers = [[node.labels[layer_label(layer)] for layer in (1, 2, 3)] for node in nodes]
+    assert layers[0] == layers[2] == ["spine1-spine2", "agg1-agg2", "leaf1"]
+    assert layers[3:] == [["spine1-spine2", "agg3-agg4", leaf] for leaf in ("leaf2", "leaf3", "leaf3")]
 
 
 @pytest.mark.root

@@ -13,7 +13,8 @@ from netns.clos import ClosLinks, three_tier
 from netns.errors import LabError, ShapeError, TopologyError
 from netns.shape import Shape
 from netns.topology import Link, Switch, Topology, reference
-from netns.topology_file import MAX_FILE_BYTES, read_topology
+from netns.topology_file import read_topology
+from netns.yaml_file import MAX_FILE_BYTES
 
 PROJECT = Path(__file__).resolve().parents[2]
 
