@@ -6,6 +6,7 @@
       |-- NodesError         a list of nodes (EC2's, Kubernetes') is malformed, or lacks what is asked of it
       |-- JobError           a job file is malformed, or asks for what no cluster can give
       |-- PlacementError     a valid job finds no room on valid nodes
+      |-- RankError          a process of a job failed, or was not done in time
       `-- FabricError        the kernel, a process or the lab's state refuses what a valid topology asks for
 
 Commands print the message and exit: 2 for bad input (INPUT_ERRORS), 1 for the others.
@@ -38,6 +39,10 @@ class JobError(LabError):
 
 class PlacementError(LabError):
     """A valid job finds no room on valid nodes; the message is Kueue's."""
+
+
+class RankError(LabError):
+    """A process of a job failed, or was not done in time; all others have been ended."""
 
 
 class FabricError(LabError):

@@ -72,7 +72,7 @@ def plan_command(file: str, fabric: Fabric) -> None:
 
     Pure: reads the file, touches nothing, needs no root.
     """
-    show_plan(plan(_topology(file), fabric))
+    show_plan(plan(topology_named(file), fabric))
 
 
 @main.command()
@@ -91,7 +91,7 @@ def up(file: str, fabric: Wanted) -> None:
     behind is removed first.
     """
     started_at = time.monotonic()
-    lab = Lab.up(_topology(file), fabric=fabric)
+    lab = Lab.up(topology_named(file), fabric=fabric)
     show_up(lab, seconds=time.monotonic() - started_at)
 
 
@@ -118,7 +118,7 @@ def exec_command(name: str | None, node: str, command: tuple[str, ...]) -> None:
     words = command[1:] if command[0] == "--" else command
     if not words:
         raise click.UsageError("no command; for example: srd-lab exec h1 -- ip address")
-    argv = _lab(name).command(node, words)
+    argv = lab_named(name).command(node, words)
     if shutil.which(words[0]) is None:
         raise FabricError(f"{words[0]}: no such command")
     sys.stdout.flush()
@@ -147,7 +147,7 @@ def verify(name: str | None, ports: int) -> None:
     Exit status 1 if a spine is never used, or a port is not always on the same one, or is not answered.
     """
     require_root("srd-lab verify")
-    lab = _lab(name)
+    lab = lab_named(name)
     source, destination = _far_hosts(lab.topology)
     pairs = ((source, destination), (destination, source))
     maps = [trace_paths(lab, source=a, destination=b, ports=ports) for a, b in pairs]
@@ -156,14 +156,16 @@ def verify(name: str | None, ports: int) -> None:
         sys.exit(1)
 
 
-def _topology(file: str) -> Topology:
+def topology_named(file: str) -> Topology:
+    """The topology in a file, or a builtin one. Raises TopologyError or ShapeError."""
     path = Path(file)
     if file in BUILTIN and not path.exists():
         return BUILTIN[file]()
     return read_topology(path)
 
 
-def _lab(name: str | None) -> Lab:
+def lab_named(name: str | None) -> Lab:
+    """The lab called `name`, or the only one. Raises FabricError."""
     return Lab.find(_only_lab(name))
 
 

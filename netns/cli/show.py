@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.console import Console
@@ -11,7 +12,11 @@ from rich.table import Table
 
 from netns.ecmp import PathMap
 from netns.lab import Lab
+from netns.layers import short_name
 from netns.steps import Step, undo
+
+if TYPE_CHECKING:
+    from netns.cli.run import Finished
 
 BAR_CELLS: Final = 20
 
@@ -89,6 +94,30 @@ def show_paths(lab: Lab, maps: Sequence[PathMap]) -> None:
     for path_map in maps:
         for problem in path_map.problems:
             click.echo(f"problem: {problem}", err=True)
+
+
+def show_run(finished: Finished, *, verify: bool) -> None:
+    """Where each rank was, and how long an iteration took."""
+    placement = finished.placement
+    shared = placement.shared
+    where = "nothing of the network shared" if shared is None else f"all in {shared[1]} ({short_name(shared[0])})"
+    click.echo(
+        f"job {placement.job.name}: {_count(placement.hosts, 'rank')}, {where}, lab {finished.lab}, "
+        f"{finished.fabric} fabric"
+    )
+    table = _table("rank", "host", "address", "switches to the next", *(["pid", "ran in"] if verify else []))
+    rows = zip(placement.hosts, finished.addresses, placement.ring_hops, finished.pids, finished.ran_in, strict=True)
+    for rank, (host, address, hops, pid, seen) in enumerate(rows):
+        table.add_row(str(rank), host, address, str(hops), *([str(pid), f"{seen or 'not seen'}"] if verify else []))
+    _print(table)
+    for note in placement.notes:
+        click.echo(f"note: {note}")
+    if finished.iterations_s:
+        seconds = finished.iterations_s
+        click.echo(
+            f"{_count(seconds, 'iteration')}: median {median(seconds):.3f} s, "
+            f"fastest {min(seconds):.3f} s, slowest {max(seconds):.3f} s"
+        )
 
 
 def _table(*columns: str) -> Table:
