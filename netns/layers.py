@@ -21,6 +21,8 @@ LEVELS: Final = (*(layer_label(layer) for layer in range(1, MAX_LAYERS + 1)), UL
 """All levels that nodes may have, from the widest to the narrowest."""
 
 MIN_LAYERS: Final = 3
+NEEDED: Final = (*(layer_label(layer) for layer in range(1, MIN_LAYERS + 1)), HOSTNAME_LABEL)
+"""Levels without which nothing is known about where a node lies."""
 
 _NUMBER: Final = re.compile(r"(?:(?:network-node-)?layer-?)?([1-4])")
 _SHORT: Final = {
@@ -46,29 +48,27 @@ def short_name(level: str) -> str:
 
 
 def levels_of(nodes: Sequence[Node]) -> tuple[str, ...]:
-    """The levels that `nodes` have, the host last. NodesError, naming node and label, if one lacks what others have."""
+    """The levels that all `nodes` have: layers 1 to 3, the host, and what there is between them.
+
+    Raises NodesError, naming node and label, if one lacks what it needs.
+    """
     if not nodes:
         raise NodesError("no nodes; there is nothing to place on")
-    found = [level for level in LEVELS if level != ULTRASERVER_LABEL and any(level in node.labels for node in nodes)]
-    found = list(dict.fromkeys([*(layer_label(layer) for layer in range(1, MIN_LAYERS + 1)), *found, HOSTNAME_LABEL]))
     for node in nodes:
-        for level in found:
+        for level in NEEDED:
             if not node.labels.get(level):
                 raise NodesError(
                     f"node {node.name}: has no label {level}; label it, or leave such nodes out (--skip-unlabelled)"
                 )
-    if all(node.labels.get(ULTRASERVER_LABEL) for node in nodes):
-        found.append(ULTRASERVER_LABEL)
-    return tuple(sorted(found, key=LEVELS.index))
+    return tuple(level for level in LEVELS if all(node.labels.get(level) for node in nodes))
 
 
 def labelled(nodes: Iterable[Node]) -> tuple[list[Node], list[Node]]:
     """Those that have layers 1 to 3 and a hostname, and those that do not."""
-    wanted = [*(layer_label(layer) for layer in range(1, MIN_LAYERS + 1)), HOSTNAME_LABEL]
     kept: list[Node] = []
     others: list[Node] = []
     for node in nodes:
-        (kept if all(node.labels.get(level) for level in wanted) else others).append(node)
+        (kept if all(node.labels.get(level) for level in NEEDED) else others).append(node)
     return kept, others
 
 

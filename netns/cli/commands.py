@@ -16,9 +16,10 @@ from typing import Any, Final
 
 import click
 
+from netns.cli.placement import place_command, topology_command
 from netns.cli.show import show_lab, show_labs, show_paths, show_plan, show_up
 from netns.ecmp import MAX_PORTS, hops_to_spines, trace_paths
-from netns.errors import FabricError, LabError, ShapeError, TopologyError
+from netns.errors import INPUT_ERRORS, FabricError, LabError
 from netns.lab import Lab
 from netns.plan import Fabric, plan
 from netns.probe import Wanted, require_root
@@ -38,7 +39,7 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except LabError as error:
             click.echo(f"srd-lab: {error}", err=True)
-            ctx.exit(2 if isinstance(error, ShapeError | TopologyError) else 1)
+            ctx.exit(2 if isinstance(error, INPUT_ERRORS) else 1)
         except KeyboardInterrupt:
             click.echo("srd-lab: interrupted", err=True)
             ctx.exit(130)
@@ -154,6 +155,10 @@ def verify(name: str | None, ports: int) -> None:
     show_paths(lab, maps)
     if any(path_map.problems for path_map in maps):
         sys.exit(1)
+
+
+main.add_command(topology_command)
+main.add_command(place_command)
 
 
 def topology_named(file: str) -> Topology:

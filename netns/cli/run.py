@@ -14,13 +14,13 @@ import click
 
 from netns.builder import signals_raise
 from netns.cli.commands import lab_named, topology_named
-from netns.cli.show import show_run
-from netns.errors import JobError, RankError
+from netns.cli.placement import overridden
+from netns.cli.tables import count, print_table, table
+from netns.errors import RankError
 from netns.fabric_layers import nodes_of
 from netns.lab import Lab
-from netns.layers import level_named
+from netns.layers import short_name
 from netns.placement import Job, Placement, place, read_job
-from netns.placement.job import JobTopology
 from netns.probe import require_root
 from netns.ranks import Ranks, Stream
 
@@ -95,29 +95,15 @@ def run(
     Ranks find RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in their environment, as torchrun has them, and RANK_HOSTS,
     all addresses in order of rank. Exit status 1 if a rank fails, which ends the others.
     """
-    for one, other in (("--topology", "--lab"), ("--required-topology", "--preferred-topology")):
-        values = {"--topology": file, "--lab": name, "--required-topology": required, "--preferred-topology": preferred}
-        if values[one] is not None and values[other] is not None:
-            raise click.UsageError(f"{one} and {other} exclude each other; give one")
+    if file is not None and name is not None:
+        raise click.UsageError("give --topology or --lab, not both")
     require_root("srd-lab run")
-    job = with_topology(read_job(job_file), required=required, preferred=preferred)
+    job = overridden(read_job(job_file), required=required, preferred=preferred)
     with signals_raise(), _lab(file, name) as lab:
         finished = run_job(lab, job, timeout_s=timeout_s, quiet=as_json)
-    click.echo(json.dumps(finished.to_dict())) if as_json else show_run(finished, verify=verify)
+    click.echo(json.dumps(finished.to_dict())) if as_json else _show(finished, verify=verify)
     if verify and finished.strays:
         raise RankError(finished.strays[0])
-
-
-def with_topology(job: Job, *, required: str | None, preferred: str | None) -> Job:
-    """`job` with the layer that the command line asks for, in place of the file's."""
-    if required is None and preferred is None:
-        return job
-    if not (required or preferred):
-        raise JobError("--required-topology, --preferred-topology: empty; name a layer: 1, 2, 3, or host")
-    asked = JobTopology(
-        required=level_named(required) if required else None, preferred=level_named(preferred) if preferred else None
-    )
-    return job.model_copy(update={"topology": asked})
 
 
 def run_job(lab: Lab, job: Job, *, timeout_s: float | None = None, quiet: bool = False) -> Finished:
@@ -152,3 +138,24 @@ def _lab(file: str | None, name: str | None) -> Iterator[Lab]:
         return
     with Lab.up(topology_named(file)) as made:
         yield made
+
+
+def _show(finished: Finished, *, verify: bool) -> None:
+    """Where each rank was, and how long an iteration took."""
+    placement = finished.placement
+    shared = placement.shared
+    where = "sharing no layer" if shared is None else f"all in {short_name(shared[0])} {shared[1]}"
+    click.echo(f"job {placement.job.name}: {count(placement.hosts, 'rank')}, {where}")
+    click.echo(f"lab {finished.lab}, {finished.fabric} fabric")
+    rows = table("rank", "host", "address", "switches to the next", *(["process", "ran in"] if verify else []))
+    for rank, host in enumerate(placement.hosts):
+        seen = [str(finished.pids[rank]), finished.ran_in[rank] or "not seen"] if verify else []
+        rows.add_row(str(rank), host, finished.addresses[rank], str(placement.ring_hops[rank]), *seen)
+    print_table(rows)
+    for note in placement.notes:
+        click.echo(f"note: {note}", err=True)
+    if seconds := finished.iterations_s:
+        click.echo(
+            f"{count(seconds, 'iteration')}: median {median(seconds):.3f} s, "
+            f"fastest {min(seconds):.3f} s, slowest {max(seconds):.3f} s"
+        )
