@@ -117,11 +117,11 @@ class Ring:
     def __init__(
         self,
         place: Place,
+        *,
         region: Region,
         elements: int,
         key: int,
-        *,
-        piece_bytes: int,
+        pieces: int,
         to_right: Peer,
         from_left: Peer,
     ) -> None:
@@ -135,12 +135,7 @@ class Ring:
         self._key = key  # of the right's output and staging
         self._to_right, self._from_left = to_right, from_left
         self._steps = 2 * (self.world - 1)
-        largest_chunk_bytes = 4 * -(-elements // self.world)
-        self._pieces = max(1, -(-largest_chunk_bytes // piece_bytes))
-        if self._pieces > MAX_PIECES:
-            raise RingError(
-                f"pieces of {piece_bytes} bytes: {self._pieces} a chunk, at most {MAX_PIECES}; make them larger"
-            )
+        self._pieces = pieces
         self._parity = 0  # of the iteration: the left is at most one ahead
         self._landed: tuple[deque[int], deque[int]] = deque(), deque()
 
@@ -154,6 +149,7 @@ class Ring:
         A ring that is left without an error is left in order: all that was sent has been acknowledged.
         """
         rank, address = place.rank, place.hosts[place.rank]
+        pieces = _pieces(4 * -(-elements // len(place.hosts)), piece_bytes=piece_bytes)
         with Region(3 * 4 * elements) as region:
             async with await Endpoint.listen(address, port=place.port) as endpoint:
                 sums = endpoint.register(region, offset=4 * elements, length=2 * 4 * elements, access=WRITABLE)
@@ -168,7 +164,13 @@ class Ring:
                         f"rank {rank}: ranks {place.left} and {place.right} did not both come within {patience_s:g} s"
                     ) from None
                 ring = cls(
-                    place, region, elements, key, piece_bytes=piece_bytes, to_right=to_right, from_left=from_left
+                    place,
+                    region=region,
+                    elements=elements,
+                    key=key,
+                    pieces=pieces,
+                    to_right=to_right,
+                    from_left=from_left,
                 )
                 try:
                     yield ring
@@ -232,6 +234,14 @@ class Ring:
         part = chunk % self.world * self._pieces + piece
         parts = self.world * self._pieces
         return slice(part * self.elements // parts, (part + 1) * self.elements // parts)
+
+
+def _pieces(chunk_bytes: int, *, piece_bytes: int) -> int:
+    """How many pieces the largest chunk is cut in. Raises RingError if an immediate cannot number them."""
+    pieces = max(1, -(-chunk_bytes // piece_bytes))
+    if pieces > MAX_PIECES:
+        raise RingError(f"pieces of {piece_bytes} bytes: {pieces} a chunk, at most {MAX_PIECES}; make them larger")
+    return pieces
 
 
 async def _meet_right(endpoint: Endpoint, place: Place, *, hello: bytes) -> tuple[Peer, int]:

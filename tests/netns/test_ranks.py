@@ -65,7 +65,7 @@ def test_iteration__is_one_form_of_line_only(line: str, told: tuple[int, float] 
 def test_rank__failure_says_how() -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()
-    rank = Rank(2, "h7", process, status=3, last_error="out of luck")  # type: ignore[arg-type]  # of its pipes nobody asks
+    rank = Rank(2, "h7", process, status=3, last_error="out of luck")
     assert rank.failure == "rank 2 on h7 failed with status 3: out of luck"
     rank.status, rank.last_error = -9, ""
     assert rank.failure == "rank 2 on h7 was ended by SIGKILL"
@@ -188,7 +188,8 @@ def test_start__the_starters_death_ends_them(lab: Lab, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     text = (
         "import sys, time; from netns.lab import Lab; from netns.ranks import Ranks\n"
-        f"Ranks.start(Lab.find({lab.name!r}), hosts={HOSTS!r}, command=['sh', '-c', 'echo >> {ready}; exec sleep 600'])\n"
+        f"command = ['sh', '-c', 'echo >> {ready}; exec sleep 600']\n"
+        f"Ranks.start(Lab.find({lab.name!r}), hosts={HOSTS!r}, command=command)\n"
         "time.sleep(600)"
     )
     with subprocess.Popen(python(text)) as starter:

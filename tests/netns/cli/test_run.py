@@ -29,7 +29,12 @@ CLOS = """
 name: {name}
 mtu: 1500
 clos:
-  {{blocks: 2, leaves_per_block: 2, hosts_per_leaf: 2, aggregations_per_block: 1, spines: 1, spine_link: {{delay: 1ms}}}}
+  blocks: 2
+  leaves_per_block: 2
+  hosts_per_leaf: 2
+  aggregations_per_block: 1
+  spines: 1
+  spine_link: {{delay: 1ms}}
 """
 TOLD = """
 import json, os
