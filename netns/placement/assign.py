@@ -19,6 +19,7 @@ from typing import Final
 from netns.nodes import Node
 from netns.placement.balanced import balance
 from netns.placement.choose import Ask, Short, choose
+from netns.placement.counting import Filters, fill_leaves
 from netns.placement.descend import NoRoomBelow, descend
 from netns.placement.failure import not_fit
 from netns.placement.model import (
@@ -32,8 +33,9 @@ from netns.placement.model import (
     Unplaceable,
     Usage,
 )
+from netns.placement.part import Part, fill_up
 from netns.placement.resolve import resolve
-from netns.placement.tree import Filters, Part, Tree, build, fill_leaves, fill_up
+from netns.placement.tree import Tree, build
 
 Placed = tuple[Assignment, Assignment | None]
 """Of the pods, and of their leader if there is one."""
@@ -83,9 +85,7 @@ def place_in(
         affinity=request.affinity,
         within=within,
     )
-    for parts in tree.per_level:
-        for part in parts:
-            part.clear()
+    tree.clear()
     excluded = fill_leaves(
         tree,
         worker=request.requests,
@@ -126,7 +126,7 @@ def _leader_assignment(tree: Tree, given: Iterable[Part]) -> Assignment:
 def _of(tree: Tree, counts: list[tuple[Part, int]]) -> Assignment:
     levels = tree.levels[-1:] if tree.of_nodes else tree.levels
     counts.sort(key=_path)
-    return Assignment(levels, tuple(Domain(tree.named(part), count) for part, count in counts))
+    return Assignment(levels, tuple(Domain(tree.called(part), count) for part, count in counts))
 
 
 def _path(item: tuple[Part, int]) -> tuple[str, ...]:

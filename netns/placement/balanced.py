@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from netns.placement.choose import Ask, by_room, by_room_led
-from netns.placement.tree import Part, Tree, fill_up, lower
+from netns.placement.part import Part, fill_up, lower, path
+from netns.placement.tree import Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ def balance(tree: Tree, ask: Ask) -> tuple[int, list[Part]] | None:
         chosen = _fewest(family, ask, by_evenness=True)
         if chosen is None:
             return None
-        family, level = list(lower(chosen)), ask.level + 1
+        family, level = lower(chosen), ask.level + 1
     given = _spread(family, ask, threshold)
     return None if given is None else (level, given)
 
@@ -60,7 +61,7 @@ def _best_family(tree: Tree, ask: Ask) -> tuple[list[Part], int]:
 def _families(tree: Tree, ask: Ask) -> Iterable[list[Part]]:
     if ask.level == 0:
         return [tree.per_level[0]]
-    return [above.children for above in sorted(tree.per_level[ask.level - 1], key=_path)]
+    return [above.children for above in sorted(tree.per_level[ask.level - 1], key=path)]
 
 
 def _pruned(siblings: Sequence[Part], ask: Ask, *, at_least: int) -> tuple[list[Part], int]:
@@ -68,8 +69,8 @@ def _pruned(siblings: Sequence[Part], ask: Ask, *, at_least: int) -> tuple[list[
 
     A second try with a lower threshold leaves room for the leader.
     """
-    domains = [_copy(part, None) for part in siblings]
-    fit = _greedy(list(lower(domains)) if ask.level < ask.slice_level else domains, ask)
+    domains = [part.copy() for part in siblings]
+    fit = _greedy(lower(domains) if ask.level < ask.slice_level else domains, ask)
     if fit is None:
         return [], 0
     threshold = ask.slices // max(fit.count, 1)
@@ -83,7 +84,7 @@ def _pruned(siblings: Sequence[Part], ask: Ask, *, at_least: int) -> tuple[list[
     _prune(domains, threshold, ask)
     if _greedy(domains, ask) is None and max(at_least, 1) <= reserved < threshold:
         threshold = reserved
-        domains = [_copy(part, None) for part in siblings]
+        domains = [part.copy() for part in siblings]
         _prune(domains, threshold, ask)
     return domains, threshold
 
@@ -97,7 +98,8 @@ def _greedy(parts: Sequence[Part], ask: Ask) -> _Greedy | None:
         led = by_room_led(parts, least_free=False, scored=ask.scored)
         if not led or not led[0].leaders:
             return None
-        last_led, rest, count = led[0], led[1:], 1
+        last_led, count = led[0], 1
+        rest = [part for part in parts if part is not last_led]
         left -= last_led.slices_led
     last: Part | None = None
     for part in by_room(rest, least_free=False, scored=ask.scored):
@@ -118,7 +120,7 @@ def _fewest(parts: Sequence[Part], ask: Ask, *, by_evenness: bool) -> list[Part]
         return None
     sets: list[dict[tuple[int, int], tuple[Part, ...]]] = [{} for _ in range(fit.count + 1)]
     sets[0][ask.leaders, ask.slices * ask.slice_size] = ()
-    for part in sorted(parts, key=_even if by_evenness else _path):
+    for part in sorted(parts, key=_even if by_evenness else path):
         for number in range(fit.count, 0, -1):
             for (leaders, pods), chosen in sorted(sets[number - 1].items(), key=_remainder):
                 if leaders <= 0 and pods <= 0:
@@ -179,18 +181,6 @@ def _clear(part: Part, *, leader_only: bool) -> None:
         part.pods = part.slices = 0
     for child in part.children:
         _clear(child, leader_only=leader_only)
-
-
-def _copy(part: Part, parent: Part | None) -> Part:
-    copy = Part(part.values, parent)
-    copy.pods, copy.pods_led, copy.slices, copy.slices_led = part.pods, part.pods_led, part.slices, part.slices_led
-    copy.leaders, copy.score = part.leaders, part.score
-    copy.children = [_copy(child, copy) for child in part.children]
-    return copy
-
-
-def _path(part: Part) -> tuple[str, ...]:
-    return part.values
 
 
 def _even(part: Part) -> tuple[int, int, float, tuple[str, ...]]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from netns.placement.tree import Part, Tree
+from netns.placement.part import Part
+from netns.placement.tree import Tree
 
 Room = Callable[[Part], int]
 
@@ -50,21 +51,22 @@ class Short:
 
 
 def by_room(parts: Sequence[Part], *, least_free: bool, scored: bool) -> list[Part]:
-    """Sorted for pods alone."""
+    """Sorted for pods alone. `parts` come in the order of their label paths, which stays that of equals.
+
+    The key is one number where it can be, slices above pods: tuples would be as many objects to collect again.
+    """
     sign = 1 if least_free else -1
     if scored:
-        return sorted(parts, key=lambda part: (-part.score, sign * part.slices, part.pods, part.values))
-    return sorted(parts, key=lambda part: (sign * part.slices, part.pods, part.values))
+        return sorted(parts, key=lambda part: (-part.score, sign * part.slices, part.pods))
+    return sorted(parts, key=lambda part: (sign * part.slices << 48) + part.pods)
 
 
 def by_room_led(parts: Sequence[Part], *, least_free: bool, scored: bool) -> list[Part]:
-    """Sorted for pods with a leader: domains that can host it first."""
+    """Sorted for pods with a leader: domains that can host it first. Else as `by_room`."""
     sign = 1 if least_free else -1
     if scored:
-        return sorted(
-            parts, key=lambda part: (-part.leaders, -part.score, sign * part.slices_led, part.pods_led, part.values)
-        )
-    return sorted(parts, key=lambda part: (-part.leaders, sign * part.slices_led, part.pods_led, part.values))
+        return sorted(parts, key=lambda part: (-part.leaders, -part.score, sign * part.slices_led, part.pods_led))
+    return sorted(parts, key=lambda part: (-part.leaders << 96) + (sign * part.slices_led << 48) + part.pods_led)
 
 
 def smallest(parts: Sequence[Part], needed: int, *, room: Room, scored: bool) -> Part:
@@ -113,40 +115,51 @@ def choose(tree: Tree, ask: Ask) -> tuple[int, list[Part]] | Short:
     One domain of the level asked for; if there is none, a preferred request tries the levels above, and at the top (as
     does an unconstrained one where it starts) takes as few domains as it can.
     """
-    level = ask.level
-    while True:
-        parts = by_room_led(tree.per_level[level], least_free=ask.least_free, scored=ask.scored)
-        single = _single(parts, ask)
+    for level in range(ask.level, -1, -1):
+        parts = tree.per_level[level]
+        single = _single_scored(parts, ask) if ask.scored else _single(parts, ask)
         if single is not None:
             return level, [single]
         if ask.required:
-            return Short(parts[0].slices, level)
-        if level == 0 or ask.unconstrained:
+            return Short(by_room_led(parts, least_free=ask.least_free, scored=ask.scored)[0].slices, level)
+        if ask.unconstrained:
             break
-        level -= 1
     several = _several(parts, ask)
     return Short(several, level) if isinstance(several, int) else (level, several)
 
 
-def _single(parts: list[Part], ask: Ask) -> Part | None:
-    """The domain that holds everything, or none."""
+def _single(parts: Sequence[Part], ask: Ask) -> Part | None:
+    """The domain with the least room of those that hold everything: best fit and least free capacity agree on it."""
+    slices, leaders = ask.slices, ask.leaders
+    enough = [part for part in parts if part.slices_led >= slices and part.leaders >= leaders]
+    return min(enough, key=_room_led) if enough else None
+
+
+def _room_led(part: Part) -> tuple[int, int]:
+    return part.slices_led, part.pods_led
+
+
+def _single_scored(parts: Sequence[Part], ask: Ask) -> Part | None:
+    """The same where preferred affinity comes first: of the domains with the highest score that hold everything.
+
+    A preferred request looks at those of the highest score of all, and rather goes one level up than down in score.
+    """
+    ordered = by_room_led(parts, least_free=ask.least_free, scored=True)
+    enough = [part for part in ordered if part.slices_led >= ask.slices and part.leaders >= ask.leaders]
+    if not enough or not (ask.required or ask.least_free or enough[0] is ordered[0]):
+        return None
     if ask.least_free:
-        room = slices_led_of if ask.leaders else slices_of
-        return next((part for part in parts if part.leaders >= ask.leaders and room(part) >= ask.slices), None)
-    # The first has most room: where it has too little, so have all, unless preferred affinity put it first.
-    for index, part in enumerate(parts if ask.scored and ask.required else parts[:1]):
-        if part.slices_led >= ask.slices and part.leaders >= ask.leaders:
-            room = slices_led_of if ask.leaders else slices_of
-            return smallest(parts[index:], ask.slices, room=room, scored=ask.scored)
-    return None
+        return enough[0]
+    return min((part for part in enough if part.score == enough[0].score), key=_room_led)
 
 
-def _several(parts: list[Part], ask: Ask) -> list[Part] | int:
+def _several(in_order: list[Part], ask: Ask) -> list[Part] | int:
     """Domains one after the other until all is placed; the number that fits if they are too few."""
-    parts = leader_first(parts, ask.slices, ask.leaders, room=slices_of, room_led=slices_led_of)
     chosen: list[Part] = []
     left = ask.slices
     if ask.leaders:
+        parts = by_room_led(in_order, least_free=ask.least_free, scored=ask.scored)
+        parts = leader_first(parts, left, ask.leaders, room=slices_of, room_led=slices_led_of)
         if not parts[0].leaders:
             return 0
         host = parts[0]
@@ -154,8 +167,8 @@ def _several(parts: list[Part], ask: Ask) -> list[Part] | int:
             host = smallest(parts, left, room=slices_led_of, scored=ask.scored)
         chosen.append(host)
         left -= host.slices_led
-        parts = parts[1:]
-    rest = by_room(parts, least_free=ask.least_free, scored=ask.scored)
+    others = [part for part in in_order if part is not chosen[0]] if chosen else in_order
+    rest = by_room(others, least_free=ask.least_free, scored=ask.scored)
     for index, part in enumerate(rest):
         if left <= 0:
             break

@@ -8,7 +8,8 @@ children. What a domain is given replaces what it had room for.
 from __future__ import annotations
 
 from netns.placement.choose import Ask, by_room, leader_first, slices_led_of, slices_of, smallest
-from netns.placement.tree import Part, Tree, lower
+from netns.placement.part import Part, lower
+from netns.placement.tree import Tree
 
 
 class NoRoomBelow(Exception):  # noqa: N818 - never leaves this package
@@ -27,7 +28,7 @@ def descend(tree: Tree, parts: list[Part], ask: Ask, *, level: int, spread: bool
     given = give(parts, ask.count, ask, leaders=ask.leaders, size=ask.slice_size)
     lowest = len(tree.levels) - 1
     while level < min(lowest, ask.slice_level) and not spread:
-        below = by_room(list(lower(given)), least_free=ask.least_free, scored=ask.scored)
+        below = by_room(lower(given), least_free=ask.least_free, scored=ask.scored)
         given = give(below, ask.count, ask, leaders=ask.leaders, size=ask.slice_size)
         level += 1
     while level < lowest:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from netns.placement.choose import Ask, Short
+from netns.placement.counting import Excluded
 from netns.placement.model import Slice, Unplaceable
-from netns.placement.tree import Excluded, Part, Tree
+from netns.placement.part import Part
+from netns.placement.tree import Tree
 
 
 def not_fit(

@@ -214,7 +214,7 @@ def _confines(tree: Tree, request: Request, kept: Assignment, missing: int) -> t
     level = requested_level(request, tree.levels)
     if request.mode != "required" or level not in tree.levels:
         return ()
-    return tree.leaves[kept.domains[0].values].values[: tree.levels.index(level) + 1]
+    return tree.path(kept.domains[0].values)[: tree.levels.index(level) + 1]
 
 
 def _torn_domain(tree: Tree, torn: Slice, kept: Assignment, missing: int) -> tuple[str, ...]:
@@ -224,13 +224,13 @@ def _torn_domain(tree: Tree, torn: Slice, kept: Assignment, missing: int) -> tup
     depth = tree.levels.index(torn.level) + 1
     pods: Counter[tuple[str, ...]] = Counter()
     for domain in kept.domains:
-        pods[tree.leaves[domain.values].values[:depth]] += domain.count
+        pods[tree.path(domain.values)[:depth]] += domain.count
     return next((path for path in sorted(pods) if (pods[path] + missing) % torn.size == 0), ())
 
 
 def _stale(tree: Tree, assignment: Assignment) -> str | None:
     """The first domain of `assignment` that is no longer there."""
-    return next((domain.values[0] for domain in assignment.domains if domain.values not in tree.leaves), None)
+    return next((domain.values[0] for domain in assignment.domains if tree.find(domain.values) is None), None)
 
 
 def _merged(tree: Tree, first: Assignment, second: Assignment) -> Assignment:
@@ -238,5 +238,5 @@ def _merged(tree: Tree, first: Assignment, second: Assignment) -> Assignment:
     counts: Counter[tuple[str, ...]] = Counter()
     for domain in (*first.domains, *second.domains):
         counts[domain.values] += domain.count
-    values = sorted(counts, key=lambda each: tree.leaves[each].values)
+    values = sorted(counts, key=tree.path)
     return Assignment(first.levels, tuple(Domain(each, counts[each]) for each in values))
