@@ -15,7 +15,8 @@ from scripts.benches.cases import (
     loss,
     messages,
     permutation,
-    placement,
+    placement_ring,
+    placement_scaling,
     slow_path,
     virtual,
 )
@@ -71,9 +72,9 @@ def _chaos(request: Request) -> Iterator[Round]:
 
 
 def _placement(request: Request) -> Iterator[Round]:
-    """Three rounds on a lab, each with the ECMP of its seed."""
+    """Three rounds on a lab, each with the ECMP of its seed; beside each, how long placing takes."""
     for seed in SEEDS[:3] if request.seed is None else (request.seed,):
-        yield Round(seed, placement.measure(seed, size=placement.Size()))
+        yield Round(seed, {**placement_ring.measure(seed, size=placement_ring.Size()), **placement_scaling.measure()})
 
 
 _TABLE: Final = (
@@ -89,7 +90,13 @@ _TABLE: Final = (
     _virtual("fair", "2, 8, 32 flows on one bottleneck", fair.measure, fair.WANTED),
     _virtual("messages", "a loss in every tenth of 1,000 messages", messages.measure, messages.WANTED),
     Case("chaos", "everything goes wrong, by seed", "virtual", _chaos, chaos.WANTED, counted=True),
-    Case("placement", "all-reduce in a rack, a block, across blocks", "relay", _placement, placement.WANTED),
+    Case(
+        "placement",
+        "all-reduce by placement; how long placing takes",
+        "relay",
+        _placement,
+        (*placement_ring.WANTED, *placement_scaling.WANTED),
+    ),
     _virtual("virtual", "the virtual fabric itself", virtual.measure, virtual.WANTED),
 )
 

@@ -49,7 +49,7 @@ import numpy.typing as npt
 import uvloop
 
 from devmem import Access, DevmemError, Region
-from srd import Endpoint, Peer, PeerError, SrdError, Status
+from srd import Endpoint, EndpointConfig, Peer, PeerError, ProtocolConfig, SrdError, Status
 
 DEFAULT_PORT: Final = 29500  # torchrun's
 PIECE_BYTES: Final = 256 << 10
@@ -142,7 +142,13 @@ class Ring:
     @classmethod
     @asynccontextmanager
     async def join(
-        cls, place: Place, *, elements: int, piece_bytes: int = PIECE_BYTES, patience_s: float = 30.0
+        cls,
+        place: Place,
+        *,
+        elements: int,
+        piece_bytes: int = PIECE_BYTES,
+        config: EndpointConfig | None = None,
+        patience_s: float = 30.0,
     ) -> AsyncIterator[Self]:
         """Meet the neighbours, who may come up to `patience_s` later. Raises RingError or SrdError.
 
@@ -151,7 +157,7 @@ class Ring:
         rank, address = place.rank, place.hosts[place.rank]
         pieces = _pieces(4 * -(-elements // len(place.hosts)), piece_bytes=piece_bytes)
         with Region(3 * 4 * elements) as region:
-            async with await Endpoint.listen(address, port=place.port) as endpoint:
+            async with await Endpoint.listen(address, port=place.port, config=config) as endpoint:
                 sums = endpoint.register(region, offset=4 * elements, length=2 * 4 * elements, access=WRITABLE)
                 hello = HELLO.pack(rank, len(place.hosts), elements, sums.key)
                 meeting = asyncio.gather(
@@ -312,13 +318,20 @@ def emit(event: str, **fields: object) -> None:
     print(json.dumps({"event": event, **fields}), flush=True)
 
 
-async def run(place: Place, *, elements: int, iterations: int, piece_bytes: int) -> bool:
+def patient(delay_target_s: float) -> EndpointConfig:
+    """Settings for slow links and busy hosts: queues of so long are accepted, and four times as much within hosts."""
+    return EndpointConfig(
+        protocol=ProtocolConfig(min_delay_target_s=delay_target_s, endpoint_delay_target_s=4 * delay_target_s)
+    )
+
+
+async def run(place: Place, *, elements: int, iterations: int, piece_bytes: int, config: EndpointConfig | None) -> bool:
     """Do `iterations` of the all-reduce; return whether every result was right."""
     world, rank = len(place.hosts), place.rank
     wanted = exact_sum(elements, world=world)
     seconds: list[float] = []
     correct = True
-    async with Ring.join(place, elements=elements, piece_bytes=piece_bytes) as ring:
+    async with Ring.join(place, elements=elements, piece_bytes=piece_bytes, config=config) as ring:
         ring.input[:] = pattern(elements, rank=rank)
         for iteration in range(iterations):
             ring.output.fill(np.nan)  # so that what is not written is noticed
@@ -353,13 +366,21 @@ async def run(place: Place, *, elements: int, iterations: int, piece_bytes: int)
 @click.option(
     "--piece-bytes", type=click.IntRange(min=4), default=PIECE_BYTES, show_default=True, help="Cut chunks so."
 )
-def main(size_bytes: int, iterations: int, piece_bytes: int) -> None:
+@click.option(
+    "--delay-target-ms",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Queueing delay that SRD accepts; a few packets' time on slow links.  [default: SRD's own]",
+)
+def main(size_bytes: int, iterations: int, piece_bytes: int, delay_target_ms: float | None) -> None:
     """Ring all-reduce over SRD, timed and checked. RANK, WORLD_SIZE and RANK_HOSTS say who this process is."""
     if size_bytes % 4:
         raise click.BadParameter(f"{size_bytes} is no multiple of 4, the bytes of a float32", param_hint="--bytes")
     try:
         place = Place.from_environment(os.environ)
-        correct = uvloop.run(run(place, elements=size_bytes // 4, iterations=iterations, piece_bytes=piece_bytes))
+        config = None if delay_target_ms is None else patient(delay_target_ms / 1e3)
+        correct = uvloop.run(
+            run(place, elements=size_bytes // 4, iterations=iterations, piece_bytes=piece_bytes, config=config)
+        )
     except (RingError, SrdError, DevmemError) as error:
         sys.exit(f"allreduce: {error}")
     if not correct:

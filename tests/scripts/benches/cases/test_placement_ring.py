@@ -1,4 +1,4 @@
-"""scripts.benches.cases.placement: where ranks are put, what is predicted by hand, and a small run of it all."""
+"""scripts.benches.cases.placement_ring: where ranks are put, what is predicted by hand, and a small run of it all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from netns.shape import Shape
 from netns.state import LabDirectory
 from netns.topology import Topology
 from netns.topology_file import read_topology
-from scripts.benches.cases import placement
+from scripts.benches.cases import placement_ring as placement
 from scripts.benches.errors import BenchError
 
 
