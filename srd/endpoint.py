@@ -7,7 +7,9 @@ import os
 import random
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -58,7 +60,13 @@ class Endpoint:
     """`await Endpoint.listen(...)` or `await Endpoint.open()`; an async context manager."""
 
     def __init__(
-        self, config: EndpointConfig, *, sockets: list[socket.socket], accepting: bool, trace: Trace | None
+        self,
+        config: EndpointConfig,
+        *,
+        sockets: list[socket.socket],
+        open_another: Callable[[], socket.socket],
+        accepting: bool,
+        trace: Trace | None,
     ) -> None:
         self.config = config
         self.address: tuple[str, int] = sockets[0].getsockname()[:2]
@@ -86,6 +94,7 @@ class Endpoint:
             pool=self._pool,
             # The longest message may have a piece in a chunk of every slot.
             reserve_bytes=config.protocol.max_message_bytes + (SLOTS + 1) * config.chunk_bytes,
+            open_socket=open_another,
             on_event=self._on_event,
             on_failure=self._on_failure,
         )
@@ -125,9 +134,9 @@ class Endpoint:
         try:
             sockets.append(open_socket(address, family=family))
             # The other paths need a source port of their own, not a known one; their address is the first's.
-            others = (*address[:1], 0, *address[2:])
-            sockets += [open_socket(others, family=family) for _ in range(config.protocol.paths - 1)]
-            return cls(config, sockets=sockets, accepting=accepting, trace=trace)
+            another = partial(open_socket, (*address[:1], 0, *address[2:]), family=family)
+            sockets += [another() for _ in range(config.protocol.paths - 1)]
+            return cls(config, sockets=sockets, open_another=another, accepting=accepting, trace=trace)
         except BaseException as error:
             for sock in sockets:
                 sock.close()

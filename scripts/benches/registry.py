@@ -9,6 +9,7 @@ from typing import Final
 from scripts.benches.cases import (
     blackhole,
     chaos,
+    ecn,
     fair,
     incast,
     jitter,
@@ -85,6 +86,7 @@ _TABLE: Final = (
         "slow-path", "1 of 8 paths at a tenth of the rate", slow_path.measure, slow_path.WANTED, slow_path.SECONDS
     ),
     _virtual("loss", "0.1 to 10 % on all paths", loss.measure, loss.WANTED, loss.SECONDS),
+    _virtual("ecn", "links that mark early, and that do not", ecn.measure, ecn.WANTED, ecn.SECONDS),
     _virtual("blackhole", "1, then 3 of 4 paths die silently", blackhole.measure, blackhole.WANTED),
     _virtual("jitter", "50 ms +- 1 and 10 ms", jitter.measure, jitter.WANTED, jitter.SECONDS),
     _virtual("fair", "2, 8, 32 flows on one bottleneck", fair.measure, fair.WANTED),

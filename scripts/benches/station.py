@@ -189,7 +189,7 @@ class Station:
         for packet in packets:
             content = packet.content
             if isinstance(content, Arrival):
-                content.received_at = now
+                content.received_at, content.marked = now, packet.marked
                 arrivals.append(content)
             else:
                 controls.append((content, (packet.flow.source, packet.flow.source_port), now))

@@ -116,6 +116,7 @@ def _path_figures(peer: Peer) -> list[dict[str, Any]]:
             "retransmitted": path.counters.retransmitted,
             "lost": path.counters.lost,
             "timeouts": path.counters.timeouts,
+            "marked": path.counters.marked,
             "rtt_us": round(path.rtt.smoothed_s * 1e6) if path.rtt.sampled else None,
             "state": path.state.name.lower(),
         }

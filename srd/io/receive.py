@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ctypes
 import socket
-import time
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ import numpy as np
 
 from devmem.region import Region
 from srd.io import libc
+from srd.io.clock import wall_to_monotonic_s
 from srd.io.landing import SUPER_BYTES, Landing
 from srd.io.libc import IOVEC, MMSGHDR, SOCKADDR_BYTES, Address
 from srd.proto.events import Frag, Placement
@@ -35,8 +35,9 @@ SLOTS = 16
 MIN_EXPECTED_BYTES = SUPER_BYTES // MAX_BURST_PACKETS
 """Least datagram size that slots are laid out for: with smaller ones a slot would not hold a whole super-datagram."""
 
-# Control messages come in this order (net/ipv4/udp.c, udp_recvmsg): a receive timestamp, always, as we ask for it; then
-# the segment size, if the datagram is a series.
+# Control messages come in this order (net/ipv4/udp.c, udp_recvmsg; net/ipv6/udp.c): a receive timestamp, always, as we
+# ask for it; then the segment size, if the datagram is a series; then the TOS (a byte) or traffic class (an integer),
+# always. Its low two bits are ECN's. GRO joins no datagrams that differ in them (net/ipv4/af_inet.c, inet_gro_receive).
 CONTROL = np.dtype(
     [
         ("time_header", "u1", 16),
@@ -47,7 +48,8 @@ CONTROL = np.dtype(
         ("room", "u1", 44),
     ]
 )
-_WITH_GRO_BYTES = 56
+_WITH_GRO_BYTES = 80
+_TOS_ALONE, _TOS_WITH_GRO, _CE = 48, 72, 3  # where its byte is; both ECN bits set: congestion experienced
 _MSG_TRUNC = int(socket.MSG_TRUNC)  # a plain integer: an enum's & costs ten times as much
 _DATA = int(PacketType.DATA)
 _DATA_PREFIX = bytes([VERSION, _DATA])
@@ -100,6 +102,7 @@ class ReceiveQueue:
         self._results = self._messages.view(np.uint32).data
         self._times = self._control.view(np.int64).data
         self._sizes = self._control.view(np.int32).data
+        self._control_bytes = self._control.view(np.uint8).data
         self._name_bytes = [name.data for name in self._names]
         self._name_lengths, self._control_lengths = self._messages["namelen"], self._messages["controllen"]
         self._addresses: dict[bytes, Address] = {}
@@ -147,8 +150,7 @@ class ReceiveQueue:
         if count == 0:
             return None
         batch = Batch(full=count == SLOTS)
-        # The kernel's times are on the wall clock; the core's on the monotonic one.
-        clock_offset_s = time.monotonic() - time.time()
+        clock_offset_s = wall_to_monotonic_s()
         for slot in range(count):
             self._take(batch, slot, clock_offset_s)
         return batch
@@ -170,13 +172,15 @@ class ReceiveQueue:
         length = results[row + _LENGTH]
         series = results[row + _CONTROL_LENGTH] >= _WITH_GRO_BYTES
         size = self._sizes[slot * _SIZE_WORDS + _GRO_SIZE] if series else length
+        tos_at = slot * CONTROL.itemsize + (_TOS_WITH_GRO if series else _TOS_ALONE)
+        marked = self._control_bytes[tos_at] & _CE == _CE
         at = slot * _TIME_WORDS
         received_at = self._times[at + _SECONDS] + self._times[at + _NANOSECONDS] * 1e-9 + clock_offset_s
         address, headers = self._address(slot), self._rows[slot]
         expected = HEADER_BYTES + self.payload_bytes
         is_data = length >= HEADER_BYTES and headers[0] == VERSION and headers[1] == _DATA
         if not (is_data and (size == expected or size == length < expected)):
-            self._detour(batch, self._gather(slot, length), size, address, received_at)
+            self._detour(batch, self._gather(slot, length), size, address, received_at, marked=marked)
         elif self._landing.is_spare(slot) and length > HEADER_BYTES:
             self._drop(batch, headers)
         else:
@@ -187,7 +191,7 @@ class ReceiveQueue:
             payload_bytes = length - count * HEADER_BYTES
             offset = self._landing.take(slot, payload_bytes) if payload_bytes else 0
             batch.arrivals.append(
-                Arrival(headers, count, offset, payload_bytes, size - HEADER_BYTES, address, received_at)
+                Arrival(headers, count, offset, payload_bytes, size - HEADER_BYTES, address, received_at, marked)
             )
 
     def _drop(self, batch: Batch, headers: memoryview) -> None:
@@ -219,18 +223,20 @@ class ReceiveQueue:
             pieces.append(payloads[pair * self.payload_bytes : (pair + 1) * self.payload_bytes])
         return b"".join(pieces)[:length]
 
-    def _detour(self, batch: Batch, whole: bytes, size: int, address: Address, received_at: float) -> None:
+    def _detour(
+        self, batch: Batch, whole: bytes, size: int, address: Address, received_at: float, *, marked: bool
+    ) -> None:
         """Cut a message where its datagrams end; copy the payloads of those that are data."""
         for start in range(0, len(whole), max(size, 1)):
             piece = whole[start : start + size]
             if len(piece) >= HEADER_BYTES and piece[:2] == _DATA_PREFIX:
-                self._copy(batch, piece, address, received_at)
+                self._copy(batch, piece, address, received_at, marked=marked)
                 if len(whole) > size >= MIN_EXPECTED_BYTES:
                     self._wanted_bytes = size
             else:
                 batch.controls.append((piece, address, received_at))
 
-    def _copy(self, batch: Batch, piece: bytes, address: Address, received_at: float) -> None:
+    def _copy(self, batch: Batch, piece: bytes, address: Address, received_at: float, *, marked: bool) -> None:
         payload = piece[HEADER_BYTES:]
         offset = self._landing.copy(payload) if payload else 0
         if offset is None:
@@ -246,5 +252,6 @@ class ReceiveQueue:
                 segment_bytes=len(payload),
                 address=address,
                 received_at=received_at,
+                marked=marked,
             )
         )

@@ -13,6 +13,9 @@ MAX_MESSAGE_BYTES = 1 << 30
 MAX_PATHS = 64
 """What SRD itself uses: AWS's HPC blog says 64 at a time, for memory reasons."""
 
+MAX_PATH_NUMBERS = 128
+"""Numbers that paths may have: those at home (`MAX_PATHS` at most), and the reserve that stands in for them."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProtocolConfig:
@@ -20,7 +23,8 @@ class ProtocolConfig:
 
     paths: int = 32
     """Local source ports that a peer's packets are sprayed over. With 4 equal-cost links the chance that random hashing
-    leaves one link unused is 4 * 0.75^32 = 0.04 %; at 8 ports it would be 40 %."""
+    leaves one link unused is 4 * 0.75^32 = 0.04 %; at 8 ports it would be 40 %. Others stand in for those that fall
+    silent (see the module `paths`)."""
 
     window_packets: int = 4096
     """Packets from the lowest unacknowledged one to the highest that may be sent. Bounds the SACK bitmap to 512 bytes;

@@ -4,7 +4,7 @@ Which links a port's packets take is decided by the hash functions of the switch
 and silence. A path is FIFO, so its own sequence numbers say what was lost (see `loss`).
 
 A path that leaves a packet unanswered for its timeout is suspect: it carries nothing new, and is probed at once. A
-second silence quarantines it: it is probed ever more rarely until it answers.
+second silence quarantines it: it is probed ever more rarely until it answers. `paths` holds all paths of a peer.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ class PathState(Enum):
     ACTIVE = auto()
     """Carries data."""
     SUSPECT = auto()
-    """Fell silent once; its probe is out."""
+    """Fell silent once, or was just called; its probe is out."""
     QUARANTINED = auto()
     """Fell silent twice or more; probed with exponential back-off."""
+    RESERVE = auto()
+    """Not in use: neither carries data nor is probed, until it is called to stand in for another."""
 
 
 class PathInput(Enum):
@@ -39,15 +41,29 @@ class PathInput(Enum):
     """The peer reported a packet of this path that it had not reported before."""
     SILENCE = auto()
     """A timeout passed without an answer."""
+    CALL = auto()
+    """It is to stand in for a path that does not answer."""
+    DISMISSAL = auto()
+    """It need not or cannot stand in any more."""
 
 
 TRANSITIONS = {
+    (PathState.ACTIVE, PathInput.CALL): PathState.ACTIVE,
+    (PathState.ACTIVE, PathInput.DISMISSAL): PathState.RESERVE,
     (PathState.ACTIVE, PathInput.ANSWER): PathState.ACTIVE,
     (PathState.ACTIVE, PathInput.SILENCE): PathState.SUSPECT,
     (PathState.SUSPECT, PathInput.ANSWER): PathState.ACTIVE,
     (PathState.SUSPECT, PathInput.SILENCE): PathState.QUARANTINED,
+    (PathState.SUSPECT, PathInput.CALL): PathState.SUSPECT,
+    (PathState.SUSPECT, PathInput.DISMISSAL): PathState.RESERVE,
     (PathState.QUARANTINED, PathInput.ANSWER): PathState.ACTIVE,
     (PathState.QUARANTINED, PathInput.SILENCE): PathState.QUARANTINED,
+    (PathState.QUARANTINED, PathInput.CALL): PathState.QUARANTINED,
+    (PathState.QUARANTINED, PathInput.DISMISSAL): PathState.RESERVE,
+    (PathState.RESERVE, PathInput.ANSWER): PathState.RESERVE,
+    (PathState.RESERVE, PathInput.SILENCE): PathState.RESERVE,
+    (PathState.RESERVE, PathInput.CALL): PathState.SUSPECT,
+    (PathState.RESERVE, PathInput.DISMISSAL): PathState.RESERVE,
 }
 
 
@@ -64,6 +80,8 @@ class PathCounters:
     timeouts: int = 0
     duplicates: int = 0
     """Packets of this path that the receiver had already: retransmissions that were not needed."""
+    marked: int = 0
+    """Packets of this path that arrived with a congestion mark."""
 
 
 class Path:
@@ -85,10 +103,10 @@ class Path:
         "transmissions",
     )
 
-    def __init__(self, index: int, *, initial_rtt_s: float) -> None:
+    def __init__(self, index: int, *, initial_rtt_s: float, state: PathState = PathState.ACTIVE) -> None:
         self.index = index
         self.rtt = RttEstimator(initial_s=initial_rtt_s)
-        self.state = PathState.ACTIVE
+        self.state = state
         self.next_sequence = 0
         self.reported_sequence = -1
         self.heard_sent_at = -math.inf  # when the youngest packet was sent that the peer has reported
@@ -108,18 +126,9 @@ class Path:
         self.next_sequence = first + count
         return first
 
-    def answer(self) -> None:
-        """Note an ANSWER."""
-        self.state = TRANSITIONS[self.state, PathInput.ANSWER]
-        self.probe_at = None
-
-    def silence(self, *, now: float, timeout_s: float) -> None:
-        """Note the SILENCE of an active path: it is to be probed at once."""
-        self.state = TRANSITIONS[self.state, PathInput.SILENCE]
-        self.counters.timeouts += 1
-        self.probe_at = now
-        self.probe_interval_s = timeout_s
-        self.probes_unanswered = 0
+    def take(self, what: PathInput) -> None:
+        """Change its state by what happened."""
+        self.state = TRANSITIONS[self.state, what]
 
     def take_probe(self, *, now: float, alone: bool) -> int:
         """Return the path sequence of a probe that is due; if the one before was not answered, that is a SILENCE.
@@ -127,7 +136,7 @@ class Path:
         `alone`: no path is active, so that everything waits for an answer and probes do not become rarer.
         """
         if self.probes_unanswered:
-            self.state = TRANSITIONS[self.state, PathInput.SILENCE]
+            self.take(PathInput.SILENCE)
             self.counters.timeouts += 1
             if not alone:
                 self.probe_interval_s = min(self.probe_interval_s * 2, MAX_PROBE_INTERVAL_S)

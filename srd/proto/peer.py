@@ -15,7 +15,7 @@ from collections import deque
 from enum import Enum, auto
 from random import Random
 
-from srd.proto.config import MAX_PATHS, ProtocolConfig
+from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
 from srd.proto.control import Ack, Close, Datagram, Nack, Probe, Refuse
 from srd.proto.events import Completion, Event, Frag, MessageReceived, PeerEnded, PeerOpened, Placement
 from srd.proto.handshake import Initiator
@@ -208,7 +208,7 @@ class PeerCore:
     def handle_probe(self, probe: Probe, *, address: Address, now: float, received_at: float) -> None:
         """Take a probe: the ack that it asks for is due."""
         self.heard(now=now)
-        if probe.path >= MAX_PATHS:
+        if probe.path >= MAX_PATH_NUMBERS:
             return
         self.receiver.answer_probe(
             probe.path,

@@ -82,7 +82,9 @@ class PeerTrace:
     def path_sampled(self, path: Path, *, held_us: int, now: float) -> None:
         """Tell of the path's latest round trip."""
         rtt = path.rtt
-        event = trace.PathSampled(path.index, _us(rtt.latest_s), _us(rtt.smoothed_s), _us(rtt.min_s), held_us)
+        event = trace.PathSampled(
+            path.index, _us(rtt.latest_s), _us(rtt.smoothed_s), _us(rtt.min_s), held_us, path.counters.marked
+        )
         self._record(event, now=now)
 
     def packets_lost(self, path: Path, *, lost: Iterable[tuple[Transmission, int]], now: float) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from srd.proto.config import MAX_PATHS, ProtocolConfig
+from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
 from srd.proto.control import NOT_READY, Ack, PathReport, bitmap_room_bytes, max_reports
 from srd.proto.events import Frag
 from srd.proto.inbound import Inbound, new_parts
@@ -43,13 +43,20 @@ class HeardPath:
     received_at: float = 0.0
     packets: int = 0
     duplicates: int = 0
+    marked: int = 0
     reports_due: int = 0
 
     def report(self, path: int, *, now: float) -> PathReport:
         """Return the report of this path, as of now."""
         held_us = min(max(int((now - self.received_at) * 1e6), 0), 0xFFFFFFFF)
         return PathReport(
-            path, self.sequence & 0xFFFFFFFF, self.sent_us, held_us, self.packets & 0xFFFFFFFF, self.duplicates & 0xFFFF
+            path,
+            self.sequence & 0xFFFFFFFF,
+            self.sent_us,
+            held_us,
+            self.packets & 0xFFFFFFFF,
+            self.duplicates & 0xFFFF,
+            self.marked & 0xFFFF,
         )
 
 
@@ -126,7 +133,7 @@ class Receiver:
         """Take a run's PSNs; return which are new, as bits. They will be acknowledged, so they must be dealt with."""
         if run.psn + run.count > self._window.base + self._config.window_packets:
             return 0  # beyond any window we agreed to; the sender will come again
-        if run.path >= MAX_PATHS:
+        if run.path >= MAX_PATH_NUMBERS:
             return 0
         new = self._window.insert(run.psn, count=run.count)
         self._hear(run, duplicates=run.count - new.bit_count())
@@ -146,7 +153,7 @@ class Receiver:
 
     def refuse(self, run: Run, *, now: float) -> None:
         """Hear a run without taking it: its sender learns that it came, and was not received."""
-        if run.path < MAX_PATHS:
+        if run.path < MAX_PATH_NUMBERS:
             self._hear(run, duplicates=0)
             self._owe_ack(run.count, now=now)
 
@@ -192,6 +199,8 @@ class Receiver:
         )
         heard.packets += run.count
         heard.duplicates += duplicates
+        if run.marked:
+            heard.marked += run.count
         self.packets += run.count
         self.duplicates += duplicates
 

@@ -4,7 +4,7 @@
    credit granted by the receiver, so that half-started messages cannot starve each other.
 2. What was lost goes before what is new, and on another path.
 3. How much may be in flight is the congestion controller's word; when, the pacer's; where, `spray`'s.
-4. While no path is active nothing is sent but probes; the first that is answered brings its path back.
+4. While no path is active nothing is sent but probes; the first that is answered brings its path back (see `paths`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from srd.proto.loss import Evidence, settle, usual_s
 from srd.proto.outbox import Outbox
 from srd.proto.pacing import Pacer
 from srd.proto.path import Path, PathState
+from srd.proto.paths import PathTable
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.sent import SendRun, SentPackets, Transmission
 from srd.proto.seqset import ranges
@@ -29,7 +30,6 @@ from srd.proto.spray import Spray
 from srd.proto.wire import (
     HEADER_BYTES,
     MAX_BURST_PACKETS,
-    MAX_DATAGRAM_BYTES,
     VOID,
     Address,
     Burst,
@@ -59,7 +59,8 @@ class Sender:
         rng: Random,
         trace: PeerTrace | None = None,
     ) -> None:
-        self.paths = [Path(index, initial_rtt_s=config.initial_rtt_s) for index in range(config.paths)]
+        self._table = PathTable(config, trace=trace)
+        self.paths = self._table.all
         self.control = CONTROLLERS[config.controller](config, packet_bytes=datagram_bytes)
         self.segment_bytes = datagram_bytes - HEADER_BYTES
         # A message starts only when all of it is granted, so one beyond the whole window could never start.
@@ -73,7 +74,6 @@ class Sender:
         self._address = address
         self._context = context
         self._datagram_bytes = datagram_bytes
-        self._portable_packets = min(MAX_BURST_PACKETS, MAX_DATAGRAM_BYTES // datagram_bytes)
         self._spray = Spray(rng=rng)
         self._pacer = Pacer(depth_s=config.pacing_depth_s)
         self._sent = SentPackets()
@@ -84,7 +84,7 @@ class Sender:
             self._sent, credit=credit, send_first=lambda run: self._lost.appendleft((run, run.first, 1, None))
         )
         self._backlog = self.outbox.backlog
-        self._active = list(self.paths)
+        self._active = self._table.active
         self._evidence = Evidence()
         self._asks: deque[Path] = deque()  # paths to ask what became of what they carry
         self._silent_at = math.inf  # when no path answered any more; infinite while one does
@@ -177,7 +177,11 @@ class Sender:
         if report.duplicates != path.counters.duplicates & 0xFFFF:
             path.counters.duplicates += report.duplicates - path.counters.duplicates & 0xFFFF
             self._evidence.duplicate(now=now, rtt_s=self.rtt_s)
-        self._spray.earn(path, packets=sequence - path.reported_sequence)
+        heard, marked = sequence - path.reported_sequence, 0.0
+        if report.marked != path.counters.marked & 0xFFFF:
+            path.counters.marked += (new := report.marked - path.counters.marked & 0xFFFF)
+            marked = min(new / heard, 1.0)
+        self._spray.earn(path, packets=heard)
         path.reported_sequence = sequence
         rtt_us = (int(received_at * 1e6) - report.sent_us & 0xFFFFFFFF) - report.held_us
         if not 0 <= rtt_us < 60_000_000:
@@ -190,12 +194,9 @@ class Sender:
             if sent_at < self._silent_at:  # the answer was late, not missing
                 self.control.undo_silence()
             self._silent_at = math.inf
-        if (state := path.state) is not PathState.ACTIVE:
-            self._active.append(path)
-            self.inflight_bytes += path.inflight_bytes
-            path.answer()
-            if self._trace is not None:
-                self._trace.path_state(path, old=state, now=now)
+        if path.state is not PathState.ACTIVE:
+            self._table.answer(path, now=now)
+            self.inflight_bytes = self._table.inflight_bytes
         if self._trace is not None:
             self._trace.path_sampled(path, held_us=report.held_us, now=now)
         queue_s = path.rtt.latest_s - path.rtt.min_s
@@ -204,6 +205,7 @@ class Sender:
             endpoint_s=report.held_us / 1e6,
             min_rtt_s=path.rtt.min_s,
             variation_s=path.rtt.variation_s,
+            marked=marked,
         )
 
     # -- loss and silence ---------------------------------------------------------------------------------------
@@ -235,16 +237,12 @@ class Sender:
             self._trace.window(self.control.window_bytes, why="loss", now=now)
 
     def _silence(self, path: Path, *, now: float) -> None:
-        state = path.state
-        if state is PathState.ACTIVE:
-            self._active.remove(path)
-            self.inflight_bytes -= path.inflight_bytes
-            if not self._active:
-                self.control.on_silence(now=now)
-                self._silent_at = now
-        path.silence(now=now, timeout_s=path.rtt.timeout_s(floor_s=self._config.min_rto_s))
+        self._table.silence(path, now=now)
+        self.inflight_bytes = self._table.inflight_bytes
+        if not self._active:
+            self.control.on_silence(now=now)
+            self._silent_at = now
         if self._trace is not None:
-            self._trace.path_state(path, old=state, now=now)
             self._trace.window(self.control.window_bytes, why="silence", now=now)
 
     def handle_timeout(self, *, now: float) -> None:
@@ -261,8 +259,8 @@ class Sender:
         at = now if self._asks else self._look_at
         if (deadline_at := self.outbox.requests.deadline_at) is not None and deadline_at < at:
             at = deadline_at
-        if len(self._active) < len(self.paths):
-            at = min(at, *(path.probe_at for path in self.paths if path.probe_at is not None))
+        if self._table.probed:
+            at = min(at, self._table.probe_at())
         if self._may_send() and self._has_work():
             at = min(at, self._pacer.release_at())
         return None if at == math.inf else max(at, now)
@@ -272,18 +270,11 @@ class Sender:
         if self._asks:
             path = self._asks.popleft()
             return path, path.take_sequence(1)
-        if len(self._active) < len(self.paths):
-            for path in self.paths:
-                if path.probe_at is not None and now >= path.probe_at:
-                    state, sequence = path.state, path.take_probe(now=now, alone=not self._active)
-                    if self._trace is not None:
-                        self._trace.path_state(path, old=state, now=now)
-                    return path, sequence
-        return None
+        return self._table.probe(now=now) if self._table.probed else None
 
     def probe_any(self, *, now: float) -> tuple[Path, int]:
         """Return any path, rather an active one, to ask the peer for a sign of life."""
-        path = self._spray.next_path(self._active or self.paths, now=now)
+        path = self._spray.next_path(self._active or self._table.probed, now=now)
         return path, path.take_sequence(1)
 
     # -- transmission -------------------------------------------------------------------------------------------
@@ -294,7 +285,7 @@ class Sender:
             return None
         window_packets = int(self.control.window_bytes) // self._datagram_bytes
         room_packets = window_packets - self.inflight_bytes // self._datagram_bytes
-        limit = max(min(room_packets, window_packets // BURSTS_PER_WINDOW, self._portable_packets), 1)
+        limit = max(min(room_packets, window_packets // BURSTS_PER_WINDOW, MAX_BURST_PACKETS), 1)
         return self._retransmit(limit, now=now) if self._lost else self._send_new(limit, now=now)
 
     def _may_send(self) -> bool:

@@ -9,7 +9,9 @@ Two windows, for the fabric's delay and for the hosts', ruled by the same AIMD a
 3. It takes each sample as it comes. Under spraying that is its weakness: one congested path of many slows all of it
    down (arXiv:2509.07907); `MajorityDelay` differs in just that.
 4. A window below one packet is paced: one packet in 1/window round trips (section 3.4); above, acks are the clock.
-5. Losses found by what was reported behind them halve the window, at most once a round trip; several silences in a row
+5. A switch that marks (ECN) says early what the delay will say: a report of which the share m was marked counts as a
+   delay of 1 + m / 4 targets at least. This is not the paper's, but what `MajorityDelay` does, to compare alike.
+6. Losses found by what was reported behind them halve the window, at most once a round trip; several silences in a row
    reset it.
 
 Constants are those of htsim's Swift (sim/swift.cpp), which calls them guesses; the base delay is ours to know.
@@ -20,7 +22,7 @@ from __future__ import annotations
 import math
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.congestion import Controller
+from srd.proto.congestion import MARKED_EXCESS, Controller
 
 ADDITIVE_PACKETS = 1.0
 """Growth a round trip below the target (ai)."""
@@ -49,6 +51,7 @@ class Swift(Controller):
         self._config = config
         self._fabric_packets = self._endpoint_packets = float(config.initial_window_packets)
         self._queue_s = self._endpoint_s = 0.0  # of the latest sample
+        self._marked = 0.0
         self._rtt_s = config.initial_rtt_s
         self._decreased_at = -math.inf
         self._silences = 0
@@ -74,9 +77,10 @@ class Swift(Controller):
         endpoint_s: float,
         min_rtt_s: float,  # noqa: ARG002 - the interface's: Swift asks for it when the ack comes
         variation_s: float,  # noqa: ARG002 - the interface's: Swift knows no noise
+        marked: float,
     ) -> None:
-        """Remember the latest delays."""
-        self._queue_s, self._endpoint_s = queue_s, endpoint_s
+        """Remember the latest delays and marks."""
+        self._queue_s, self._endpoint_s, self._marked = queue_s, endpoint_s, marked
 
     def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float, late_s: float) -> None:
         """Grow or shrink both windows."""
@@ -85,7 +89,10 @@ class Swift(Controller):
         may_decrease = now - self._decreased_at >= rtt_s
         fabric, endpoint = self._fabric_packets, self._endpoint_packets
         targets_s = self.fabric_target_s(min_rtt_s), self._config.endpoint_delay_target_s
-        self._fabric_packets = _step(fabric, self._queue_s, targets_s[0], acked=packets, may_decrease=may_decrease)
+        queue_s = self._queue_s
+        if self._marked:
+            queue_s = max(queue_s, (1 + MARKED_EXCESS * self._marked) * targets_s[0])
+        self._fabric_packets = _step(fabric, queue_s, targets_s[0], acked=packets, may_decrease=may_decrease)
         self._endpoint_packets = _step(
             endpoint, self._endpoint_s + late_s, targets_s[1], acked=packets, may_decrease=may_decrease
         )

@@ -88,6 +88,8 @@ class PathSampled:
     """The least of the recent past: what the path takes without a queue."""
     held_us: int
     """From the other end's receipt of the packet to its report."""
+    marked: int
+    """Packets that arrived with a congestion mark (CE), on this path so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ class PathStateChanged:
     path: int
     old: str
     new: str
-    """`active`, `suspect` or `quarantined`."""
+    """`active`, `suspect`, `quarantined` or `reserve`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ HEADER = np.dtype(
 HEADER_BYTES = HEADER.itemsize
 HEADER_WORDS = HEADER_BYTES // 8
 MAX_BURST_PACKETS = 64
-"""UDP_MAX_SEGMENTS of kernels before 6.9: more in one burst is not portable."""
+"""What one path is given at a time, at most: what a burst costs its two ends is shared by its packets."""
 
 FEW_PACKETS = 6
 """Up to so many headers are packed and unpacked one by one (0.6 us each), more by NumPy (5 us for any number)."""
@@ -196,6 +196,8 @@ class Arrival:
     address: Address
     received_at: float
     """When the kernel received it, on the clock of `now`."""
+    marked: bool = False
+    """Whether its packets bore a congestion mark (CE, RFC 3168): all or none, as GRO keeps those that differ apart."""
 
 
 @dataclass(slots=True)
@@ -219,6 +221,7 @@ class Run:
     address: Address
     received_at: float
     flags: int = 0
+    marked: bool = False
 
 
 def runs_untrusted(arrival: Arrival) -> list[Run]:
@@ -251,6 +254,7 @@ def runs_untrusted(arrival: Arrival) -> list[Run]:
                     arrival.address,
                     arrival.received_at,
                     flags,
+                    arrival.marked,
                 )
             )
         start = end
@@ -265,6 +269,11 @@ def _ends(arrival: Arrival) -> list[int]:
     if count <= FEW_PACKETS:
         heads = [_SEVEN.unpack_from(arrival.headers, at * HEADER_BYTES) for at in range(count)]
         return [i for i in range(1, count) if not _follows(heads[i - 1], heads[i], segment_bytes)] + [count]
+    # As if it were one burst: what its sender wrote from the first header is compared as bytes. It nearly always is.
+    first = np.array(_SEVEN.unpack_from(arrival.headers), dtype=np.uint64)
+    written = (first + header_steps(segment_bytes)[:count]).astype(">u8").tobytes()
+    if written == arrival.headers[: count * HEADER_BYTES].tobytes():
+        return [count]
     words = np.frombuffer(arrival.headers, ">u8", count=count * HEADER_WORDS).reshape(count, HEADER_WORDS)
     words = words.astype(np.uint64)
     continues = (words[1:] - words[:-1] == header_steps(segment_bytes)[1]).all(axis=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +15,7 @@ from srd.message import Message
 from srd.peer import Peer
 from srd.transfer.store import Store
 from srd.transfer.words import WORD, Offer, TransferError, decode_untrusted, encode, offer_untrusted
+from srd.transfer.worker import start_worker
 
 _WORD_ROOM = 16 << 10
 T = TypeVar("T")
@@ -42,8 +42,7 @@ class FileReceiver:
         self._overwrite = overwrite
         self._on_start = on_start
         self._region = Region(_WORD_ROOM, name="srd-words")
-        # One thread: chunks are written in the order in which they came, and the hash needs no lock.
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="srd-store")
+        self._worker = start_worker("srd-store")
 
     async def receive(self) -> Received | None:
         """Receive one file; None when the peer parted instead.

@@ -16,6 +16,7 @@ from srd.errors import PeerError
 from srd.peer import Peer
 from srd.proto.status import Status
 from srd.transfer.words import CHUNK_BYTES, WORD, TransferError, decode_untrusted, encode, printable
+from srd.transfer.worker import start_worker
 
 SLOTS = 16
 """Chunks in memory: read ahead and in flight. 16 MiB is 10 Gbit/s for 13 ms."""
@@ -37,6 +38,7 @@ class FileSender:
     def __init__(self, peer: Peer, *, on_progress: Callable[[int], None]) -> None:
         self._peer = peer
         self._on_progress = on_progress
+        self._worker = start_worker("srd-read")
         self._region = Region(SLOTS * CHUNK_BYTES + _WORD_ROOM, name="srd-send")
 
     async def send(self, path: Path) -> Sent:
@@ -94,7 +96,7 @@ class FileSender:
             if verdict.done():
                 return None
             length = min(CHUNK_BYTES, size - index * CHUNK_BYTES)
-            reading = asyncio.get_running_loop().run_in_executor(None, read, slot, length)
+            reading = asyncio.get_running_loop().run_in_executor(self._worker, read, slot, length)
             try:
                 await asyncio.shield(reading)
             except asyncio.CancelledError:
@@ -131,5 +133,6 @@ class FileSender:
             return decode_untrusted(message.gather())
 
     def close(self) -> None:
-        """Give the memory back; the peer must be gone, so that nothing of it is in flight."""
+        """Stop the worker and give the memory back; the peer must be gone, so that nothing of it is in flight."""
+        self._worker.shutdown(wait=True)
         self._region.close()

@@ -117,7 +117,7 @@ class Host(Station):
             if internet_checksum(data) != packet.content.checksum:
                 self.damaged += 1
             elif len(data) >= HEADER_BYTES and data[1] == PacketType.DATA:
-                arrivals += self._land(data, source, now=now)
+                arrivals += self._land(data, source, marked=packet.marked, now=now)
             else:
                 controls.append((data, source, now))
         kept = self.core.handle_packets(arrivals, controls=controls, now=now)
@@ -132,7 +132,7 @@ class Host(Station):
         damaged[self._dice.randrange(len(data))] ^= 1 << self._dice.randrange(8)
         return bytes(damaged)
 
-    def _land(self, data: bytes, source: SocketAddress, *, now: float) -> list[Arrival]:
+    def _land(self, data: bytes, source: SocketAddress, *, marked: bool, now: float) -> list[Arrival]:
         """Put the payload into a free slot; nothing if there is none."""
         if not self._free:
             self.full += 1
@@ -148,6 +148,7 @@ class Host(Station):
                 segment_bytes=size,
                 address=source,
                 received_at=now,
+                marked=marked,
             )
         ]
 

@@ -19,7 +19,7 @@ from srd.io.libc import UDP_GRO, UDP_SEGMENT, Address
 from srd.io.receive import SLOTS, Batch, ReceiveQueue
 from srd.io.socket import open_socket
 from srd.io.transmit import Transmitter
-from srd.proto.wire import HEADER_BYTES, Burst, Run, runs_untrusted
+from srd.proto.wire import Burst, Run, runs_untrusted
 
 LOOPBACK: dict[socket.AddressFamily, Address] = {
     socket.AF_INET: ("127.0.0.1", 0),
@@ -47,8 +47,9 @@ class Receiver:
         datagram_bytes: int = 8972,
         chunk_bytes: int = 512 << 10,
         chunks: int = SLOTS + 9,
+        address: Address | None = None,
     ) -> None:
-        self.socket = open_socket(LOOPBACK[family], family=family)
+        self.socket = open_socket(address or LOOPBACK[family], family=family)
         self.region = Region(chunks * chunk_bytes + spare_bytes(SLOTS))
         self.pool = Pool(self.region.size_bytes - spare_bytes(SLOTS), chunk_bytes=chunk_bytes)
         self.landing = Landing(self.region, self.pool, slots=SLOTS)
@@ -159,7 +160,7 @@ class Source:
         """Put a message into the region and its bursts into the transmitter; return the number of packets."""
         self.fill(payload)
         before = self.psn
-        step = min(burst_packets, 65_507 // (segment_bytes + HEADER_BYTES)) * segment_bytes
+        step = burst_packets * segment_bytes
         for offset in range(0, max(len(payload), 1), step):
             size_bytes = min(step, len(payload) - offset)
             self.transmitter.add(

@@ -9,125 +9,20 @@ import random
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
-from devmem.region import Region
 from netns.fabric.netlink import in_namespace
 from srd.io import libc
-from srd.io.driver import Driver
-from srd.io.libc import Address
 from srd.io.socket import open_socket
-from srd.proto.config import ProtocolConfig
-from srd.proto.endpoint import EndpointCore
-from srd.proto.events import Completion, Event, MessageReceived, PeerEnded, PeerOpened
+from srd.proto.events import Completion, MessageReceived, PeerEnded
 from srd.proto.status import Status
-from tests.srd.io.exchange import LOOPBACK, Receiver, content
+from tests.srd.io.node import completed, ended, fill, loopback_sockets, node, open_pair, received
 
 SEED = 13
 PATIENCE_S = 20
-
-
-class Node(Receiver):
-    """A core, a driver, and the memory of both directions; events are kept, and waited for by `until`."""
-
-    def __init__(self, *, sockets: list[socket.socket], accepting: bool, paths: int) -> None:
-        super().__init__(chunks=40)
-        self.socket.close()
-        self.sockets = sockets
-        self.outgoing = Region(4 << 20)
-        self.events: list[Event] = []
-        self.failures: list[Exception] = []
-        self._changed = asyncio.Event()
-        rng = random.Random(SEED)
-        self.core = EndpointCore(
-            ProtocolConfig(paths=paths, receive_window_bytes=8 << 20, max_message_bytes=4 << 20),
-            datagram_bytes=8972,
-            secret=rng.randbytes(32),
-            new_context=lambda: rng.getrandbits(64),
-            rng=rng,
-            accepting=accepting,
-        )
-        self.driver = Driver(
-            self.core, sockets=sockets, queue=self.queue, pool=self.pool, reserve_bytes=0,
-            on_event=self.on_event, on_failure=self.on_failure,
-        )  # fmt: skip
-
-    def on_event(self, event: Event) -> None:
-        self.events.append(event)
-        self._changed.set()
-
-    def on_failure(self, error: Exception) -> None:
-        """Whatever went wrong in the driver fails the test that waits, at once."""
-        self.failures.append(error)
-        self._changed.set()
-
-    async def until(self, wanted: Callable[[Event], bool], *, count: int = 1) -> list[Event]:
-        async with asyncio.timeout(PATIENCE_S):
-            while len(found := [event for event in self.events if wanted(event)]) < count:
-                assert not self.failures, self.failures[0]
-                self._changed.clear()
-                await self._changed.wait()
-        return found
-
-    def connect(self, address: Address) -> int:
-        number = self.core.connect(address, sizes=(8972, 1252), now=time.monotonic())
-        self.driver.wake()
-        return number
-
-    def post(self, peer: int, *, request: int, offset: int, length: int) -> None:
-        self.core.post(peer, request=request, payload_offset=self.outgoing.address + offset, length=length)
-        self.driver.wake()
-
-    def body(self, event: MessageReceived) -> bytes:
-        view = self.region.array
-        return b"".join(view[frag.region_offset : frag.region_offset + frag.length].tobytes() for frag in event.frags)
-
-
-def opened(event: Event) -> bool:
-    return isinstance(event, PeerOpened)
-
-
-def received(event: Event) -> bool:
-    return isinstance(event, MessageReceived)
-
-
-def completed(event: Event) -> bool:
-    return isinstance(event, Completion)
-
-
-def ended(event: Event) -> bool:
-    return isinstance(event, PeerEnded)
-
-
-def loopback_sockets(count: int) -> list[socket.socket]:
-    return [open_socket(LOOPBACK[socket.AF_INET], family=socket.AF_INET) for _ in range(count)]
-
-
-@asynccontextmanager
-async def node(*, accepting: bool, paths: int = 4, sockets: list[socket.socket] | None = None) -> AsyncIterator[Node]:
-    made = Node(sockets=sockets or loopback_sockets(paths), accepting=accepting, paths=paths)
-    try:
-        yield made
-    finally:
-        made.driver.close()
-        made.region.close()
-        made.outgoing.close()
-
-
-async def open_pair(one: Node, two: Node) -> int:
-    number = one.connect(two.sockets[0].getsockname())
-    await one.until(opened)
-    return number
-
-
-def fill(one: Node, size_bytes: int) -> bytes:
-    payload = content(size_bytes, seed=SEED)
-    with one.outgoing.view(0, length=size_bytes) as view:
-        view[:] = payload
-    return payload
 
 
 # -- messages -------------------------------------------------------------------------------------------------------
@@ -202,6 +97,34 @@ async def test_driver__port_unreachable_is_not_believed_of_an_open_peer() -> Non
         assert event.status == 13
         assert 0.5 < time.monotonic() - before < 10
         assert [(e.request, e.status) for e in one.events if isinstance(e, Completion)] == [(7, event.status)]
+
+
+# -- paths of the reserve -------------------------------------------------------------------------------------------
+
+
+async def test_driver__a_path_of_the_reserve_gets_a_port_when_it_is_called() -> None:
+    async with node(accepting=False, paths=2) as one, node(accepting=True, paths=2) as two:
+        await open_pair(one, two)
+        ports = {one.driver._socket(path).getsockname()[1] for path in (0, 1, 2, 5, 5)}
+        assert len(ports) == 4
+        assert len(one.driver._paths) == 6
+        late = one.driver._socket(5)
+        two.connect(late.getsockname())
+        (event,) = await two.until(ended)
+        assert isinstance(event, PeerEnded)
+        assert "refused" in event.reason, "what comes there is heard"
+    assert late.fileno() == -1, "it is closed with the others"
+
+
+async def test_driver__without_another_port_a_path_uses_an_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(accepting=False, paths=2) as one:
+
+        def refuse() -> socket.socket:
+            raise OSError(errno.EMFILE, "too many open files")
+
+        monkeypatch.setattr(one.driver, "_open_socket", refuse)
+        assert one.driver._socket(5) is one.sockets[1]
+        assert len(one.driver._paths) == 2
 
 
 # -- full sockets ---------------------------------------------------------------------------------------------------
@@ -373,7 +296,9 @@ async def test_drop_unsent__a_cancelled_request_with_a_full_socket_leaves_its_me
         one.driver.wake()
         await one.until(completed)
         # What tells the other end of the cancelling may wait already: it names no memory.
-        assert not any(burst.payload_bytes for burst in [*one.driver._transmitter._bursts, one.driver._held] if burst)
+        waiting, held = one.driver._transmitter, one.driver._held
+        assert not waiting._lengths[: waiting._packets].any()
+        assert held is None or not held.payload_bytes
         one.outgoing.array[:] = 0xEE
         monkeypatch.undo()
         one.post(peer, request=2, offset=0, length=100_000)

@@ -9,12 +9,22 @@ import numpy as np
 import pytest
 
 from srd.io.receive import SLOTS
+from srd.io.socket import ECT_0
 from srd.proto.control import Probe
 from srd.proto.events import Placement
 from srd.proto.wire import HEADER_BYTES, VOID, write_headers
 from tests.srd.io.exchange import Receiver, Source, content, source, wait_readable
 
 SEED = 12
+CE = 3
+
+
+def set_tos(sock: socket.socket, tos: int, *, family: socket.AddressFamily) -> None:
+    """Have the socket send with these bits, as a switch that marks would change them."""
+    if family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, tos)
+    else:
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
 
 
 def raw_packets(one: Source, two: Receiver, payload: bytes, *, segment_bytes: int, message: int = 0) -> bytes:
@@ -198,6 +208,34 @@ def test_receive__ipv6_source() -> None:
         two.receive(packets=1)
         assert two.runs[0].address == one.socket.getsockname()
         assert two.message(0) == b"six"
+
+
+# -- congestion marks -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6], ids=lambda family: family.name)
+@pytest.mark.parametrize("packets", [1, 7], ids=["alone", "a series"])
+@pytest.mark.parametrize("segment_bytes", [8916, 1400], ids=["fast", "detour"])
+def test_receive__tells_what_bore_a_mark(family: socket.AddressFamily, packets: int, segment_bytes: int) -> None:
+    payload = content(segment_bytes * packets, seed=SEED)
+    with source(family=family) as one, Receiver(family=family, datagram_bytes=8972) as two:
+        for message, ecn in enumerate((ECT_0, CE, ECT_0, CE | 0xB8)):  # the last with a DSCP, too
+            set_tos(one.socket, ecn, family=family)
+            one.send(two.address, payload, segment_bytes=segment_bytes, message=message)
+            two.receive(packets=packets * (message + 1))
+        marks = {message: {run.marked for run in two.runs if run.message == message} for message in range(4)}
+        assert marks == {0: {False}, 1: {True}, 2: {False}, 3: {True}}
+        assert all(two.message(message) == payload for message in range(4))
+
+
+def test_receive__ipv4_to_an_ipv6_socket_is_marked_too() -> None:
+    with source() as one, Receiver(family=socket.AF_INET6, address=("::", 0, 0, 0)) as two:
+        target = ("127.0.0.1", two.address[1])
+        for message, ecn in enumerate((ECT_0, CE)):
+            set_tos(one.socket, ecn, family=socket.AF_INET)
+            one.send(target, content(30_000, seed=SEED), segment_bytes=8916, message=message)
+            two.receive(packets=4 * (message + 1))
+        assert [(run.message, run.marked) for run in two.runs] == [(0, False), (1, True)]
 
 
 # -- no memory ------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from srd.io import libc
-from srd.io.socket import dropped_packets, open_socket, route_mtu, unreachable_addresses
+from srd.io.socket import ECT_0, dropped_packets, open_socket, route_mtu, unreachable_addresses
 from tests.srd.io.exchange import LOOPBACK, wait_readable
 
 FAMILIES = [socket.AF_INET, socket.AF_INET6]
@@ -38,6 +38,15 @@ def test_open_socket__joins_series_and_stamps_times(family: socket.AddressFamily
         assert sock.getsockopt(socket.SOL_UDP, libc.UDP_GRO) == 1
         assert sock.getsockopt(socket.SOL_SOCKET, libc.SO_TIMESTAMPNS) == 1
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= 1 << 20
+
+
+def test_open_socket__says_that_its_packets_may_be_marked(family: socket.AddressFamily) -> None:
+    with open_socket(LOOPBACK[family], family=family) as one, open_socket(LOOPBACK[family], family=family) as two:
+        one.sendto(b"x", two.getsockname())
+        wait_readable(two)
+        _, ancillary, _, _ = two.recvmsg(10, 256)
+        kinds = {(socket.IPPROTO_IP, socket.IP_TOS), (socket.IPPROTO_IPV6, socket.IPV6_TCLASS)}
+        assert [data[0] for level, kind, data in ancillary if (level, kind) in kinds] == [ECT_0]
 
 
 def test_open_socket__address_in_use_bad_flow(family: socket.AddressFamily) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import socket
 import struct
+from dataclasses import replace
 
 import pytest
 
 from srd.io import libc
-from srd.io.transmit import BURSTS
+from srd.io.transmit import MESSAGES, PACKETS, messages_of
 from srd.proto.wire import HEADER_BYTES
 from tests.srd.io.exchange import Receiver, Source, content, source
 
@@ -28,7 +30,7 @@ SHAPES = [  # (message bytes, segment bytes)
     (8916 * 7, 8916),
     (8916 * 7 - 1, 8916),
     (300_000, 8916),
-    (400_000, 1416),
+    (350_000, 1416),
     (64, 1),
 ]
 
@@ -62,7 +64,8 @@ def test_flush__headers_say_what_the_burst_said() -> None:
         burst = one.burst(two.address, message=9, offset=500, size_bytes=2500, length=9000, segment_bytes=1000)
         waiting = [one.transmitter.path]
         one.transmitter.add(burst)
-        assert not one.transmitter.takes(burst.path + 1)
+        assert one.transmitter.takes(burst)
+        assert not one.transmitter.takes(replace(burst, path=burst.path + 1))
         waiting.append(one.transmitter.path)
         assert one.transmitter.flush(one.socket)
         assert [*waiting, one.transmitter.path] == [None, burst.path, None]
@@ -94,16 +97,45 @@ def test_add__rows_are_used_again_for_other_shapes() -> None:
                 two.release()
 
 
-def test_takes__so_many_bursts() -> None:
+def test_takes__so_many_packets() -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two:
-        payload = content(BURSTS * 5000, seed=SEED)
-        takes = [one.transmitter.takes(0)]
-        one.add(two.address, payload, segment_bytes=1000, burst_packets=5)
-        takes.append(one.transmitter.takes(0))
+        payload = content(PACKETS * 1000, seed=SEED)
+        next_burst = replace(one.burst(two.address, message=1, offset=0, size_bytes=1, length=1, segment_bytes=1000))
+        one.psn = 0
+        takes = [one.transmitter.takes(next_burst)]
+        one.add(two.address, payload, segment_bytes=1000)
+        takes.append(one.transmitter.takes(next_burst))
         assert one.transmitter.flush(one.socket)
-        assert [*takes, one.transmitter.takes(0)] == [True, False, True]
-        two.receive(packets=BURSTS * 5)
+        assert [*takes, one.transmitter.takes(next_burst)] == [True, False, True]
+        two.receive(packets=PACKETS)
         assert two.message(0) == payload
+
+
+def test_takes__so_many_messages() -> None:
+    """Two datagrams of the largest size have no room in one message."""
+    with source() as one:
+        burst = one.burst(("127.0.0.1", 9), message=1, offset=0, size_bytes=3 * 65_000, length=1, segment_bytes=65_000)
+        assert messages_of(burst) == 3
+        bursts = 0
+        while one.transmitter.takes(burst):
+            one.transmitter.add(burst)
+            bursts += 1
+        assert bursts == MESSAGES // 3
+
+
+def test_add__a_burst_longer_than_a_message_is_several() -> None:
+    payload = content(8916 * 64 - 5, seed=SEED)
+    with source() as one, Receiver(datagram_bytes=8972) as two:
+        one.fill(payload)
+        burst = one.burst(
+            two.address, message=0, offset=0, size_bytes=len(payload), length=len(payload), segment_bytes=8916
+        )
+        assert (burst.count, messages_of(burst)) == (64, 10)
+        one.transmitter.add(burst)
+        assert one.transmitter.flush(one.socket)
+        two.receive(packets=64)
+        assert two.message(0) == payload
+        assert [run.count for run in two.runs] == [7] * 9 + [1]
 
 
 def test_add__one_call_may_serve_several_addresses() -> None:
@@ -193,7 +225,7 @@ class Gate:
 
 @pytest.mark.parametrize("answers", [[0], [3, 0], [1, 1, 0], [7, 0], [2, 0, 0]])
 def test_flush__a_full_socket_keeps_what_waits(monkeypatch: pytest.MonkeyPatch, answers: list[int]) -> None:
-    payload = content(BURSTS * 3000 - 1, seed=SEED)
+    payload = content(24_000 - 1, seed=SEED)
     with source() as one, Receiver(datagram_bytes=1056) as two:
         blocked = answers.count(0)
         Gate(monkeypatch, answers)
@@ -221,6 +253,7 @@ def test_control_message__is_what_the_kernel_wants() -> None:
     """struct cmsghdr: length, level, type, and the segment's 16 bits (linux/udp.h)."""
     with source() as one:
         one.add(("127.0.0.1", 9), bytes(5000), segment_bytes=1000)
-        length, level, kind, segment = struct.unpack_from("=QiiH", one.transmitter._rows[0]._control.tobytes())
+        control = ctypes.string_at(int(one.transmitter._messages[0]["control"]), 18)
+        length, level, kind, segment = struct.unpack("=QiiH", control)
         assert (length, level, kind, segment) == (18, socket.SOL_UDP, libc.UDP_SEGMENT, 1000 + HEADER_BYTES)
         one.transmitter.discard()

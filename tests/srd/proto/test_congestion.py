@@ -28,14 +28,20 @@ class Loop:
         self.control = controller()
         self.now = 10.0
 
-    def rounds(self, count: int, *queues_s: float, endpoint_s: float = 0.0) -> None:
-        """Let `count` round trips pass, in which paths report these queueing delays in turn."""
+    def rounds(self, count: int, *queues_s: float, endpoint_s: float = 0.0, marked: tuple[float, ...] = (0.0,)) -> None:
+        """Let `count` round trips pass, in which paths report these queueing delays, and these marks, in turn."""
         for _ in range(count):
             packets = max(int(self.control.window_bytes / PACKET_BYTES), 1)
             for index in range(packets):
                 self.now += RTT_S / packets
                 queue_s = queues_s[index % len(queues_s)]
-                self.control.on_sample(queue_s=queue_s, endpoint_s=endpoint_s, min_rtt_s=RTT_S, variation_s=0.0)
+                self.control.on_sample(
+                    queue_s=queue_s,
+                    endpoint_s=endpoint_s,
+                    min_rtt_s=RTT_S,
+                    variation_s=0.0,
+                    marked=marked[index % len(marked)],
+                )
                 self.control.on_ack(now=self.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, min_rtt_s=RTT_S, late_s=0.0)
 
     @property
@@ -75,6 +81,32 @@ def test_majority_delay__one_congested_path_in_four_is_left_not_slowed_for() -> 
     assert loop.packets > before
 
 
+def test_majority_delay__marks_speak_before_the_delay_does() -> None:
+    loop, bound = Loop(), 1 - congestion.BETA * 0.25 / 1.25
+    loop.rounds(3, 0.0)
+    before = loop.packets
+    loop.rounds(4, TARGET_S / 4, marked=(1.0,))
+    assert bound**4 * before * 0.95 <= loop.packets < 0.8 * before
+
+
+def test_majority_delay__one_marking_path_in_four_is_left_not_slowed_for() -> None:
+    loop = Loop()
+    loop.rounds(3, 0.0)
+    before = loop.packets
+    loop.rounds(4, 0.0, marked=(0.0, 0.0, 1.0, 0.0))
+    assert loop.packets > before
+
+
+def test_majority_delay__a_few_marks_cost_less_than_many() -> None:
+    left = []
+    for marked in (0.25, 1.0):
+        loop = Loop()
+        loop.rounds(3, 0.0)
+        loop.rounds(2, 0.0, marked=(marked,))
+        left.append(loop.packets)
+    assert left[0] > 1.1 * left[1]
+
+
 def test_majority_delay__at_most_half_a_round_trip() -> None:
     loop = Loop()
     loop.rounds(3, 0.0)
@@ -90,7 +122,7 @@ def test_majority_delay__far_above_target_it_adapts_to_what_was_delivered() -> N
     for _ in range(40):  # a link that delivers ten packets a round trip, and queues for ten round trips
         for _ in range(10):
             loop.now += RTT_S / 10
-            loop.control.on_sample(queue_s=10 * RTT_S, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0)
+            loop.control.on_sample(queue_s=10 * RTT_S, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
             loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, min_rtt_s=RTT_S, late_s=0.0)
     assert loop.packets <= 20
 
@@ -127,7 +159,7 @@ def test_majority_delay__while_packets_are_lost_delivery_bounds_it() -> None:
         for _ in range(50):
             loop.now += RTT_S / 50
             loop.control.on_loss(now=loop.now)
-            loop.control.on_sample(queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0)
+            loop.control.on_sample(queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
             loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, min_rtt_s=RTT_S, late_s=0.0)
     assert 50 <= loop.packets <= 50 * 1.25 + 50 * TARGET_S / RTT_S + 1
 
@@ -160,7 +192,7 @@ def test_fixed__never_changes() -> None:
     control = controller("fixed")
     before = control.window_bytes
     for step in range(50):
-        control.on_sample(queue_s=1.0, endpoint_s=1.0, min_rtt_s=RTT_S, variation_s=0.0)
+        control.on_sample(queue_s=1.0, endpoint_s=1.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
         control.on_ack(now=10.0 + step, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, min_rtt_s=RTT_S, late_s=0.0)
         control.on_loss(now=10.0 + step)
         control.on_silence(now=10.0 + step)
@@ -208,6 +240,6 @@ def test_majority_delay__a_noisy_host_is_not_taken_for_a_queue() -> None:
     steady, noisy = controller("majority-delay"), controller("majority-delay")
     for step in range(400):
         for control, variation_s in ((steady, 0.0), (noisy, TARGET_S)):
-            control.on_sample(queue_s=queue_s, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=variation_s)
+            control.on_sample(queue_s=queue_s, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=variation_s, marked=0.0)
             control.on_ack(now=10.0 + step * RTT_S, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, min_rtt_s=RTT_S, late_s=0.0)
     assert steady.window_bytes < PACKET_BYTES < noisy.window_bytes

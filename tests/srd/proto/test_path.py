@@ -16,8 +16,16 @@ def test_transitions__every_state_and_input() -> None:
 
 
 @pytest.mark.parametrize("state", PathState)
-def test_transitions__any_answer_makes_it_active(state: PathState) -> None:
-    assert TRANSITIONS[state, PathInput.ANSWER] is PathState.ACTIVE
+def test_transitions__any_answer_makes_it_active_that_is_in_use(state: PathState) -> None:
+    wanted = PathState.RESERVE if state is PathState.RESERVE else PathState.ACTIVE
+    assert TRANSITIONS[state, PathInput.ANSWER] is wanted
+
+
+@pytest.mark.parametrize("state", PathState)
+def test_transitions__only_a_call_leads_out_of_the_reserve_and_a_dismissal_always_in(state: PathState) -> None:
+    assert TRANSITIONS[state, PathInput.DISMISSAL] is PathState.RESERVE
+    ways = {what for what in PathInput if TRANSITIONS[PathState.RESERVE, what] is not PathState.RESERVE}
+    assert ways == {PathInput.CALL}
 
 
 @pytest.mark.parametrize("state", PathState)
@@ -27,10 +35,10 @@ def test_transitions__silence_never_restores_trust(state: PathState) -> None:
     assert TRANSITIONS[state, PathInput.SILENCE] is not PathState.ACTIVE
 
 
-def test_silence__is_probed_at_once_and_then_ever_more_rarely() -> None:
+def test_take_probe__ever_more_rarely() -> None:
     ours = path()
-    ours.silence(now=10.0, timeout_s=0.03)
-    assert (ours.state, ours.probe_at, ours.counters.timeouts) == (PathState.SUSPECT, 10.0, 1)
+    ours.take(PathInput.SILENCE)
+    ours.probe_interval_s = 0.03
     gaps, states = [], []
     now = 10.0
     for _ in range(6):
@@ -41,28 +49,17 @@ def test_silence__is_probed_at_once_and_then_ever_more_rarely() -> None:
         now = ours.probe_at
     assert gaps == [0.03, 0.06, 0.12, MAX_PROBE_INTERVAL_S, MAX_PROBE_INTERVAL_S, MAX_PROBE_INTERVAL_S]
     assert states == [PathState.SUSPECT] + 5 * [PathState.QUARANTINED]
-    assert ours.counters.timeouts == 6
+    assert ours.counters.timeouts == 5
 
 
 def test_take_probe__no_rarer_while_no_path_is_active() -> None:
     ours = path()
-    ours.silence(now=10.0, timeout_s=0.03)
+    ours.take(PathInput.SILENCE)
+    ours.probe_interval_s = 0.03
     for number in range(5):
         ours.take_probe(now=10.0 + 0.03 * number, alone=True)
         assert ours.probe_at == pytest.approx(10.03 + 0.03 * number)
     assert ours.state is PathState.QUARANTINED
-
-
-def test_answer__ends_the_probing() -> None:
-    ours = path()
-    ours.silence(now=10.0, timeout_s=0.03)
-    ours.take_probe(now=10.0, alone=False)
-    ours.take_probe(now=10.03, alone=False)
-    ours.answer()
-    assert (ours.state, ours.probe_at) == (PathState.ACTIVE, None)
-    ours.silence(now=20.0, timeout_s=0.03)  # and its past is forgotten
-    ours.take_probe(now=20.0, alone=False)
-    assert (ours.state, ours.probe_at) == (PathState.SUSPECT, 20.03)
 
 
 def test_take_sequence__one_counter_for_bursts_and_probes() -> None:

@@ -128,7 +128,7 @@ def test_paths__a_blackhole_is_told_path_by_path() -> None:
     changes = a.of(trace.PathStateChanged)
     assert changes, "no path ever fell silent"
     for path in core.sender.paths:
-        states = ["active"]
+        states = ["active" if path.index < network.config.paths else "reserve"]
         for change in changes:
             if change.path == path.index:
                 assert change.old == states[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,12 +23,16 @@ SEGMENT = 1000
 def run(psn: int, *, count: int = 1, length: int | None = None, **changes: int) -> Run:
     """`count` full packets of a message whose offset follows from its PSN, landing where the PSN says."""
     size = count * SEGMENT
-    fields = {
+    fields: dict[str, Any] = {
         "path": 0, "path_sequence": psn, "context": 1, "sent_us": 0, "message": 0, "immediate": 7,
         "length": size if length is None else length, "offset": psn * SEGMENT, "key": 0,
         "payload_offset": 100_000 + psn * SEGMENT, "payload_bytes": size, "segment_bytes": SEGMENT,
     } | changes  # fmt: skip
     return Run(psn=psn, count=count, address=f"a:{fields['path']}", received_at=10.0, **fields)
+
+
+def marked(run: Run) -> Run:
+    return replace(run, marked=True)
 
 
 def receiver(**changes: int) -> Receiver:
@@ -249,6 +254,22 @@ def test_ack__says_in_the_next_one_what_there_was_no_room_for() -> None:
     assert acks <= 64 * REPORT_REPEATS / 8
 
 
+def test_ack__reports_how_many_packets_bore_a_mark() -> None:
+    ours = receiver(window_packets=65_536)
+    ours.take(run(0, count=3, length=10**9), now=10.0)
+    ours.take(marked(run(3, count=2, length=10**9)), now=10.0)
+    ours.take(marked(run(3, count=2, length=10**9)), now=10.0)
+    ours.take(marked(run(5, path=1, path_sequence=0, length=10**9)), now=10.0)
+    reports = {report.path: (report.packets, report.duplicates, report.marked) for report in ack_of(ours).reports}
+    assert reports == {0: (7, 2, 4), 1: (1, 0, 1)}
+    ours.take(marked(run(6, count=(1 << 16) - 7, length=10**9)), now=10.0)
+    (report,) = ack_of(ours).reports
+    assert report.marked == (1 << 16) - 3, "16 bits hold it yet"
+    ours.take(marked(run(3, count=4, length=10**9)), now=10.0)
+    (report,) = ack_of(ours).reports
+    assert report.marked == 1, "and wrap"
+
+
 def test_ack__a_bitmap_without_room_is_cut_at_its_far_end() -> None:
     ours = receiver(window_packets=65_536)
     for psn in (1, 3000, 65_535):
@@ -359,7 +380,7 @@ def test_knows__and_refuse() -> None:
     assert ours.knows(run(0, count=2))
     assert not ours.knows(run(1, count=2))
     ours.refuse(run(5, length=9000, path=7), now=10.0)
-    ours.refuse(run(5, length=9000, path=64), now=10.0)
+    ours.refuse(run(5, length=9000, path=128), now=10.0)
     ack = ack_of(ours)
     assert (ack.cumulative, ack.bitmap) == (2, 0)
     assert [(report.path, report.packets) for report in ack.reports] == [(0, 2), (7, 1)]

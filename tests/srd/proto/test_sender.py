@@ -9,7 +9,7 @@ import pytest
 
 from netns.shape import Shape
 from srd.proto.config import ProtocolConfig
-from srd.proto.control import Datagram
+from srd.proto.control import Ack, Datagram, PathReport
 from srd.proto.path import PathState
 from srd.proto.sender import Sender
 from srd.proto.status import Status
@@ -163,7 +163,8 @@ def test_transfer__a_repaired_link_is_used_again(seed: int) -> None:
     assert len(completed(network.a)) == 2
     assert sum(path.counters.packets for path in dead) - before > 100
     network.run(seconds=1)
-    assert {path.state for path in sender.paths} == {PathState.ACTIVE}
+    assert {path.state for path in sender.paths[: network.config.paths]} == {PathState.ACTIVE}
+    assert {path.state for path in sender.paths[network.config.paths :]} <= {PathState.RESERVE}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -207,7 +208,6 @@ def test_poll_burst__is_within_what_was_agreed() -> None:
     sequences: dict[int, int] = {}
     for burst in bursts:
         assert 1 <= burst.count <= MAX_BURST_PACKETS
-        assert burst.count * 1472 <= 65_507
         assert burst.segment_bytes == 1472 - HEADER_BYTES
         assert (burst.count - 1) * burst.segment_bytes < burst.payload_bytes <= burst.count * burst.segment_bytes
         assert burst.payload_offset == 77 + burst.offset
@@ -248,6 +248,20 @@ def test_blocked_path__half_of_the_links_slow(seed: int) -> None:
             netem.reshape(replace(netem.shape, rate_bps=25_000_000))
     transfer(network, 8 * MIB)
     assert 8 * MIB * 8 / (network.now - 100.0) > 0.2 * 550e6
+
+
+def test_handle_ack__counts_marks_and_tells_the_controller_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Network(seed=1)
+    number, _ = network.connect()
+    sender, told = sender_of(network, number), list[float]()
+    monkeypatch.setattr(sender.control, "on_sample", lambda **sample: told.append(sample["marked"]))
+    path, now = sender.paths[3], network.now
+    for last, marked in ((3, 0), (7, 1), (9, 0xFFFF), (10, 2), (11, 2)):
+        path.next_sequence = last + 1
+        report = PathReport(3, last, int(now * 1e6) - 1000 & 0xFFFFFFFF, 0, last + 1, 0, marked)
+        sender.handle_ack(Ack(sender._context, 0, 0, 0, (report,)), now=now, received_at=now)
+    assert told == [0.0, 0.25, 1.0, 1.0, 0.0], "never more than all, and 16 bits wrap"
+    assert path.counters.marked == (1 << 16) + 2
 
 
 def test_rtt__of_the_paths_in_use() -> None:

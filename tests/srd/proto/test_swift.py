@@ -25,11 +25,13 @@ class Loop:
     def packets(self) -> float:
         return self.control.window_bytes / PACKET_BYTES
 
-    def round(self, queue_s: float, *, endpoint_s: float = 0.0) -> None:
+    def round(self, queue_s: float, *, endpoint_s: float = 0.0, marked: float = 0.0) -> None:
         """One round trip: an ack for each packet of the window."""
         for _ in range(count := max(int(self.packets), 1)):
             self.now += RTT_S / count
-            self.control.on_sample(queue_s=queue_s, endpoint_s=endpoint_s, min_rtt_s=RTT_S, variation_s=0.0)
+            self.control.on_sample(
+                queue_s=queue_s, endpoint_s=endpoint_s, min_rtt_s=RTT_S, variation_s=0.0, marked=marked
+            )
             self.control.on_ack(now=self.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, min_rtt_s=RTT_S, late_s=0.0)
 
 
@@ -66,6 +68,16 @@ def test_fabric_target__grows_as_the_window_shrinks_within_its_range() -> None:
     assert targets[0] == targets[1] == pytest.approx(BASE_S)
     assert targets[-1] == targets[-2] == pytest.approx(BASE_S * (1 + SCALING_RANGE))
     assert targets[2] == pytest.approx(BASE_S + 0.071 * SCALING_RANGE * BASE_S, rel=0.01)
+
+
+def test_on_ack__a_mark_counts_as_a_quarter_over_the_target() -> None:
+    loop = Loop(packets=120)
+    before = loop.packets
+    loop.round(0.0, marked=1.0)
+    assert loop.packets == pytest.approx(before * (1 - 0.8 * 0.2), rel=0.02)
+    before = loop.packets
+    loop.round(0.0)
+    assert loop.packets == pytest.approx(before + 1, rel=0.02)
 
 
 def test_on_loss__halves_once_a_round_trip() -> None:

@@ -20,6 +20,7 @@ from srd.proto import (
     handshake,
     loss,
     path,
+    paths,
     peer,
     receive,
     sender,
@@ -77,6 +78,13 @@ def arrival(*bursts: Burst, payload_bytes: int | None = None) -> Arrival:
         address="a:5",
         received_at=10.0,
     )
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_runs_untrusted__every_run_of_a_series_has_its_mark(*, marked: bool) -> None:
+    one = arrival(burst(), burst(psn=500, path_sequence=2000))
+    one.marked = marked
+    assert [run.marked for run in runs_untrusted(one)] == [marked, marked]
 
 
 # -- headers --------------------------------------------------------------------------------------------------------
@@ -348,7 +356,8 @@ def test_protocol_md__packet_types() -> None:
 
 
 CONSTANTS_IN = (
-    backlog, config, congestion, control, credit, handshake, loss, path, peer, receive, sender, strangers, tagged, wire,
+    backlog, config, congestion, control, credit, handshake, loss, path, paths, peer, receive, sender,
+    strangers, tagged, wire,
 )  # fmt: skip
 
 
@@ -371,8 +380,9 @@ def test_protocol_md__opcodes() -> None:
 
 
 def test_protocol_md__path_states() -> None:
-    rows = re.findall(r"^\| ([A-Z]+) \| ([A-Z]+) \| ([A-Z]+) \|$", SPECIFICATION, re.MULTILINE)
-    columns = {"ANSWER": 1, "SILENCE": 2}
+    rows = re.findall(r"^\| ([A-Z]+) \| ([A-Z]+) \| ([A-Z]+) \| ([A-Z]+) \| ([A-Z]+) \|$", SPECIFICATION, re.MULTILINE)
+    (names,) = re.findall(r"^\| \| ((?:[A-Z]+ \| ){3}[A-Z]+) \|$", SPECIFICATION, re.MULTILINE)
+    columns = {name: index for index, name in enumerate(names.split(" | "), start=1)}
     assert {
         (path.PathState[row[0]], path.PathInput[name]): path.PathState[row[column]]
         for row in rows

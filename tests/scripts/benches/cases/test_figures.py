@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from scripts.benches.cases import blackhole, fair, incast, jitter, loss, messages, permutation, slow_path
+from scripts.benches.cases import blackhole, ecn, fair, incast, jitter, loss, messages, permutation, slow_path
 from scripts.benches.millisecond import LINK, bulk, fabric
 from scripts.benches.presets import MICROSECOND_FABRIC
 from srd.proto.wire import Burst
@@ -37,6 +37,15 @@ def test_slow_path_and_loss__fractions_are_of_what_can_land() -> None:
     assert slow["capacity_mbps"] == pytest.approx(1775 * 8916 / 9014)
     lossy = loss.measure(1, 0.05).ours
     assert all(0.5 < value <= 1.05 for value in lossy.values())
+
+
+def test_ecn__marks_keep_the_queue_short_and_lose_nothing() -> None:
+    round_ = ecn.measure(1, 0.3)
+    marked, unmarked = round_.ours, round_.peers["unmarked"]
+    assert marked["queue_ratio"] == marked["mean_queue_ms"] / unmarked["mean_queue_ms"] < 0.75
+    assert marked["lost_fraction"] < 0.01 < unmarked["lost_fraction"]
+    assert 0.93 < marked["capacity_fraction"] < 1.05
+    assert (marked["marked_packets"] > 0, unmarked["marked_packets"]) == (True, 0)
 
 
 def test_jitter__a_delay_of_50_ms_each_way() -> None:

@@ -1,0 +1,127 @@
+"""The paths towards one peer: which carry data, which are probed, and which stand in for those that fell silent.
+
+Theory of operation. Switches choose a link by hash of the source port, among others. A port whose link died reaches
+nobody until the network has learned of it, which takes switches up to minutes; another port is hashed to another link
+with a good chance (PLB, SIGCOMM 2022, repaths flows for that reason). So:
+
+1. There are as many places as the configuration has paths. Path p belongs into place p: it is at home there.
+2. A path that left several probes in a row unanswered gets a stand-in out of the reserve: a path with another port,
+   which is probed first, and carries data when it has answered. One that does not answer goes back to the end of the
+   reserve, and the next is tried.
+3. The path at home is probed on, and takes its place back with its first answer: what is repaired is used again, and as
+   evenly as before. So no more than one path a place carries data, and no more than two are probed.
+4. The ports of the reserve cost nothing until they are called. They stay open, as late acks come to them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from srd.proto.config import ProtocolConfig
+from srd.proto.path import Path, PathInput, PathState
+from srd.proto.peer_trace import PeerTrace
+
+RESERVE_PATHS = 64
+"""Paths beyond those at home: with three of four links dead, each of 16 places finds a live one in them."""
+PROBES_BEFORE_STAND_IN = 3
+"""Unanswered probes in a row from which a path gets a stand-in, about 0.1 s after it fell silent: late by chance it is
+not, and a link that only flaps has come back."""
+
+
+class PathTable:
+    """`silence` and `answer` what happens, `probe` what is due; `active` are the paths that carry data."""
+
+    __slots__ = ("_min_rto_s", "_places", "_reserve", "_stand_ins", "_trace", "active", "all", "probed")
+
+    def __init__(self, config: ProtocolConfig, *, trace: PeerTrace | None = None) -> None:
+        self.all = [Path(index, initial_rtt_s=config.initial_rtt_s) for index in range(config.paths)]
+        """By number; those of the reserve once they were called."""
+        self.active = list(self.all)
+        self.probed: list[Path] = []
+        """Those that a probe is due of, sooner or later."""
+        self._places = config.paths
+        self._min_rto_s = config.min_rto_s
+        self._reserve = deque(
+            Path(index, initial_rtt_s=config.initial_rtt_s, state=PathState.RESERVE)
+            for index in range(config.paths, config.paths + RESERVE_PATHS)
+        )
+        self._stand_ins: dict[int, Path] = {}  # by place
+        self._trace = trace
+
+    @property
+    def inflight_bytes(self) -> int:
+        """What the active paths carry."""
+        return sum(path.inflight_bytes for path in self.active)
+
+    def silence(self, path: Path, *, now: float) -> None:
+        """Note that an active path left a burst unanswered: it carries nothing more until it answers."""
+        self.active.remove(path)
+        self._move(path, PathInput.SILENCE, now=now)
+        path.counters.timeouts += 1
+        self._begin_probing(path, timeout_s=path.rtt.timeout_s(floor_s=self._min_rto_s), now=now)
+
+    def answer(self, path: Path, *, now: float) -> None:
+        """Note that a path answered that is not active."""
+        self._move(path, PathInput.ANSWER, now=now)
+        if path.state is not PathState.ACTIVE:
+            return  # one of the reserve, late
+        self.probed.remove(path)
+        path.probe_at = None
+        self.active.append(path)
+        if path.index < self._places and (stand_in := self._stand_ins.get(path.index)) is not None:
+            self._dismiss(stand_in, place=path.index, now=now)
+
+    def probe(self, *, now: float) -> tuple[Path, int] | None:
+        """Return a path that is to be probed now, and the probe's path sequence."""
+        for path in self.probed:
+            if path.probe_at is not None and now >= path.probe_at:
+                old = path.state
+                # While no path is active everything waits for an answer, and probes do not become rarer.
+                sequence = path.take_probe(now=now, alone=not self.active)
+                self._tell(path, old=old, now=now)
+                if path.probes_unanswered > PROBES_BEFORE_STAND_IN:
+                    self._replace(path, now=now)
+                return path, sequence
+        return None
+
+    def probe_at(self) -> float:
+        """When the next probe is due; not to be asked when none is."""
+        return min(path.probe_at for path in self.probed if path.probe_at is not None)
+
+    def _begin_probing(self, path: Path, *, timeout_s: float, now: float) -> None:
+        path.probe_at, path.probe_interval_s, path.probes_unanswered = now, timeout_s, 0
+        self.probed.append(path)
+
+    def _replace(self, path: Path, *, now: float) -> None:
+        """Call a stand-in for a path that is at home; another, if it is a stand-in itself."""
+        place = path.index if path.index < self._places else self._place_of(path)
+        if path.index >= self._places:
+            self._dismiss(path, place=place, now=now)
+        if place in self._stand_ins or not self._reserve:
+            return
+        stand_in = self._stand_ins[place] = self._reserve.popleft()
+        if stand_in.index == len(self.all):  # the reserve is in order until each was called once
+            self.all.append(stand_in)
+        self._move(stand_in, PathInput.CALL, now=now)
+        timeout_s = self.all[place].rtt.timeout_s(floor_s=self._min_rto_s)
+        self._begin_probing(stand_in, timeout_s=timeout_s, now=now)
+
+    def _place_of(self, stand_in: Path) -> int:
+        return next(place for place, path in self._stand_ins.items() if path is stand_in)
+
+    def _dismiss(self, stand_in: Path, *, place: int, now: float) -> None:
+        """Put a stand-in to the end of the reserve. What it carries is answered or lost as ever."""
+        del self._stand_ins[place]
+        (self.active if stand_in.state is PathState.ACTIVE else self.probed).remove(stand_in)
+        stand_in.probe_at = None
+        self._move(stand_in, PathInput.DISMISSAL, now=now)
+        self._reserve.append(stand_in)
+
+    def _move(self, path: Path, what: PathInput, *, now: float) -> None:
+        old = path.state
+        path.take(what)
+        self._tell(path, old=old, now=now)
+
+    def _tell(self, path: Path, *, old: PathState, now: float) -> None:
+        if self._trace is not None:
+            self._trace.path_state(path, old=old, now=now)
