@@ -15,6 +15,7 @@ from scripts.benches.cases import (
     loss,
     messages,
     permutation,
+    placement_scaling,
     slow_path,
     virtual,
 )
@@ -69,6 +70,12 @@ def _chaos(request: Request) -> Iterator[Round]:
     yield chaos.measure(range(first, first + runs))
 
 
+def _placement(request: Request) -> Iterator[Round]:
+    """Plain data: no seed changes it, a round is a repetition."""
+    for number in range(1, 4) if request.seed is None else (request.seed,):
+        yield Round(number, placement_scaling.measure())
+
+
 _TABLE: Final = (
     _virtual("incast", "48 senders x 2 MB to one port", incast.measure, incast.WANTED),
     _virtual("incast-1000", "1,000 senders x 64 KB to one port", incast.measure_thousand, ()),
@@ -82,6 +89,7 @@ _TABLE: Final = (
     _virtual("fair", "2, 8, 32 flows on one bottleneck", fair.measure, fair.WANTED),
     _virtual("messages", "a loss in every tenth of 1,000 messages", messages.measure, messages.WANTED),
     Case("chaos", "everything goes wrong, by seed", "virtual", _chaos, chaos.WANTED, counted=True),
+    Case("placement", "512 ranks on 2,500 and 25,000 nodes", "no", _placement, placement_scaling.WANTED),
     _virtual("virtual", "the virtual fabric itself", virtual.measure, virtual.WANTED),
 )
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from netns.errors import LabError, ShapeError, TopologyError
 from netns.shape import Shape
 from netns.topology import Link, Switch, Topology, reference
-from netns.topology_file import MAX_FILE_BYTES, read_topology
+from netns.topology_file import read_topology
+from netns.yaml_file import MAX_FILE_BYTES
 
 PROJECT = Path(__file__).resolve().parents[2]
 
