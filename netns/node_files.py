@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from netns.errors import NodesError
+from netns.errors import NodesError, QuantityError
 from netns.fabric_layers import nodes_of
 from netns.nodes import (
     HOSTNAME_LABEL,
@@ -33,7 +33,7 @@ from netns.nodes import (
     Taint,
     layer_label,
 )
-from netns.quantity import QuantityError, parse_quantity
+from netns.quantity import parse_quantity
 from netns.topology_file import read_topology
 from netns.yaml_file import first_mistake
 

@@ -3,9 +3,9 @@
 Clusters in Kueue's own bench shape: racks of 16 nodes, blocks of 16 racks; 2,500 nodes and ten times as many. Every
 node has room for one rank, one in eight is taken. 512 ranks are asked for in each of four ways: required in one domain
 of layer 1, preferred in one of layer 2 (whose blocks are too small, so that several are taken), unconstrained, and in
-slices of 8 a rack. `assign_2500_ms` is the slowest of the four; each is the fastest of several calls from plain nodes to
-the answer, since what else the machine does can only add to it. `growth_10x_ratio`: the sum of the four on 25,000 nodes
-over that on 2,500.
+slices of 8 a rack. `assign_2500_ms` is the slowest of the four; each is the fastest of several calls, from plain nodes
+to the answer, since what else the machine does can only add to it. `growth_10x_ratio`: the sum of the four on 25,000
+nodes over that on 2,500.
 """
 
 from __future__ import annotations
