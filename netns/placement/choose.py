@@ -164,7 +164,8 @@ def _several(in_order: list[Part], ask: Ask) -> list[Part] | int:
             return 0
         host = parts[0]
         if not ask.least_free and host.slices_led >= left:
-            host = smallest(parts, left, room=slices_led_of, scored=ask.scored)
+            able = [part for part in parts if part.leaders]
+            host = smallest(able, left, room=slices_led_of, scored=ask.scored)
         chosen.append(host)
         left -= host.slices_led
     others = [part for part in in_order if part is not chosen[0]] if chosen else in_order

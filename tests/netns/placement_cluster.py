@@ -34,7 +34,7 @@ def clusters(draw: st.DrawFn) -> list[Node]:
         for rack in range(draw(st.integers(1, 3))):
             for _ in range(draw(st.integers(1, 4))):
                 path = f"b{block}/r{rack}/x{len(nodes)}"
-                nodes.append(node(path, cpu=draw(st.integers(0, 5))))
+                nodes.append(node(path, cpu=draw(st.integers(0, 5)), pods=draw(st.sampled_from([1, 3, 10]))))
     return draw(st.permutations(nodes))
 
 
@@ -46,7 +46,7 @@ def requests(draw: st.DrawFn) -> Request:
     slices: tuple[Slice, ...] = ()
     count = draw(st.integers(1, 12))
     if mode == "slice_only" or draw(st.booleans()):
-        first = draw(st.integers(level if mode in ("required", "preferred") else 2 * (mode != "slice_only"), 2))
+        first = draw(st.integers(level if mode in ("required", "preferred") else 0, 2))
         size = draw(st.sampled_from([1, 2, 3, 4]))
         slices = (Slice(LEVELS[first], size),)
         if first < 2 and draw(st.booleans()):

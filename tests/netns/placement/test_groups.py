@@ -83,26 +83,35 @@ def test_leader__workers_in_slices_on_several_hosts() -> None:
     assert (counts(found["leader"]), counts(found["workers"])) == ({"x1": 1}, {"x1": 4, "x2": 2})
 
 
+def test_leader__is_not_left_with_a_host_that_suits_its_workers_only() -> None:
+    nodes = [node("b1/r1/x1", cpu=0, gpu=1), node("b1/r1/x2", cpu=6, gpu=2), node("b1/r1/x3", cpu=2)]
+    workers = Request("workers", 1, {"gpu": 1}, "required", RACK, group="g")
+    found = placed(nodes, Request("leader", 1, {"cpu": 1}, "required", RACK, group="g"), workers)
+    assert (counts(found["leader"]), counts(found["workers"])) == ({"x2": 1}, {"x2": 1})
+
+
 @given(
     nodes=clusters(),
     count=st.integers(1, 8),
+    worker_cpu=st.integers(0, 1),
     cpu=st.integers(0, 4),
     mode=st.sampled_from(["required", "preferred", "unconstrained"]),
     level=st.sampled_from(LEVELS),
 )
 def test_leader__never_over_capacity_and_all_or_nothing(
-    nodes: list[Node], count: int, cpu: int, mode: str, level: str
+    nodes: list[Node], count: int, worker_cpu: int, cpu: int, mode: str, level: str
 ) -> None:
-    found = placed(nodes, *pair(count, leader_cpu=cpu, mode=mode, level=level))
+    found = placed(nodes, *pair(count, cpu=worker_cpu, leader_cpu=cpu, mode=mode, level=level))
     if isinstance(found["workers"], Unplaceable):
         assert found["leader"] == found["workers"]
         return
     pods = Counter(counts(found["workers"]))
     assert (pods.total(), found["leader"].count) == (count, 1)  # type: ignore[union-attr]  # an assignment, like the other
     slots = pods + Counter(counts(found["leader"]))
-    pods.update(dict.fromkeys(counts(found["leader"]), cpu))
+    cpus = Counter({host: worker_cpu * taken for host, taken in pods.items()})
+    cpus.update(dict.fromkeys(counts(found["leader"]), cpu))
     room = {each.name: each for each in nodes}
-    assert all(taken <= room[host].allocatable["cpu"] for host, taken in pods.items())
+    assert all(taken <= room[host].allocatable["cpu"] for host, taken in cpus.items())
     assert all(taken <= room[host].allocatable["pods"] for host, taken in slots.items())
 
 

@@ -33,12 +33,12 @@ def asked(request: Request, profile: Profile = DEFAULT_PROFILE) -> Ask:
         (
             Request(slices=(Slice(HOSTNAME_LABEL, 0),)),
             "slice_size",
-            f"slice size 0 on level {HOSTNAME_LABEL}: must be at least 1",
+            f"slice topology requested, but slice size not provided: {HOSTNAME_LABEL} has size 0",
         ),
         (
             Request(count=4, slices=(Slice(HOSTNAME_LABEL, -2),)),
             "slice_size",
-            f"slice size -2 on level {HOSTNAME_LABEL}",
+            f"slice topology requested, but slice size not provided: {HOSTNAME_LABEL} has size -2",
         ),
         (Request(count=5, slices=(Slice(HOSTNAME_LABEL, 2),)), "slice_size", "slice size 2 must evenly divide 5 pods"),
         (
@@ -69,7 +69,8 @@ def test_resolve__levels_of_each_mode() -> None:
     assert asked(Request(mode="required", level=RACK)).level == 1
     assert asked(Request(mode="preferred", level=BLOCK)).level == 0
     assert asked(Request(mode="unconstrained")).level == asked(Request(mode="implied")).level == 2
-    assert asked(Request(mode="slice_only", slices=(Slice(RACK, 1),))).level == 0
+    for mode in ("slice_only", "unconstrained", "implied"):
+        assert asked(Request(mode=mode, slices=(Slice(RACK, 1),))).level == 0
 
 
 def test_resolve__least_free_for_what_is_unconstrained_unless_the_profile_says_otherwise() -> None:
