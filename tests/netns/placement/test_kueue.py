@@ -147,7 +147,9 @@ def test_topology_annotations__nested_slices_are_one_list() -> None:
 
 
 def test_manifests__bad_flow() -> None:
-    with pytest.raises(JobError, match=r"^job ring: image: missing; a cluster runs containers$"):
+    with pytest.raises(
+        JobError, match=r"^job ring: image: missing; a cluster runs containers, so give it in the job's file$"
+    ):
         made(job(image=""))
     with pytest.raises(
         JobError, match=r"^job ring: slices: a PyTorchJob's master stands beside its workers; use a Job$"
