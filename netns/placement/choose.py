@@ -116,7 +116,7 @@ def choose(tree: Tree, ask: Ask) -> tuple[int, list[Part]] | Short:
     does an unconstrained one where it starts) takes as few domains as it can.
     """
     for level in range(ask.level, -1, -1):
-        parts = tree.per_level[level]
+        parts = tree.at(level)
         single = _single_scored(parts, ask) if ask.scored else _single(parts, ask)
         if single is not None:
             return level, [single]

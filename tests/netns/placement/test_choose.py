@@ -41,7 +41,10 @@ def ask(
 
 
 def chosen(parts: list[Part], wish: Ask) -> str | Short:
-    found = choose(Tree((HOSTNAME_LABEL,), (parts,)), wish)
+    tree = Tree((HOSTNAME_LABEL,))
+    for each in parts:
+        tree.root.adopt(each)
+    found = choose(tree, wish)
     return found if isinstance(found, Short) else names(found[1])
 
 

@@ -65,23 +65,24 @@ def test_give__more_than_there_is_bad_flow() -> None:
 
 
 def tree(*racks: tuple[str, list[int]], slice_size: int = 1, slice_level: int = 1) -> Tree:
-    roots = []
+    made = Tree((RACK, HOSTNAME_LABEL))
     for name, pods in racks:
-        root = Part((), name)
-        root.children = [host(f"{name}{index}", each, above=(name,)) for index, each in enumerate(pods)]
-        for child in root.children:
-            child.slices = child.slices_led = 0
-        fill_up(root, slice_size=slice_size, slice_level=slice_level, level=0, inner={}, led=False)
-        roots.append(root)
-    return Tree((RACK, HOSTNAME_LABEL), (roots, [child for root in roots for child in root.children]))
+        rack = Part((), name)
+        for index, each in enumerate(pods):
+            rack.adopt(host(f"{name}{index}", each, above=(name,)))
+        for child in rack.children:
+            child.slices = child.slices_led = child.pods // slice_size if slice_level == 1 else 0
+        fill_up(rack, slice_size=slice_size, slice_level=slice_level, level=0, inner={}, led=False)
+        made.root.adopt(rack)
+    return made
 
 
 def test_descend__above_the_slices_children_of_all_compete() -> None:
     made = tree(("a", [3, 1]), ("b", [3, 1]))
-    assert told(descend(made, made.per_level[0], ask(6), level=0)) == [("a0", 3, 0), ("b0", 3, 0)]
+    assert told(descend(made, made.at(0), ask(6), level=0)) == [("a0", 3, 0), ("b0", 3, 0)]
 
 
 def test_descend__below_the_slices_each_share_stays_where_it_is() -> None:
     made = tree(("a", [3, 1]), ("b", [3, 1]), slice_size=4, slice_level=0)
-    given = descend(made, made.per_level[0], ask(8, size=4, slice_level=0), level=0)
+    given = descend(made, made.at(0), ask(8, size=4, slice_level=0), level=0)
     assert sorted(told(given)) == [("a0", 3, 0), ("a1", 1, 0), ("b0", 3, 0), ("b1", 1, 0)]

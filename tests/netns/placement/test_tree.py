@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
 from netns.nodes import HOSTNAME_LABEL, PODS, Node
+from netns.placement.counting import Asked, Filters, count_hosts
 from netns.placement.model import DEFAULT_FLAVOR, Flavor, Usage
 from netns.placement.tree import Tree, build
 from tests.netns.placement_cluster import BLOCK, LEVELS, RACK, node
@@ -27,9 +28,19 @@ def built(
     return build(nodes, levels=levels, flavor=flavor, usage=usage)
 
 
+def hosts(tree: Tree) -> Mapping[str, Node]:
+    """Of the first of the domains that hold any."""
+    return tree.holders[0][1].nodes
+
+
+def counted(tree: Tree) -> Tree:
+    count_hosts(tree, Asked({}), filters=Filters((), {}, None))
+    return tree
+
+
 def test_build__each_level_in_the_order_of_label_paths() -> None:
-    tree = built()
-    assert [[part.values for part in parts] for parts in tree.per_level] == [
+    tree = counted(built())
+    assert [[part.values for part in parts] for parts in map(tree.at, range(3))] == [
         [("b1",), ("b2",)],
         [("b1", "r1"), ("b1", "r2"), ("b2", "r1")],
         [("b1", "r1", "x0"), ("b1", "r1", "x1"), ("b1", "r2", "x2"), ("b2", "r1", "x3")],
@@ -43,27 +54,26 @@ def test_build__only_nodes_that_belong() -> None:
         replace(NODES[2], unschedulable=True),
         replace(NODES[3], labels={HOSTNAME_LABEL: "x"}),
     ]
-    assert len(built(nodes).per_level[-1]) == 1
-    assert len(built(flavor=Flavor(node_labels={BLOCK: "b1"})).per_level[-1]) == 3
+    assert len(hosts(built(nodes))) == 1
+    assert [part.values for part in built(flavor=Flavor(node_labels={BLOCK: "b1"})).at(1)] == [
+        ("b1", "r1"),
+        ("b1", "r2"),
+    ]
 
 
 def test_build__nodes_of_one_lowest_domain_add_up() -> None:
     tree = built(levels=(BLOCK, RACK))
-    part = tree.find(("b1", "r1"))
-    assert part is not None
-    assert part.room == {PODS: 20, "cpu": 8}
-    assert part.node is None
+    assert hosts(tree)["r1"].allocatable == {PODS: 20, "cpu": 8}
     assert not tree.of_nodes
-    assert tree.called(part) == ("b1", "r1")
+    assert tree.called(("b1", "r1")) == ("b1", "r1")
 
 
 def test_build__a_hostname_given_twice_is_one_node() -> None:
     tainted = replace(NODES[2], name="a")
     for nodes in ([*NODES, tainted], [tainted, *NODES]):
-        part = built(nodes).find(("x1",))
-        assert part is not None
-        assert part.room["cpu"] == 8
-        assert part.node is tainted
+        one = hosts(built(nodes))["x1"]
+        assert one.allocatable["cpu"] == 8
+        assert one.name == "a"
 
 
 def test_build__usage_by_node_by_domain_and_elsewhere() -> None:
@@ -75,7 +85,7 @@ def test_build__usage_by_node_by_domain_and_elsewhere() -> None:
         Usage({"cpu": 9}),
     ]
     tree = built(usage=usage)
-    assert [part.used for part in tree.per_level[-1]] == [None, {"cpu": 7, PODS: 4}, None, None]
+    assert [each.used for _, each in tree.holders] == [{"x1": {"cpu": 7, PODS: 4}}, {}, {}]
 
 
 def test_path__of_what_is_there_and_what_is_not() -> None:
