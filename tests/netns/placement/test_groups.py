@@ -97,11 +97,13 @@ def test_leader__is_not_left_with_a_host_that_suits_its_workers_only() -> None:
     cpu=st.integers(0, 4),
     mode=st.sampled_from(["required", "preferred", "unconstrained"]),
     level=st.sampled_from(LEVELS),
+    profile=st.builds(Profile, mixed=st.booleans(), balanced=st.booleans()),
 )
 def test_leader__never_over_capacity_and_all_or_nothing(
-    nodes: list[Node], count: int, worker_cpu: int, cpu: int, mode: str, level: str
+    nodes: list[Node], count: int, worker_cpu: int, cpu: int, mode: str, level: str, profile: Profile
 ) -> None:
-    found = placed(nodes, *pair(count, cpu=worker_cpu, leader_cpu=cpu, mode=mode, level=level))
+    asked = pair(count, cpu=worker_cpu, leader_cpu=cpu, mode=mode, level=level)
+    found = placed(nodes, *asked, profile=profile)
     if isinstance(found["workers"], Unplaceable):
         assert found["leader"] == found["workers"]
         return
