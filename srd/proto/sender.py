@@ -14,7 +14,7 @@ from collections import deque
 from random import Random
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.control import NOT_READY, Ack, PathReport
+from srd.proto.control import NO_PATH, NOT_READY, Ack, PathReport
 from srd.proto.controllers import CONTROLLERS
 from srd.proto.credit import Credit
 from srd.proto.errors import PacketError
@@ -40,6 +40,7 @@ BURSTS_PER_WINDOW = 16
 """A burst is at most this share of the window, so that a window is spread over paths and not sent to one queue."""
 FRESH_RTTS = 2
 """Round trips within which a path that is in use is heard from."""
+NO_WAY = (NO_PATH, NO_PATH)
 VOID_PSNS = 2
 """PSNs of the window that are kept for messages given up half cut: as many as can be half cut (see `backlog`)."""
 
@@ -69,6 +70,7 @@ class Sender:
         self.packets = 0
         self.retransmitted = 0
         self.inflight_bytes = 0  # sent on paths that answer, and neither acknowledged nor lost
+        self.ack_way = NO_WAY  # of the last ack that arrived
         self.rtt_s = config.initial_rtt_s  # smoothed, over the active paths that are in use
         self._trace = trace
         self._config = config
@@ -115,6 +117,7 @@ class Sender:
         """Take an ack; return the requests that are done by it. Raises PacketError if it cannot be true."""
         heard = [self._find_untrusted(report) for report in ack.reports]
         acked_packets, acked_bytes, done = self._sent.acknowledge(ack.cumulative, bitmap=ack.bitmap)
+        self.ack_way = (ack.path, ack.towards)
         self.outbox.credit.grant(ack.credit_bytes)
         for (path, sequence), report in zip(heard, ack.reports, strict=True):
             if sequence > path.reported_sequence:  # else repeated for robustness, or overtaken by a later ack
