@@ -26,6 +26,7 @@ from srd.proto import (
     sender,
     strangers,
     tagged,
+    ways,
     wire,
 )
 from srd.proto.control import Accept, Ack, Close, Closed, Control, Hello, Nack, PathReport, Probe, Refuse, Reset, Retry
@@ -361,7 +362,7 @@ def test_protocol_md__packet_types() -> None:
 
 CONSTANTS_IN = (
     backlog, config, congestion, control, credit, handshake, loss, path, paths, peer, receive, sender,
-    strangers, tagged, wire,
+    strangers, tagged, ways, wire,
 )  # fmt: skip
 
 
