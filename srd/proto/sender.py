@@ -38,9 +38,9 @@ from srd.proto.wire import (
 
 BURSTS_PER_WINDOW = 16
 """A burst is at most this share of the window, so that a window is spread over paths and not sent to one queue."""
+NO_WAY = (NO_PATH, NO_PATH)
 FRESH_RTTS = 2
 """Round trips within which a path that is in use is heard from."""
-NO_WAY = (NO_PATH, NO_PATH)
 VOID_PSNS = 2
 """PSNs of the window that are kept for messages given up half cut: as many as can be half cut (see `backlog`)."""
 

@@ -31,8 +31,6 @@ CLEARLY_FASTER = 1.25
 """Ratio of smoothed round trips from which the random candidate is preferred; below it noise would move bursts."""
 FADE_RTTS = 20.0
 """Smallest round trips in which a measured queue is taken to have drained: a buffer is rarely larger."""
-FRESH_RTTS = 2
-"""Smoothed round trips for which an answer shows that a path lives."""
 MAX_EARNED = 256
 """Answers remembered: a few windows' worth; older ones say nothing of the queues now."""
 
@@ -61,7 +59,7 @@ class Spray:
         """Pick one of the active paths (at least one) for what was lost on `avoid`, which is taken only if alone."""
         chosen = self._faster(self._random(active, avoid=avoid), self._random(active, avoid=avoid), now=now)
         heard = self.heard
-        if heard is None or heard is avoid or heard.state is not PathState.ACTIVE or fresh(chosen, now=now):
+        if heard is None or heard is avoid or heard.state is not PathState.ACTIVE or not silence_s(chosen, now=now):
             return chosen
         return heard
 
@@ -104,8 +102,3 @@ def silence_s(path: Path, *, now: float) -> float:
     if silent_s <= path.rtt.smoothed_s or head.path_sequence <= path.reported_sequence:  # lost, but not unanswered
         return 0.0
     return silent_s
-
-
-def fresh(path: Path, *, now: float) -> bool:
-    """Whether a path has answered lately, and leaves nothing unanswered for long."""
-    return now - path.rtt.sampled_at <= FRESH_RTTS * path.rtt.smoothed_s and not silence_s(path, now=now)
