@@ -21,7 +21,7 @@ class Wanted:
     """A figure that was asked for, and what it should be."""
 
     figure: str
-    relation: Literal["<=", ">=", "<"]
+    relation: Literal["<=", ">=", "<", ">"]
     limit: float
     over: Literal["worst", "median"] = "worst"
     """Which of the rounds' values counts. In virtual time the worst: a seed that misses is a miss. On real hosts the
@@ -34,11 +34,16 @@ class Wanted:
             return math.nan
         if self.over == "median":
             return median(found)
-        return min(found) if self.relation == ">=" else max(found)
+        return min(found) if self.relation.startswith(">") else max(found)
 
     def met(self, value: float) -> bool:
         """Whether `value` is as wanted; NaN never is."""
-        return {"<=": value <= self.limit, ">=": value >= self.limit, "<": value < self.limit}[self.relation]
+        return {
+            "<=": value <= self.limit,
+            ">=": value >= self.limit,
+            "<": value < self.limit,
+            ">": value > self.limit,
+        }[self.relation]
 
     def __str__(self) -> str:
         return f"{self.relation} {self.limit:g}"

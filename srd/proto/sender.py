@@ -15,7 +15,7 @@ from random import Random
 
 from srd.proto.batch import most_packets
 from srd.proto.config import ProtocolConfig
-from srd.proto.control import NOT_READY, Ack, PathReport
+from srd.proto.control import NO_PATH, NOT_READY, Ack, PathReport
 from srd.proto.controllers import CONTROLLERS
 from srd.proto.credit import Credit
 from srd.proto.loss import Evidence, settle, usual_s
@@ -27,15 +27,7 @@ from srd.proto.peer_trace import PeerTrace
 from srd.proto.sent import SendRun, SentPackets, Transmission
 from srd.proto.seqset import ranges
 from srd.proto.spray import Spray
-from srd.proto.wire import (
-    HEADER_BYTES,
-    MAX_BURST_PACKETS,
-    MAX_DATAGRAM_BYTES,
-    MAX_SERIES_PACKETS,
-    VOID,
-    Address,
-    Burst,
-)
+from srd.proto.wire import HEADER_BYTES, MAX_BURST_PACKETS, MAX_DATAGRAM_BYTES, MAX_SERIES_PACKETS, VOID, Address, Burst
 
 BURSTS_PER_WINDOW = 16
 """A burst is at most this share of the window, so that a window is spread over paths and not sent to one queue."""
@@ -43,6 +35,7 @@ CLOCKED_RTTS = 16
 """Round trips after the window last held this sender back during which a burst is as short as what was answered. Later
 something else limits it (the application, credit, the processor): no queue need be spared, and bursts are as long as
 they may be."""
+NO_WAY = (NO_PATH, NO_PATH)
 FRESH_RTTS = 2
 """Round trips within which a path that is in use is heard from."""
 VOID_PSNS = 2
@@ -74,6 +67,7 @@ class Sender:
         self.packets = 0
         self.retransmitted = 0
         self.inflight_bytes = 0  # sent on paths that answer, and neither acknowledged nor lost
+        self.ack_way = NO_WAY  # of the last ack that arrived
         self.rtt_s = config.initial_rtt_s  # smoothed, over the active paths that are in use
         self._trace = trace
         self._config = config
@@ -122,6 +116,7 @@ class Sender:
         """Take an ack; return the requests that are done by it. Raises PacketError if it cannot be true."""
         heard = [self._table.find_untrusted(report) for report in ack.reports]
         acked_packets, acked_bytes, done = self._sent.acknowledge(ack.cumulative, bitmap=ack.bitmap)
+        self.ack_way = (ack.path, ack.towards)
         self.outbox.credit.grant(ack.credit_bytes)
         for (path, sequence), report in zip(heard, ack.reports, strict=True):
             if sequence > path.reported_sequence:  # else repeated for robustness, or overtaken by a later ack
@@ -346,8 +341,8 @@ class Sender:
             packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
         else:
             offset, packet_bytes = batch.cut, HEADER_BYTES + outbound.length
-            covered = min(batch.count - batch.cut, self.outbox.credit.covered(outbound.length))
-            count = min(most_packets(limit, packet_bytes, self._datagram_bytes), covered)
+            count = min(batch.count - batch.cut, self.outbox.credit.covered(outbound.length))
+            count = min(count, most_packets(limit, packet_bytes, self._datagram_bytes))
         clocked = now - self._limited_at < CLOCKED_RTTS * self.rtt_s
         path, count = self._spray.next_burst(self._active, packets=min(count, room), now=now, clocked=clocked)
         run = self._sent.add(outbound, offset=offset, count=count, packet_bytes=packet_bytes)

@@ -26,6 +26,7 @@ CHECKS = {
     },
     "rate": {"messages_per_second_64b": ">= 150000"},
     "python": {"aioquic_ratio": ">= 50"},
+    "placement": {"bad_over_required_ratio": "> 1.5", "assign_2500_ms": "< 250", "growth_10x_ratio": "<= 12"},
     "virtual": {"packet_hops_per_second": ">= 100000"},
 }
 
