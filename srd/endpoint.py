@@ -99,6 +99,7 @@ class Endpoint:
             # The longest message may have a piece in a chunk of every slot.
             reserve_bytes=config.protocol.max_message_bytes + (SLOTS + 1) * config.chunk_bytes,
             open_socket=open_another,
+            busy_poll=config.busy_poll,
             on_event=self._on_event,
             on_failure=self._on_failure,
         )

@@ -15,6 +15,7 @@ from scripts.benches.cases import (
     fair,
     incast,
     jitter,
+    latency,
     loss,
     messages,
     permutation,
@@ -129,6 +130,7 @@ _TABLE: Final = (
     ),
     _virtual("virtual", "the virtual fabric itself", virtual.measure, virtual.WANTED),
     _veth("clean", "bulk data beside kernel TCP and the probe", clean.rounds, clean.WANTED, clean.SECONDS),
+    _veth("latency", "ping-pong beside kernel TCP, idle and loaded", latency.rounds, latency.WANTED, latency.SECONDS),
     _veth("rate", "small messages a second, 1 and 100 peers", rate.rounds, rate.WANTED, rate.SECONDS),
     _veth("python", "the same transfer by aioquic", python.rounds, python.WANTED, python.SECONDS),
 )

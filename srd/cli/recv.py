@@ -12,9 +12,10 @@ import click
 from rich.console import Console
 
 from devmem import DevmemError
-from srd.cli.options import HostPort, Interrupted, emit, is_directory, run
+from srd.cli.options import HostPort, Interrupted, busy_poll_option, emit, is_directory, run
 from srd.cli.progress import TransferProgress
 from srd.cli.tracing import check_trace_file, trace_option, tracing
+from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
 from srd.peer import Peer
@@ -31,15 +32,18 @@ PROGRESS_INTERVAL_S = 0.05
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Directory that files appear in.")
 @click.option("--once", is_flag=True, help="End after one file, in success or failure.")
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+@busy_poll_option
 @trace_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines on stdout.")
 def recv(
+    *,
     listen: tuple[str, int],
     output: Path,
-    once: bool,  # noqa: FBT001 - click passes flags so
-    overwrite: bool,  # noqa: FBT001 - as above
+    once: bool,
+    overwrite: bool,
+    busy_poll: bool,
     trace_file: Path | None,
-    as_json: bool,  # noqa: FBT001 - as above
+    as_json: bool,
 ) -> int:
     """Receive files into a directory, until stopped.
 
@@ -55,7 +59,9 @@ def recv(
             f"--output {output}: cannot be written to ({error.strerror}); choose another directory"
         ) from error
     check_trace_file(trace_file, inputs=[])
-    return run(_serve(Daemon(output, overwrite=overwrite, as_json=as_json), listen, once=once, trace_file=trace_file))
+    config = EndpointConfig(busy_poll=busy_poll)
+    daemon = Daemon(output, config=config, overwrite=overwrite, as_json=as_json)
+    return run(_serve(daemon, listen, once=once, trace_file=trace_file))
 
 
 async def _serve(daemon: Daemon, listen: tuple[str, int], *, once: bool, trace_file: Path | None) -> int:
@@ -66,8 +72,9 @@ async def _serve(daemon: Daemon, listen: tuple[str, int], *, once: bool, trace_f
 class Daemon:
     """Serves any number of peers at a time."""
 
-    def __init__(self, directory: Path, *, overwrite: bool, as_json: bool) -> None:
+    def __init__(self, directory: Path, *, config: EndpointConfig, overwrite: bool, as_json: bool) -> None:
         self._directory = directory
+        self._config = config
         self._overwrite = overwrite
         self._as_json = as_json
         self._console = Console(stderr=True, highlight=False)
@@ -76,7 +83,7 @@ class Daemon:
 
     async def serve(self, listen: tuple[str, int], *, once: bool, trace: Trace | None) -> int:
         """Listen until cancelled; with `once` until one file has ended, and return how it did."""
-        endpoint = await Endpoint.listen(listen[0], port=listen[1], trace=trace)
+        endpoint = await Endpoint.listen(listen[0], port=listen[1], config=self._config, trace=trace)
         host, port = endpoint.address
         if self._as_json:
             emit("listening", address=host, port=port)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from srd.cli.options import HostPort, emit, is_directory, is_file, run
+from srd.cli.options import HostPort, busy_poll_option, emit, is_directory, is_file, run
 from srd.cli.progress import TransferProgress, rate_text
 from srd.cli.tracing import check_trace_file, trace_option, tracing
 from srd.config import EndpointConfig
@@ -30,9 +30,10 @@ from srd.transfer.words import TransferError
     show_default=True,
     help="Source ports to spray over.",
 )
+@busy_poll_option
 @trace_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines on stdout.")
-def send(arguments: tuple[str, ...], paths: int, trace_file: Path | None, as_json: bool) -> int:  # noqa: FBT001 - click passes flags so
+def send(*, arguments: tuple[str, ...], paths: int, busy_poll: bool, trace_file: Path | None, as_json: bool) -> int:
     """Send files to an `srd recv` at HOST:PORT.
 
     The exit status is 0 only when the receiver has verified every byte of every file.
@@ -48,11 +49,13 @@ def send(arguments: tuple[str, ...], paths: int, trace_file: Path | None, as_jso
         if not is_file(file):
             raise click.UsageError(f"{file}: no such file; check the name")
     check_trace_file(trace_file, inputs=files)
-    return run(_send(files, host, port=port, paths=paths, trace_file=trace_file, as_json=as_json))
+    config = EndpointConfig(protocol=ProtocolConfig(paths=paths), busy_poll=busy_poll)
+    return run(_send(files, host, port=port, config=config, trace_file=trace_file, as_json=as_json))
 
 
-async def _send(files: list[Path], host: str, *, port: int, paths: int, trace_file: Path | None, as_json: bool) -> int:
-    config = EndpointConfig(protocol=ProtocolConfig(paths=paths))
+async def _send(
+    files: list[Path], host: str, *, port: int, config: EndpointConfig, trace_file: Path | None, as_json: bool
+) -> int:
     with tracing(trace_file, title=f"srd send to {host}:{port}", vantage_point="client") as trace:
         async with await Endpoint.open(towards=host, config=config, trace=trace) as endpoint:
             for file in files:

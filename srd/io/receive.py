@@ -85,6 +85,11 @@ class Batch:
     full: bool = False
     """Whether every slot was filled, so that more may be waiting."""
 
+    @property
+    def payload_bytes(self) -> int:
+        """Payload of all data packets."""
+        return sum(arrival.payload_bytes for arrival in self.arrivals)
+
 
 class ReceiveQueue:
     """Receives for one endpoint's sockets into a region.

@@ -87,7 +87,7 @@ class Sender:
         )
         self._backlog = self.outbox.backlog
         self._active = self._table.active
-        self._evidence = Evidence()
+        self._evidence = Evidence(jitter_s=config.min_delay_target_s)
         self._asks: deque[Path] = deque()  # paths to ask what became of what they carry
         self._asked = 0  # signs of life asked for, each over another path
         self._silent_at = math.inf  # when no path answered any more; infinite while one does
@@ -361,7 +361,7 @@ class Sender:
         path.counters.bytes += size_bytes
         self.packets += count
         if self._look_at > now + path.rtt.smoothed_s:  # else it is early enough, as nearly always
-            self._look_at = min(self._look_at, now + usual_s(path))
+            self._look_at = min(self._look_at, now + usual_s(path, jitter_s=self._evidence.jitter_s))
         rate = self.control.pacing_gain * self.control.window_bytes / self.rtt_s
         self._pacer.charge(size_bytes, now=now, rate_bytes_per_s=rate)
         message = run.message

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +37,13 @@ class Flow:
 
 def run(wire: Wire, *, algorithm: str, seconds: float) -> Flow:
     """Run one flow. Raises BenchError if iperf3 complains."""
+    with running(wire, algorithm=algorithm, seconds=seconds) as ended:
+        return ended()
+
+
+@contextmanager
+def running(wire: Wire, *, algorithm: str, seconds: float) -> Iterator[Callable[[], Flow]]:
+    """Run one flow meanwhile; what is given waits for its end. Raises BenchError if iperf3 complains."""
     whole_s = max(round(seconds), 1)
     with tempfile.TemporaryDirectory() as directory, Listening() as pipes:
         log = Path(directory) / "client.json"
@@ -44,11 +53,15 @@ def run(wire: Wire, *, algorithm: str, seconds: float) -> Flow:
         command = wire.command(SENDER, ["iperf3", "-c", wire.receiver, *options])
         client = pipes.add(Talker.start("iperf3 -c", command=command))
         give_up_at = time.monotonic() + OMIT_S + whole_s + _GRACE_S
-        while client.exit_status is None and time.monotonic() < give_up_at:
-            pipes.wait(until=time.monotonic() + 0.1)
-        if client.exit_status is None:
-            raise BenchError(f"iperf3 ({algorithm}) did not end in time; try again when the machine is idle")
-        return figures(json.loads(log.read_text()), algorithm=algorithm)
+
+        def ended() -> Flow:
+            while client.exit_status is None and time.monotonic() < give_up_at:
+                pipes.wait(until=time.monotonic() + 0.1)
+            if client.exit_status is None:
+                raise BenchError(f"iperf3 ({algorithm}) did not end in time; try again when the machine is idle")
+            return figures(json.loads(log.read_text()), algorithm=algorithm)
+
+        yield ended
 
 
 def figures(report: dict[str, Any], *, algorithm: str) -> Flow:

@@ -24,6 +24,7 @@ CHECKS = {
         "tcp_ratio_mtu1500_nogso": ">= 0.7",
         "cpu_per_gb_ratio_mtu9000": "<= 1",
     },
+    "latency": {"p50_ratio": "<= 3", "p50_busy_poll_ratio": "<= 1.5", "p999_loaded_ratio": "<= 0.3"},
     "rate": {"messages_per_second_64b": ">= 150000"},
     "python": {"aioquic_ratio": ">= 50"},
     "placement": {"bad_over_required_ratio": "> 1.5", "assign_2500_ms": "< 250", "growth_10x_ratio": "<= 12"},

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from scripts.benches.errors import BenchError
-from scripts.benches.veth.worker import bulk, rate
+from scripts.benches.veth.worker import bulk, pingpong, rate
 from srd.cli.options import run
 from srd.errors import SrdError
 
@@ -83,3 +83,39 @@ def rate_receive(host: str, message_bytes: int, peers: int) -> None:
 def rate_send(host: str, port: int, message_bytes: int, peers: int, seconds: float) -> None:
     """Send small messages for so many SECONDS of timed sending."""
     _run(rate.send(host, port=port, seconds=seconds, message_bytes=message_bytes, peers=peers))
+
+
+@main.command()
+@click.argument("host")
+@click.option("--busy-poll", is_flag=True)
+def ping_receive(host: str, *, busy_poll: bool) -> None:
+    """Answer messages at HOST."""
+    _run(pingpong.receive(host, busy_poll=busy_poll))
+
+
+@main.command()
+@click.argument("host")
+@click.argument("port", type=int)
+@click.option("--seconds", type=float, required=True)
+@click.option("--busy-poll", is_flag=True)
+@click.option("--loaded", is_flag=True)
+def ping_send(host: str, port: int, seconds: float, *, busy_poll: bool, loaded: bool) -> None:
+    """Measure round trips for so many SECONDS."""
+    _run(pingpong.send(host, port=port, seconds=seconds, busy_poll=busy_poll, loaded=loaded))
+
+
+@main.command()
+@click.argument("host")
+def tcp_ping_receive(host: str) -> None:
+    """Answer messages at HOST, over kernel TCP."""
+    pingpong.tcp_receive(host)
+
+
+@main.command()
+@click.argument("host")
+@click.argument("port", type=int)
+@click.option("--seconds", type=float, required=True)
+@click.option("--loaded", is_flag=True)
+def tcp_ping_send(host: str, port: int, seconds: float, *, loaded: bool) -> None:
+    """Measure round trips over kernel TCP for so many SECONDS."""
+    pingpong.tcp_send(host, port=port, seconds=seconds, loaded=loaded)
