@@ -30,6 +30,8 @@ from srd.proto.spray import Spray
 from srd.proto.wire import (
     HEADER_BYTES,
     MAX_BURST_PACKETS,
+    MAX_DATAGRAM_BYTES,
+    MAX_SERIES_PACKETS,
     VOID,
     Address,
     Burst,
@@ -39,6 +41,10 @@ from srd.proto.wire import (
 BURSTS_PER_WINDOW = 16
 """A burst is at most this share of the window, so that a window is spread over paths and not sent to one queue."""
 NO_WAY = (NO_PATH, NO_PATH)
+CLOCKED_RTTS = 16
+"""Round trips after the window last held this sender back during which a burst is as short as what was answered. Later
+something else limits it (the application, credit, the processor): no queue need be spared, and bursts are as long as
+they may be."""
 FRESH_RTTS = 2
 """Round trips within which a path that is in use is heard from."""
 VOID_PSNS = 2
@@ -78,6 +84,7 @@ class Sender:
         self._address = address
         self._context = context
         self._datagram_bytes = datagram_bytes
+        self._series_packets = min(MAX_DATAGRAM_BYTES // datagram_bytes, MAX_SERIES_PACKETS)  # go as one message
         self._spray = Spray(rng=rng)
         self._pacer = Pacer(depth_s=config.pacing_depth_s)
         self._sent = SentPackets()
@@ -96,6 +103,7 @@ class Sender:
         self._look_at = math.inf  # not later than when the oldest burst of some path will be lost
         self._min_rtt_s = config.initial_rtt_s
         self._refresh_at = 0.0
+        self._limited_at = 0.0  # when window or pace last held anything back
 
     @property
     def idle(self) -> bool:
@@ -303,10 +311,13 @@ class Sender:
     def poll_burst(self, *, now: float) -> Burst | None:
         """Return the next burst that window, pace and credit allow."""
         if not self._may_send() or now < self._pacer.release_at():
+            self._limited_at = now
             return None
         window_packets = int(self.control.window_bytes) // self._datagram_bytes
         room_packets = window_packets - self.inflight_bytes // self._datagram_bytes
         limit = max(min(room_packets, window_packets // BURSTS_PER_WINDOW, MAX_BURST_PACKETS), 1)
+        if limit > self._series_packets:
+            limit -= limit % self._series_packets
         return self._retransmit(limit, now=now) if self._lost else self._send_new(limit, now=now)
 
     def _may_send(self) -> bool:
@@ -342,7 +353,8 @@ class Sender:
             return None
         left_bytes = outbound.carried_bytes - outbound.next_offset
         count = min(limit, room, max(-(-left_bytes // self.segment_bytes), 1))
-        path, count = self._spray.next_burst(self._active, packets=count, now=now)
+        clocked = now - self._limited_at < CLOCKED_RTTS * self.rtt_s
+        path, count = self._spray.next_burst(self._active, packets=count, now=now, clocked=clocked)
         packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
         run = self._sent.add(outbound, offset=outbound.next_offset, count=count, packet_bytes=packet_bytes)
         self._backlog.cut(outbound, size_bytes=count * self.segment_bytes)

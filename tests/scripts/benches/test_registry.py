@@ -16,6 +16,7 @@ CHECKS = {
     "fair": {"jain_index": ">= 0.95", "median_queue_bdp": "<= 1"},
     "messages": {"undisturbed_ratio": "<= 1.05"},
     "chaos": {"violations": "<= 0"},
+    "placement": {"bad_over_required_ratio": "> 1.5", "assign_2500_ms": "< 250", "growth_10x_ratio": "<= 12"},
     "virtual": {"packet_hops_per_second": ">= 100000"},
 }
 
