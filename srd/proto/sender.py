@@ -40,11 +40,11 @@ from srd.proto.wire import (
 
 BURSTS_PER_WINDOW = 16
 """A burst is at most this share of the window, so that a window is spread over paths and not sent to one queue."""
-NO_WAY = (NO_PATH, NO_PATH)
 CLOCKED_RTTS = 16
 """Round trips after the window last held this sender back during which a burst is as short as what was answered. Later
 something else limits it (the application, credit, the processor): no queue need be spared, and bursts are as long as
 they may be."""
+NO_WAY = (NO_PATH, NO_PATH)
 FRESH_RTTS = 2
 """Round trips within which a path that is in use is heard from."""
 VOID_PSNS = 2
