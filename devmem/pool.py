@@ -8,8 +8,6 @@ Rules, as in the kernel's page pool:
 
 from __future__ import annotations
 
-from collections import deque
-
 from devmem.errors import PoolError
 
 
@@ -21,7 +19,7 @@ class Pool:
             raise PoolError(f"chunk_bytes: {chunk_bytes} is not between 1 and the pool's size ({size_bytes})")
         self.chunk_bytes = chunk_bytes
         self.chunks = size_bytes // chunk_bytes
-        self._free = deque(range(self.chunks))
+        self._free = [*reversed(range(self.chunks))]  # what was used last comes first: it may be in a cache yet
         self._holds = [0] * self.chunks  # pieces held in each chunk
         self._opened: set[int] = set()  # chunks that are being filled
 
@@ -39,7 +37,7 @@ class Pool:
         """Take a free chunk to fill; return its offset in the region, or None when there is none."""
         if not self._free:
             return None
-        chunk = self._free.popleft()
+        chunk = self._free.pop()
         self._opened.add(chunk)
         return chunk * self.chunk_bytes
 
