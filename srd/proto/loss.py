@@ -114,7 +114,7 @@ def settle(
                 path.full_lost += missing.bit_count()
         elif head.run.packet_bytes >= datagram_bytes:
             path.full_lost = 0
-        path.transmissions.popleft()
+        del path.transmissions[0]
         path.inflight_bytes -= head.bytes
     return settled
 

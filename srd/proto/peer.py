@@ -11,7 +11,6 @@ least three were left unanswered: an interpreter that was stopped for a second m
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from enum import Enum, auto
 from random import Random
@@ -86,7 +85,7 @@ class PeerCore:
         self.sender: Sender | None = None
         self.tagged: Tagged | None = None
         self.initiator: Initiator | None = None
-        self.events: deque[Event] = deque()
+        self.events: list[Event] = []
         self.ended: tuple[Status, str] | None = None  # how and why it is gone
         self.control_due = True  # something happened since `poll_control` last had nothing to send
         self._config = config

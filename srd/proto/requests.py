@@ -6,9 +6,9 @@ first turn after the posting, which follows at once: posting itself needs no clo
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
+from srd.proto.fifo import Fifo
 from srd.proto.sent import Outbound
 from srd.proto.wire import Opcode
 
@@ -22,7 +22,7 @@ class Requests:
         self._by_name: dict[int, Outbound] = {}
         self._by_message: dict[int, Outbound] = {}
         self._undated: list[Outbound] = []
-        self._dated: deque[Outbound] = deque()  # may hold some that have ended
+        self._dated = Fifo[Outbound]()  # may hold some that have ended
 
     def __bool__(self) -> bool:
         """Whether a request of the caller's is open."""
@@ -71,7 +71,7 @@ class Requests:
         self._undated.clear()
         for outbound in new:
             outbound.deadline_at = deadline_at
-        self._dated += new
+        self._dated.extend(new)
         return new
 
     @property

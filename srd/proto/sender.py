@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from random import Random
 
 from srd.proto.batch import most_packets
@@ -80,15 +79,15 @@ class Sender:
         self._pacer = Pacer(depth_s=config.pacing_depth_s)
         self._sent = SentPackets()
         # (run, first PSN, count, path it was lost on; None: it was not sent yet)
-        self._lost: deque[tuple[SendRun, int, int, Path | None]] = deque()
+        self._lost: list[tuple[SendRun, int, int, Path | None]] = []
         credit = Credit(credit_bytes, retries=config.rnr_retry)
         self.outbox = Outbox(
-            self._sent, credit=credit, send_first=lambda run: self._lost.appendleft((run, run.first, 1, None))
+            self._sent, credit=credit, send_first=lambda run: self._lost.insert(0, (run, run.first, 1, None))
         )
         self._backlog = self.outbox.backlog
         self._active = self._table.active
         self._evidence = Evidence(jitter_s=config.min_delay_target_s)
-        self._asks: deque[Path] = deque()  # paths to ask what became of what they carry
+        self._asks: list[Path] = []  # paths to ask what became of what they carry
         self._asked = 0  # signs of life asked for, each over another path
         self._silent_at = math.inf  # when no path answered any more; infinite while one does
         self._look_at = math.inf  # not later than when the oldest burst of some path will be lost
@@ -274,7 +273,7 @@ class Sender:
     def poll_probe(self, *, now: float) -> tuple[Path, int] | None:
         """Return a path that is to be probed now, and the probe's path sequence."""
         if self._asks:
-            path = self._asks.popleft()
+            path = self._asks.pop(0)
             return path, path.take_sequence(1)
         return self._table.probe(now=now) if self._table.probed else None
 
@@ -314,7 +313,7 @@ class Sender:
 
     def _retransmit(self, limit: int, *, now: float) -> Burst | None:
         while self._lost:
-            run, first, count, lost_on = self._lost.popleft()
+            run, first, count, lost_on = self._lost.pop(0)
             missing = self._sent.missing(first, count=count)
             if run.message.batch is not None:  # given up, each message says by itself where it ends
                 limit = 1 if run.message.void else most_packets(limit, run.packet_bytes, self._datagram_bytes)
@@ -322,7 +321,8 @@ class Sender:
                 sent = min(length, limit)
                 rest = skip + sent
                 if missing >> rest:
-                    self._lost.appendleft((run, first + rest, count - rest, lost_on))
+                    self._lost.insert(0, (run, first + rest, count - rest, lost_on))
+                self._table.unfold()
                 path = self._spray.retry_path(self._active, now=now, avoid=lost_on)
                 if lost_on is not None:
                     path.counters.retransmitted += sent
@@ -334,6 +334,7 @@ class Sender:
         outbound, room = self._backlog.head(), self._room_packets()
         if outbound is None or room <= 0:
             return None
+        self._table.unfold()
         batch = outbound.batch
         if batch is None:
             offset, left_bytes = outbound.next_offset, outbound.carried_bytes - outbound.next_offset
