@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,12 @@ from devmem.registry import Registration
 from srd.batch import Integers, MessageBatch, equal_parts
 from srd.errors import PeerError, UsageError
 from srd.message import Message, Written
+from srd.proto.fifo import Fifo
 from srd.proto.path import Path
 from srd.proto.peer import PeerCore
 from srd.proto.status import Status
 from srd.proto.wire import Opcode
+from srd.waiting import Waiting
 
 if TYPE_CHECKING:
     from srd.endpoint import Endpoint
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 class Peer:
     """Send to it, receive from it, close it. Made by `Endpoint.connect` and `Endpoint.accept`."""
+
+    __slots__ = (
+        "_changed", "_core", "_endpoint", "_gone", "_messages", "_next_request", "_regions", "_requests",
+        "_writes", "address", "number",
+    )  # fmt: skip
 
     def __init__(self, endpoint: Endpoint, core: PeerCore) -> None:
         self.number = core.number
@@ -32,10 +38,10 @@ class Peer:
         self._requests: dict[int, asyncio.Future[Status]] = {}
         self._regions: dict[int, Region] = {}  # keeps the memory of requests that are in flight mapped
         self._next_request = 0
-        self._messages: deque[Message | MessageBatch] = deque()
-        self._writes: deque[Written] = deque()
-        self._arrived = asyncio.Event()
-        self._has_ended = asyncio.Event()
+        self._messages = Fifo[Message | MessageBatch]()
+        self._writes = Fifo[Written]()
+        self._changed = Waiting()
+        self._gone = False  # whether its end was told, after all else
 
     # -- work requests: the result is the completion status, and cancelling the future ends the request --------------
 
@@ -175,13 +181,13 @@ class Peer:
         while not queue:
             if self.ended:
                 raise self.error()
-            self._arrived.clear()
-            await self._arrived.wait()
+            await self._changed.wait()
 
     async def close(self) -> None:
         """Send what was posted, then part in an orderly way."""
         self._endpoint.close_peer(self.number)
-        await self._has_ended.wait()
+        while not self._gone:
+            await self._changed.wait()
         while self._messages:
             left = self._messages.popleft()  # nobody will ask for them
             if isinstance(left, MessageBatch):
@@ -196,7 +202,8 @@ class Peer:
 
     async def wait_ended(self) -> Status:
         """Wait until the peer is gone; return how it went."""
-        await self._has_ended.wait()
+        while not self._gone:
+            await self._changed.wait()
         status, _ = self._core.ended or (Status.OK, "")
         return status
 
@@ -251,12 +258,12 @@ class Peer:
     def deliver(self, message: Message | MessageBatch) -> None:
         """Take a message, or several that arrived together."""
         self._messages.append(message)
-        self._arrived.set()
+        self._changed.wake()
 
     def deliver_write(self, written: Written) -> None:
         """Take word of a write."""
         self._writes.append(written)
-        self._arrived.set()
+        self._changed.wake()
 
     def complete(self, request: int, *, status: Status) -> bool:
         """End a request that is awaited; return whether it is one."""
@@ -273,5 +280,5 @@ class Peer:
 
     def end(self) -> None:
         """Be gone; the core says how."""
-        self._arrived.set()
-        self._has_ended.set()
+        self._gone = True
+        self._changed.wake()

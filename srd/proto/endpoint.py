@@ -369,6 +369,7 @@ class EndpointCore:
             rng=self._rng,
             memory=self._memory,
             placements=self._placements,
+            crowd=self._peers,
             now=now,
             trace=None if self._trace is None else PeerTrace(self._trace, number=self._next_number),
         )

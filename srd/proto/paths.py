@@ -10,7 +10,7 @@ with a good chance (PLB, SIGCOMM 2022, repaths flows for that reason). So:
    reserve, and the next is tried.
 3. The path at home is probed on, and takes its place back with its first answer: what is repaired is used again, and as
    evenly as before. So no more than one path a place carries data, and no more than two are probed.
-4. Paths are made when they are needed, one a burst, and all when the first falls silent: an endpoint may have 10,000
+4. Paths are made when they are needed: one with each burst that finds others under way, as an endpoint may have 10,000
    peers, and most of them little to say. The ports of the reserve cost nothing until they are called. They stay open,
    as late acks come to them.
 """
@@ -94,7 +94,7 @@ class PathTable:
         self._move(path, PathInput.SILENCE, now=now)
         path.counters.timeouts += 1
         self._begin_probing(path, timeout_s=path.rtt.timeout_s(floor_s=self._min_rto_s), now=now)
-        self.unfold_all()  # what is left may be on other links
+        self.unfold()  # may be on another link
 
     def answer(self, path: Path, *, now: float) -> None:
         """Note that a path answered that is not active."""

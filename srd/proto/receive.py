@@ -67,6 +67,12 @@ class HeardPath:
 class Receiver:
     """`take` what arrives, `ack` when `ack_at` says so, `release` what the application is done with."""
 
+    __slots__ = (
+        "_answers", "_config", "_dropped", "_granted_bytes", "_heard", "_inbound", "_landed_at",
+        "_released_bytes", "_unacked_packets", "_void", "_ways", "_window", "ack_at", "contradiction",
+        "duplicates", "landed_bytes", "longest_gap_s", "packets",
+    )  # fmt: skip
+
     def __init__(self, config: ProtocolConfig) -> None:
         self.ack_at: float | None = None  # when the next ack is due; None: nothing to acknowledge
         self.contradiction = ""  # what the peer said that cannot be; nothing more of it can be believed

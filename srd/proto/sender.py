@@ -44,6 +44,14 @@ VOID_PSNS = 2
 class Sender:
     """State of everything this end sends to one peer."""
 
+    __slots__ = (
+        "_active", "_address", "_asked", "_asks", "_backlog", "_config", "_context", "_datagram_bytes",
+        "_evidence", "_limited_at", "_look_at", "_lost", "_min_rtt_s", "_pacer", "_refresh_at", "_sent",
+        "_series_packets", "_silent_at", "_spray", "_table", "_trace", "_window_packets", "ack_way", "control",
+        "inflight_bytes", "max_message_bytes", "outbox", "packets", "paths", "retransmitted", "rtt_s",
+        "segment_bytes",
+    )  # fmt: skip
+
     def __init__(
         self,
         config: ProtocolConfig,
@@ -124,12 +132,9 @@ class Sender:
                 self._settle(path, now=now)
         if acked_bytes:
             self._refresh_rtt(now=now)
+            late_s = now - received_at
             self.control.on_ack(
-                now=now,
-                acked_bytes=acked_bytes,
-                rtt_s=self.rtt_s,
-                min_rtt_s=self._min_rtt_s,
-                late_s=now - received_at,
+                now=now, acked_bytes=acked_bytes, rtt_s=self.rtt_s, min_rtt_s=self._min_rtt_s, late_s=late_s
             )
         if self._trace is not None:
             self._trace.ack_taken(
@@ -211,13 +216,9 @@ class Sender:
     def _settle(self, path: Path, *, now: float) -> None:
         """Decide the fate of bursts in flight on a path."""
         before = path.inflight_bytes
+        patience_s, full_bytes = self._config.min_rto_s, self._datagram_bytes
         settled = settle(
-            path,
-            sent=self._sent,
-            evidence=self._evidence,
-            now=now,
-            min_rto_s=self._config.min_rto_s,
-            datagram_bytes=self._datagram_bytes,
+            path, sent=self._sent, evidence=self._evidence, now=now, min_rto_s=patience_s, datagram_bytes=full_bytes
         )
         if path.state is PathState.ACTIVE:
             self.inflight_bytes -= before - path.inflight_bytes
@@ -282,6 +283,7 @@ class Sender:
         path = self._spray.heard
         if others or path is None or path.state is not PathState.ACTIVE:
             self._asked += 1
+            self._table.unfold()
             paths = self._active or self._table.probed
             path = paths[self._asked % len(paths)]
         return path, path.take_sequence(1)
@@ -334,7 +336,8 @@ class Sender:
         outbound, room = self._backlog.head(), self._room_packets()
         if outbound is None or room <= 0:
             return None
-        self._table.unfold()
+        if self.inflight_bytes:
+            self._table.unfold()
         batch = outbound.batch
         if batch is None:
             offset, left_bytes = outbound.next_offset, outbound.carried_bytes - outbound.next_offset

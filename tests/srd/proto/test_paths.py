@@ -44,14 +44,15 @@ def test_numbers__home_and_reserve_fit_into_what_receivers_take() -> None:
     assert MAX_PATHS + RESERVE_PATHS == MAX_PATH_NUMBERS
 
 
-def test_unfold__one_at_a_time_and_all_when_one_falls_silent() -> None:
+def test_unfold__one_at_a_time_and_for_one_that_falls_silent() -> None:
     table = PathTable(ProtocolConfig(paths=4))
     assert [path.index for path in table.active] == [0]
     table.unfold()
     assert [path.index for path in table.active] == [0, 1]
     assert not table.doubted
     table.silence(table.all[0], now=10.0)
-    assert [path.index for path in table.active] == [1, 2, 3]
+    assert [path.index for path in table.active] == [1, 2]
+    table.unfold_all()
     table.unfold()
     assert len(table.all) == 4
 

@@ -10,6 +10,7 @@ import click
 
 from scripts.benches.errors import BenchError
 from scripts.benches.veth.worker import bulk, pingpong, rate
+from scripts.benches.veth.worker import peers as peers_role
 from srd.cli.options import run
 from srd.errors import SrdError
 
@@ -119,3 +120,20 @@ def tcp_ping_receive(host: str) -> None:
 def tcp_ping_send(host: str, port: int, seconds: float, *, loaded: bool) -> None:
     """Measure round trips over kernel TCP for so many SECONDS."""
     pingpong.tcp_send(host, port=port, seconds=seconds, loaded=loaded)
+
+
+@main.command()
+@click.argument("host")
+def peers_receive(host: str) -> None:
+    """Take messages from any number of peers."""
+    _run(peers_role.receive(host))
+
+
+@main.command()
+@click.argument("host")
+@click.argument("port", type=int)
+@click.option("--peers", type=int, required=True)
+@click.option("--trace-memory", is_flag=True)
+def peers_send(host: str, port: int, peers: int, *, trace_memory: bool) -> None:
+    """Connect so many PEERS, and send to each in turn."""
+    _run(peers_role.send(host, port=port, peers=peers, trace_memory=trace_memory))
