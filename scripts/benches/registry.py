@@ -18,6 +18,7 @@ from scripts.benches.cases import (
     latency,
     loss,
     messages,
+    peers,
     permutation,
     placement_ring,
     placement_scaling,
@@ -82,7 +83,7 @@ def _veth(
     summary: str,
     measure: Callable[[int, float], Iterator[Round]],
     wanted: tuple[Wanted, ...],
-    seconds: float,
+    seconds: float = 0.0,
 ) -> Case:
     """A case on real sockets, in namespaces: `measure` makes so many rounds, of so many seconds for each contestant."""
 
@@ -92,7 +93,7 @@ def _veth(
         except (LabError, CompareError) as error:
             raise BenchError(str(error)) from None
 
-    return Case(name, summary, VETH, rounds, wanted, timed=True, counted=True, seeded=False)
+    return Case(name, summary, VETH, rounds, wanted, timed=bool(seconds), counted=True, seeded=False)
 
 
 def _chaos(request: Request) -> Iterator[Round]:
@@ -132,6 +133,7 @@ _TABLE: Final = (
     _veth("clean", "bulk data beside kernel TCP and the probe", clean.rounds, clean.WANTED, clean.SECONDS),
     _veth("latency", "ping-pong beside kernel TCP, idle and loaded", latency.rounds, latency.WANTED, latency.SECONDS),
     _veth("rate", "small messages a second, 1 and 100 peers", rate.rounds, rate.WANTED, rate.SECONDS),
+    _veth("peers", "1 to 10,000 peers on one endpoint", peers.rounds, peers.WANTED),
     _veth("python", "the same transfer by aioquic", python.rounds, python.WANTED, python.SECONDS),
 )
 

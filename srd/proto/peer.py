@@ -40,8 +40,7 @@ one of four dead all are lost once in 10^12 times, with three of four dead once 
 
 
 IDLE_PROBE_S = 0.005
-"""Time between two signs of life that an endpoint asks for of all peers with which nothing is under way: of 10,000 each
-is asked every 50 s. Four times a second would be all that an interpreter can do; with 0.001 it was a third of it."""
+"""Between two peers with which nothing is under way being asked: of 10,000 each is, every 50 s."""
 
 
 class PeerState(Enum):
@@ -317,7 +316,10 @@ class PeerCore:
 
     def _date(self, sender: Sender, *, now: float) -> None:
         """Begin to count the time of what was posted since the last turn."""
-        for outbound in sender.outbox.requests.date(deadline_at=now + self._config.request_timeout_s):
+        requests = sender.outbox.requests
+        if (new := requests.date(deadline_at=now + self._config.request_timeout_s)) and len(new) == requests.count:
+            self._asked_at = now  # nothing was under way, and so it was asked rarely
+        for outbound in new:
             if self.trace is not None and outbound.request is not None:
                 self.trace.request_posted(outbound, request=outbound.request, now=now)
 

@@ -29,6 +29,11 @@ class Requests:
         return bool(self._by_name)
 
     @property
+    def count(self) -> int:
+        """How many requests of the caller's are open; a batch is one."""
+        return len(self._by_name)
+
+    @property
     def names(self) -> list[int]:
         """The caller's names of the open requests."""
         return [name for outbound in self._by_name.values() for name in outbound.open_requests]

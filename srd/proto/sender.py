@@ -130,6 +130,8 @@ class Sender:
                 self._take_report(path, report, sequence=sequence, now=now, received_at=received_at)
             if path.transmissions:
                 self._settle(path, now=now)
+        if not self.inflight_bytes and len(self._active) == len(self.paths):
+            self._look_at = math.inf  # nothing is under way, on any path
         if acked_bytes:
             self._refresh_rtt(now=now)
             late_s = now - received_at

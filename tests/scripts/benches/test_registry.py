@@ -26,6 +26,7 @@ CHECKS = {
     },
     "latency": {"p50_ratio": "<= 3", "p50_busy_poll_ratio": "<= 1.5", "p999_loaded_ratio": "<= 0.3"},
     "rate": {"messages_per_second_64b": ">= 150000"},
+    "peers": {"bytes_per_peer": "<= 8192", "cost_ratio_10000": "<= 1.25"},
     "python": {"aioquic_ratio": ">= 50"},
     "placement": {"bad_over_required_ratio": "> 1.5", "assign_2500_ms": "< 250", "growth_10x_ratio": "<= 12"},
     "virtual": {"packet_hops_per_second": ">= 100000"},
