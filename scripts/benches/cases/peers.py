@@ -2,8 +2,8 @@
 
 Over a veth pair with segmentation offload, MTU 9000 (veth/worker/peers.py). `bytes_per_peer`: what Python has allocated
 more after 10,000 peers were opened and each had a message of 4 KiB, a peer. `cost_*_us`: the sender's processor time a
-packet (user, system; acks and timers included), 20,000 packets to all peers in turn, each alone on its way, so that only
-the number of peers differs. `cost_ratio_10000`: 10,000 peers over 1.
+packet (user, system; acks and timers included), 20,000 packets to all peers in turn, each alone on its way, so that
+only the number of peers differs. `cost_ratio_10000`: 10,000 peers over 1.
 """
 
 from __future__ import annotations

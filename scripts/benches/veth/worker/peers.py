@@ -1,8 +1,8 @@
 """Peers: one endpoint with so many peers, all sharing its sockets.
 
 The sender connects its one endpoint to the receiver's so many times. Then one message of a packet goes to each in turn,
-one at a time, `MESSAGES` in all: whatever the number of peers, each message is alone on its way, so that what differs is
-only how many peers there are. Its cost is this process's time (user and system) a packet, sent or received. With
+one at a time, `MESSAGES` in all: whatever the number of peers, each message is alone on its way, so that what differs
+is only how many peers there are. Its cost is this process's time (user and system) a packet, sent or received. With
 `trace_memory` nothing is timed: the memory that Python allocated is counted before the peers and after each has had a
 message.
 """
