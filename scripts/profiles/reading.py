@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+EVENT_LOOPS: Final = {("runners.py", "run"), ("selectors.py", "select")}
+"""uvloop's shows as what runs it: Python sees nothing of it but its callbacks."""
+WAITING: Final = {"futex", "epoll_wait", "epoll_pwait", "poll", "ppoll", "select", "clock_nanosleep", "wait4"}
+"""System calls that wait."""
 _ROOT: Final = Path(__file__).resolve().parent.parent.parent
 
 
@@ -22,12 +26,12 @@ class Share:
 
 
 def function_shares(path: Path) -> list[Share]:
-    """Read a cProfile dump; the largest first. Waiting (an event loop's poll) is left out: it costs nothing."""
+    """Read a cProfile dump; the largest first, without what waits or is the bench's own."""
     entries = cast("dict[tuple[str, int, str], tuple[Any, ...]]", cast("Any", pstats.Stats(str(path))).stats)
     spent = {
         where: (float(entry[2]), int(entry[1]))
         for where, entry in entries.items()
-        if not _waits(where) and entry[2] > 0
+        if entry[2] > 0 and not _is_foreign(where)
     }
     whole_s = sum(own_s for own_s, _ in spent.values())
     shares = [
@@ -36,10 +40,11 @@ def function_shares(path: Path) -> list[Share]:
     return sorted(shares, key=lambda share: -share.fraction)
 
 
-def _waits(where: tuple[str, int, str]) -> bool:
-    """Whether a function is the event loop itself, whose own time is mostly sleep."""
+def _is_foreign(where: tuple[str, int, str]) -> bool:
+    """Whether a function is the event loop itself, whose own time is mostly sleep, or the bench's."""
     file, _, function = where
-    return "run_until_complete" in function or (file == "~" and "sleep" in function)
+    sleeps = (Path(file).name, function) in EVENT_LOOPS or "run_until_complete" in function
+    return sleeps or Path(file).is_relative_to(_ROOT / "scripts")
 
 
 def _name(where: tuple[str, int, str]) -> str:
@@ -53,10 +58,12 @@ def _name(where: tuple[str, int, str]) -> str:
 
 
 def syscall_shares(text: str) -> list[Share]:
-    """Read the table that strace -c prints; the largest first."""
-    shares = []
+    """Read the table that strace -c prints; the largest first, without what waits."""
+    spent = []
     for line in text.splitlines():
-        words = line.split()
-        if len(words) >= 5 and words[0].replace(".", "", 1).isdigit() and words[-1] != "total":
-            shares.append(Share(words[-1], float(words[0]) / 100, int(words[3]), float(words[2])))
+        words = line.split()  # % time, seconds, usecs/call, calls, (errors,) syscall
+        if len(words) >= 5 and words[0].replace(".", "", 1).isdigit() and words[-1] not in {"total", *WAITING}:
+            spent.append((words[-1], float(words[1]), int(words[3]), float(words[2])))
+    whole_s = sum(seconds for _, seconds, _, _ in spent)
+    shares = [Share(name, seconds / whole_s, calls, each_us) for name, seconds, calls, each_us in spent]
     return sorted(shares, key=lambda share: -share.fraction)
