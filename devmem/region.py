@@ -17,6 +17,7 @@ import mmap
 import os
 import socket
 import stat
+import weakref
 from pathlib import Path
 from typing import Any, Self
 
@@ -154,6 +155,7 @@ class Region(mmap.mmap):
         self = super().__new__(cls, fd, size_bytes, mmap.MAP_SHARED, protection, offset=offset)
         self.size_bytes, self.fd, self.writable = size_bytes, fd, writable
         self.address = int(self.array.ctypes.data)
+        self._release_fd = weakref.finalize(self, os.close, fd)  # also for a region that nobody closes
         return self
 
     # -- access, without a copy -------------------------------------------------------------------------------------
@@ -203,14 +205,8 @@ class Region(mmap.mmap):
             super().close()
         except BufferError as error:
             raise RegionError("the region has live views; release them first") from error
-        os.close(self.fd)
+        self._release_fd()
         self.fd = -1
-
-    def __del__(self) -> None:
-        """Give the descriptor back, too, of a region that nobody closed."""
-        if (fd := getattr(self, "fd", -1)) >= 0:
-            self.fd = -1
-            os.close(fd)
 
     def __enter__(self) -> Self:
         return self

@@ -189,7 +189,7 @@ class Endpoint:
     # -- registered memory --------------------------------------------------------------------------------------------
 
     def register(self, region: Region, *, offset: int, length: int, access: Access) -> Registration:
-        """Let peers that are told the registration's key read or write `length` bytes of `region` from `offset`.
+        """Let peers that are told its remote key read or write `length` bytes of `region` from `offset`.
 
         Raises RegionError for a range out of bounds, RegistrationError for rights that cannot be.
         """
@@ -201,7 +201,8 @@ class Endpoint:
         Raises RegistrationError for one that is not (any more) registered here.
         """
         self._registry.deregister(registration)
-        self._core.revoke(registration.key, now=time.monotonic())
+        for key in (registration.local_key, registration.remote_key):
+            self._core.revoke(key, now=time.monotonic())
         self._driver.drop_unsent()
         self._driver.wake()
 

@@ -85,7 +85,7 @@ class Peer:
             length=length,
             key=key,
             offset=source_offset,
-            local_key=registration.key,
+            local_key=registration.local_key,
             local_offset=offset,
         )
 

@@ -42,7 +42,7 @@ async def test_write__lands_where_it_was_told(host: str, size: int) -> None:
         async with pair(host=host) as (_, two, here, there):
             registration = two.register(target, offset=1000, length=size + 100, access=ALL)
             writing = here.write(
-                source, offset=0, length=size, key=registration.key, target_offset=77, immediate=0xFFFFFFFF
+                source, offset=0, length=size, key=registration.remote_key, target_offset=77, immediate=0xFFFFFFFF
             )
             async with asyncio.timeout(PATIENCE_S):
                 assert await there.recv_write() == Written(size, 0xFFFFFFFF)
@@ -62,7 +62,7 @@ async def test_read__fetches_what_is_there(size: int) -> None:
             remote = two.register(source, offset=0, length=size + 100, access=Access.REMOTE_READ)
             local = one.register(target, offset=500, length=size + 100, access=Access.LOCAL_WRITE)
             async with asyncio.timeout(PATIENCE_S):
-                status = await here.read(local, offset=33, length=size, key=remote.key, source_offset=0)
+                status = await here.read(local, offset=33, length=size, key=remote.remote_key, source_offset=0)
             assert status is Status.OK
             assert bytes_of(target, 533, size) == payload
             assert not any(bytes_of(target, 0, 533))
@@ -77,14 +77,14 @@ async def test_both__everything_at_once() -> None:
             local = one.register(back, offset=0, length=4 * MIB, access=Access.LOCAL_WRITE)
             step = MIB // 4
             futures = [
-                here.write(source, offset=at, length=step, key=remote.key, target_offset=at)
+                here.write(source, offset=at, length=step, key=remote.remote_key, target_offset=at)
                 for at in range(0, 4 * MIB, step)
             ]
             sending = asyncio.ensure_future(send(here, payload[:MIB], immediate=None))
             assert await receive(there) == payload[:MIB]
             assert set(await asyncio.gather(sending, *futures)) == {Status.OK}
             reads = [
-                here.read(local, offset=at, length=step, key=remote.key, source_offset=at)
+                here.read(local, offset=at, length=step, key=remote.remote_key, source_offset=at)
                 for at in range(0, 4 * MIB, step)
             ]
             assert set(await asyncio.gather(*reads)) == {Status.OK}
@@ -103,20 +103,20 @@ async def test_refused__each_with_its_status_and_the_others_go_on() -> None:
             local = one.register(mine, offset=0, length=1000, access=Access.LOCAL_WRITE)
             unwritable = one.register(mine, offset=0, length=1000, access=Access.REMOTE_READ)
             cases = [
-                (here.write(source, offset=0, length=MIB, key=readable.key, target_offset=0), bad),
-                (here.write(source, offset=0, length=1, key=readable.key ^ 1, target_offset=0), bad),
-                (here.write(source, offset=0, length=2, key=writable.key, target_offset=999), bad),
-                (here.read(local, offset=0, length=1, key=writable.key, source_offset=0), bad),
-                (here.read(local, offset=0, length=2, key=readable.key, source_offset=999), bad),
+                (here.write(source, offset=0, length=MIB, key=readable.remote_key, target_offset=0), bad),
+                (here.write(source, offset=0, length=1, key=readable.remote_key ^ 1, target_offset=0), bad),
+                (here.write(source, offset=0, length=2, key=writable.remote_key, target_offset=999), bad),
+                (here.read(local, offset=0, length=1, key=writable.remote_key, source_offset=0), bad),
+                (here.read(local, offset=0, length=2, key=readable.remote_key, source_offset=999), bad),
                 (
-                    here.read(unwritable, offset=0, length=1, key=readable.key, source_offset=0),
+                    here.read(unwritable, offset=0, length=1, key=readable.remote_key, source_offset=0),
                     Status.LOCAL_ERROR_INVALID_LKEY,
                 ),
                 (
-                    here.read(local, offset=999, length=2, key=readable.key, source_offset=0),
+                    here.read(local, offset=999, length=2, key=readable.remote_key, source_offset=0),
                     Status.LOCAL_ERROR_INVALID_LKEY,
                 ),
-                (here.read(local, offset=0, length=1000, key=readable.key, source_offset=0), Status.OK),
+                (here.read(local, offset=0, length=1000, key=readable.remote_key, source_offset=0), Status.OK),
             ]
             async with asyncio.timeout(PATIENCE_S):
                 assert [await future for future, _ in cases] == [status for _, status in cases]
@@ -207,8 +207,8 @@ async def test_deregister__in_the_middle_ends_it_at_both_ends() -> None:
         async with pair() as (one, two, here, there):
             remote = two.register(target, offset=0, length=24 * MIB, access=ALL)
             local = one.register(source, offset=0, length=24 * MIB, access=ALL)
-            writing = here.write(source, offset=0, length=24 * MIB, key=remote.key, target_offset=0)
-            reading = here.read(local, offset=0, length=24 * MIB, key=remote.key, source_offset=0)
+            writing = here.write(source, offset=0, length=24 * MIB, key=remote.remote_key, target_offset=0)
+            reading = here.read(local, offset=0, length=24 * MIB, key=remote.remote_key, source_offset=0)
             async with asyncio.timeout(PATIENCE_S):
                 await until(lambda: there.landed_bytes >= MIB and here.landed_bytes >= MIB)
                 two.deregister(remote)
