@@ -18,6 +18,7 @@ import os
 import socket
 import stat
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -55,6 +56,7 @@ class Region(mmap.mmap):
     fd: int
     writable: bool
     address: int
+    _release_fd: Callable[[], object]
 
     def __new__(cls, size_bytes: int, *, name: str = "srd-region", huge_pages: bool = False) -> Self:
         """Make a memfd of whole pages; of the kernel's huge ones, if asked: fewer TLB misses, reserved beforehand."""
