@@ -28,6 +28,7 @@ class RefillRing:
 
     def __init__(self, region: Region) -> None:
         """Use a region, new or another process's. Raises PoolError for one without room for two entries."""
+        self.region = region
         entries = (region.size_bytes - HEADER_BYTES) // ZCRX_RQE.itemsize
         if entries < 2:
             raise PoolError(f"a region of {region.size_bytes} bytes has no room for a refill ring; give a page")

@@ -135,6 +135,11 @@ class Peer:
             self._messages.popleft().release()  # nobody will ask for them
 
     @property
+    def context(self) -> int:
+        """The id that this end chose for the peer: it is in every packet that comes from there."""
+        return self._core.own_context
+
+    @property
     def ended(self) -> bool:
         """Whether the peer is gone."""
         return self._core.ended is not None

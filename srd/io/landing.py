@@ -34,6 +34,7 @@ class Landing:
         self._copies = slots
         self._moved: list[int] = []
         self._stolen: list[int] = []
+        self.closed = False
         self.cursors = self._spare.copy()
         self.settle()
 
@@ -96,7 +97,8 @@ class Landing:
                 return
 
     def close(self) -> None:
-        """Give the chunks back."""
+        """Give the chunks back; nothing lands any more."""
+        self.closed = True
         for slot, chunk in enumerate(self._chunks):
             if chunk >= 0:
                 self._pool.close(chunk)

@@ -15,7 +15,7 @@ class Frag(NamedTuple):
     offset: int
     """In the message, bytes."""
     region_offset: int
-    """In the receive region, bytes."""
+    """In the receive region, bytes; an owner with several regions says in the upper bits which."""
     length: int
 
 
