@@ -36,7 +36,7 @@ class Pool:
         self.chunks = size_bytes // chunk_bytes
         self._region = region
         self._pin: memoryview | None = region.view(0, length=size_bytes)  # keeps the region open
-        self._free = deque(range(self.chunks))
+        self._free = [*reversed(range(self.chunks))]  # what was used last comes first: it may be in a cache yet
         self._holds = [0] * self.chunks  # pieces held in each chunk
         self._opened: set[int] = set()  # chunks that are being filled
         self._watched: dict[int, weakref.ref[npt.NDArray[np.uint8]]] = {}  # views that live
@@ -63,7 +63,7 @@ class Pool:
         """Take a free chunk to fill; return its offset in the region, or None when there is none."""
         if not self.free_chunks:
             return None
-        chunk = self._free.popleft()
+        chunk = self._free.pop()
         self._opened.add(chunk)
         return chunk * self.chunk_bytes
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import ctypes
 import socket
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,12 +33,23 @@ from srd.io.landing import SUPER_BYTES, Landing, spare_bytes
 from srd.io.libc import IOVEC, MMSGHDR, SOCKADDR_BYTES, Address
 from srd.proto.events import Frag, Placement
 from srd.proto.shortage import Shortage
-from srd.proto.wire import HEADER, HEADER_BYTES, MAX_BURST_PACKETS, VERSION, Arrival, PacketType
+from srd.proto.wire import (
+    HEADER,
+    HEADER_BYTES,
+    MAX_BURST_PACKETS,
+    MAX_DATAGRAM_BYTES,
+    MAX_SERIES_PACKETS,
+    VERSION,
+    Arrival,
+    PacketType,
+)
 
 SLOTS = 16
 """Messages of one system call: with GRO 1 MiB, without it enough to pay for the call."""
 
-MIN_EXPECTED_BYTES = SUPER_BYTES // MAX_BURST_PACKETS
+FEW_SLOTS = 3
+"""Up to so many slots are aimed one by one (1 us each), more all at once (4 us)."""
+MIN_EXPECTED_BYTES = SUPER_BYTES // MAX_SERIES_PACKETS
 """Least datagram size that slots are laid out for: with smaller ones a slot would not hold a whole super-datagram."""
 
 # Control messages come in this order (net/ipv4/udp.c, udp_recvmsg; net/ipv6/udp.c): a receive timestamp, always, as we
@@ -108,19 +119,16 @@ class ReceiveQueue:
         self._split = header_split
         self._region = region
         self._landing = self.landing
-        self._headers = np.zeros((SLOTS, MAX_BURST_PACKETS), HEADER)
-        self._rows = [row.view(np.uint8).data for row in self._headers]
-        self._iov = np.zeros((SLOTS, MAX_BURST_PACKETS, 2), IOVEC)
+        self._headers = np.zeros(SLOTS * MAX_SERIES_PACKETS, HEADER)
+        self._extras = np.zeros(SLOTS, HEADER)
+        self._iov = np.zeros((SLOTS, MAX_SERIES_PACKETS + 1, 2), IOVEC)
         self._names = np.zeros((SLOTS, SOCKADDR_BYTES), np.uint8)
         self._control = np.zeros(SLOTS, CONTROL)
         self._messages = np.zeros(SLOTS, MMSGHDR)
         self._pointer = self._messages.ctypes.data
         rows = np.arange(SLOTS, dtype=np.uint64)
-        self._index = np.arange(MAX_BURST_PACKETS, dtype=np.uint64)
-        first = self._headers.ctypes.data + rows[:, np.newaxis] * np.uint64(MAX_BURST_PACKETS * HEADER_BYTES)
-        self._iov[:, :, 0]["base"] = first + self._index * np.uint64(HEADER_BYTES)
         self._iov[:, :, 0]["length"] = HEADER_BYTES
-        self._messages["iov"] = self._iov.ctypes.data + rows * np.uint64(MAX_BURST_PACKETS * 2 * IOVEC.itemsize)
+        self._messages["iov"] = self._iov.ctypes.data + rows * np.uint64(self._iov[0].nbytes)
         self._messages["name"] = self._names.ctypes.data + rows * np.uint64(SOCKADDR_BYTES)
         self._messages["control"] = self._control.ctypes.data + rows * np.uint64(CONTROL.itemsize)
         # What the kernel writes, as flat views of words (see MMSGHDR and CONTROL): a field of a structured array costs
@@ -132,6 +140,8 @@ class ReceiveQueue:
         self._name_bytes = [name.data for name in self._names]
         self._name_lengths, self._control_lengths = self._messages["namelen"], self._messages["controllen"]
         self._addresses: dict[bytes, Address] = {}
+        self._open: Arrival | None = None  # what the next slot may continue
+        self._next_slot = 0
         self._wanted_bytes = 0  # size of the datagrams of series that did not fit
         self._expect(datagram_bytes)
 
@@ -140,24 +150,38 @@ class ReceiveQueue:
     def _expect(self, datagram_bytes: int) -> None:
         """Lay the iovecs out for datagrams of this size."""
         self.payload_bytes = datagram_bytes - HEADER_BYTES
-        pairs = min(MAX_BURST_PACKETS, -(-SUPER_BYTES // datagram_bytes))
-        self._messages["iovlen"] = 2 * pairs
+        self._series = series = min(MAX_DATAGRAM_BYTES // datagram_bytes, MAX_SERIES_PACKETS)
+        self._series_bytes = series * datagram_bytes
+        self._messages["iovlen"] = 2 * (series + 1)
+        # Slot after slot, so that the headers of whole series lie back to back, as their payloads may. GRO may put a
+        # short datagram behind a whole series: its place is elsewhere.
+        at = np.arange(SLOTS * series, dtype=np.uint64).reshape(SLOTS, series)
+        self._iov[:, :series, 0]["base"] = self._headers.ctypes.data + at * np.uint64(HEADER_BYTES)
+        self._iov[:, series, 0]["base"] = self._extras.ctypes.data + np.arange(SLOTS) * np.uint64(HEADER_BYTES)
+        extra = np.uint64(self._region.address + series * self.payload_bytes)
+        self._iov[:, series, 1]["base"] = np.array(self._landing.spare, np.uint64) + extra
         self._iov[:, :, 1]["length"] = self.payload_bytes
-        self._steps = self._index[:pairs] * np.uint64(self.payload_bytes)
-        self._bases = list(self._iov["base"][:, :pairs, 1])
-        for slot in range(SLOTS):
-            self._aim(slot)
+        header_bytes = self._headers.view(np.uint8).data
+        self._rows = [header_bytes[slot * series * HEADER_BYTES :] for slot in range(SLOTS)]
+        self._steps = np.arange(series, dtype=np.uint64) * np.uint64(self.payload_bytes)
+        self._bases = self._iov["base"][:, :series, 1]
+        self._landing.series_bytes = series * self.payload_bytes
+        self._aim(range(SLOTS))
 
-    def _aim(self, slot: int) -> None:
-        """Point the payloads of a slot at its place, back to back."""
-        np.add(self._steps, np.uint64(self._region.address + self._landing.cursors[slot]), out=self._bases[slot])
+    def _aim(self, slots: Sequence[int]) -> None:
+        """Point the payloads of slots at their places, back to back."""
+        if len(slots) > FEW_SLOTS:
+            cursors = np.array(self._landing.cursors, np.uint64) + np.uint64(self._region.address)
+            np.add(self._steps, cursors[:, np.newaxis], out=self._bases)
+            return
+        for slot in slots:
+            np.add(self._steps, np.uint64(self._region.address + self._landing.cursors[slot]), out=self._bases[slot])
 
     def _prepare(self) -> None:
         """Make ready for a batch: what was kept of the last one is held by now."""
         if self.refill is not None:
             self.refill()
-        for slot in self._landing.settle():
-            self._aim(slot)
+        self._aim(self._landing.settle())
         if self._wanted_bytes:
             self._expect(self._wanted_bytes)
             self._wanted_bytes = 0
@@ -206,6 +230,7 @@ class ReceiveQueue:
         if count == 0:
             return None
         batch = Batch(full=count == SLOTS)
+        self._open = None
         clock_offset_s = wall_to_monotonic_s()
         for slot in range(count):
             self._take(batch, slot, clock_offset_s)
@@ -234,8 +259,8 @@ class ReceiveQueue:
         received_at = self._times[at + _SECONDS] + self._times[at + _NANOSECONDS] * 1e-9 + clock_offset_s
         address, headers = self._address(slot), self._rows[slot]
         expected = HEADER_BYTES + self.payload_bytes
-        is_data = length >= HEADER_BYTES and headers[0] == VERSION and headers[1] == _DATA
-        if not (is_data and self._split and (size == expected or size == length < expected)):
+        is_data = length >= HEADER_BYTES and headers[0] == VERSION and headers[1] == _DATA and self._split
+        if not (is_data and (size == expected or size == length < expected) and length <= self._series_bytes):
             self._detour(batch, self._gather(slot, length), size, address, received_at, marked=marked)
         elif self._landing.is_spare(slot) and length > HEADER_BYTES:
             self._drop(batch, headers)
@@ -246,9 +271,23 @@ class ReceiveQueue:
                 length = count * size
             payload_bytes = length - count * HEADER_BYTES
             offset = self._area + (self._landing.take(slot, payload_bytes) if payload_bytes else 0)
-            batch.arrivals.append(
-                Arrival(headers, count, offset, payload_bytes, size - HEADER_BYTES, address, received_at, marked)
-            )
+            whole = length == self._series_bytes
+            last = self._open
+            if (
+                last is not None
+                and slot == self._next_slot
+                and offset == last.payload_offset + last.payload_bytes
+                and address == last.address
+                and marked == last.marked
+                and last.count + count <= MAX_BURST_PACKETS
+            ):  # as if both were one series: headers and payloads lie back to back
+                last.count += count
+                last.payload_bytes += payload_bytes
+                last.received_at = received_at
+            else:
+                last = Arrival(headers, count, offset, payload_bytes, size - HEADER_BYTES, address, received_at, marked)
+                batch.arrivals.append(last)
+            self._open, self._next_slot = last if whole else None, slot + 1
 
     def _drop(self, batch: Batch, headers: memoryview) -> None:
         self.dropped_for_memory += 1
@@ -268,15 +307,13 @@ class ReceiveQueue:
     def _gather(self, slot: int, length: int) -> bytes:
         """Put a message together again from where it was scattered."""
         pairs = -(-length // (HEADER_BYTES + self.payload_bytes))
-        headers = self._headers[slot, :pairs].tobytes()
-        start = self._landing.cursors[slot]
-        payloads = self._region.array[start : start + min(length, pairs * self.payload_bytes)].tobytes()
-        if pairs == 1:
-            return (headers + payloads)[:length]
+        headers = self._rows[slot][: min(pairs, self._series) * HEADER_BYTES].tobytes()
+        headers += self._extras[slot].tobytes()
+        region, size = self._region.array, self.payload_bytes
+        places = range(self._landing.cursors[slot], self._landing.cursors[slot] + self._series * size, size)
         pieces = []
-        for pair in range(pairs):
-            pieces.append(headers[pair * HEADER_BYTES : (pair + 1) * HEADER_BYTES])
-            pieces.append(payloads[pair * self.payload_bytes : (pair + 1) * self.payload_bytes])
+        for pair, place in enumerate([*places, self._landing.spare[slot] + self._series * size][:pairs]):
+            pieces += [headers[pair * HEADER_BYTES : (pair + 1) * HEADER_BYTES], region[place : place + size].tobytes()]
         return b"".join(pieces)[:length]
 
     def _detour(

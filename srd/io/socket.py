@@ -17,8 +17,9 @@ from contextlib import suppress
 from srd.io import libc
 from srd.io.libc import Address
 
-BUFFER_BYTES = 8 << 20
-"""Socket buffers: a turn of a busy event loop (4 ms) at 16 Gbit/s. Without CAP_NET_ADMIN the kernel gives less."""
+BUFFER_BYTES = 32 << 20
+"""Socket buffers: twice the default receive window, as the kernel's own book-keeping counts. Without CAP_NET_ADMIN it
+gives less."""
 ECT_0 = 2
 """ECN-capable transport (RFC 3168, section 5), in the low two bits of IPv4's TOS and IPv6's traffic class."""
 IP_UDP_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}

@@ -30,6 +30,8 @@ from srd.proto.spray import Spray
 from srd.proto.wire import (
     HEADER_BYTES,
     MAX_BURST_PACKETS,
+    MAX_DATAGRAM_BYTES,
+    MAX_SERIES_PACKETS,
     VOID,
     Address,
     Burst,
@@ -38,6 +40,9 @@ from srd.proto.wire import (
 
 BURSTS_PER_WINDOW = 16
 """A burst is at most this share of the window, so that a window is spread over paths and not sent to one queue."""
+UNCLOCKED = 0.5
+"""Share of the window in flight up to which it is not the window that holds a sender back. Then no queue need be
+spared, and bursts are as long as they may be; else they are as short as what was answered."""
 FRESH_RTTS = 2
 """Round trips within which a path that is in use is heard from."""
 VOID_PSNS = 2
@@ -74,6 +79,7 @@ class Sender:
         self._address = address
         self._context = context
         self._datagram_bytes = datagram_bytes
+        self._series_packets = min(MAX_DATAGRAM_BYTES // datagram_bytes, MAX_SERIES_PACKETS)  # go as one message
         self._spray = Spray(rng=rng)
         self._pacer = Pacer(depth_s=config.pacing_depth_s)
         self._sent = SentPackets()
@@ -286,6 +292,8 @@ class Sender:
         window_packets = int(self.control.window_bytes) // self._datagram_bytes
         room_packets = window_packets - self.inflight_bytes // self._datagram_bytes
         limit = max(min(room_packets, window_packets // BURSTS_PER_WINDOW, MAX_BURST_PACKETS), 1)
+        if limit > self._series_packets:
+            limit -= limit % self._series_packets
         return self._retransmit(limit, now=now) if self._lost else self._send_new(limit, now=now)
 
     def _may_send(self) -> bool:
@@ -321,7 +329,8 @@ class Sender:
             return None
         left_bytes = outbound.carried_bytes - outbound.next_offset
         count = min(limit, room, max(-(-left_bytes // self.segment_bytes), 1))
-        path, count = self._spray.next_burst(self._active, packets=count, now=now)
+        clocked = self.inflight_bytes > UNCLOCKED * self.control.window_bytes
+        path, count = self._spray.next_burst(self._active, packets=count, now=now, clocked=clocked)
         packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
         run = self._sent.add(outbound, offset=outbound.next_offset, count=count, packet_bytes=packet_bytes)
         self._backlog.cut(outbound, size_bytes=count * self.segment_bytes)

@@ -50,10 +50,13 @@ class Spray:
         self._earned.append((path, packets))
         self._heard = path
 
-    def next_burst(self, active: Sequence[Path], *, packets: int, now: float) -> tuple[Path, int]:
-        """Pick one of the active paths (at least one), and how many of `packets` go there in one burst."""
+    def next_burst(self, active: Sequence[Path], *, packets: int, now: float, clocked: bool) -> tuple[Path, int]:
+        """Pick one of the active paths (at least one), and how many of `packets` go there in one burst.
+
+        `clocked`: no more than what the path has earned.
+        """
         candidate, earned = self._spend(packets) or (self._random(active, avoid=None), packets)
-        return self._faster(candidate, self._random(active, avoid=None), now=now), earned
+        return self._faster(candidate, self._random(active, avoid=None), now=now), earned if clocked else packets
 
     def next_path(self, active: Sequence[Path], *, now: float) -> Path:
         """Pick one of the active paths (at least one), for what nothing earned."""

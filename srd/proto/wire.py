@@ -80,8 +80,10 @@ HEADER = np.dtype(
 )
 HEADER_BYTES = HEADER.itemsize
 HEADER_WORDS = HEADER_BYTES // 8
-MAX_BURST_PACKETS = 64
+MAX_BURST_PACKETS = 256
 """What one path is given at a time, at most: what a burst costs its two ends is shared by its packets."""
+MAX_SERIES_PACKETS = 64
+"""Datagrams that kernels take and give as one message, at most: Linux' UDP_MAX_SEGMENTS before 6.9."""
 
 FEW_PACKETS = 6
 """Up to so many headers are packed and unpacked one by one (0.6 us each), more by NumPy (5 us for any number)."""

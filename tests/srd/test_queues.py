@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -226,6 +227,7 @@ async def test_unbind__with_a_message_half_there(region: Region) -> None:
 
 
 async def test_close__unbinds(region: Region) -> None:
+    gc.collect()  # what a test before has left
     before = open_files().count("/memfd")
     async with pair() as (_, two, here, there):
         queue = two.bind_rx(region)
