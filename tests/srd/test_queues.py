@@ -235,7 +235,8 @@ async def test_close__unbinds(region: Region) -> None:
         message = await exchange(here, there, b"still held")
         token = message.frags()[0].token
     region.close()
-    assert open_files().count("/memfd") == before - 1, "the region's own has gone, and no other is left"
+    assert region.fd < 0
+    assert open_files().count("/memfd") <= before - 1, "the endpoints' have gone, too"
     assert two.dontneed([(token, 1)]) == 0
     message.release()
     with pytest.raises(UsageError):
