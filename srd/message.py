@@ -122,8 +122,8 @@ class Message:
         self._released = True
         if not self._frags:
             self._release(self._event.peer, self._event.frags, self.length)
-        for token in list(self._out):
-            self._queues.tokens.give_back(token)
+        for token in list(self._out):  # unknown ones, if the endpoint was closed meanwhile
+            self._queues.tokens.dontneed([(token, 1)])
 
     def _check(self) -> None:
         if self._released:
