@@ -28,6 +28,8 @@ class Datagram:
 
 MAX_COOKIE_BYTES = 64
 """Any cookie must fit into the smallest HELLO."""
+LEAST_WINDOW_PACKETS = 64
+"""Least window of PSNs that an endpoint may have: a burst."""
 _PREFIX = struct.Struct(">BBBBIQ")
 
 
@@ -94,7 +96,7 @@ class Ack:
         return _prefix(PacketType.ACK, context=self.context) + head + body + bitmap
 
 
-_HELLO = struct.Struct(">QQIHBB")
+_HELLO = struct.Struct(">QQIIHBB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,30 +107,39 @@ class Hello:
     credit_bytes: int
     max_message_bytes: int
     """Longest message that the sender of this packet takes."""
+    window_packets: int
+    """PSNs from the lowest one missing that the sender of this packet takes."""
     datagram_bytes: int
     cookie: bytes = b""
+    path: int = 0
+    """That it is sent over; its answers say the same."""
 
     def encode(self) -> bytes:
         """Return the packet, padded with zeros."""
-        body = _HELLO.pack(
-            self.own_context, self.credit_bytes, self.max_message_bytes, self.datagram_bytes, len(self.cookie), 0
-        )
-        return (_prefix(PacketType.HELLO, context=0) + body + self.cookie).ljust(self.datagram_bytes, b"\0")
+        limits = (self.credit_bytes, self.max_message_bytes, self.window_packets, self.datagram_bytes)
+        body = _HELLO.pack(self.own_context, *limits, len(self.cookie), 0)
+        prefix = _prefix(PacketType.HELLO, context=0, path=self.path)
+        return (prefix + body + self.cookie).ljust(self.datagram_bytes, b"\0")
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Asks for the Hello again, with this cookie; nothing has been stored."""
+    """Asks for the Hello again, with this cookie; nothing has been stored. As long as the Hello: that passes back."""
 
     context: int
     cookie: bytes
+    path: int = 0
+    """That the Hello was sent over, by its own word."""
+    size_bytes: int = 0
+    """Of the whole packet; if that is too little for the cookie, as long as that takes."""
 
     def encode(self) -> bytes:
-        """Return the packet."""
-        return _prefix(PacketType.RETRY, context=self.context) + self.cookie
+        """Return the packet, padded with zeros."""
+        prefix = _prefix(PacketType.RETRY, context=self.context, path=self.path)
+        return (prefix + bytes([len(self.cookie)]) + self.cookie).ljust(self.size_bytes, b"\0")
 
 
-_ACCEPT = struct.Struct(">QQIH")
+_ACCEPT = struct.Struct(">QQIIH")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,27 +150,30 @@ class Accept:
     own_context: int
     credit_bytes: int
     max_message_bytes: int
+    window_packets: int
     datagram_bytes: int
 
     def encode(self) -> bytes:
         """Return the packet."""
-        body = _ACCEPT.pack(self.own_context, self.credit_bytes, self.max_message_bytes, self.datagram_bytes)
-        return _prefix(PacketType.ACCEPT, context=self.context) + body
+        limits = (self.credit_bytes, self.max_message_bytes, self.window_packets, self.datagram_bytes)
+        return _prefix(PacketType.ACCEPT, context=self.context) + _ACCEPT.pack(self.own_context, *limits)
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Asks for an Ack with a report of this path."""
+    """Asks for an Ack with a report of this path; padded, so that it also tries whether the path carries that size."""
 
     context: int
     path: int
     path_sequence: int
     sent_us: int
+    size_bytes: int = PREFIX_BYTES + 4
+    """Of the whole packet."""
 
     def encode(self) -> bytes:
-        """Return the packet."""
+        """Return the packet, padded with zeros."""
         prefix = _prefix(PacketType.PROBE, context=self.context, path=self.path, path_sequence=self.path_sequence)
-        return prefix + self.sent_us.to_bytes(4, "big")
+        return (prefix + self.sent_us.to_bytes(4, "big")).ljust(self.size_bytes, b"\0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,37 +277,54 @@ def _decode_ack(context: int, _path: int, _path_sequence: int, body: bytes) -> A
     return Ack(context, cumulative, bitmap, credit_bytes, reports, flags)
 
 
-def _decode_hello(_context: int, _path: int, _path_sequence: int, body: bytes) -> Hello:
-    own_context, credit_bytes, max_message_bytes, datagram_bytes, cookie_bytes, _ = _HELLO.unpack_from(body)
+def _decode_hello(_context: int, path: int, _path_sequence: int, body: bytes) -> Hello:
+    own_context, credit_bytes, max_message, window_packets, datagram_bytes, cookie_bytes, _ = _HELLO.unpack_from(body)
     cookie = body[_HELLO.size : _HELLO.size + cookie_bytes]
     if len(body) + PREFIX_BYTES != datagram_bytes or len(cookie) != cookie_bytes:
         raise PacketError(f"a hello for {datagram_bytes} bytes has {len(body) + PREFIX_BYTES}")
     if datagram_bytes < MIN_DATAGRAM_BYTES:
         raise PacketError(f"a hello for {datagram_bytes} bytes asks for less than {MIN_DATAGRAM_BYTES}")
-    return Hello(own_context, credit_bytes, max_message_bytes, datagram_bytes, cookie)
+    _check_window(window_packets)
+    return Hello(own_context, credit_bytes, max_message, window_packets, datagram_bytes, cookie, path)
 
 
-def _decode_retry(context: int, _path: int, _path_sequence: int, body: bytes) -> Retry:
-    if len(body) > MAX_COOKIE_BYTES:
-        raise PacketError(f"a cookie of {len(body)} bytes is longer than {MAX_COOKIE_BYTES}")
-    return Retry(context, body)
+def _check_window(window_packets: int) -> None:
+    if window_packets < LEAST_WINDOW_PACKETS:
+        raise PacketError(f"a window of {window_packets} packets is less than {LEAST_WINDOW_PACKETS}")
+
+
+def _decode_retry(context: int, path: int, _path_sequence: int, body: bytes) -> Retry:
+    cookie_bytes = body[0]
+    if cookie_bytes > MAX_COOKIE_BYTES:
+        raise PacketError(f"a cookie of {cookie_bytes} bytes is longer than {MAX_COOKIE_BYTES}")
+    if len(body) <= cookie_bytes:
+        raise PacketError(f"a cookie of {cookie_bytes} bytes has {len(body) - 1}")
+    return Retry(context, body[1 : 1 + cookie_bytes], path, PREFIX_BYTES + len(body))
 
 
 def _decode_accept(context: int, _path: int, _path_sequence: int, body: bytes) -> Accept:
-    own_context, credit_bytes, max_message_bytes, datagram_bytes = _ACCEPT.unpack_from(body)
+    own_context, credit_bytes, max_message_bytes, window_packets, datagram_bytes = _ACCEPT.unpack_from(body)
     if not MIN_DATAGRAM_BYTES <= datagram_bytes <= MAX_DATAGRAM_BYTES:
         raise PacketError(f"an accept for {datagram_bytes} bytes is out of range")
-    return Accept(context, own_context, credit_bytes, max_message_bytes, datagram_bytes)
+    _check_window(window_packets)
+    return Accept(context, own_context, credit_bytes, max_message_bytes, window_packets, datagram_bytes)
 
 
 _U32 = struct.Struct(">I")
+
+
+def _decode_probe(context: int, path: int, path_sequence: int, body: bytes) -> Probe:
+    (sent_us,) = _U32.unpack_from(body)
+    return Probe(context, path, path_sequence, sent_us, PREFIX_BYTES + len(body))
+
+
 _DECODERS: dict[int, Callable[[int, int, int, bytes], Control]] = {
     PacketType.ACK: _decode_ack,
     PacketType.HELLO: _decode_hello,
     PacketType.RETRY: _decode_retry,
     PacketType.ACCEPT: _decode_accept,
     PacketType.REFUSE: lambda context, _path, _sequence, body: Refuse(context, body[0]),
-    PacketType.PROBE: lambda context, path, sequence, body: Probe(context, path, sequence, *_U32.unpack_from(body)),
+    PacketType.PROBE: _decode_probe,
     PacketType.CLOSE: lambda context, _path, _sequence, _body: Close(context),
     PacketType.CLOSED: lambda context, _path, _sequence, _body: Closed(context),
     PacketType.RESET: lambda context, _path, _sequence, _body: Reset(context),

@@ -12,6 +12,9 @@
 3. Silence. With no answer from anywhere a packet is lost after the path's timeout, which is long. So that it seldom
    comes to that, a path that has not answered in its usual time is asked (RFC 8985's tail loss probe); the answer is
    what rule 1 needs on that path, and rule 2 on all others.
+4. A path may carry small packets and swallow full ones: its MTU is less than what was agreed. What is asked there is
+   answered, so that nothing looks silent. After several full packets without one that arrived the path counts as
+   silent (black hole detection, RFC 8899, section 4.3), and is probed at full size until it answers.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from dataclasses import dataclass, field
 
 from srd.proto.path import Path
 from srd.proto.sent import SentPackets, Transmission
+from srd.proto.seqset import mask
 
 REORDERING = 0.25
 """Step of the reordering window, over the smallest round trip (RFC 8985, section 6.2)."""
@@ -77,7 +81,9 @@ def usual_s(path: Path) -> float:
     return path.rtt.timeout_s(floor_s=VARIATION_FLOOR * path.rtt.smoothed_s)
 
 
-def settle(path: Path, *, sent: SentPackets, evidence: Evidence, now: float, min_rto_s: float) -> Settled | None:
+def settle(
+    path: Path, *, sent: SentPackets, evidence: Evidence, now: float, min_rto_s: float, datagram_bytes: int
+) -> Settled | None:
     """Take from the path's head every burst whose fate is known; None if all that it carried has arrived."""
     settled: Settled | None = None
     while path.transmissions:
@@ -97,6 +103,11 @@ def settle(path: Path, *, sent: SentPackets, evidence: Evidence, now: float, min
             settled.lost.append((head, missing))
             settled.timed_out |= head.last_sequence > path.reported_sequence
             path.counters.lost += missing.bit_count()
+            full = mask(max(head.count - 1, 1))  # of several packets all but the last surely are
+            if missing & full == full and head.run.packet_bytes >= datagram_bytes:
+                path.full_lost += missing.bit_count()
+        elif head.run.packet_bytes >= datagram_bytes:
+            path.full_lost = 0
         path.transmissions.popleft()
         path.inflight_bytes -= head.bytes
     return settled

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.path import Path, PathInput, PathState
+from srd.proto.path import FULL_LOST_PACKETS, Path, PathInput, PathState
 from srd.proto.peer_trace import PeerTrace
 
 RESERVE_PATHS = 64
@@ -53,6 +53,11 @@ class PathTable:
         """What the active paths carry."""
         return sum(path.inflight_bytes for path in self.active)
 
+    @property
+    def doubted(self) -> bool:
+        """Whether every path that is at home has to show that it carries packets of full size."""
+        return all(path.doubted for path in self.all[: self._places])
+
     def silence(self, path: Path, *, now: float) -> None:
         """Note that an active path left a burst unanswered: it carries nothing more until it answers."""
         self.active.remove(path)
@@ -67,6 +72,8 @@ class PathTable:
             return  # one of the reserve, late
         self.probed.remove(path)
         path.probe_at = None
+        if path.doubted:  # it was asked by a probe of full size
+            path.full_lost = 0
         self.active.append(path)
         if path.index < self._places and (stand_in := self._stand_ins.get(path.index)) is not None:
             self._dismiss(stand_in, place=path.index, now=now)
@@ -103,6 +110,7 @@ class PathTable:
         if stand_in.index == len(self.all):  # the reserve is in order until each was called once
             self.all.append(stand_in)
         self._move(stand_in, PathInput.CALL, now=now)
+        stand_in.full_lost = FULL_LOST_PACKETS  # nothing is known of it
         timeout_s = self.all[place].rtt.timeout_s(floor_s=self._min_rto_s)
         self._begin_probing(stand_in, timeout_s=timeout_s, now=now)
 

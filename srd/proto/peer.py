@@ -16,7 +16,7 @@ from enum import Enum, auto
 from random import Random
 
 from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
-from srd.proto.control import Ack, Close, Datagram, Nack, Probe, Refuse
+from srd.proto.control import Accept, Ack, Close, Datagram, Hello, Nack, Probe, Refuse
 from srd.proto.events import Completion, Event, Frag, MessageReceived, PeerEnded, PeerOpened, Placement
 from srd.proto.handshake import Initiator
 from srd.proto.memory import Memory
@@ -32,6 +32,9 @@ CLOSE_ATTEMPTS = 5
 """CLOSE packets sent before the peer is taken for closed; each waits twice as long as the one before."""
 PROBES_BEFORE_END = 3
 """Unanswered signs of life before a silent peer is given up."""
+PROBES_SPREAD = 4
+"""Each is asked for over so many times as many paths as the one before, since it may be the links that are silent: with
+one of four dead all are lost once in 10^12 times, with three of four dead once in 400."""
 
 
 class PeerState(Enum):
@@ -81,26 +84,26 @@ class PeerCore:
         self._heard_at = now
         self._asked_at = now  # when it was last heard, or asked for a sign of life
         self._probes_unanswered = 0
+        self._probes_due = 0  # paths over which a sign of life is yet to be asked for now
         self._close_at = 0.0
         self._closes = 0
 
     # -- opening ------------------------------------------------------------------------------------------------
 
-    def opened(
-        self, *, remote_context: int, datagram_bytes: int, credit_bytes: int, max_message_bytes: int, now: float
-    ) -> None:
-        """Both ends know each other."""
+    def opened(self, packet: Hello | Accept, *, datagram_bytes: int, now: float) -> None:
+        """Both ends know each other, since this came."""
         incoming = self.initiator is None
         self.initiator = None
-        self.remote_context = remote_context
+        self.remote_context = packet.own_context
         self.datagram_bytes = datagram_bytes
         self.sender = Sender(
             self._config,
             address=self.address,
-            context=remote_context,
+            context=packet.own_context,
             datagram_bytes=datagram_bytes,
-            credit_bytes=credit_bytes,
-            max_message_bytes=max_message_bytes,
+            credit_bytes=packet.credit_bytes,
+            max_message_bytes=packet.max_message_bytes,
+            window_packets=packet.window_packets,
             rng=self._rng,
             trace=self.trace,
         )
@@ -110,6 +113,7 @@ class PeerCore:
             outbox=self.sender.outbox,
             memory=self._memory,
             placements=self._placements,
+            trace=self.trace,
         )
         self.state = PeerState.OPEN
         self.heard(now=now)
@@ -118,7 +122,7 @@ class PeerCore:
     def heard(self, *, now: float) -> None:
         """Note a sign of life."""
         self._heard_at = self._asked_at = now
-        self._probes_unanswered = 0
+        self._probes_unanswered = self._probes_due = 0
 
     # -- input --------------------------------------------------------------------------------------------------
 
@@ -173,6 +177,8 @@ class PeerCore:
         """Take the responder's no."""
         if refuse.status == Status.REMOTE_ERROR_FEATURE_MISMATCH:
             self.end(Status.REMOTE_ERROR_FEATURE_MISMATCH, reason="the other end speaks another version")
+        elif refuse.status == Status.REMOTE_ERROR_BAD_DEST_QPN:
+            self.end(Status.REMOTE_ERROR_BAD_DEST_QPN, reason="refused: the other end takes no peers")
         else:
             self.end(Status.REMOTE_ERROR_ABORT, reason=f"refused (status {refuse.status})")
 
@@ -181,7 +187,7 @@ class PeerCore:
         if self.state is PeerState.CLOSING:
             self.end(Status.OK, reason="closed")
         elif reset:
-            self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason="the other end does not know us any more")
+            self.end(Status.REMOTE_ERROR_UNKNOWN_PEER, reason="the other end does not know us any more")
 
     def cancel(self, request: int) -> None:
         """End a request with FLUSHED, if it is open."""
@@ -249,6 +255,10 @@ class PeerCore:
             return
         self.sender.handle_timeout(now=now)
         self.collect()
+        if now - self.sender.swallowed_since() >= self._config.unresponsive_after_s:
+            reason = f"no path carries packets of {self.datagram_bytes} bytes any more"
+            self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=reason)
+            return
         asked = self._probes_unanswered >= PROBES_BEFORE_END and now >= self._ask_at()
         silent = asked and now >= self._heard_at + self._config.unresponsive_after_s
         if silent and self.state is PeerState.CLOSING:
@@ -264,7 +274,7 @@ class PeerCore:
             return self.initiator.wake_at
         if self.sender is None or self.state is PeerState.ENDED:
             return None
-        self.sender.outbox.requests.date(deadline_at=now + self._config.request_timeout_s)
+        self._date(self.sender, now=now)
         deadlines = [self._ask_at()]
         if self.receiver.ack_at is not None:
             deadlines.append(self.receiver.ack_at)
@@ -273,6 +283,12 @@ class PeerCore:
         if self.state is PeerState.CLOSING or (self.state is PeerState.DRAINING and self.sender.idle):
             deadlines.append(self._close_at)
         return min(deadlines)
+
+    def _date(self, sender: Sender, *, now: float) -> None:
+        """Begin to count the time of what was posted since the last turn."""
+        for outbound in sender.outbox.requests.date(deadline_at=now + self._config.request_timeout_s):
+            if self.trace is not None and outbound.request is not None:
+                self.trace.request_posted(outbound, request=outbound.request, now=now)
 
     def _ask_at(self) -> float:
         """When the peer is to be asked for a sign of life, or to be given up."""
@@ -292,10 +308,10 @@ class PeerCore:
         """Return the next control packet that is due."""
         if self.initiator is not None:
             hello = self.initiator.poll_hello(now=now)
-            return Datagram(self.address, 0, hello) if hello else None
+            return Datagram(self.address, hello.path, hello.encode()) if hello else None
         if self.sender is None or self.tagged is None or self.state is PeerState.ENDED:
             return None
-        self.sender.outbox.requests.date(deadline_at=now + self._config.request_timeout_s)
+        self._date(self.sender, now=now)
         if self.tagged.nacks:
             message, status = self.tagged.nacks.popitem()
             return Datagram(self.address, 0, Nack(self.remote_context, message, status).encode())
@@ -309,11 +325,14 @@ class PeerCore:
         if probed := self.sender.poll_probe(now=now):
             return self._probe(*probed, now=now)
         if now >= self._ask_at():
+            self._probes_due = min(PROBES_SPREAD**self._probes_unanswered, len(self.sender.paths))
             self._probes_unanswered += 1
             self._asked_at = now
             if self.sender.blocked:
                 self.sender.outbox.credit.ask()
-            return self._probe(*self.sender.probe_any(now=now), now=now)
+        if self._probes_due:
+            self._probes_due -= 1
+            return self._probe(*self.sender.probe_any(others=self._probes_due > 0), now=now)
         return self._poll_close(self.sender, now=now)
 
     def poll_burst(self, *, now: float) -> Burst | None:
@@ -335,11 +354,12 @@ class PeerCore:
             return None
         self._close_at = now + max(2 * sender.rtt_s, self._config.min_rto_s) * (1 << self._closes)
         self._closes += 1
-        path, _ = sender.probe_any(now=now)
+        path, _ = sender.probe_any()
         return Datagram(self.address, path.index, Close(self.remote_context).encode())
 
     def _probe(self, path: Path, sequence: int, *, now: float) -> Datagram:
+        size_bytes = self.datagram_bytes if path.doubted else 0
         if self.trace is not None:
             self.trace.probe_sent(path, path_sequence=sequence, now=now)
-        probe = Probe(self.remote_context, path.index, sequence, int(now * 1e6) & 0xFFFFFFFF)
+        probe = Probe(self.remote_context, path.index, sequence, int(now * 1e6) & 0xFFFFFFFF, size_bytes)
         return Datagram(self.address, path.index, probe.encode())

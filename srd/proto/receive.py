@@ -32,6 +32,8 @@ double the work that an ack makes at both ends."""
 PROBE_ANSWERS = 4
 """Acks that answer a probe. They take different ways back, of which one may be dead: with three of four links dead one
 answer is lost three times in four, four are all lost one time in three."""
+MAX_ANSWERS = 16
+"""Acks that answer probes which came at one time."""
 
 
 @dataclass(slots=True)
@@ -222,7 +224,8 @@ class Receiver:
         """Note a probe. Its answer goes out over its own path and over others, as one of them may be dead that way."""
         heard = self.hear(path, path_sequence=path_sequence, sent_us=sent_us, address=address, received_at=received_at)
         heard.packets += 1
-        heard.reports_due = self._answers = PROBE_ANSWERS
+        heard.reports_due = PROBE_ANSWERS
+        self._answers = min(self._answers + PROBE_ANSWERS, MAX_ANSWERS)
         self.ack_at = now
 
     def _owe_ack(self, packets: int, *, now: float) -> None:
@@ -256,13 +259,13 @@ class Receiver:
                 candidates = list(self._heard.items())
             self.ack_at = now if self._answers else self.ack_at
         self._acks += 1
-        turn, index = divmod(self._acks, len(candidates))
-        address = candidates[index][1].address
+        turn, path = divmod(self._acks, self._config.paths)
+        address = candidates[(self._acks + turn) % len(candidates)][1].address  # each meets each path of ours
         self._granted_bytes = self.credit_bytes
         flags, self._dropped = NOT_READY * self._dropped, False
         bitmap = self._window.bits & mask(8 * bitmap_room_bytes(room_bytes, reports=len(reports)))
         ack = Ack(context, self._window.base, bitmap, self.credit_bytes, reports, flags)
-        return ack, address, turn % self._config.paths
+        return ack, address, path
 
     def starve(self, *, now: float) -> None:
         """Note that data of this peer was dropped, as there was no memory for it: the peer is told at once."""

@@ -7,6 +7,7 @@ first turn after the posting, which follows at once: posting itself needs no clo
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from srd.proto.sent import Outbound
 from srd.proto.wire import Opcode
@@ -62,13 +63,16 @@ class Requests:
         """Return the open sends of which some was sent, and that need memory."""
         return [o for o in self._by_name.values() if o.opcode == Opcode.SEND and o.end_psn and o.length]
 
-    def date(self, *, deadline_at: float) -> None:
-        """Set the deadline of what was added since."""
-        if self._undated:
-            for outbound in self._undated:
-                outbound.deadline_at = deadline_at
-            self._dated += self._undated
-            self._undated.clear()
+    def date(self, *, deadline_at: float) -> Sequence[Outbound]:
+        """Set the deadline of what was added since, and has not ended; return that."""
+        if not self._undated:
+            return ()
+        new = [outbound for outbound in self._undated if not outbound.ended]
+        self._undated.clear()
+        for outbound in new:
+            outbound.deadline_at = deadline_at
+        self._dated += new
+        return new
 
     @property
     def deadline_at(self) -> float | None:

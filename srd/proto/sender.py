@@ -40,9 +40,10 @@ from srd.proto.wire import (
 
 BURSTS_PER_WINDOW = 16
 """A burst is at most this share of the window, so that a window is spread over paths and not sent to one queue."""
-UNCLOCKED = 0.5
-"""Share of the window in flight up to which it is not the window that holds a sender back. Then no queue need be
-spared, and bursts are as long as they may be; else they are as short as what was answered."""
+CLOCKED_RTTS = 16
+"""Round trips after the window last held this sender back during which a burst is as short as what was answered. Later
+something else limits it (the application, credit, the processor): no queue need be spared, and bursts are as long as
+they may be."""
 FRESH_RTTS = 2
 """Round trips within which a path that is in use is heard from."""
 VOID_PSNS = 2
@@ -61,6 +62,7 @@ class Sender:
         datagram_bytes: int,
         credit_bytes: int,
         max_message_bytes: int,
+        window_packets: int,
         rng: Random,
         trace: PeerTrace | None = None,
     ) -> None:
@@ -76,6 +78,7 @@ class Sender:
         self.rtt_s = config.initial_rtt_s  # smoothed, over the active paths that are in use
         self._trace = trace
         self._config = config
+        self._window_packets = min(config.window_packets, window_packets)
         self._address = address
         self._context = context
         self._datagram_bytes = datagram_bytes
@@ -93,15 +96,21 @@ class Sender:
         self._active = self._table.active
         self._evidence = Evidence()
         self._asks: deque[Path] = deque()  # paths to ask what became of what they carry
+        self._asked = 0  # signs of life asked for, each over another path
         self._silent_at = math.inf  # when no path answered any more; infinite while one does
         self._look_at = math.inf  # not later than when the oldest burst of some path will be lost
         self._min_rtt_s = config.initial_rtt_s
         self._refresh_at = 0.0
+        self._limited_at = 0.0  # when window or pace last held anything back
 
     @property
     def idle(self) -> bool:
         """Whether every request is done."""
         return not self.outbox.requests
+
+    def swallowed_since(self) -> float:
+        """Since when no path carries packets of full size, while smaller ones may pass; infinite while one does."""
+        return self._silent_at if self._table.doubted else math.inf
 
     @property
     def blocked(self) -> bool:
@@ -219,7 +228,14 @@ class Sender:
     def _settle(self, path: Path, *, now: float) -> None:
         """Decide the fate of bursts in flight on a path."""
         before = path.inflight_bytes
-        settled = settle(path, sent=self._sent, evidence=self._evidence, now=now, min_rto_s=self._config.min_rto_s)
+        settled = settle(
+            path,
+            sent=self._sent,
+            evidence=self._evidence,
+            now=now,
+            min_rto_s=self._config.min_rto_s,
+            datagram_bytes=self._datagram_bytes,
+        )
         if path.state is PathState.ACTIVE:
             self.inflight_bytes -= before - path.inflight_bytes
         if settled is None:
@@ -227,7 +243,7 @@ class Sender:
         if settled.lost and not settled.timed_out:  # what only fell silent may be late, and says nothing of queues
             self.control.on_loss(now=now)
         self._lose(path, settled.lost, now=now)
-        if settled.timed_out and path.state is PathState.ACTIVE:
+        if (settled.timed_out or path.doubted) and path.state is PathState.ACTIVE:
             self._silence(path, now=now)
         if settled.ask:
             self._asks.append(path)
@@ -278,9 +294,13 @@ class Sender:
             return path, path.take_sequence(1)
         return self._table.probe(now=now) if self._table.probed else None
 
-    def probe_any(self, *, now: float) -> tuple[Path, int]:
-        """Return any path, rather an active one, to ask the peer for a sign of life."""
-        path = self._spray.next_path(self._active or self._table.probed, now=now)
+    def probe_any(self, *, others: bool = False) -> tuple[Path, int]:
+        """Return a path to ask the peer for a sign of life over: the one that answered last; `others`: all in turn."""
+        path = self._spray.heard
+        if others or path is None or path.state is not PathState.ACTIVE:
+            self._asked += 1
+            paths = self._active or self._table.probed
+            path = paths[self._asked % len(paths)]
         return path, path.take_sequence(1)
 
     # -- transmission -------------------------------------------------------------------------------------------
@@ -288,6 +308,7 @@ class Sender:
     def poll_burst(self, *, now: float) -> Burst | None:
         """Return the next burst that window, pace and credit allow."""
         if not self._may_send() or now < self._pacer.release_at():
+            self._limited_at = now
             return None
         window_packets = int(self.control.window_bytes) // self._datagram_bytes
         room_packets = window_packets - self.inflight_bytes // self._datagram_bytes
@@ -305,7 +326,7 @@ class Sender:
         return bool(self._lost) or (self._room_packets() > 0 and self._backlog.head() is not None)
 
     def _room_packets(self) -> int:
-        return self._config.window_packets - VOID_PSNS - (self._sent.next_psn - self._sent.base)
+        return self._window_packets - VOID_PSNS - (self._sent.next_psn - self._sent.base)
 
     def _retransmit(self, limit: int, *, now: float) -> Burst | None:
         while self._lost:
@@ -329,7 +350,7 @@ class Sender:
             return None
         left_bytes = outbound.carried_bytes - outbound.next_offset
         count = min(limit, room, max(-(-left_bytes // self.segment_bytes), 1))
-        clocked = self.inflight_bytes > UNCLOCKED * self.control.window_bytes
+        clocked = now - self._limited_at < CLOCKED_RTTS * self.rtt_s
         path, count = self._spray.next_burst(self._active, packets=count, now=now, clocked=clocked)
         packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
         run = self._sent.add(outbound, offset=outbound.next_offset, count=count, packet_bytes=packet_bytes)

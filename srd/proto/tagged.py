@@ -22,6 +22,7 @@ from srd.proto.events import Completion, Event, MessageVoided, Placement, WriteR
 from srd.proto.inbound import new_parts
 from srd.proto.memory import Memory
 from srd.proto.outbox import Outbox
+from srd.proto.peer_trace import PeerTrace
 from srd.proto.receive import Receiver
 from srd.proto.status import Status, refusal_untrusted
 from srd.proto.wire import IMMEDIATE, OPCODE_BITS, VOID, Opcode, Run
@@ -41,6 +42,7 @@ class Tagged:
         outbox: Outbox,
         memory: Memory | None,
         placements: list[Placement],
+        trace: PeerTrace | None = None,
     ) -> None:
         self.nacks: dict[int, Status] = {}  # messages that were refused: to be told
         self.events: list[Event] = []
@@ -49,6 +51,7 @@ class Tagged:
         self._outbox = outbox
         self._memory = memory
         self._placements = placements
+        self._trace = trace
 
     def handle(self, run: Run, *, now: float) -> None:
         """Take a run of anything but a send; one with flags that do not exist is dropped."""
@@ -80,6 +83,8 @@ class Tagged:
             self.refuse(run, status=Status.REMOTE_ERROR_BAD_ADDRESS, now=now)
         elif self._place(run, place=place, now=now):
             self._receiver.finish(run.message, now=now)
+            if self._trace is not None:
+                self._trace.write_received(run, now=now)
             if run.flags & IMMEDIATE:
                 self.events.append(WriteReceived(self._peer, run.length, run.immediate))
 
@@ -125,6 +130,8 @@ class Tagged:
         orphans = self._receiver.void(run, now=now)
         if orphans is None:
             return
+        if self._trace is not None:
+            self._trace.message_voided(run, orphans=orphans, now=now)
         if orphans:
             self.events.append(MessageVoided(self._peer, orphans))
         if run.flags & OPCODE_BITS == Opcode.RESPONSE and (read := self._outbox.read(run.key)) is not None:

@@ -17,6 +17,7 @@ from srd.proto import paths
 from srd.proto.config import MAX_PATH_NUMBERS, MAX_PATHS, ProtocolConfig
 from srd.proto.path import MAX_PROBE_INTERVAL_S, Path, PathState
 from srd.proto.paths import PROBES_BEFORE_STAND_IN, RESERVE_PATHS, PathTable
+from srd.proto.status import Status
 
 ACTIVE, SUSPECT, QUARANTINED, RESERVE = PathState
 TIMEOUT_S = 0.05 + 4 * 0.025
@@ -263,3 +264,48 @@ def test_fabric__a_dead_spine_is_left_by_other_ports_and_used_again_when_it_is_b
     simulation.require_no_failures()
     assert sum(path.state is ACTIVE for path in dead) > len(dead) / 2, "they are at home again"
     assert sum(path.state is ACTIVE for path in sender.paths) <= 32
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_fabric__paths_over_a_spine_of_a_smaller_mtu_carry_no_data(seed: int) -> None:
+    topology = fabric(spines=4, name="mtu", seed=seed)
+    running, forwarding = bulk(topology, seed=seed), Forwarding(topology)
+    simulation, sender, receiver = running.simulation, running.connection.sender, running.connection.receiver
+    simulation.fabric.narrow("spine1", mtu=1500)
+    simulation.run(seconds=1.0)
+
+    def on_spine_1() -> list[Path]:
+        return [path for path in sender.paths if spine_of(running, path, forwarding) == "spine1"]
+
+    before, landed = sum(path.counters.packets for path in on_spine_1()), receiver.landed_bytes
+    simulation.run(seconds=1.0)
+    simulation.require_no_failures()
+    assert len(on_spine_1()) >= 4
+    assert all(path.state in (QUARANTINED, RESERVE) for path in on_spine_1() if path.counters.packets)
+    assert sum(path.counters.packets for path in on_spine_1()) == before, "nothing is sent there any more"
+    assert (receiver.landed_bytes - landed) * 8 > 0.85 * 3 * 250e6, "the others carry what they can"
+    assert any(path.counters.packets for path in sender.paths[32:]), "stand-ins, too"
+
+
+def test_fabric__an_mtu_that_shrinks_everywhere_ends_the_peer_and_the_next_agrees_on_less() -> None:
+    topology = fabric(spines=2, name="mtu", seed=1)
+    running = bulk(topology, seed=1)
+    simulation, source = running.simulation, running.connection.source
+    simulation.run(seconds=0.2)
+    source.on_event = None  # nothing more is posted
+    for spine in topology.spines:
+        simulation.fabric.narrow(spine, mtu=1500)
+    simulation.run(seconds=3.0)
+    assert [(ended.status, ended.reason) for ended in source.ended] == [
+        (Status.LOCAL_ERROR_UNRESP_REMOTE, "no path carries packets of 8972 bytes any more")
+    ]
+    assert {status for _, status in source.completions.values()} == {Status.OK, Status.LOCAL_ERROR_UNRESP_REMOTE}
+    destination = running.connection.destination
+    peer = source.core.connect(destination.address, sizes=(8972, 1472), now=source.now)
+    source.serve()
+    simulation.run(seconds=0.5)
+    assert source.core.peer(peer).datagram_bytes == 1472
+    request = source.post(peer, length=1 << 20)
+    source.serve()
+    simulation.run(seconds=2.0)
+    assert source.completions[request][1] is Status.OK

@@ -27,18 +27,18 @@ def paths(*rtts_s: float) -> list[Path]:
 
 
 def shares(spray: Spray, active: list[Path]) -> Counter[int]:
-    return Counter(spray.next_path(active, now=NOW).index for _ in range(CHOICES))
+    return Counter(spray.next_burst(active, packets=1, now=NOW)[0].index for _ in range(CHOICES))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_next_path__equal_paths_share_equally(seed: int) -> None:
+def test_next_burst__equal_paths_share_equally(seed: int) -> None:
     found = shares(Spray(rng=Random(seed)), paths(*[0.002] * 8))
     assert set(found) == set(range(8))
     assert min(found.values()) > 0.5 * CHOICES / 8
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_next_path__a_congested_path_is_left(seed: int) -> None:
+def test_next_burst__a_congested_path_is_left(seed: int) -> None:
     found = shares(Spray(rng=Random(seed)), paths(0.002, 0.002, 0.002, 0.02))
     assert found[3] < CHOICES / 4 / 2
 
@@ -132,9 +132,9 @@ def test_next_burst__an_answer_does_not_bind_to_a_congested_path(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_next_path__a_path_not_heard_of_for_long_is_tried_again(seed: int) -> None:
+def test_next_burst__a_path_not_heard_of_for_long_is_tried_again(seed: int) -> None:
     """However slow it was: how it is now is not known."""
     made, later = paths(0.002, 0.5), NOW + 5.0
     made[0].rtt.update(0.002, now=later)
     spray = Spray(rng=Random(seed))
-    assert 1 in {spray.next_path(made, now=later).index for _ in range(50)}
+    assert 1 in {spray.next_burst(made, packets=1, now=later)[0].index for _ in range(50)}

@@ -264,11 +264,11 @@ EXAMPLES: dict[str, Control] = {
         (PathReport(1, 2, 3, 4, 5, 6, 7), PathReport(8, 9, 10, 11, 12, 13, 14)),
         1,
     ),
-    "HELLO": Hello(0x4041424344454647, 0x5051525354555657, 0x61626364, 600, b"0123456789abcdefghijklmn"),
-    "RETRY": Retry(0x1011121314151617, b"0123456789abcdefghijklmn"),
-    "ACCEPT": Accept(0x1011121314151617, 0x4041424344454647, 0x5051525354555657, 0x61626364, 0x2328),
+    "HELLO": Hello(0x4041424344454647, 0x5051525354555657, 0x61626364, 0x71727374, 600, b"0123456789abcdefghijklmn", 9),
+    "RETRY": Retry(0x1011121314151617, b"0123456789abcdefghijklmn", 9, 600),
+    "ACCEPT": Accept(0x1011121314151617, 0x4041424344454647, 0x5051525354555657, 0x61626364, 0x71727374, 0x2328),
     "REFUSE": Refuse(0x1011121314151617, 15),
-    "PROBE": Probe(0x1011121314151617, 9, 0x61626364, 0x71727374),
+    "PROBE": Probe(0x1011121314151617, 9, 0x61626364, 0x71727374, 600),
     "CLOSE": Close(0x1011121314151617),
     "CLOSED": Closed(0x1011121314151617),
     "RESET": Reset(0x1011121314151617),
@@ -307,6 +307,8 @@ def test_protocol_md__control(name: str) -> None:
     data = packet.encode()
     assert data[:2] == bytes([VERSION, PacketType[name]])
     rows = table(f"{name} ({PacketType[name].value})")
+    uses_path = "path" in packet.__dataclass_fields__ and isinstance(packet, Hello | Retry | Probe)
+    assert data[3] == (9 if uses_path else 0), "the prefix's path"
     end = min(rows[0][0], wire.PREFIX_BYTES)  # a packet without a body says something of the prefix's context
     for at, size, field in rows:
         assert at == end, f"{name}.{field} does not follow the field before it"
@@ -333,7 +335,7 @@ def length_of(packet: Control, field: str) -> int:
             return (packet.bitmap.bit_length() + 7) // 8
         case Ack(), "report_count":
             return len(packet.reports)
-        case Hello(), "cookie_length":
+        case Hello() | Retry(), "cookie_length":
             return len(packet.cookie)
     raise AssertionError(field)
 
