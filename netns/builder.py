@@ -33,7 +33,7 @@ def build(directory: LabDirectory, state: LabState, steps: Iterable[Step]) -> La
     """
     steps = tuple(steps)
     _refuse_taken_names(steps)
-    with _signals_raise():
+    with signals_raise():
         try:
             return _build(directory, state, steps)
         except BaseException:
@@ -163,7 +163,7 @@ def _stopped_by(number: int) -> BaseException:
 
 
 @contextmanager
-def _signals_raise() -> Iterator[None]:
+def signals_raise() -> Iterator[None]:
     """Let the first SIGINT, SIGTERM or SIGHUP raise, so that what is half built is undone like on any error.
 
     Later ones are ignored: they would interrupt the undoing. Python runs handlers in its main thread only.

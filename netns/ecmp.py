@@ -86,10 +86,12 @@ class PathMap:
 def trace_paths(lab: Lab, *, source: str, destination: str, ports: int) -> PathMap:
     """Send from `ports` source ports of `source` towards `destination`'s main address and see which spine each takes.
 
-    Raises FabricError if the hosts are under one switch, so that no spine lies between them.
+    Raises FabricError if no spine lies between the hosts.
     """
     topology = lab.topology
-    ttl = _hops_to_spines(lab, source=source, destination=destination)
+    ttl = hops_to_spines(topology, source=source, destination=destination)
+    if ttl is None:
+        raise FabricError(f"{source} and {destination}: no spine lies between them; name hosts that are further apart")
     target = (lab.address(destination), PROBE_PORT)
     sockets = in_namespace(lab.netns(source), lambda: _sockets(lab.address(source), ports=ports, ttl=ttl))
     try:
@@ -104,18 +106,15 @@ def trace_paths(lab: Lab, *, source: str, destination: str, ports: int) -> PathM
     return PathMap(source=source, destination=destination, spines=topology.spines, seen=seen)
 
 
-def _hops_to_spines(lab: Lab, *, source: str, destination: str) -> int:
-    """The TTL that ends at the spines between two hosts."""
-    topology = lab.topology
+def hops_to_spines(topology: Topology, *, source: str, destination: str) -> int | None:
+    """The TTL that ends at the spines between two hosts; None if no shortest path between them crosses one."""
     from_source, from_destination = (
         distances(topology, towards=source),
         distances(topology, towards=destination),
     )
     length = from_source[destination]
     hops = {from_source[spine] for spine in topology.spines if from_source[spine] + from_destination[spine] == length}
-    if not hops:
-        raise FabricError(f"{source} and {destination}: no spine lies between them; name hosts of different leaves")
-    return min(hops)
+    return min(hops, default=None)
 
 
 def _patience_s(topology: Topology, *, hops: int) -> float:

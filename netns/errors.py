@@ -3,12 +3,19 @@
     LabError                 anything this package raises on purpose; the message is one line for the user
       |-- ShapeError         a shape's value is out of range, or is not in tc's notation
       |-- TopologyError      a topology file or an argument describes no possible fabric
+      |-- QuantityError      a text is no amount in Kubernetes' notation
+      |-- NodesError         a list of nodes (EC2's, Kubernetes') is malformed, or lacks what is asked of it
+      |-- JobError           a job file is malformed, or asks for what no cluster can give
+      |-- PlacementError     a valid job finds no room on valid nodes
+      |-- RankError          a process of a job failed, or was not done in time
       `-- FabricError        the kernel, a process or the lab's state refuses what a valid topology asks for
 
-Commands print the message and exit: 2 for ShapeError and TopologyError (bad input), 1 for FabricError.
+Commands print the message and exit: 2 for bad input (INPUT_ERRORS), 1 for the others.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 
 class LabError(Exception):
@@ -23,5 +30,29 @@ class TopologyError(LabError):
     """A topology file or builder argument describes no possible fabric."""
 
 
+class QuantityError(LabError):
+    """A text is no amount in Kubernetes' notation."""
+
+
+class NodesError(LabError):
+    """A source of nodes is malformed, or its nodes lack the labels that are asked for."""
+
+
+class JobError(LabError):
+    """A job file is malformed, or asks for what no cluster can give."""
+
+
+class PlacementError(LabError):
+    """A valid job finds no room on valid nodes; the message is Kueue's."""
+
+
+class RankError(LabError):
+    """A process of a job failed, or was not done in time; all others have been ended."""
+
+
 class FabricError(LabError):
     """The kernel, the relay process or the lab's recorded state refuses what was asked."""
+
+
+INPUT_ERRORS: Final = (ShapeError, TopologyError, QuantityError, NodesError, JobError)
+"""Mistakes in what the user gave: exit status 2."""

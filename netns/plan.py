@@ -3,8 +3,9 @@
 The order: namespaces; each one's sysctls; links; then node by node addresses, neighbours and routes; last the shapes,
 so that nothing is delayed or lost while the fabric comes up. The facts behind the values are in docs/fabric.md.
 
-A host's own link is never shaped here: netem on a host's interface draws once per super-packet of up to 64 KiB and
-shows TCP its losses as local drops, so impairments lie between switches. The virtual fabric has neither trouble.
+What a host sends is never shaped on its own link: netem on a host's interface draws once per super-packet of up to 64
+KiB and shows TCP its losses as local drops. So impairments lie behind a switch, which has packets: between switches
+and on the way down to a host. The virtual fabric has neither trouble.
 """
 
 from __future__ import annotations
@@ -81,12 +82,14 @@ def plan(topology: Topology, fabric: Fabric) -> tuple[Step, ...]:
 
 
 def _check_shapes(topology: Topology) -> None:
+    hosts = set(topology.hosts)
     for link in topology.links:
-        if link.shaped and {link.a, link.b} & set(topology.hosts):
-            raise TopologyError(
-                f"link {link.name}: a host's link is shaped in the virtual fabric only; shape a link between switches"
-            )
-        for direction, shape in (("ab", link.shape_ab), ("ba", link.shape_ba)):
+        for direction, sender, shape in (("ab", link.a, link.shape_ab), ("ba", link.b, link.shape_ba)):
+            if shape is not None and sender in hosts:
+                raise TopologyError(
+                    f"link {link.name}: shape_{direction}: what a host sends is shaped in the virtual fabric only; "
+                    "shape the other direction, or a link between switches"
+                )
             require_real(shape, at=f"link {link.name}: shape_{direction}")
 
 

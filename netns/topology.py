@@ -2,9 +2,10 @@
 
 Rules, checked when a `Topology` is made, so that every instance describes a fabric that can be built:
 
-- A switch is a router. Its tier is `leaf` or `spine`; the spines are what flows spread over.
-- A host has exactly one link, to a switch. (Whether it may be shaped is the fabrics' affair: the virtual one can, those
-  made of namespaces cannot, see netns/plan.py.)
+- A switch is a router. Its tier is `leaf`, `spine`, or `aggregation` where there is one between them; the spines are
+  what flows spread over.
+- A host has exactly one link, to a switch. (Whether what it sends there may be shaped is the fabrics' affair: the
+  virtual one can, those made of namespaces cannot, see netns/plan.py.)
 - At most one link joins two nodes. It is named "a-b" after its ends, in the order given; an interface is named after
   the node at its other end, hence node names follow the kernel's rules for interface names.
 - The network is connected.
@@ -24,7 +25,7 @@ from typing import Any, Final, Literal, get_args
 from netns.errors import TopologyError
 from netns.shape import Shape, limit_for
 
-Tier = Literal["leaf", "spine"]
+Tier = Literal["leaf", "aggregation", "spine"]
 
 MIN_MTU: Final = 1280
 MAX_MTU: Final = 65535
@@ -100,7 +101,9 @@ class Topology:
         _check_nodes(self.nodes)
         for switch in self.switches:
             if switch.tier not in get_args(Tier):
-                raise TopologyError(f"switches: {switch.name}: tier {switch.tier!r} is unknown; use leaf or spine")
+                raise TopologyError(
+                    f"switches: {switch.name}: tier {switch.tier!r} is unknown; use leaf, aggregation or spine"
+                )
         _check_links(self)
         _check_hosts(self)
 

@@ -1,4 +1,4 @@
-"""Topologies from YAML files, in two forms.
+"""Topologies from YAML files, in three forms.
 
 A leaf-spine, described by its size:
 
@@ -11,6 +11,18 @@ A leaf-spine, described by its size:
       hosts_per_leaf: 1
       link: {delay: 0.5ms, rate: 250mbit}      # every leaf-spine link, both directions; optional
 
+A three-tier Clos (netns/clos.py) by its size:
+
+    clos:
+      blocks: 4
+      leaves_per_block: 2
+      hosts_per_leaf: 2                 # or a number for each leaf: [4, 0, 2, 2, 2, 2, 2, 2]
+      aggregations_per_block: 2
+      spines: 2
+      host_link: {delay: 50us, rate: 100mbit}      # from leaf to host; each of the three is optional
+      leaf_link: {delay: 0.5ms, rate: 100mbit}     # between leaf and aggregation switch, each way
+      spine_link: {delay: 2ms, rate: 25mbit}       # between aggregation switch and spine, each way
+
 Or every node and link:
 
     hosts: [h1, h2]
@@ -21,7 +33,8 @@ Or every node and link:
       - {a: leaf1, b: spine1, shape: {delay: 1ms, loss: 1%}}                     # both directions
       - {a: leaf2, b: spine1, shape_ab: {rate: 100mbit}, shape_ba: {rate: 1gbit}} # each its own
 
-Shapes are in tc's notation (netns/shape.py). A shape with a rate and no limit gets that of `topology.with_buffer`.
+Shapes are in tc's notation (netns/shape.py). A shape with a rate and no limit gets that of `topology.with_buffer`, in a
+Clos that of `clos.ClosLinks.with_room`.
 
 Every mistake is one line that names file, key and value: TopologyError, or ShapeError for a shape. Only the first
 mistake is reported. A key given twice is a mistake too, which PyYAML alone would not notice.
@@ -29,19 +42,20 @@ mistake is reported. A key given twice is a mistake too, which PyYAML alone woul
 
 from __future__ import annotations
 
-import reprlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from netns.clos import ClosLinks, clos
 from netns.errors import ShapeError, TopologyError
 from netns.shape import Shape
 from netns.topology import Link, Switch, Tier, Topology, fully_meshed, with_buffer
+from netns.yaml_file import Place, first_mistake, load_mapping
 
-MAX_FILE_BYTES: Final = 4 << 20
+FORMS: Final = "leaf_spine, clos, or hosts, switches and links"
+WANTED: Final = f"holds no topology; give {FORMS}"
 
 ShapeFields = dict[str, Any]
 Count = Annotated[int, Field(ge=1, le=254)]
@@ -58,6 +72,17 @@ class _LeafSpine(_Strict):
     link: ShapeFields | None = None
 
 
+class _Clos(_Strict):
+    blocks: Count = 2
+    leaves_per_block: Count = 2
+    hosts_per_leaf: Any = 4  # a number or a list of them: `clos` looks, as pydantic words a union's mistakes badly
+    aggregations_per_block: Count = 2
+    spines: Count = 2
+    host_link: ShapeFields | None = None
+    leaf_link: ShapeFields | None = None
+    spine_link: ShapeFields | None = None
+
+
 class _Link(_Strict):
     a: str
     b: str
@@ -71,6 +96,7 @@ class _File(_Strict):
     mtu: int = 9000
     seed: int = 1
     leaf_spine: _LeafSpine | None = None
+    clos: _Clos | None = None
     hosts: list[str] | None = None
     switches: dict[str, Tier] | None = None
     links: list[_Link] | None = None
@@ -79,67 +105,28 @@ class _File(_Strict):
 def read_topology(path: Path) -> Topology:
     """The topology in a YAML file. Raises TopologyError or ShapeError, naming file, key, value and remedy."""
     try:
-        return _topology(_File.model_validate(_load(path)), default_name=path.stem)
+        document = load_mapping(path, error=TopologyError, wanted=WANTED)
+        return _topology(_File.model_validate(document), default_name=path.stem)
     except ValidationError as error:
-        raise TopologyError(f"{path}: {_first_mistake(error)}") from None
+        raise TopologyError(f"{path}: {first_mistake(error, known_keys=_known_keys)}") from None
     except (TopologyError, ShapeError) as error:
         raise type(error)(f"{path}: {error}") from None
-
-
-def _load(path: Path) -> Any:
-    """The document in `path`, of whatever type it is."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise TopologyError(error.strerror or str(error)) from None
-    if len(content) > MAX_FILE_BYTES:
-        raise TopologyError(f"larger than {MAX_FILE_BYTES >> 20} MiB; this is no topology file")
-    try:
-        document = yaml.load(content, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise TopologyError(f"{line}not YAML: {error.problem}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise TopologyError(f"not YAML: {str(error).splitlines()[0]}") from None
-    if not isinstance(document, dict):
-        raise TopologyError("holds no topology; give leaf_spine, or hosts, switches and links")
-    return document
-
-
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """A SafeLoader that refuses a key given twice in one mapping."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            if isinstance(key_node, yaml.ScalarNode):
-                if key_node.value in seen:
-                    raise TopologyError(f"line {key_node.start_mark.line + 1}: {key_node.value} is given twice")
-                seen.add(key_node.value)
-        return super().construct_mapping(node, deep=deep)
 
 
 def _topology(file: _File, *, default_name: str) -> Topology:
     name = default_name if file.name is None else file.name
     explicit = {"hosts": file.hosts, "switches": file.switches, "links": file.links}
+    for form in ("leaf_spine", "clos"):
+        for key, value in {"clos": file.clos, **explicit}.items():
+            if getattr(file, form) is not None and key != form and value is not None:
+                raise TopologyError(f"{key}: stands beside {form}, which names its own nodes; keep one of the two")
     if file.leaf_spine is not None:
-        for key, value in explicit.items():
-            if value is not None:
-                raise TopologyError(f"{key}: stands beside leaf_spine, which names its own; keep one of the two")
-        size = file.leaf_spine
-        return fully_meshed(
-            leaves=size.leaves,
-            spines=size.spines,
-            hosts_per_leaf=size.hosts_per_leaf,
-            shape=_shape(size.link, at="leaf_spine.link", mtu=file.mtu),
-            name=name,
-            mtu=file.mtu,
-            seed=file.seed,
-        )
+        return _leaf_spine(file.leaf_spine, name=name, mtu=file.mtu, seed=file.seed)
+    if file.clos is not None:
+        return _clos(file.clos, name=name, mtu=file.mtu, seed=file.seed)
     for key, value in explicit.items():
         if value is None:
-            raise TopologyError(f"{key}: missing; give leaf_spine, or hosts, switches and links")
+            raise TopologyError(f"{key}: missing; give {FORMS}")
     return Topology(
         name=name,
         mtu=file.mtu,
@@ -147,6 +134,35 @@ def _topology(file: _File, *, default_name: str) -> Topology:
         hosts=tuple(file.hosts or ()),
         switches=tuple(Switch(switch, tier) for switch, tier in (file.switches or {}).items()),
         links=tuple(_link(link, at=f"links[{index}]", mtu=file.mtu) for index, link in enumerate(file.links or ())),
+    )
+
+
+def _leaf_spine(size: _LeafSpine, *, name: str, mtu: int, seed: int) -> Topology:
+    return fully_meshed(
+        leaves=size.leaves,
+        spines=size.spines,
+        hosts_per_leaf=size.hosts_per_leaf,
+        shape=_shape(size.link, at="leaf_spine.link", mtu=mtu),
+        name=name,
+        mtu=mtu,
+        seed=seed,
+    )
+
+
+def _clos(size: _Clos, *, name: str, mtu: int, seed: int) -> Topology:
+    given = {"host": size.host_link, "leaf": size.leaf_link, "spine": size.spine_link}
+    shapes = {kind: _parsed(fields, at=f"clos.{kind}_link") for kind, fields in given.items()}
+    keep = [kind for kind, fields in given.items() if fields and "limit" in fields]
+    return clos(
+        blocks=size.blocks,
+        leaves_per_block=size.leaves_per_block,
+        hosts_per_leaf=size.hosts_per_leaf,
+        aggregations_per_block=size.aggregations_per_block,
+        spines=size.spines,
+        links=ClosLinks(**shapes).with_room(mtu=mtu, keep=keep),
+        name=name,
+        mtu=mtu,
+        seed=seed,
     )
 
 
@@ -166,28 +182,20 @@ def _link(link: _Link, *, at: str, mtu: int) -> Link:
 
 
 def _shape(fields: ShapeFields | None, *, at: str, mtu: int) -> Shape | None:
+    shape = _parsed(fields, at=at)
+    return shape if shape is None or (fields and "limit" in fields) else with_buffer(shape, mtu=mtu)
+
+
+def _parsed(fields: ShapeFields | None, *, at: str) -> Shape | None:
     if fields is None:
         return None
     try:
-        shape = Shape.parse(fields)
+        return Shape.parse(fields)
     except ShapeError as error:
         raise ShapeError(f"{at}.{error}") from None
-    return shape if "limit" in fields else with_buffer(shape, mtu=mtu)
 
 
-def _first_mistake(error: ValidationError) -> str:
-    """A validation error as one line: key, what is wrong with which value, what would be right."""
-    mistake = error.errors(include_url=False)[0]
-    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in mistake["loc"]).lstrip(".")
-    if mistake["type"] == "extra_forbidden":
-        return f"{key}: no such key; the known ones here are {', '.join(_known_keys(mistake['loc'][:-1]))}"
-    if mistake["type"] == "missing":
-        return f"{key}: missing"
-    reason = mistake["msg"].removeprefix("Input ").partition(" or instance of ")[0].replace("dictionary", "mapping")
-    return f"{key}: {reprlib.repr(mistake['input'])} {reason}"
-
-
-def _known_keys(place: tuple[int | str, ...]) -> list[str]:
+def _known_keys(place: Place) -> list[str]:
     """The keys of the part of the file at `place`, where an unknown one was found."""
-    models: Mapping[str, type[_Strict]] = {"leaf_spine": _LeafSpine, "links": _Link}
+    models: Mapping[str, type[_Strict]] = {"leaf_spine": _LeafSpine, "clos": _Clos, "links": _Link}
     return list((models[str(place[0])] if place else _File).model_fields)

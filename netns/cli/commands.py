@@ -16,9 +16,10 @@ from typing import Any, Final
 
 import click
 
+from netns.cli.placement import place_command, topology_command
 from netns.cli.show import show_lab, show_labs, show_paths, show_plan, show_up
-from netns.ecmp import MAX_PORTS, trace_paths
-from netns.errors import FabricError, LabError, ShapeError, TopologyError
+from netns.ecmp import MAX_PORTS, hops_to_spines, trace_paths
+from netns.errors import INPUT_ERRORS, FabricError, LabError
 from netns.lab import Lab
 from netns.plan import Fabric, plan
 from netns.probe import Wanted, require_root
@@ -38,7 +39,7 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except LabError as error:
             click.echo(f"srd-lab: {error}", err=True)
-            ctx.exit(2 if isinstance(error, ShapeError | TopologyError) else 1)
+            ctx.exit(2 if isinstance(error, INPUT_ERRORS) else 1)
         except KeyboardInterrupt:
             click.echo("srd-lab: interrupted", err=True)
             ctx.exit(130)
@@ -72,7 +73,7 @@ def plan_command(file: str, fabric: Fabric) -> None:
 
     Pure: reads the file, touches nothing, needs no root.
     """
-    show_plan(plan(_topology(file), fabric))
+    show_plan(plan(topology_named(file), fabric))
 
 
 @main.command()
@@ -91,7 +92,7 @@ def up(file: str, fabric: Wanted) -> None:
     behind is removed first.
     """
     started_at = time.monotonic()
-    lab = Lab.up(_topology(file), fabric=fabric)
+    lab = Lab.up(topology_named(file), fabric=fabric)
     show_up(lab, seconds=time.monotonic() - started_at)
 
 
@@ -118,7 +119,7 @@ def exec_command(name: str | None, node: str, command: tuple[str, ...]) -> None:
     words = command[1:] if command[0] == "--" else command
     if not words:
         raise click.UsageError("no command; for example: srd-lab exec h1 -- ip address")
-    argv = _lab(name).command(node, words)
+    argv = lab_named(name).command(node, words)
     if shutil.which(words[0]) is None:
         raise FabricError(f"{words[0]}: no such command")
     sys.stdout.flush()
@@ -147,7 +148,7 @@ def verify(name: str | None, ports: int) -> None:
     Exit status 1 if a spine is never used, or a port is not always on the same one, or is not answered.
     """
     require_root("srd-lab verify")
-    lab = _lab(name)
+    lab = lab_named(name)
     source, destination = _far_hosts(lab.topology)
     pairs = ((source, destination), (destination, source))
     maps = [trace_paths(lab, source=a, destination=b, ports=ports) for a, b in pairs]
@@ -156,14 +157,20 @@ def verify(name: str | None, ports: int) -> None:
         sys.exit(1)
 
 
-def _topology(file: str) -> Topology:
+main.add_command(topology_command)
+main.add_command(place_command)
+
+
+def topology_named(file: str) -> Topology:
+    """The topology in a file, or a builtin one. Raises TopologyError or ShapeError."""
     path = Path(file)
     if file in BUILTIN and not path.exists():
         return BUILTIN[file]()
     return read_topology(path)
 
 
-def _lab(name: str | None) -> Lab:
+def lab_named(name: str | None) -> Lab:
+    """The lab called `name`, or the only one. Raises FabricError."""
     return Lab.find(_only_lab(name))
 
 
@@ -180,9 +187,9 @@ def _only_lab(name: str | None) -> str:
 
 
 def _far_hosts(topology: Topology) -> tuple[str, str]:
-    """The first two hosts that are not under one switch."""
+    """The first host, and the first that spines lie between."""
     first = topology.hosts[0]
     for host in topology.hosts:
-        if topology.switch_of(host) != topology.switch_of(first):
+        if hops_to_spines(topology, source=first, destination=host) is not None:
             return first, host
-    raise FabricError(f"{topology.name}: all hosts are under one switch; there are no paths to verify")
+    raise FabricError(f"{topology.name}: no spine lies between {first} and another host; there are no paths to verify")

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
-from rich.console import Console
-from rich.table import Table
 
+from netns.cli.tables import count, print_table, table
 from netns.ecmp import PathMap
 from netns.lab import Lab
 from netns.steps import Step, undo
@@ -30,8 +29,8 @@ def show_up(lab: Lab, *, seconds: float) -> None:
     topology = lab.topology
     shaped = sum(link.shaped for link in topology.links)
     click.echo(
-        f"lab {lab.name} is up after {seconds:.1f} s: {_count(topology.hosts, 'host')}, "
-        f"{_count(topology.switches, 'switch', 'switches')}, {_count(topology.links, 'link')} ({shaped} shaped)"
+        f"lab {lab.name} is up after {seconds:.1f} s: {count(topology.hosts, 'host')}, "
+        f"{count(topology.switches, 'switch', 'switches')}, {count(topology.links, 'link')} ({shaped} shaped)"
     )
     click.echo(f"fabric: {lab.fabric} ({lab.reason})")
     for note in lab.notes:
@@ -47,11 +46,11 @@ def show_labs(labs: Sequence[Mapping[str, Any]]) -> None:
     if not labs:
         click.echo("no lab is up; build one: srd-lab up reference")
         return
-    table = _table("lab", "fabric", "hosts", "switches", "state")
+    rows = table("lab", "fabric", "hosts", "switches", "state")
     for lab in labs:
         state = "; ".join(lab["problems"]) or lab["phase"]
-        table.add_row(lab["name"], lab["fabric"], str(len(lab["hosts"])), str(len(lab["switches"])), state)
-    _print(table)
+        rows.add_row(lab["name"], lab["fabric"], str(len(lab["hosts"])), str(len(lab["switches"])), state)
+    print_table(rows)
 
 
 def show_lab(lab: Mapping[str, Any]) -> None:
@@ -66,10 +65,10 @@ def show_lab(lab: Mapping[str, Any]) -> None:
         click.echo(f"relay: process {lab['relay']['pid']}")
     if lab["owner"] is not None:
         click.echo(f"owner: process {lab['owner']['pid']}")
-    table = _table("host", "switch", "address (all spines)", "pinned (one a spine)")
+    rows = table("host", "switch", "address (all spines)", "pinned (one a spine)")
     for name, host in lab["hosts"].items():
-        table.add_row(name, host["switch"], host["address"], " ".join(host["pinned"].values()))
-    _print(table)
+        rows.add_row(name, host["switch"], host["address"], " ".join(host["pinned"].values()))
+    print_table(rows)
     for process in lab["processes"]:
         click.echo(f"running in {process['netns']}: {process['pid']} {process['command']}")
 
@@ -81,25 +80,14 @@ def show_paths(lab: Lab, maps: Sequence[PathMap]) -> None:
             f"{path_map.source} to {path_map.destination}: {len(path_map.seen)} source ports, "
             f"lab {lab.name}, {lab.fabric} fabric"
         )
-        table = _table("spine", "share", "", "source ports")
+        rows = table("spine", "share", "", "source ports")
         for spine, share in path_map.shares.items():
             ports = [port for port, names in path_map.seen.items() if set(names) == {spine}]
-            table.add_row(spine, f"{share:.0%}", "#" * round(share * BAR_CELLS), _ranges(ports))
-        _print(table)
+            rows.add_row(spine, f"{share:.0%}", "#" * round(share * BAR_CELLS), _ranges(ports))
+        print_table(rows)
     for path_map in maps:
         for problem in path_map.problems:
             click.echo(f"problem: {problem}", err=True)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for index, column in enumerate(columns):
-        table.add_column(column, overflow="fold", no_wrap=index == 0)
-    return table
-
-
-def _print(table: Table) -> None:
-    Console(highlight=False, markup=False).print(table)
 
 
 def _ranges(ports: Sequence[int]) -> str:
@@ -111,7 +99,3 @@ def _ranges(ports: Sequence[int]) -> str:
         else:
             ranges.append((port, port))
     return " ".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
-
-
-def _count(things: Sequence[object], one: str, many: str | None = None) -> str:
-    return f"{len(things)} {one if len(things) == 1 else many or one + 's'}"

@@ -140,7 +140,7 @@ def tool(name: str) -> str:
     """Where a tool of iproute2 or ethtool is, also for users whose PATH has no sbin; FabricError if it is not there."""
     path = shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")))
     if path is None:
-        package = {"ethtool": "ethtool", "unshare": "util-linux"}.get(name, "iproute2")
+        package = {"ethtool": "ethtool", "unshare": "util-linux", "setpriv": "util-linux"}.get(name, "iproute2")
         raise FabricError(f"{name}: not installed; install the package {package}")
     return path
 

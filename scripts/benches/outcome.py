@@ -21,7 +21,7 @@ class Wanted:
     """A figure that was asked for, and what it should be."""
 
     figure: str
-    relation: Literal["<=", ">=", "<"]
+    relation: Literal["<=", ">=", "<", ">"]
     limit: float
 
     def worst(self, values: Iterable[float]) -> float:
@@ -29,11 +29,16 @@ class Wanted:
         found = list(values)
         if any(math.isnan(value) for value in found):
             return math.nan
-        return min(found) if self.relation == ">=" else max(found)
+        return min(found) if self.relation.startswith(">") else max(found)
 
     def met(self, value: float) -> bool:
         """Whether `value` is as wanted; NaN never is."""
-        return {"<=": value <= self.limit, ">=": value >= self.limit, "<": value < self.limit}[self.relation]
+        return {
+            "<=": value <= self.limit,
+            ">=": value >= self.limit,
+            "<": value < self.limit,
+            ">": value > self.limit,
+        }[self.relation]
 
     def __str__(self) -> str:
         return f"{self.relation} {self.limit:g}"

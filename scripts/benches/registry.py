@@ -17,6 +17,8 @@ from scripts.benches.cases import (
     loss,
     messages,
     permutation,
+    placement_ring,
+    placement_scaling,
     slow_path,
     virtual,
 )
@@ -76,6 +78,12 @@ def _devmem(request: Request) -> Iterator[Round]:
     return devmem.rounds(request.seconds or devmem.SECONDS)
 
 
+def _placement(request: Request) -> Iterator[Round]:
+    """Three rounds on a lab, each with the ECMP of its seed; beside each, how long placing takes."""
+    for seed in SEEDS[:3] if request.seed is None else (request.seed,):
+        yield Round(seed, {**placement_ring.measure(seed, size=placement_ring.Size()), **placement_scaling.measure()})
+
+
 _TABLE: Final = (
     _virtual("incast", "48 senders x 2 MB to one port", incast.measure, incast.WANTED),
     _virtual("incast-1000", "1,000 senders x 64 KB to one port", incast.measure_thousand, ()),
@@ -91,6 +99,13 @@ _TABLE: Final = (
     _virtual("messages", "a loss in every tenth of 1,000 messages", messages.measure, messages.WANTED),
     Case("devmem", "region to region, beside copies around TCP", "kernel", _devmem, devmem.WANTED, timed=True),
     Case("chaos", "everything goes wrong, by seed", "virtual", _chaos, chaos.WANTED, counted=True),
+    Case(
+        "placement",
+        "all-reduce by placement; how long placing takes",
+        "relay",
+        _placement,
+        (*placement_ring.WANTED, *placement_scaling.WANTED),
+    ),
     _virtual("virtual", "the virtual fabric itself", virtual.measure, virtual.WANTED),
 )
 

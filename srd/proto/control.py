@@ -59,7 +59,7 @@ class PathReport(NamedTuple):
 
 
 _REPORT = struct.Struct(">BxxxIIIIHH")
-_ACK = struct.Struct(">QQHBB")
+_ACK = struct.Struct(">QQHBBBxxx")
 NOT_READY = 1
 """Flag of an ack: packets were dropped since the last one because there was no memory for them."""
 
@@ -87,13 +87,18 @@ class Ack:
     reports: tuple[PathReport, ...]
     flags: int = 0
     """NOT_READY, or nothing."""
+    path: int = 0
+    """Of its sender, that it is sent over."""
+    towards: int = 0
+    """Path of its receiver that it is sent to. Both together are its way."""
 
     def encode(self) -> bytes:
         """Return the packet."""
         bitmap = self.bitmap.to_bytes((self.bitmap.bit_length() + 7) // 8, "little")
-        head = _ACK.pack(self.cumulative, self.credit_bytes, len(bitmap), len(self.reports), self.flags)
+        lengths = (len(bitmap), len(self.reports))
+        head = _ACK.pack(self.cumulative, self.credit_bytes, *lengths, self.flags, self.towards)
         body = b"".join(_REPORT.pack(*report) for report in self.reports)
-        return _prefix(PacketType.ACK, context=self.context) + head + body + bitmap
+        return _prefix(PacketType.ACK, context=self.context, path=self.path) + head + body + bitmap
 
 
 _HELLO = struct.Struct(">QQIIHBB")
@@ -159,6 +164,11 @@ class Accept:
         return _prefix(PacketType.ACCEPT, context=self.context) + _ACCEPT.pack(self.own_context, *limits)
 
 
+_PROBE = struct.Struct(">IBB")
+NO_PATH = 255
+"""A path's number where there is none to tell."""
+
+
 @dataclass(frozen=True, slots=True)
 class Probe:
     """Asks for an Ack with a report of this path; padded, so that it also tries whether the path carries that size."""
@@ -167,13 +177,16 @@ class Probe:
     path: int
     path_sequence: int
     sent_us: int
-    size_bytes: int = PREFIX_BYTES + 4
+    ack_path: int = NO_PATH
+    ack_towards: int = NO_PATH
+    """Way of the last Ack that arrived (see there)."""
+    size_bytes: int = PREFIX_BYTES + 6
     """Of the whole packet."""
 
     def encode(self) -> bytes:
         """Return the packet, padded with zeros."""
         prefix = _prefix(PacketType.PROBE, context=self.context, path=self.path, path_sequence=self.path_sequence)
-        return (prefix + self.sent_us.to_bytes(4, "big")).ljust(self.size_bytes, b"\0")
+        return (prefix + _PROBE.pack(self.sent_us, self.ack_path, self.ack_towards)).ljust(self.size_bytes, b"\0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +278,8 @@ def foreign_hello_untrusted(data: bytes) -> int | None:
     return int.from_bytes(data[PREFIX_BYTES : PREFIX_BYTES + 8], "big")
 
 
-def _decode_ack(context: int, _path: int, _path_sequence: int, body: bytes) -> Ack:
-    cumulative, credit_bytes, bitmap_bytes, report_count, flags = _ACK.unpack_from(body)
+def _decode_ack(context: int, path: int, _path_sequence: int, body: bytes) -> Ack:
+    cumulative, credit_bytes, bitmap_bytes, report_count, flags, towards = _ACK.unpack_from(body)
     at = _ACK.size + report_count * _REPORT.size
     reports = tuple(map(PathReport._make, _REPORT.iter_unpack(body[_ACK.size : at])))
     if len(body) != at + bitmap_bytes:
@@ -274,7 +287,7 @@ def _decode_ack(context: int, _path: int, _path_sequence: int, body: bytes) -> A
     bitmap = int.from_bytes(body[at:], "little")
     if bitmap & 1:
         raise PacketError("an ack's bitmap names its cumulative point as received")
-    return Ack(context, cumulative, bitmap, credit_bytes, reports, flags)
+    return Ack(context, cumulative, bitmap, credit_bytes, reports, flags, path, towards)
 
 
 def _decode_hello(_context: int, path: int, _path_sequence: int, body: bytes) -> Hello:
@@ -310,12 +323,9 @@ def _decode_accept(context: int, _path: int, _path_sequence: int, body: bytes) -
     return Accept(context, own_context, credit_bytes, max_message_bytes, window_packets, datagram_bytes)
 
 
-_U32 = struct.Struct(">I")
-
-
 def _decode_probe(context: int, path: int, path_sequence: int, body: bytes) -> Probe:
-    (sent_us,) = _U32.unpack_from(body)
-    return Probe(context, path, path_sequence, sent_us, PREFIX_BYTES + len(body))
+    sent_us, ack_path, ack_towards = _PROBE.unpack_from(body)
+    return Probe(context, path, path_sequence, sent_us, ack_path, ack_towards, PREFIX_BYTES + len(body))
 
 
 _DECODERS: dict[int, Callable[[int, int, int, bytes], Control]] = {

@@ -23,7 +23,7 @@ from srd.proto.memory import Memory
 from srd.proto.path import Path
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.receive import Receiver
-from srd.proto.sender import Sender
+from srd.proto.sender import NO_WAY, Sender
 from srd.proto.status import Status, refusal_untrusted
 from srd.proto.tagged import Tagged
 from srd.proto.wire import IMMEDIATE, Address, Burst, Run
@@ -218,6 +218,7 @@ class PeerCore:
             return
         self.receiver.answer_probe(
             probe.path,
+            way=(probe.ack_path, probe.ack_towards),
             path_sequence=probe.path_sequence,
             sent_us=probe.sent_us,
             address=address,
@@ -358,8 +359,9 @@ class PeerCore:
         return Datagram(self.address, path.index, Close(self.remote_context).encode())
 
     def _probe(self, path: Path, sequence: int, *, now: float) -> Datagram:
+        way = self.sender.ack_way if self.sender is not None else NO_WAY
         size_bytes = self.datagram_bytes if path.doubted else 0
         if self.trace is not None:
             self.trace.probe_sent(path, path_sequence=sequence, now=now)
-        probe = Probe(self.remote_context, path.index, sequence, int(now * 1e6) & 0xFFFFFFFF, size_bytes)
+        probe = Probe(self.remote_context, path.index, sequence, int(now * 1e6) & 0xFFFFFFFF, *way, size_bytes)
         return Datagram(self.address, path.index, probe.encode())

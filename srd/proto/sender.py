@@ -14,7 +14,7 @@ from collections import deque
 from random import Random
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.control import NOT_READY, Ack, PathReport
+from srd.proto.control import NO_PATH, NOT_READY, Ack, PathReport
 from srd.proto.controllers import CONTROLLERS
 from srd.proto.credit import Credit
 from srd.proto.errors import PacketError
@@ -44,6 +44,7 @@ CLOCKED_RTTS = 16
 """Round trips after the window last held this sender back during which a burst is as short as what was answered. Later
 something else limits it (the application, credit, the processor): no queue need be spared, and bursts are as long as
 they may be."""
+NO_WAY = (NO_PATH, NO_PATH)
 FRESH_RTTS = 2
 """Round trips within which a path that is in use is heard from."""
 VOID_PSNS = 2
@@ -75,6 +76,7 @@ class Sender:
         self.packets = 0
         self.retransmitted = 0
         self.inflight_bytes = 0  # sent on paths that answer, and neither acknowledged nor lost
+        self.ack_way = NO_WAY  # of the last ack that arrived
         self.rtt_s = config.initial_rtt_s  # smoothed, over the active paths that are in use
         self._trace = trace
         self._config = config
@@ -123,6 +125,7 @@ class Sender:
         """Take an ack; return the requests that are done by it. Raises PacketError if it cannot be true."""
         heard = [self._find_untrusted(report) for report in ack.reports]
         acked_packets, acked_bytes, done = self._sent.acknowledge(ack.cumulative, bitmap=ack.bitmap)
+        self.ack_way = (ack.path, ack.towards)
         self.outbox.credit.grant(ack.credit_bytes)
         for (path, sequence), report in zip(heard, ack.reports, strict=True):
             if sequence > path.reported_sequence:  # else repeated for robustness, or overtaken by a later ack

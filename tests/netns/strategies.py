@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from netns.clos import ClosLinks, three_tier
 from netns.shape import Shape
 from netns.topology import Link, Switch, Topology, leaf_spine
 
@@ -26,12 +27,23 @@ LEAF_SPINES = st.builds(
     seed=st.integers(0, 2**32 - 1),
 )
 
+THREE_TIERS = st.builds(
+    three_tier,
+    blocks=st.integers(1, 3),
+    leaves_per_block=st.integers(1, 2),
+    hosts_per_leaf=st.integers(1, 2),
+    aggregations_per_block=st.integers(1, 2),
+    spines=st.integers(1, 3),
+    links=st.builds(ClosLinks, host=st.none() | SHAPES, leaf=st.none() | SHAPES, spine=st.none() | SHAPES),
+    seed=st.integers(0, 2**32 - 1),
+)
+
 
 @st.composite
 def connected_topologies(draw: st.DrawFn) -> Topology:
     """Any connected graph of switches, with hosts anywhere: what the explicit form of a file can describe."""
-    tiers = draw(st.lists(st.sampled_from(["leaf", "spine"]), min_size=1, max_size=7))
-    switches = tuple(Switch(f"s{index}", tier) for index, tier in enumerate(tiers))  # type: ignore[arg-type]  # sampled from the two
+    tiers = draw(st.lists(st.sampled_from(["leaf", "aggregation", "spine"]), min_size=1, max_size=7))
+    switches = tuple(Switch(f"s{index}", tier) for index, tier in enumerate(tiers))  # type: ignore[arg-type]  # sampled from them
     pairs = [(draw(st.integers(0, index - 1)), index) for index in range(1, len(tiers))]
     possible = [(a, b) for b in range(len(tiers)) for a in range(b) if (a, b) not in pairs]
     if possible:
@@ -43,4 +55,4 @@ def connected_topologies(draw: st.DrawFn) -> Topology:
     return Topology(name="any", hosts=hosts, switches=switches, links=tuple(links))
 
 
-TOPOLOGIES = LEAF_SPINES | connected_topologies()
+TOPOLOGIES = LEAF_SPINES | THREE_TIERS | connected_topologies()

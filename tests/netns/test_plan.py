@@ -219,7 +219,10 @@ HOST_SHAPED = Topology(
 @pytest.mark.parametrize(
     ("topology", "message"),
     [
-        (HOST_SHAPED, r"link leaf1-h1: a host's link is shaped in the virtual fabric only"),
+        (
+            HOST_SHAPED,
+            r"link leaf1-h1: shape_ba: what a host sends is shaped in the virtual fabric only; shape the other",
+        ),
         (
             leaf_spine(shape=Shape(rate_bps=1000, ce_threshold_us=5)),
             r"link leaf1-spine1: shape_ab: ce_threshold: neither netem nor the relay marks",

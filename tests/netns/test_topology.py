@@ -50,7 +50,7 @@ def make(**changes: Any) -> Topology:
         ({"hosts": ("all",)}, r"node 'all': not a name"),
         ({"hosts": ("1h",)}, r"node '1h': not a name"),
         ({"hosts": ("a" * 16,)}, r"node a{16}: 16 characters; .* at most 15"),
-        ({"switches": (Switch("leaf1", "core"), SPINE)}, r"switches: leaf1: tier 'core' is unknown"),  # type: ignore[arg-type]  # the error under test
+        ({"switches": (Switch("leaf1", "core"), SPINE)}, r"switches: leaf1: tier 'core' is unknown; use leaf, "),  # type: ignore[arg-type]  # the error under test
         ({"links": (Link("h1", "leaf2"),)}, r"link h1-leaf2: leaf2 is neither a host nor a switch"),
         ({"links": (Link("leaf1", "leaf1"),)}, r"link leaf1-leaf1: joins leaf1 to itself"),
         (

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netns.clos import ClosLinks, three_tier
 from netns.errors import LabError, ShapeError, TopologyError
 from netns.shape import Shape
 from netns.topology import Link, Switch, Topology, reference
-from netns.topology_file import MAX_FILE_BYTES, read_topology
+from netns.topology_file import read_topology
+from netns.yaml_file import MAX_FILE_BYTES
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -45,7 +47,7 @@ def test_read_topology__what_the_documentation_shows(file: Path) -> None:
     for block in blocks:
         file.write_text(block)
         names.append(read_topology(file).name)
-    assert names == ["demo", "uneven"]
+    assert names == ["demo", "cluster", "uneven"]
 
 
 def test_read_topology__explicit(file: Path) -> None:
@@ -86,12 +88,33 @@ def test_read_topology__explicit_limit_wins_even_if_it_is_the_default(file: Path
     assert shape.limit_packets == 1000
 
 
+def test_read_topology__clos(file: Path) -> None:
+    file.write_text(
+        "clos: {blocks: 2, leaves_per_block: 1, hosts_per_leaf: [3, 1], spines: 1, aggregations_per_block: 1,\n"
+        "       host_link: {delay: 50us, rate: 100mbit}, spine_link: {rate: 1gbit, limit: 1000}}"
+    )
+    host, spine = Shape(delay_us=50, rate_bps=100_000_000), Shape(rate_bps=1_000_000_000, limit_packets=1000)
+    wanted = three_tier(
+        blocks=2,
+        leaves_per_block=1,
+        hosts_per_leaf=(3, 1),
+        spines=1,
+        aggregations_per_block=1,
+        links=ClosLinks(host=host),
+        name="demo",
+    )
+    read = read_topology(file)
+    assert read.link("h4-leaf2") == wanted.link("h4-leaf2")
+    assert read.link("agg2-spine1").shape_ba == spine, "an explicit limit wins even if it is netem's default"
+    assert (read.hosts, read.switches) == (wanted.hosts, wanted.switches)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "holds no topology"),
         ("- a", "holds no topology"),
-        ("{}", "hosts: missing; give leaf_spine, or hosts, switches and links"),
+        ("{}", "hosts: missing; give leaf_spine, clos, or hosts, switches and links"),
         ("hosts: [h1]", "switches: missing"),
         ("a: [", "line 1: not YAML: expected the node content"),
         ("\tx: 1", "line 1: not YAML"),
@@ -99,7 +122,7 @@ def test_read_topology__explicit_limit_wins_even_if_it_is_the_default(file: Path
         ("? [1]\n: 3", "line 1: not YAML: found unhashable key"),
         ("mtu: 9000\nmtu: 1500", "line 2: mtu is given twice"),
         ("1: 3", "[1]: 1 Keys should be strings"),
-        ("leaf_spin: {}", "leaf_spin: no such key; the known ones here are name, mtu, seed, leaf_spine, hosts"),
+        ("leaf_spin: {}", "leaf_spin: no such key; the known ones here are name, mtu, seed, leaf_spine, clos, "),
         ("leaf_spine: {spnes: 4}", "leaf_spine.spnes: no such key; the known ones here are leaves, spines, "),
         ("leaf_spine: {spines: four}", "leaf_spine.spines: 'four' should be a valid integer"),
         ("leaf_spine: {spines: 4.5}", "leaf_spine.spines: 4.5 should be a valid integer"),
@@ -113,8 +136,16 @@ def test_read_topology__explicit_limit_wins_even_if_it_is_the_default(file: Path
         ("mtu: 100\nleaf_spine: {}", "mtu: 100 is not an integer between 1280 and 65535"),
         ("name: a b\nleaf_spine: {}", "name: 'a b' cannot name a lab"),
         ("leaf_spine: {}\nhosts: [h1]", "hosts: stands beside leaf_spine"),
+        ("leaf_spine: {}\nclos: {}", "clos: stands beside leaf_spine"),
+        ("clos: {}\nlinks: []", "links: stands beside clos, which names its own nodes; keep one of the two"),
+        ("clos: {spins: 4}", "clos.spins: no such key; the known ones here are blocks, leaves_per_block, "),
+        ("clos: {hosts_per_leaf: [1]}", "hosts_per_leaf: 1 numbers for 4 leaves; give one for each, or one for all"),
+        ("clos: {hosts_per_leaf: [1, 2, 3, -4]}", "hosts_per_leaf[3]: -4 is not an integer between 0 and 254"),
+        ("clos: {hosts_per_leaf: x}", "hosts_per_leaf: 'x' is not an integer between 1 and 254"),
+        ("clos: {leaf_link: {delay: 3}}", "clos.leaf_link.delay: 3 is not a time"),
+        ("clos: {host_link: 3}", "clos.host_link: 3 should be a valid mapping"),
         ("hosts: [1]", "hosts[0]: 1 should be a valid string"),
-        ("switches: {leaf1: core}", "switches.leaf1: 'core' should be 'leaf' or 'spine'"),
+        ("switches: {leaf1: core}", "switches.leaf1: 'core' should be 'leaf', 'aggregation' or 'spine'"),
         (EXPLICIT + "  - {a: h1}", "links[4].b: missing"),
         (EXPLICIT + "  - {a: h1, b: h2, shap: {}}", "links[4].shap: no such key; the known ones here are a, b, shape"),
         (EXPLICIT + "  - {a: h1, b: h9}", "link h1-h9: h9 is neither a host nor a switch of this topology"),

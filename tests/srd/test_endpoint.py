@@ -26,6 +26,19 @@ HOSTS = ["127.0.0.1", "::1", "localhost"]
 SEED = 21
 
 
+async def test_failure__of_our_own_ends_every_request_and_peer_with_its_status() -> None:
+    async with pair() as (one, _, here, there):
+        with Region(4 << 20) as region:
+            request = here.send(region, offset=0, length=4 << 20)
+            one._driver.close()
+            one._on_failure(ValueError("no"))
+            assert await request is Status.LOCAL_ERROR_QP_INTERNAL_ERROR
+            assert await here.wait_ended() is Status.LOCAL_ERROR_QP_INTERNAL_ERROR
+            assert "internal error: ValueError('no')" in str(here.error())
+            async with asyncio.timeout(PATIENCE_S):
+                assert await there.wait_ended() is Status.LOCAL_ERROR_UNRESP_REMOTE
+
+
 # -- opening --------------------------------------------------------------------------------------------------------
 
 

@@ -54,7 +54,7 @@ def file(tmp_path: Path, lab_name: str) -> Path:
 def test_help__names_every_command() -> None:
     done = srd_lab("--help")
     assert done.returncode == 0
-    for command in ("plan", "up", "status", "exec", "down", "verify"):
+    for command in ("plan", "up", "status", "exec", "down", "verify", "run"):
         assert f"\n  {command} " in done.stdout
         assert CliRunner().invoke(main, [command, "--help"]).exit_code == 0
 

@@ -46,10 +46,16 @@ def test_to_dict__what_could_not_be_had_is_null(value: float) -> None:
 
 @pytest.mark.parametrize(
     ("wanted", "met", "missed"),
-    [(AT_MOST, 3.0, 3.1), (AT_LEAST, 0.95, 0.94), (Wanted("spurious_fraction", "<", 0.01), 0.009, 0.01)],
+    [
+        (AT_MOST, 3.0, 3.1),
+        (AT_LEAST, 0.95, 0.94),
+        (Wanted("spurious_fraction", "<", 0.01), 0.009, 0.01),
+        (Wanted("gain_ratio", ">", 1.5), 1.6, 1.5),
+    ],
 )
 def test_wanted__met(wanted: Wanted, met: float, missed: float) -> None:
     assert wanted.met(met)
     assert not wanted.met(missed)
     assert not wanted.met(math.nan)
+    assert wanted.worst([met, missed, met]) == missed
     assert math.isnan(wanted.worst([met, math.nan]))

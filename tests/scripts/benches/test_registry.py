@@ -22,6 +22,7 @@ CHECKS = {
         "cpu_per_gb_ratio": "<= 0.8",
     },
     "chaos": {"violations": "<= 0"},
+    "placement": {"bad_over_required_ratio": "> 1.5", "assign_2500_ms": "< 250", "growth_10x_ratio": "<= 12"},
     "virtual": {"packet_hops_per_second": ">= 100000"},
 }
 

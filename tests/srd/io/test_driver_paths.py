@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from srd.proto.events import PeerEnded
-from tests.srd.io.test_driver import ended, node, open_pair
+from tests.srd.io.node import ended, node, open_pair
 
 
 async def test_driver__a_path_of_the_reserve_gets_a_port_when_it_is_called() -> None:

@@ -42,6 +42,8 @@ ACKS = st.builds(
     credit_bytes=U64,
     reports=st.lists(REPORTS, max_size=64).map(tuple),
     flags=U8,
+    path=U8,
+    towards=U8,
 )
 WINDOWS = st.integers(LEAST_WINDOW_PACKETS, 2**32 - 1)
 HELLOS = st.builds(
@@ -68,7 +70,7 @@ PACKETS: st.SearchStrategy[Control] = st.one_of(
         window_packets=WINDOWS,
         datagram_bytes=SIZES,
     ),
-    st.builds(Probe, context=U64, path=U8, path_sequence=U32, sent_us=U32),
+    st.builds(Probe, context=U64, path=U8, path_sequence=U32, sent_us=U32, ack_path=U8, ack_towards=U8),
     st.builds(Refuse, context=U64, status=U8),
     st.builds(Close, context=U64),
     st.builds(Closed, context=U64),

@@ -27,7 +27,7 @@ def paths(*rtts_s: float) -> list[Path]:
 
 
 def shares(spray: Spray, active: list[Path]) -> Counter[int]:
-    return Counter(spray.next_burst(active, packets=1, now=NOW)[0].index for _ in range(CHOICES))
+    return Counter(spray.next_burst(active, packets=1, now=NOW, clocked=True)[0].index for _ in range(CHOICES))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -137,4 +137,4 @@ def test_next_burst__a_path_not_heard_of_for_long_is_tried_again(seed: int) -> N
     made, later = paths(0.002, 0.5), NOW + 5.0
     made[0].rtt.update(0.002, now=later)
     spray = Spray(rng=Random(seed))
-    assert 1 in {spray.next_burst(made, packets=1, now=later)[0].index for _ in range(50)}
+    assert 1 in {spray.next_burst(made, packets=1, now=later, clocked=True)[0].index for _ in range(50)}

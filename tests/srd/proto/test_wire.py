@@ -26,6 +26,7 @@ from srd.proto import (
     sender,
     strangers,
     tagged,
+    ways,
     wire,
 )
 from srd.proto.control import Accept, Ack, Close, Closed, Control, Hello, Nack, PathReport, Probe, Refuse, Reset, Retry
@@ -263,12 +264,14 @@ EXAMPLES: dict[str, Control] = {
         0x3031323334353637,
         (PathReport(1, 2, 3, 4, 5, 6, 7), PathReport(8, 9, 10, 11, 12, 13, 14)),
         1,
+        9,
+        17,
     ),
     "HELLO": Hello(0x4041424344454647, 0x5051525354555657, 0x61626364, 0x71727374, 600, b"0123456789abcdefghijklmn", 9),
     "RETRY": Retry(0x1011121314151617, b"0123456789abcdefghijklmn", 9, 600),
     "ACCEPT": Accept(0x1011121314151617, 0x4041424344454647, 0x5051525354555657, 0x61626364, 0x71727374, 0x2328),
     "REFUSE": Refuse(0x1011121314151617, 15),
-    "PROBE": Probe(0x1011121314151617, 9, 0x61626364, 0x71727374, 600),
+    "PROBE": Probe(0x1011121314151617, 9, 0x61626364, 0x71727374, 5, 6, 600),
     "CLOSE": Close(0x1011121314151617),
     "CLOSED": Closed(0x1011121314151617),
     "RESET": Reset(0x1011121314151617),
@@ -307,7 +310,7 @@ def test_protocol_md__control(name: str) -> None:
     data = packet.encode()
     assert data[:2] == bytes([VERSION, PacketType[name]])
     rows = table(f"{name} ({PacketType[name].value})")
-    uses_path = "path" in packet.__dataclass_fields__ and isinstance(packet, Hello | Retry | Probe)
+    uses_path = "path" in packet.__dataclass_fields__ and isinstance(packet, Ack | Hello | Retry | Probe)
     assert data[3] == (9 if uses_path else 0), "the prefix's path"
     end = min(rows[0][0], wire.PREFIX_BYTES)  # a packet without a body says something of the prefix's context
     for at, size, field in rows:
@@ -359,7 +362,7 @@ def test_protocol_md__packet_types() -> None:
 
 CONSTANTS_IN = (
     backlog, config, congestion, control, credit, handshake, loss, path, paths, peer, receive, sender,
-    strangers, tagged, wire,
+    strangers, tagged, ways, wire,
 )  # fmt: skip
 
 

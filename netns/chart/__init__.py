@@ -1,0 +1,1 @@
+"""Pictures of a topology: Mermaid's text, and a page that draws it without a network."""

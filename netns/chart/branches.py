@@ -1,0 +1,63 @@
+"""Nodes as the tree of the layers they share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from netns.layers import levels_of, path_of
+from netns.nodes import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A part of the network, or a host, and what lies in it."""
+
+    level: str
+    """Its label key; "" of the whole."""
+
+    path: tuple[str, ...]
+    """Label values down to its own."""
+
+    children: tuple[Branch, ...]
+    nodes: tuple[Node, ...]
+    """All hosts in it."""
+
+    @property
+    def name(self) -> str:
+        """Its own label value."""
+        return self.path[-1] if self.path else ""
+
+    def walk(self) -> Iterator[Branch]:
+        """This branch and all in it, each before its children."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def at(self, level: str) -> list[Branch]:
+        """Those of one level."""
+        return [branch for branch in self.walk() if branch.level == level]
+
+
+def branches(nodes: Sequence[Node]) -> Branch:
+    """The whole of `nodes`, its parts in the order of their label values. Raises what `levels_of` does."""
+    levels = levels_of(nodes)
+    ordered = sorted(nodes, key=lambda node: path_of(node, levels))
+    return Branch("", (), _children(ordered, levels, depth=0), tuple(ordered))
+
+
+def _children(nodes: Sequence[Node], levels: Sequence[str], *, depth: int) -> tuple[Branch, ...]:
+    if depth == len(levels):
+        return ()
+    groups: dict[str, list[Node]] = {}
+    for node in nodes:
+        groups.setdefault(node.labels[levels[depth]], []).append(node)
+    return tuple(
+        Branch(
+            levels[depth],
+            path_of(members[0], levels[: depth + 1]),
+            _children(members, levels, depth=depth + 1),
+            tuple(members),
+        )
+        for members in groups.values()
+    )

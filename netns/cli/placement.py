@@ -1,0 +1,146 @@
+"""`srd-lab topology` and `srd-lab place`: which hosts share layers, and where a job's ranks go."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from netns.chart.branches import branches
+from netns.chart.mermaid import mermaid
+from netns.chart.page import page
+from netns.cli.show_placement import placement_dict, show_placement, show_topology, topology_dict
+from netns.errors import JobError, LabError
+from netns.fabric_layers import nodes_of
+from netns.layers import labelled, level_named, levels_of
+from netns.node_export import to_ec2, to_kubernetes
+from netns.node_files import read_nodes
+from netns.nodes import Node
+from netns.placement.hostfile import hostfile
+from netns.placement.job import Job, JobTopology, read_job
+from netns.placement.kueue import Kind, dump, manifests
+from netns.placement.place import place
+from netns.topology import reference
+
+EXPORTS: Final = {"ec2": to_ec2, "kubernetes": to_kubernetes}
+
+_skip = click.option(
+    "--skip-unlabelled", is_flag=True, help="Leave out nodes without network-node layers, and say which."
+)
+_per_host = click.option(
+    "--ranks-per-host",
+    type=click.IntRange(min=1),
+    help="Ranks that a host takes; at most, where the nodes say so themselves.  [default there: as they say, else 1]",
+)
+
+
+@click.command("topology")
+@click.argument("file")
+@click.option("--table", "form", flag_value="table", default=True, help="Which hosts share which layers (the default).")
+@click.option("--json", "form", flag_value="json", help="One JSON object on stdout.")
+@click.option("--mermaid", "form", flag_value="mermaid", help="A Mermaid flowchart on stdout.")
+@click.option("--export", type=click.Choice(sorted(EXPORTS)), help="The nodes as EC2's or Kubernetes' JSON on stdout.")
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page that draws it to this file."
+)
+@_skip
+def topology_command(
+    file: str,
+    form: str,
+    export: str | None,
+    html: Path | None,
+    skip_unlabelled: bool,  # noqa: FBT001 - click passes by keyword
+) -> None:
+    """Show which hosts share network-node layers.
+
+    FILE is a topology in YAML (or `reference`), the JSON of `aws ec2 describe-instance-topology`, or that of
+    `kubectl get nodes -o json`.
+    """
+    nodes = _nodes(file, skip=skip_unlabelled, ranks_per_host=None)
+    whole = branches(nodes)
+    if html is not None:
+        try:
+            html.write_text(page(whole, title=f"Topology of {Path(file).name}"))
+        except OSError as error:
+            raise LabError(f"{html}: {error.strerror}") from None
+        click.echo(f"wrote {html}")
+    elif export is not None:
+        click.echo(json.dumps(EXPORTS[export](nodes), indent=2))
+    elif form == "json":
+        click.echo(json.dumps(topology_dict(whole, levels_of(nodes)), indent=2))
+    elif form == "mermaid":
+        click.echo(mermaid(whole), nl=False)
+    else:
+        show_topology(whole, levels_of(nodes))
+
+
+@click.command("place")
+@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@click.option("--topology", "file", required=True, help="The nodes: what `srd-lab topology` reads.")
+@click.option("--required-topology", metavar="LAYER", help="All ranks in one domain of LAYER, or fail.")
+@click.option(
+    "--preferred-topology", metavar="LAYER", help="In one domain of LAYER if that can be, else of the next up."
+)
+@click.option("--emit", type=click.Choice(["kueue", "hostfile"]), help="Print manifests, or an MPI host file, instead.")
+@click.option(
+    "--kind", type=click.Choice(["job", "pytorchjob"]), default="job", show_default=True, help="Of manifests."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@_per_host
+@_skip
+def place_command(
+    job_file: Path,
+    file: str,
+    required_topology: str | None,
+    preferred_topology: str | None,
+    emit: str | None,
+    kind: Kind,
+    as_json: bool,  # noqa: FBT001 - click passes by keyword
+    ranks_per_host: int | None,
+    skip_unlabelled: bool,  # noqa: FBT001 - click passes by keyword
+) -> None:
+    """Show which host each rank of a job runs on, and how far the ranks are apart.
+
+    LAYER is 1 (the farthest) to 4, host, ultraserver-id or a node label's key. Exit status 1 if the job does not fit.
+    """
+    job = overridden(read_job(job_file), required=required_topology, preferred=preferred_topology)
+    nodes = _nodes(file, skip=skip_unlabelled, ranks_per_host=ranks_per_host)
+    placement = place(job, nodes)
+    for note in placement.notes:
+        click.echo(f"note: {note}", err=True)
+    if emit == "kueue":
+        click.echo(dump(manifests(job, nodes=nodes, levels=placement.levels, kind=kind)), nl=False)
+    elif emit == "hostfile":
+        click.echo(hostfile(placement), nl=False)
+    elif as_json:
+        click.echo(json.dumps(placement_dict(placement), indent=2))
+    else:
+        show_placement(placement)
+
+
+def overridden(job: Job, *, required: str | None, preferred: str | None) -> Job:
+    """`job` with the layer that the command line asks for in place of the file's. Raises UsageError or JobError."""
+    if required is None and preferred is None:
+        return job
+    if required is not None and preferred is not None:
+        raise click.UsageError("give --required-topology or --preferred-topology, not both")
+    option, level = ("required", required) if required is not None else ("preferred", preferred)
+    if not level:
+        raise JobError(f"--{option}-topology: {level!r} is no layer; give 1 to 4, host, or a node label's key")
+    changed: dict[str, Any] = {option: level_named(level)}
+    return job.model_copy(update={"topology": JobTopology(**changed)})
+
+
+def _nodes(file: str, *, skip: bool, ranks_per_host: int | None) -> tuple[Node, ...]:
+    path = Path(file)
+    if file == "reference" and not path.exists():
+        return nodes_of(reference(), ranks_per_host=ranks_per_host or 1)
+    nodes = read_nodes(path, ranks_per_host=ranks_per_host)
+    if not skip:
+        return nodes
+    kept, others = labelled(nodes)
+    if others:
+        click.echo(f"note: left out, without network-node layers: {', '.join(node.name for node in others)}", err=True)
+    return tuple(kept)

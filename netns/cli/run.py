@@ -1,0 +1,161 @@
+"""`srd-lab run`: place a job on a lab's hosts, start a rank on each, wait, and say how long an iteration took."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+
+from netns.builder import signals_raise
+from netns.cli.commands import lab_named, topology_named
+from netns.cli.placement import overridden
+from netns.cli.tables import count, print_table, table
+from netns.errors import RankError
+from netns.fabric_layers import nodes_of
+from netns.lab import Lab
+from netns.layers import short_name
+from netns.placement import Job, Placement, place, read_job
+from netns.probe import require_root
+from netns.ranks import Ranks, Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a job that ran to its end has to tell."""
+
+    lab: str
+    fabric: str
+    placement: Placement
+    addresses: tuple[str, ...]
+    pids: tuple[int, ...]
+    ran_in: tuple[str | None, ...]
+    """Rank -> the node whose network namespace the kernel said that its process was in; None: not seen in any."""
+
+    iterations_s: tuple[float, ...]
+
+    @property
+    def strays(self) -> list[str]:
+        """Ranks that the kernel did not say to be where they were placed, one line each."""
+        return [
+            f"rank {rank} was placed on {host}, " + (f"but ran on {seen}" if seen else "but was not seen on any host")
+            for rank, (host, seen) in enumerate(zip(self.placement.hosts, self.ran_in, strict=True))
+            if host != seen
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        shared = self.placement.shared
+        return {
+            "job": self.placement.job.name,
+            "lab": self.lab,
+            "fabric": self.fabric,
+            "shared": None if shared is None else {"level": shared[0], "value": shared[1]},
+            "ring_hops": list(self.placement.ring_hops),
+            "ranks": [
+                {"rank": rank, "host": host, "address": address, "pid": pid, "ran_in": seen}
+                for rank, (host, address, pid, seen) in enumerate(
+                    zip(self.placement.hosts, self.addresses, self.pids, self.ran_in, strict=True)
+                )
+            ],
+            "iterations_seconds": list(self.iterations_s),
+            "seconds_per_iteration": median(self.iterations_s) if self.iterations_s else None,
+        }
+
+
+@click.command()
+@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@click.option("--topology", "file", help="Build this topology for the job, and remove it afterwards.")
+@click.option("--lab", "name", help="Run in this lab, which is up; not needed when only one is.")
+@click.option("--required-topology", "required", metavar="LAYER", help="All ranks in one domain of it, or fail.")
+@click.option("--preferred-topology", "preferred", metavar="LAYER", help="The same if possible, else the next above.")
+@click.option("--verify", is_flag=True, help="Show where each rank ran, by its network namespace.")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), help="Give up after so many seconds."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout; what ranks print goes to stderr.")
+def run(
+    *,
+    job_file: Path,
+    file: str | None,
+    name: str | None,
+    required: str | None,
+    preferred: str | None,
+    verify: bool,
+    timeout_s: float | None,
+    as_json: bool,
+) -> None:
+    """Run the job in JOB.yaml: one rank on each host that it is placed on.
+
+    Ranks find RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in their environment, as torchrun has them, and RANK_HOSTS,
+    all addresses in order of rank. Exit status 1 if a rank fails, which ends the others.
+    """
+    if file is not None and name is not None:
+        raise click.UsageError("give --topology or --lab, not both")
+    require_root("srd-lab run")
+    job = overridden(read_job(job_file), required=required, preferred=preferred)
+    with signals_raise(), _lab(file, name) as lab:
+        finished = run_job(lab, job, timeout_s=timeout_s, quiet=as_json)
+    click.echo(json.dumps(finished.to_dict())) if as_json else _show(finished, verify=verify)
+    if verify and finished.strays:
+        raise RankError(finished.strays[0])
+
+
+def run_job(lab: Lab, job: Job, *, timeout_s: float | None = None, quiet: bool = False) -> Finished:
+    """Place `job` on the hosts of `lab` and run it to its end.
+
+    What ranks print is printed with their number before it; all on stderr if `quiet`. Raises what `place` raises,
+    FabricError if a rank cannot be started, RankError if one fails.
+    """
+
+    def on_line(rank: int, stream: Stream, line: str) -> None:
+        click.echo(f"[{rank}] {line}", err=quiet or stream == "stderr")
+
+    placement = place(job, nodes_of(lab.topology))
+    with Ranks.start(lab, hosts=placement.hosts, command=job.command, env=job.env) as ranks:
+        ranks.wait(on_line=on_line, timeout_s=timeout_s)
+        return Finished(
+            lab=lab.name,
+            fabric=lab.fabric,
+            placement=placement,
+            addresses=tuple(lab.address(host) for host in placement.hosts),
+            pids=tuple(rank.process.pid for rank in ranks.ranks),
+            ran_in=tuple(rank.ran_in for rank in ranks.ranks),
+            iterations_s=tuple(ranks.iterations_s),
+        )
+
+
+@contextmanager
+def _lab(file: str | None, name: str | None) -> Iterator[Lab]:
+    """The lab that is up, or one that is built from a file and taken down again."""
+    if file is None:
+        yield lab_named(name)
+        return
+    with Lab.up(topology_named(file)) as made:
+        yield made
+
+
+def _show(finished: Finished, *, verify: bool) -> None:
+    """Where each rank was, and how long an iteration took."""
+    placement = finished.placement
+    shared = placement.shared
+    where = "sharing no layer" if shared is None else f"all in {short_name(shared[0])} {shared[1]}"
+    click.echo(f"job {placement.job.name}: {count(placement.hosts, 'rank')}, {where}")
+    click.echo(f"lab {finished.lab}, {finished.fabric} fabric")
+    rows = table("rank", "host", "address", "switches to the next", *(["process", "ran in"] if verify else []))
+    for rank, host in enumerate(placement.hosts):
+        seen = [str(finished.pids[rank]), finished.ran_in[rank] or "not seen"] if verify else []
+        rows.add_row(str(rank), host, finished.addresses[rank], str(placement.ring_hops[rank]), *seen)
+    print_table(rows)
+    for note in placement.notes:
+        click.echo(f"note: {note}", err=True)
+    if seconds := finished.iterations_s:
+        click.echo(
+            f"{count(seconds, 'iteration')}: median {median(seconds):.3f} s, "
+            f"fastest {min(seconds):.3f} s, slowest {max(seconds):.3f} s"
+        )

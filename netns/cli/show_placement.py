@@ -1,0 +1,85 @@
+"""What `srd-lab topology` and `srd-lab place` print."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+
+from netns.chart.branches import Branch
+from netns.cli.tables import count, print_table, table
+from netns.layers import short_name
+from netns.nodes import HOSTNAME_LABEL
+from netns.placement.place import Placement
+
+MATRIX_RANKS: Final = 16
+"""Up to so many ranks, their distances are a matrix; beyond, how many pairs there are of each."""
+
+
+def topology_dict(whole: Branch, levels: Sequence[str]) -> dict[str, Any]:
+    """For JSON: every node's place, and for each layer which nodes share it."""
+    layers = [level for level in levels if level != HOSTNAME_LABEL]
+    return {
+        "levels": list(levels),
+        "nodes": [{"name": node.name, **{level: node.labels[level] for level in levels}} for node in whole.nodes],
+        "shared": {
+            level: [{"path": list(part.path), "nodes": [node.name for node in part.nodes]} for part in whole.at(level)]
+            for level in layers
+        },
+    }
+
+
+def show_topology(whole: Branch, levels: Sequence[str]) -> None:
+    """A row for each domain of the lowest layer: those above it, and its hosts."""
+    layers = [level for level in levels if level != HOSTNAME_LABEL]
+    parts = ", ".join(f"{len(whole.at(level))} of {short_name(level)}" for level in layers)
+    click.echo(f"{count(whole.nodes, 'host')} in {parts}")
+    rows = table(*(short_name(level) for level in layers), "hosts", "")
+    above: tuple[str, ...] = ()
+    for part in whole.at(layers[-1]):
+        repeated = next((i for i, (a, b) in enumerate(zip(above, part.path, strict=False)) if a != b), len(above))
+        shown = ["" if index < repeated else value for index, value in enumerate(part.path)]
+        rows.add_row(*shown, str(len(part.nodes)), " ".join(node.name for node in part.nodes))
+        above = part.path
+    print_table(rows)
+
+
+def placement_dict(placement: Placement) -> dict[str, Any]:
+    """For JSON."""
+    shared = placement.shared
+    return {
+        "job": placement.job.name,
+        "hosts": list(placement.hosts),
+        "nodes": [node.name for node in placement.nodes],
+        "levels": list(placement.levels),
+        "shared": None if shared is None else {"level": shared[0], "value": shared[1]},
+        "ring_hops": list(placement.ring_hops),
+        "hops": [list(row) for row in placement.hops],
+    }
+
+
+def show_placement(placement: Placement) -> None:
+    """Ranks and hosts, what they share, how far they are apart."""
+    shared, ranks = placement.shared, len(placement.nodes)
+    where = "sharing no layer" if shared is None else f"all in {short_name(shared[0])} {shared[1]}"
+    hosts = count(sorted(set(placement.hosts)), "host")
+    click.echo(f"job {placement.job.name}: {count(placement.nodes, 'rank')} on {hosts}, {where}")
+    layers = [level for level in placement.levels if level != HOSTNAME_LABEL]
+    rows = table("rank", "host", *(short_name(level) for level in layers), "switches to the next rank")
+    for rank, (node, hops) in enumerate(zip(placement.nodes, placement.ring_hops, strict=True)):
+        rows.add_row(str(rank), placement.hosts[rank], *(node.labels[level] for level in layers), str(hops))
+    print_table(rows)
+    click.echo(f"switches around the ring: {sum(placement.ring_hops)}")
+    if ranks <= MATRIX_RANKS:
+        click.echo("switches between ranks:")
+        matrix = table("rank", *(str(rank) for rank in range(ranks)))
+        for rank, row in enumerate(placement.hops):
+            matrix.add_row(str(rank), *(str(each) for each in row))
+        print_table(matrix)
+        return
+    pairs = Counter(each for rank, row in enumerate(placement.hops) for each in row[rank + 1 :])
+    click.echo("pairs of ranks by switches between them:")
+    for hops, number in sorted(pairs.items()):
+        click.echo(f"  {hops}: {number}")

@@ -1,0 +1,26 @@
+"""Tables and counts as `srd-lab` prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+
+def table(*columns: str) -> Table:
+    """A table without lines; the first column is never broken."""
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for index, column in enumerate(columns):
+        made.add_column(column, overflow="fold", no_wrap=index == 0)
+    return made
+
+
+def print_table(made: Table) -> None:
+    """Print it as it is: nothing in it is markup."""
+    Console(highlight=False, markup=False).print(made)
+
+
+def count(things: Sequence[object], one: str, many: str | None = None) -> str:
+    """How many, with the right word: "1 host", "2 switches"."""
+    return f"{len(things)} {one if len(things) == 1 else many or one + 's'}"

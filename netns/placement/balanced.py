@@ -1,0 +1,198 @@
+"""Balanced placement: a preferred request spread evenly over the fewest domains (Kueue's TASBalancedPlacement).
+
+The domains that may be used lie under one domain of the level above the one preferred, so that nothing is spread wider
+than best fit would. Of each such family: the fewest domains that hold the request, by greed, say how evenly it could be
+spread, `threshold` slices in each. Domains that cannot take that much are dropped. The family with the highest
+threshold wins, among equals the one with the fewest domains. From it, dynamic programming takes the set with the least
+room that still holds everything; each of its domains gets the threshold, and the first ones what is left over.
+
+Works on copies of the domains, so that best fit finds the originals untouched where this fails.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from netns.placement.choose import Ask, by_room, by_room_led
+from netns.placement.part import Part, fill_up, lower, path
+from netns.placement.tree import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class _Greedy:
+    """The fewest domains that hold a request: how many, and the last ones taken with and without the leader."""
+
+    count: int
+    last_led: Part | None
+    last: Part | None
+
+
+def balance(tree: Tree, ask: Ask) -> tuple[int, list[Part]] | None:
+    """Level and domains with what each is given, or None: then the request is placed by best fit."""
+    family, threshold = _best_family(tree, ask)
+    if threshold <= 0:
+        return None
+    level = ask.level
+    if ask.level < ask.slice_level:
+        chosen = _fewest(family, ask, by_evenness=True)
+        if chosen is None:
+            return None
+        family, level = lower(chosen), ask.level + 1
+    given = _spread(family, ask, threshold)
+    return None if given is None else (level, given)
+
+
+def _best_family(tree: Tree, ask: Ask) -> tuple[list[Part], int]:
+    """Copies of the domains of the best family, pruned, and its threshold; 0 if there is none."""
+    best: list[Part] = []
+    best_threshold = best_count = 0
+    for siblings in _families(tree, ask):
+        domains, threshold = _pruned(siblings, ask, at_least=best_threshold)
+        fit = _greedy(domains, ask) if threshold else None
+        if fit is None:
+            continue
+        if threshold > best_threshold or fit.count < best_count:
+            best, best_threshold, best_count = domains, threshold, fit.count
+    return best, best_threshold
+
+
+def _families(tree: Tree, ask: Ask) -> Iterable[list[Part]]:
+    if ask.level == 0:
+        return [tree.at(0)]
+    return [above.children for above in tree.at(ask.level - 1)]
+
+
+def _pruned(siblings: Sequence[Part], ask: Ask, *, at_least: int) -> tuple[list[Part], int]:
+    """Copies without those that cannot take the threshold, and the threshold; 0 where nothing will do.
+
+    A second try with a lower threshold leaves room for the leader.
+    """
+    domains = [part.copy() for part in siblings]
+    fit = _greedy(lower(domains) if ask.level < ask.slice_level else domains, ask)
+    if fit is None:
+        return [], 0
+    threshold = ask.slices // max(fit.count, 1)
+    if fit.last_led is not None:
+        threshold = min(threshold, fit.last_led.slices_led)
+    if fit.last is not None:
+        threshold = min(threshold, fit.last.slices)
+    reserved = min(threshold, fit.last.slices_led) if ask.leaders and fit.last is not None else threshold
+    if threshold < at_least or threshold == 0:
+        return [], 0
+    _prune(domains, threshold, ask)
+    if _greedy(domains, ask) is None and max(at_least, 1) <= reserved < threshold:
+        threshold = reserved
+        domains = [part.copy() for part in siblings]
+        _prune(domains, threshold, ask)
+    return domains, threshold
+
+
+def _greedy(parts: Sequence[Part], ask: Ask) -> _Greedy | None:
+    """How far the domains with most room go; None if all together are too small."""
+    left, count = ask.slices, 0
+    last_led: Part | None = None
+    rest: Sequence[Part] = parts
+    if ask.leaders:
+        led = by_room_led(parts, least_free=False, scored=ask.scored)
+        if not led or not led[0].leaders:
+            return None
+        last_led, count = led[0], 1
+        rest = [part for part in parts if part is not last_led]
+        left -= last_led.slices_led
+    last: Part | None = None
+    for part in by_room(rest, least_free=False, scored=ask.scored):
+        if left <= 0 or part.slices <= 0:
+            break
+        last, count = part, count + 1
+        left -= part.slices
+    return None if left > 0 else _Greedy(count, last_led, last)
+
+
+def _fewest(parts: Sequence[Part], ask: Ask, *, by_evenness: bool) -> list[Part] | None:
+    """The set of as few domains as greed needs, with the least room of those that hold the request.
+
+    `sets[n]` holds, for n domains and what they leave of leaders and pods to place, the first set found.
+    """
+    fit = _greedy(parts, ask)
+    if fit is None:
+        return None
+    sets: list[dict[tuple[int, int], tuple[Part, ...]]] = [{} for _ in range(fit.count + 1)]
+    sets[0][ask.leaders, ask.slices * ask.slice_size] = ()
+    for part in sorted(parts, key=_even if by_evenness else path):
+        for number in range(fit.count, 0, -1):
+            for (leaders, pods), chosen in sorted(sets[number - 1].items(), key=_remainder):
+                if leaders <= 0 and pods <= 0:
+                    continue
+                if leaders > 0 and part.leaders > 0:
+                    sets[number].setdefault((leaders - part.leaders, pods - part.pods_led), (*chosen, part))
+                if part.slices > 0:
+                    sets[number].setdefault((leaders, pods - part.pods), (*chosen, part))
+    enough = [(pods, chosen) for (leaders, pods), chosen in sets[fit.count].items() if leaders == 0 and pods <= 0]
+    return list(max(enough, key=_first)[1]) if enough else None
+
+
+def _spread(parts: Sequence[Part], ask: Ask, threshold: int) -> list[Part] | None:
+    """The chosen domains with the threshold each and the rest on the first ones; None if they cannot take it."""
+    chosen = _fewest(parts, ask, by_evenness=False)
+    if chosen is None or ask.slices < len(chosen) * threshold:
+        return None
+    extra, leaders = ask.slices - len(chosen) * threshold, ask.leaders
+    chosen = by_room_led(chosen, least_free=False, scored=ask.scored)
+    for part in chosen:
+        hosts = 1 if leaders > 0 else 0
+        more = min((part.slices_led if hosts else part.slices) - threshold, extra)
+        leaders -= hosts
+        extra -= more
+        part.leaders = hosts
+        part.slices = part.slices_led = threshold + more
+        part.pods = part.slices * ask.slice_size
+        part.pods_led = part.pods - hosts
+    return None if extra > 0 or leaders > 0 else chosen
+
+
+def _prune(domains: Sequence[Part], threshold: int, ask: Ask) -> None:
+    """Take away what cannot take `threshold` slices, first below, then at the level of `domains`."""
+    for child in lower(domains):
+        _prune_one(child, threshold, ask)
+    for part in domains:
+        fill_up(
+            part,
+            slice_size=ask.slice_size,
+            slice_level=ask.slice_level,
+            level=ask.level,
+            inner={},
+            led=ask.leaders > 0,
+        )
+        _prune_one(part, threshold, ask)
+
+
+def _prune_one(part: Part, threshold: int, ask: Ask) -> None:
+    if part.slices < threshold:
+        _clear(part, leader_only=False)
+    elif ask.leaders and part.leaders and part.slices_led < threshold:
+        _clear(part, leader_only=True)
+
+
+def _clear(part: Part, *, leader_only: bool) -> None:
+    part.leaders = part.pods_led = part.slices_led = 0
+    if not leader_only:
+        part.pods = part.slices = 0
+    for child in part.children:
+        _clear(child, leader_only=leader_only)
+
+
+def _even(part: Part) -> tuple[int, int, float, tuple[str, ...]]:
+    """Most room first, then the one whose room is spread most evenly over its children (by entropy)."""
+    total = sum(child.pods for child in part.children)
+    shares = [child.pods / total for child in part.children if child.pods > 0] if total else []
+    return -part.leaders, -part.slices_led, sum(share * math.log2(share) for share in shares), part.values
+
+
+def _remainder(item: tuple[tuple[int, int], tuple[Part, ...]]) -> tuple[int, int]:
+    return item[0]
+
+
+def _first(item: tuple[int, tuple[Part, ...]]) -> int:
+    return item[0]

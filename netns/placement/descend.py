@@ -1,0 +1,86 @@
+"""From the chosen domains down to the lowest level, on as few domains as possible at each (Kueue's phase 2b).
+
+Down to the level of the slices, the children of all chosen domains compete for the whole request: which of them a
+parent's share goes to does not matter, as long as slices stay whole. Below, every parent's share is given to its own
+children. What a domain is given replaces what it had room for.
+"""
+
+from __future__ import annotations
+
+from netns.placement.choose import Ask, by_room, leader_first, slices_led_of, slices_of, smallest
+from netns.placement.part import Part, lower
+from netns.placement.tree import Tree
+
+
+class NoRoomBelow(Exception):  # noqa: N818 - never leaves this package
+    """The pods that a domain was given do not all fit into its children.
+
+    It takes a leader: what it costs is summed up from the cheapest child of each domain, level by level.
+    """
+
+    def __init__(self, pods: int) -> None:
+        super().__init__(pods)
+        self.pods = pods
+
+
+def descend(tree: Tree, parts: list[Part], ask: Ask, *, level: int, spread: bool = False) -> list[Part]:
+    """The domains of the lowest level that get pods; `spread`: shares at `level` are settled (balanced placement)."""
+    given = give(parts, ask.count, ask, leaders=ask.leaders, size=ask.slice_size)
+    lowest = len(tree.levels) - 1
+    while level < min(lowest, ask.slice_level) and not spread:
+        below = by_room(lower(given), least_free=ask.least_free, scored=ask.scored)
+        given = give(below, ask.count, ask, leaders=ask.leaders, size=ask.slice_size)
+        level += 1
+    while level < lowest:
+        size = ask.slice_size if level < ask.slice_level else ask.inner.get(level + 1, 1)
+        given = [child for part in given for child in _share(part, ask, size=size)]
+        level += 1
+    return given
+
+
+def give(parts: list[Part], count: int, ask: Ask, *, leaders: int, size: int, whole: bool = True) -> list[Part]:
+    """Give `count` pods and `leaders` leaders to domains in their order; return those that were looked at.
+
+    In slices of `size`, or pod by pod if not `whole`. By best fit, the domain that could take all that is left is
+    swapped for the smallest that can. Raises NoRoomBelow where the sums above had promised too much.
+    """
+    room, room_led = (slices_of, slices_led_of) if whole else (pods_of, pods_led_of)
+    unit = size if whole else 1
+    left = count // unit
+    parts = leader_first(parts, left, leaders, room=room, room_led=room_led)
+    given: list[Part] = []
+    for index, each in enumerate(parts):
+        part, room_here = each, room_led if leaders else room
+        if not ask.least_free and room_here(part) >= left and part.leaders >= leaders:
+            able = [other for other in parts[index:] if other.leaders >= leaders] if leaders else parts[index:]
+            part = smallest(able, left, room=room_here, scored=ask.scored)
+        units = min(room_here(part), left)
+        part.leaders = min(part.leaders, leaders)
+        part.pods = part.pods_led = units * unit
+        if whole:
+            part.slices = part.slices_led = units
+        given.append(part)
+        left -= units
+        leaders -= part.leaders
+        if left == 0 and leaders == 0:
+            return given
+    raise NoRoomBelow(left * unit)
+
+
+def _share(part: Part, ask: Ask, *, size: int) -> list[Part]:
+    """What `part` was given, given to its children."""
+    children = by_room(part.children, least_free=ask.least_free, scored=ask.scored)
+    if size > 1:  # nested slices: the numbers so far are those of the outermost ones
+        for child in children:
+            child.slices, child.slices_led = child.pods // size, child.pods_led // size
+    return give(children, part.pods, ask, leaders=part.leaders, size=size, whole=size > 1)
+
+
+def pods_of(part: Part) -> int:
+    """Room for pods."""
+    return part.pods
+
+
+def pods_led_of(part: Part) -> int:
+    """Room for pods besides the leader."""
+    return part.pods_led

@@ -1,0 +1,242 @@
+"""Several requests of one workload, placed one after the other: groups, a node that fell ill, growth.
+
+- Of the two requests of a `group` the one with fewer pods is the leader: it is placed together with the others.
+- A `Replacement` moves only the pods of the node that fell ill. Where that broke a slice, the rest of the slice holds
+  the new pods to its domain; where the request requires one domain, it is that.
+- A request with a `previous` assignment keeps it as it grows, or gives up its last pods as it shrinks.
+
+What one request was given is taken from the others. The first that cannot be placed ends it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from netns.nodes import Node
+from netns.placement.assign import NO_LEVELS, Placed, place_in
+from netns.placement.model import (
+    DEFAULT_FLAVOR,
+    DEFAULT_PROFILE,
+    Assignment,
+    Domain,
+    Flavor,
+    Profile,
+    Replacement,
+    Request,
+    Slice,
+    Unplaceable,
+    Usage,
+)
+from netns.placement.resolve import requested_level
+from netns.placement.tree import Tree, build
+
+Results = dict[str, Assignment | Unplaceable]
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    tree: Tree
+    profile: Profile
+    flavor: Flavor
+
+    def place(
+        self, request: Request, leader: Request | None = None, *, within: tuple[str, ...] = ()
+    ) -> Placed | Unplaceable:
+        return place_in(
+            self.tree, request=request, leader=leader, profile=self.profile, flavor=self.flavor, within=within
+        )
+
+    def take(self, request: Request, assignment: Assignment) -> None:
+        """Let the requests that follow find this taken."""
+        self.tree.add_usage(
+            Usage(request.requests, count=domain.count, domain=domain.values) for domain in assignment.domains
+        )
+
+
+def assign_all(
+    nodes: Iterable[Node],
+    *,
+    usage: Iterable[Usage],
+    requests: Sequence[Request],
+    levels: Sequence[str],
+    profile: Profile = DEFAULT_PROFILE,
+    flavor: Flavor = DEFAULT_FLAVOR,
+    replacement: Replacement | None = None,
+) -> Results:
+    """Where the pods of each request go, by its name; what follows the first Unplaceable is not looked at."""
+    if not levels:
+        return {requests[0].name: NO_LEVELS} if requests else {}
+    context = _Context(build(nodes, levels=levels, flavor=flavor, usage=usage), profile, flavor)
+    results: Results = {}
+    for group in _groups(requests):
+        found = _replaced(context, group, replacement) if replacement else _placed(context, group)
+        results |= found
+        if any(isinstance(each, Unplaceable) for each in found.values()):
+            break
+    return results
+
+
+def _groups(requests: Sequence[Request]) -> list[list[Request]]:
+    groups: dict[tuple[str, str | int], list[Request]] = {}
+    for index, request in enumerate(requests):
+        key = ("alone", index) if request.group is None else ("group", request.group)
+        groups.setdefault(key, []).append(request)
+    return list(groups.values())
+
+
+def _placed(context: _Context, group: Sequence[Request]) -> Results:
+    workers, leader = group[0], group[1] if len(group) > 1 else None
+    if leader is not None and leader.count > workers.count:
+        workers, leader = leader, workers
+    if leader is not None and leader.count != 1:
+        wrong = Unplaceable("count", f"{leader.name}: the leader of a group is 1 pod, not {leader.count}")
+        return {request.name: wrong for request in group}
+    if context.profile.elastic and workers.previous is not None:
+        grown = _resized(context, workers, leader, workers.previous)
+        if grown is not None:
+            return grown
+    placed = context.place(workers, leader)
+    if isinstance(placed, Unplaceable):
+        return {request.name: placed for request in group}
+    return _record(context, ((workers, placed[0]), (leader, placed[1])))
+
+
+def _record(context: _Context, found: Iterable[tuple[Request | None, Assignment | None]]) -> Results:
+    results: Results = {}
+    for request, assignment in found:
+        if request is not None and assignment is not None:
+            context.take(request, assignment)
+            results[request.name] = assignment
+    return results
+
+
+def _resized(context: _Context, workers: Request, leader: Request | None, previous: Assignment) -> Results | None:
+    """The previous assignment, longer or shorter; None if it holds no more, so that all is placed afresh."""
+    led = None if leader is None else leader.previous
+    size = workers.slices[0].size if workers.slices else 1
+    kept = previous.count
+    if _stale(context.tree, previous) or (led is not None and _stale(context.tree, led)):
+        return None
+    if size < 1 or kept % size or workers.count % size:
+        return None
+    if workers.count <= kept:
+        return _record(context, ((workers, _first(previous, workers.count)), (leader, led)))
+    context.take(workers, previous)
+    if leader is not None and led is not None:
+        context.take(leader, led)
+    more = context.place(replace(workers, count=workers.count - kept), leader if led is None else None)
+    if isinstance(more, Unplaceable):
+        return {workers.name: more}
+    context.take(workers, more[0])
+    results: Results = {workers.name: _merged(context.tree, more[0], previous)}
+    if leader is not None:
+        if led is None and more[1] is not None:
+            context.take(leader, more[1])
+            led = more[1]
+        if led is not None:
+            results[leader.name] = led
+    return results
+
+
+def _first(assignment: Assignment, count: int) -> Assignment:
+    """The first `count` pods of an assignment."""
+    domains: list[Domain] = []
+    for domain in assignment.domains:
+        if count <= 0:
+            break
+        domains.append(Domain(domain.values, min(domain.count, count)))
+        count -= domain.count
+    return Assignment(assignment.levels, tuple(domains))
+
+
+def _replaced(context: _Context, group: Sequence[Request], replacement: Replacement) -> Results:
+    results: Results = {}
+    for request in group:
+        existing = replacement.assignments.get(request.name)
+        if existing is None:
+            continue
+        results[request.name] = existing if replacement.stays else _moved(context, request, existing, replacement.node)
+        if isinstance(results[request.name], Unplaceable):
+            break
+    return results
+
+
+def _moved(context: _Context, request: Request, existing: Assignment, ill: str) -> Assignment | Unplaceable:
+    """`existing` with the pods of the node `ill` elsewhere."""
+    missing = sum(domain.count for domain in existing.domains if domain.values[-1] == ill)
+    kept = Assignment(existing.levels, tuple(domain for domain in existing.domains if domain.values[-1] != ill))
+    stale = _stale(context.tree, kept)
+    if stale is not None:
+        return Unplaceable(
+            "stale",
+            "Cannot replace the node, because the existing topologyAssignment is invalid, "
+            f"as it contains the stale domain {stale}",
+            argument=stale,
+        )
+    nowhere = Unplaceable(
+        "no_replacement", f"cannot find replacement assignment for unhealthy node: {ill}", argument=ill
+    )
+    wanted = replace(request, count=missing)
+    within = _confines(context.tree, request, kept, missing)
+    if _broken(request, missing):
+        if not within:
+            return nowhere
+        wanted = replace(wanted, slices=_whole(request.slices, missing))
+    if missing == 0:
+        return nowhere
+    placed = context.place(wanted, within=within)
+    if isinstance(placed, Unplaceable):
+        return placed
+    context.take(request, placed[0])
+    return _merged(context.tree, placed[0], kept)
+
+
+def _broken(request: Request, missing: int) -> bool:
+    """Whether the pods that are missing are not whole slices."""
+    return bool(request.slices) and missing % max(request.slices[0].size, 1) != 0
+
+
+def _whole(slices: Sequence[Slice], missing: int) -> tuple[Slice, ...]:
+    """The innermost slices that the missing pods fill; none if they fill not even those."""
+    return next(((each,) for each in reversed(slices) if missing % each.size == 0), ())
+
+
+def _confines(tree: Tree, request: Request, kept: Assignment, missing: int) -> tuple[str, ...]:
+    """The domain that new pods must stay in; () if they may go anywhere."""
+    if not kept.domains:
+        return ()
+    if _broken(request, missing):
+        # The innermost of the slices that are broken: what is within it is within the others.
+        torn = next(each for each in reversed(request.slices) if missing % each.size != 0)
+        return _torn_domain(tree, torn, kept, missing)
+    level = requested_level(request, tree.levels)
+    if request.mode != "required" or level not in tree.levels:
+        return ()
+    return tree.path(kept.domains[0].values)[: tree.levels.index(level) + 1]
+
+
+def _torn_domain(tree: Tree, torn: Slice, kept: Assignment, missing: int) -> tuple[str, ...]:
+    """The domain whose pods are whole slices again with the missing ones."""
+    if torn.level not in tree.levels:
+        return ()
+    depth = tree.levels.index(torn.level) + 1
+    pods: Counter[tuple[str, ...]] = Counter()
+    for domain in kept.domains:
+        pods[tree.path(domain.values)[:depth]] += domain.count
+    return next((path for path in sorted(pods) if (pods[path] + missing) % torn.size == 0), ())
+
+
+def _stale(tree: Tree, assignment: Assignment) -> str | None:
+    """The first domain of `assignment` that is no longer there."""
+    return next((domain.values[0] for domain in assignment.domains if not tree.knows(domain.values)), None)
+
+
+def _merged(tree: Tree, first: Assignment, second: Assignment) -> Assignment:
+    """Both together, in the order of label paths."""
+    counts: Counter[tuple[str, ...]] = Counter()
+    for domain in (*first.domains, *second.domains):
+        counts[domain.values] += domain.count
+    values = sorted(counts, key=tree.path)
+    return Assignment(first.levels, tuple(Domain(each, counts[each]) for each in values))

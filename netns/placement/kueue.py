@@ -1,0 +1,147 @@
+"""A job as manifests for Kueue: Topology, ResourceFlavor, ClusterQueue, LocalQueue, and a Job or a PyTorchJob.
+
+Field names are those of the published CRDs, kueue.x-k8s.io/v1beta2, kubeflow.org/v1 and batch/v1; annotations are those
+of Kueue's topology-aware scheduling. What Kueue demands beyond names is kept:
+
+- A ResourceFlavor with a topology names at least one node label: `kubernetes.io/os`, which all nodes have.
+- A ClusterQueue covers every resource that the job asks for; its quota is what all the nodes have, or, where they do
+  not tell, what the job takes.
+- The job is created suspended; Kueue starts it.
+- The pods of a PyTorchJob are one master and the workers, two pod sets of one group, placed together. Slices would have
+  to divide the workers alone, so a job with slices is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal
+
+import yaml
+
+from netns.errors import JobError
+from netns.node_export import quantities
+from netns.nodes import PODS, Node
+from netns.placement.job import Job
+
+Kind = Literal["job", "pytorchjob"]
+Manifest = dict[str, Any]
+
+API: Final = "kueue.x-k8s.io/v1beta2"
+PREFIX: Final = "kueue.x-k8s.io/"
+NAMESPACE: Final = "default"
+NODE_LABELS: Final = {"kubernetes.io/os": "linux"}
+
+
+def manifests(job: Job, *, nodes: Sequence[Node], levels: Sequence[str], kind: Kind = "job") -> list[Manifest]:
+    """What `kubectl apply` needs to run `job` on `nodes`, in its order. JobError if the job cannot be that."""
+    if not job.image:
+        raise JobError(f"job {job.name}: image: missing; a cluster runs containers, so give it in the job's file")
+    names = {"topology": f"{job.queue}-topology", "flavor": f"{job.queue}-flavor", "queue": f"{job.queue}-cluster"}
+    resources = [*sorted(job.resources), PODS]
+    quota = quantities({resource: _quota(resource, job, nodes) for resource in resources})
+    flavor = {"name": names["flavor"], "resources": [{"name": each, "nominalQuota": quota[each]} for each in resources]}
+    return [
+        _object(API, "Topology", names["topology"], {"levels": [{"nodeLabel": level} for level in levels]}),
+        _object(
+            API,
+            "ResourceFlavor",
+            names["flavor"],
+            {"nodeLabels": dict(NODE_LABELS), "topologyName": names["topology"]},
+        ),
+        _object(
+            API,
+            "ClusterQueue",
+            names["queue"],
+            {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": resources, "flavors": [flavor]}]},
+        ),
+        _object(API, "LocalQueue", job.queue, {"clusterQueue": names["queue"]}, namespace=NAMESPACE),
+        _job(job) if kind == "job" else _pytorch_job(job),
+    ]
+
+
+def dump(documents: Iterable[Manifest]) -> str:
+    """Several manifests as one YAML stream."""
+    return yaml.safe_dump_all(documents, sort_keys=False, explicit_start=True)
+
+
+def topology_annotations(job: Job) -> dict[str, str]:
+    """How near to each other the pods shall be, as a pod template says it."""
+    found = {}
+    if job.topology.required is not None:
+        found["podset-required-topology"] = job.topology.required
+    elif job.topology.preferred is not None:
+        found["podset-preferred-topology"] = job.topology.preferred
+    elif not job.slices:
+        found["podset-unconstrained-topology"] = "true"
+    if len(job.slices) == 1:
+        found["podset-slice-required-topology"] = job.slices[0].layer
+        found["podset-slice-size"] = str(job.slices[0].size)
+    elif job.slices:
+        found["podset-slice-required-topology-constraints"] = json.dumps(
+            [{"topology": each.layer, "size": each.size} for each in job.slices]
+        )
+    return {PREFIX + name: value for name, value in found.items()}
+
+
+def _quota(resource: str, job: Job, nodes: Sequence[Node]) -> int:
+    taken = job.ranks * (1 if resource == PODS else job.resources[resource])
+    return sum(node.allocatable.get(resource, 0) for node in nodes) or taken
+
+
+def _object(api: str, kind: str, name: str, spec: Manifest, *, namespace: str | None = None) -> Manifest:
+    metadata: Manifest = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
+    return {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _queued(api: str, kind: str, job: Job, spec: Manifest) -> Manifest:
+    found = _object(api, kind, job.name, spec, namespace=NAMESPACE)
+    found["metadata"]["labels"] = {PREFIX + "queue-name": job.queue}
+    return found
+
+
+def _job(job: Job) -> Manifest:
+    pod = _pod(job, container="rank") | {"restartPolicy": "Never"}
+    spec = {
+        "suspend": True,
+        "parallelism": job.ranks,
+        "completions": job.ranks,
+        "completionMode": "Indexed",
+        "template": {"metadata": {"annotations": topology_annotations(job)}, "spec": pod},
+    }
+    return _queued("batch/v1", "Job", job, spec)
+
+
+def _pytorch_job(job: Job) -> Manifest:
+    if job.slices:
+        raise JobError(f"job {job.name}: slices: a PyTorchJob's master stands beside its workers; use a Job")
+    notes = topology_annotations(job)
+    if job.ranks > 1:
+        notes[PREFIX + "podset-group-name"] = job.name
+    template = {"metadata": {"annotations": notes}, "spec": _pod(job, container="pytorch")}
+    replicas = {"Master": 1, "Worker": job.ranks - 1}
+    spec = {
+        "runPolicy": {"suspend": True},
+        "pytorchReplicaSpecs": {
+            role: {"replicas": count, "restartPolicy": "OnFailure", "template": template}
+            for role, count in replicas.items()
+            if count
+        },
+    }
+    return _queued("kubeflow.org/v1", "PyTorchJob", job, json.loads(json.dumps(spec)))  # no YAML anchors for the twins
+
+
+def _pod(job: Job, *, container: str) -> Manifest:
+    amounts = quantities(job.resources)
+    # Extended resources (a domain in their name) cannot be overcommitted: their limit must equal the request.
+    limits = {name: amount for name, amount in amounts.items() if "/" in name}
+    resources = {key: value for key, value in (("requests", amounts), ("limits", limits)) if value}
+    environment = [{"name": name, "value": value} for name, value in job.env.items()]
+    the_container: Manifest = {"name": container, "image": job.image, "command": list(job.command)}
+    the_container |= {key: value for key, value in (("env", environment), ("resources", resources)) if value}
+    pod: Manifest = {"containers": [the_container]}
+    if job.node_selector:
+        pod["nodeSelector"] = dict(job.node_selector)
+    if job.tolerations:
+        pod["tolerations"] = [each.model_dump(exclude_defaults=True) for each in job.tolerations]
+    return pod

@@ -1,0 +1,224 @@
+"""The plain data of a placement: what is asked for, what is taken already, what was found.
+
+Pods are Kubernetes' word for what a job runs; a job's ranks are the pods of its pod set. A *level* is a label key, and
+the levels of a topology are given from the widest to the narrowest. A *domain* is a part of the network at one level,
+known by the label values of the levels down to it: rack names may repeat in other blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+Mode = Literal["required", "preferred", "unconstrained", "implied", "slice_only"]
+Kind = Literal[
+    "not_fit",
+    "unknown_level",
+    "unknown_slice_level",
+    "slice_above_podset",
+    "slice_size",
+    "unknown_inner_level",
+    "inner_not_below",
+    "inner_not_dividing",
+    "no_domains_at_level",
+    "no_replacement",
+    "stale",
+    "count",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """What lets a pod onto a tainted node; no key with Exists tolerates everything, no effect stands for any."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """One requirement on a node's label (or, in `fields` of a term, on its metadata.name)."""
+
+    key: str
+    operator: str
+    """In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Requirements that must all hold; an empty term matches no node, as in Kubernetes."""
+
+    expressions: tuple[Expression, ...] = ()
+    fields: tuple[Expression, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Affinity:
+    """A pod's node affinity: one of `required` must hold, each of `preferred` that holds adds its weight."""
+
+    required: tuple[Term, ...] | None = None
+    preferred: tuple[tuple[int, Term], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Pods come in groups of `size`, each within one domain of `level`."""
+
+    level: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """A number of pods in one domain of the lowest level."""
+
+    values: tuple[str, ...]
+    """Label values of the assignment's levels."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Where the pods go: domains in the order of their label paths, which is also the order of the ranks."""
+
+    levels: tuple[str, ...]
+    """The hostname alone where that is the lowest level: it says everything. Else all levels."""
+
+    domains: tuple[Domain, ...]
+
+    @property
+    def count(self) -> int:
+        """Pods in all domains."""
+        return sum(domain.count for domain in self.domains)
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaceable:
+    """Why there is no assignment; `str` gives the message, in Kueue's words."""
+
+    kind: Kind
+    message: str
+
+    fit: int | None = None
+    """Of a `not_fit`: how many pods (or slices) there would have been room for."""
+
+    wanted: int | None = None
+    """Of a `not_fit`: how many were asked for."""
+
+    unit: Literal["pod", "slice"] = "pod"
+
+    total_nodes: int | None = None
+    """Of a `not_fit`: nodes (or lowest domains) that were looked at."""
+
+    excluded: Mapping[str, int] = field(default_factory=dict)
+    """Of a `not_fit`: nodes that had no room for a single pod, by the reason."""
+
+    layers: tuple[tuple[str, int, int], ...] = ()
+    """Of a `not_fit` of nested slices: level, slices that fit, slices wanted."""
+
+    argument: str = ""
+    """The level, size or name that the message is about."""
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Pods of one kind, and how near to each other they shall be."""
+
+    name: str = "main"
+
+    count: int = 1
+
+    requests: Mapping[str, int] = field(default_factory=dict)
+    """What one pod takes, in the units of `Node.allocatable`; its slot in `pods` goes without saying."""
+
+    mode: Mode = "implied"
+    """implied: the cluster places by topology, the job does not care. slice_only: the slices are all it asks for."""
+
+    level: str | None = None
+    """Of required and preferred: the level at which the pods shall lie in one domain."""
+
+    slices: tuple[Slice, ...] = ()
+    """From the outermost to the innermost; the innermost size divides the next one, and so on."""
+
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: Affinity | None = None
+
+    group: str | None = None
+    """Of two requests of one group, the smaller one is the leader and lands in the domain of the other, the workers."""
+
+    previous: Assignment | None = None
+    """Of a workload that grows or shrinks: where its pods run now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Pods that run already: on a node known by its name, or in a domain of the lowest level by its values."""
+
+    requests: Mapping[str, int]
+    """What one of them takes."""
+
+    count: int = 1
+    node: str | None = None
+    domain: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A node that fell ill, and where the pods of each request are: only those on that node move."""
+
+    node: str
+    """The value of the lowest level that names it."""
+
+    assignments: Mapping[str, Assignment]
+    """By the request's name."""
+
+    stays: bool = False
+    """The job is a single pod and cannot outlive it, so that there is nothing to move: keep the assignment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """How domains are chosen, after Kueue's feature gates (KEP 2724)."""
+
+    mixed: bool = True
+    """Unconstrained requests take the domains with the least free capacity first (TASProfileMixed); else best fit."""
+
+    balanced: bool = False
+    """Preferred requests are spread evenly over the fewest domains (TASBalancedPlacement)."""
+
+    affinity_preferred: bool = False
+    """Preferred node affinity comes before capacity (TASRespectNodeAffinityPreferred)."""
+
+    multi_layer: bool = True
+    """Inner slices count (TASMultiLayerTopology); else the outermost alone."""
+
+    elastic: bool = False
+    """A `previous` assignment is kept, only the difference placed (ElasticJobsViaWorkloadSlicesWithTAS)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flavor:
+    """The nodes that count: Kueue's ResourceFlavor with its Topology."""
+
+    topology: str = "default"
+    """The name that failure messages speak of."""
+
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    """Nodes without these labels are not part of it."""
+
+    tolerations: tuple[Toleration, ...] = ()
+    """Added to those of every request."""
+
+
+DEFAULT_PROFILE: Final = Profile()
+DEFAULT_FLAVOR: Final = Flavor()

@@ -1,0 +1,173 @@
+"""Placement, measured: what an all-reduce gains by having its ranks near to each other, on a three-tier lab.
+
+16 hosts of 100 Mbit/s in 4 blocks of 4 (examples/cluster.yaml: one block is a rack of 4, the others have two racks of
+2), on the relay fabric; 50 us to a host, 0.5 ms a link between leaf and aggregation switch, 2 ms a link above. The
+hosts of a block have 50 Mbit/s together to the other blocks, over 2 aggregation switches and 2 spines: 8:1, the upper
+end of what Al-Fares et al. (SIGCOMM 2008) give for data centres, and about what Meta's clusters for Llama 3 have above
+their pods, 7:1 (arXiv 2407.21783, section 3.3.1). Racks are 2:1 at most.
+
+A ring all-reduce of 8 MiB (scripts/examples/allreduce.py) over 4 ranks, one a host, placed in three ways:
+`required`: in one rack (layer 3). `preferred`: in one rack if possible, when one host of the rack of 4 is taken: the
+next best is a block, 2 ranks a rack. `bad`: one rank in each block, as a scheduler may do that knows no network.
+
+What makes the difference is the core. The ring is pipelined, so that it is as fast as its slowest link, and between
+blocks that is a block's share of an oversubscribed core; 6 steps of a longer round trip add little. In a large cluster
+the same comes about by many jobs that share a fat core; here one job meets a thin one.
+
+Beside the measured ratio stand two predicted ones. `predicted_hops_ratio`: links on the way around the ring,
+6 to 2 a step. `predicted_model_ratio`: the alpha-beta model of the same topology, 2(N-1) steps of the longest delay and
+2(N-1)/N of the tensor at the lowest rate.
+
+An iteration has taken as long as it took the slowest rank. Four ranks of 100 Mbit/s and the relay keep two cores busy,
+and whatever else a machine does is added to their times: so each placement is visited twice a round, in turn with the
+others, and its time is that of its fastest iteration, for all three alike. The medians are given beside it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from netns.builder import signals_raise
+from netns.errors import LabError
+from netns.fabric_layers import nodes_of
+from netns.lab import Lab
+from netns.layers import level_named
+from netns.placement import Job, place
+from netns.placement.job import JobTopology
+from netns.placement.model import Usage
+from netns.ranks import Ranks, Stream
+from netns.routing import distances, next_hops
+from netns.topology import Topology
+from netns.topology_file import read_topology
+from scripts.benches.errors import BenchError
+from scripts.benches.outcome import Figures, Wanted
+
+WANTED: Final = (Wanted("bad_over_required_ratio", ">", 1.5),)
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+CLUSTER: Final = ROOT / "examples" / "cluster.yaml"
+PROGRAM: Final = ROOT / "scripts" / "examples" / "allreduce.py"
+RANKS: Final = 4
+TENSOR_BYTES: Final = 8 << 20
+ITERATIONS: Final = 3
+VISITS: Final = 2
+DELAY_TARGET_MS: Final = 4
+"""At 100 Mbit/s 33 full packets, at 12.5 four. With SRD's own 1 ms, little more than one packet of the thin links, the
+ranks in one rack took 1.9 s instead of 1.1, those in other blocks 6 s instead of 3.5."""
+PATIENCE_S: Final = 300.0
+WAYS: Final = ("required", "preferred", "bad")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured."""
+
+    tensor_bytes: int = TENSOR_BYTES
+    iterations: int = ITERATIONS
+    """Of each visit."""
+
+
+def measure(seed: int, *, size: Size) -> Figures:
+    """One round: all three placements in one lab, whose ECMP follows from `seed`; who is first changes with it."""
+    topology = replace(read_topology(CLUSTER), name=f"placement-{os.getpid()}", seed=seed)
+    hosts = placements(topology)
+    turn = seed % len(WAYS)
+    try:
+        with signals_raise(), Lab.up(topology, fabric="relay") as lab:
+            seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+            for way in (WAYS[turn:] + WAYS[:turn]) * VISITS:
+                seconds[way] += _iterations_s(lab, hosts=hosts[way], size=size)
+            relay = lab.relay_status() or {}
+    except LabError as error:
+        raise BenchError(str(error)) from None
+    if relay["tap_drops"]:
+        raise BenchError(f"the relay left {relay['tap_drops']} frames unread: this host is too busy; try again")
+    found = figures(topology, hosts=hosts, seconds=seconds, tensor_bytes=size.tensor_bytes)
+    return found | {"relay_late_mean_us": relay["late_mean_us"]}
+
+
+def figures(
+    topology: Topology, *, hosts: Mapping[str, Sequence[str]], seconds: Mapping[str, Sequence[float]], tensor_bytes: int
+) -> dict[str, float]:
+    """The figures of a round, and what was to be expected."""
+    fastest_s = {way: min(seconds[way]) for way in WAYS}
+    links = {way: sum(ring_links(topology, hosts=hosts[way])) for way in WAYS}
+    model_s = {way: modelled_s(topology, hosts=hosts[way], tensor_bytes=tensor_bytes) for way in WAYS}
+    return {
+        "bad_over_required_ratio": fastest_s["bad"] / fastest_s["required"],
+        "preferred_over_required_ratio": fastest_s["preferred"] / fastest_s["required"],
+        "predicted_hops_ratio": links["bad"] / links["required"],
+        "predicted_model_ratio": model_s["bad"] / model_s["required"],
+        **{f"{way}_iteration_s": fastest_s[way] for way in WAYS},
+        **{f"{way}_median_s": median(seconds[way]) for way in WAYS},
+        **{f"{way}_model_s": model_s[way] for way in WAYS},
+        **{f"{way}_links": links[way] for way in WAYS},
+    }
+
+
+def placements(topology: Topology) -> dict[str, tuple[str, ...]]:
+    """Way -> the host of each rank."""
+    nodes = nodes_of(topology)
+    job = Job(name="allreduce", ranks=RANKS, command=("true",), topology=JobTopology(required=level_named(3)))
+    near = place(job, nodes).hosts
+    preferring = job.model_copy(update={"topology": JobTopology(preferred=level_named(3))})
+    next_best = place(preferring, nodes, usage=[Usage({}, node=near[0])]).hosts
+    blocks = {node.labels[level_named(2)]: node.name for node in reversed(nodes)}
+    return {"required": near, "preferred": next_best, "bad": tuple(reversed(blocks.values()))}
+
+
+def ring_links(topology: Topology, *, hosts: Sequence[str]) -> list[int]:
+    """[rank]: links on the way to the next rank."""
+    return [distances(topology, towards=after)[host] for host, after in _ring(hosts)]
+
+
+def modelled_s(topology: Topology, *, hosts: Sequence[str], tensor_bytes: int) -> float:
+    """The alpha-beta model: as long as the way between no two pairs of neighbours shares a link, as is so here."""
+    ways = [_way(topology, host, target=after) for host, after in _ring(hosts)]
+    steps = 2 * (len(hosts) - 1)
+    longest_s, lowest_bps = max(delay for delay, _ in ways), min(rate for _, rate in ways)
+    return steps * longest_s + steps / len(hosts) * tensor_bytes * 8 / lowest_bps
+
+
+def _ring(hosts: Sequence[str]) -> list[tuple[str, str]]:
+    return list(pairwise((*hosts, hosts[0])))
+
+
+def _way(topology: Topology, source: str, *, target: str) -> tuple[float, float]:
+    """Delay in seconds, and rate in bit/s of all shortest paths together: the least of what each stage of links has."""
+    hops = next_hops(topology, towards=target)
+    stage, delay_us, rate_bps = {source}, 0.0, math.inf
+    while stage != {target}:
+        links = [link for node in stage for link in topology.links_of[node] if link.other(node) in hops[node]]
+        shapes = [link.shape_ab if link.a in stage else link.shape_ba for link in links]
+        delay_us += max(shape.delay_us if shape else 0 for shape in shapes)
+        rate_bps = min(rate_bps, sum(shape.rate_bps or math.inf if shape else math.inf for shape in shapes))
+        stage = {hop for node in stage for hop in hops[node]}
+    return delay_us / 1e6, rate_bps
+
+
+def _iterations_s(lab: Lab, *, hosts: Sequence[str], size: Size) -> list[float]:
+    """The times of the iterations of one run on these hosts."""
+    sizes = ["--bytes", str(size.tensor_bytes), "--iterations", str(size.iterations)]
+    command = [sys.executable, str(PROGRAM), *sizes, "--delay-target-ms", str(DELAY_TARGET_MS)]
+    with Ranks.start(lab, hosts=hosts, command=command, env={"PYTHONPATH": str(ROOT)}) as ranks:
+        ranks.wait(on_line=_unheard, timeout_s=PATIENCE_S)
+        strays = [str(rank) for rank in ranks.ranks if rank.ran_in != rank.host]
+        iterations_s = ranks.iterations_s
+    if strays:
+        raise BenchError(f"not seen in their host's namespace: {', '.join(strays)}")
+    if len(iterations_s) != size.iterations:
+        raise BenchError(f"{len(iterations_s)} of {size.iterations} iterations were told by all ranks")
+    return iterations_s
+
+
+def _unheard(_rank: int, _stream: Stream, _line: str) -> None:
+    """What ranks print beside their iterations is not needed; a wrong sum is an exit status."""

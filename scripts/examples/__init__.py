@@ -1,0 +1,1 @@
+"""Programs on top of SRD, to run as they are and to copy from."""

@@ -1,0 +1,203 @@
+"""netns.cli.run: a job from its file to its last rank, as a user starts it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netns.cli.run import Finished
+from netns.fabric.tap import NETNS_DIRECTORY
+from netns.fabric_layers import nodes_of
+from netns.lab import Lab
+from netns.placement import Job, place, read_job
+from netns.probe import missing_netem
+from netns.processes import processes_in
+from netns.state import LabDirectory
+from netns.topology_file import read_topology
+
+PROJECT = Path(__file__).resolve().parents[3]
+PATIENCE_S = 60
+CLOS = """
+name: {name}
+mtu: 1500
+clos:
+  blocks: 2
+  leaves_per_block: 2
+  hosts_per_leaf: 2
+  aggregations_per_block: 1
+  spines: 1
+  spine_link: {{delay: 1ms}}
+"""
+TOLD = """
+import json, os
+print(json.dumps({"event": "iteration", "iteration": 0, "seconds": 1 + int(os.environ["RANK"])}))
+print(os.environ["MASTER_ADDR"], os.environ["LOG"])
+"""
+
+
+def srd_lab(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "netns", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+@pytest.fixture
+def topology(tmp_path: Path, lab_name: str) -> Path:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(CLOS.format(name=lab_name))
+    return path
+
+
+def job_file(directory: Path, *, code: str = TOLD, ranks: int = 2, **more: Any) -> Path:
+    path = directory / "job.yaml"
+    job = {"name": "demo", "ranks": ranks, "command": [sys.executable, "-c", code], "env": {"LOG": "yes"}, **more}
+    path.write_text(json.dumps(job))  # JSON is YAML
+    return path
+
+
+def nothing_left(name: str) -> bool:
+    return not LabDirectory(name).path.exists() and not list(NETNS_DIRECTORY.glob(f"{name}-*"))
+
+
+def test_finished__strays_are_told(topology: Path) -> None:
+    job = Job(name="demo", ranks=3, command=("true",))
+    placement = place(job, nodes_of(read_topology(topology)))
+    here = tuple(placement.hosts)
+    finished = Finished("lab", "relay", placement, ("a", "b", "c"), (1, 2, 3), here, (0.5,))
+    assert finished.strays == []
+    assert replace(finished, ran_in=(here[0], "h7", None)).strays == [
+        f"rank 1 was placed on {here[1]}, but ran on h7",
+        f"rank 2 was placed on {here[2]}, but was not seen on any host",
+    ]
+    assert replace(finished, iterations_s=()).to_dict()["seconds_per_iteration"] is None
+
+
+@pytest.mark.root
+def test_run__builds_places_runs_and_removes(tmp_path: Path, topology: Path, lab_name: str) -> None:
+    done = srd_lab("run", job_file(tmp_path, topology={"required": 3}), "--topology", topology, "--verify")
+    assert done.returncode == 0, done.stderr
+    assert nothing_left(lab_name)
+    lines = done.stdout.splitlines()
+    assert sorted(lines[:2]) == ["[0] 10.0.1.1 yes", "[1] 10.0.1.1 yes"]
+    assert lines[2:4] == [
+        "job demo: 2 ranks, all in layer 3 leaf1",
+        f"lab {lab_name}, {'relay' if missing_netem() else 'kernel'} fabric",
+    ]
+    assert [line.split()[0:3] + line.split()[-1:] for line in lines[5:7]] == [
+        ["0", "h1", "10.0.1.1", "h1"],
+        ["1", "h2", "10.0.1.2", "h2"],
+    ]
+    assert lines[7] == "1 iteration: median 2.000 s, fastest 2.000 s, slowest 2.000 s"
+
+
+@pytest.mark.root
+def test_run__in_a_lab_that_is_up_and_as_json(tmp_path: Path, topology: Path, lab_name: str) -> None:
+    with Lab.up(read_topology(topology)) as lab:
+        done = srd_lab("run", job_file(tmp_path, ranks=4), "--lab", lab_name, "--preferred-topology", "3", "--json")
+        assert done.returncode == 0, done.stderr
+        assert lab.status()["problems"] == []
+    result = json.loads(done.stdout)
+    assert (result["job"], result["lab"], result["iterations_seconds"]) == ("demo", lab_name, [4.0])
+    assert result["shared"]["level"].endswith("network-node-layer-2"), "no rack holds four"
+    assert [rank["ran_in"] for rank in result["ranks"]] == [rank["host"] for rank in result["ranks"]]
+    assert "[3] 10.0.1.1 yes" in done.stderr
+
+
+@pytest.mark.root
+def test_run__a_rank_fails(tmp_path: Path, topology: Path, lab_name: str) -> None:
+    code = "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit('it is broken')\ntime.sleep(600)"
+    done = srd_lab("run", job_file(tmp_path, code=code), "--topology", topology)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "[1] it is broken",
+        "srd-lab: rank 1 on h2 failed with status 1: it is broken",
+    ]
+    assert nothing_left(lab_name)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_run__a_signal_ends_ranks_and_lab(
+    tmp_path: Path, topology: Path, lab_name: str, number: signal.Signals, status: int
+) -> None:
+    file = job_file(tmp_path, code="import time; print('ready', flush=True); time.sleep(600)")
+    command = [sys.executable, "-m", "netns", "run", str(file), "--topology", str(topology)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert sorted(process.stdout.readline() for _ in range(2)) == ["[0] ready\n", "[1] ready\n"]
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, errors) == (status, "srd-lab: interrupted\n")
+    assert nothing_left(lab_name)
+
+
+@pytest.mark.root
+def test_run__killed_leaves_a_lab_that_the_next_one_removes(tmp_path: Path, topology: Path, lab_name: str) -> None:
+    file = job_file(tmp_path, code="import time; print('ready', flush=True); time.sleep(600)")
+    command = [sys.executable, "-m", "netns", "run", str(file), "--topology", str(topology)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.kill()
+    lab = Lab.find(lab_name)
+    give_up_at = time.monotonic() + PATIENCE_S
+    while processes_in(lab.netns(host) for host in lab.topology.hosts):
+        assert time.monotonic() < give_up_at, "ranks die with their starter"
+    again = srd_lab("run", job_file(tmp_path), "--topology", topology)
+    assert again.returncode == 0, again.stderr
+    assert nothing_left(lab_name)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("options", "job", "status", "says"),
+    [
+        (["--lab", "nope"], {}, 1, "srd-lab: there is no lab nope; labs: "),
+        ([], {"command": ["nosuch"]}, 1, "srd-lab: nosuch: no such command"),
+        ([], {"ranks": 9}, 1, "srd-lab: job demo: topology "),
+        (["--required-topology", "3"], {"ranks": 3}, 1, "srd-lab: job demo: topology "),
+        (["--required-topology", "rack"], {}, 2, "srd-lab: job demo: level rack: the nodes have no such level; "),
+        ([], {"ranks": 0}, 2, "job.yaml: ranks: 0 should be greater than or equal to 1"),
+        (["--timeout", "0.3"], {"command": ["sleep", "600"]}, 1, "srd-lab: not done after 0.3 s: rank 0 on h1, "),
+    ],
+)
+def test_run__bad_flow(
+    tmp_path: Path, topology: Path, lab_name: str, options: list[str], job: dict[str, Any], status: int, says: str
+) -> None:
+    where = [] if "--lab" in options else ["--topology", str(topology)]
+    done = srd_lab("run", job_file(tmp_path, **job), *where, *options)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert says in done.stderr
+    assert nothing_left(lab_name)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--topology", "reference", "--lab", "x"],
+        ["--required-topology", "1", "--preferred-topology", "1"],
+        ["--timeout", "0"],
+    ],
+)
+def test_run__usage(tmp_path: Path, options: list[str]) -> None:
+    done = srd_lab("run", job_file(tmp_path), *options)
+    assert done.returncode == 2
+    assert "Error: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_run__the_examples_fit_together() -> None:
+    """What README and docs tell to run; scripts/bench placement runs it."""
+    job = read_job(PROJECT / "examples" / "allreduce.yaml")
+    placement = place(job, nodes_of(read_topology(PROJECT / "examples" / "cluster.yaml")))
+    assert placement.hosts == ("h1", "h2", "h3", "h4")
+    assert (PROJECT / job.command[1]).exists()
