@@ -44,6 +44,7 @@ class RxQueue:
         self._queues = queues
         self._queue = queue
         self.sock: socket.socket | None = sock
+        self._owners: set[int | None] = set()  # peers that were ever steered here; None: whichever
 
     def steer(self, peer: Peer | None = None, *, host: str | None = None, port: int | None = None) -> None:
         """Have data land here from now on: of `peer`, or from an address (and port), or all that no older rule is for.
@@ -52,7 +53,11 @@ class RxQueue:
         """
         if self.sock is None:
             raise UsageError(f"queue {self.id} is unbound; bind the region again")
-        self._queues.steer(_rule(peer, host=host, port=port), self.sock)
+        rule = _rule(peer, host=host, port=port)
+        self._queues.steer(rule, self.sock)
+        # Payload may land in place unseen only where all of it is one peer's (`srd.io.prediction`).
+        self._owners.add(rule.context)
+        self._queue.prediction.context = rule.context if len(self._owners) == 1 else None
 
     def unbind(self) -> None:
         """Take nothing more, and let the region go once everything in it has been returned."""
@@ -69,6 +74,16 @@ class RxQueue:
     def bytes_copied(self) -> int:
         """Of it, what had to be copied there, or from there to registered memory."""
         return self._queue.bytes_copied
+
+    @property
+    def predicted_bytes(self) -> int:
+        """Payload whose place in registered memory was predicted, right or wrong."""
+        return self._queue.prediction.right_bytes + self._queue.prediction.wrong_bytes
+
+    @property
+    def wrong_guess_fraction(self) -> float:
+        """The share of it that belonged elsewhere; 0 while there was none."""
+        return self._queue.prediction.wrong_bytes / max(self.predicted_bytes, 1)
 
     @property
     def free_bytes(self) -> int:

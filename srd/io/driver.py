@@ -226,7 +226,9 @@ class Driver:
             self._on_event(event)
 
     def drop_unsent(self) -> None:
-        """Forget the bursts that a full socket refused, as lost: the memory that they name is its owner's again."""
+        """Forget what a full socket refused, as lost, and where payload was to land: memory is its owner's again."""
+        for queue in self._queues.values():
+            queue.prediction.forget()
         self._held = None
         self._transmitter.discard()
 

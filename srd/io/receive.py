@@ -31,6 +31,7 @@ from srd.io import libc
 from srd.io.clock import wall_to_monotonic_s
 from srd.io.landing import SUPER_BYTES, Landing, spare_bytes
 from srd.io.libc import IOVEC, MMSGHDR, SOCKADDR_BYTES, Address
+from srd.io.prediction import PLACED, Prediction
 from srd.proto.events import Frag, Placement
 from srd.proto.shortage import Shortage
 from srd.proto.wire import (
@@ -114,6 +115,7 @@ class ReceiveQueue:
         self.landing = Landing(region, self.pool, slots=SLOTS)
         self.refill: Callable[[], None] | None = None  # called before memory is needed
         self.shortage = Shortage(self.has)
+        self.prediction = Prediction()
         self._reserve_bytes = reserve_bytes
         self._area = number << AREA_SHIFT
         self._split = header_split
@@ -168,11 +170,12 @@ class ReceiveQueue:
         self._landing.series_bytes = series * self.payload_bytes
         self._aim(range(SLOTS))
 
-    def _aim(self, slots: Sequence[int]) -> None:
-        """Point the payloads of slots at their places, back to back."""
+    def _aim(self, slots: Sequence[int], *, aimed: Sequence[int] = ()) -> None:
+        """Point the payloads of slots at their places, back to back; of the first ones at addresses."""
         if len(slots) > FEW_SLOTS:
-            cursors = np.array(self._landing.cursors, np.uint64) + np.uint64(self._region.address)
-            np.add(self._steps, cursors[:, np.newaxis], out=self._bases)
+            places = np.array(self._landing.cursors, np.uint64) + np.uint64(self._region.address)
+            places[: len(aimed)] = aimed
+            np.add(self._steps, places[:, np.newaxis], out=self._bases)
             return
         for slot in slots:
             np.add(self._steps, np.uint64(self._region.address + self._landing.cursors[slot]), out=self._bases[slot])
@@ -185,12 +188,24 @@ class ReceiveQueue:
         if self._wanted_bytes:
             self._expect(self._wanted_bytes)
             self._wanted_bytes = 0
+        before = self.prediction.aimed
+        aimed = self.prediction.aim(SLOTS, series_bytes=self._landing.series_bytes)
+        if aimed or before:
+            self._aim(range(SLOTS), aimed=aimed)
         self._name_lengths.fill(SOCKADDR_BYTES)
         self._control_lengths.fill(CONTROL.itemsize)
 
     def place(self, placement: Placement) -> None:
-        """Copy what landed to registered memory, an address of this process."""
-        ctypes.memmove(placement.place, self._region.address + placement.region_offset - self._area, placement.length)
+        """Copy what landed to registered memory, an address of this process, if it did not land there."""
+        if placement.follows is not None:
+            self.prediction.expect(placement.follows)
+        if placement.region_offset & PLACED:
+            source = placement.region_offset ^ PLACED
+            if source == placement.place:
+                return
+        else:
+            source = self._region.address + placement.region_offset - self._area
+        ctypes.memmove(placement.place, source, placement.length)
         self.bytes_copied += placement.length
 
     @property
@@ -240,6 +255,8 @@ class ReceiveQueue:
         """Use the places of those arrivals again of which nothing is kept, lest what is kept be spread thin."""
         starts = sorted(frag.region_offset - self._area for frag in kept)
         for arrival in arrivals:
+            if arrival.payload_offset & PLACED:
+                continue
             offset, size_bytes = arrival.payload_offset - self._area, arrival.payload_bytes
             if bisect_left(starts, offset) == bisect_left(starts, offset + size_bytes):
                 self._landing.rewind(offset, size_bytes=size_bytes)
@@ -260,17 +277,19 @@ class ReceiveQueue:
         address, headers = self._address(slot), self._rows[slot]
         expected = HEADER_BYTES + self.payload_bytes
         is_data = length >= HEADER_BYTES and headers[0] == VERSION and headers[1] == _DATA and self._split
-        if not (is_data and (size == expected or size == length < expected) and length <= self._series_bytes):
+        fits = is_data and (size == expected or size == length < expected) and length <= self._series_bytes
+        placed = slot < len(self.prediction.aimed) and self._is_placed(slot, length, size, fits=fits)
+        if not fits:
             self._detour(batch, self._gather(slot, length), size, address, received_at, marked=marked)
-        elif self._landing.is_spare(slot) and length > HEADER_BYTES:
+        elif self._landing.is_spare(slot) and length > HEADER_BYTES and not placed:
             self._drop(batch, headers)
         else:
-            count = -(-length // size)
-            if length - (count - 1) * size < HEADER_BYTES:  # the last of the series is shorter than a header
-                count -= 1
-                length = count * size
+            count, length = _whole(length, size)
             payload_bytes = length - count * HEADER_BYTES
-            offset = self._area + (self._landing.take(slot, payload_bytes) if payload_bytes else 0)
+            if placed:
+                offset = PLACED | self.prediction.aimed[slot]
+            else:
+                offset = self._area + (self._landing.take(slot, payload_bytes) if payload_bytes else 0)
             whole = length == self._series_bytes
             last = self._open
             if (
@@ -288,6 +307,20 @@ class ReceiveQueue:
                 last = Arrival(headers, count, offset, payload_bytes, size - HEADER_BYTES, address, received_at, marked)
                 batch.arrivals.append(last)
             self._open, self._next_slot = last if whole else None, slot + 1
+
+    def _is_placed(self, slot: int, length: int, size: int, *, fits: bool) -> bool:
+        """Whether what landed where a slot was aimed belongs there; if not, bring it home."""
+        if fits:
+            count, length = _whole(length, size)
+            payload_bytes = length - count * HEADER_BYTES
+            arrival = Arrival(self._rows[slot], count, 0, payload_bytes, size - HEADER_BYTES, None, 0.0)
+            if self.prediction.lies_right(slot, arrival):
+                return True
+        size_bytes = min(length, self._landing.series_bytes)
+        home = self._region.address + self._landing.cursors[slot]
+        ctypes.memmove(home, self.prediction.aimed[slot], size_bytes)
+        self.bytes_copied += size_bytes
+        return False
 
     def _drop(self, batch: Batch, headers: memoryview) -> None:
         self.dropped_for_memory += 1
@@ -348,3 +381,11 @@ class ReceiveQueue:
                 marked=marked,
             )
         )
+
+
+def _whole(length: int, size: int) -> tuple[int, int]:
+    """Return how many datagrams of `size` a series of `length` bytes has, and their length; a stump is none."""
+    count = -(-length // size)
+    if length - (count - 1) * size < HEADER_BYTES:  # the last of the series is shorter than a header
+        return count - 1, (count - 1) * size
+    return count, length

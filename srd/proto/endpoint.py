@@ -152,7 +152,8 @@ class EndpointCore:
             payload_offset=payload_offset,
             length=length,
             flags=opcode if immediate is None else opcode | IMMEDIATE,
-            immediate=immediate or 0,
+            # A write without an immediate tells where it begins: see "Registered memory" in PROTOCOL.md.
+            immediate=(offset & 0xFFFFFFFF if opcode == Opcode.WRITE else 0) if immediate is None else immediate,
             key=key,
             remote_offset=offset,
             local_key=local_key,
