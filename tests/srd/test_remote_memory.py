@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,9 @@ from devmem.registry import Access
 from srd.errors import PeerError, UsageError
 from srd.message import Written
 from srd.proto.config import MAX_MESSAGE_BYTES
+from srd.proto.events import Frag
 from srd.proto.status import Status
+from srd.proto.wire import Arrival
 from tests.srd.loopback import PATIENCE_S, SMALL, content, memory, pair, receive, send
 
 SEED = 31
@@ -89,6 +93,87 @@ async def test_both__everything_at_once() -> None:
             ]
             assert set(await asyncio.gather(*reads)) == {Status.OK}
             assert bytes_of(back, 0, 4 * MIB) == payload
+
+
+# -- predicted placement ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.1])
+async def test_predicted__lands_in_place_and_nowhere_else(lost: float) -> None:
+    """Writes and sends at once to a queue that is the peer's own, with arrivals lost at random."""
+    size, rng = 8 * MIB, random.Random(SEED)
+    payload = content(size, seed=SEED)
+    with Region(2 * size + 8192) as target, memory(payload) as source, Region(16 * MIB) as device:
+        target.array[:] = 0xEE
+        async with pair() as (_, two, here, there):
+            remote = two.register(target, offset=1000, length=2 * size + 100, access=ALL)
+            queue = two.bind_rx(device)
+            queue.steer(there)
+            handle = two._core.handle_packets
+
+            def losing(arrivals: list[Arrival], **options: Any) -> list[Frag]:
+                return handle([arrival for arrival in arrivals if rng.random() >= lost], **options)
+
+            two._core.handle_packets = losing  # type: ignore[method-assign,assignment]
+            writing = [
+                here.write(source, offset=0, length=size, key=remote.remote_key, target_offset=start)
+                for start in (7, size + 50)
+            ]
+            sending = [here.send(source, offset=0, length=MIB) for _ in range(4)]
+            async with asyncio.timeout(2 * PATIENCE_S):
+                for _ in sending:
+                    with await there.recv() as message:
+                        assert message.gather() == payload[:MIB]
+                assert set(await asyncio.gather(*writing, *sending)) == {Status.OK}
+            for start in (1007, 1000 + size + 50):
+                assert bytes_of(target, start, size) == payload
+            for start, end in ((0, 1007), (1007 + size, 1050 + size), (1050 + 2 * size, 2 * size + 8192)):
+                assert set(bytes_of(target, start, end - start)) <= {0xEE}
+            assert queue.predicted_bytes > 0
+            assert 0 <= queue.wrong_guess_fraction <= 1
+            two.deregister(remote)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+async def test_predicted__most_of_it_is_not_copied(*, reads: bool) -> None:
+    payload = content(24 * MIB, seed=SEED)
+    with Region(24 * MIB) as target, memory(payload) as source, Region(16 * MIB) as device:
+        async with pair() as (one, two, here, there):
+            end, peer = (one, here) if reads else (two, there)
+            queue = end.bind_rx(device)
+            queue.steer(peer)
+            local = end.register(target, offset=0, length=len(payload), access=ALL)
+            other = two.register(source, offset=0, length=len(payload), access=Access.REMOTE_READ)
+            async with asyncio.timeout(PATIENCE_S):
+                if reads:
+                    done = here.read(local, offset=0, length=len(payload), key=other.remote_key, source_offset=0)
+                else:
+                    done = here.write(source, offset=0, length=len(payload), key=local.remote_key, target_offset=0)
+                assert await done is Status.OK
+            assert bytes_of(target, 0, len(payload)) == payload
+            assert queue.wrong_guess_fraction < 0.5
+            assert end.bytes_copied < len(payload)
+            end.deregister(local)
+            queue.unbind()
+
+
+async def test_predicted__not_with_an_immediate_and_not_in_a_shared_queue() -> None:
+    payload = content(4 * MIB, seed=SEED)
+    with Region(4 * MIB) as target, memory(payload) as source, Region(16 * MIB) as device:
+        async with pair() as (_, two, here, there):
+            remote = two.register(target, offset=0, length=len(payload), access=ALL)
+            queue = two.bind_rx(device)
+            queue.steer(there)
+            for immediate in (5, None):
+                writing = here.write(
+                    source, offset=0, length=len(payload), key=remote.remote_key, target_offset=0, immediate=immediate
+                )
+                async with asyncio.timeout(PATIENCE_S):
+                    assert await writing is Status.OK
+                assert bytes_of(target, 0, len(payload)) == payload
+                assert queue.predicted_bytes == 0
+                queue.steer(host="127.0.0.1")
+            two.deregister(remote)
 
 
 # -- refused --------------------------------------------------------------------------------------------------------
