@@ -205,8 +205,11 @@ class Driver:
             queue.hold(kept)
             if shortage is not None:
                 queue.reuse(batch.arrivals, kept=kept)
-            for placement in self._core.take_placements():
-                queue.place(placement)
+            if placements := self._core.take_placements():
+                if queue.prediction.context is None:  # they may be of any queue's peer
+                    self._forget_places()
+                for placement in placements:
+                    queue.place(placement)
             if batch.unready:
                 self._core.handle_unready(batch.unready, now=now)
             if not batch.full:
@@ -227,10 +230,13 @@ class Driver:
 
     def drop_unsent(self) -> None:
         """Forget what a full socket refused, as lost, and where payload was to land: memory is its owner's again."""
-        for queue in self._queues.values():
-            queue.prediction.forget()
+        self._forget_places()
         self._held = None
         self._transmitter.discard()
+
+    def _forget_places(self) -> None:
+        for queue in self._queues.values():
+            queue.prediction.forget()
 
     def _send_turn(self) -> bool:
         """Send up to a turn's worth; return whether there is more."""

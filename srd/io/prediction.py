@@ -2,13 +2,15 @@
 
 1. The kernel scatters before anyone has seen a header, so where a payload belongs has to be guessed: behind what of its
    message landed last. The core says what follows there (`Follows`): bytes of the same message, within the rights of
-   its key, of which nothing has landed yet. The slots of the next batch are aimed at it, a whole series each.
+   its key, of which nothing has landed yet. The slots of the next batch are aimed at it, a whole series each; only
+   the first one where series are rarely whole.
 2. A guess is right if the headers say that the series belongs just there: it has landed, and nothing is copied. Every
    other series is first brought home, to where the slot would have landed, in one copy; then all goes on as always.
 3. A wrong guess overwrites for a moment what its message is still to bring. So only queues that were steered to one
    peer all their life predict: what lands in a peer's message is that peer's. A write that fails may leave anything
    of its sender's where it would have written.
-4. Whoever withdraws a key or ends a request calls `forget`: the memory is its owner's at once.
+4. A hint holds until the next thing is placed, in whichever queue: what was to follow may be what has landed now.
+   Whoever withdraws a key or ends a request calls `forget`, too: the memory is its owner's at once.
 
 Series shorter than whole, and the end of a message that fills no series, are not guessed at.
 """
@@ -34,10 +36,9 @@ class Prediction:
         self._first: Follows | None = None  # what the batch is aimed at
         self._series_bytes = 0
 
-    def expect(self, follows: Follows) -> None:
-        """Aim the next batch at what follows."""
-        if follows.context == self.context:
-            self._follows = follows
+    def expect(self, follows: Follows | None) -> None:
+        """Aim the next batch at what follows on what was placed last, and at nothing that was said before."""
+        self._follows = follows if follows is not None and follows.context == self.context else None
 
     def forget(self) -> None:
         """Aim at nothing: the memory may be its owner's by now."""

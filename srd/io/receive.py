@@ -189,7 +189,8 @@ class ReceiveQueue:
             self._expect(self._wanted_bytes)
             self._wanted_bytes = 0
         before = self.prediction.aimed
-        aimed = self.prediction.aim(SLOTS, series_bytes=self._landing.series_bytes)
+        slots = SLOTS if self._landing.stacked else 1
+        aimed = self.prediction.aim(slots, series_bytes=self._landing.series_bytes)
         if aimed or before:
             self._aim(range(SLOTS), aimed=aimed)
         self._name_lengths.fill(SOCKADDR_BYTES)
@@ -197,8 +198,7 @@ class ReceiveQueue:
 
     def place(self, placement: Placement) -> None:
         """Copy what landed to registered memory, an address of this process, if it did not land there."""
-        if placement.follows is not None:
-            self.prediction.expect(placement.follows)
+        self.prediction.expect(placement.follows)
         if placement.region_offset & PLACED:
             source = placement.region_offset ^ PLACED
             if source == placement.place:
@@ -288,6 +288,7 @@ class ReceiveQueue:
             payload_bytes = length - count * HEADER_BYTES
             if placed:
                 offset = PLACED | self.prediction.aimed[slot]
+                self._landing.note(payload_bytes)
             else:
                 offset = self._area + (self._landing.take(slot, payload_bytes) if payload_bytes else 0)
             whole = length == self._series_bytes

@@ -83,6 +83,16 @@ class Follows(NamedTuple):
     """Where it belongs, in the terms of the `Memory` that the core was given, which allows it."""
     length: int
 
+    def after(self, landed_bytes: int) -> Follows | None:
+        """Return what is left when so much of it, or of what lies before its end, has landed; None: nothing."""
+        if landed_bytes >= self.length:
+            return None
+        return self._replace(
+            offset=self.offset + landed_bytes,
+            place=self.place + landed_bytes,
+            length=self.length - landed_bytes,
+        )
+
 
 class Placement(NamedTuple):
     """An instruction: copy what landed in the receive region to registered memory. A tuple, as `Frag` is one."""
@@ -93,7 +103,7 @@ class Placement(NamedTuple):
     """From where in the receive region, bytes."""
     length: int
     follows: Follows | None = None
-    """A hint where to have the next payload land; None: there is no telling."""
+    """A hint where to have the next payload land, in place of all hints before; None: there is no telling."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,9 +145,9 @@ class Tagged:
         parts = new_parts(run, new=new)
         inbound = self._receiver.land(run, landed_bytes=sum(frag.length for frag in parts), now=now)
         end = run.offset + run.payload_bytes
-        if end < inbound.high:
-            follows = None  # some of it has landed
         inbound.high = max(inbound.high, end)
+        if follows is not None:
+            follows = follows.after(inbound.high - end)
         self._placements += [
             Placement(place + part.offset - run.offset, part.region_offset, part.length, follows) for part in parts
         ]

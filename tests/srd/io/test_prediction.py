@@ -36,6 +36,7 @@ class Desk:
         self.payload = content(20 * SERIES, seed=SEED)
         one.fill(self.payload[: 1 << 20])
         two.queue.prediction.context = CONTEXT
+        two.landing.stacked = True  # whole series came before
         self.runs: list[Run] = []
 
     def burst(self, series: int, **changes: object) -> Burst:
@@ -162,6 +163,15 @@ def test_aim__only_whole_series_and_never_beyond(desk: Desk) -> None:
     assert runs[0].count == 14, "two in place, one behind the other"
     assert not any(run.payload_offset & PLACED for run in runs[1:])
     assert desk.untouched(2)
+    desk.place(runs)
+    assert all(desk.landed(series) for series in range(4))
+
+
+def test_aim__only_the_first_slot_where_series_are_rarely_whole(desk: Desk) -> None:
+    desk.two.landing.stacked = False
+    desk.expect(0)
+    runs = desk.send(*(desk.burst(series) for series in range(4)))
+    assert [run.count for run in runs if run.payload_offset & PLACED] == [7]
     desk.place(runs)
     assert all(desk.landed(series) for series in range(4))
 
