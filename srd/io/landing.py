@@ -42,9 +42,9 @@ class Landing:
         self._ends = [-1] * (slots + 1)
         self._copies = slots
         self.closed = False
-        self.stacked = False
+        self._stacked = False
         self._moved: list[int] = []  # slots that something landed in since `settle`
-        self._noted = self._noted_bytes = 0  # slots that brought something since, and how much
+        self._moved_bytes = 0
         self._chunk_of = [-1] * slots  # index of the chunk that a slot lies in; -1: its spare place
         self.cursors = self.spare.copy()
         self.settle()
@@ -58,13 +58,8 @@ class Landing:
         offset = self.cursors[slot]
         self.cursors[slot] = self._ends[self._chunk_of[slot]] = offset + size_bytes
         self._moved.append(slot)
-        self.note(size_bytes)
+        self._moved_bytes += size_bytes
         return offset
-
-    def note(self, size_bytes: int) -> None:
-        """Note how much a slot brought, wherever it landed."""
-        self._noted += 1
-        self._noted_bytes += size_bytes
 
     def rewind(self, offset: int, *, size_bytes: int) -> None:
         """Use the place of what landed last in a chunk again: nobody keeps it. Before the next batch."""
@@ -87,14 +82,14 @@ class Landing:
     def settle(self) -> list[int]:
         """Make room for the next batch; return the slots whose cursor is another than before the last one."""
         moved, self._moved = self._moved, []
-        stacked = self.stacked
-        if self._noted > 1:  # a batch of one slot says nothing
-            stacked = 2 * self._noted_bytes >= self._noted * self.series_bytes
-        self._noted = self._noted_bytes = 0
+        stacked = self._stacked
+        if len(moved) > 1:  # a batch of one slot says nothing
+            stacked = 2 * self._moved_bytes >= len(moved) * self.series_bytes
+        self._moved_bytes = 0
         refilled = self._refill({self._chunk_of[slot] for slot in moved})
-        if not refilled and not stacked and not self.stacked:
+        if not refilled and not stacked and not self._stacked:
             return moved  # all others are where they were
-        self.stacked = stacked
+        self._stacked = stacked
         return self._lay() if moved or refilled else []
 
     def _refill(self, used: set[int]) -> bool:
@@ -117,7 +112,7 @@ class Landing:
         places = []
         for chunk in range(self._copies):
             if (start := self._chunks[chunk]) >= 0:
-                last = start + self._pool.chunk_bytes - SUPER_BYTES if self.stacked else self._ends[chunk]
+                last = start + self._pool.chunk_bytes - SUPER_BYTES if self._stacked else self._ends[chunk]
                 places += [(chunk, at) for at in range(self._ends[chunk], last + 1, self.series_bytes)]
         slots = range(self._copies)
         places += [(-1, self.spare[slot]) for slot in slots[len(places) :]]

@@ -115,7 +115,7 @@ class ReceiveQueue:
         self.landing = Landing(region, self.pool, slots=SLOTS)
         self.refill: Callable[[], None] | None = None  # called before memory is needed
         self.shortage = Shortage(self.has)
-        self.prediction = Prediction()
+        self.prediction = Prediction(SLOTS)
         self._reserve_bytes = reserve_bytes
         self._area = number << AREA_SHIFT
         self._split = header_split
@@ -189,8 +189,7 @@ class ReceiveQueue:
             self._expect(self._wanted_bytes)
             self._wanted_bytes = 0
         before = self.prediction.aimed
-        slots = SLOTS if self._landing.stacked else 1
-        aimed = self.prediction.aim(slots, series_bytes=self._landing.series_bytes)
+        aimed = self.prediction.aim(series_bytes=self._landing.series_bytes)
         if aimed or before:
             self._aim(range(SLOTS), aimed=aimed)
         self._name_lengths.fill(SOCKADDR_BYTES)
@@ -288,7 +287,6 @@ class ReceiveQueue:
             payload_bytes = length - count * HEADER_BYTES
             if placed:
                 offset = PLACED | self.prediction.aimed[slot]
-                self._landing.note(payload_bytes)
             else:
                 offset = self._area + (self._landing.take(slot, payload_bytes) if payload_bytes else 0)
             whole = length == self._series_bytes

@@ -36,7 +36,6 @@ class Desk:
         self.payload = content(20 * SERIES, seed=SEED)
         one.fill(self.payload[: 1 << 20])
         two.queue.prediction.context = CONTEXT
-        two.landing.stacked = True  # whole series came before
         self.runs: list[Run] = []
 
     def burst(self, series: int, **changes: object) -> Burst:
@@ -167,13 +166,17 @@ def test_aim__only_whole_series_and_never_beyond(desk: Desk) -> None:
     assert all(desk.landed(series) for series in range(4))
 
 
-def test_aim__only_the_first_slot_where_series_are_rarely_whole(desk: Desk) -> None:
-    desk.two.landing.stacked = False
+def test_aim__fewer_slots_after_a_wrong_guess_and_more_after_right_ones(desk: Desk) -> None:
     desk.expect(0)
-    runs = desk.send(*(desk.burst(series) for series in range(4)))
-    assert [run.count for run in runs if run.payload_offset & PLACED] == [7]
-    desk.place(runs)
-    assert all(desk.landed(series) for series in range(4))
+    desk.place(desk.send(desk.burst(1), desk.burst(0)))
+    aimed = []
+    for first in (2, 3, 5):
+        desk.expect(first)
+        runs = desk.send(*(desk.burst(first + index) for index in range(5)))
+        desk.place(runs)
+        aimed.append(sum(run.count for run in runs if run.payload_offset & PLACED) // 7)
+    assert aimed == [1, 2, 4]
+    assert all(desk.landed(series) for series in range(10))
 
 
 def test_aim__once_for_each_hint(desk: Desk) -> None:
