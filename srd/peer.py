@@ -85,7 +85,7 @@ class Peer:
             length=length,
             key=key,
             offset=source_offset,
-            local_key=registration.key,
+            local_key=registration.local_key,
             local_offset=offset,
         )
 
@@ -133,6 +133,11 @@ class Peer:
         await self._has_ended.wait()
         while self._messages:
             self._messages.popleft().release()  # nobody will ask for them
+
+    @property
+    def context(self) -> int:
+        """The id that this end chose for the peer: it is in every packet that comes from there."""
+        return self._core.own_context
 
     @property
     def ended(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Final
 from scripts.benches.cases import (
     blackhole,
     chaos,
+    devmem,
     ecn,
     fair,
     incast,
@@ -72,6 +73,11 @@ def _chaos(request: Request) -> Iterator[Round]:
     yield chaos.measure(range(first, first + runs))
 
 
+def _devmem(request: Request) -> Iterator[Round]:
+    """Rounds are numbered; nothing is drawn."""
+    return devmem.rounds(request.seconds or devmem.SECONDS)
+
+
 def _placement(request: Request) -> Iterator[Round]:
     """Three rounds on a lab, each with the ECMP of its seed; beside each, how long placing takes."""
     for seed in SEEDS[:3] if request.seed is None else (request.seed,):
@@ -91,6 +97,7 @@ _TABLE: Final = (
     _virtual("jitter", "50 ms +- 1 and 10 ms", jitter.measure, jitter.WANTED, jitter.SECONDS),
     _virtual("fair", "2, 8, 32 flows on one bottleneck", fair.measure, fair.WANTED),
     _virtual("messages", "a loss in every tenth of 1,000 messages", messages.measure, messages.WANTED),
+    Case("devmem", "region to region, beside copies around TCP", "kernel", _devmem, devmem.WANTED, timed=True),
     Case("chaos", "everything goes wrong, by seed", "virtual", _chaos, chaos.WANTED, counted=True),
     Case(
         "placement",
