@@ -92,6 +92,10 @@ class Station:
         """Begin to open a peer; return its number."""
         return self.core.connect(address, sizes=(self.datagram_bytes,), now=self.now)
 
+    def peer_of(self, host: str) -> int:
+        """Return the newest peer at this IP address; which port it has says only which of its HELLOs was answered."""
+        return next(number for (address, _), number in reversed(self.peers.items()) if address == host)
+
     def post(self, peer: int, *, length: int, immediate: int | None = 0, **work_request: Any) -> int:
         """Post a request, as `EndpointCore.post` takes it; return its number."""
         self._requests += 1

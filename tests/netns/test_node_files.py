@@ -71,9 +71,19 @@ def test_kubernetes__what_a_scheduler_looks_at() -> None:
     assert nodes_untrusted({"items": [ITEM]}, ranks_per_host=200)[0].allocatable[PODS] == 110
 
 
-def test_kubernetes__a_node_that_does_not_say_so_is_not_ready() -> None:
+def test_kubernetes__what_a_node_does_not_say() -> None:
     (node,) = nodes_untrusted({"items": [{"metadata": {"name": "n"}}]})
-    assert (node.ready, node.allocatable, node.taints) == (False, {}, ())
+    assert (node.ready, node.allocatable, node.taints) == (True, {PODS: 1}, ())
+    (node,) = nodes_untrusted({"items": [{"metadata": {"name": "n"}, "status": {"allocatable": {"gpu": "8"}}}]})
+    assert node.allocatable == {"gpu": 8, PODS: 110}
+
+
+@pytest.mark.parametrize("status", ["False", "Unknown"])
+def test_kubernetes__a_node_that_is_not_ready(status: str) -> None:
+    (node,) = nodes_untrusted(changed("status", "conditions", value=[{"type": "Ready", "status": status}]))
+    assert not node.ready
+    (node,) = nodes_untrusted(changed("status", "conditions", value=[{"type": "Other", "status": "True"}]))
+    assert not node.ready
 
 
 def test_read_nodes__by_content(tmp_path: Path) -> None:
@@ -82,6 +92,15 @@ def test_read_nodes__by_content(tmp_path: Path) -> None:
     assert read_nodes(path) == nodes_of(leaf_spine(name="demo", leaves=2))
     path.write_text(json.dumps({"Instances": [INSTANCE]}))
     assert read_nodes(path)[0].name == INSTANCE["InstanceId"]
+
+
+def test_read_nodes__tells_of_a_list_that_goes_on(tmp_path: Path) -> None:
+    path, told = tmp_path / "nodes.json", list[str]()
+    path.write_text(json.dumps({"Instances": [INSTANCE], "NextToken": "x"}))
+    assert len(read_nodes(path, tell=told.append)) == 1
+    assert told == [
+        f"{path}: NextToken: the list goes on beyond these nodes; join all pages (aws does without --no-paginate)"
+    ]
 
 
 def changed(*place: str, value: Any) -> dict[str, Any]:
@@ -106,7 +125,6 @@ def changed(*place: str, value: Any) -> dict[str, Any]:
             {"Instances": [INSTANCE | {"NetworkNodes": list("abcde")}]},
             "Instances[0].NetworkNodes: ['a', 'b', 'c', 'd', 'e']",
         ),
-        ({"Instances": [INSTANCE], "NextToken": "x"}, "NextToken: the list goes on; join all pages"),
         ({"Instances": [INSTANCE, INSTANCE]}, "node i-1111111111example: its name or hostname stands twice"),
         ({"items": [{}]}, "items[0].metadata: missing"),
         (changed("metadata", "labels", value=["a"]), "items[0].metadata.labels: ['a'] should be a valid mapping"),

@@ -21,3 +21,10 @@ def test_print_table__nothing_is_markup(capsys: pytest.CaptureFixture[str]) -> N
     rows.add_row("[red]x[/red]", "1")
     print_table(rows)
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["name", "value"], ["[red]x[/red]", "1"]]
+
+
+def test_print_table__is_not_folded_for_other_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = table("name", "value")
+    rows.add_row("x" * 100, "y" * 100)
+    print_table(rows)
+    assert f"{'x' * 100}  {'y' * 100}" in capsys.readouterr().out.splitlines()
