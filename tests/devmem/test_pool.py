@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from devmem.errors import PoolError, RegionError
 from devmem.pool import Pool
 from devmem.region import Region
+from devmem.tokens import Tokens, ranges
 
 CHUNK = 100
 CHUNKS = 5
@@ -245,6 +248,29 @@ def test_view__leaves_nothing_behind() -> None:
     assert not pool._watched
     pool.drop(10, length=20)
     assert pool.idle
+
+
+def test_pool__a_million_pieces_taken_looked_at_and_returned_leave_nothing() -> None:
+    pool, tokens = pool_of(2 * CHUNK), Tokens()
+    pool.open()
+
+    def turn(count: int) -> int:
+        """Return the memory of this process, in pages, after so many."""
+        for _ in range(count // 1000):
+            frags = []
+            for index in range(1000):
+                pool.hold(index % CHUNK, length=1)
+                give_back = partial(lambda frag, at: pool.drop(at, length=frag.length), at=index % CHUNK)
+                frags.append(tokens.issue(1, offset=index, length=1, give_back=give_back))
+            pool.view(5, length=3)
+            assert tokens.dontneed(ranges(frag.token for frag in frags)) == 1000
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+
+    before = turn(100_000)
+    assert turn(1_000_000) - before < 256, "less than 1 MiB"
+    pool.close(0)
+    assert pool.idle
+    assert len(tokens) == 0
 
 
 def test_pool__keeps_its_region_open_until_released() -> None:
