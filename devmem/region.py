@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -27,6 +28,8 @@ import numpy.typing as npt
 
 from devmem.errors import RegionError
 
+POPULATE_READ, POPULATE_WRITE = 22, 23
+"""`madvise(2)` since Linux 5.14; the interpreter's `mmap` has no names for them yet."""
 _GREETING = b"R"  # a descriptor travels with at least one byte (unix(7))
 
 
@@ -182,6 +185,19 @@ class Region(mmap.mmap):
             raise RegionError(f"offset: {offset} is not aligned for {kind} ({kind.alignment} bytes); move it")
         length = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
         return np.frombuffer(self.view(offset, length=length), kind).reshape(shape)
+
+    def populate(self, offset: int, *, length: int) -> None:
+        """Have memory behind `length` bytes from `offset` now, not page by page at their first touch (0.5 ms a MiB).
+
+        Kernels before 5.14 do so at the first touch all the same. Raises RegionError: out of bounds, no memory left.
+        """
+        with self.view(offset, length=length):
+            start = offset - offset % mmap.PAGESIZE
+            try:
+                self.madvise(POPULATE_WRITE if self.writable else POPULATE_READ, start, offset + length - start)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise RegionError(f"no memory for bytes {offset} to {offset + length}: {error.strerror}") from error
 
     @property
     def __array_interface__(self) -> dict[str, Any]:

@@ -70,9 +70,9 @@ class Registry:
         return len(self._by_remote_key)
 
     def register(self, region: Region, *, offset: int, length: int, access: Access) -> Registration:
-        """Register `length` bytes of `region` from `offset`.
+        """Register `length` bytes of `region` from `offset`; what has no memory behind it yet gets it.
 
-        Raises RegionError for a range out of bounds, RegistrationError for rights that cannot be.
+        Raises RegionError for a range out of bounds or want of memory, RegistrationError for rights that cannot be.
         """
         if Access.REMOTE_WRITE in access and Access.LOCAL_WRITE not in access:
             raise RegistrationError("access: REMOTE_WRITE needs LOCAL_WRITE too; add it")
@@ -86,6 +86,8 @@ class Registry:
             local_key=_new_key(self._by_local_key),
             remote_key=_new_key(self._by_remote_key),
         )
+        if length:
+            region.populate(offset, length=length)  # as RDMA pins it: a fault a page would stall who receives
         self._by_local_key[registration.local_key] = self._by_remote_key[registration.remote_key] = registration
         return registration
 

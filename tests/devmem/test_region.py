@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
 import mmap
 import os
@@ -354,3 +355,37 @@ def test_region__of_huge_pages_that_are_not_reserved_bad_flow() -> None:
     with pytest.raises(RegionError, match=r"sysctl vm\.nr_hugepages"):
         Region(memory_bytes() // huge_page_bytes() * huge_page_bytes(), huge_pages=True)
     assert descriptors() == before
+
+
+def test_populate__has_memory_behind_it_now() -> None:
+    with Region(16 * mmap.PAGESIZE) as region:
+        assert os.fstat(region.fd).st_blocks == 0
+        region.populate(mmap.PAGESIZE + 1, length=2 * mmap.PAGESIZE)  # a part of three pages
+        assert os.fstat(region.fd).st_blocks * 512 == 3 * mmap.PAGESIZE
+        assert not region.array.any()
+
+
+def test_populate__read_only(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * mmap.PAGESIZE)
+    with Region.open(tmp_path / "file") as region:
+        region.populate(0, length=mmap.PAGESIZE)
+
+
+def test_populate__bad_flow(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(2 * mmap.PAGESIZE))
+    with Region.open(tmp_path / "file") as region:
+        with pytest.raises(RegionError, match="bytes 1 to 8193 are not within a region of 8192"):
+            region.populate(1, length=2 * mmap.PAGESIZE)
+        os.truncate(tmp_path / "file", mmap.PAGESIZE)
+        with pytest.raises(RegionError, match="no memory for bytes 0 to 8192"):
+            region.populate(0, length=2 * mmap.PAGESIZE)
+
+
+def test_populate__a_kernel_that_cannot_does_it_at_the_first_touch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def old_kernel(*_: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(Region, "madvise", old_kernel)
+    with Region(mmap.PAGESIZE) as region:
+        region.populate(0, length=mmap.PAGESIZE)
+        region.array[:] = 1

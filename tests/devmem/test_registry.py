@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -197,3 +198,12 @@ def test_registration__keeps_its_region_and_its_secret() -> None:
 
 def test_access__numbers_are_those_of_ibv_access_flags() -> None:
     assert [right.value for right in Access] == [1, 2, 4]
+
+
+def test_register__has_memory_behind_it() -> None:
+    """A fault a page would stall who receives into it."""
+    with Region(8 * 4096) as region:
+        registry = Registry()
+        registry.register(region, offset=4096, length=4096, access=Access.LOCAL_WRITE)
+        assert os.fstat(region.fd).st_blocks * 512 == 4096
+        registry.close()
