@@ -26,9 +26,10 @@ from netns.addressing import addressing
 from netns.builder import build, dismantle, problems
 from netns.errors import FabricError
 from netns.fabric.control import request
-from netns.fabric.kernel import netem_arguments
+from netns.fabric.kernel import missing
 from netns.fabric.netlink import interface_statistics, netem_statistics, take, tool
-from netns.plan import Fabric, namespace, plan
+from netns.netem_words import netem_words
+from netns.plan import Fabric, namespace, plan, shape_seed
 from netns.probe import Wanted, choose_fabric, require_root
 from netns.processes import Process, processes_in
 from netns.shape import Shape, require_real
@@ -146,6 +147,14 @@ class Lab:
         if ba is not None:
             self._reshape(found, "ba", ba)
 
+    def shapes(self, link: str) -> dict[Direction, Shape | None]:
+        """What the link does to packets now, in each direction."""
+        found = self.topology.link(link)
+        built: dict[Direction, Shape | None] = {"ab": found.shape_ab, "ba": found.shape_ba}
+        return {
+            direction: self._directory.shape(link, direction=direction) or shape for direction, shape in built.items()
+        }
+
     def counters(self) -> dict[str, LinkCounters]:
         """What crossed each link in each direction since it was made, and what its shape or a full queue dropped."""
         interfaces = {node: interface_statistics(self.netns(node)) for node in self.topology.nodes}
@@ -219,12 +228,17 @@ class Lab:
         self.down()
 
     def _reshape(self, link: Link, direction: Direction, shape: Shape) -> None:
+        before = self.shapes(link.name)[direction]
+        if self.fabric == "kernel" and (reason := missing(shape)) is not None:
+            raise FabricError(f"link {link.name}: this kernel cannot do {' '.join(netem_words(shape))}: {reason}")
         if self.fabric == "relay":
             message = {"op": "set", "link": link.name, "direction": direction, "shape": shape.to_dict()}
             request(self._directory.relay_control, message)
         else:
             node, neighbour = (link.a, link.b) if direction == "ab" else (link.b, link.a)
-            take([SetNetem(self.netns(node), neighbour, netem_arguments(shape))])
+            seed = shape_seed(self.topology, link, direction=direction)
+            take([SetNetem(self.netns(node), neighbour, shape, seed, before)])
+        self._directory.write_shape(link.name, direction=direction, shape=shape)
 
     def _relayed(self) -> dict[str, LinkCounters]:
         """The relay's counters of the links that it carries."""
@@ -236,7 +250,7 @@ class Lab:
                 direction: {
                     "packets": counters["packets"],
                     "bytes": counters["bytes"],
-                    "dropped": counters["dropped_loss"] + counters["dropped_limit"],
+                    "dropped": counters["dropped"] + counters["overlimit"],
                 }
                 for direction, counters in directions.items()
             }

@@ -43,6 +43,7 @@ mistake is reported. A key given twice is a mistake too, which PyYAML alone woul
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -102,18 +103,43 @@ class _File(_Strict):
     links: list[_Link] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Shapes:
+    """Reads the shapes of one file."""
+
+    base: Path
+    """Where its tables and traces are looked for: its own directory."""
+
+    mtu: int
+
+    def parsed(self, fields: ShapeFields | None, *, at: str) -> Shape | None:
+        """As it is written."""
+        if fields is None:
+            return None
+        try:
+            return Shape.parse(fields, base=self.base)
+        except ShapeError as error:
+            raise ShapeError(f"{at}.{error}") from None
+
+    def roomy(self, fields: ShapeFields | None, *, at: str) -> Shape | None:
+        """With room for its rate, if it has no limit."""
+        shape = self.parsed(fields, at=at)
+        return shape if shape is None or (fields and "limit" in fields) else with_buffer(shape, mtu=self.mtu)
+
+
 def read_topology(path: Path) -> Topology:
     """The topology in a YAML file. Raises TopologyError or ShapeError, naming file, key, value and remedy."""
     try:
         document = load_mapping(path, error=TopologyError, wanted=WANTED)
-        return _topology(_File.model_validate(document), default_name=path.stem)
+        return _topology(_File.model_validate(document), default_name=path.stem, base=path.parent)
     except ValidationError as error:
         raise TopologyError(f"{path}: {first_mistake(error, known_keys=_known_keys)}") from None
     except (TopologyError, ShapeError) as error:
         raise type(error)(f"{path}: {error}") from None
 
 
-def _topology(file: _File, *, default_name: str) -> Topology:
+def _topology(file: _File, *, default_name: str, base: Path) -> Topology:
+    shapes = _Shapes(base=base, mtu=file.mtu)
     name = default_name if file.name is None else file.name
     explicit = {"hosts": file.hosts, "switches": file.switches, "links": file.links}
     for form in ("leaf_spine", "clos"):
@@ -121,9 +147,9 @@ def _topology(file: _File, *, default_name: str) -> Topology:
             if getattr(file, form) is not None and key != form and value is not None:
                 raise TopologyError(f"{key}: stands beside {form}, which names its own nodes; keep one of the two")
     if file.leaf_spine is not None:
-        return _leaf_spine(file.leaf_spine, name=name, mtu=file.mtu, seed=file.seed)
+        return _leaf_spine(file.leaf_spine, shapes, name=name, seed=file.seed)
     if file.clos is not None:
-        return _clos(file.clos, name=name, mtu=file.mtu, seed=file.seed)
+        return _clos(file.clos, shapes, name=name, seed=file.seed)
     for key, value in explicit.items():
         if value is None:
             raise TopologyError(f"{key}: missing; give {FORMS}")
@@ -133,25 +159,25 @@ def _topology(file: _File, *, default_name: str) -> Topology:
         seed=file.seed,
         hosts=tuple(file.hosts or ()),
         switches=tuple(Switch(switch, tier) for switch, tier in (file.switches or {}).items()),
-        links=tuple(_link(link, at=f"links[{index}]", mtu=file.mtu) for index, link in enumerate(file.links or ())),
+        links=tuple(_link(link, shapes, at=f"links[{index}]") for index, link in enumerate(file.links or ())),
     )
 
 
-def _leaf_spine(size: _LeafSpine, *, name: str, mtu: int, seed: int) -> Topology:
+def _leaf_spine(size: _LeafSpine, shapes: _Shapes, *, name: str, seed: int) -> Topology:
     return fully_meshed(
         leaves=size.leaves,
         spines=size.spines,
         hosts_per_leaf=size.hosts_per_leaf,
-        shape=_shape(size.link, at="leaf_spine.link", mtu=mtu),
+        shape=shapes.roomy(size.link, at="leaf_spine.link"),
         name=name,
-        mtu=mtu,
+        mtu=shapes.mtu,
         seed=seed,
     )
 
 
-def _clos(size: _Clos, *, name: str, mtu: int, seed: int) -> Topology:
+def _clos(size: _Clos, shapes: _Shapes, *, name: str, seed: int) -> Topology:
     given = {"host": size.host_link, "leaf": size.leaf_link, "spine": size.spine_link}
-    shapes = {kind: _parsed(fields, at=f"clos.{kind}_link") for kind, fields in given.items()}
+    parsed = {kind: shapes.parsed(fields, at=f"clos.{kind}_link") for kind, fields in given.items()}
     keep = [kind for kind, fields in given.items() if fields and "limit" in fields]
     return clos(
         blocks=size.blocks,
@@ -159,40 +185,26 @@ def _clos(size: _Clos, *, name: str, mtu: int, seed: int) -> Topology:
         hosts_per_leaf=size.hosts_per_leaf,
         aggregations_per_block=size.aggregations_per_block,
         spines=size.spines,
-        links=ClosLinks(**shapes).with_room(mtu=mtu, keep=keep),
+        links=ClosLinks(**parsed).with_room(mtu=shapes.mtu, keep=keep),
         name=name,
-        mtu=mtu,
+        mtu=shapes.mtu,
         seed=seed,
     )
 
 
-def _link(link: _Link, *, at: str, mtu: int) -> Link:
+def _link(link: _Link, shapes: _Shapes, *, at: str) -> Link:
     if link.shape is not None:
         for key, value in (("shape_ab", link.shape_ab), ("shape_ba", link.shape_ba)):
             if value is not None:
                 raise TopologyError(f"{at}.{key}: stands beside shape, which rules both directions; keep one")
-        shape = _shape(link.shape, at=f"{at}.shape", mtu=mtu)
+        shape = shapes.roomy(link.shape, at=f"{at}.shape")
         return Link(link.a, link.b, shape, shape)
     return Link(
         link.a,
         link.b,
-        _shape(link.shape_ab, at=f"{at}.shape_ab", mtu=mtu),
-        _shape(link.shape_ba, at=f"{at}.shape_ba", mtu=mtu),
+        shapes.roomy(link.shape_ab, at=f"{at}.shape_ab"),
+        shapes.roomy(link.shape_ba, at=f"{at}.shape_ba"),
     )
-
-
-def _shape(fields: ShapeFields | None, *, at: str, mtu: int) -> Shape | None:
-    shape = _parsed(fields, at=at)
-    return shape if shape is None or (fields and "limit" in fields) else with_buffer(shape, mtu=mtu)
-
-
-def _parsed(fields: ShapeFields | None, *, at: str) -> Shape | None:
-    if fields is None:
-        return None
-    try:
-        return Shape.parse(fields)
-    except ShapeError as error:
-        raise ShapeError(f"{at}.{error}") from None
 
 
 def _known_keys(place: Place) -> list[str]:

@@ -93,8 +93,7 @@ class VirtualFabric:
             lane.name: {
                 "packets": lane.packets,
                 "bytes": lane.bytes,
-                "lost": lane.netem.dropped if lane.netem is not None else 0,
-                "overlimit": lane.netem.overlimit if lane.netem is not None else 0,
+                **(lane.netem.counters() if lane.netem is not None else {}),
                 "blackholed": lane.blackholed,
                 "marked": lane.marked,
             }
