@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 
 NS_PER_S = 1_000_000_000
+COUNTERS = ("delayed", "dropped", "overlimit", "duplicated", "corrupted", "reordered", "ecn_marked")
 
 
 class Netem(Generic[P]):
@@ -174,15 +175,7 @@ class Netem(Generic[P]):
 
     def counters(self) -> dict[str, int]:
         """All counters, by name."""
-        return {
-            "delayed": self.delayed,
-            "dropped": self.dropped,
-            "overlimit": self.overlimit,
-            "duplicated": self.duplicated,
-            "corrupted": self.corrupted,
-            "reordered": self.reordered,
-            "ecn_marked": self.ecn_marked,
-        }
+        return {name: getattr(self, name) for name in COUNTERS}
 
     def wait_ns(self, now_ns: int) -> int:
         """How long a packet that enters now will wait for those before it, beyond its own delay and time on the wire.

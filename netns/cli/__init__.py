@@ -2,7 +2,9 @@
 
 from netns.cli.commands import main
 from netns.cli.run import run
+from netns.cli.uml import uml
 
 main.add_command(run)
+main.add_command(uml)
 
 __all__ = ["main"]

@@ -52,7 +52,7 @@ def test_replace_root__in_the_kernels_words_bad_flow() -> None:
 
 @pytest.mark.root
 def test_in_nameless_namespace__raises_what_the_work_raises() -> None:
-    with pytest.raises(OSError, match="No such device"):
+    with pytest.raises(OSError, match="no interface with this name"):
         in_nameless_namespace(lambda: delete_root("nope"))
 
 
