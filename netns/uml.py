@@ -1,13 +1,14 @@
 """A command under User-Mode Linux: a kernel with netem, run as a process, for hosts whose own kernel has none.
 
-Theory of operation. `linux.uml` (Debian: user-mode-linux) is a Linux kernel that runs as an ordinary process. Its root is
-the host's own file system (hostfs), so programs, the project and its virtual environment are where they are outside, and
-files that the command writes are there afterwards. Everything else is the guest's own: its processes, its /run, /dev and
-/proc, its network without a way out, and therefore its labs. It boots in about 5 s, has one CPU and slow system calls
-(about 60 us): use it for what netem does, not for how fast.
+Theory of operation. `linux.uml` (Debian: user-mode-linux) is a Linux kernel that runs as an ordinary process. Its root
+is the host's own file system (hostfs), so programs, the project and its virtual environment are where they are outside,
+and files that the command writes are there afterwards. Everything else is the guest's own: its processes, its /run, /dev
+and /proc, its network without a way out, and therefore its labs. It boots in about 5 s, has one CPU and slow system
+calls (about 60 us): use it for what netem does, not for how fast.
 
-The command's standard output and error are two consoles of the guest, tied to the caller's; its standard input is empty.
-The kernel's own words go to a file, of which a boot that fails shows the end. Whatever ends the caller ends the guest.
+The command's standard output and error are two consoles of the guest, tied to the caller's; its standard input is
+empty. The kernel's own words go to a file, of which a boot that fails shows the end. Whatever ends the caller ends the
+guest. The kernel (6.1) crashes in its first second now and then, before it runs anything: then it is booted again.
 
 No root is needed outside: the guest's root may do with files what the caller may.
 """
@@ -33,7 +34,7 @@ KERNEL: Final = "linux.uml"
 MODULES: Final = Path("/usr/lib/uml/modules")
 LOADED: Final = ("veth", "tun", "ifb", "sch_netem", "sch_tbf", "sch_fq", "sch_fq_codel", "tcp_bbr")
 MEMORY: Final = "2G"
-NEVER_BEGAN: Final = 125
+BOOTS: Final = 4
 
 _INIT: Final = """#!/bin/bash
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
@@ -46,6 +47,7 @@ for name in {modules}; do
   file=$(find {tree}/"$(uname -r)" -name "$name.ko" -print -quit)
   [ -z "$file" ] || insmod "$file"
 done
+touch {begun}
 stty raw -echo </dev/tty1; stty raw -echo </dev/tty2
 {exports}
 cd {directory} && {command} </dev/null >/dev/tty1 2>/dev/tty2
@@ -64,8 +66,8 @@ def run_uml(
 ) -> int:
     """Boot a guest, run `command` in the working directory, power off; return the command's exit status.
 
-    Output goes to the caller's own unless `stdout` and `stderr` are given; `environment` defaults to the caller's. Raises
-    FabricError if the guest did not get as far as the command.
+    Output goes to the caller's own unless `stdout` and `stderr` are given; `environment` defaults to the caller's.
+    Raises FabricError if the guest did not get as far as the command.
     """
     kernel = _kernel()
     environment = os.environ if environment is None else environment
@@ -74,14 +76,23 @@ def run_uml(
         init = state / "init"
         init.write_text(_init(command, state=state, environment=environment))
         init.chmod(0o755)
-        with (state / "boot.log").open("wb") as log:
-            _boot(kernel, init=init, memory=memory, log=log, stdout=stdout, stderr=stderr)
+        for _ in range(BOOTS):
+            with (state / "boot.log").open("wb") as log:
+                _boot(kernel, init=init, memory=memory, log=log, stdout=stdout, stderr=stderr)
+            if (state / "begun").exists():
+                break
         try:
             return int((state / "status").read_text())
         except (OSError, ValueError):
-            lines = (state / "boot.log").read_text(errors="replace").strip().splitlines()
-            said = lines[-1].strip() if lines else "it said nothing"
-            raise FabricError(f"the User-Mode Linux kernel did not run the command: {said}") from None
+            log_text = (state / "boot.log").read_text(errors="replace")
+            raise FabricError(f"the User-Mode Linux kernel did not run the command: {_said(log_text)}") from None
+
+
+def _said(log: str) -> str:
+    """What a kernel that failed said: its panic, or its last words."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    panics = [line for line in lines if "panic" in line or "No such" in line or "rror" in line]
+    return (panics or lines or ["nothing"])[-1 if not panics else 0]
 
 
 def _kernel() -> str:
@@ -100,6 +111,7 @@ def _init(command: Sequence[str], *, state: Path, environment: Mapping[str, str]
         exports="\n".join(exports),
         directory=shlex.quote(str(Path.cwd())),
         command=shlex.join(command),
+        begun=shlex.quote(str(state / "begun")),
         status=shlex.quote(str(state / "status")),
     )
 

@@ -11,6 +11,7 @@ from scripts.benches.cases import (
     chaos,
     ecn,
     fair,
+    fidelity,
     incast,
     jitter,
     loss,
@@ -72,6 +73,11 @@ def _chaos(request: Request) -> Iterator[Round]:
     yield chaos.measure(range(first, first + runs))
 
 
+def _fidelity(request: Request) -> Iterator[Round]:
+    """One round: its dice are the kernel's, which no seed rules before Linux 6.6."""
+    yield fidelity.measure(request.seed or 1)
+
+
 def _placement(request: Request) -> Iterator[Round]:
     """Three rounds on a lab, each with the ECMP of its seed; beside each, how long placing takes."""
     for seed in SEEDS[:3] if request.seed is None else (request.seed,):
@@ -99,6 +105,7 @@ _TABLE: Final = (
         _placement,
         (*placement_ring.WANTED, *placement_scaling.WANTED),
     ),
+    Case("fidelity", "the relay against the kernel's netem", "relay and kernel", _fidelity, fidelity.WANTED),
     _virtual("virtual", "the virtual fabric itself", virtual.measure, virtual.WANTED),
 )
 

@@ -24,6 +24,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from netns.fabric.kernel import takes_seeds
 from netns.fabric.netlink import in_namespace
 from netns.lab import Lab
 from netns.shape import Shape
@@ -106,8 +107,11 @@ def run(lab: Lab, shape: Shape, *, packets: int, interval_us: float, length_byte
 def _longest_s(shape: Shape, *, packets: int, length_bytes: int) -> float:
     """How long after the last packet was sent something may still leave."""
     delay_s = (shape.delay_us + 4 * shape.jitter_us) / 1e6
+    if shape.slot is not None:
+        slot_s = max(shape.slot.max_us, shape.slot.delay_us + 4 * shape.slot.jitter_us) / 1e6
+        return delay_s + slot_s * packets / (shape.slot.packets or shape.slot.bytes // length_bytes)
     if not shape.rate_bps:
-        return delay_s + (1.0 if shape.slot else 0.0)
+        return delay_s
     wire_bytes = length_bytes + shape.rate_overhead_bytes
     if shape.cell_bytes:
         wire_bytes = -(-wire_bytes // shape.cell_bytes) * (shape.cell_bytes + shape.cell_overhead_bytes)
@@ -180,11 +184,14 @@ def _host_drops(lab: Lab) -> int:
 
 
 def main(orders: Mapping[str, Any]) -> None:
-    """Do what ORDERS.json says."""
+    """Do what ORDERS.json says; seeds are left out where the kernel takes none."""
     directory = Path(orders["directory"])
     with Lab.up(topology(orders["name"]), fabric=orders["fabric"]) as lab:
+        seeds = lab.fabric == "relay" or takes_seeds()
         for setting in orders["settings"]:
             shape = Shape.from_dict(setting["shape"])
+            if shape.seed is not None and not seeds:
+                continue
             recording = run(
                 lab,
                 shape,
