@@ -171,7 +171,7 @@ class Lab:
         return found
 
     def relay_status(self) -> dict[str, Any] | None:
-        """The relay's own account: cpu_seconds, late_mean_us, late_max_us, tap_drops; None where there is no relay."""
+        """The relay's own account: cpu_seconds, late_mean_us, late_total_us, late_max_us, tap_drops; None without one."""
         if self._state.relay is None:
             return None
         answer = request(self._directory.relay_control, {"op": "counters"})

@@ -2,9 +2,9 @@
 
 Theory of operation. `linux.uml` (Debian: user-mode-linux) is a Linux kernel that runs as an ordinary process. Its root
 is the host's own file system (hostfs), so programs, the project and its virtual environment are where they are outside,
-and files that the command writes are there afterwards. Everything else is the guest's own: its processes, its /run, /dev
-and /proc, its network without a way out, and therefore its labs. It boots in about 5 s, has one CPU and slow system
-calls (about 60 us): use it for what netem does, not for how fast.
+and files that the command writes are there afterwards. Everything else is the guest's own: its processes, its /run,
+/dev and /proc, its network without a way out, and therefore its labs. It boots in about 5 s, has one CPU and slow
+system calls (about 60 us): use it for what netem does, not for how fast.
 
 The command's standard output and error are two consoles of the guest, tied to the caller's; its standard input is
 empty. The kernel's own words go to a file, of which a boot that fails shows the end. Whatever ends the caller ends the
@@ -63,11 +63,13 @@ def run_uml(
     stdout: IO[bytes] | None = None,
     stderr: IO[bytes] | None = None,
     environment: Mapping[str, str] | None = None,
+    repeatable: bool = False,
 ) -> int:
     """Boot a guest, run `command` in the working directory, power off; return the command's exit status.
 
     Output goes to the caller's own unless `stdout` and `stderr` are given; `environment` defaults to the caller's.
-    Raises FabricError if the guest did not get as far as the command.
+    `repeatable`: the command may be begun again if the kernel crashes under it. Raises FabricError if the command was
+    not run to its end.
     """
     kernel = _kernel()
     environment = os.environ if environment is None else environment
@@ -79,7 +81,7 @@ def run_uml(
         for _ in range(BOOTS):
             with (state / "boot.log").open("wb") as log:
                 _boot(kernel, init=init, memory=memory, log=log, stdout=stdout, stderr=stderr)
-            if (state / "begun").exists():
+            if (state / "status" if repeatable else state / "begun").exists():
                 break
         try:
             return int((state / "status").read_text())

@@ -230,6 +230,7 @@ class Relay:
     def _counters(self) -> dict[str, Any]:
         directions = self._directions
         left = sum(direction.packets + direction.refused for direction in directions)
+        late_ns = sum(direction.late_ns for direction in directions)
         return {
             "pid": os.getpid(),
             "links": {
@@ -237,7 +238,8 @@ class Relay:
                 for name, pair in self._links.items()
             },
             "cpu_seconds": time.process_time(),
-            "late_mean_us": sum(direction.late_ns for direction in directions) / max(1, left) / 1000,
+            "late_mean_us": late_ns / max(1, left) / 1000,
+            "late_total_us": late_ns / 1000,
             "late_max_us": max(direction.late_max_ns for direction in directions) / 1000,
             "tap_drops": sum(direction.tap_drops() for direction in directions),
         }

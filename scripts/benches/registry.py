@@ -19,6 +19,7 @@ from scripts.benches.cases import (
     permutation,
     placement_ring,
     placement_scaling,
+    relay,
     slow_path,
     virtual,
 )
@@ -73,6 +74,12 @@ def _chaos(request: Request) -> Iterator[Round]:
     yield chaos.measure(range(first, first + runs))
 
 
+def _relay(request: Request) -> Iterator[Round]:
+    """Three rounds; the seed names them only."""
+    for seed in SEEDS[:3] if request.seed is None else (request.seed,):
+        yield relay.measure(seed)
+
+
 def _fidelity(request: Request) -> Iterator[Round]:
     """One round: its dice are the kernel's, which no seed rules before Linux 6.6."""
     yield fidelity.measure(request.seed or 1)
@@ -105,6 +112,7 @@ _TABLE: Final = (
         _placement,
         (*placement_ring.WANTED, *placement_scaling.WANTED),
     ),
+    Case("relay", "the relay fabric itself: packets a second, lateness", "relay", _relay, relay.WANTED),
     Case("fidelity", "the relay against the kernel's netem", "relay and kernel", _fidelity, fidelity.WANTED),
     _virtual("virtual", "the virtual fabric itself", virtual.measure, virtual.WANTED),
 )

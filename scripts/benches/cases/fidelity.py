@@ -1,8 +1,8 @@
 """Fidelity: the relay against the kernel's netem, the same settings, 20,000 packets through each.
 
 The kernel fabric runs under User-Mode Linux where the host's kernel has no netem, else on the host; the relay on the
-host. scripts/benches/fidelity/settings.py has the settings, measures.py what is compared. A setting has failed if one of
-its comparisons has: a test at 0.01, divided by the number of tests (Bonferroni), or a deviation of more than 2 %.
+host. scripts/benches/fidelity/settings.py has the settings, measures.py what is compared. A setting has failed if one
+of its comparisons has: a test at 0.01, divided by the number of tests (Bonferroni), or a deviation of more than 2 %.
 `seed_failed`: packets whose fate under a seed is not that of the public vector's generator, on the relay; on the kernel
 too where it takes seeds (`kernel_seeds` 1; before Linux 6.6 it takes none).
 """
@@ -64,7 +64,7 @@ def record(settings: Iterable[Setting], *, fabric: str, directory: Path) -> dict
     with (into / "log").open("w+b") as log, _hurried():
         try:
             if fabric == "kernel" and missing_netem() is not None:
-                status = run_uml(command, stdout=log, stderr=log)
+                status = run_uml(command, stdout=log, stderr=log, repeatable=True)
             else:
                 status = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
         except FabricError as error:

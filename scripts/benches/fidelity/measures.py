@@ -1,10 +1,11 @@
-"""What is compared of two recordings of one setting: each comparison is a test's p-value, or a deviation with its bound.
+"""What is compared of two recordings of one setting: a test's p-value each, or a deviation with its bound.
 
-- Chances (loss, duplicates, damage, marks, reordering): chi-square over the two shares, where draws are independent; else
-  over the lengths of the runs that they form. Runs follow from each other independently in every model that netem has.
+- Chances (loss, duplicates, damage, marks, reordering): chi-square over the two shares, where draws are independent;
+  else over the lengths of the runs that they form. Runs follow from each other independently in every model that netem
+  has.
 - Delays: Kolmogorov-Smirnov over all packets' delays. The jitter tried is two orders above what either host is late.
-- What no dice are thrown for (a constant delay, a rate, a full queue): how far each recording is from what netem's model
-  says for its very arrivals, as a fraction, with a bound of BOUND.
+- What no dice are thrown for (a constant delay, a rate, a full queue): how far each recording is from what netem's
+  model says for its very arrivals, as a fraction, with a bound of BOUND.
 - Slots: Kolmogorov-Smirnov over the times from one to the next.
 """
 
@@ -58,12 +59,13 @@ def compare(
         model = (worth(_modelled(shape, each, length_bytes=length_bytes), length_bytes) for each in (kernel, relay))
         seen = [worth(each, length_bytes) for each in (kernel, relay)]
         deviation = max(abs(value / wanted - 1) for value, wanted in zip(seen, model, strict=True))
-        return [Comparison(measure, *seen, deviation=deviation)]
+        return [Comparison(measure, seen[0], seen[1], deviation=deviation)]
     return _DRAWN[measure](shape, kernel, relay)
 
 
-def _delays(_shape: Shape, kernel: Recording, relay: Recording) -> list[Comparison]:
-    first, second = (_delays_ns(each) for each in (kernel, relay))
+def _delays(shape: Shape, kernel: Recording, relay: Recording) -> list[Comparison]:
+    """Of the packets that were delayed; those that skipped it show how late the host is, and nothing else."""
+    first, second = (delays[delays > _ahead_ns(shape)] for delays in map(_delays_ns, (kernel, relay)))
     return [
         Comparison("delay_mean_us", first.mean() / 1e3, second.mean() / 1e3, durations_differ(first, second)),
         *(
@@ -92,7 +94,7 @@ def _bursts(_shape: Shape, kernel: Recording, relay: Recording) -> list[Comparis
         edges = np.unique(np.geomspace(1, longest + 1, LONGEST_RUN).astype(int))
         histograms = [np.histogram(each, bins=edges)[0].tolist() for each in runs]
         means = [float(np.mean(each)) for each in runs]
-        found.append(Comparison(name, *means, classes_differ(*histograms)))
+        found.append(Comparison(name, means[0], means[1], classes_differ(*histograms)))
     return found
 
 
@@ -111,15 +113,19 @@ def _corrupted(_shape: Shape, kernel: Recording, relay: Recording) -> list[Compa
 
 
 def _reordered(shape: Shape, kernel: Recording, relay: Recording) -> list[Comparison]:
-    """Packets that skipped the delay: they left within a quarter of it (its width apart)."""
-    bound_ns = (shape.delay_us - 2 * shape.jitter_us) * 250
+    """How many packets skipped the delay, and how far they are apart."""
     ahead = []
     for each in (kernel, relay):
         flags = np.zeros(len(each.entered_at_ns), dtype=np.bool_)
-        flags[each.number[_delays_ns(each) < bound_ns]] = True
+        flags[each.number[_delays_ns(each) <= _ahead_ns(shape)]] = True
         ahead.append(flags)
     shares = _shares("reordered_fraction", *ahead, independent=False)
     return [_runs_differ("reorder_gap_packets", *ahead), shares]
+
+
+def _ahead_ns(shape: Shape) -> float:
+    """Packets that took no longer were reordered: a tenth of the delay, more than any host is late."""
+    return shape.delay_us * 100 if shape.reorder_chance_percent else -1
 
 
 def _marked(_shape: Shape, kernel: Recording, relay: Recording) -> list[Comparison]:
@@ -132,8 +138,8 @@ def _slots(shape: Shape, kernel: Recording, relay: Recording) -> list[Comparison
     sizes = [len(each.left_at_ns) / len(begun) for each, begun in zip((kernel, relay), starts, strict=True)]
     means = [float(each.mean()) / 1e3 for each in gaps]
     return [
-        Comparison("slot_mean_us", *means, _slots_differ(shape, gaps)),
-        Comparison("slot_packets", *sizes, deviation=abs(sizes[1] / sizes[0] - 1)),
+        Comparison("slot_mean_us", means[0], means[1], _slots_differ(shape, gaps)),
+        Comparison("slot_packets", sizes[0], sizes[1], deviation=abs(sizes[1] / sizes[0] - 1)),
     ]
 
 
@@ -160,7 +166,8 @@ def _runs_differ(name: str, first: NDArray[np.bool_], second: NDArray[np.bool_])
     runs = [_runs(each, wanted=False) for each in (first, second)]
     edges = np.unique(np.geomspace(1, max(map(max, runs)) + 1, LONGEST_RUN).astype(int))
     histograms = [np.histogram(each, bins=edges)[0].tolist() for each in runs]
-    return Comparison(name, *(float(np.mean(each)) for each in runs), classes_differ(*histograms))
+    means = [float(np.mean(each)) for each in runs]
+    return Comparison(name, means[0], means[1], classes_differ(*histograms))
 
 
 def _runs(flags: NDArray[np.bool_], *, wanted: bool) -> list[int]:

@@ -1,7 +1,7 @@
 """What an interface receives, with the kernel's timestamps, without a system call a packet: PACKET_RX_RING.
 
-Source: Linux Documentation/networking/packet_mmap.rst (TPACKET_V2). Under User-Mode Linux a system call costs 60 us; the
-ring is as large as the whole trial, and is read when that is over.
+Source: Linux Documentation/networking/packet_mmap.rst (TPACKET_V2). Under User-Mode Linux a system call costs 60 us;
+the ring is as large as the whole trial, and is read when that is over.
 """
 
 from __future__ import annotations

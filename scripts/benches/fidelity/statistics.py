@@ -24,7 +24,7 @@ def chi_square_sf(statistic: float, *, degrees: int) -> float:
     if half <= 0:
         return 1.0
     odd = degrees % 2
-    total = math.erfc(math.sqrt(half)) if odd else math.exp(-half)
+    total: float = math.erfc(math.sqrt(half)) if odd else math.exp(-half)
     order = 0.5 if odd else 1.0
     while order < degrees / 2:
         total += math.exp(order * math.log(half) - half - math.lgamma(order + 1))
@@ -61,8 +61,8 @@ def durations_differ(first: NDArray[Any], second: NDArray[Any]) -> float:
     scaled = (root + 0.12 + 0.11 / root) * distance
     if scaled < 0.2:  # the series below does not converge there, and the chance is 1 to 12 digits
         return 1.0
-    terms = ((-1) ** (k - 1) * math.exp(-2 * (k * scaled) ** 2) for k in range(1, _TERMS))
-    return min(max(2 * sum(terms), 0.0), 1.0)
+    total = math.fsum((-1.0) ** (k - 1) * math.exp(-2 * (k * scaled) ** 2) for k in range(1, _TERMS))
+    return min(max(2 * total, 0.0), 1.0)
 
 
 def _joined(counts: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -5,9 +5,9 @@
 runs the settings of ORDERS.json on one lab, on the host or under User-Mode Linux alike: {"fabric", "packets",
 "settings": [{"name", "shape", "interval_us", "length_bytes"}, ...], "directory"}. Each leaves DIRECTORY/NAME.npz.
 
-The lab is h1 - leaf1 - h2, shaped from leaf1 to h2. h1 sends UDP; packets are recorded at leaf1's end of the first link,
-a routing decision before they enter netem, and at h2's interface, before anything looks at them: also damaged ones.
-A packet carries its number eleven times, so that one flipped bit cannot hide which it was.
+The lab is h1 - leaf1 - h2, shaped from leaf1 to h2. h1 sends UDP; packets are recorded at leaf1's end of the first
+link, a routing decision before they enter netem, and at h2's interface, before anything looks at them: also damaged
+ones. A packet carries its number eleven times, so that one flipped bit cannot hide which it was.
 """
 
 from __future__ import annotations
@@ -66,7 +66,13 @@ class Recording:
     def load(cls, path: Path) -> Recording:
         """What `save` wrote."""
         with np.load(path) as arrays:
-            return cls(*(arrays[name] for name in ("entered", "left", "number", "flags")), int(arrays["drops"]))
+            return cls(
+                entered_at_ns=arrays["entered"],
+                left_at_ns=arrays["left"],
+                number=arrays["number"],
+                flags=arrays["flags"],
+                host_drops=int(arrays["drops"]),
+            )
 
     def save(self, path: Path) -> None:
         """To a file of NumPy's."""
