@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -38,7 +39,7 @@ from netns.steps import SetNetem
 from netns.topology import ETHERNET_HEADER_BYTES, Link, Topology
 
 Counters = dict[str, int]
-"""packets, bytes (with Ethernet headers), dropped."""
+"""packets, bytes (with Ethernet headers), dropped; of a shaped direction also queued: packets held now."""
 
 LinkCounters = dict[str, Counters]
 """ab, ba."""
@@ -95,6 +96,11 @@ class Lab:
         return self._state.topology
 
     @property
+    def directory(self) -> LabDirectory:
+        """Where the lab keeps its records."""
+        return self._directory
+
+    @property
     def fabric(self) -> Fabric:
         """What carries the shaped links."""
         return self._state.fabric
@@ -147,6 +153,29 @@ class Lab:
         if ba is not None:
             self._reshape(found, "ba", ba)
 
+    def change(
+        self,
+        link: str,
+        changes: Mapping[str, Any],
+        *,
+        direction: Literal["both", "ab", "ba"] = "both",
+        base: Path = Path(),
+    ) -> dict[Direction, Shape]:
+        """Change some properties of a link, in tc's notation, and leave the others; return the shapes of before.
+
+        `both` means the directions that are shaped. Raises TopologyError, ShapeError, FabricError, and changes nothing.
+        """
+        before = {
+            name: shape
+            for name, shape in self.shapes(link).items()
+            if direction in ("both", name) and (shape is not None or direction == name)
+        }
+        if not before:
+            raise FabricError(f"link {link}: it is not shaped, and only a shaped link can be changed")
+        known = {name: shape or Shape() for name, shape in before.items()}
+        self.reshape(link, **{name: shape.changed(changes, base=base) for name, shape in known.items()})
+        return known
+
     def shapes(self, link: str) -> dict[Direction, Shape | None]:
         """What the link does to packets now, in each direction."""
         found = self.topology.link(link)
@@ -171,7 +200,7 @@ class Lab:
         return found
 
     def relay_status(self) -> dict[str, Any] | None:
-        """The relay's own account: cpu_seconds, late_mean_us, late_total_us, late_max_us, tap_drops; None without one."""
+        """The relay's own account: cpu_seconds, tap_drops, late_mean_us, late_total_us, late_max_us; None without."""
         if self._state.relay is None:
             return None
         answer = request(self._directory.relay_control, {"op": "counters"})
@@ -251,6 +280,7 @@ class Lab:
                     "packets": counters["packets"],
                     "bytes": counters["bytes"],
                     "dropped": counters["dropped"] + counters["overlimit"],
+                    "queued": counters["queued"],
                 }
                 for direction, counters in directions.items()
             }

@@ -167,6 +167,11 @@ def recorded_labs() -> list[str]:
     return sorted(path.parent.name for path in ROOT.glob("*/state.json"))
 
 
+def leftover_directories() -> list[LabDirectory]:
+    """Directories of labs without a record: all that was in them is gone, or was never made."""
+    return [LabDirectory(path.name) for path in sorted(ROOT.glob("*")) if not (path / "state.json").exists()]
+
+
 @contextmanager
 def locked() -> Iterator[None]:
     """Only one process at a time builds or removes labs; waits for its turn."""

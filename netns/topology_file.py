@@ -1,4 +1,4 @@
-"""Topologies from YAML files, in three forms.
+"""Topologies from YAML files, in four forms.
 
 A leaf-spine, described by its size:
 
@@ -22,6 +22,17 @@ A three-tier Clos (netns/clos.py) by its size:
       host_link: {delay: 50us, rate: 100mbit}      # from leaf to host; each of the three is optional
       leaf_link: {delay: 0.5ms, rate: 100mbit}     # between leaf and aggregation switch, each way
       spine_link: {delay: 2ms, rate: 25mbit}       # between aggregation switch and spine, each way
+
+Two switches with one link between them, hosts h1, h2 ... on the one and as many more on the other:
+
+    dumbbell:
+      hosts_per_side: 2
+      bottleneck: {delay: 10ms, rate: 50mbit}      # each way
+      access: {rate: 1gbit}                        # from switch to host; optional
+
+In a leaf-spine, `paths` says what is different on the links of a spine (netns/variants.py):
+
+    leaf_spine: {spines: 4, link: {delay: 0.5ms, rate: 250mbit}, paths: {spine2: {rate: 25mbit}, spine4: {delay: 5ms}}}
 
 Or every node and link:
 
@@ -53,9 +64,10 @@ from netns.clos import ClosLinks, clos
 from netns.errors import ShapeError, TopologyError
 from netns.shape import Shape
 from netns.topology import Link, Switch, Tier, Topology, fully_meshed, with_buffer
+from netns.variants import dumbbell, with_paths
 from netns.yaml_file import Place, first_mistake, load_mapping
 
-FORMS: Final = "leaf_spine, clos, or hosts, switches and links"
+FORMS: Final = "leaf_spine, clos, dumbbell, or hosts, switches and links"
 WANTED: Final = f"holds no topology; give {FORMS}"
 
 ShapeFields = dict[str, Any]
@@ -71,6 +83,13 @@ class _LeafSpine(_Strict):
     spines: Count = 4
     hosts_per_leaf: Count = 1
     link: ShapeFields | None = None
+    paths: dict[str, ShapeFields] | None = None
+
+
+class _Dumbbell(_Strict):
+    hosts_per_side: Count = 1
+    bottleneck: ShapeFields
+    access: ShapeFields | None = None
 
 
 class _Clos(_Strict):
@@ -98,6 +117,7 @@ class _File(_Strict):
     seed: int = 1
     leaf_spine: _LeafSpine | None = None
     clos: _Clos | None = None
+    dumbbell: _Dumbbell | None = None
     hosts: list[str] | None = None
     switches: dict[str, Tier] | None = None
     links: list[_Link] | None = None
@@ -142,14 +162,16 @@ def _topology(file: _File, *, default_name: str, base: Path) -> Topology:
     shapes = _Shapes(base=base, mtu=file.mtu)
     name = default_name if file.name is None else file.name
     explicit = {"hosts": file.hosts, "switches": file.switches, "links": file.links}
-    for form in ("leaf_spine", "clos"):
-        for key, value in {"clos": file.clos, **explicit}.items():
-            if getattr(file, form) is not None and key != form and value is not None:
-                raise TopologyError(f"{key}: stands beside {form}, which names its own nodes; keep one of the two")
+    forms = {"leaf_spine": file.leaf_spine, "clos": file.clos, "dumbbell": file.dumbbell}
+    given = [key for key, value in {**forms, **explicit}.items() if value is not None]
+    if given and given[0] in forms and len(given) > 1:
+        raise TopologyError(f"{given[1]}: stands beside {given[0]}, which names its own nodes; keep one of the two")
     if file.leaf_spine is not None:
         return _leaf_spine(file.leaf_spine, shapes, name=name, seed=file.seed)
     if file.clos is not None:
         return _clos(file.clos, shapes, name=name, seed=file.seed)
+    if file.dumbbell is not None:
+        return _dumbbell(file.dumbbell, shapes, name=name, seed=file.seed)
     for key, value in explicit.items():
         if value is None:
             raise TopologyError(f"{key}: missing; give {FORMS}")
@@ -164,11 +186,23 @@ def _topology(file: _File, *, default_name: str, base: Path) -> Topology:
 
 
 def _leaf_spine(size: _LeafSpine, shapes: _Shapes, *, name: str, seed: int) -> Topology:
-    return fully_meshed(
+    made = fully_meshed(
         leaves=size.leaves,
         spines=size.spines,
         hosts_per_leaf=size.hosts_per_leaf,
         shape=shapes.roomy(size.link, at="leaf_spine.link"),
+        name=name,
+        mtu=shapes.mtu,
+        seed=seed,
+    )
+    return with_paths(made, size.paths, at="leaf_spine.paths", base=shapes.base) if size.paths else made
+
+
+def _dumbbell(size: _Dumbbell, shapes: _Shapes, *, name: str, seed: int) -> Topology:
+    return dumbbell(
+        hosts_per_side=size.hosts_per_side,
+        bottleneck=shapes.roomy(size.bottleneck, at="dumbbell.bottleneck") or Shape(),
+        access=shapes.roomy(size.access, at="dumbbell.access"),
         name=name,
         mtu=shapes.mtu,
         seed=seed,
@@ -209,5 +243,10 @@ def _link(link: _Link, shapes: _Shapes, *, at: str) -> Link:
 
 def _known_keys(place: Place) -> list[str]:
     """The keys of the part of the file at `place`, where an unknown one was found."""
-    models: Mapping[str, type[_Strict]] = {"leaf_spine": _LeafSpine, "clos": _Clos, "links": _Link}
+    models: Mapping[str, type[_Strict]] = {
+        "leaf_spine": _LeafSpine,
+        "clos": _Clos,
+        "dumbbell": _Dumbbell,
+        "links": _Link,
+    }
     return list((models[str(place[0])] if place else _File).model_fields)

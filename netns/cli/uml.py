@@ -15,7 +15,7 @@ from netns.uml import MEMORY, run_uml
 @click.command("uml", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--memory", default=MEMORY, show_default=True, help="The guest's memory, as 512M or 2G.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def uml(memory: str, command: tuple[str, ...]) -> None:
+def uml_command(memory: str, command: tuple[str, ...]) -> None:
     """Run COMMAND under User-Mode Linux; its exit status is this command's.
 
     The guest sees the host's files, has a network of its own, and netem:

@@ -110,7 +110,7 @@ def interface_statistics(netns: str) -> Mapping[str, Mapping[str, int]]:
 
 
 def netem_statistics(netns: str) -> Mapping[str, dict[str, int]]:
-    """Interface -> packets, bytes and dropped of its root netem, for the interfaces that have one."""
+    """Interface -> packets, bytes, dropped and queued of its root netem, for the interfaces that have one."""
 
     def read() -> dict[str, dict[str, int]]:
         found = {}
@@ -207,7 +207,7 @@ class _Session:
 
     def add_neighbour(self, step: AddNeighbour) -> None:
         self._netlink.neigh(
-            "add",
+            "replace",
             ifindex=self.number(step.ifname),
             dst=step.address,
             lladdr=step.hardware,
@@ -267,4 +267,4 @@ def _take_inside(steps: Iterable[InNamespace]) -> list[str]:
 def _qdisc_counters(qdisc: Any) -> dict[str, int]:
     stats = qdisc.get_attr("TCA_STATS2")
     basic, queue = stats.get_attr("TCA_STATS_BASIC"), stats.get_attr("TCA_STATS_QUEUE")
-    return {"packets": basic["packets"], "bytes": basic["bytes"], "dropped": queue["drops"]}
+    return {"packets": basic["packets"], "bytes": basic["bytes"], "dropped": queue["drops"], "queued": queue["qlen"]}

@@ -115,7 +115,7 @@ def test_lab__a_live_change_takes_effect_and_is_remembered(lab: Lab) -> None:
         lab.reshape("leaf1-h2", ab=Shape())
         sender.sendto(b"three", target)
         assert receiver.recv(10) == b"three"
-    assert lab.counters()["leaf1-h2"]["ab"] == {"packets": 2, "bytes": 2 * 42 + 8, "dropped": 1}
+    assert lab.counters()["leaf1-h2"]["ab"] == {"packets": 2, "bytes": 2 * 42 + 8, "dropped": 1, "queued": 0}
 
 
 def test_lab__what_the_kernel_cannot_do_leaves_the_link_as_it_was_bad_flow(lab: Lab) -> None:
