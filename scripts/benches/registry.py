@@ -12,6 +12,7 @@ from scripts.benches.cases import (
     devmem,
     ecn,
     fair,
+    fidelity,
     incast,
     jitter,
     loss,
@@ -19,6 +20,7 @@ from scripts.benches.cases import (
     permutation,
     placement_ring,
     placement_scaling,
+    relay,
     slow_path,
     virtual,
 )
@@ -78,6 +80,17 @@ def _devmem(request: Request) -> Iterator[Round]:
     return devmem.rounds(request.seconds or devmem.SECONDS)
 
 
+def _relay(request: Request) -> Iterator[Round]:
+    """Three rounds; the seed names them only."""
+    for seed in SEEDS[:3] if request.seed is None else (request.seed,):
+        yield relay.measure(seed)
+
+
+def _fidelity(request: Request) -> Iterator[Round]:
+    """One round: its dice are the kernel's, which no seed rules before Linux 6.6."""
+    yield fidelity.measure(request.seed or 1)
+
+
 def _placement(request: Request) -> Iterator[Round]:
     """Three rounds on a lab, each with the ECMP of its seed; beside each, how long placing takes."""
     for seed in SEEDS[:3] if request.seed is None else (request.seed,):
@@ -106,6 +119,8 @@ _TABLE: Final = (
         _placement,
         (*placement_ring.WANTED, *placement_scaling.WANTED),
     ),
+    Case("relay", "the relay fabric itself: packets a second, lateness", "relay", _relay, relay.WANTED),
+    Case("fidelity", "the relay against the kernel's netem", "relay and kernel", _fidelity, fidelity.WANTED),
     _virtual("virtual", "the virtual fabric itself", virtual.measure, virtual.WANTED),
 )
 

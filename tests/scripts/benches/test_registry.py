@@ -23,6 +23,8 @@ CHECKS = {
     },
     "chaos": {"violations": "<= 0"},
     "placement": {"bad_over_required_ratio": "> 1.5", "assign_2500_ms": "< 250", "growth_10x_ratio": "<= 12"},
+    "relay": {"packets_per_second": ">= 100000", "mean_late_us": "<= 200"},
+    "fidelity": {"cases": ">= 20", "cases_failed": "<= 0", "seed_failed": "<= 0"},
     "virtual": {"packet_hops_per_second": ">= 100000"},
 }
 
