@@ -32,6 +32,9 @@ class EndpointConfig:
     header_split: bool = True
     """Whether payload is parted from headers as it is received. Without it every byte is copied once by this process,
     and no region can be bound: to see what it is worth, or to rule it out."""
+    busy_poll: bool = False
+    """Whether to spin on the sockets instead of sleeping until one has something, as an EFA application polls its
+    completion queue: it costs a processor, and saves what being woken takes. Turns are not spaced out then."""
 
     def __post_init__(self) -> None:
         """Refuse a region that cannot hold what is promised to peers."""

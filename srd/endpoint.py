@@ -17,6 +17,8 @@ from devmem.errors import RegionError
 from devmem.refill import RefillRing
 from devmem.region import Region
 from devmem.registry import Access, Registration, Registry
+from srd.batch import MessageBatch
+from srd.completions import Completed, CompletionQueue
 from srd.config import EndpointConfig
 from srd.errors import PeerError, SrdError
 from srd.io.driver import Driver
@@ -25,10 +27,12 @@ from srd.message import Message, Written
 from srd.peer import Peer
 from srd.proto.endpoint import EndpointCore
 from srd.proto.events import (
+    BatchCompletion,
     Completion,
     Event,
     Frag,
     MessageReceived,
+    MessagesReceived,
     MessageVoided,
     PeerEnded,
     PeerOpened,
@@ -89,12 +93,15 @@ class Endpoint:
             sockets=sockets,
             queue=self._queues.host,
             open_socket=open_another,
+            busy_poll=config.busy_poll,
             on_event=self._on_event,
             on_failure=self._on_failure,
         )
         self._queues.start(self._driver)
         self._peers: dict[int, Peer] = {}
         self._opening: dict[int, asyncio.Future[Peer]] = {}
+        self.completions = CompletionQueue()
+        """Of what was posted many at a time (`Peer.post_send`), to all peers."""
         self._incoming: asyncio.Queue[Peer | None] = asyncio.Queue()  # None: no more will come
 
     @classmethod
@@ -170,6 +177,11 @@ class Endpoint:
         self._core.post(peer, request=request, **work_request)
         self._driver.wake()
 
+    def post_batch(self, peer: int, **work_requests: Any) -> None:
+        """Queue sends, as `EndpointCore.post_batch` takes them. For `Peer`."""
+        self._core.post_batch(peer, **work_requests)
+        self._driver.wake()
+
     def cancel(self, peer: int, *, request: int) -> None:
         """End a request with FLUSHED; for `Peer`."""
         self._core.cancel(peer, request=request, now=time.monotonic())
@@ -236,12 +248,20 @@ class Endpoint:
             case MessageReceived():
                 message = Message(event, queues=self._queues, release=self._release)
                 self._peers[event.peer].deliver(message)
+            case MessagesReceived():
+                batch = MessageBatch(event, queues=self._queues, release=self._release)
+                self._peers[event.peer].deliver(batch)
+            case BatchCompletion():
+                peer = self._peers[event.peer]
+                self.completions.push(Completed(peer, event.request, event.count, Status.OK))
             case MessageVoided():
                 self._queues.drop(event.orphans)
             case WriteReceived():
                 self._peers[event.peer].deliver_write(Written(event.length, event.immediate))
             case Completion():
-                self._peers[event.peer].complete(event.request, status=event.status)
+                peer = self._peers[event.peer]
+                if not peer.complete(event.request, status=event.status):  # posted with many
+                    self.completions.push(Completed(peer, event.request, 1, event.status))
             case PeerOpened():
                 peer = self._peers[event.peer] = Peer(self, self._core.peer(event.peer))
                 if event.incoming:
@@ -275,6 +295,7 @@ class Endpoint:
             if not future.done():
                 future.set_exception(PeerError(reason, status=Status.FLUSHED))
         self._opening.clear()
+        self.completions.close()
 
     def _release(self, peer: int, frags: Sequence[Frag], size_bytes: int) -> None:
         """Take pieces back from the application: memory, and the credit of so many bytes."""

@@ -207,7 +207,8 @@ class Network:
         for index in range(out.count):
             start = index * out.segment_bytes
             size = min(out.segment_bytes, out.payload_bytes - start)
-            payload = node.region[out.payload_offset + start : out.payload_offset + start + size].tobytes()
+            place = out.payload_offset + start if out.places is None else int(out.places[index])
+            payload = node.region[place : place + size].tobytes()
             self._send(node.name, source, str(out.address), (headers[index].tobytes(), payload))
 
     def _send(self, direction: str, source: str, target: str, packet: Packet) -> None:

@@ -6,28 +6,38 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from netns.errors import LabError
 from scripts.benches.cases import (
     blackhole,
     chaos,
+    clean,
     devmem,
     ecn,
     fair,
     fidelity,
     incast,
     jitter,
+    latency,
     loss,
     messages,
+    peers,
     permutation,
     placement_ring,
     placement_scaling,
+    python,
+    rate,
     relay,
     slow_path,
     virtual,
 )
 from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Round, Wanted
+from scripts.compare.errors import CompareError
 
 SEEDS: Final = (1, 2, 3, 4, 5)
+ROUNDS: Final = 3
+"""On real hosts: the least that has a median."""
+VETH: Final = "veth"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,8 @@ class Case:
     """Whether `seconds` says how long it measures; else it lasts as long as its messages take."""
     counted: bool = False
     """Whether it makes a number of runs, which `runs` says."""
+    seeded: bool = True
+    """Whether chance decides anything that a seed could repeat."""
 
 
 def _virtual(
@@ -67,6 +79,24 @@ def _virtual(
                 raise BenchError(f"seed {seed}: {error}") from None
 
     return Case(name, summary, "virtual", rounds, wanted, timed=bool(seconds))
+
+
+def _veth(
+    name: str,
+    summary: str,
+    measure: Callable[[int, float], Iterator[Round]],
+    wanted: tuple[Wanted, ...],
+    seconds: float = 0.0,
+) -> Case:
+    """A case on real sockets, in namespaces: `measure` makes so many rounds, of so many seconds for each contestant."""
+
+    def rounds(request: Request) -> Iterator[Round]:
+        try:
+            yield from measure(request.runs or ROUNDS, request.seconds or seconds)
+        except (LabError, CompareError) as error:
+            raise BenchError(str(error)) from None
+
+    return Case(name, summary, VETH, rounds, wanted, timed=bool(seconds), counted=True, seeded=False)
 
 
 def _chaos(request: Request) -> Iterator[Round]:
@@ -122,6 +152,11 @@ _TABLE: Final = (
     Case("relay", "the relay fabric itself: packets a second, lateness", "relay", _relay, relay.WANTED),
     Case("fidelity", "the relay against the kernel's netem", "relay and kernel", _fidelity, fidelity.WANTED),
     _virtual("virtual", "the virtual fabric itself", virtual.measure, virtual.WANTED),
+    _veth("clean", "bulk data beside kernel TCP and the probe", clean.rounds, clean.WANTED, clean.SECONDS),
+    _veth("latency", "ping-pong beside kernel TCP, idle and loaded", latency.rounds, latency.WANTED, latency.SECONDS),
+    _veth("rate", "small messages a second, 1 and 100 peers", rate.rounds, rate.WANTED, rate.SECONDS),
+    _veth("peers", "1 to 10,000 peers on one endpoint", peers.rounds, peers.WANTED),
+    _veth("python", "the same transfer by aioquic", python.rounds, python.WANTED, python.SECONDS),
 )
 
 CASES: Final = {case.name: case for case in _TABLE}

@@ -108,3 +108,10 @@ def run(main: Coroutine[Any, Any, int]) -> int:
 def emit(event: str, **fields: object) -> None:
     """Print one event as a JSON line."""
     click.echo(json.dumps({"event": event, **fields}))
+
+
+busy_poll_option = click.option(
+    "--busy-poll",
+    is_flag=True,
+    help="Spin on the sockets instead of sleeping: costs a processor, shortens round trips.",
+)

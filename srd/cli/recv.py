@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from rich.console import Console
 
 from devmem import DevmemError, RegionError
 from srd.cli.devmem import DeviceMemory
-from srd.cli.options import HostPort, Interrupted, Size, emit, is_directory, run
+from srd.cli.options import HostPort, Interrupted, Size, busy_poll_option, emit, is_directory, run
 from srd.cli.progress import TransferProgress
 from srd.cli.tracing import check_trace_file, trace_option, tracing
+from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
 from srd.peer import Peer
@@ -34,16 +36,19 @@ PROGRESS_INTERVAL_S = 0.05
 @click.option("--once", is_flag=True, help="End after one file, in success or failure.")
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 @click.option("--devmem", type=Size(), help="Have payload land in a region of this size (256M, 1G), and nowhere else.")
+@busy_poll_option
 @trace_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines on stdout.")
 def recv(
+    *,
     listen: tuple[str, int],
     output: Path,
-    once: bool,  # noqa: FBT001 - click passes flags so
-    overwrite: bool,  # noqa: FBT001 - as above
+    once: bool,
+    overwrite: bool,
     devmem: int | None,
+    busy_poll: bool,
     trace_file: Path | None,
-    as_json: bool,  # noqa: FBT001 - as above
+    as_json: bool,
 ) -> int:
     """Receive files into a directory, until stopped.
 
@@ -60,7 +65,8 @@ def recv(
         ) from error
     check_trace_file(trace_file, inputs=[])
     memory = None if devmem is None else DeviceMemory(devmem)
-    daemon = Daemon(output, overwrite=overwrite, memory=memory, as_json=as_json)
+    config = replace(memory.config if memory else EndpointConfig(), busy_poll=busy_poll)
+    daemon = Daemon(output, config=config, overwrite=overwrite, memory=memory, as_json=as_json)
     return run(_serve(daemon, listen, once=once, trace_file=trace_file))
 
 
@@ -72,8 +78,11 @@ async def _serve(daemon: Daemon, listen: tuple[str, int], *, once: bool, trace_f
 class Daemon:
     """Serves any number of peers at a time."""
 
-    def __init__(self, directory: Path, *, overwrite: bool, memory: DeviceMemory | None, as_json: bool) -> None:
+    def __init__(
+        self, directory: Path, *, config: EndpointConfig, overwrite: bool, memory: DeviceMemory | None, as_json: bool
+    ) -> None:
         self._directory = directory
+        self._config = config
         self._overwrite = overwrite
         self._memory = memory
         self._as_json = as_json
@@ -83,8 +92,7 @@ class Daemon:
 
     async def serve(self, listen: tuple[str, int], *, once: bool, trace: Trace | None) -> int:
         """Listen until cancelled; with `once` until one file has ended, and return how it did."""
-        config = self._memory.config if self._memory else None
-        endpoint = await Endpoint.listen(listen[0], port=listen[1], config=config, trace=trace)
+        endpoint = await Endpoint.listen(listen[0], port=listen[1], config=self._config, trace=trace)
         host, port = endpoint.address
         if self._as_json:
             emit("listening", address=host, port=port)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from srd.cli.options import HostPort, emit, is_directory, is_file, run
+from srd.cli.options import HostPort, busy_poll_option, emit, is_directory, is_file, run
 from srd.cli.progress import TransferProgress, rate_text
 from srd.cli.tracing import check_trace_file, trace_option, tracing
 from srd.config import EndpointConfig
@@ -31,14 +31,17 @@ from srd.transfer.words import TransferError
     help="Source ports to spray over.",
 )
 @click.option("--devmem", is_flag=True, help="Map files and send them from where the page cache has them.")
+@busy_poll_option
 @trace_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines on stdout.")
 def send(
+    *,
     arguments: tuple[str, ...],
     paths: int,
-    devmem: bool,  # noqa: FBT001 - click passes flags so
+    devmem: bool,
+    busy_poll: bool,
     trace_file: Path | None,
-    as_json: bool,  # noqa: FBT001 - as above
+    as_json: bool,
 ) -> int:
     """Send files to an `srd recv` at HOST:PORT.
 
@@ -55,13 +58,20 @@ def send(
         if not is_file(file):
             raise click.UsageError(f"{file}: no such file; check the name")
     check_trace_file(trace_file, inputs=files)
-    return run(_send(files, host, port=port, paths=paths, devmem=devmem, trace_file=trace_file, as_json=as_json))
+    config = EndpointConfig(protocol=ProtocolConfig(paths=paths), busy_poll=busy_poll)
+    return run(_send(files, host, port=port, config=config, devmem=devmem, trace_file=trace_file, as_json=as_json))
 
 
 async def _send(
-    files: list[Path], host: str, *, port: int, paths: int, devmem: bool, trace_file: Path | None, as_json: bool
+    files: list[Path],
+    host: str,
+    *,
+    port: int,
+    config: EndpointConfig,
+    devmem: bool,
+    trace_file: Path | None,
+    as_json: bool,
 ) -> int:
-    config = EndpointConfig(protocol=ProtocolConfig(paths=paths))
     with tracing(trace_file, title=f"srd send to {host}:{port}", vantage_point="client") as trace:
         async with await Endpoint.open(towards=host, config=config, trace=trace) as endpoint:
             for file in files:

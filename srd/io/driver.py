@@ -2,10 +2,13 @@
 
 1. A turn reads every socket that has something (one epoll of our own holds them all), a bounded number of batches each,
    so that a flood on one starves nobody; then it sends, bounded too.
-2. Turns that follow each other closely are spaced out, as a network card moderates its interrupts: being woken costs an
-   interpreter more than a packet does. The kernel's timestamps keep round trips free of that rest.
+2. Turns that follow each other closely and carry bulk are spaced out, as a network card moderates its interrupts: being
+   woken costs an interpreter more than a packet does. The kernel's timestamps keep round trips free of that rest. Small
+   messages that go to and fro are not held up.
 3. A socket that is full keeps the bursts it refused; nothing is sent until it is writable again.
-4. The core's clock is `time.monotonic()` in seconds; its deadlines go into a timerfd.
+4. With `busy_poll` the loop never sleeps: sockets are looked at without end, some times in a row whenever the loop
+   comes by. Turns are not spaced out, and what is asked of the core goes out at the next look.
+5. The core's clock is `time.monotonic()` in seconds; its deadlines go into a timerfd.
 """
 
 from __future__ import annotations
@@ -34,7 +37,11 @@ REST_S = 0.0003
 """Between two turns of a busy endpoint: at 1 Gbit/s four packets of 9,000 bytes. With turns for every one or two
 packets the two ends and the fabric of the demo spent most of their time on waking each other."""
 BUSY_S = 0.001
-"""Two turns closer than this make an endpoint busy. A request that waits for its answer on an idle link is not."""
+"""Two turns closer than this make an endpoint busy, if they carry bulk."""
+BULK_BYTES = 8 << 10
+"""Payload received and sent since the turn before from which that is bulk: a packet of 9,000 bytes is."""
+SPINS = 16
+"""Looks at the sockets, with `busy_poll`, before the loop has its turn: a look takes 0.5 us, a turn of the loop 3."""
 TURN_BYTES = 1 << 20
 """Sent before the loop has its turn: what fits into a cache with the rest. Over veth, MTU 1500: 21.1 Gbit/s with 4 MiB,
 23.3 with 1 MiB, 24.4 with half of it; MTU 9000: no difference."""
@@ -52,6 +59,7 @@ class Driver:
         sockets: Sequence[socket.socket],
         queue: ReceiveQueue,
         open_socket: Callable[[], socket.socket],
+        busy_poll: bool = False,
         on_event: Callable[[Event], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
@@ -79,8 +87,13 @@ class Driver:
         self._held: Burst | None = None  # taken from the core when the socket of those before it was full
         self._read_at = 0.0  # when the last turn read something
         self._rest_until: float | None = None  # sockets are not looked at before
+        self._moved_bytes = 0  # payload received and sent since the sockets were last read
+        self._busy_poll = busy_poll
         self._closed = False
-        self._loop.add_reader(self._epoll.fileno(), self._on_readable)
+        if busy_poll:
+            self._loop.call_soon(self._spin)
+        else:
+            self._loop.add_reader(self._epoll.fileno(), self._on_readable)
         self._loop.add_reader(self._timer.fd, self._on_timer)
 
     def add_queue(self, sock: socket.socket, queue: ReceiveQueue) -> None:
@@ -103,7 +116,8 @@ class Driver:
         """Something was asked of the core: send and deliver what comes of it, once, soon."""
         if not self._wake_due and not self._closed:
             self._wake_due = True
-            self._loop.call_soon(self._on_wake)
+            if not self._busy_poll:  # else the next look sees it
+                self._loop.call_soon(self._on_wake)
 
     def close(self) -> None:
         """Stop; close the sockets. What was not sent is not."""
@@ -139,6 +153,18 @@ class Driver:
 
     def _on_readable(self) -> None:
         self._turn(read=True)
+
+    def _spin(self) -> None:
+        """Look at the sockets until there is something to do, some times at most; come again."""
+        for _ in range(SPINS):
+            if self._closed:
+                return
+            ready = self._epoll.poll(0)
+            if ready or self._wake_due:
+                self._wake_due = False
+                self._turn(read=bool(ready))
+                break
+        self._loop.call_soon(self._spin)  # behind those that the turn has woken
 
     def _on_wake(self) -> None:
         self._wake_due = False
@@ -177,7 +203,8 @@ class Driver:
         for fd, _ in self._epoll.poll(0):
             heard |= self._read_socket(self._sockets[fd])
         now = time.monotonic()
-        busy = heard and now - self._read_at < BUSY_S
+        bulk, self._moved_bytes = self._moved_bytes >= BULK_BYTES, 0
+        busy = heard and bulk and now - self._read_at < BUSY_S and not self._busy_poll
         if heard:
             self._read_at = now
         if busy and self._rest_until is None:
@@ -199,6 +226,7 @@ class Driver:
                 self._icmp(sock)
                 break
             heard = True
+            self._moved_bytes += batch.payload_bytes
             now = time.monotonic()
             shortage = queue.shortage if queue.scarce else None
             kept = self._core.handle_packets(batch.arrivals, controls=batch.controls, now=now, shortage=shortage)
@@ -252,6 +280,7 @@ class Driver:
                 self._send_datagram(out)
                 continue
             sent_bytes += BURST_BYTES + out.payload_bytes
+            self._moved_bytes += out.payload_bytes
             if not self._transmitter.takes(out):
                 self._transmit()
                 if self._blocked():

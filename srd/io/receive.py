@@ -5,6 +5,9 @@ GRO super-datagram may have segments. With segments of the expected size (header
 in the slot's row of the header array, and the payloads contiguous in the slot's chunk of the pool. That is header-data
 split in software, and the only path that touches no byte of payload.
 
+A series of small datagrams whole fits into one such place: payloads lie there with their headers in between, of which
+the core gets a copy. (A sender makes no longer series of them.)
+
 What does not fit takes the slower path, which is right: a super-datagram of another size is put together, cut, and its
 payloads are copied (and counted); control packets become bytes. A size that keeps coming becomes the expected one.
 
@@ -30,8 +33,9 @@ from devmem.uapi import AREA_SHIFT
 from srd.io import libc
 from srd.io.clock import wall_to_monotonic_s
 from srd.io.landing import SUPER_BYTES, Landing, spare_bytes
-from srd.io.libc import IOVEC, MMSGHDR, SOCKADDR_BYTES, Address
+from srd.io.libc import IOVEC, Address
 from srd.io.prediction import PLACED, Prediction
+from srd.io.results import Results
 from srd.proto.events import Frag, Placement
 from srd.proto.shortage import Shortage
 from srd.proto.wire import (
@@ -40,6 +44,7 @@ from srd.proto.wire import (
     MAX_BURST_PACKETS,
     MAX_DATAGRAM_BYTES,
     MAX_SERIES_PACKETS,
+    SMALL_BYTES,
     VERSION,
     Arrival,
     PacketType,
@@ -53,28 +58,8 @@ FEW_SLOTS = 3
 MIN_EXPECTED_BYTES = SUPER_BYTES // MAX_SERIES_PACKETS
 """Least datagram size that slots are laid out for: with smaller ones a slot would not hold a whole super-datagram."""
 
-# Control messages come in this order (net/ipv4/udp.c, udp_recvmsg; net/ipv6/udp.c): a receive timestamp, always, as we
-# ask for it; then the segment size, if the datagram is a series; then the TOS (a byte) or traffic class (an integer),
-# always. Its low two bits are ECN's. GRO joins no datagrams that differ in them (net/ipv4/af_inet.c, inet_gro_receive).
-CONTROL = np.dtype(
-    [
-        ("time_header", "u1", 16),
-        ("seconds", "<i8"),
-        ("nanoseconds", "<i8"),
-        ("gro_header", "u1", 16),
-        ("gro_size", "<i4"),
-        ("room", "u1", 44),
-    ]
-)
-_WITH_GRO_BYTES = 80
-_TOS_ALONE, _TOS_WITH_GRO, _CE = 48, 72, 3  # where its byte is; both ECN bits set: congestion experienced
-_MSG_TRUNC = int(socket.MSG_TRUNC)  # a plain integer: an enum's & costs ten times as much
-_DATA = int(PacketType.DATA)
+_DATA = int(PacketType.DATA)  # a plain integer: an enum's member costs ten times as much
 _DATA_PREFIX = bytes([VERSION, _DATA])
-# Words of a message (32 bits), and of a control buffer as times (64 bits) and as sizes (32 bits).
-_RESULT_WORDS, _CONTROL_LENGTH, _FLAGS, _LENGTH = MMSGHDR.itemsize // 4, 10, 12, 14
-_TIME_WORDS, _SECONDS, _NANOSECONDS = CONTROL.itemsize // 8, 2, 3
-_SIZE_WORDS, _GRO_SIZE = CONTROL.itemsize // 4, 12
 
 
 @dataclass(slots=True)
@@ -87,6 +72,11 @@ class Batch:
     """Contexts of data that was dropped for want of memory."""
     full: bool = False
     """Whether every slot was filled, so that more may be waiting."""
+
+    @property
+    def payload_bytes(self) -> int:
+        """Payload of all data packets."""
+        return sum(arrival.payload_bytes for arrival in self.arrivals)
 
 
 class ReceiveQueue:
@@ -124,24 +114,10 @@ class ReceiveQueue:
         self._headers = np.zeros(SLOTS * MAX_SERIES_PACKETS, HEADER)
         self._extras = np.zeros(SLOTS, HEADER)
         self._iov = np.zeros((SLOTS, MAX_SERIES_PACKETS + 1, 2), IOVEC)
-        self._names = np.zeros((SLOTS, SOCKADDR_BYTES), np.uint8)
-        self._control = np.zeros(SLOTS, CONTROL)
-        self._messages = np.zeros(SLOTS, MMSGHDR)
-        self._pointer = self._messages.ctypes.data
-        rows = np.arange(SLOTS, dtype=np.uint64)
         self._iov[:, :, 0]["length"] = HEADER_BYTES
-        self._messages["iov"] = self._iov.ctypes.data + rows * np.uint64(self._iov[0].nbytes)
-        self._messages["name"] = self._names.ctypes.data + rows * np.uint64(SOCKADDR_BYTES)
-        self._messages["control"] = self._control.ctypes.data + rows * np.uint64(CONTROL.itemsize)
-        # What the kernel writes, as flat views of words (see MMSGHDR and CONTROL): a field of a structured array costs
-        # five times as much to read. What it overwrites is set anew before each call.
-        self._results = self._messages.view(np.uint32).data
-        self._times = self._control.view(np.int64).data
-        self._sizes = self._control.view(np.int32).data
-        self._control_bytes = self._control.view(np.uint8).data
-        self._name_bytes = [name.data for name in self._names]
-        self._name_lengths, self._control_lengths = self._messages["namelen"], self._messages["controllen"]
-        self._addresses: dict[bytes, Address] = {}
+        self._results = Results(SLOTS)
+        rows = np.arange(SLOTS, dtype=np.uint64)
+        self._results.messages["iov"] = self._iov.ctypes.data + rows * np.uint64(self._iov[0].nbytes)
         self._open: Arrival | None = None  # what the next slot may continue
         self._next_slot = 0
         self._wanted_bytes = 0  # size of the datagrams of series that did not fit
@@ -154,7 +130,7 @@ class ReceiveQueue:
         self.payload_bytes = datagram_bytes - HEADER_BYTES
         self._series = series = min(MAX_DATAGRAM_BYTES // datagram_bytes, MAX_SERIES_PACKETS)
         self._series_bytes = series * datagram_bytes
-        self._messages["iovlen"] = 2 * (series + 1)
+        self._results.messages["iovlen"] = 2 * (series + 1)
         # Slot after slot, so that the headers of whole series lie back to back, as their payloads may. GRO may put a
         # short datagram behind a whole series: its place is elsewhere.
         at = np.arange(SLOTS * series, dtype=np.uint64).reshape(SLOTS, series)
@@ -192,8 +168,7 @@ class ReceiveQueue:
         aimed = self.prediction.aim(series_bytes=self._landing.series_bytes)
         if aimed or before:
             self._aim(range(SLOTS), aimed=aimed)
-        self._name_lengths.fill(SOCKADDR_BYTES)
-        self._control_lengths.fill(CONTROL.itemsize)
+        self._results.reset()
 
     def place(self, placement: Placement) -> None:
         """Copy what landed to registered memory, an address of this process, if it did not land there."""
@@ -240,7 +215,7 @@ class ReceiveQueue:
     def receive(self, sock: socket.socket) -> Batch | None:
         """Receive one batch; None when there is none. Raises OSError (an ICMP error among them)."""
         self._prepare()
-        count = libc.recvmmsg(sock.fileno(), messages=self._pointer, count=SLOTS)
+        count = libc.recvmmsg(sock.fileno(), messages=self._results.pointer, count=SLOTS)
         if count == 0:
             return None
         batch = Batch(full=count == SLOTS)
@@ -262,23 +237,19 @@ class ReceiveQueue:
 
     def _take(self, batch: Batch, slot: int, clock_offset_s: float) -> None:
         """Describe what landed in a slot: a datagram, or a series of equal ones (the last may be shorter)."""
-        results, row = self._results, slot * _RESULT_WORDS
-        if results[row + _FLAGS] & _MSG_TRUNC:
-            self.dropped_for_memory += 1  # longer than its slot: what is left of it is no datagram
+        length, size, marked, seconds = self._results.read(slot)
+        if length < 0:
+            self.dropped_for_memory += 1
             return
-        length = results[row + _LENGTH]
-        series = results[row + _CONTROL_LENGTH] >= _WITH_GRO_BYTES
-        size = self._sizes[slot * _SIZE_WORDS + _GRO_SIZE] if series else length
-        tos_at = slot * CONTROL.itemsize + (_TOS_WITH_GRO if series else _TOS_ALONE)
-        marked = self._control_bytes[tos_at] & _CE == _CE
-        at = slot * _TIME_WORDS
-        received_at = self._times[at + _SECONDS] + self._times[at + _NANOSECONDS] * 1e-9 + clock_offset_s
-        address, headers = self._address(slot), self._rows[slot]
+        received_at = seconds + clock_offset_s
+        address, headers = self._results.address(slot), self._rows[slot]
         expected = HEADER_BYTES + self.payload_bytes
         is_data = length >= HEADER_BYTES and headers[0] == VERSION and headers[1] == _DATA and self._split
         fits = is_data and (size == expected or size == length < expected) and length <= self._series_bytes
         placed = slot < len(self.prediction.aimed) and self._is_placed(slot, length, size, fits=fits)
-        if not fits:
+        if is_data and HEADER_BYTES < size < SMALL_BYTES and size < length <= expected and not length % size:
+            self._take_small(batch, slot, length, size, address, received_at, marked=marked)
+        elif not fits:
             self._detour(batch, self._gather(slot, length), size, address, received_at, marked=marked)
         elif self._landing.is_spare(slot) and length > HEADER_BYTES and not placed:
             self._drop(batch, headers)
@@ -321,18 +292,35 @@ class ReceiveQueue:
         self.bytes_copied += size_bytes
         return False
 
+    def _take_small(
+        self, batch: Batch, slot: int, length: int, size: int, address: Address, received_at: float, *, marked: bool
+    ) -> None:
+        """Describe a series of small datagrams, all of which fit into the place of one: only headers are copied."""
+        if self._landing.is_spare(slot):
+            self._drop(batch, self._rows[slot])
+            return
+        count, landed_bytes = length // size, length - HEADER_BYTES
+        offset = self._landing.take(slot, landed_bytes)
+        others = self._region.array[offset + size - HEADER_BYTES : offset + landed_bytes].reshape(count - 1, size)
+        headers = self._rows[slot][:HEADER_BYTES].tobytes() + others[:, :HEADER_BYTES].tobytes()
+        payload = size - HEADER_BYTES
+        batch.arrivals.append(
+            Arrival(
+                memoryview(headers),
+                count,
+                self._area + offset,
+                count * payload,
+                payload,
+                address,
+                received_at,
+                marked,
+                HEADER_BYTES,
+            )
+        )
+
     def _drop(self, batch: Batch, headers: memoryview) -> None:
         self.dropped_for_memory += 1
         batch.unready.add(int.from_bytes(headers[8:16], "big"))
-
-    def _address(self, slot: int) -> Address:
-        raw = self._name_bytes[slot].tobytes()
-        address = self._addresses.get(raw)
-        if address is None:
-            if len(self._addresses) >= 1 << 16:
-                self._addresses.clear()
-            address = self._addresses[raw] = libc.unpack_address(raw)
-        return address
 
     # -- the slower path ----------------------------------------------------------------------------------------
 

@@ -127,7 +127,9 @@ class Transmitter:
     def _point(self, burst: Burst, first: int) -> None:
         """Point the iovec's rows from `first` on at the payloads of a burst."""
         count, segment = burst.count, burst.segment_bytes
-        if count <= FEW_PACKETS:
+        if burst.places is not None:
+            self._addresses[first : first + count], self._lengths[first : first + count] = burst.places, segment
+        elif count <= FEW_PACKETS:
             pairs, address = self._pairs, burst.payload_offset
             for at in range(4 * first + 2, 4 * (first + count), 4):
                 pairs[at], pairs[at + 1] = address, segment

@@ -50,8 +50,8 @@ from srd.proto.status import Status
 from srd.proto.strangers import Strangers
 from srd.proto.timers import Timers
 from srd.proto.trace import Trace
-from srd.proto.wire import IMMEDIATE, MIN_DATAGRAM_BYTES, Address, Arrival, Burst, Opcode, runs_untrusted
-from srd.proto.work import check, refusal
+from srd.proto.wire import IMMEDIATE, MIN_DATAGRAM_BYTES, Address, Arrival, Burst, Opcode, Words, runs_untrusted
+from srd.proto.work import check, check_batch, refusal
 
 
 class EndpointCore:
@@ -133,13 +133,12 @@ class EndpointCore:
         if core is None:
             self._events.append(Completion(peer, request, Status.LOCAL_ERROR_INVALID_AH))
             return
-        if core.sender is None or core.state is not PeerState.OPEN:
-            raise UsageError(f"peer {peer} is not open for sending")
+        sender = core.open_sender()
         check(opcode, length=length, immediate=immediate, key=key, offset=offset)
         status = refusal(
             opcode,
             length=length,
-            max_send_bytes=core.sender.max_message_bytes,
+            max_send_bytes=sender.max_message_bytes,
             memory=self._memory,
             local_key=local_key,
             local_offset=local_offset,
@@ -147,7 +146,7 @@ class EndpointCore:
         if status is not None:
             self._events.append(Completion(peer, request, status))
             return
-        core.sender.outbox.post(
+        sender.outbox.post(
             request,
             payload_offset=payload_offset,
             length=length,
@@ -159,6 +158,18 @@ class EndpointCore:
             local_key=local_key,
             local_offset=local_offset,
         )
+        self._ready[peer] = None
+
+    def post_batch(
+        self, peer: int, *, first_request: int, places: Words, length: int, immediate: int | None, owner: object
+    ) -> None:
+        """Post a send of `length` bytes, a packet at most, for each of `places`: requests `first_request` and on.
+
+        Each ends with a Completion or as part of a BatchCompletion; `owner` lives as long. Raises as `post` does.
+        """
+        sender = self._peer(peer).open_sender()
+        check_batch(length, immediate=immediate, packet_bytes=sender.segment_bytes)
+        sender.outbox.post_batch(first_request, places=places, length=length, immediate=immediate, owner=owner)
         self._ready[peer] = None
 
     def cancel(self, peer: int, *, request: int, now: float) -> None:
@@ -358,6 +369,7 @@ class EndpointCore:
             rng=self._rng,
             memory=self._memory,
             placements=self._placements,
+            crowd=self._peers,
             now=now,
             trace=None if self._trace is None else PeerTrace(self._trace, number=self._next_number),
         )
@@ -374,11 +386,7 @@ class EndpointCore:
 
     def _after(self, peer: PeerCore, *, now: float) -> None:
         """Collect a peer's events, give it its turn, and forget it when it has ended."""
-        if peer.trace is not None:
-            for event in peer.events:
-                peer.trace.event(event, datagram_bytes=peer.datagram_bytes, paths=self._config.paths, now=now)
-        self._events.extend(peer.events)
-        peer.events.clear()
+        self._events.extend(peer.take_events(now=now))
         if peer.state is not PeerState.ENDED:
             peer.control_due = True
             self._ready[peer.number] = None

@@ -54,6 +54,29 @@ class MessageReceived:
 
 
 @dataclass(frozen=True, slots=True)
+class MessagesReceived:
+    """Messages of one packet each that arrived together, numbered in turn."""
+
+    peer: int
+    message: int
+    """The first one's number."""
+    count: int
+    length: int
+    """Of each."""
+    immediate: int | None
+    """All their senders' word; None: there was none."""
+    region_offset: int
+    """Where the first landed in the receive region, bytes."""
+    stride: int
+    """From one message to the next, bytes."""
+
+    @property
+    def frag(self) -> Frag:
+        """The memory that they lie in, as one piece."""
+        return Frag(0, self.region_offset, (self.count - 1) * self.stride + self.length)
+
+
+@dataclass(frozen=True, slots=True)
 class MessageVoided:
     """A message was given up by its sender, and never will be whole: the memory of its pieces may be reused."""
 
@@ -115,4 +138,22 @@ class Completion:
     status: Status
 
 
-Event = PeerOpened | PeerEnded | MessageReceived | MessageVoided | WriteReceived | Completion
+@dataclass(frozen=True, slots=True)
+class BatchCompletion:
+    """Work requests of a batch have ended in success: `count` from `request` on."""
+
+    peer: int
+    request: int
+    count: int
+
+
+Event = (
+    PeerOpened
+    | PeerEnded
+    | MessageReceived
+    | MessagesReceived
+    | MessageVoided
+    | WriteReceived
+    | Completion
+    | BatchCompletion
+)

@@ -10,7 +10,6 @@ second silence quarantines it: it is probed ever more rarely until it answers. `
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -118,7 +117,7 @@ class Path:
         self.asked_sequence = -1  # of the burst that the path was last asked about
         self.full_lost = 0  # packets of full size lost since the last that was delivered
         self.inflight_bytes = 0
-        self.transmissions: deque[Transmission] = deque()
+        self.transmissions: list[Transmission] = []  # few, and an empty deque takes 760 bytes
         self.probe_at: float | None = None
         self.probe_interval_s = 0.0
         self.probes_unanswered = 0

@@ -11,13 +11,15 @@ least three were left unanswered: an interpreter that was stopped for a second m
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Sequence, Sized
 from enum import Enum, auto
 from random import Random
 
+from srd.proto.batch import received
 from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
 from srd.proto.control import Accept, Ack, Close, Datagram, Hello, Nack, Probe, Refuse
-from srd.proto.events import Completion, Event, Frag, MessageReceived, PeerEnded, PeerOpened, Placement
+from srd.proto.errors import UsageError
+from srd.proto.events import BatchCompletion, Completion, Event, Frag, MessageReceived, PeerEnded, PeerOpened, Placement
 from srd.proto.handshake import Initiator
 from srd.proto.memory import Memory
 from srd.proto.path import Path
@@ -35,6 +37,10 @@ PROBES_BEFORE_END = 3
 PROBES_SPREAD = 4
 """Each is asked for over so many times as many paths as the one before, since it may be the links that are silent: with
 one of four dead all are lost once in 10^12 times, with three of four dead once in 400."""
+
+
+IDLE_PROBE_S = 0.005
+"""Between two peers with which nothing is under way being asked: of 10,000 each is, every 50 s."""
 
 
 class PeerState(Enum):
@@ -60,6 +66,7 @@ class PeerCore:
         rng: Random,
         memory: Memory | None,
         placements: list[Placement],
+        crowd: Sized,
         now: float,
         trace: PeerTrace | None = None,
     ) -> None:
@@ -74,10 +81,11 @@ class PeerCore:
         self.sender: Sender | None = None
         self.tagged: Tagged | None = None
         self.initiator: Initiator | None = None
-        self.events: deque[Event] = deque()
+        self.events: list[Event] = []
         self.ended: tuple[Status, str] | None = None  # how and why it is gone
         self.control_due = True  # something happened since `poll_control` last had nothing to send
         self._config = config
+        self._crowd = crowd  # all peers of the endpoint
         self._rng = rng
         self._memory = memory
         self._placements = placements
@@ -138,6 +146,10 @@ class PeerCore:
             self.collect()
         elif run.length > self._config.max_message_bytes:
             self.tagged.refuse(run, status=Status.REMOTE_ERROR_BAD_LENGTH, now=now)
+        elif run.batch:
+            batches = received(run, self.receiver.take_batch(run, now=now), peer=self.number)
+            self.events += batches
+            kept = [batch.frag for batch in batches]
         else:
             kept, message = self.receiver.take(run, now=now)
             if message is not None:
@@ -163,8 +175,17 @@ class PeerCore:
         done = self.sender.handle_ack(ack, now=now, received_at=received_at)
         self.heard(now=now)
         self.events.extend(Completion(self.number, request, Status.OK) for request in done)
+        if succeeded := self.sender.outbox.succeeded:
+            self.events.extend(BatchCompletion(self.number, request, count) for request, count in succeeded)
+            succeeded.clear()
         self.sender.outbox.end_unready()
         self.collect()
+
+    def open_sender(self) -> Sender:
+        """Return the sending half. Raises UsageError for a peer that is not open."""
+        if self.sender is None or self.state is not PeerState.OPEN:
+            raise UsageError(f"peer {self.number} is not open for sending")
+        return self.sender
 
     def handle_nack(self, nack: Nack, *, now: float) -> None:
         """Take a refusal."""
@@ -210,6 +231,14 @@ class PeerCore:
             failed = self.sender.outbox.failed
             self.events.extend(Completion(self.number, request, status) for request, status in failed)
             failed.clear()
+
+    def take_events(self, *, now: float) -> Sequence[Event]:
+        """Return what has happened since the last call."""
+        events = tuple(self.events)
+        self.events.clear()
+        if self.trace is not None:
+            self.trace.events(events, datagram_bytes=self.datagram_bytes, paths=self._config.paths, now=now)
+        return events
 
     def handle_probe(self, probe: Probe, *, address: Address, now: float, received_at: float) -> None:
         """Take a probe: the ack that it asks for is due."""
@@ -287,14 +316,19 @@ class PeerCore:
 
     def _date(self, sender: Sender, *, now: float) -> None:
         """Begin to count the time of what was posted since the last turn."""
-        for outbound in sender.outbox.requests.date(deadline_at=now + self._config.request_timeout_s):
+        requests = sender.outbox.requests
+        if (new := requests.date(deadline_at=now + self._config.request_timeout_s)) and len(new) == requests.count:
+            self._asked_at = now  # nothing was under way, and so it was asked rarely
+        for outbound in new:
             if self.trace is not None and outbound.request is not None:
                 self.trace.request_posted(outbound, request=outbound.request, now=now)
 
     def _ask_at(self) -> float:
         """When the peer is to be asked for a sign of life, or to be given up."""
         interval_s = self._config.probe_after_s
-        if self.sender is not None and self.sender.blocked:
+        if self.sender is not None and self.sender.idle and not self.receiver.incomplete:
+            interval_s = max(interval_s, IDLE_PROBE_S * len(self._crowd))
+        elif self.sender is not None and self.sender.blocked:
             # The receiver is not ready, or its grant was lost: ask soon, then ever more slowly.
             interval_s = min(interval_s, self.sender.retry_s * (1 << min(self._probes_unanswered, 16)))
         ask_at = self._asked_at + interval_s
@@ -326,7 +360,7 @@ class PeerCore:
         if probed := self.sender.poll_probe(now=now):
             return self._probe(*probed, now=now)
         if now >= self._ask_at():
-            self._probes_due = min(PROBES_SPREAD**self._probes_unanswered, len(self.sender.paths))
+            self._probes_due = min(PROBES_SPREAD**self._probes_unanswered, self._config.paths)
             self._probes_unanswered += 1
             self._asked_at = now
             if self.sender.blocked:
@@ -338,14 +372,12 @@ class PeerCore:
 
     def poll_burst(self, *, now: float) -> Burst | None:
         """Return the next burst of data."""
-        if self.sender is None or self.state not in (PeerState.OPEN, PeerState.DRAINING):
+        if (sender := self.sender) is None or self.state not in (PeerState.OPEN, PeerState.DRAINING):
             return None
-        if self.trace is None:
-            return self.sender.poll_burst(now=now)
-        resent = self.sender.retransmitted
-        if burst := self.sender.poll_burst(now=now):
-            again = self.sender.retransmitted > resent
-            self.trace.burst_sent(burst, retransmission=again, inflight_bytes=self.sender.inflight_bytes, now=now)
+        resent = sender.retransmitted
+        if (burst := sender.poll_burst(now=now)) and self.trace is not None:
+            again = sender.retransmitted > resent
+            self.trace.burst_sent(burst, retransmission=again, inflight_bytes=sender.inflight_bytes, now=now)
         return burst
 
     def _poll_close(self, sender: Sender, *, now: float) -> Datagram | None:
@@ -363,5 +395,5 @@ class PeerCore:
         size_bytes = self.datagram_bytes if path.doubted else 0
         if self.trace is not None:
             self.trace.probe_sent(path, path_sequence=sequence, now=now)
-        probe = Probe(self.remote_context, path.index, sequence, int(now * 1e6) & 0xFFFFFFFF, *way, size_bytes)
-        return Datagram(self.address, path.index, probe.encode())
+        probe = Probe(self.remote_context, path.index, sequence, int(now * 1e6) & 0xFFFFFFFF, *way, size_bytes).encode()
+        return Datagram(self.address, path.index, probe)

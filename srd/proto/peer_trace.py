@@ -6,9 +6,19 @@ from collections.abc import Iterable
 
 from srd.proto import trace
 from srd.proto.control import Ack
-from srd.proto.events import Completion, Event, Frag, MessageReceived, PeerEnded, PeerOpened
+from srd.proto.events import (
+    BatchCompletion,
+    Completion,
+    Event,
+    Frag,
+    MessageReceived,
+    MessagesReceived,
+    PeerEnded,
+    PeerOpened,
+)
 from srd.proto.path import Path, PathState
 from srd.proto.sent import Outbound, Transmission
+from srd.proto.status import Status
 from srd.proto.trace import Trace
 from srd.proto.wire import IMMEDIATE, OPCODE_BITS, VOID, Address, Burst, Opcode, Run
 
@@ -27,8 +37,12 @@ class PeerTrace:
         self._posted_at: dict[int, float] = {}  # of the open requests
         self._window_bytes = -1  # as last told
 
-    def event(self, event: Event, *, datagram_bytes: int, paths: int, now: float) -> None:
+    def events(self, events: Iterable[Event], *, datagram_bytes: int, paths: int, now: float) -> None:
         """Tell what the owner of the core is told, too."""
+        for event in events:
+            self._event(event, datagram_bytes=datagram_bytes, paths=paths, now=now)
+
+    def _event(self, event: Event, *, datagram_bytes: int, paths: int, now: float) -> None:
         match event:
             case PeerOpened():
                 self._record(trace.PeerOpened(_text(event.address), event.incoming, datagram_bytes, paths), now=now)
@@ -37,8 +51,14 @@ class PeerTrace:
             case Completion():
                 latency_s = now - self._posted_at.pop(event.request, now)
                 self._record(trace.RequestCompleted(event.request, event.status.name, _us(latency_s)), now=now)
+            case BatchCompletion():
+                for index in range(event.count):
+                    self._record(trace.RequestCompleted(event.request + index, Status.OK.name, 0.0), now=now)
             case MessageReceived():
                 self._record(trace.MessageReceived(event.message, event.length), now=now)
+            case MessagesReceived():
+                for index in range(event.count):
+                    self._record(trace.MessageReceived(event.message + index & 0xFFFFFFFF, event.length), now=now)
 
     # -- sending ------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
 from srd.proto.control import NOT_READY, Ack, PathReport, bitmap_room_bytes, max_reports
 from srd.proto.events import Frag
 from srd.proto.inbound import Inbound, new_parts
-from srd.proto.seqset import SequenceSet, mask
+from srd.proto.seqset import SequenceSet, mask, ranges
 from srd.proto.ways import Way, Ways
 from srd.proto.wire import OPCODE_BITS, Address, Opcode, Run, expand
 
@@ -67,6 +67,12 @@ class HeardPath:
 
 class Receiver:
     """`take` what arrives, `ack` when `ack_at` says so, `release` what the application is done with."""
+
+    __slots__ = (
+        "_answers", "_config", "_dropped", "_granted_bytes", "_heard", "_inbound", "_landed_at",
+        "_released_bytes", "_unacked_packets", "_void", "_ways", "_window", "ack_at", "contradiction",
+        "duplicates", "landed_bytes", "longest_gap_s", "packets",
+    )  # fmt: skip
 
     def __init__(self, config: ProtocolConfig) -> None:
         self.ack_at: float | None = None  # when the next ack is due; None: nothing to acknowledge
@@ -133,6 +139,14 @@ class Receiver:
         self.finish(run.message, now=now)
         return kept, inbound
 
+    def take_batch(self, run: Run, *, now: float) -> list[tuple[int, int]]:
+        """Take a run of messages of a packet each; return which of them are new, as ranges (first, count)."""
+        new = self.admit(run, now=now)
+        if new:
+            self._note_landed(new.bit_count() * run.length, now=now)
+            self.ack_at = now  # their sender waits for nothing else
+        return list(ranges(new))
+
     def admit(self, run: Run, *, now: float) -> int:
         """Take a run's PSNs; return which are new, as bits. They will be acknowledged, so they must be dealt with."""
         if run.psn + run.count > self._window.base + self._config.window_packets:
@@ -169,10 +183,13 @@ class Receiver:
         elif contradiction := inbound.contradicted_by(run):
             self.contradiction = contradiction
         inbound.landed_bytes += landed_bytes
-        self.landed_bytes += landed_bytes
+        self._note_landed(landed_bytes, now=now)
+        return inbound
+
+    def _note_landed(self, size_bytes: int, *, now: float) -> None:
+        self.landed_bytes += size_bytes
         self.longest_gap_s = max(self.longest_gap_s, now - self._landed_at)
         self._landed_at = now
-        return inbound
 
     def finish(self, message: int, *, now: float) -> None:
         """Note that a message is whole."""

@@ -21,7 +21,6 @@ seeds): 694, 905, 852 Mbit/s with two random candidates; 926, 920, 912 Mbit/s wi
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from random import Random
 
@@ -43,11 +42,13 @@ class Spray:
     def __init__(self, *, rng: Random) -> None:
         self._rng = rng
         self.heard: Path | None = None  # the last that answered
-        self._earned: deque[tuple[Path, int]] = deque(maxlen=MAX_EARNED)  # (path, packets it has answered for)
+        self._earned: list[tuple[Path, int]] = []  # (path, packets it has answered for)
 
     def earn(self, path: Path, *, packets: int) -> None:
         """Note that `path` has delivered `packets` and may carry as many."""
         self._earned.append((path, packets))
+        if len(self._earned) > MAX_EARNED:
+            del self._earned[0]
         self.heard = path
 
     def next_burst(self, active: Sequence[Path], *, packets: int, now: float, clocked: bool) -> tuple[Path, int]:
@@ -73,10 +74,10 @@ class Spray:
 
     def _spend(self, packets: int) -> tuple[Path, int] | None:
         while self._earned:
-            path, earned = self._earned.popleft()
+            path, earned = self._earned.pop(0)
             if path.state is PathState.ACTIVE:
                 if earned > packets:
-                    self._earned.appendleft((path, earned - packets))
+                    self._earned.insert(0, (path, earned - packets))
                 return path, min(earned, packets)
         return None
 

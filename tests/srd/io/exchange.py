@@ -72,8 +72,9 @@ class Receiver:
         """Hold and note what a batch brought, as a core that keeps everything would."""
         for arrival in batch.arrivals:
             for run in runs_untrusted(arrival):
-                self.pool.hold(run.payload_offset, length=run.payload_bytes)
-                self._held.append((run.payload_offset, run.payload_bytes))
+                landed_bytes = run.payload_bytes + (run.count - 1) * run.gap_bytes
+                self.pool.hold(run.payload_offset, length=landed_bytes)
+                self._held.append((run.payload_offset, landed_bytes))
                 self.runs.append(run)
         self.controls += batch.controls
 
@@ -94,6 +95,10 @@ class Receiver:
 
     def message(self, number: int) -> bytes:
         """Put a message together by the offsets in its headers."""
+        for run in self.runs:
+            if run.batch and run.message <= number < run.message + run.count:
+                at = run.payload_offset + (number - run.message) * (run.segment_bytes + run.gap_bytes)
+                return self.region.array[at : at + run.length].tobytes()
         runs = [run for run in self.runs if run.message == number]
         whole = bytearray(runs[0].length)
         for run in runs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -126,7 +127,7 @@ def test_wrong__is_brought_home_and_then_placed(desk: Desk, seed: int) -> None:
     ],
     ids=str,
 )
-def test_wrong__what_belongs_elsewhere_does_not_stay(desk: Desk, changes: dict[str, int]) -> None:
+def test_wrong__what_belongs_elsewhere_does_not_stay(desk: Desk, changes: dict[str, Any]) -> None:
     desk.expect(0)
     burst = replace(desk.burst(0), **changes)
     (run,) = desk.send(burst)

@@ -250,5 +250,5 @@ def test_window__is_told_only_when_it_changes() -> None:
 )
 def test_address__as_people_write_it(address: object, text: str) -> None:
     kept = Kept()
-    PeerTrace(kept, number=0).event(PeerOpened(0, address, incoming=True), datagram_bytes=1472, paths=8, now=2.0)
+    PeerTrace(kept, number=0).events([PeerOpened(0, address, incoming=True)], datagram_bytes=1472, paths=8, now=2.0)
     assert kept.records == [(2.0, 0, trace.PeerOpened(text, incoming=True, datagram_bytes=1472, paths=8))]

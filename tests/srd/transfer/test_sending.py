@@ -17,6 +17,7 @@ import pytest
 from devmem.region import Region
 from srd.errors import PeerError
 from srd.peer import Peer
+from srd.proto.status import Status
 from srd.transfer.sending import SLOTS, FileSender, Sent
 from srd.transfer.words import CHUNK_BYTES, WORD, TransferError
 from tests.srd.loopback import PATIENCE_S, SMALL, content, pair, receive
@@ -152,17 +153,21 @@ async def test_send__overwrites_when_the_receiver_may(tmp_path: Path, output: Pa
     assert (output / "a.bin").read_bytes() == path.read_bytes()
 
 
-async def test_send__a_mapped_file_is_sent_from_its_mapping(tmp_path: Path, output: Path) -> None:
+async def test_send__a_mapped_file_is_sent_from_its_mapping(
+    tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = file_of(tmp_path, 3 * CHUNK_BYTES)
     async with ends(output, mapped=True) as (sender, receiver):
         chunks = []
-        send = sender._peer.send
+        send = Peer.send
 
-        def noting(region: Region, *, offset: int, length: int, immediate: int | None = None) -> Any:
+        def noting(
+            peer: Peer, region: Region, *, offset: int, length: int, immediate: int | None = None
+        ) -> asyncio.Future[Status]:
             chunks.append((region.writable, offset, length))
-            return send(region, offset=offset, length=length, immediate=immediate)
+            return send(peer, region, offset=offset, length=length, immediate=immediate)
 
-        sender._peer.send = noting  # type: ignore[method-assign]  # to see what is sent from where
+        monkeypatch.setattr(Peer, "send", noting)  # to see what is sent from where
         await within_patience(sender.send(path), receiver.receive())
         mapped = [(offset, length) for writable, offset, length in chunks if not writable]
         assert mapped == [(index * CHUNK_BYTES, CHUNK_BYTES) for index in range(3)]
