@@ -86,9 +86,11 @@ class PathMap:
 def trace_paths(lab: Lab, *, source: str, destination: str, ports: int) -> PathMap:
     """Send from `ports` source ports of `source` towards `destination`'s main address and see which spine each takes.
 
-    Raises FabricError if no spine lies between the hosts.
+    Raises TopologyError for an unknown host, FabricError if no spine lies between the hosts.
     """
     topology = lab.topology
+    for host in (source, destination):
+        topology.switch_of(host)
     ttl = hops_to_spines(topology, source=source, destination=destination)
     if ttl is None:
         raise FabricError(f"{source} and {destination}: no spine lies between them; name hosts that are further apart")

@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -26,9 +27,10 @@ from netns.addressing import addressing
 from netns.builder import build, dismantle, problems
 from netns.errors import FabricError
 from netns.fabric.control import request
-from netns.fabric.kernel import netem_arguments
+from netns.fabric.kernel import missing
 from netns.fabric.netlink import interface_statistics, netem_statistics, take, tool
-from netns.plan import Fabric, namespace, plan
+from netns.netem_words import netem_words
+from netns.plan import Fabric, namespace, plan, shape_seed
 from netns.probe import Wanted, choose_fabric, require_root
 from netns.processes import Process, processes_in
 from netns.shape import Shape, require_real
@@ -37,7 +39,7 @@ from netns.steps import SetNetem
 from netns.topology import ETHERNET_HEADER_BYTES, Link, Topology
 
 Counters = dict[str, int]
-"""packets, bytes (with Ethernet headers), dropped."""
+"""packets, bytes (with Ethernet headers), dropped; of a shaped direction also queued: packets held now."""
 
 LinkCounters = dict[str, Counters]
 """ab, ba."""
@@ -94,6 +96,11 @@ class Lab:
         return self._state.topology
 
     @property
+    def directory(self) -> LabDirectory:
+        """Where the lab keeps its records."""
+        return self._directory
+
+    @property
     def fabric(self) -> Fabric:
         """What carries the shaped links."""
         return self._state.fabric
@@ -146,6 +153,37 @@ class Lab:
         if ba is not None:
             self._reshape(found, "ba", ba)
 
+    def change(
+        self,
+        link: str,
+        changes: Mapping[str, Any],
+        *,
+        direction: Literal["both", "ab", "ba"] = "both",
+        base: Path = Path(),
+    ) -> dict[Direction, Shape]:
+        """Change some properties of a link, in tc's notation, and leave the others; return the shapes of before.
+
+        `both` means the directions that are shaped. Raises TopologyError, ShapeError, FabricError, and changes nothing.
+        """
+        before = {
+            name: shape
+            for name, shape in self.shapes(link).items()
+            if direction in ("both", name) and (shape is not None or direction == name)
+        }
+        if not before:
+            raise FabricError(f"link {link}: it is not shaped, and only a shaped link can be changed")
+        known = {name: shape or Shape() for name, shape in before.items()}
+        self.reshape(link, **{name: shape.changed(changes, base=base) for name, shape in known.items()})
+        return known
+
+    def shapes(self, link: str) -> dict[Direction, Shape | None]:
+        """What the link does to packets now, in each direction."""
+        found = self.topology.link(link)
+        built: dict[Direction, Shape | None] = {"ab": found.shape_ab, "ba": found.shape_ba}
+        return {
+            direction: self._directory.shape(link, direction=direction) or shape for direction, shape in built.items()
+        }
+
     def counters(self) -> dict[str, LinkCounters]:
         """What crossed each link in each direction since it was made, and what its shape or a full queue dropped."""
         interfaces = {node: interface_statistics(self.netns(node)) for node in self.topology.nodes}
@@ -162,7 +200,7 @@ class Lab:
         return found
 
     def relay_status(self) -> dict[str, Any] | None:
-        """The relay's own account: cpu_seconds, late_mean_us, late_max_us, tap_drops; None where there is no relay."""
+        """The relay's own account: cpu_seconds, tap_drops, late_mean_us, late_total_us, late_max_us; None without."""
         if self._state.relay is None:
             return None
         answer = request(self._directory.relay_control, {"op": "counters"})
@@ -219,12 +257,17 @@ class Lab:
         self.down()
 
     def _reshape(self, link: Link, direction: Direction, shape: Shape) -> None:
+        before = self.shapes(link.name)[direction]
+        if self.fabric == "kernel" and (reason := missing(shape)) is not None:
+            raise FabricError(f"link {link.name}: this kernel cannot do {' '.join(netem_words(shape))}: {reason}")
         if self.fabric == "relay":
             message = {"op": "set", "link": link.name, "direction": direction, "shape": shape.to_dict()}
             request(self._directory.relay_control, message)
         else:
             node, neighbour = (link.a, link.b) if direction == "ab" else (link.b, link.a)
-            take([SetNetem(self.netns(node), neighbour, netem_arguments(shape))])
+            seed = shape_seed(self.topology, link, direction=direction)
+            take([SetNetem(self.netns(node), neighbour, shape, seed, before)])
+        self._directory.write_shape(link.name, direction=direction, shape=shape)
 
     def _relayed(self) -> dict[str, LinkCounters]:
         """The relay's counters of the links that it carries."""
@@ -236,7 +279,8 @@ class Lab:
                 direction: {
                     "packets": counters["packets"],
                     "bytes": counters["bytes"],
-                    "dropped": counters["dropped_loss"] + counters["dropped_limit"],
+                    "dropped": counters["dropped"] + counters["overlimit"],
+                    "queued": counters["queued"],
                 }
                 for direction, counters in directions.items()
             }

@@ -17,7 +17,6 @@ from typing import Final, Literal
 
 from netns.addressing import Addressing, addressing
 from netns.errors import TopologyError
-from netns.fabric.kernel import netem_arguments
 from netns.routing import next_hops, planes
 from netns.shape import Shape, require_real
 from netns.steps import (
@@ -217,9 +216,15 @@ class _Planner:
                 yield StartRelay(self.topology.name, tuple(self.relay_link(link) for link in shaped))
             return
         for link in shaped:
-            for node, shape in ((link.a, link.shape_ab), (link.b, link.shape_ba)):
-                if shape is not None:
-                    yield SetNetem(self.netns(node), link.other(node), netem_arguments(shape))
+            yield from self.netems(link)
+
+    def netems(self, link: Link) -> Iterator[Step]:
+        if link.shape_ab is not None:
+            seed = shape_seed(self.topology, link, direction="ab")
+            yield SetNetem(self.netns(link.a), link.b, link.shape_ab, seed)
+        if link.shape_ba is not None:
+            seed = shape_seed(self.topology, link, direction="ba")
+            yield SetNetem(self.netns(link.b), link.a, link.shape_ba, seed)
 
     def relay_link(self, link: Link) -> RelayLink:
         return RelayLink(

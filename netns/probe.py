@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 from netns.errors import FabricError
-from netns.fabric.netlink import run_tool, tool
+from netns.fabric.kernel import missing, missing_netem, takes_seeds
+from netns.netem_words import netem_words
 from netns.plan import Fabric
+from netns.shape import Shape
 from netns.topology import Topology
 
 TUN_DEVICE: Final = Path("/dev/net/tun")
@@ -22,27 +24,40 @@ def require_root(purpose: str) -> None:
         raise FabricError(f"{purpose} needs root, because it works in network namespaces; run it with sudo")
 
 
-def missing_netem() -> str | None:
-    """Why the kernel has no netem; None if it has. Tried on the loopback of a nameless namespace that ends at once."""
-    try:
-        run_tool("unshare", "--net", tool("tc"), "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms")
-    except FabricError as error:
-        return str(error).rpartition(": ")[2].rstrip(".")
-    return None
-
-
 def choose_fabric(topology: Topology, wanted: Wanted) -> tuple[Fabric, str]:
     """The fabric for `topology` and the reason for it; FabricError, with the remedy, if it cannot be had."""
     shaped = any(link.shaped for link in topology.links)
     if not shaped:
         return ("relay" if wanted == "relay" else "kernel"), "no link is shaped"
     missing = missing_netem() if wanted != "relay" else None
+    lacking = _lacking(topology) if wanted != "relay" and missing is None else None
     if wanted == "kernel":
         if missing is not None:
             raise FabricError(f"this kernel has no netem ({missing}); use --fabric relay")
-        return "kernel", "asked for"
-    if wanted == "auto" and missing is None:
-        return "kernel", "this kernel has netem"
+        if lacking is not None:
+            raise FabricError(f"{lacking}; use --fabric relay")
+        return "kernel", f"asked for{_about_seeds()}"
+    if wanted == "auto" and missing is None and lacking is None:
+        return "kernel", f"this kernel has netem{_about_seeds()}"
     if not TUN_DEVICE.exists():
         raise FabricError(f"{TUN_DEVICE} is missing, which the relay fabric needs; load the module tun")
-    return "relay", "asked for" if wanted == "relay" else f"this kernel has no netem: {missing}"
+    if wanted == "relay":
+        return "relay", "asked for"
+    return "relay", lacking or f"this kernel has no netem: {missing}"
+
+
+def _lacking(topology: Topology) -> str | None:
+    """What the kernel's netem cannot do of what the topology asks for, and where; None if it can do all."""
+    asked: dict[Shape, str] = {}
+    for link in topology.links:
+        for shape in (link.shape_ab, link.shape_ba):
+            if shape is not None:
+                asked.setdefault(shape, link.name)
+    for shape, name in asked.items():
+        if (reason := missing(shape)) is not None:
+            return f"link {name}: this kernel cannot do {' '.join(netem_words(shape))}: {reason}"
+    return None
+
+
+def _about_seeds() -> str:
+    return "" if takes_seeds() else "; its draws are its own: it takes no seeds before Linux 6.6"

@@ -1,6 +1,7 @@
 """What exists of each lab, on disk: written before a thing is made, so that whoever comes next can undo it by name.
 
     /run/srd-lab/NAME/state.json    this record, replaced atomically
+    /run/srd-lab/NAME/shape.LINK.DIRECTION.json    what a direction of a link was changed to
     /run/srd-lab/NAME/relay.json    the relay's orders; relay.sock its control socket; relay.log its last words
 
 /run is emptied by a reboot, as namespaces are. One lock over the directory makes labs come up and go down one after
@@ -22,6 +23,7 @@ from typing import Any, Final, Literal
 from netns.errors import FabricError, LabError
 from netns.plan import Fabric
 from netns.processes import Process
+from netns.shape import Shape
 from netns.topology import Topology
 
 ROOT: Final = Path("/run/srd-lab")
@@ -130,18 +132,44 @@ class LabDirectory:
     def write(self, state: LabState) -> None:
         """Replace the record, at once as seen by any reader."""
         self.path.mkdir(parents=True, exist_ok=True)
-        temporary = self.path / "state.json.new"
-        temporary.write_text(json.dumps(state.to_dict(), indent=1))
-        temporary.replace(self.path / "state.json")
+        _replace(self.path / "state.json", json.dumps(state.to_dict(), indent=1))
+
+    def shape(self, link: str, *, direction: str) -> Shape | None:
+        """What the direction of a link was changed to; None if it is as it was built."""
+        try:
+            return Shape.from_dict(json.loads(self._shape_path(link, direction).read_text()))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, LabError) as error:
+            raise FabricError(f"{self._shape_path(link, direction)}: not a shape ({error}); delete the file") from None
+
+    def write_shape(self, link: str, *, direction: str, shape: Shape) -> None:
+        """Record a change, in a file of its own: whoever else changes another link meanwhile is not in the way."""
+        path = self._shape_path(link, direction)
+        _replace(path, json.dumps(shape.to_dict()))
+
+    def _shape_path(self, link: str, direction: str) -> Path:
+        return self.path / f"shape.{link}.{direction}.json"
 
     def remove(self) -> None:
         """Forget the lab, when nothing of it is left."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
+def _replace(path: Path, content: str) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+    temporary.write_text(content)
+    temporary.replace(path)
+
+
 def recorded_labs() -> list[str]:
     """Names of the labs that have a record, sorted."""
     return sorted(path.parent.name for path in ROOT.glob("*/state.json"))
+
+
+def leftover_directories() -> list[LabDirectory]:
+    """Directories of labs without a record: all that was in them is gone, or was never made."""
+    return [LabDirectory(path.name) for path in sorted(ROOT.glob("*")) if not (path / "state.json").exists()]
 
 
 @contextmanager

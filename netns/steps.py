@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from netns.netem_words import netem_words
 from netns.shape import Shape
 
 
@@ -179,11 +180,16 @@ class SetNetem:
 
     netns: str
     ifname: str
-    arguments: tuple[str, ...]
-    """What follows `netem` on tc's command line; see netns/fabric/kernel.py."""
+    shape: Shape
+    seed: int | None = None
+    """Of the kernel's draws; None where it takes none, or should choose."""
+
+    before: Shape | None = None
+    """The shape that the interface has, where it is a change."""
 
     def __str__(self) -> str:
-        return f"netem {self.netns}:{self.ifname} {' '.join(self.arguments)}"
+        seed = "" if self.seed is None or self.shape.seed is not None else f" seed {self.seed}"
+        return f"netem {self.netns}:{self.ifname} {' '.join(netem_words(self.shape))}{seed}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,8 +94,8 @@ class Topology:
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        _check_range("mtu", self.mtu, low=MIN_MTU, high=MAX_MTU)
-        _check_range("seed", self.seed, low=0, high=MAX_SEED)
+        check_range("mtu", self.mtu, low=MIN_MTU, high=MAX_MTU)
+        check_range("seed", self.seed, low=0, high=MAX_SEED)
         if not self.hosts:
             raise TopologyError("hosts: none; a fabric needs at least one")
         _check_nodes(self.nodes)
@@ -209,7 +209,7 @@ def fully_meshed(
 ) -> Topology:
     """`leaf_spine` with the shape as it is. Raises TopologyError."""
     for key, value in (("leaves", leaves), ("spines", spines), ("hosts_per_leaf", hosts_per_leaf)):
-        _check_range(key, value, low=1, high=254)
+        check_range(key, value, low=1, high=254)
     leaf_names = [f"leaf{index + 1}" for index in range(leaves)]
     spine_names = [f"spine{index + 1}" for index in range(spines)]
     hosts = tuple(f"h{index + 1}" for index in range(leaves * hosts_per_leaf))
@@ -254,7 +254,8 @@ def _check_name(name: str) -> None:
         )
 
 
-def _check_range(key: str, value: object, *, low: int, high: int) -> None:
+def check_range(key: str, value: object, *, low: int, high: int) -> None:
+    """TopologyError unless `value` is an integer in low..high."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise TopologyError(f"{key}: {value!r} is not an integer between {low} and {high}")
 

@@ -1,4 +1,4 @@
-"""Topologies from YAML files, in three forms.
+"""Topologies from YAML files, in four forms.
 
 A leaf-spine, described by its size:
 
@@ -23,6 +23,17 @@ A three-tier Clos (netns/clos.py) by its size:
       leaf_link: {delay: 0.5ms, rate: 100mbit}     # between leaf and aggregation switch, each way
       spine_link: {delay: 2ms, rate: 25mbit}       # between aggregation switch and spine, each way
 
+Two switches with one link between them, hosts h1, h2 ... on the one and as many more on the other:
+
+    dumbbell:
+      hosts_per_side: 2
+      bottleneck: {delay: 10ms, rate: 50mbit}      # each way
+      access: {rate: 1gbit}                        # from switch to host; optional
+
+In a leaf-spine, `paths` says what is different on the links of a spine (netns/variants.py):
+
+    leaf_spine: {spines: 4, link: {delay: 0.5ms, rate: 250mbit}, paths: {spine2: {rate: 25mbit}, spine4: {delay: 5ms}}}
+
 Or every node and link:
 
     hosts: [h1, h2]
@@ -43,6 +54,7 @@ mistake is reported. A key given twice is a mistake too, which PyYAML alone woul
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -52,9 +64,10 @@ from netns.clos import ClosLinks, clos
 from netns.errors import ShapeError, TopologyError
 from netns.shape import Shape
 from netns.topology import Link, Switch, Tier, Topology, fully_meshed, with_buffer
+from netns.variants import dumbbell, with_paths
 from netns.yaml_file import Place, first_mistake, load_mapping
 
-FORMS: Final = "leaf_spine, clos, or hosts, switches and links"
+FORMS: Final = "leaf_spine, clos, dumbbell, or hosts, switches and links"
 WANTED: Final = f"holds no topology; give {FORMS}"
 
 ShapeFields = dict[str, Any]
@@ -70,6 +83,13 @@ class _LeafSpine(_Strict):
     spines: Count = 4
     hosts_per_leaf: Count = 1
     link: ShapeFields | None = None
+    paths: dict[str, ShapeFields] | None = None
+
+
+class _Dumbbell(_Strict):
+    hosts_per_side: Count = 1
+    bottleneck: ShapeFields
+    access: ShapeFields | None = None
 
 
 class _Clos(_Strict):
@@ -97,33 +117,61 @@ class _File(_Strict):
     seed: int = 1
     leaf_spine: _LeafSpine | None = None
     clos: _Clos | None = None
+    dumbbell: _Dumbbell | None = None
     hosts: list[str] | None = None
     switches: dict[str, Tier] | None = None
     links: list[_Link] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Shapes:
+    """Reads the shapes of one file."""
+
+    base: Path
+    """Where its tables and traces are looked for: its own directory."""
+
+    mtu: int
+
+    def parsed(self, fields: ShapeFields | None, *, at: str) -> Shape | None:
+        """As it is written."""
+        if fields is None:
+            return None
+        try:
+            return Shape.parse(fields, base=self.base)
+        except ShapeError as error:
+            raise ShapeError(f"{at}.{error}") from None
+
+    def roomy(self, fields: ShapeFields | None, *, at: str) -> Shape | None:
+        """With room for its rate, if it has no limit."""
+        shape = self.parsed(fields, at=at)
+        return shape if shape is None or (fields and "limit" in fields) else with_buffer(shape, mtu=self.mtu)
 
 
 def read_topology(path: Path) -> Topology:
     """The topology in a YAML file. Raises TopologyError or ShapeError, naming file, key, value and remedy."""
     try:
         document = load_mapping(path, error=TopologyError, wanted=WANTED)
-        return _topology(_File.model_validate(document), default_name=path.stem)
+        return _topology(_File.model_validate(document), default_name=path.stem, base=path.parent)
     except ValidationError as error:
         raise TopologyError(f"{path}: {first_mistake(error, known_keys=_known_keys)}") from None
     except (TopologyError, ShapeError) as error:
         raise type(error)(f"{path}: {error}") from None
 
 
-def _topology(file: _File, *, default_name: str) -> Topology:
+def _topology(file: _File, *, default_name: str, base: Path) -> Topology:
+    shapes = _Shapes(base=base, mtu=file.mtu)
     name = default_name if file.name is None else file.name
     explicit = {"hosts": file.hosts, "switches": file.switches, "links": file.links}
-    for form in ("leaf_spine", "clos"):
-        for key, value in {"clos": file.clos, **explicit}.items():
-            if getattr(file, form) is not None and key != form and value is not None:
-                raise TopologyError(f"{key}: stands beside {form}, which names its own nodes; keep one of the two")
+    forms = {"leaf_spine": file.leaf_spine, "clos": file.clos, "dumbbell": file.dumbbell}
+    given = [key for key, value in {**forms, **explicit}.items() if value is not None]
+    if given and given[0] in forms and len(given) > 1:
+        raise TopologyError(f"{given[1]}: stands beside {given[0]}, which names its own nodes; keep one of the two")
     if file.leaf_spine is not None:
-        return _leaf_spine(file.leaf_spine, name=name, mtu=file.mtu, seed=file.seed)
+        return _leaf_spine(file.leaf_spine, shapes, name=name, seed=file.seed)
     if file.clos is not None:
-        return _clos(file.clos, name=name, mtu=file.mtu, seed=file.seed)
+        return _clos(file.clos, shapes, name=name, seed=file.seed)
+    if file.dumbbell is not None:
+        return _dumbbell(file.dumbbell, shapes, name=name, seed=file.seed)
     for key, value in explicit.items():
         if value is None:
             raise TopologyError(f"{key}: missing; give {FORMS}")
@@ -133,25 +181,37 @@ def _topology(file: _File, *, default_name: str) -> Topology:
         seed=file.seed,
         hosts=tuple(file.hosts or ()),
         switches=tuple(Switch(switch, tier) for switch, tier in (file.switches or {}).items()),
-        links=tuple(_link(link, at=f"links[{index}]", mtu=file.mtu) for index, link in enumerate(file.links or ())),
+        links=tuple(_link(link, shapes, at=f"links[{index}]") for index, link in enumerate(file.links or ())),
     )
 
 
-def _leaf_spine(size: _LeafSpine, *, name: str, mtu: int, seed: int) -> Topology:
-    return fully_meshed(
+def _leaf_spine(size: _LeafSpine, shapes: _Shapes, *, name: str, seed: int) -> Topology:
+    made = fully_meshed(
         leaves=size.leaves,
         spines=size.spines,
         hosts_per_leaf=size.hosts_per_leaf,
-        shape=_shape(size.link, at="leaf_spine.link", mtu=mtu),
+        shape=shapes.roomy(size.link, at="leaf_spine.link"),
         name=name,
-        mtu=mtu,
+        mtu=shapes.mtu,
+        seed=seed,
+    )
+    return with_paths(made, size.paths, at="leaf_spine.paths", base=shapes.base) if size.paths else made
+
+
+def _dumbbell(size: _Dumbbell, shapes: _Shapes, *, name: str, seed: int) -> Topology:
+    return dumbbell(
+        hosts_per_side=size.hosts_per_side,
+        bottleneck=shapes.roomy(size.bottleneck, at="dumbbell.bottleneck") or Shape(),
+        access=shapes.roomy(size.access, at="dumbbell.access"),
+        name=name,
+        mtu=shapes.mtu,
         seed=seed,
     )
 
 
-def _clos(size: _Clos, *, name: str, mtu: int, seed: int) -> Topology:
+def _clos(size: _Clos, shapes: _Shapes, *, name: str, seed: int) -> Topology:
     given = {"host": size.host_link, "leaf": size.leaf_link, "spine": size.spine_link}
-    shapes = {kind: _parsed(fields, at=f"clos.{kind}_link") for kind, fields in given.items()}
+    parsed = {kind: shapes.parsed(fields, at=f"clos.{kind}_link") for kind, fields in given.items()}
     keep = [kind for kind, fields in given.items() if fields and "limit" in fields]
     return clos(
         blocks=size.blocks,
@@ -159,43 +219,34 @@ def _clos(size: _Clos, *, name: str, mtu: int, seed: int) -> Topology:
         hosts_per_leaf=size.hosts_per_leaf,
         aggregations_per_block=size.aggregations_per_block,
         spines=size.spines,
-        links=ClosLinks(**shapes).with_room(mtu=mtu, keep=keep),
+        links=ClosLinks(**parsed).with_room(mtu=shapes.mtu, keep=keep),
         name=name,
-        mtu=mtu,
+        mtu=shapes.mtu,
         seed=seed,
     )
 
 
-def _link(link: _Link, *, at: str, mtu: int) -> Link:
+def _link(link: _Link, shapes: _Shapes, *, at: str) -> Link:
     if link.shape is not None:
         for key, value in (("shape_ab", link.shape_ab), ("shape_ba", link.shape_ba)):
             if value is not None:
                 raise TopologyError(f"{at}.{key}: stands beside shape, which rules both directions; keep one")
-        shape = _shape(link.shape, at=f"{at}.shape", mtu=mtu)
+        shape = shapes.roomy(link.shape, at=f"{at}.shape")
         return Link(link.a, link.b, shape, shape)
     return Link(
         link.a,
         link.b,
-        _shape(link.shape_ab, at=f"{at}.shape_ab", mtu=mtu),
-        _shape(link.shape_ba, at=f"{at}.shape_ba", mtu=mtu),
+        shapes.roomy(link.shape_ab, at=f"{at}.shape_ab"),
+        shapes.roomy(link.shape_ba, at=f"{at}.shape_ba"),
     )
-
-
-def _shape(fields: ShapeFields | None, *, at: str, mtu: int) -> Shape | None:
-    shape = _parsed(fields, at=at)
-    return shape if shape is None or (fields and "limit" in fields) else with_buffer(shape, mtu=mtu)
-
-
-def _parsed(fields: ShapeFields | None, *, at: str) -> Shape | None:
-    if fields is None:
-        return None
-    try:
-        return Shape.parse(fields)
-    except ShapeError as error:
-        raise ShapeError(f"{at}.{error}") from None
 
 
 def _known_keys(place: Place) -> list[str]:
     """The keys of the part of the file at `place`, where an unknown one was found."""
-    models: Mapping[str, type[_Strict]] = {"leaf_spine": _LeafSpine, "clos": _Clos, "links": _Link}
+    models: Mapping[str, type[_Strict]] = {
+        "leaf_spine": _LeafSpine,
+        "clos": _Clos,
+        "dumbbell": _Dumbbell,
+        "links": _Link,
+    }
     return list((models[str(place[0])] if place else _File).model_fields)

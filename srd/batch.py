@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,9 @@ from devmem.region import Region
 from srd.errors import UsageError
 from srd.message import Message
 from srd.proto.events import Frag, MessageReceived, MessagesReceived
+
+if TYPE_CHECKING:
+    from srd.queues import ReceiveQueues
 
 Integers = Sequence[int] | npt.NDArray[np.integer]
 
@@ -50,11 +53,18 @@ class MessageBatch:
     Use it as a context manager, or `release` it: until then its memory is yours, and the sender is short of credit.
     """
 
-    def __init__(self, event: MessagesReceived, *, region: Region, give_back: Callable[[Frag, int, int], None]) -> None:
-        """`give_back` takes the memory, its peer's number, and the bytes of credit."""
+    def __init__(
+        self,
+        event: MessagesReceived,
+        *,
+        queues: ReceiveQueues,
+        release: Callable[[int, Sequence[Frag], int], None],
+    ) -> None:
+        """`release` takes a peer's number, the memory, and the bytes of credit."""
         self._event = event
-        self._region = region
-        self._give_back: Callable[[Frag, int, int], None] | None = give_back
+        self._queues = queues
+        self._release = release
+        self._released = False
         self._handed_out = 0  # messages taken singly
         self._outside = 0  # of these, those that were not released
 
@@ -74,23 +84,18 @@ class MessageBatch:
         return self._event.immediate
 
     def rows(self) -> npt.NDArray[np.uint8]:
-        """Return the messages' memory as rows of bytes, without a copy. Drop the array before `release`."""
-        if self._give_back is None:
+        """Return the messages' memory as rows of bytes, without a copy. It is not used again while the array lives."""
+        if self._released:
             raise UsageError("the batch was released: its memory may hold other messages by now")
         event = self._event
-        return np.ndarray(
-            (event.count, event.length),
-            np.uint8,
-            buffer=self._region.array,
-            offset=event.region_offset,
-            strides=(event.stride, 1),
-        )
+        memory = self._queues.view(event.frag)
+        return np.ndarray((event.count, event.length), np.uint8, buffer=memory, strides=(event.stride, 1))
 
     def release(self) -> None:
         """Give the memory and the credit back. Once is enough; more does nothing."""
-        if self._give_back is not None:
-            give_back, self._give_back = self._give_back, None
-            give_back(self._event.frag, self._event.peer, self._event.count * self._event.length)
+        if not self._released:
+            self._released = True
+            self._release(self._event.peer, (self._event.frag,), self._event.count * self._event.length)
 
     @property
     def taken(self) -> bool:
@@ -104,7 +109,7 @@ class MessageBatch:
         self._outside += 1
         frag = Frag(0, event.region_offset + index * event.stride, event.length)
         single = MessageReceived(event.peer, event.message + index & 0xFFFFFFFF, event.length, event.immediate, (frag,))
-        message = Message(single, region=self._region, give_back=self._take_back)
+        message = Message(single, queues=self._queues, release=self._take_back)
         return message, self._handed_out < event.count
 
     def abandon(self) -> None:
@@ -113,7 +118,7 @@ class MessageBatch:
         if not self._outside:
             self.release()
 
-    def _take_back(self, _event: MessageReceived) -> None:
+    def _take_back(self, _peer: int, _frags: Sequence[Frag], _size_bytes: int) -> None:
         self._outside -= 1
         if not self._outside and self._handed_out == self._event.count:
             self.release()

@@ -93,7 +93,7 @@ class Peer:
             length=length,
             key=key,
             offset=source_offset,
-            local_key=registration.key,
+            local_key=registration.local_key,
             local_offset=offset,
         )
 
@@ -194,6 +194,11 @@ class Peer:
                 left.abandon()
             else:
                 left.release()
+
+    @property
+    def context(self) -> int:
+        """The id that this end chose for the peer: it is in every packet that comes from there."""
+        return self._core.own_context
 
     @property
     def ended(self) -> bool:

@@ -1,8 +1,14 @@
 """The command `srd-lab`: labs of network namespaces from the shell."""
 
 from netns.cli.commands import main
+from netns.cli.experiment import capture_command, discover, fail_command, play, repair_command, set_command
+from netns.cli.keep import cleanup
 from netns.cli.run import run
+from netns.cli.top import top
+from netns.cli.uml import uml_command
 
-main.add_command(run)
+for command in (run, set_command, fail_command, repair_command, play, capture_command, discover, top, cleanup):
+    main.add_command(command)
+main.add_command(uml_command)
 
 __all__ = ["main"]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from netns.fabric.arrivals import arrivals
 from netns.netem import Netem
+from netns.packets import Frames
 
 if TYPE_CHECKING:
     from netns.fabric.tap import Tap
@@ -52,7 +53,7 @@ class Direction:
     def __init__(self, *, source: Tap, sink: Tap, shape: Shape, seed: int) -> None:
         self.source = source
         self.sink = sink
-        self.netem: Netem[bytes] = Netem(shape, seed=seed)
+        self.netem: Netem[bytes] = Netem(shape, seed=seed, surgeon=Frames())
         self.unstamped: list[bytes] = []
         """Read, and not yet admitted to the model."""
         self._departed: deque[tuple[int, bytes]] = deque()
@@ -130,8 +131,7 @@ class Direction:
         return {
             "packets": self.packets,
             "bytes": self.bytes,
-            "dropped_loss": self.netem.dropped,
-            "dropped_limit": self.netem.overlimit,
+            **self.netem.counters(),
             "queued": len(self.netem) + len(self._departed),
             "tap_drops": self.tap_drops(),
         }

@@ -1,27 +1,55 @@
-"""A shape as the arguments of `tc qdisc ... netem`.
+"""Netem of the kernel: a shape given to an interface, and what this kernel cannot do, found out by trying.
 
-Every attribute is always sent, whatever its value: netem keeps a rate that a change does not mention
-(net/sched/sch_netem.c, netem_change), so "no rate" has to be said. The one exception is a loss of nothing, which some
-versions of iproute2 refuse to parse and which netem takes from a missing attribute. The rate is netem's own rather than
-another qdisc's above it: only then does the limit cover both the queue and the delay line.
-
-The draws are the kernel's: iproute2 learnt `seed` later than netem did, so a shape's seed rules the relay fabric only.
+The draws are the kernel's; with a seed (Linux 6.6) they are those of netns/netem.py. The rate is netem's own rather
+than another qdisc's above it: only then does the limit cover both the queue and the delay line.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
+from netns.errors import FabricError
+from netns.fabric.netem_options import encode, keeps_table, untaken
+from netns.fabric.qdisc import delete_root, replace_root, root_options
+from netns.fabric.tap import in_nameless_namespace
 from netns.shape import Shape
 
-
-def netem_arguments(shape: Shape) -> tuple[str, ...]:
-    """What follows `netem`; times in microseconds with decimals, because older versions of tc know no `ns`."""
-    arguments = ["limit", str(shape.limit_packets)]
-    arguments += ["delay", f"{_plain(shape.delay_us)}us", f"{_plain(shape.jitter_us)}us"]
-    if shape.loss_percent:
-        arguments += ["loss", "random", f"{_plain(shape.loss_percent)}%"]
-    return (*arguments, "rate", f"{shape.rate_bps}bit")
+KIND: Final = "netem"
 
 
-def _plain(number: float) -> str:
-    """Without exponent, and no more decimals than it has."""
-    return f"{number:.9f}".rstrip("0").rstrip(".")
+def set_netem(ifname: str, shape: Shape, *, seed: int | None, before: Shape | None = None) -> None:
+    """Shape what leaves `ifname`, in the caller's namespace; `before` is the shape that it has.
+
+    What is held keeps its departure, unless the kernel can change to `shape` only by a new netem (`keeps_table`).
+    Raises FabricError with the kernel's words.
+    """
+    if before is not None and keeps_table(before, shape):
+        delete_root(ifname)
+    replace_root(ifname, kind=KIND, options=encode(shape, seed=seed))
+
+
+def missing_netem() -> str | None:
+    """Why the kernel has no netem; None if it has."""
+    return missing(Shape(delay_us=1000))
+
+
+def takes_seeds() -> bool:
+    """Whether the kernel's netem draws from a seed."""
+    return missing(Shape(seed=1)) is None
+
+
+def missing(shape: Shape) -> str | None:
+    """Why the kernel's netem cannot do `shape`; None if it can. Tried on the loopback of a nameless namespace."""
+    if shape.trace is not None:
+        return "its netem has no traces"
+    options = encode(shape, seed=None)
+
+    def attempt() -> str | None:
+        try:
+            replace_root("lo", kind=KIND, options=options)
+        except FabricError as error:
+            return str(error)
+        lacking = untaken(options, root_options("lo", kind=KIND))
+        return f"its netem has no {', '.join(lacking)}" if lacking else None
+
+    return in_nameless_namespace(attempt)

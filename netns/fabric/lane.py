@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from netns.fabric.agenda import Agenda
 from netns.netem import Netem
+from netns.packets import Draw
 from netns.shape import Shape
 
 NEVER_NS = 2**63
@@ -58,16 +59,21 @@ class Flow:
 class Inbox:
     """What has arrived at one host at this moment. Entered in `filled`, the fabric's list, while it is not empty."""
 
-    __slots__ = ("filled", "packets", "receive")
+    __slots__ = ("corrupted", "filled", "packets", "receive")
 
     def __init__(self, filled: list[Inbox]) -> None:
         self.filled = filled
         self.packets: list[Packet] = []
+        self.corrupted = 0
+        """Packets that came with a wrong checksum."""
         self.receive: Callable[[list[Packet], int], None] | None = None
         """The station; without one a host swallows everything."""
 
     def take(self, packet: Packet) -> None:
         """Keep a packet for the end of the moment."""
+        if packet.corrupted:
+            self.corrupted += 1
+            return
         if not self.packets:
             self.filled.append(self)
         self.packets.append(packet)
@@ -80,9 +86,12 @@ class Inbox:
 
 
 class Packet:
-    """What crosses the fabric. `content` is the stations' own affair; `marked` is the CE bit."""
+    """What crosses the fabric. `content` is the stations' own affair; `marked` is the CE bit.
 
-    __slots__ = ("content", "flow", "hop", "length_bytes", "marked", "number")
+    A `corrupted` one has a bit flipped somewhere: its checksum fails where it arrives, and no station sees it.
+    """
+
+    __slots__ = ("content", "corrupted", "flow", "hop", "length_bytes", "marked", "number")
 
     def __init__(self, flow: Flow, *, number: int, length_bytes: int, content: Any) -> None:
         self.flow = flow
@@ -90,7 +99,36 @@ class Packet:
         self.length_bytes = length_bytes
         self.content = content
         self.marked = False
+        self.corrupted = False
         self.hop = 0
+
+    def copy(self) -> Packet:
+        """The same packet once more, where this one is."""
+        twin = Packet(self.flow, number=self.number, length_bytes=self.length_bytes, content=self.content)
+        twin.marked, twin.corrupted, twin.hop = self.marked, self.corrupted, self.hop
+        return twin
+
+
+class _Surgeon:
+    """What netem does to packets of the virtual fabric, all of which can be marked."""
+
+    def length_bytes(self, packet: Packet) -> int:
+        return packet.length_bytes
+
+    def copied(self, packet: Packet) -> Packet:
+        return packet.copy()
+
+    def corrupted(self, packet: Packet, *, draw: Draw) -> Packet:  # noqa: ARG002 - which bit makes no difference
+        twin = packet.copy()
+        twin.corrupted = True
+        return twin
+
+    def marked(self, packet: Packet) -> Packet:
+        packet.marked = True
+        return packet
+
+
+_SURGEON = _Surgeon()
 
 
 class Lane:
@@ -114,7 +152,7 @@ class Lane:
 
     def __init__(self, name: str, *, shape: Shape | None, seed: int, agenda: Agenda) -> None:
         self.name = name
-        self.netem: Netem[Packet] | None = None if shape is None else Netem(shape, seed=seed)
+        self.netem: Netem[Packet] | None = None if shape is None else Netem(shape, seed=seed, surgeon=_SURGEON)
         self.observe: Callable[[Record], None] | None = None
         self.down = 0
         """How many reasons there are for it to be down: its own and its ends'."""

@@ -6,7 +6,7 @@ Rules:
   leaves its namespace, whatever is raised; and pyroute2, which runs an event loop of its own, never meets the
   caller's. (`IPRoute(netns=...)` would fork a child for each namespace instead.)
 - Consecutive steps of one namespace share one thread, one socket and one table of interface numbers: 0.5 ms a step.
-- pyroute2 cannot send netem's rate (0.9.7 puts it into a second attribute, which the kernel refuses), so tc does that.
+- Shapes go another way (netns/fabric/kernel.py): pyroute2 knows only a part of netem, and tc no seed.
 - Every failure is a FabricError of one line: the step, and what the kernel said to it.
 """
 
@@ -26,6 +26,7 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from netns.errors import FabricError
+from netns.fabric.kernel import set_netem
 from netns.fabric.tap import inside
 from netns.steps import (
     AddAddress,
@@ -109,7 +110,7 @@ def interface_statistics(netns: str) -> Mapping[str, Mapping[str, int]]:
 
 
 def netem_statistics(netns: str) -> Mapping[str, dict[str, int]]:
-    """Interface -> packets, bytes and dropped of its root netem, for the interfaces that have one."""
+    """Interface -> packets, bytes, dropped and queued of its root netem, for the interfaces that have one."""
 
     def read() -> dict[str, dict[str, int]]:
         found = {}
@@ -206,7 +207,7 @@ class _Session:
 
     def add_neighbour(self, step: AddNeighbour) -> None:
         self._netlink.neigh(
-            "add",
+            "replace",
             ifindex=self.number(step.ifname),
             dst=step.address,
             lladdr=step.hardware,
@@ -235,7 +236,10 @@ class _Session:
         run_tool("ethtool", "-K", step.ifname, *(word for feature in step.features for word in feature))
 
     def set_netem(self, step: SetNetem) -> None:
-        run_tool("tc", "qdisc", "replace", "dev", step.ifname, "root", "netem", *step.arguments)
+        try:
+            set_netem(step.ifname, step.shape, seed=step.seed, before=step.before)
+        except FabricError as error:
+            raise FabricError(f"{step}: {error}") from None
 
 
 _TAKERS: Final[dict[type, Callable[[_Session, Any], None]]] = {
@@ -263,4 +267,4 @@ def _take_inside(steps: Iterable[InNamespace]) -> list[str]:
 def _qdisc_counters(qdisc: Any) -> dict[str, int]:
     stats = qdisc.get_attr("TCA_STATS2")
     basic, queue = stats.get_attr("TCA_STATS_BASIC"), stats.get_attr("TCA_STATS_QUEUE")
-    return {"packets": basic["packets"], "bytes": basic["bytes"], "dropped": queue["drops"]}
+    return {"packets": basic["packets"], "bytes": basic["bytes"], "dropped": queue["drops"], "queued": queue["qlen"]}

@@ -24,12 +24,15 @@ import struct
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from threading import Thread
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from netns.errors import FabricError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
 
 NETNS_DIRECTORY: Final = Path("/run/netns")
 
@@ -126,6 +129,30 @@ def inside(netns: str) -> Iterator[None]:
             _setns(home_fd, name="its own")
     finally:
         os.close(home_fd)
+
+
+def in_nameless_namespace(work: Callable[[], T]) -> T:
+    """The result of `work()`, called in a new network namespace that ends with it; raises what it raises.
+
+    A thread of its own moves there (unshare(2) moves the calling thread only), and ends with the work.
+    """
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            if _libc.unshare(CLONE_NEWNET) != 0:
+                raise FabricError(f"cannot make a network namespace: {os.strerror(ctypes.get_errno())}")  # noqa: TRY301
+            results.append(work())
+        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
+            errors.append(error)
+
+    thread = Thread(target=run, name="nameless")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 def _settled_mtu(ifname: str) -> int:

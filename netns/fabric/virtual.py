@@ -24,6 +24,7 @@ from netns.errors import FabricError, TopologyError
 from netns.fabric.agenda import Action, Agenda
 from netns.fabric.forwarding import Forwarding
 from netns.fabric.lane import Flow, Inbox, Lane, Packet, Record
+from netns.netem import COUNTERS
 from netns.plan import shape_seed
 from netns.topology import ETHERNET_HEADER_BYTES, Link, Topology
 
@@ -93,8 +94,7 @@ class VirtualFabric:
             lane.name: {
                 "packets": lane.packets,
                 "bytes": lane.bytes,
-                "lost": lane.netem.dropped if lane.netem is not None else 0,
-                "overlimit": lane.netem.overlimit if lane.netem is not None else 0,
+                **(lane.netem.counters() if lane.netem is not None else dict.fromkeys(COUNTERS, 0)),
                 "blackholed": lane.blackholed,
                 "marked": lane.marked,
             }

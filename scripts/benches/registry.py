@@ -11,8 +11,10 @@ from scripts.benches.cases import (
     blackhole,
     chaos,
     clean,
+    devmem,
     ecn,
     fair,
+    fidelity,
     incast,
     jitter,
     latency,
@@ -24,6 +26,7 @@ from scripts.benches.cases import (
     placement_scaling,
     python,
     rate,
+    relay,
     slow_path,
     virtual,
 )
@@ -102,6 +105,22 @@ def _chaos(request: Request) -> Iterator[Round]:
     yield chaos.measure(range(first, first + runs))
 
 
+def _devmem(request: Request) -> Iterator[Round]:
+    """Rounds are numbered; nothing is drawn."""
+    return devmem.rounds(request.seconds or devmem.SECONDS)
+
+
+def _relay(request: Request) -> Iterator[Round]:
+    """Three rounds; the seed names them only."""
+    for seed in SEEDS[:3] if request.seed is None else (request.seed,):
+        yield relay.measure(seed)
+
+
+def _fidelity(request: Request) -> Iterator[Round]:
+    """One round: its dice are the kernel's, which no seed rules before Linux 6.6."""
+    yield fidelity.measure(request.seed or 1)
+
+
 def _placement(request: Request) -> Iterator[Round]:
     """Three rounds on a lab, each with the ECMP of its seed; beside each, how long placing takes."""
     for seed in SEEDS[:3] if request.seed is None else (request.seed,):
@@ -121,6 +140,7 @@ _TABLE: Final = (
     _virtual("jitter", "50 ms +- 1 and 10 ms", jitter.measure, jitter.WANTED, jitter.SECONDS),
     _virtual("fair", "2, 8, 32 flows on one bottleneck", fair.measure, fair.WANTED),
     _virtual("messages", "a loss in every tenth of 1,000 messages", messages.measure, messages.WANTED),
+    Case("devmem", "region to region, beside copies around TCP", "kernel", _devmem, devmem.WANTED, timed=True),
     Case("chaos", "everything goes wrong, by seed", "virtual", _chaos, chaos.WANTED, counted=True),
     Case(
         "placement",
@@ -129,6 +149,8 @@ _TABLE: Final = (
         _placement,
         (*placement_ring.WANTED, *placement_scaling.WANTED),
     ),
+    Case("relay", "the relay fabric itself: packets a second, lateness", "relay", _relay, relay.WANTED),
+    Case("fidelity", "the relay against the kernel's netem", "relay and kernel", _fidelity, fidelity.WANTED),
     _virtual("virtual", "the virtual fabric itself", virtual.measure, virtual.WANTED),
     _veth("clean", "bulk data beside kernel TCP and the probe", clean.rounds, clean.WANTED, clean.SECONDS),
     _veth("latency", "ping-pong beside kernel TCP, idle and loaded", latency.rounds, latency.WANTED, latency.SECONDS),

@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from devmem.pool import Pool
 from srd.io.libc import TimerFd
 from srd.io.receive import ReceiveQueue
 from srd.io.socket import dropped_packets, unreachable_addresses
@@ -59,8 +58,6 @@ class Driver:
         *,
         sockets: Sequence[socket.socket],
         queue: ReceiveQueue,
-        pool: Pool,
-        reserve_bytes: int,
         open_socket: Callable[[], socket.socket],
         busy_poll: bool = False,
         on_event: Callable[[Event], None],
@@ -68,14 +65,14 @@ class Driver:
     ) -> None:
         """Take `on_failure` for errors of our own: after it nothing moves any more.
 
-        `open_socket` makes the socket of another path, when the core calls one of the reserve; it raises OSError.
+        `queue` receives from `sockets`; `add_queue` gives more. `open_socket` makes the socket of another path, when
+        the core calls one of the reserve; it raises OSError.
         """
         self._core = core
         self._sockets = {sock.fileno(): sock for sock in sockets}
         self._paths = list(sockets)
         self._queue = queue
-        self._pool = pool
-        self._reserve_bytes = reserve_bytes  # with less left, one message at a time is taken
+        self._queues: dict[int, ReceiveQueue] = {}  # of sockets that are no path's
         self._open_socket = open_socket
         self._on_event = on_event
         self._on_failure = on_failure
@@ -98,6 +95,22 @@ class Driver:
         else:
             self._loop.add_reader(self._epoll.fileno(), self._on_readable)
         self._loop.add_reader(self._timer.fd, self._on_timer)
+
+    def add_queue(self, sock: socket.socket, queue: ReceiveQueue) -> None:
+        """Receive from a socket that is no path's into a queue of its own."""
+        self._sockets[sock.fileno()] = sock
+        self._queues[sock.fileno()] = queue
+        self._epoll.register(sock.fileno(), select.EPOLLIN)
+
+    def remove_queue(self, sock: socket.socket) -> None:
+        """Read what such a socket still has, and then no more."""
+        if self._closed:
+            return
+        while self._read_socket(sock):
+            pass
+        del self._sockets[sock.fileno()], self._queues[sock.fileno()]
+        self._epoll.unregister(sock.fileno())
+        self.wake()
 
     def wake(self) -> None:
         """Something was asked of the core: send and deliver what comes of it, once, soon."""
@@ -122,7 +135,7 @@ class Driver:
 
     def dropped_packets(self) -> int:
         """Datagrams that the kernel dropped because a socket's buffer was full."""
-        return sum(dropped_packets(sock) for sock in self._paths)
+        return sum(dropped_packets(sock) for sock in self._sockets.values())
 
     def _socket(self, path: int) -> socket.socket:
         """Return a path's socket. A path of the reserve gets one when it is called for the first time."""
@@ -203,9 +216,10 @@ class Driver:
     def _read_socket(self, sock: socket.socket) -> bool:
         """Take what a socket has, a turn's worth at most; return whether there was anything."""
         heard = False
+        queue = self._queues.get(sock.fileno(), self._queue)
         for _ in range(BATCHES_PER_TURN):
             try:
-                batch = self._queue.receive(sock)
+                batch = queue.receive(sock)
             except OSError:
                 batch = None
             if batch is None:
@@ -214,14 +228,16 @@ class Driver:
             heard = True
             self._moved_bytes += batch.payload_bytes
             now = time.monotonic()
-            scarce = self._pool.free_bytes < self._reserve_bytes
-            kept = self._core.handle_packets(batch.arrivals, controls=batch.controls, now=now, scarce=scarce)
-            for frag in kept:
-                self._pool.hold(frag.region_offset, length=frag.length)
-            if scarce:
-                self._queue.reuse(batch.arrivals, kept=kept)
-            for placement in self._core.take_placements():
-                self._queue.place(placement)
+            shortage = queue.shortage if queue.scarce else None
+            kept = self._core.handle_packets(batch.arrivals, controls=batch.controls, now=now, shortage=shortage)
+            queue.hold(kept)
+            if shortage is not None:
+                queue.reuse(batch.arrivals, kept=kept)
+            if placements := self._core.take_placements():
+                if queue.prediction.context is None:  # they may be of any queue's peer
+                    self._forget_places()
+                for placement in placements:
+                    queue.place(placement)
             if batch.unready:
                 self._core.handle_unready(batch.unready, now=now)
             if not batch.full:
@@ -241,9 +257,14 @@ class Driver:
             self._on_event(event)
 
     def drop_unsent(self) -> None:
-        """Forget the bursts that a full socket refused, as lost: the memory that they name is its owner's again."""
+        """Forget what a full socket refused, as lost, and where payload was to land: memory is its owner's again."""
+        self._forget_places()
         self._held = None
         self._transmitter.discard()
+
+    def _forget_places(self) -> None:
+        for queue in self._queues.values():
+            queue.prediction.forget()
 
     def _send_turn(self) -> bool:
         """Send up to a turn's worth; return whether there is more."""

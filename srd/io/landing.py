@@ -41,6 +41,7 @@ class Landing:
         self._chunks = [-1] * (slots + 1)
         self._ends = [-1] * (slots + 1)
         self._copies = slots
+        self.closed = False
         self._stacked = False
         self._moved: list[int] = []  # slots that something landed in since `settle`
         self._moved_bytes = 0
@@ -120,7 +121,8 @@ class Landing:
         return list(slots)
 
     def close(self) -> None:
-        """Give the chunks back."""
+        """Give the chunks back; nothing lands any more."""
+        self.closed = True
         for chunk, offset in enumerate(self._chunks):
             if offset >= 0:
                 self._pool.close(offset)

@@ -25,10 +25,15 @@ ECT_0 = 2
 IP_UDP_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}
 
 
-def open_socket(address: Address, *, family: socket.AddressFamily) -> socket.socket:
-    """Bind a non-blocking UDP socket with receive timestamps, GRO, DF set and ICMP errors queued. Raises OSError."""
+def open_socket(address: Address, *, family: socket.AddressFamily, share_port: bool = False) -> socket.socket:
+    """Bind a non-blocking UDP socket with receive timestamps, GRO, DF set and ICMP errors queued. Raises OSError.
+
+    With `share_port` the port may be another socket's of ours, if that allows it (SO_REUSEPORT).
+    """
     sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     try:
+        if share_port:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         for force, plain in ((libc.SO_SNDBUFFORCE, socket.SO_SNDBUF), (libc.SO_RCVBUFFORCE, socket.SO_RCVBUF)):
             try:
                 sock.setsockopt(socket.SOL_SOCKET, force, BUFFER_BYTES)

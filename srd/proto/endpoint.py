@@ -95,7 +95,6 @@ class EndpointCore:
         self._ready: dict[int, None] = {}  # numbers of the peers that may have something to send, in turn
         self._events: deque[Event] = deque()
         self._timers = Timers()
-        self.shortage = Shortage()
         self._next_number = 0
 
     # -- commands -----------------------------------------------------------------------------------------------
@@ -152,7 +151,8 @@ class EndpointCore:
             payload_offset=payload_offset,
             length=length,
             flags=opcode if immediate is None else opcode | IMMEDIATE,
-            immediate=immediate or 0,
+            # A write without an immediate tells where it begins: see "Registered memory" in PROTOCOL.md.
+            immediate=(offset & 0xFFFFFFFF if opcode == Opcode.WRITE else 0) if immediate is None else immediate,
             key=key,
             remote_offset=offset,
             local_key=local_key,
@@ -212,11 +212,11 @@ class EndpointCore:
         *,
         controls: Iterable[tuple[bytes, Address, float]],
         now: float,
-        scarce: bool = False,
+        shortage: Shortage | None = None,
     ) -> list[Frag]:
         """Take a batch: data packets, and control packets as (bytes, source address, time of receipt).
 
-        `scarce`: less memory is left than the longest message may need (see `shortage`).
+        `shortage`: of the memory that they landed in less is left than the longest message may need.
         Returns the pieces of memory that hold new data, to be kept until their message is released or orphaned.
         """
         kept: list[Frag] = []
@@ -230,7 +230,7 @@ class EndpointCore:
                 if peer.sender is None or peer.state is PeerState.ENDED:
                     continue  # it overtook the responder's ACCEPT and will come again, or nobody waits for it any more
                 touched[peer.number] = peer
-                if scarce and not self.shortage.admits(peer, run, peers=self._peers):
+                if shortage is not None and not shortage.admits(peer, run, peers=self._peers):
                     peer.starve(run, now=now)
                 else:
                     kept += peer.handle_run(run, now=now)

@@ -15,7 +15,7 @@ class Frag(NamedTuple):
     offset: int
     """In the message, bytes."""
     region_offset: int
-    """In the receive region, bytes."""
+    """In the receive region, bytes; an owner with several regions says in the upper bits which."""
     length: int
 
 
@@ -93,6 +93,30 @@ class WriteReceived:
     immediate: int
 
 
+class Follows(NamedTuple):
+    """What follows in memory on a part of a write, or of an answer to a read: more, of which nothing has landed."""
+
+    context: int
+    """Of its packets."""
+    message: int
+    opcode: int
+    offset: int
+    """As their headers will say it."""
+    place: int
+    """Where it belongs, in the terms of the `Memory` that the core was given, which allows it."""
+    length: int
+
+    def after(self, landed_bytes: int) -> Follows | None:
+        """Return what is left when so much of it, or of what lies before its end, has landed; None: nothing."""
+        if landed_bytes >= self.length:
+            return None
+        return self._replace(
+            offset=self.offset + landed_bytes,
+            place=self.place + landed_bytes,
+            length=self.length - landed_bytes,
+        )
+
+
 class Placement(NamedTuple):
     """An instruction: copy what landed in the receive region to registered memory. A tuple, as `Frag` is one."""
 
@@ -101,6 +125,8 @@ class Placement(NamedTuple):
     region_offset: int
     """From where in the receive region, bytes."""
     length: int
+    follows: Follows | None = None
+    """A hint where to have the next payload land, in place of all hints before; None: there is no telling."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -372,14 +372,12 @@ class PeerCore:
 
     def poll_burst(self, *, now: float) -> Burst | None:
         """Return the next burst of data."""
-        if self.sender is None or self.state not in (PeerState.OPEN, PeerState.DRAINING):
+        if (sender := self.sender) is None or self.state not in (PeerState.OPEN, PeerState.DRAINING):
             return None
-        if self.trace is None:
-            return self.sender.poll_burst(now=now)
-        resent = self.sender.retransmitted
-        if burst := self.sender.poll_burst(now=now):
-            again = self.sender.retransmitted > resent
-            self.trace.burst_sent(burst, retransmission=again, inflight_bytes=self.sender.inflight_bytes, now=now)
+        resent = sender.retransmitted
+        if (burst := sender.poll_burst(now=now)) and self.trace is not None:
+            again = sender.retransmitted > resent
+            self.trace.burst_sent(burst, retransmission=again, inflight_bytes=sender.inflight_bytes, now=now)
         return burst
 
     def _poll_close(self, sender: Sender, *, now: float) -> Datagram | None:
@@ -397,5 +395,5 @@ class PeerCore:
         size_bytes = self.datagram_bytes if path.doubted else 0
         if self.trace is not None:
             self.trace.probe_sent(path, path_sequence=sequence, now=now)
-        probe = Probe(self.remote_context, path.index, sequence, int(now * 1e6) & 0xFFFFFFFF, *way, size_bytes)
-        return Datagram(self.address, path.index, probe.encode())
+        probe = Probe(self.remote_context, path.index, sequence, int(now * 1e6) & 0xFFFFFFFF, *way, size_bytes).encode()
+        return Datagram(self.address, path.index, probe)

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
@@ -98,10 +99,9 @@ class Receiver:
         """Whether part of a message has landed and not all of it."""
         return bool(self._inbound)
 
-    @property
-    def oldest_part(self) -> int | None:
-        """The message of which memory has been held longest, not being whole yet."""
-        return next((message for message, inbound in self._inbound.items() if inbound.frags), None)
+    def oldest_part(self, holds: Callable[[Frag], bool]) -> int | None:
+        """Return the message, not whole yet, of which memory has been held longest; of pieces that `holds` is for."""
+        return next((message for message, inbound in self._inbound.items() if any(map(holds, inbound.frags))), None)
 
     def holds_part_of(self, message: int) -> bool:
         """Whether part of a message has landed and not all of it."""

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from netns.errors import FabricError, TopologyError
+from netns.fabric.kernel import missing_netem
 from netns.fabric.netlink import in_namespace, run_tool
 from netns.lab import Lab
-from netns.probe import missing_netem
 from netns.processes import Process
 from netns.shape import Shape
 from netns.state import ROOT, LabDirectory

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netns.netem import Netem
+from netns.prandom import U32_MAX, draws
 from netns.shape import Shape
 
 LENGTH = 1514
@@ -97,8 +98,6 @@ def test_enqueue__limit_counts_the_delay_line() -> None:
 
 def test_enqueue__a_lost_packet_takes_no_delay_draw() -> None:
     """Each packet draws for loss, and only those that survive draw for delay: the order that seeds rest on."""
-    from netns.prandom import U32_MAX, draws  # noqa: PLC0415 - the reference of this test alone
-
     seed, threshold, sigma = 7, round(0.3 * U32_MAX), 100_000
     netem: Netem[int] = Netem(Shape(delay_us=200, jitter_us=100, loss_percent=30), seed=seed)
     source = draws(seed)

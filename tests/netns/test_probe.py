@@ -9,15 +9,16 @@ import pytest
 
 import netns.probe
 from netns.errors import FabricError
-from netns.fabric.netlink import run_tool
-from netns.probe import choose_fabric, missing_netem, require_root
+from netns.probe import choose_fabric, require_root
 from netns.topology import leaf_spine, reference
 
 REASON = "Specified qdisc kind is unknown"
 
 
-def kernel(monkeypatch: pytest.MonkeyPatch, *, missing: str | None) -> None:
+def kernel(monkeypatch: pytest.MonkeyPatch, *, missing: str | None, lacking: str | None = None) -> None:
     monkeypatch.setattr(netns.probe, "missing_netem", lambda: missing)
+    monkeypatch.setattr(netns.probe, "missing", lambda _shape: lacking)
+    monkeypatch.setattr(netns.probe, "takes_seeds", lambda: True)
 
 
 def test_choose_fabric__auto_takes_the_kernel_where_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,9 +61,17 @@ def test_require_root__bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     require_root("srd-lab up")
 
 
-@pytest.mark.root
-def test_missing_netem__agrees_with_the_kernel_and_leaves_nothing() -> None:
-    before = run_tool("ip", "netns", "list"), run_tool("tc", "qdisc", "show", "dev", "lo")
-    missing = missing_netem()
-    assert missing is None or missing == REASON
-    assert (run_tool("ip", "netns", "list"), run_tool("tc", "qdisc", "show", "dev", "lo")) == before
+def test_choose_fabric__what_netem_lacks_is_told_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel(monkeypatch, missing=None, lacking="its netem has no seed")
+    why = "link leaf1-spine1: this kernel cannot do limit 10 delay 500us rate 250000000bit: its netem has no seed"
+    assert choose_fabric(reference(), "auto") == ("relay", why)
+    assert choose_fabric(reference(), "relay") == ("relay", "asked for")
+    with pytest.raises(FabricError, match=f"^{why}; use --fabric relay$"):
+        choose_fabric(reference(), "kernel")
+
+
+def test_choose_fabric__says_when_the_kernel_takes_no_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel(monkeypatch, missing=None)
+    monkeypatch.setattr(netns.probe, "takes_seeds", lambda: False)
+    note = "; its draws are its own: it takes no seeds before Linux 6.6"
+    assert choose_fabric(reference(), "kernel") == ("kernel", "asked for" + note)

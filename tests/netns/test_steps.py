@@ -52,7 +52,7 @@ HOPS = (Hop("10.255.0.1", "s1"), Hop("10.255.0.3", "s2"))
         ),
         (AddRule("x-a", "10.101.0.0/16", 101), "rule x-a from 10.101.0.0/16 lookup 101"),
         (SetOffloads("x-a", "b", (("tso", "off"), ("gro", "on"))), "ethtool x-a:b tso off gro on"),
-        (SetNetem("x-a", "b", ("limit", "9")), "netem x-a:b limit 9"),
+        (SetNetem("x-a", "b", Shape(limit_packets=9), seed=4), "netem x-a:b limit 9 seed 4"),
         (StartRelay("x", (RELAYED,)), "relay x carrying a-b"),
         (StopRelay("x"), "relay stop x"),
     ],

@@ -114,7 +114,7 @@ def test_read_topology__clos(file: Path) -> None:
     [
         ("", "holds no topology"),
         ("- a", "holds no topology"),
-        ("{}", "hosts: missing; give leaf_spine, clos, or hosts, switches and links"),
+        ("{}", "hosts: missing; give leaf_spine, clos, dumbbell, or hosts, switches and links"),
         ("hosts: [h1]", "switches: missing"),
         ("a: [", "line 1: not YAML: expected the node content"),
         ("\tx: 1", "line 1: not YAML"),
@@ -185,3 +185,29 @@ def test_read_topology__anything_else_is_one_line(tmp_path_factory: pytest.TempP
     with pytest.raises(LabError) as caught:
         read_topology(file)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def read(path: Path, text: str) -> Topology:
+    path.write_text(text)
+    return read_topology(path)
+
+
+def test_read_topology__dumbbell(file: Path) -> None:
+    made = read(file, "dumbbell: {hosts_per_side: 2, bottleneck: {delay: 10ms, rate: 50mbit}, access: {rate: 1gbit}}")
+    assert made.hosts == ("h1", "h2", "h3", "h4")
+    bottleneck = made.link("left-right").shape_ab
+    assert bottleneck is not None
+    assert (bottleneck.rate_bps, bottleneck.limit_packets) == (50_000_000, 36), "room for a BDP"
+
+
+def test_read_topology__paths_that_differ(file: Path) -> None:
+    made = read(file, "leaf_spine: {link: {delay: 1ms}, paths: {spine2: {delay: 5ms}}}")
+    assert made.link("leaf1-spine2").shape_ab == Shape(delay_us=5000)
+    assert made.link("leaf1-spine1").shape_ab == Shape(delay_us=1000)
+
+
+def test_read_topology__files_of_shapes_lie_beside_it(file: Path) -> None:
+    (file.parent / "up.trace").write_text("1\n2\n")
+    shape = read(file, "leaf_spine: {link: {trace: up.trace}}").link("leaf1-spine1").shape_ab
+    assert shape is not None
+    assert shape.trace == str(file.parent / "up.trace")

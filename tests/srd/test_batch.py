@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -15,7 +17,8 @@ from srd.message import Message
 from srd.peer import Peer
 from srd.proto.events import Frag, MessagesReceived
 from srd.proto.status import Status
-from tests.srd.loopback import PATIENCE_S, content, memory, pair
+from srd.queues import ReceiveQueues
+from tests.srd.loopback import PATIENCE_S, SMALL, content, memory, pair
 
 SEED = 31
 COUNT = 1000
@@ -55,7 +58,7 @@ async def test_post_send__each_arrives_once(host: str, length: int) -> None:
             found = await arrived(there, COUNT)
             await succeeded(one, ids)
         assert sorted(found) == sorted(payload[at : at + length] for at in range(0, len(payload), length))
-        assert two._pool.free_bytes > 0
+        assert two._queues.host.pool.free_bytes > 0
 
 
 async def test_post_send__small_messages_are_not_copied() -> None:
@@ -120,7 +123,8 @@ async def test_recv__singly_out_of_a_batch_that_is_given_back_with_the_last() ->
             for message in (first, *others, *rest):
                 message.release()
         assert there._core.receiver._released_bytes == 64 * 30
-        assert two._pool._holds == [0] * two._pool.chunks
+        pool = two._queues.host.pool
+        assert pool._holds == [0] * pool.chunks
 
 
 def test_equal_parts() -> None:
@@ -148,33 +152,48 @@ def test_equal_parts__refusals(offsets: list[int], lengths: int, message: str) -
         list(equal_parts(region, offsets, lengths, most_bytes=100))
 
 
-def batch(region: Region, returned: list[tuple[Frag, int, int]]) -> MessageBatch:
-    event = MessagesReceived(3, 7, 4, 10, 5, 100, 16)
-    return MessageBatch(event, region=region, give_back=lambda *given: returned.append(given))
+class Owner:
+    """The queues of an endpoint, a batch in them, and what came back."""
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first:
+            self.queues = ReceiveQueues(SMALL, region, first=first)
+        self.returned: list[tuple[int, Sequence[Frag], int]] = []
+        event = MessagesReceived(3, 7, 4, 10, 5, 100, 16)
+        self.queues.host.hold((event.frag,))
+        self.batch = MessageBatch(event, queues=self.queues, release=self.release)
+
+    def release(self, peer: int, frags: Sequence[Frag], size_bytes: int) -> None:
+        self.returned.append((peer, frags, size_bytes))
+        self.queues.drop(frags)
 
 
-def test_batch__rows_are_the_regions_own_memory() -> None:
-    returned: list[tuple[Frag, int, int]] = []
-    with Region(4096) as region:
-        with batch(region, returned) as taken:
-            assert (taken.count, taken.length, taken.immediate) == (4, 10, 5)
-            rows = taken.rows()
-            region.array[100 + 2 * 16 + 3] = 77
-            assert rows[2, 3] == 77
-            del rows
-        taken.release()
-        assert returned == [(Frag(0, 100, 58), 3, 40)]
-        with pytest.raises(UsageError, match="was released"):
-            taken.rows()
+@pytest.fixture
+def owner() -> Iterator[Owner]:
+    with Region(SMALL.receive_region_bytes) as region:
+        made = Owner(region)
+        yield made
+        made.queues.close()
 
 
-def test_batch__abandoned_while_some_are_out() -> None:
-    returned: list[tuple[Frag, int, int]] = []
-    with Region(4096) as region:
-        taken = batch(region, returned)
-        one, left = taken.take()
-        assert left
-        taken.abandon()
-        assert returned == []
-        one.release()
-        assert len(returned) == 1
+def test_batch__rows_are_the_regions_own_memory(owner: Owner) -> None:
+    with owner.batch as taken:
+        assert (taken.count, taken.length, taken.immediate) == (4, 10, 5)
+        rows = taken.rows()
+        owner.region.array[100 + 2 * 16 + 3] = 77
+        assert rows[2, 3] == 77
+        del rows
+    taken.release()
+    assert owner.returned == [(3, (Frag(0, 100, 58),), 40)]
+    with pytest.raises(UsageError, match="was released"):
+        taken.rows()
+
+
+def test_batch__abandoned_while_some_are_out(owner: Owner) -> None:
+    one, left = owner.batch.take()
+    assert left
+    owner.batch.abandon()
+    assert owner.returned == []
+    one.release()
+    assert len(owner.returned) == 1

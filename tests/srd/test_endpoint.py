@@ -314,9 +314,12 @@ async def test_region__promised_to_more_peers_than_it_can_hold(retry: int) -> No
 async def test_bytes_copied__nothing_on_the_fast_path() -> None:
     async with pair() as (_, two, here, there):
         sending = asyncio.ensure_future(send(here, content(3 << 20, seed=SEED)))
-        await receive(there)
-        await sending
-        assert two.bytes_copied == 0
+        with await there.recv() as message:
+            assert b"".join(message.views()) == content(3 << 20, seed=SEED)
+            await sending
+            assert two.bytes_copied == 0
+            message.gather()
+            assert two.bytes_copied == 3 << 20
 
 
 async def test_on_event__a_close_that_waits_to_be_told_ends_a_send_in_a_peer_error() -> None:

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from netns.cli import main
+from netns.fabric.kernel import missing_netem
 from netns.fabric.tap import NETNS_DIRECTORY
 from netns.lab import Lab
-from netns.probe import missing_netem
 from netns.shape import Shape
 from netns.state import LabDirectory
 from netns.topology_file import read_topology

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from netns.cli.run import Finished
+from netns.fabric.kernel import missing_netem
 from netns.fabric.tap import NETNS_DIRECTORY
 from netns.fabric_layers import nodes_of
 from netns.lab import Lab
 from netns.placement import Job, place, read_job
-from netns.probe import missing_netem
 from netns.processes import processes_in
 from netns.state import LabDirectory
 from netns.topology_file import read_topology

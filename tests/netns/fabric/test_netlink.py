@@ -24,6 +24,7 @@ from netns.fabric.netlink import (
     take,
     tool,
 )
+from netns.shape import Shape
 from netns.steps import (
     AddAddress,
     AddNamespace,
@@ -100,7 +101,7 @@ def test_take__builds_and_counts(two: tuple[str, str]) -> None:
         (SetSysctl("{}", "net.ipv4.nope", 1), "sysctl .* net.ipv4.nope=1: No such file or directory"),
         (SetSysctl("{}", "net.ipv4.ip_forward", 2**70), "sysctl .*: Invalid argument"),
         (SetOffloads("{}", "lo", (("warp", "on"),)), "ethtool -K lo warp on: netlink error: bit name not found"),
-        (SetNetem("{}", "nope", ("limit", "1")), "tc qdisc replace dev nope root netem limit 1: .*nope"),
+        (SetNetem("{}", "nope", Shape(limit_packets=1)), "netem .*:nope limit 1: no interface with this name"),
     ],
 )
 def test_take__bad_flow_names_the_step(two: tuple[str, str], step: InNamespace, message: str) -> None:

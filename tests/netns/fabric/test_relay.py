@@ -48,7 +48,7 @@ def settled(pair: TapPair, *, frames: int) -> dict[str, int]:
     give_up_at = time.monotonic() + PATIENCE_SECONDS
     while True:
         counters = pair.counters()
-        if counters["packets"] + counters["dropped_loss"] + counters["dropped_limit"] >= frames:
+        if counters["packets"] + counters["dropped"] + counters["overlimit"] >= frames:
             return counters
         assert time.monotonic() < give_up_at, f"frames are missing: {counters}"
         time.sleep(0.01)
@@ -106,7 +106,7 @@ def test_set__a_live_blackhole_and_back(pair: TapPair) -> None:
             here.sendto(b"lost", there.getsockname())
         there.sendto(b"the other way", here.getsockname())
         assert here.recv(100) == b"the other way"
-        assert settled(pair, frames=11)["dropped_loss"] == 10
+        assert settled(pair, frames=11)["dropped"] == 10
         pair.reshape("ab", Shape())
         here.sendto(b"after", there.getsockname())
         assert there.recv(100) == b"after"
@@ -118,12 +118,12 @@ def test_counters_add_up(pair: TapPair) -> None:
         for _ in range(500):
             here.sendto(bytes(1000), (pair.address_b, 7))
     counters = settled(pair, frames=500)
-    assert counters["packets"] + counters["dropped_loss"] + counters["dropped_limit"] == 500
+    assert counters["packets"] + counters["dropped"] + counters["overlimit"] == 500
     assert counters["bytes"] == counters["packets"] * (HEADERS_BYTES + 1000)
     assert counters["queued"] == counters["tap_drops"] == 0
     assert counters["packets"] >= 50, "as many as the limit holds must get through"
-    assert counters["dropped_limit"] > 0
-    assert 50 < counters["dropped_loss"] < 150, "20 % of 500, within five standard deviations"
+    assert counters["overlimit"] > 0
+    assert 50 < counters["dropped"] < 150, "20 % of 500, within five standard deviations"
     answer = request(pair.control, {"op": "counters"})
     assert answer["cpu_seconds"] > 0
     assert 0 < answer["late_mean_us"] <= answer["late_max_us"]

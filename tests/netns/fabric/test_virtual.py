@@ -56,7 +56,7 @@ def test_fabric__no_packet_is_made_or_vanishes_uncounted(topology: Topology, see
     fabric = VirtualFabric(topology)
     came = exchange(fabric, seed=seed, packets=60)
     counters = fabric.counters().values()
-    dropped = sum(lane["lost"] + lane["overlimit"] + lane["blackholed"] for lane in counters)
+    dropped = sum(lane["dropped"] + lane["overlimit"] + lane["blackholed"] for lane in counters)
     assert len({number for _, _, number in came}) == len(came) == 60 - dropped
     assert sum(lane["packets"] for lane in counters) == fabric.packet_hops
 

@@ -15,6 +15,12 @@ CHECKS = {
     "jitter": {"spurious_fraction": "< 0.01"},
     "fair": {"jain_index": ">= 0.95", "median_queue_bdp": "<= 1"},
     "messages": {"undisturbed_ratio": "<= 1.05"},
+    "devmem": {
+        "line_fraction": ">= 0.966",
+        "bytes_copied": "<= 0",
+        "classic_ratio": ">= 1.3",
+        "cpu_per_gb_ratio": "<= 0.8",
+    },
     "chaos": {"violations": "<= 0"},
     "clean": {
         "tcp_ratio_mtu9000": ">= 1.3",
@@ -29,6 +35,8 @@ CHECKS = {
     "peers": {"bytes_per_peer": "<= 8192", "cost_ratio_10000": "<= 1.25"},
     "python": {"aioquic_ratio": ">= 50"},
     "placement": {"bad_over_required_ratio": "> 1.5", "assign_2500_ms": "< 250", "growth_10x_ratio": "<= 12"},
+    "relay": {"packets_per_second": ">= 100000", "mean_late_us": "<= 200"},
+    "fidelity": {"cases": ">= 20", "cases_failed": "<= 0", "seed_failed": "<= 0"},
     "virtual": {"packet_hops_per_second": ">= 100000"},
 }
 

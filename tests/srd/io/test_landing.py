@@ -21,7 +21,7 @@ class Room:
     def __init__(self, *, chunks: int) -> None:
         self.pool_bytes = chunks * CHUNK_BYTES
         self.region = Region(self.pool_bytes + spare_bytes(SLOTS))
-        self.pool = Pool(self.pool_bytes, chunk_bytes=CHUNK_BYTES)
+        self.pool = Pool(self.region, size_bytes=self.pool_bytes, chunk_bytes=CHUNK_BYTES)
         self.landing = Landing(self.region, self.pool, slots=SLOTS)
         self.held: list[tuple[int, int]] = []
 

@@ -1,0 +1,89 @@
+"""`srd-lab top`: what every link carries, drops and holds, now."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from netns.cli.commands import lab_named
+from netns.cli.tables import table
+from netns.lab import Lab
+from netns.outage import dead_links
+from netns.probe import require_root
+from netns.watch import Rates, rates
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option(
+    "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between looks."
+)
+@click.option("--looks", type=click.IntRange(min=1), help="Stop after so many; without, on Ctrl-C.")
+@click.option("--busy", is_flag=True, help="Only links that carry, drop or hold something.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object a look, each on a line.")
+def top(name: str | None, interval: float, looks: int | None, busy: bool, as_json: bool) -> None:  # noqa: FBT001
+    """Show the rates, drops and queues of every direction of every link of the lab NAME (or the only one)."""
+    require_root("srd-lab top")
+    lab = lab_named(name)
+    seen = _looks(lab, interval_s=interval, looks=looks)
+    if as_json:
+        for found in seen:
+            click.echo(json.dumps({"lab": lab.name, "links": [asdict(each) for each in _shown(found, busy=busy)]}))
+        return
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        for found in seen:
+            console.print(_screen(lab, _shown(found, busy=busy)))
+        return
+    with Live(console=console, auto_refresh=False, screen=looks is None) as live:
+        for found in seen:
+            live.update(_screen(lab, _shown(found, busy=busy)), refresh=True)
+
+
+def _looks(lab: Lab, *, interval_s: float, looks: int | None) -> Iterator[list[Rates]]:
+    before, before_at = lab.counters(), time.monotonic()
+    while looks is None or looks > 0:
+        time.sleep(interval_s)
+        after, after_at = lab.counters(), time.monotonic()
+        yield rates(before, after, seconds=after_at - before_at, dead=dead_links(lab))
+        before, before_at = after, after_at
+        looks = None if looks is None else looks - 1
+
+
+def _shown(found: list[Rates], *, busy: bool) -> list[Rates]:
+    return [
+        each
+        for each in found
+        if not busy or each.packets_per_second or each.dropped or each.queued_packets or each.dead
+    ]
+
+
+def _screen(lab: Lab, found: list[Rates]) -> Group:
+    rows = table("link", "Mbit/s", "packets/s", "drops/s", "drops", "queue", "")
+    for each in found:
+        rows.add_row(
+            each.direction,
+            f"{each.bits_per_second / 1e6:.1f}",
+            f"{each.packets_per_second:.0f}",
+            f"{each.dropped_per_second:.0f}",
+            str(each.dropped),
+            str(each.queued_packets),
+            "dead" if each.dead else "",
+        )
+    return Group(Text(_headline(lab)), rows)
+
+
+def _headline(lab: Lab) -> str:
+    status: dict[str, Any] | None = lab.relay_status()
+    if status is None:
+        return f"lab {lab.name}, {lab.fabric} fabric"
+    lost = f"; OVERLOADED: it lost {status['tap_drops']} packets itself" if status["tap_drops"] else ""
+    return f"lab {lab.name}, relay fabric, {status['late_mean_us']:.0f} us late on average{lost}"

@@ -1,0 +1,37 @@
+"""`srd-lab uml`: a command under a kernel that has netem, whatever the host's has."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import click
+
+from netns.builder import signals_raise
+from netns.errors import FabricError
+from netns.uml import MEMORY, run_uml
+
+
+@click.command("uml", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--memory", default=MEMORY, show_default=True, help="The guest's memory, as 512M or 2G.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def uml_command(memory: str, command: tuple[str, ...]) -> None:
+    """Run COMMAND under User-Mode Linux; its exit status is this command's.
+
+    The guest sees the host's files, has a network of its own, and netem:
+
+    \b
+      srd-lab uml -- srd-lab up reference --fabric kernel
+      srd-lab uml -- sh -c 'srd-lab up reference && srd-lab verify'
+
+    It needs no root, boots in about 5 s, and has one slow CPU: for what netem does, not for how fast.
+    """  # noqa: D301 - \b is click's mark for "do not rewrap"
+    words = command[1:] if command[0] == "--" else command
+    if not words:
+        raise click.UsageError("no command; for example: srd-lab uml -- tc qdisc show")
+    if shutil.which(words[0]) is None:
+        raise FabricError(f"{words[0]}: no such command")
+    if not memory[:-1].isdecimal() or memory[-1:].upper() not in ("M", "G"):
+        raise click.BadParameter(f"{memory!r} is no size; give one as 512M or 2G", param_hint="--memory")
+    with signals_raise():
+        sys.exit(run_uml(words, memory=memory))

@@ -1,0 +1,133 @@
+"""Fixtures for test suites that need a network: labs that come up for a test and are gone after it.
+
+    # conftest.py
+    pytest_plugins = ["netns.pytest"]
+
+    # test_transfer.py
+    @pytest.mark.lab(leaf_spine(leaves=2, spines=4, shape=Shape(delay_us=500)))
+    def test_transfer(lab, hosts):
+        hosts["h2"].popen(["iperf3", "-s", "-1"])
+        hosts["h1"].run(["iperf3", "-c", hosts["h2"].address], check=True)
+
+`lab` is a `netns.lab.Lab`, of the topology that the marker gives: a Topology, or the path of a file, relative to the
+test's; without a marker the reference fabric. Its name is replaced by one that no other run shares. `hosts` are its
+hosts by name. Processes that a test leaves running in the lab end with it.
+
+Markers, for what a test needs: `needs_root`, `needs_netem` (of the running kernel: User-Mode Linux has it, see
+`srd-lab uml`), `needs_uml`. A test whose need is not met is skipped, with the reason; with --require-needs it fails,
+which is what continuous integration wants.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from netns.fabric.kernel import missing_netem
+from netns.lab import Lab
+from netns.topology import Topology, reference
+from netns.topology_file import read_topology
+from netns.uml import KERNEL
+
+_numbers: Final = count()
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host of a lab, and how to run things in it."""
+
+    lab: Lab
+    name: str
+
+    @property
+    def address(self) -> str:
+        """Its main address, reached over all spines."""
+        return self.lab.address(self.name)
+
+    @property
+    def netns(self) -> str:
+        """Its namespace."""
+        return self.lab.netns(self.name)
+
+    def run(self, command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[Any]:
+        """`subprocess.run` inside the host."""
+        return subprocess.run(self.lab.command(self.name, command), **options)  # noqa: PLW1510 - the caller's choice
+
+    def popen(self, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        """`subprocess.Popen` inside the host."""
+        return subprocess.Popen(self.lab.command(self.name, command), **options)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let continuous integration insist."""
+    parser.addoption(
+        "--require-needs", action="store_true", help="Fail tests whose needs are not met; do not skip them."
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers."""
+    for line in (
+        "lab(topology): what the fixture `lab` is built from: a Topology, or the path of a file",
+        "needs_root: builds network namespaces",
+        "needs_netem: needs a kernel with netem",
+        "needs_uml: boots User-Mode Linux",
+    ):
+        config.addinivalue_line("markers", line)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip, or fail, what cannot run here."""
+    for name, unmet in NEEDS.items():
+        if item.get_closest_marker(name) is not None and (reason := unmet()) is not None:
+            if item.config.getoption("--require-needs"):
+                pytest.fail(f"{name}: {reason}", pytrace=False)
+            pytest.skip(f"{name}: {reason}")
+
+
+def _no_root() -> str | None:
+    return None if os.geteuid() == 0 else "network namespaces are made by root"
+
+
+def _no_netem() -> str | None:
+    missing = _no_root() or missing_netem()
+    return None if missing is None else f"this kernel has no netem ({missing}); run it by srd-lab uml -- pytest ..."
+
+
+def _no_uml() -> str | None:
+    return None if shutil.which(KERNEL) else f"{KERNEL} is not installed; it is in the package user-mode-linux"
+
+
+NEEDS: Final = {"needs_root": _no_root, "needs_netem": _no_netem, "needs_uml": _no_uml}
+
+
+@pytest.fixture
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A lab of its own for the test."""
+    if (reason := _no_root()) is not None:
+        pytest.skip(reason)
+    topology = _topology(request)
+    with Lab.up(replace(topology, name=f"pytest{os.getpid()}-{next(_numbers)}")) as made:
+        yield made
+
+
+@pytest.fixture
+def hosts(lab: Lab) -> Mapping[str, Host]:
+    """The lab's hosts by name."""
+    return {name: Host(lab, name) for name in lab.topology.hosts}
+
+
+def _topology(request: pytest.FixtureRequest) -> Topology:
+    marker = request.node.get_closest_marker("lab")
+    if marker is None:
+        return reference()
+    (given,) = marker.args
+    return given if isinstance(given, Topology) else read_topology(Path(request.path).parent / given)

@@ -1,0 +1,145 @@
+"""Fidelity: the relay against the kernel's netem, the same settings, 20,000 packets through each.
+
+The kernel fabric runs under User-Mode Linux where the host's kernel has no netem, else on the host; the relay on the
+host. scripts/benches/fidelity/settings.py has the settings, measures.py what is compared. A setting has failed if one
+of its comparisons has: a test at 0.01, divided by the number of tests (Bonferroni), or a deviation of more than 2 %.
+`seed_failed`: packets whose fate under a seed is not that of the public vector's generator, on the relay; on the kernel
+too where it takes seeds (`kernel_seeds` 1; before Linux 6.6 it takes none).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from netns.errors import FabricError
+from netns.fabric.kernel import missing_netem
+from netns.netem import Netem
+from netns.uml import run_uml
+from scripts.benches.errors import BenchError
+from scripts.benches.fidelity.measures import Comparison, compare
+from scripts.benches.fidelity.settings import SEEDED, SETTINGS, Setting, write_tables
+from scripts.benches.fidelity.trial import Recording
+from scripts.benches.outcome import Round, Wanted
+
+WANTED: Final = (Wanted("cases", ">=", 20), Wanted("cases_failed", "<=", 0), Wanted("seed_failed", "<=", 0))
+ALPHA: Final = 0.01
+NICENESS: Final = -10
+
+
+def measure(seed: int) -> Round:
+    """One round: all settings on both fabrics."""
+    with tempfile.TemporaryDirectory(prefix="srd-fidelity-") as name:
+        directory = Path(name)
+        write_tables(directory)
+        settings = (*SETTINGS, SEEDED)
+        kernel = record(settings, fabric="kernel", directory=directory)
+        relay = record(settings, fabric="relay", directory=directory)
+        return _round(seed, kernel=kernel, relay=relay, directory=directory)
+
+
+def record(settings: Iterable[Setting], *, fabric: str, directory: Path) -> dict[str, Recording]:
+    """Try the settings on a fabric; setting -> what came out. Raises BenchError."""
+    settings = tuple(settings)
+    into = directory / fabric
+    into.mkdir()
+    orders = {
+        "name": f"fidelity-{os.getpid()}",
+        "fabric": fabric,
+        "directory": str(into),
+        "settings": [setting.to_dict(directory) for setting in settings],
+    }
+    path = into / "orders.json"
+    path.write_text(json.dumps(orders))
+    command = [sys.executable, "-m", "scripts.benches.fidelity.trial", str(path)]
+    with (into / "log").open("w+b") as log, _hurried():
+        try:
+            if fabric == "kernel" and missing_netem() is not None:
+                status = run_uml(command, stdout=log, stderr=log, repeatable=True)
+            else:
+                status = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
+        except FabricError as error:
+            raise BenchError(str(error)) from None
+    if status:
+        lines = (into / "log").read_text(errors="replace").strip().splitlines()
+        raise BenchError(f"{fabric}: {lines[-1] if lines else 'the trial ended without a word'}")
+    paths = {setting.name: into / f"{setting.name}.npz" for setting in settings}
+    recordings = {name: Recording.load(path) for name, path in paths.items() if path.exists()}
+    for name, recording in recordings.items():
+        if recording.host_drops:
+            raise BenchError(f"{fabric}: {name}: the relay lost {recording.host_drops} packets; the host is too busy")
+    return recordings
+
+
+@contextmanager
+def _hurried() -> Iterator[None]:
+    """Before other processes, as the kernel's own work is: what is measured is the model, not the host."""
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    with suppress(OSError):  # without the right to it, delays are compared with more of the host in them
+        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, usual)
+
+
+def compared(setting: Setting, *, kernel: Recording, relay: Recording, directory: Path) -> list[Comparison]:
+    """All comparisons of a setting."""
+    shape = setting.shape(directory)
+    return [
+        comparison
+        for measure in setting.measures
+        for comparison in compare(measure, shape, kernel=kernel, relay=relay, length_bytes=setting.length_bytes)
+    ]
+
+
+def wrong_fates(recording: Recording, setting: Setting, *, directory: Path) -> int:
+    """Packets whose loss is not what the seed of the setting says."""
+    netem: Netem[int] = Netem(setting.shape(directory), seed=0)
+    numbers = range(len(recording.entered_at_ns))
+    wanted = [netem.enqueue(0, packet=number, length_bytes=setting.length_bytes) is not None for number in numbers]
+    arrived = np.bincount(recording.number, minlength=len(wanted)) > 0
+    return int((arrived != np.array(wanted)).sum())
+
+
+def _round(seed: int, *, kernel: dict[str, Recording], relay: dict[str, Recording], directory: Path) -> Round:
+    found = {
+        setting.name: compared(setting, kernel=kernel[setting.name], relay=relay[setting.name], directory=directory)
+        for setting in SETTINGS
+    }
+    everything = [comparison for comparisons in found.values() for comparison in comparisons]
+    p_values = [comparison.p_value for comparison in everything if comparison.p_value is not None]
+    alpha = ALPHA / len(p_values)
+    failed = [name for name, comparisons in found.items() if any(each.failed(alpha=alpha) for each in comparisons)]
+    for name in failed:
+        for each in found[name]:
+            if each.failed(alpha=alpha):
+                print(f"fidelity: {name}: {each}", file=sys.stderr)
+    seeds = SEEDED.name in kernel
+    wrong = wrong_fates(relay[SEEDED.name], SEEDED, directory=directory)
+    if seeds:
+        wrong += wrong_fates(kernel[SEEDED.name], SEEDED, directory=directory)
+    ours: dict[str, float] = {
+        "cases": len(found),
+        "cases_failed": len(failed),
+        "seed_failed": wrong,
+        "kernel_seeds": int(seeds),
+        "tests": len(p_values),
+        "least_p_value": min(p_values),
+        "least_p_value_wanted": alpha,
+        "worst_deviation_fraction": max(each.deviation or 0.0 for each in everything),
+    }
+    theirs: dict[str, float] = {}
+    for name, comparisons in found.items():
+        for each in comparisons:
+            ours[f"{name}.{each.measure}"], theirs[f"{name}.{each.measure}"] = each.relay, each.kernel
+    return Round(seed, ours, {"netem": theirs})

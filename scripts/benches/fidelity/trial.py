@@ -1,0 +1,213 @@
+"""One setting of a link, tried: numbered packets through a lab, recorded where they enter and where they leave.
+
+    python -m scripts.benches.fidelity.trial ORDERS.json
+
+runs the settings of ORDERS.json on one lab, on the host or under User-Mode Linux alike: {"fabric", "packets",
+"settings": [{"name", "shape", "interval_us", "length_bytes"}, ...], "directory"}. Each leaves DIRECTORY/NAME.npz.
+
+The lab is h1 - leaf1 - h2, shaped from leaf1 to h2. h1 sends UDP; packets are recorded at leaf1's end of the first
+link, a routing decision before they enter netem, and at h2's interface, before anything looks at them: also damaged
+ones. A packet carries its number eleven times, so that one flipped bit cannot hide which it was.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netns.fabric.kernel import takes_seeds
+from netns.fabric.netlink import in_namespace
+from netns.lab import Lab
+from netns.shape import Shape
+from netns.topology import Link, Switch, Topology
+from scripts.benches.errors import BenchError
+from scripts.benches.fidelity.ring import Frames, Ring
+
+PORT: Final = 7009
+HEADER_BYTES: Final = 42  # Ethernet, IPv4, UDP
+COPIES: Final = 11
+LEAST_BYTES: Final = HEADER_BYTES + 8 * COPIES
+BATCH: Final = 5  # packets between two looks at the clock
+ECT0: Final = 2
+SETTLE_S: Final = 0.3
+LINK: Final = "leaf1-h2"
+INTACT, MARKED = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A trial's outcome: packets by number where they entered, and all that left in order of leaving."""
+
+    entered_at_ns: NDArray[np.int64]
+    """Shape (packets,)."""
+
+    left_at_ns: NDArray[np.int64]
+    """Shape (departures,), as the next two."""
+
+    number: NDArray[np.int64]
+    """Which packet it was."""
+
+    flags: NDArray[np.int64]
+    """INTACT: no bit flipped; MARKED: congestion experienced."""
+
+    host_drops: int
+    """Packets that the relay lost by itself; 0 on the kernel fabric."""
+
+    @classmethod
+    def load(cls, path: Path) -> Recording:
+        """What `save` wrote."""
+        with np.load(path) as arrays:
+            return cls(
+                entered_at_ns=arrays["entered"],
+                left_at_ns=arrays["left"],
+                number=arrays["number"],
+                flags=arrays["flags"],
+                host_drops=int(arrays["drops"]),
+            )
+
+    def save(self, path: Path) -> None:
+        """To a file of NumPy's."""
+        np.savez(
+            path,
+            entered=self.entered_at_ns,
+            left=self.left_at_ns,
+            number=self.number,
+            flags=self.flags,
+            drops=self.host_drops,
+        )
+
+
+def topology(name: str) -> Topology:
+    """The smallest lab with a link that may be shaped."""
+    return Topology(
+        name=name,
+        hosts=("h1", "h2"),
+        switches=(Switch("leaf1", "leaf"),),
+        links=(Link("h1", "leaf1"), Link("leaf1", "h2", Shape())),
+        mtu=9000,
+    )
+
+
+def run(lab: Lab, shape: Shape, *, packets: int, interval_us: float, length_bytes: int) -> Recording:
+    """Send `packets` packets through `shape`, one every `interval_us` on average. Raises BenchError."""
+    lab.reshape(LINK, ab=shape)
+    drops = _host_drops(lab)
+    entry = in_namespace(lab.netns("leaf1"), lambda: Ring("h1", packets=2 * packets + 100))
+    # netem may send every packet twice; ARP and the like there is none.
+    exit_ = in_namespace(lab.netns("h2"), lambda: Ring("leaf1", packets=2 * packets + 100))
+    _send(lab, packets=packets, interval_us=interval_us, length_bytes=length_bytes, ect=shape.ecn)
+    time.sleep(SETTLE_S + _longest_s(shape, packets=packets, length_bytes=length_bytes))
+    before, after = (ring.close().of_length(length_bytes) for ring in (entry, exit_))
+    return _recording(before, after, packets=packets, host_drops=_host_drops(lab) - drops)
+
+
+def _longest_s(shape: Shape, *, packets: int, length_bytes: int) -> float:
+    """How long after the last packet was sent something may still leave."""
+    delay_s = (shape.delay_us + 4 * shape.jitter_us) / 1e6
+    if shape.slot is not None:
+        slot_s = max(shape.slot.max_us, shape.slot.delay_us + 4 * shape.slot.jitter_us) / 1e6
+        return delay_s + slot_s * packets / (shape.slot.packets or shape.slot.bytes // length_bytes)
+    if not shape.rate_bps:
+        return delay_s
+    wire_bytes = length_bytes + shape.rate_overhead_bytes
+    if shape.cell_bytes:
+        wire_bytes = -(-wire_bytes // shape.cell_bytes) * (shape.cell_bytes + shape.cell_overhead_bytes)
+    return delay_s + min(shape.limit_packets, packets) * wire_bytes * 8 / shape.rate_bps
+
+
+def _send(lab: Lab, *, packets: int, interval_us: float, length_bytes: int, ect: bool) -> None:
+    """Steady on average: bursts of BATCH, as sleeping and looking at the clock are slow under User-Mode Linux."""
+    address = (lab.address("h2"), PORT)
+    padding = bytes(length_bytes - LEAST_BYTES)
+    payloads = [number.to_bytes(8, "big") * COPIES + padding for number in range(packets)]
+    swallow = in_namespace(lab.netns("h2"), lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    sender = in_namespace(lab.netns("h1"), lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    with swallow, sender:
+        swallow.bind(address)  # else h2 would answer each packet with an error
+        if ect:
+            sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECT0)
+        started_at = time.monotonic()
+        for first in range(0, packets, BATCH):
+            for payload in payloads[first : first + BATCH]:
+                sender.sendto(payload, address)
+            early_s = started_at + first * interval_us / 1e6 - time.monotonic()
+            if early_s > 0:
+                time.sleep(early_s)
+
+
+def _recording(before: Frames, after: Frames, *, packets: int, host_drops: int) -> Recording:
+    entered = _numbers(before)
+    if not np.array_equal(entered, np.arange(packets)):
+        raise BenchError(f"{len(entered)} of {packets} packets reached the link in order; the host lost or held some")
+    number = _numbers(after)
+    known = (number >= 0) & (number < packets)
+    if not known.all():
+        raise BenchError(f"{(~known).sum()} frames at the far end are none of ours")
+    intact = _intact(after, number)
+    marked = (after.head[:, 15] & 3) == 3
+    return Recording(before.at_ns, after.at_ns, number, intact.astype(np.int64) * INTACT + marked * MARKED, host_drops)
+
+
+def _numbers(frames: Frames) -> NDArray[np.int64]:
+    """The number that most copies agree on, byte by byte."""
+    count = min(COPIES, (frames.head.shape[1] - HEADER_BYTES) // 8)
+    copies = frames.head[:, HEADER_BYTES : HEADER_BYTES + 8 * count].reshape(-1, count, 8)
+    middle: NDArray[np.uint8] = np.sort(copies, axis=1)[:, count // 2]
+    return np.ascontiguousarray(middle).view(">i8").reshape(-1).astype(np.int64)
+
+
+def _intact(frames: Frames, number: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether a frame is as sent, as far as it was recorded; of headers, what is the same in all frames.
+
+    Left out are what differs from packet to packet: the identification (bytes 18, 19), what ECN changes (15, and the
+    checksum over it, 24 and 25), and UDP's checksum, which a kernel
+    leaves open for as long as the packet stays within it.
+    """
+    if not len(number):
+        return np.zeros(0, dtype=np.bool_)
+    fixed = [place for place in range(HEADER_BYTES) if place not in (15, 18, 19, 24, 25, 40, 41)]
+    usual = np.median(frames.head[:, fixed], axis=0).astype(np.uint8)
+    headers: NDArray[np.bool_] = (frames.head[:, fixed] == usual).all(axis=1)
+    recorded = frames.head.shape[1] - HEADER_BYTES
+    count = min(COPIES, recorded // 8)
+    wanted = np.repeat(number.astype(">i8").view(np.uint8).reshape(-1, 1, 8), count, axis=1).reshape(-1, 8 * count)
+    body: NDArray[np.bool_] = (frames.head[:, HEADER_BYTES : HEADER_BYTES + 8 * count] == wanted).all(axis=1)
+    return headers & body
+
+
+def _host_drops(lab: Lab) -> int:
+    status = lab.relay_status()
+    return 0 if status is None else int(status["tap_drops"])
+
+
+def main(orders: Mapping[str, Any]) -> None:
+    """Do what ORDERS.json says; seeds are left out where the kernel takes none."""
+    directory = Path(orders["directory"])
+    with Lab.up(topology(orders["name"]), fabric=orders["fabric"]) as lab:
+        seeds = lab.fabric == "relay" or takes_seeds()
+        for setting in orders["settings"]:
+            shape = Shape.from_dict(setting["shape"])
+            if shape.seed is not None and not seeds:
+                continue
+            recording = run(
+                lab,
+                shape,
+                packets=setting["packets"],
+                interval_us=setting["interval_us"],
+                length_bytes=setting["length_bytes"],
+            )
+            recording.save(directory / f"{setting['name']}.npz")
+            print(setting["name"], flush=True)
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

@@ -1,0 +1,118 @@
+"""`srd-lab set`, `fail`, `repair`, `play`, `capture`, `discover`, on one lab over the relay."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from netns.lab import Lab
+from netns.outage import active
+from netns.shape import Shape
+from netns.topology import leaf_spine
+from tests.netns.conftest import unique_name
+
+pytestmark = pytest.mark.root
+SHAPE = Shape(delay_us=100, rate_bps=10**9, limit_packets=50)
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    with Lab.up(leaf_spine(name=unique_name(), spines=2, shape=SHAPE), fabric="relay") as up:
+        yield up
+
+
+def srd_lab(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "netns", *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_set__changes_what_is_named_and_says_what_is_now(lab: Lab) -> None:
+    done = srd_lab("set", "--lab", lab.name, "leaf1-spine1", "--direction", "ab", "delay=2ms", "loss=gemodel 1% 10%")
+    assert done.stdout.splitlines() == [
+        "leaf1 to spine1: limit 50 delay 2000us loss gemodel 1% 10% 100% 0% rate 1000000000bit",
+        "spine1 to leaf1: limit 50 delay 100us rate 1000000000bit",
+    ]
+    assert lab.shapes("leaf1-spine1")["ba"] == SHAPE
+    assert srd_lab("set", "--lab", lab.name, "leaf1-spine1", "delay=100us", "loss=0").returncode == 0
+    assert set(lab.shapes("leaf1-spine1").values()) == {SHAPE}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("set", "leaf1-spine9", "delay=1ms"), 2, "link leaf1-spine9: no such link in "),
+        (("set", "leaf1-spine1", "dealy=1ms"), 2, "dealy: no such property of a link; did you mean delay?"),
+        (("set", "leaf1-spine1", "loss=120%"), 2, "loss: 120 % is not between 0 % and 100 %"),
+        (("set", "h1-leaf1", "delay=1ms"), 1, "link h1-leaf1: it is not shaped, and only a shaped link can be changed"),
+        (("fail", "spine9"), 2, "spine9: neither a link nor a node of "),
+        (("fail", "spine1", "--for", "2"), 2, "2 is not a time: give a unit"),
+        (("repair", "spine1"), 1, "spine1: was not made to fail; dead now: nothing"),
+        (("repair",), 2, "give LINK|NODE or --all, one of the two"),
+        (("play", "/no/such.yaml"), 2, "/no/such.yaml: No such file or directory"),
+        (("capture", "spine1", "-o", "/dev/null"), 2, "link spine1: no such link"),
+        (("capture", "leaf1-spine1", "-o", "/dev/full"), 1, "/dev/full: No space left on device after 0 packets"),
+        (("discover", "h1", "h9"), 2, "host h9: no such host in "),
+        (("discover", "h1", "h1"), 1, "h1 and h1: no spine lies between them"),
+    ],
+)
+def test_bad_flow_is_one_line(lab: Lab, arguments: tuple[str, ...], status: int, message: str) -> None:
+    done = srd_lab(arguments[0], "--lab", lab.name, *arguments[1:])
+    assert (done.returncode, message in done.stderr) == (status, True), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_fail_and_repair(lab: Lab) -> None:
+    done = srd_lab("fail", "--lab", lab.name, "spine1")
+    assert done.stdout == "spine1 is dead (2 links); repair it: srd-lab repair spine1\n"
+    found = srd_lab("discover", "--lab", lab.name, "h1", "h2", "--ports", "8", "--json")
+    assert found.returncode == 1
+    answer = json.loads(found.stdout)
+    assert answer["shares"] == {"spine1": 0, "spine2": 1}
+    assert srd_lab("repair", "--lab", lab.name, "--all").stdout == "spine1 is repaired\n"
+    again = json.loads(srd_lab("discover", "--lab", lab.name, "h1", "h2", "--ports", "32", "--json").stdout)
+    assert not again["problems"]
+    assert set(again["ports"].values()) == {"spine1", "spine2"}
+
+
+def test_fail__for_a_while_interrupted_repairs_at_once(lab: Lab) -> None:
+    command = [sys.executable, "-m", "netns", "fail", "--lab", lab.name, "spine1", "--for", "60s"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        give_up_at = time.monotonic() + 10
+        while not active(lab) and time.monotonic() < give_up_at:
+            time.sleep(0.02)
+        assert [failure.name for failure in active(lab)] == ["spine1"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+    assert not active(lab)
+
+
+def test_play(lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text("events: [{at: 10ms, fail: leaf1-spine2, for: 10ms}]")
+    done = srd_lab("play", "--lab", lab.name, str(tmp_path / "plan.yaml"))
+    assert [line.split("s  ", 1)[1] for line in done.stdout.splitlines()] == [
+        "fail leaf1-spine2 for 0.01 s",
+        "over: fail leaf1-spine2 for 0.01 s",
+    ]
+
+
+def test_capture__until_interrupted(lab: Lab, tmp_path: Path) -> None:
+    path = tmp_path / "x.pcapng"
+    command = [sys.executable, "-m", "netns", "capture", "--lab", lab.name, "leaf1-spine1", "-o", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == f"capturing leaf1-spine1 into {path}\n"
+        assert srd_lab("discover", "--lab", lab.name, "h1", "h2", "--ports", "8").returncode == 0
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=10)
+    assert process.returncode == 0
+    count = int(said.split()[0])
+    assert said == f"{count} packets in {path}, 0 dropped by the recording\n"
+    assert count > 0

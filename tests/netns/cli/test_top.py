@@ -1,0 +1,35 @@
+"""`srd-lab top`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from netns.cli import main
+from netns.lab import Lab
+from netns.outage import fail
+from netns.shape import Shape
+from netns.topology import leaf_spine
+
+pytestmark = pytest.mark.root
+
+
+def test_top__a_look_in_words_and_as_json(lab_name: str) -> None:
+    with Lab.up(leaf_spine(name=lab_name, spines=1, shape=Shape(delay_us=100)), fabric="relay") as lab:
+        fail(lab, "leaf2-spine1")
+        arguments = ["top", lab.name, "--looks", "1", "--interval", "0.1"]
+        shown = CliRunner().invoke(main, [*arguments, "--busy"])
+        assert shown.exit_code == 0
+        assert shown.output.startswith(f"lab {lab.name}, relay fabric, ")
+        assert [line.split()[0] for line in shown.output.splitlines()[2:]] == ["leaf2>spine1", "spine1>leaf2"]
+        assert "dead" in shown.output
+        (line,) = CliRunner().invoke(main, [*arguments, "--json"]).output.splitlines()
+        links = {each["direction"]: each for each in json.loads(line)["links"]}
+        assert set(links) == {
+            "h1>leaf1", "leaf1>h1", "h2>leaf2", "leaf2>h2", "leaf1>spine1", "spine1>leaf1", "leaf2>spine1",
+            "spine1>leaf2",
+        }  # fmt: skip
+        assert links["leaf2>spine1"]["dead"]
+        assert links["leaf1>spine1"]["bits_per_second"] == 0

@@ -1,0 +1,37 @@
+"""`srd-lab uml`: its arguments; what it does with them is tested in tests/netns/test_uml.py."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+import netns.cli.uml
+from netns.cli import main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        ([], 2, "Missing argument 'COMMAND...'"),
+        (["--"], 2, "Missing argument 'COMMAND...'"),
+        (["no-such-command"], 1, "srd-lab: no-such-command: no such command"),
+        (["--memory", "big", "true"], 2, "'big' is no size; give one as 512M or 2G"),
+    ],
+)
+def test_uml__bad_flow(arguments: list[str], status: int, message: str) -> None:
+    done = CliRunner().invoke(main, ["uml", *arguments])
+    assert done.exit_code == status
+    assert message in done.output
+
+
+def test_uml__gives_the_command_and_takes_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[tuple[str, ...], str]] = []
+
+    def run(command: tuple[str, ...], *, memory: str) -> int:
+        seen.append((command, memory))
+        return 9
+
+    monkeypatch.setattr(netns.cli.uml, "run_uml", run)
+    done = CliRunner().invoke(main, ["uml", "--memory", "512M", "--", "sh", "-c", "exit 9"])
+    assert done.exit_code == 9
+    assert seen == [(("sh", "-c", "exit 9"), "512M")]

@@ -1,0 +1,81 @@
+"""netns.pytest: a suite of its own uses it, as a user's would."""
+
+from __future__ import annotations
+
+import pytest
+
+from netns.fabric.kernel import missing_netem
+from netns.state import recorded_labs
+
+pytest_plugins = ["pytester"]
+
+SUITE = """
+import os
+import subprocess
+
+import pytest
+
+from netns.shape import Shape
+from netns.topology import leaf_spine
+
+
+@pytest.mark.lab(leaf_spine(spines=1, shape=Shape(delay_us=100)))
+def test_of_a_topology(lab, hosts):
+    assert lab.topology.spines == ("spine1",)
+    done = hosts["h1"].run(["ip", "-brief", "address"], check=True, capture_output=True, text=True)
+    assert hosts["h1"].address in done.stdout
+    assert hosts["h2"].netns == lab.netns("h2")
+
+
+@pytest.mark.lab("mine.yaml")
+def test_of_a_file(lab, hosts):
+    assert len(hosts) == 4
+    process = hosts["h4"].popen(["sleep", "100"])
+    assert process.poll() is None
+    process.terminate()
+    process.wait()
+
+
+@pytest.mark.needs_root
+def test_without_a_marker(lab):
+    assert len(lab.topology.spines) == 4
+
+
+@pytest.mark.needs_uml
+def test_uml():
+    pass
+
+
+@pytest.mark.needs_netem
+def test_netem():
+    subprocess.run(["tc", "qdisc", "show"], check=True)
+"""
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester) -> pytest.Pytester:
+    pytester.makeconftest('pytest_plugins = ["netns.pytest"]')
+    pytester.makepyfile(test_suite=SUITE)
+    (pytester.path / "mine.yaml").write_text("leaf_spine: {hosts_per_leaf: 2, spines: 2}")
+    return pytester
+
+
+@pytest.mark.root
+def test_fixtures_and_markers(suite: pytest.Pytester) -> None:
+    before = recorded_labs()
+    done = suite.runpytest_subprocess("-rs", "--strict-markers")
+    if missing_netem() is None:
+        done.assert_outcomes(passed=5)
+    else:
+        done.assert_outcomes(passed=4, skipped=1)
+        done.stdout.fnmatch_lines(["*needs_netem: this kernel has no netem (*); run it by srd-lab uml*"])
+    assert recorded_labs() == before
+
+
+def test_require_needs__fails_what_would_be_skipped(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    done = suite.runpytest_subprocess("-rs", "-k", "uml")
+    done.assert_outcomes(skipped=1)
+    done = suite.runpytest_subprocess("--require-needs", "-k", "uml")
+    done.assert_outcomes(errors=1)
+    done.stdout.fnmatch_lines(["*needs_uml: linux.uml is not installed*"])
