@@ -12,11 +12,13 @@ from scripts.benches.cases import (
     chaos,
     clean,
     devmem,
+    ecmp,
     ecn,
     fair,
     fidelity,
     incast,
     jitter,
+    lab,
     latency,
     loss,
     messages,
@@ -110,10 +112,14 @@ def _devmem(request: Request) -> Iterator[Round]:
     return devmem.rounds(request.seconds or devmem.SECONDS)
 
 
-def _relay(request: Request) -> Iterator[Round]:
-    """Three rounds; the seed names them only."""
-    for seed in SEEDS[:3] if request.seed is None else (request.seed,):
-        yield relay.measure(seed)
+def _seeded(measure: Callable[[int], Round], rounds: int) -> Callable[[Request], Iterator[Round]]:
+    """A case of so many rounds, of which a seed makes one."""
+
+    def each(request: Request) -> Iterator[Round]:
+        for seed in SEEDS[:rounds] if request.seed is None else (request.seed,):
+            yield measure(seed)
+
+    return each
 
 
 def _fidelity(request: Request) -> Iterator[Round]:
@@ -149,7 +155,9 @@ _TABLE: Final = (
         _placement,
         (*placement_ring.WANTED, *placement_scaling.WANTED),
     ),
-    Case("relay", "the relay fabric itself: packets a second, lateness", "relay", _relay, relay.WANTED),
+    Case("relay", "the relay fabric: packets a second, lateness", "relay", _seeded(relay.measure, 3), relay.WANTED),
+    Case("lab", "a lab comes up, goes down, crashes", "namespaces", _seeded(lab.measure, 1), lab.WANTED),
+    Case("ecmp", "256 source ports over 4 spines", "namespaces", _seeded(ecmp.measure, 3), ecmp.WANTED),
     Case("fidelity", "the relay against the kernel's netem", "relay and kernel", _fidelity, fidelity.WANTED),
     _virtual("virtual", "the virtual fabric itself", virtual.measure, virtual.WANTED),
     _veth("clean", "bulk data beside kernel TCP and the probe", clean.rounds, clean.WANTED, clean.SECONDS),

@@ -1,0 +1,103 @@
+"""Lab: how fast a lab of 16 hosts, 4 leaves and 4 spines comes up and goes down, and what a crash leaves of it.
+
+Links between switches are shaped (0.5 ms, 250 Mbit/s), on the fabric that this kernel can build. `up_seconds` and
+`down_seconds` are medians of five. Then 20 times: a process that brings a lab up is killed (SIGKILL) at a moment drawn
+by seed between its start and the time that it takes, and the lab comes up again after it. `left_over`: namespaces, and
+processes in them, that are there after all that and were not before.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from netns.errors import FabricError
+from netns.fabric.tap import NETNS_DIRECTORY
+from netns.lab import Lab
+from netns.shape import Shape
+from netns.state import recorded_labs
+from netns.topology import Topology, leaf_spine
+from scripts.benches.outcome import Round, Wanted
+
+WANTED: Final = (Wanted("up_seconds", "<", 3), Wanted("down_seconds", "<", 2), Wanted("left_over", "<=", 0))
+TIMES: Final = 5
+CRASHES: Final = 20
+SHAPE: Final = Shape(delay_us=500, rate_bps=250_000_000)
+CHILD: Final = """
+import sys, time
+from netns.lab import Lab
+from scripts.benches.cases.lab import topology
+with Lab.up(topology(sys.argv[1])):
+    time.sleep(60)
+"""
+
+
+def topology(name: str) -> Topology:
+    """The lab that is measured."""
+    return leaf_spine(name=name, leaves=4, spines=4, hosts_per_leaf=4, shape=SHAPE)
+
+
+def measure(seed: int) -> Round:
+    """One round."""
+    name, before = f"bench-lab-{os.getpid()}", _present()
+    ups, downs = [], []
+    for _ in range(TIMES):
+        started_at = time.monotonic()
+        lab = Lab.up(topology(name))
+        up_at = time.monotonic()
+        lab.down()
+        ups.append(up_at - started_at)
+        downs.append(time.monotonic() - up_at)
+    dice = random.Random(seed)  # noqa: S311 - moments, not secrets
+    for _ in range(CRASHES):
+        _crash(name, after_s=dice.uniform(0, 2 * median(ups)))
+        _up_again(name).down()
+    return Round(
+        seed,
+        {
+            "up_seconds": median(ups),
+            "down_seconds": median(downs),
+            "slowest_up_seconds": max(ups),
+            "crashes": CRASHES,
+            "left_over": len(_present() - before),
+        },
+    )
+
+
+def _crash(name: str, *, after_s: float) -> None:
+    """Kill a process that is bringing the lab up."""
+    child = subprocess.Popen([sys.executable, "-c", CHILD, name])
+    try:
+        time.sleep(after_s)
+    finally:
+        child.kill()
+        child.wait()
+
+
+def _up_again(name: str) -> Lab:
+    """The lab, over what the crash left; a child that had just finished it left a whole one, which is no crash."""
+    try:
+        return Lab.up(topology(name))
+    except FabricError:
+        Lab.find(name).down()
+        return Lab.up(topology(name))
+
+
+def _present() -> set[str]:
+    """Namespaces, records of labs, and relays."""
+    namespaces = {path.name for path in NETNS_DIRECTORY.glob("*")}
+    relays = set()
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = entry.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"netns.fabric.relay" in words:
+            relays.add(f"relay {entry.parent.name}")
+    return namespaces | relays | {f"record {lab}" for lab in recorded_labs()}
