@@ -18,7 +18,7 @@ demo:
 
 test:
 	@scripts/require-root "make test" "runs its integration tests in network namespaces"
-	@PYTHON="$(PYTHON)" scripts/setup
+	@PYTHON="$(PYTHON)" scripts/setup chromium:chromium linux.uml:user-mode-linux insmod:kmod
 	@scripts/check
 	@$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_FLAGS)
 	@$(BIN)/python scripts/coverage_floor.py

@@ -2,6 +2,7 @@
 
 DevmemError            anything this package raises on purpose
 ├── RegionError        memory that cannot be had, or is still in use
+│   └── CudaError      ... by a CUDA device (module `cuda`)
 ├── RegistrationError  access rights that cannot be, or a registration that does not exist
 └── PoolError          a lease that does not exist
 """
@@ -15,6 +16,10 @@ class DevmemError(Exception):
 
 class RegionError(DevmemError):
     """Memory that cannot be had, or is still in use."""
+
+
+class CudaError(RegionError):
+    """The CUDA driver is not there, or refuses."""
 
 
 class RegistrationError(DevmemError):

@@ -3,43 +3,67 @@
 Rules, as in the kernel's page pool:
 1. A chunk is free, open (a receive queue is filling it), or pinned by the pieces in it that somebody holds.
 2. `hold` counts a piece, `drop` gives it back; a chunk is reused when it is no longer open and nothing in it is held.
-3. An empty pool is the caller's to turn into backpressure; it is never an overwrite.
+3. A view is a hold of its own, for as long as anything made from it lives: what is looked at is not overwritten, even
+   if its owner has returned it. Its end may come in any thread, and is noted when memory is next asked for.
+4. An empty pool is the caller's to turn into backpressure; it is never an overwrite.
+
+All but the end of a view happens in one thread.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
 
 from devmem.errors import PoolError
+from devmem.region import Region
 
 
 class Pool:
-    """Chunks of `chunk_bytes` over `size_bytes` of a region, from its beginning."""
+    """Chunks of `chunk_bytes` over the first `size_bytes` of a region, all of it by default. Keeps the region open."""
 
-    def __init__(self, size_bytes: int, *, chunk_bytes: int) -> None:
+    def __init__(self, region: Region, *, chunk_bytes: int, size_bytes: int | None = None) -> None:
+        size_bytes = region.size_bytes if size_bytes is None else size_bytes
+        if not region.writable:
+            raise PoolError("the region is mapped read-only, nothing can land in it; map it writable")
         if not 0 < chunk_bytes <= size_bytes:
             raise PoolError(f"chunk_bytes: {chunk_bytes} is not between 1 and the pool's size ({size_bytes})")
         self.chunk_bytes = chunk_bytes
         self.chunks = size_bytes // chunk_bytes
-        self._free = deque(range(self.chunks))
+        self._region = region
+        self._pin: memoryview | None = region.view(0, length=size_bytes)  # keeps the region open
+        self._free = [*reversed(range(self.chunks))]  # what was used last comes first: it may be in a cache yet
         self._holds = [0] * self.chunks  # pieces held in each chunk
         self._opened: set[int] = set()  # chunks that are being filled
+        self._watched: dict[int, weakref.ref[npt.NDArray[np.uint8]]] = {}  # views that live
+        self._unseen: deque[tuple[int, int]] = deque()  # what views that are gone have held
 
     @property
     def free_chunks(self) -> int:
         """Chunks that `open` can hand out."""
+        if self._unseen:
+            self._collect()
         return len(self._free)
 
     @property
     def free_bytes(self) -> int:
         """What the free chunks hold."""
-        return len(self._free) * self.chunk_bytes
+        return self.free_chunks * self.chunk_bytes
+
+    @property
+    def idle(self) -> bool:
+        """Whether no chunk is open, and nothing is held."""
+        return self.free_chunks == self.chunks
 
     def open(self) -> int | None:
         """Take a free chunk to fill; return its offset in the region, or None when there is none."""
-        if not self._free:
+        if not self.free_chunks:
             return None
-        chunk = self._free.popleft()
+        chunk = self._free.pop()
         self._opened.add(chunk)
         return chunk * self.chunk_bytes
 
@@ -65,6 +89,33 @@ class Pool:
         """Return a piece. Raises PoolError for one that nobody holds."""
         for chunk in self._touched(offset, length):
             self._drop(chunk)
+
+    def view(self, offset: int, *, length: int) -> memoryview:
+        """Return a piece that is held, without a copy. Raises PoolError for one that nobody holds."""
+        if self._pin is None or not all(self._holds[chunk] for chunk in self._touched(offset, length)):
+            raise PoolError(f"bytes {offset} to {offset + length} are not held: they were returned")
+        # Everything made from the view keeps this array alive, and that can be watched; a slice of the region cannot.
+        piece = np.frombuffer(self._region, np.uint8, count=length, offset=offset)
+        self.hold(offset, length=length)
+        watched = weakref.ref(piece, partial(self._gone, (offset, length)))
+        self._watched[id(watched)] = watched
+        return piece.data
+
+    def release(self) -> None:
+        """Let the region go, when nobody will ask for memory again. Views that live still keep it open."""
+        if self._pin is not None:
+            self._pin.release()
+            self._pin = None
+
+    def _gone(self, piece: tuple[int, int], reference: weakref.ref[npt.NDArray[np.uint8]]) -> None:
+        """Note that the last of a view is gone, in whatever thread."""
+        self._watched.pop(id(reference), None)
+        self._unseen.append(piece)
+
+    def _collect(self) -> None:
+        while self._unseen:
+            offset, length = self._unseen.popleft()
+            self.drop(offset, length=length)
 
     def _touched(self, offset: int, length: int) -> range:
         first = offset // self.chunk_bytes

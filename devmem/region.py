@@ -1,62 +1,233 @@
-"""A region: the memory that payload lies in. A memfd, so that another process can map the same bytes."""
+"""A region: memory that payload lies in, and that other processes, NumPy, torch and a GPU use in place.
+
+1. A region is a shared mapping: of a memfd, which has no name and goes with its last user, of a file on disk, or of
+   what another process has sent the descriptor of. Two processes that map the same one see each other's bytes at once.
+2. It is an `mmap.mmap`, and so exports its memory the way the interpreter itself does: `memoryview`, `np.asarray`,
+   `torch.frombuffer`, `readinto` and their like need no copy, and keep the mapping from being closed while they live.
+   DLPack goes through NumPy's implementation, so the same holds for `np.from_dlpack` and `torch.from_dlpack`.
+3. A memfd made here cannot be made smaller by those it is shared with (F_SEAL_SHRINK, fcntl(2)): touching what is gone
+   would kill us (SIGBUS). A file on disk can; nobody may shorten it while it is mapped.
+4. What must not be written is mapped without the right (PROT_READ): DLPack's read-only flag is not heeded everywhere.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import mmap
 import os
-from types import TracebackType
-from typing import Self
+import socket
+import stat
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from devmem.errors import RegionError
 
+POPULATE_READ, POPULATE_WRITE = 22, 23
+"""`madvise(2)` since Linux 5.14; the interpreter's `mmap` has no names for them yet."""
+_GREETING = b"R"  # a descriptor travels with at least one byte (unix(7))
 
-class Region:
+
+def memory_bytes() -> int:
+    """Return how much memory this machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE
+
+
+def huge_page_bytes() -> int:
+    """Return the size of the kernel's default huge page; 0: it has none."""
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("Hugepagesize:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+class Region(mmap.mmap):
     """`size_bytes` of zeroed, page-aligned, shared memory. A context manager.
 
     `array` is all of it as bytes; `address` is where it lies in this process, for the kernel's iovecs; `fd` is what
-    another process maps. Raises RegionError when the memory cannot be had, and on `close` while views are alive.
+    another process maps; `writable` says whether this one may write. `from_fd`, `open` and `receive` map what exists.
+
+    Raises RegionError when the memory cannot be had, and on `close` while views are alive.
     """
 
-    def __init__(self, size_bytes: int, *, name: str = "srd-region") -> None:
+    size_bytes: int
+    fd: int
+    writable: bool
+    address: int
+    _release_fd: Callable[[], object]
+
+    def __new__(cls, size_bytes: int, *, name: str = "srd-region", huge_pages: bool = False) -> Self:
+        """Make a memfd of whole pages; of the kernel's huge ones, if asked: fewer TLB misses, reserved beforehand."""
         if size_bytes <= 0:
             raise RegionError(f"size: {size_bytes} bytes is no region; give at least one page ({mmap.PAGESIZE})")
-        self.size_bytes = -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        self.fd = os.memfd_create(name, os.MFD_CLOEXEC)
+        if size_bytes > memory_bytes():
+            raise RegionError(f"size: {size_bytes} bytes is more than this machine's memory ({memory_bytes()})")
+        page_bytes = huge_page_bytes() if huge_pages else mmap.PAGESIZE
+        if not page_bytes:
+            raise RegionError("huge_pages: this kernel has none; leave them out")
+        size_bytes = -(-size_bytes // page_bytes) * page_bytes
+        flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | (os.MFD_HUGETLB if huge_pages else 0)
+        fd = os.memfd_create(name, flags)
         try:
-            os.ftruncate(self.fd, self.size_bytes)
-            self._map = mmap.mmap(self.fd, self.size_bytes)
+            os.ftruncate(fd, size_bytes)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+            return cls._over(fd, size_bytes=size_bytes, offset=0, writable=True)
         except (OSError, OverflowError, ValueError) as error:
-            os.close(self.fd)
-            raise RegionError(f"size: {self.size_bytes} bytes cannot be mapped: {error}") from error
-        self.array: npt.NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
-        self.address: int = self.array.ctypes.data
+            os.close(fd)
+            remedy = f"; reserve {size_bytes // page_bytes} pages: sysctl vm.nr_hugepages" if huge_pages else ""
+            raise RegionError(f"size: {size_bytes} bytes cannot be mapped: {error}{remedy}") from error
+
+    @classmethod
+    def from_fd(cls, fd: int, *, size_bytes: int | None = None, offset: int = 0, writable: bool = True) -> Self:
+        """Map a descriptor's memory from `offset`, all that follows by default. The descriptor stays its owner's.
+
+        Raises RegionError for one that is closed, cannot be mapped (so), or has fewer bytes.
+        """
+        if offset < 0 or offset % mmap.ALLOCATIONGRANULARITY:
+            raise RegionError(f"offset: {offset} is no multiple of {mmap.ALLOCATIONGRANULARITY}, a page; round it down")
+        try:
+            status = os.fstat(fd)
+        except (OSError, OverflowError) as error:
+            raise RegionError(f"fd: {fd} cannot be mapped: {error}") from error
+        if not stat.S_ISREG(status.st_mode):
+            raise RegionError(f"fd: {fd} is neither a memfd nor a file, and cannot be mapped")
+        left_bytes = status.st_size - offset
+        wanted_bytes = left_bytes if size_bytes is None else size_bytes
+        if not 0 < wanted_bytes <= left_bytes:
+            raise RegionError(f"size: {wanted_bytes} bytes from {offset} on are not in a file of {status.st_size}")
+        own = os.dup(fd)
+        try:
+            return cls._over(own, size_bytes=wanted_bytes, offset=offset, writable=writable)
+        except (OSError, OverflowError, ValueError) as error:
+            os.close(own)
+            remedy = "; map it with writable=False" if isinstance(error, PermissionError) and writable else ""
+            raise RegionError(f"fd: {fd} cannot be mapped: {error}{remedy}") from error
+
+    @classmethod
+    def open(cls, path: Path, *, size_bytes: int | None = None, writable: bool = False) -> Self:
+        """Map a file, to be read by default: its pages are the page cache's. With a size it is made that long.
+
+        Raises RegionError for a file that cannot be opened, is empty, or may not be made longer.
+        """
+        flags = (os.O_RDWR | (os.O_CREAT if size_bytes else 0)) if writable else os.O_RDONLY
+        try:
+            fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
+        except (OSError, ValueError) as error:
+            raise RegionError(f"{path}: cannot be opened: {error}") from error
+        try:
+            if writable and size_bytes is not None and os.fstat(fd).st_size < size_bytes:
+                os.posix_fallocate(fd, 0, size_bytes)  # a hole that the disk has no room for would kill us (SIGBUS)
+            return cls.from_fd(fd, size_bytes=size_bytes, writable=writable)
+        except (OSError, OverflowError) as error:
+            raise RegionError(f"{path}: cannot be made {size_bytes} bytes long: {error}") from error
+        except RegionError as error:
+            raise RegionError(f"{path}: {error}") from error
+        finally:
+            os.close(fd)
+
+    @classmethod
+    def receive(cls, sock: socket.socket, *, writable: bool = True) -> Self:
+        """Map what the other end of a Unix socket shares. Raises RegionError if it sends no descriptor, OSError."""
+        _, fds, _, _ = socket.recv_fds(sock, len(_GREETING), 1)
+        if not fds:
+            raise RegionError("the other process sent no descriptor; it has to call share")
+        try:
+            return cls.from_fd(fds[0], writable=writable)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def share(self, sock: socket.socket, *, writable: bool = True) -> None:
+        """Send the descriptor over a Unix socket; without `writable` the other process cannot map it for writing."""
+        if writable:
+            socket.send_fds(sock, [_GREETING], [self.fd])
+            return
+        read_only = os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            socket.send_fds(sock, [_GREETING], [read_only])
+        finally:
+            os.close(read_only)
+
+    @classmethod
+    def _over(cls, fd: int, *, size_bytes: int, offset: int, writable: bool) -> Self:
+        """Map `fd`, which is ours from now on. Raises OSError, OverflowError, ValueError."""
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        self = super().__new__(cls, fd, size_bytes, mmap.MAP_SHARED, protection, offset=offset)
+        self.size_bytes, self.fd, self.writable = size_bytes, fd, writable
+        self.address = int(self.array.ctypes.data)
+        self._release_fd = weakref.finalize(self, os.close, fd)  # also for a region that nobody closes
+        return self
+
+    # -- access, without a copy -------------------------------------------------------------------------------------
+
+    @property
+    def array(self) -> npt.NDArray[np.uint8]:
+        """All bytes. Made anew each time, as an array that is kept keeps the region."""
+        return np.frombuffer(self, np.uint8)
 
     def view(self, offset: int, *, length: int) -> memoryview:
-        """Return `length` bytes from `offset`, writable, without a copy. Raises RegionError when out of bounds."""
+        """Return `length` bytes from `offset`. Raises RegionError when out of bounds."""
+        if self.fd < 0:
+            raise RegionError("the region is closed; views are to be taken before")
         if offset < 0 or length < 0 or offset + length > self.size_bytes:
             raise RegionError(f"bytes {offset} to {offset + length} are not within a region of {self.size_bytes}")
-        return memoryview(self._map)[offset : offset + length]
+        return memoryview(self)[offset : offset + length]
+
+    def tensor(self, shape: int | tuple[int, ...], *, dtype: npt.DTypeLike, offset: int = 0) -> npt.NDArray[Any]:
+        """Return elements of `dtype` from `offset` (bytes), in C order. Raises RegionError: outside, not aligned."""
+        kind = np.dtype(dtype)
+        if offset % kind.alignment:
+            raise RegionError(f"offset: {offset} is not aligned for {kind} ({kind.alignment} bytes); move it")
+        length = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+        return np.frombuffer(self.view(offset, length=length), kind).reshape(shape)
+
+    def populate(self, offset: int, *, length: int) -> None:
+        """Have memory behind `length` bytes from `offset` now, not page by page at their first touch (0.5 ms a MiB).
+
+        Kernels before 5.14 do so at the first touch all the same. Raises RegionError: out of bounds, no memory left.
+        """
+        with self.view(offset, length=length):
+            start = offset - offset % mmap.PAGESIZE
+            try:
+                self.madvise(POPULATE_WRITE if self.writable else POPULATE_READ, start, offset + length - start)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise RegionError(f"no memory for bytes {offset} to {offset + length}: {error.strerror}") from error
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """NumPy's protocol, version 3. Who takes the pointer out of it by hand has no view, and is not waited for."""
+        return dict(self.array.__array_interface__)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """Return a DLPack capsule of all bytes; `options` as in the array API standard."""
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return where the memory is: the host's (kDLCPU)."""
+        kind, number = self.array.__dlpack_device__()
+        return int(kind), number
+
+    # -- life -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Unmap. Raises RegionError while a view of the memory is alive: it would be left dangling."""
-        array, self.array = self.array, np.empty(0, np.uint8)
-        del array
+        if self.fd < 0:
+            return
         try:
-            self._map.close()
+            super().close()
         except BufferError as error:
-            self.array = np.frombuffer(self._map, np.uint8)
             raise RegionError("the region has live views; release them first") from error
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        self._release_fd()
+        self.fd = -1
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -1,9 +1,9 @@
 """Registrations: which parts of which regions peers may read and write, under keys that cannot be guessed.
 
-1. A registration is a range of a region, access rights, and a random 64-bit key. Whoever has the key has the rights, so
-   it is given to those who shall have them, in a message. One key serves as the local and the remote one (lkey, rkey).
+1. A registration is a range of a region, access rights, and two random 64-bit keys (lkey and rkey). Whoever has the
+   remote key has the remote rights, so it is given to those who shall have them, in a message.
 2. Rights are InfiniBand's (`ibv_access_flags`), with its rule that who grants REMOTE_WRITE grants LOCAL_WRITE too.
-   Reading what is one's own needs no right.
+   Reading what is one's own needs no right. What is mapped read-only cannot be registered for writing.
 3. A registration keeps its region mapped: `Region.close` refuses while it lives.
 
 Ranges are found as addresses in this process, checked anew each time: a key stops working when it is withdrawn.
@@ -12,6 +12,7 @@ Ranges are found as addresses in this process, checked anew each time: a key sto
 from __future__ import annotations
 
 import secrets
+from collections.abc import Container
 from enum import IntFlag
 
 from devmem.errors import RegistrationError
@@ -28,20 +29,26 @@ class Access(IntFlag):
 
 
 class Registration:
-    """Made by `Registry.register`. `key` is what to tell a peer, with offsets from the beginning of the range."""
+    """Made by `Registry.register`.
 
-    __slots__ = ("_view", "access", "key", "length", "offset", "region")
+    `remote_key` is what to tell a peer, with offsets from the beginning of the range; `local_key` for one's own reads.
+    """
 
-    def __init__(self, region: Region, *, offset: int, length: int, access: Access, key: int) -> None:
+    __slots__ = ("_view", "access", "length", "local_key", "offset", "region", "remote_key")
+
+    def __init__(
+        self, region: Region, *, offset: int, length: int, access: Access, local_key: int, remote_key: int
+    ) -> None:
         self._view: memoryview | None = region.view(offset, length=length)  # keeps the region from being closed
         self.region = region
         self.offset = offset
         self.length = length
         self.access = access
-        self.key = key
+        self.local_key = local_key
+        self.remote_key = remote_key
 
     def __repr__(self) -> str:
-        """Return all but the key, which is a secret."""
+        """Return all but the keys, which are secrets."""
         return f"<Registration of {self.length} bytes at {self.offset}, {self.access!r}>"
 
     def release(self) -> None:
@@ -55,56 +62,72 @@ class Registry:
     """All registrations of one endpoint."""
 
     def __init__(self) -> None:
-        self._registrations: dict[int, Registration] = {}
+        self._by_local_key: dict[int, Registration] = {}
+        self._by_remote_key: dict[int, Registration] = {}
 
     def __len__(self) -> int:
         """Return how many there are."""
-        return len(self._registrations)
+        return len(self._by_remote_key)
 
     def register(self, region: Region, *, offset: int, length: int, access: Access) -> Registration:
-        """Register `length` bytes of `region` from `offset`.
+        """Register `length` bytes of `region` from `offset`; what has no memory behind it yet gets it.
 
-        Raises RegionError for a range out of bounds, RegistrationError for REMOTE_WRITE without LOCAL_WRITE.
+        Raises RegionError for a range out of bounds or want of memory, RegistrationError for rights that cannot be.
         """
         if Access.REMOTE_WRITE in access and Access.LOCAL_WRITE not in access:
             raise RegistrationError("access: REMOTE_WRITE needs LOCAL_WRITE too; add it")
-        key = secrets.randbits(64)
-        while key == 0 or key in self._registrations:
-            key = secrets.randbits(64)
-        registration = Registration(region, offset=offset, length=length, access=access, key=key)
-        self._registrations[key] = registration
+        if access & (Access.LOCAL_WRITE | Access.REMOTE_WRITE) and not region.writable:
+            raise RegistrationError(f"access: {access!r} of a region that is mapped read-only; map it writable")
+        registration = Registration(
+            region,
+            offset=offset,
+            length=length,
+            access=access,
+            local_key=_new_key(self._by_local_key),
+            remote_key=_new_key(self._by_remote_key),
+        )
+        if length:
+            region.populate(offset, length=length)  # as RDMA pins it: a fault a page would stall who receives
+        self._by_local_key[registration.local_key] = self._by_remote_key[registration.remote_key] = registration
         return registration
 
     def deregister(self, registration: Registration) -> None:
         """Withdraw a registration. Raises RegistrationError for one that is not (any more) registered here."""
-        if self._registrations.get(registration.key) is not registration:
+        if self._by_remote_key.get(registration.remote_key) is not registration:
             raise RegistrationError(f"{registration!r} is not registered here; once is enough")
-        del self._registrations[registration.key]
+        del self._by_remote_key[registration.remote_key], self._by_local_key[registration.local_key]
         registration.release()
 
     def close(self) -> None:
         """Withdraw all."""
-        for registration in list(self._registrations.values()):
+        for registration in list(self._by_remote_key.values()):
             self.deregister(registration)
 
     # -- what a transport asks --------------------------------------------------------------------------------------
 
     def local_writable(self, key: int, *, offset: int, length: int) -> int | None:
         """Return the address where a read of this end's own may land; None: not allowed."""
-        return self._find(key, Access.LOCAL_WRITE, offset=offset, length=length)
+        return _place(self._by_local_key.get(key), Access.LOCAL_WRITE, offset=offset, length=length)
 
     def remote_readable(self, key: int, *, offset: int, length: int) -> int | None:
         """Return the address of what a peer may read; None: not allowed."""
-        return self._find(key, Access.REMOTE_READ, offset=offset, length=length)
+        return _place(self._by_remote_key.get(key), Access.REMOTE_READ, offset=offset, length=length)
 
     def remote_writable(self, key: int, *, offset: int, length: int) -> int | None:
         """Return the address of what a peer may write; None: not allowed."""
-        return self._find(key, Access.REMOTE_WRITE, offset=offset, length=length)
+        return _place(self._by_remote_key.get(key), Access.REMOTE_WRITE, offset=offset, length=length)
 
-    def _find(self, key: int, right: Access, *, offset: int, length: int) -> int | None:
-        found = self._registrations.get(key)
-        if found is None or right not in found.access:
-            return None
-        if offset < 0 or length < 0 or offset + length > found.length:
-            return None
-        return found.region.address + found.offset + offset
+
+def _new_key(taken: Container[int]) -> int:
+    key = 0
+    while key == 0 or key in taken:
+        key = secrets.randbits(64)
+    return key
+
+
+def _place(found: Registration | None, right: Access, *, offset: int, length: int) -> int | None:
+    if found is None or right not in found.access:
+        return None
+    if offset < 0 or length < 0 or offset + length > found.length:
+        return None
+    return found.region.address + found.offset + offset

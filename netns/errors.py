@@ -3,6 +3,7 @@
     LabError                 anything this package raises on purpose; the message is one line for the user
       |-- ShapeError         a shape's value is out of range, or is not in tc's notation
       |-- TopologyError      a topology file or an argument describes no possible fabric
+      |-- QuantityError      a text is no amount in Kubernetes' notation
       |-- NodesError         a list of nodes (EC2's, Kubernetes') is malformed, or lacks what is asked of it
       |-- JobError           a job file is malformed, or asks for what no cluster can give
       |-- PlacementError     a valid job finds no room on valid nodes
@@ -29,6 +30,10 @@ class TopologyError(LabError):
     """A topology file or builder argument describes no possible fabric."""
 
 
+class QuantityError(LabError):
+    """A text is no amount in Kubernetes' notation."""
+
+
 class NodesError(LabError):
     """A source of nodes is malformed, or its nodes lack the labels that are asked for."""
 
@@ -49,5 +54,5 @@ class FabricError(LabError):
     """The kernel, the relay process or the lab's recorded state refuses what was asked."""
 
 
-INPUT_ERRORS: Final = (ShapeError, TopologyError, NodesError, JobError)
+INPUT_ERRORS: Final = (ShapeError, TopologyError, QuantityError, NodesError, JobError)
 """Mistakes in what the user gave: exit status 2."""

@@ -2,7 +2,8 @@
 
 Which of the three a file is, its content says: JSON with `Instances`, JSON with `items`, or else YAML. What EC2 does
 not tell, capacity, is one rank for each instance unless `ranks_per_host` says otherwise; for Kubernetes that is a
-ceiling on what the nodes say themselves.
+ceiling on what the nodes say themselves. Kubernetes always tells capacity and readiness, lists made by hand need not:
+without them a node is there, for one rank.
 
 Nodes of one rack have most label values and often all capacities in common: these are kept once, which on 25,000 nodes
 makes an assignment a third faster.
@@ -20,7 +21,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from netns.errors import NodesError
+from netns.errors import NodesError, QuantityError
 from netns.fabric_layers import nodes_of
 from netns.nodes import (
     HOSTNAME_LABEL,
@@ -33,12 +34,15 @@ from netns.nodes import (
     Taint,
     layer_label,
 )
-from netns.quantity import QuantityError, parse_quantity
+from netns.quantity import parse_quantity
 from netns.topology_file import read_topology
 from netns.yaml_file import first_mistake
 
 MAX_FILE_BYTES: Final = 512 << 20
 """Ten thousand nodes of Kubernetes are some 200 MB."""
+
+KUBELET_PODS: Final = 110
+"""The kubelet's maxPods where its configuration says nothing."""
 
 WANTED: Final = "neither Instances (aws ec2 describe-instance-topology) nor items (kubectl get nodes -o json)"
 
@@ -60,7 +64,6 @@ class _Instance(_Lenient):
 
 class _Ec2(_Lenient):
     Instances: list[_Instance]
-    NextToken: str | None = None
 
 
 class _Metadata(_Lenient):
@@ -112,15 +115,23 @@ class _NodeList(_Lenient):
 Model = TypeVar("Model", bound=_Lenient)
 
 
-def read_nodes(path: Path, *, ranks_per_host: int | None = None) -> tuple[Node, ...]:
-    """The nodes in a file, in its order. Raises NodesError, TopologyError or ShapeError, one line each."""
+def read_nodes(
+    path: Path, *, ranks_per_host: int | None = None, tell: Callable[[str], None] = lambda _: None
+) -> tuple[Node, ...]:
+    """The nodes in a file, in its order. Raises NodesError, TopologyError or ShapeError, one line each.
+
+    `tell` is called with what a user should know though it is no error: a list of which this is only the first page.
+    """
     if not _is_json(path):
         return nodes_of(read_topology(path), ranks_per_host=ranks_per_host or 1)
     try:
-        nodes = nodes_untrusted(_load(path), ranks_per_host=ranks_per_host)
+        document = _load(path)
+        nodes = nodes_untrusted(document, ranks_per_host=ranks_per_host)
         _check_names(nodes)
     except NodesError as error:
         raise NodesError(f"{path}: {error}") from None
+    if isinstance(document, dict) and document.get("NextToken"):
+        tell(f"{path}: NextToken: the list goes on beyond these nodes; join all pages (aws does without --no-paginate)")
     return nodes
 
 
@@ -171,10 +182,6 @@ def _validated(model: type[Model], document: object) -> Model:
 def _ec2(document: object, ranks_per_host: int | None) -> tuple[Node, ...]:
     found = _validated(_Ec2, document)
     room = {PODS: ranks_per_host or 1}
-    if found.NextToken:
-        raise NodesError(
-            "NextToken: the list goes on; join all pages (the command line does, unless told --no-paginate)"
-        )
     nodes = []
     for instance in found.Instances:
         layers = enumerate(map(intern, instance.NetworkNodes or ()), 1)
@@ -202,9 +209,10 @@ def _kubernetes(document: object, ranks_per_host: int | None) -> tuple[Node, ...
     rooms: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
     nodes = []
     for item in found.items:
-        room = dict(item.status.allocatable)
+        room = dict(item.status.allocatable) or {PODS: ranks_per_host or 1}
+        room.setdefault(PODS, KUBELET_PODS)
         if ranks_per_host is not None:
-            room[PODS] = min(ranks_per_host, room.get(PODS, ranks_per_host))
+            room[PODS] = min(ranks_per_host, room[PODS])
         room = rooms.setdefault(tuple(room.items()), room)
         labels = {key: intern(value) for key, value in item.metadata.labels.items()}
         nodes.append(
@@ -213,7 +221,7 @@ def _kubernetes(document: object, ranks_per_host: int | None) -> tuple[Node, ...
                 labels=labels,
                 allocatable=room,
                 taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in item.spec.taints),
-                ready=any(each.type == "Ready" and each.status == "True" for each in item.status.conditions),
+                ready=_ready(item.status.conditions),
                 unschedulable=item.spec.unschedulable,
                 instance_type=labels.get("node.kubernetes.io/instance-type", ""),
                 zone=labels.get("topology.kubernetes.io/zone", ""),
@@ -221,6 +229,11 @@ def _kubernetes(document: object, ranks_per_host: int | None) -> tuple[Node, ...
             )
         )
     return tuple(nodes)
+
+
+def _ready(conditions: Iterable[_Condition]) -> bool:
+    states = {each.type: each.status for each in conditions}
+    return states.get("Ready") == "True" if states else True
 
 
 def _check_names(nodes: Iterable[Node]) -> None:

@@ -11,17 +11,13 @@ from collections.abc import Mapping
 from decimal import ROUND_CEILING, Decimal
 from typing import Final
 
-from netns.errors import LabError
+from netns.errors import QuantityError
 
-_QUANTITY: Final = re.compile(r"([+-]?(?:\d{1,30}\.?\d{0,30}|\.\d{1,30}))([A-Za-z]{0,2}|[eE][+-]?\d{1,2})")
+_QUANTITY: Final = re.compile(r"([+-]?(?:\d{1,19}(?:\.\d{0,9})?|\.\d{1,9}))([A-Za-z]{0,2}|[eE][+-]?\d{1,2})")
 _SUFFIXES: Final = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
 _DECIMAL: Final = {suffix: Decimal(10) ** (3 * power) for power, suffix in enumerate(_SUFFIXES, -3)}
 _BINARY: Final = {f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", 1)}
 _SCALE: Final[Mapping[str, Decimal]] = {**_DECIMAL, **_BINARY}
-
-
-class QuantityError(LabError):
-    """A text is no quantity."""
 
 
 def parse_quantity(text: str | float, *, resource: str) -> int:

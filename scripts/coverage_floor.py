@@ -18,6 +18,7 @@ PURE_NETNS = (
     "fabric/lane",
     "fabric/forwarding",
     "fabric/virtual",
+    "placement/*",
 )
 PURE = ("srd/proto/*", "devmem/*", *(f"netns/{name}.py" for name in PURE_NETNS))
 

@@ -4,6 +4,8 @@
 other end's registered memory, `Message` is a received one, in place.
 """
 
+from srd.batch import MessageBatch
+from srd.completions import Completed, CompletionQueue
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError, UsageError
@@ -14,9 +16,12 @@ from srd.proto.status import Status
 from srd.trace.writer import TraceWriter
 
 __all__ = [
+    "Completed",
+    "CompletionQueue",
     "Endpoint",
     "EndpointConfig",
     "Message",
+    "MessageBatch",
     "Peer",
     "PeerError",
     "ProtocolConfig",

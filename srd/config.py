@@ -29,6 +29,13 @@ class EndpointConfig:
     datagram_bytes: int = 8972
     """Largest datagram received: MTU 9000 less IPv4's and UDP's headers. Larger ones save little."""
 
+    header_split: bool = True
+    """Whether payload is parted from headers as it is received. Without it every byte is copied once by this process,
+    and no region can be bound: to see what it is worth, or to rule it out."""
+    busy_poll: bool = False
+    """Whether to spin on the sockets instead of sleeping until one has something, as an EFA application polls its
+    completion queue: it costs a processor, and saves what being woken takes. Turns are not spaced out then."""
+
     def __post_init__(self) -> None:
         """Refuse a region that cannot hold what is promised to peers."""
         if not 2 * SUPER_BYTES <= self.chunk_bytes <= self.receive_region_bytes // 16:

@@ -7,30 +7,32 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, cast
 
 from devmem.errors import RegionError
-from devmem.pool import Pool
+from devmem.refill import RefillRing
 from devmem.region import Region
 from devmem.registry import Access, Registration, Registry
+from srd.batch import MessageBatch
+from srd.completions import Completed, CompletionQueue
 from srd.config import EndpointConfig
 from srd.errors import PeerError, SrdError
 from srd.io.driver import Driver
-from srd.io.landing import Landing, spare_bytes
-from srd.io.receive import SLOTS, ReceiveQueue
 from srd.io.socket import IP_UDP_BYTES, open_socket, route_mtu
 from srd.message import Message, Written
 from srd.peer import Peer
 from srd.proto.endpoint import EndpointCore
 from srd.proto.events import (
+    BatchCompletion,
     Completion,
     Event,
     Frag,
     MessageReceived,
+    MessagesReceived,
     MessageVoided,
     PeerEnded,
     PeerOpened,
@@ -38,6 +40,7 @@ from srd.proto.events import (
 )
 from srd.proto.status import Status
 from srd.proto.trace import Trace
+from srd.queues import ReceiveQueues, RxQueue
 
 FALLBACK_MTUS = (1500, 1280)
 """Tried when the route's own MTU is not answered: Ethernet's, and the least that IPv6 promises."""
@@ -84,22 +87,21 @@ class Endpoint:
             memory=self._registry,
         )
         self._region = Region(config.receive_region_bytes, name="srd-receive")
-        self._pool = Pool(self._region.size_bytes - spare_bytes(SLOTS), chunk_bytes=config.chunk_bytes)
-        self._landing = Landing(self._region, self._pool, slots=SLOTS)
-        self._queue = ReceiveQueue(self._region, self._landing, datagram_bytes=config.datagram_bytes)
+        self._queues = ReceiveQueues(config, self._region, first=sockets[0])
         self._driver = Driver(
             self._core,
             sockets=sockets,
-            queue=self._queue,
-            pool=self._pool,
-            # The longest message may have a piece in a chunk of every slot.
-            reserve_bytes=config.protocol.max_message_bytes + (SLOTS + 1) * config.chunk_bytes,
+            queue=self._queues.host,
             open_socket=open_another,
+            busy_poll=config.busy_poll,
             on_event=self._on_event,
             on_failure=self._on_failure,
         )
+        self._queues.start(self._driver)
         self._peers: dict[int, Peer] = {}
         self._opening: dict[int, asyncio.Future[Peer]] = {}
+        self.completions = CompletionQueue()
+        """Of what was posted many at a time (`Peer.post_send`), to all peers."""
         self._incoming: asyncio.Queue[Peer | None] = asyncio.Queue()  # None: no more will come
 
     @classmethod
@@ -175,6 +177,11 @@ class Endpoint:
         self._core.post(peer, request=request, **work_request)
         self._driver.wake()
 
+    def post_batch(self, peer: int, **work_requests: Any) -> None:
+        """Queue sends, as `EndpointCore.post_batch` takes them. For `Peer`."""
+        self._core.post_batch(peer, **work_requests)
+        self._driver.wake()
+
     def cancel(self, peer: int, *, request: int) -> None:
         """End a request with FLUSHED; for `Peer`."""
         self._core.cancel(peer, request=request, now=time.monotonic())
@@ -189,7 +196,7 @@ class Endpoint:
     # -- registered memory --------------------------------------------------------------------------------------------
 
     def register(self, region: Region, *, offset: int, length: int, access: Access) -> Registration:
-        """Let peers that are told the registration's key read or write `length` bytes of `region` from `offset`.
+        """Let peers that are told its remote key read or write `length` bytes of `region` from `offset`.
 
         Raises RegionError for a range out of bounds, RegistrationError for rights that cannot be.
         """
@@ -201,23 +208,60 @@ class Endpoint:
         Raises RegistrationError for one that is not (any more) registered here.
         """
         self._registry.deregister(registration)
-        self._core.revoke(registration.key, now=time.monotonic())
+        for key in (registration.local_key, registration.remote_key):
+            self._core.revoke(key, now=time.monotonic())
         self._driver.drop_unsent()
         self._driver.wake()
+
+    # -- device memory ----------------------------------------------------------------------------------------------
+
+    def bind_rx(self, region: Region, *, chunk_bytes: int | None = None) -> RxQueue:
+        """Bind a receive queue to `region`: what is steered to it lands there, and nowhere else.
+
+        `chunk_bytes`, by default the endpoint's, is the piece that is reused as a whole. Raises UsageError where header
+        split is off and for too small a region, PoolError for a read-only one, SrdError where the kernel cannot.
+        """
+        return self._queues.bind(region, chunk_bytes=chunk_bytes or self.config.chunk_bytes)
+
+    def dontneed(self, token_ranges: Sequence[tuple[int, int]]) -> int:
+        """Return frags by ranges (first token, count); say how many were freed. As SO_DEVMEM_DONTNEED.
+
+        At most 128 ranges (else PoolError) and 1,024 tokens a call; unknown ones are skipped.
+        """
+        return self._queues.tokens.dontneed(token_ranges)
+
+    def give_back(self, token: int) -> None:
+        """Return one frag. Raises PoolError if it was returned before, or is another endpoint's."""
+        self._queues.tokens.give_back(token)
+
+    def refill_ring(self, *, entries: int = 4096) -> RefillRing:
+        """Make a ring that returns frags without a call, from any thread; `ring.region` from another process.
+
+        It is looked at before each batch that is received.
+        """
+        return self._queues.refill_ring(entries)
 
     # -- events -------------------------------------------------------------------------------------------------
 
     def _on_event(self, event: Event) -> None:
         match event:
             case MessageReceived():
-                message = Message(event, region=self._region, give_back=self._give_back)
+                message = Message(event, queues=self._queues, release=self._release)
                 self._peers[event.peer].deliver(message)
+            case MessagesReceived():
+                batch = MessageBatch(event, queues=self._queues, release=self._release)
+                self._peers[event.peer].deliver(batch)
+            case BatchCompletion():
+                peer = self._peers[event.peer]
+                self.completions.push(Completed(peer, event.request, event.count, Status.OK))
             case MessageVoided():
-                self._drop(event.orphans)
+                self._queues.drop(event.orphans)
             case WriteReceived():
                 self._peers[event.peer].deliver_write(Written(event.length, event.immediate))
             case Completion():
-                self._peers[event.peer].complete(event.request, status=event.status)
+                peer = self._peers[event.peer]
+                if not peer.complete(event.request, status=event.status):  # posted with many
+                    self.completions.push(Completed(peer, event.request, 1, event.status))
             case PeerOpened():
                 peer = self._peers[event.peer] = Peer(self, self._core.peer(event.peer))
                 if event.incoming:
@@ -227,13 +271,10 @@ class Endpoint:
             case PeerEnded():
                 self._on_ended(event)
 
-    def _drop(self, frags: tuple[Frag, ...]) -> None:
-        for frag in frags:
-            self._pool.drop(frag.region_offset, length=frag.length)
-
     def _on_ended(self, event: PeerEnded) -> None:
-        self._drop(event.orphans)
+        self._queues.drop(event.orphans)
         if peer := self._peers.pop(event.peer, None):
+            self._queues.forget_peer(peer.context)
             peer.end()
         elif (future := self._opening.pop(event.peer, None)) and not future.done():
             future.set_exception(PeerError(event.reason, status=event.status))
@@ -254,24 +295,30 @@ class Endpoint:
             if not future.done():
                 future.set_exception(PeerError(reason, status=Status.FLUSHED))
         self._opening.clear()
+        self.completions.close()
 
-    def _give_back(self, event: MessageReceived) -> None:
-        self._drop(event.frags)
-        self._core.release(event.peer, size_bytes=event.length, now=time.monotonic())
+    def _release(self, peer: int, frags: Sequence[Frag], size_bytes: int) -> None:
+        """Take pieces back from the application: memory, and the credit of so many bytes."""
+        self._queues.drop(frags)
+        self._core.release(peer, size_bytes=size_bytes, now=time.monotonic())
         self._driver.wake()
 
     # -- life ---------------------------------------------------------------------------------------------------
 
     @property
     def bytes_copied(self) -> int:
-        """Payload bytes that were copied: those that took the slower path, and those placed in registered memory."""
-        return self._queue.bytes_copied
+        """Payload bytes that were copied: on the slower path, into registered memory, and by `Message.gather`."""
+        return self._queues.bytes_copied
+
+    @property
+    def linear_bytes(self) -> int:
+        """Payload that landed in host memory, as no rule steered it to a bound region."""
+        return self._queues.host.landed_bytes
 
     @property
     def dropped_packets(self) -> int:
         """Datagrams that this host dropped: full socket buffers, and no free memory in the region."""
-        dropped = self._driver.dropped_packets() + self._queue.dropped_for_memory
-        return dropped + self._core.shortage.refused_packets
+        return self._driver.dropped_packets() + self._queues.refused_packets
 
     async def close(self) -> None:
         """Close every peer in an orderly way, then the sockets, and give the memory back."""
@@ -279,6 +326,7 @@ class Endpoint:
         self._driver.close()
         self._turn_away("the endpoint was closed")
         self._registry.close()
+        self._queues.close()
         with suppress(RegionError):  # the application still looks at a message: the memory goes with its last view
             self._region.close()
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
-from devmem.region import Region
+from devmem.tokens import Frag
+from devmem.uapi import AREA_SHIFT
 from srd.errors import UsageError
-from srd.proto.events import Frag, MessageReceived
+from srd.proto import events
+from srd.proto.events import MessageReceived
+
+if TYPE_CHECKING:
+    from srd.queues import ReceiveQueues
+
+_OFFSET = (1 << AREA_SHIFT) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +27,25 @@ class Written:
 
 
 class Message:
-    """Frags in the receive region, in order.
+    """Pieces in the receive regions, in order.
 
-    Use it as a context manager, or `release` it: until then its memory is yours, and the sender is short of credit.
+    Use it as a context manager, or `release` it, or return its `frags` one by one: until then its memory is yours, and
+    the sender is short of credit.
     """
 
-    def __init__(self, event: MessageReceived, *, region: Region, give_back: Callable[[MessageReceived], None]) -> None:
+    def __init__(
+        self,
+        event: MessageReceived,
+        *,
+        queues: ReceiveQueues,
+        release: Callable[[int, Sequence[events.Frag], int], None],
+    ) -> None:
         self._event = event
-        self._region = region
-        self._give_back: Callable[[MessageReceived], None] | None = give_back
+        self._queues = queues
+        self._release: Callable[[int, Sequence[events.Frag], int], None] = release
+        self._released = False
+        self._frags: tuple[Frag, ...] | None = None
+        self._out: dict[int, events.Frag] = {}  # by token: pieces that were not returned yet
 
     @property
     def length(self) -> int:
@@ -40,27 +57,77 @@ class Message:
         """The sender's 32-bit immediate; None: it gave none."""
         return self._event.immediate
 
-    @property
     def frags(self) -> tuple[Frag, ...]:
-        """The pieces, in order of their offset in the message."""
-        return self._event.frags
+        """Return the pieces, in order of their offset in the message: no copy. Each has a token to return it by.
+
+        Raises UsageError for a message that was released.
+        """
+        if self._frags is None:
+            self._check()
+            self._frags = tuple(self._issue(piece) for piece in self._event.frags)
+        return self._frags
+
+    def _issue(self, piece: events.Frag) -> Frag:
+        place = piece.region_offset
+        frag = self._queues.tokens.issue(
+            place >> AREA_SHIFT, offset=place & _OFFSET, length=piece.length, give_back=self._returned
+        )
+        self._out[frag.token] = piece
+        return frag
+
+    def _returned(self, frag: Frag) -> None:
+        piece = self._out.pop(frag.token)
+        self._release(self._event.peer, (piece,), piece.length)
 
     def views(self) -> Iterator[memoryview]:
-        """Yield the pieces' memory in order, without a copy. Drop the views before `release`."""
-        if self._give_back is None:
-            raise UsageError("the message was released: its memory may hold another by now")
-        for frag in self._event.frags:
-            yield self._region.view(frag.region_offset, length=frag.length)
+        """Yield the pieces' memory in order, without a copy.
 
-    def gather(self) -> bytes:
-        """Return the message as bytes: one copy."""
-        return b"".join(self.views())
+        What is made from a view may outlive the message: its memory is used again when the last of it is gone. Raises
+        UsageError for a message that was released, PoolError for a piece that was returned.
+        """
+        self._check()
+        for piece in self._event.frags:
+            yield self._queues.view(piece)
+
+    @overload
+    def gather(self) -> bytes: ...
+
+    @overload
+    def gather(self, into: Any) -> memoryview: ...
+
+    def gather(self, into: Any = None) -> bytes | memoryview:
+        """Return the message as bytes, or copied to the beginning of `into`, a writable buffer: one copy, counted.
+
+        Returns the part of `into` that was filled. Raises UsageError when it is too small or read-only.
+        """
+        if into is None:
+            whole = b"".join(self.views())
+            self._queues.gathered(len(whole))
+            return whole
+        target = memoryview(into).cast("B")
+        if target.readonly or target.nbytes < self.length:
+            what = "is read-only" if target.readonly else f"has {target.nbytes} bytes"
+            raise UsageError(f"into: {what}; the message of {self.length} bytes needs memory to be written to")
+        at = 0
+        for view in self.views():
+            target[at : at + len(view)] = view
+            at += len(view)
+        self._queues.gathered(at)
+        return target[:at]
 
     def release(self) -> None:
-        """Give the memory and the credit back. Once is enough; more does nothing."""
-        if self._give_back is not None:
-            give_back, self._give_back = self._give_back, None
-            give_back(self._event)
+        """Give back the memory and the credit of all that was not returned yet. Once is enough; more does nothing."""
+        if self._released:
+            return
+        self._released = True
+        if not self._frags:
+            self._release(self._event.peer, self._event.frags, self.length)
+        for token in list(self._out):  # unknown ones, if the endpoint was closed meanwhile
+            self._queues.tokens.dontneed([(token, 1)])
+
+    def _check(self) -> None:
+        if self._released:
+            raise UsageError("the message was released: its memory may hold another by now")
 
     def __enter__(self) -> Self:
         return self

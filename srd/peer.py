@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
 from devmem.region import Region
 from devmem.registry import Registration
+from srd.batch import Integers, MessageBatch, equal_parts
 from srd.errors import PeerError, UsageError
 from srd.message import Message, Written
+from srd.proto.fifo import Fifo
 from srd.proto.path import Path
 from srd.proto.peer import PeerCore
 from srd.proto.status import Status
 from srd.proto.wire import Opcode
+from srd.waiting import Waiting
 
 if TYPE_CHECKING:
     from srd.endpoint import Endpoint
@@ -21,6 +24,11 @@ if TYPE_CHECKING:
 
 class Peer:
     """Send to it, receive from it, close it. Made by `Endpoint.connect` and `Endpoint.accept`."""
+
+    __slots__ = (
+        "_changed", "_core", "_endpoint", "_gone", "_messages", "_next_request", "_regions", "_requests",
+        "_writes", "address", "number",
+    )  # fmt: skip
 
     def __init__(self, endpoint: Endpoint, core: PeerCore) -> None:
         self.number = core.number
@@ -30,10 +38,10 @@ class Peer:
         self._requests: dict[int, asyncio.Future[Status]] = {}
         self._regions: dict[int, Region] = {}  # keeps the memory of requests that are in flight mapped
         self._next_request = 0
-        self._messages: deque[Message] = deque()
-        self._writes: deque[Written] = deque()
-        self._arrived = asyncio.Event()
-        self._has_ended = asyncio.Event()
+        self._messages = Fifo[Message | MessageBatch]()
+        self._writes = Fifo[Written]()
+        self._changed = Waiting()
+        self._gone = False  # whether its end was told, after all else
 
     # -- work requests: the result is the completion status, and cancelling the future ends the request --------------
 
@@ -85,9 +93,40 @@ class Peer:
             length=length,
             key=key,
             offset=source_offset,
-            local_key=registration.key,
+            local_key=registration.local_key,
             local_offset=offset,
         )
+
+    def post_send(
+        self, region: Region, offsets: Integers, *, lengths: int | Integers, immediate: int | None = None
+    ) -> range:
+        """Send many messages of a packet at most: `lengths` bytes of `region` from each of `offsets`; return their ids.
+
+        Those of equal length that follow each other go together, and cost a fraction of what single ones do. How each
+        ends is told by `Endpoint.completions`, in no order; neighbours that end alike share an entry. All bear the
+        `immediate`, if one is given. The memory must not change before the end.
+
+        Raises UsageError for what is no batch, PeerError when the peer is gone.
+        """
+        if self.ended:
+            raise self.error()
+        first = self._next_request
+        for places, length in equal_parts(region, offsets, lengths, most_bytes=self.batch_bytes):
+            self._endpoint.post_batch(
+                self.number,
+                first_request=self._next_request,
+                places=places,
+                length=length,
+                immediate=immediate,
+                owner=region,
+            )
+            self._next_request += len(places)
+        return range(first, self._next_request)
+
+    @property
+    def batch_bytes(self) -> int:
+        """Longest message that `post_send` takes: what a packet to this peer carries."""
+        return self._core.sender.segment_bytes if self._core.sender else 0
 
     def _post(self, region: Region, **work_request: Any) -> asyncio.Future[Status]:
         """Post to the core, which checks what it is given, and keep `region` mapped until the end."""
@@ -111,28 +150,55 @@ class Peer:
 
     async def recv(self) -> Message:
         """Return the next message, in the order of completion. Raises PeerError when the peer has ended."""
-        while not self._messages:
-            if self.ended:
-                raise self.error()
-            self._arrived.clear()
-            await self._arrived.wait()
+        await self._wait_for(self._messages)
+        head = self._messages[0]
+        if isinstance(head, MessageBatch):
+            message, left = head.take()
+            if left:
+                return message
+        else:
+            message = head
+        self._messages.popleft()
+        return message
+
+    async def recv_batch(self) -> Message | MessageBatch:
+        """Return what arrives next: messages of one length that came together, or a message that came alone.
+
+        Many small messages take much less time so than one by one. Raises PeerError when the peer has ended.
+        """
+        await self._wait_for(self._messages)
+        head = self._messages[0]
+        if isinstance(head, MessageBatch) and head.taken:  # by `recv`: the rest go singly, too
+            return await self.recv()
         return self._messages.popleft()
 
     async def recv_write(self) -> Written:
         """Return the next write with immediate that has landed here. Raises PeerError when the peer has ended."""
-        while not self._writes:
+        await self._wait_for(self._writes)
+        return self._writes.popleft()
+
+    async def _wait_for(self, queue: Sized) -> None:
+        while not queue:
             if self.ended:
                 raise self.error()
-            self._arrived.clear()
-            await self._arrived.wait()
-        return self._writes.popleft()
+            await self._changed.wait()
 
     async def close(self) -> None:
         """Send what was posted, then part in an orderly way."""
         self._endpoint.close_peer(self.number)
-        await self._has_ended.wait()
+        while not self._gone:
+            await self._changed.wait()
         while self._messages:
-            self._messages.popleft().release()  # nobody will ask for them
+            left = self._messages.popleft()  # nobody will ask for them
+            if isinstance(left, MessageBatch):
+                left.abandon()
+            else:
+                left.release()
+
+    @property
+    def context(self) -> int:
+        """The id that this end chose for the peer: it is in every packet that comes from there."""
+        return self._core.own_context
 
     @property
     def ended(self) -> bool:
@@ -141,7 +207,8 @@ class Peer:
 
     async def wait_ended(self) -> Status:
         """Wait until the peer is gone; return how it went."""
-        await self._has_ended.wait()
+        while not self._gone:
+            await self._changed.wait()
         status, _ = self._core.ended or (Status.OK, "")
         return status
 
@@ -193,22 +260,23 @@ class Peer:
 
     # -- called by the endpoint ---------------------------------------------------------------------------------
 
-    def deliver(self, message: Message) -> None:
-        """Take a message."""
+    def deliver(self, message: Message | MessageBatch) -> None:
+        """Take a message, or several that arrived together."""
         self._messages.append(message)
-        self._arrived.set()
+        self._changed.wake()
 
     def deliver_write(self, written: Written) -> None:
         """Take word of a write."""
         self._writes.append(written)
-        self._arrived.set()
+        self._changed.wake()
 
-    def complete(self, request: int, *, status: Status) -> None:
-        """End a request."""
+    def complete(self, request: int, *, status: Status) -> bool:
+        """End a request that is awaited; return whether it is one."""
         self._regions.pop(request, None)
         future = self._requests.pop(request, None)
         if future is not None and not future.done():
             future.set_result(status)
+        return future is not None
 
     def fail_requests(self, status: Status) -> None:
         """End every request that is open."""
@@ -217,5 +285,5 @@ class Peer:
 
     def end(self) -> None:
         """Be gone; the core says how."""
-        self._arrived.set()
-        self._has_ended.set()
+        self._gone = True
+        self._changed.wake()

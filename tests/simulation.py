@@ -38,6 +38,7 @@ class Weather:
     reorder_s: float = 0.0  # each packet is late by up to this much
     corrupt: float = 0.0  # share of packets in which one bit is flipped, header or control packet
     largest_bytes: int = 65_507  # longer datagrams vanish, as "do not fragment" makes them
+    largest_back_bytes: int = 65_507  # of those that b sends
 
 
 class Keys(Memory):
@@ -206,12 +207,16 @@ class Network:
         for index in range(out.count):
             start = index * out.segment_bytes
             size = min(out.segment_bytes, out.payload_bytes - start)
-            payload = node.region[out.payload_offset + start : out.payload_offset + start + size].tobytes()
+            place = out.payload_offset + start if out.places is None else int(out.places[index])
+            payload = node.region[place : place + size].tobytes()
             self._send(node.name, source, str(out.address), (headers[index].tobytes(), payload))
 
     def _send(self, direction: str, source: str, target: str, packet: Packet) -> None:
         self.wire_packets += 1
-        if len(packet[0]) + len(packet[1]) > self.weather.largest_bytes:
+        size_bytes = len(packet[0]) + len(packet[1])
+        if size_bytes > self.weather.largest_bytes or (
+            direction == "b" and size_bytes > self.weather.largest_back_bytes
+        ):
             return
         for _ in range(1 + (self.rng.random() < self.weather.duplicate)):
             port = int((source if source.split(":")[1] != "0" else target).split(":")[1])

@@ -64,7 +64,8 @@ def _box(branch: Branch) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Mermaid's own entities for what would end a label or start a tag."""
+    """One line, with Mermaid's own entities for what would end a label or start a tag."""
+    text = " ".join(text.split())
     for character, entity in (("#", "#35;"), ('"', "#quot;"), ("<", "#lt;"), (">", "#gt;")):
         text = text.replace(character, entity)
     return text

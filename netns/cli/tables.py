@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
+
+UNFOLDED: Final = 1_000_000
+"""Columns; tables are as wide as they need to be."""
 
 
 def table(*columns: str) -> Table:
@@ -17,8 +21,11 @@ def table(*columns: str) -> Table:
 
 
 def print_table(made: Table) -> None:
-    """Print it as it is: nothing in it is markup."""
-    Console(highlight=False, markup=False).print(made)
+    """Print it as it is: nothing in it is markup. What another program reads is not folded to a terminal's width."""
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = UNFOLDED
+    console.print(made)
 
 
 def count(things: Sequence[object], one: str, many: str | None = None) -> str:

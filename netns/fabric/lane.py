@@ -146,6 +146,7 @@ class Lane:
         "bytes",
         "down",
         "left_at_ns",
+        "longest_bytes",
         "marked",
         "name",
         "netem",
@@ -159,6 +160,8 @@ class Lane:
         self.observe: Callable[[Record], None] | None = None
         self.down = 0
         """How many reasons there are for it to be down: its own and its ends'."""
+        self.longest_bytes: int | None = None
+        """On the wire; longer packets vanish. None: the fabric's MTU, which senders keep to."""
         self.packets = 0
         self.bytes = 0
         self.marked = 0
@@ -188,7 +191,7 @@ class Lane:
 
     def take(self, packet: Packet, now_ns: int) -> None:
         """Decide what becomes of a packet that reaches the lane."""
-        if self.down:
+        if self.down or (self.longest_bytes is not None and packet.length_bytes > self.longest_bytes):
             self.blackholed += 1
             self._say("blackholed", packet)
             return

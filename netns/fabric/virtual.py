@@ -194,6 +194,14 @@ class VirtualFabric:
 
         self._agenda.at(at_ns, change)
 
+    def narrow(self, name: str, *, mtu: int) -> None:
+        """Let a link or a node carry IP packets of `mtu` bytes at most; longer ones vanish there, and nobody is told.
+
+        Raises TopologyError for a name that is neither.
+        """
+        for lane in self._lanes_of(name):
+            lane.longest_bytes = mtu + ETHERNET_HEADER_BYTES
+
     def _lanes_of(self, name: str) -> list[Lane]:
         if name in self.topology.nodes:
             return [lane for ends, lane in self._lanes.items() if name in ends]

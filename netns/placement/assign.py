@@ -4,9 +4,9 @@
                    levels=[BLOCK, RACK, HOST], profile=Profile())
 
 The algorithm is that of Kueue (KEP 2724, pkg/cache/scheduler/tas_flavor_snapshot.go), in two phases. Upwards: count
-what every domain has room for (tree.py). Downwards: choose domains at the level asked for (choose.py), or spread evenly
-(balanced.py), and go down level by level on as few domains as possible (descend.py). What differs from Kueue on
-purpose: a request for no pods, and slices that do not divide its pods, are refused here and not at admission.
+what every domain has room for (counting.py, part.py). Downwards: choose domains at the level asked for (choose.py), or
+spread evenly (balanced.py), and go down level by level on as few domains as possible (descend.py). What differs from
+Kueue on purpose: a request for no pods, and slices that do not divide its pods, are refused here and not at admission.
 
 Nothing is kept between two calls, and the order in which nodes are given does not matter.
 """
@@ -19,7 +19,7 @@ from typing import Final
 from netns.nodes import Node
 from netns.placement.balanced import balance
 from netns.placement.choose import Ask, Short, choose
-from netns.placement.counting import Filters, fill_leaves
+from netns.placement.counting import Asked, Filters, count_hosts
 from netns.placement.descend import NoRoomBelow, descend
 from netns.placement.failure import not_fit
 from netns.placement.model import (
@@ -76,7 +76,7 @@ def place_in(
     ask = resolve(request, levels=tree.levels, profile=profile, leaders=0 if leader is None else 1)
     if isinstance(ask, Unplaceable):
         return ask
-    if not tree.per_level[ask.level]:
+    if not tree.holders:
         level = tree.levels[ask.level]
         return Unplaceable("no_domains_at_level", f"no topology domains at level: {level}", argument=level)
     filters = Filters(
@@ -85,15 +85,14 @@ def place_in(
         affinity=request.affinity,
         within=within,
     )
-    tree.clear()
-    excluded = fill_leaves(
-        tree,
-        worker=request.requests,
+    asked = Asked(
+        request.requests,
         leader=None if leader is None else leader.requests,
-        filters=filters,
+        slice_size=ask.slice_size if ask.slice_level == len(tree.levels) - 1 else 0,
         scored=ask.scored,
     )
-    for part in tree.per_level[0]:
+    excluded = count_hosts(tree, asked, filters=filters)
+    for part in tree.at(0) if len(tree.levels) > 1 else ():
         fill_up(
             part, slice_size=ask.slice_size, slice_level=ask.slice_level, level=0, inner=ask.inner, led=ask.leaders > 0
         )
@@ -126,7 +125,7 @@ def _leader_assignment(tree: Tree, given: Iterable[Part]) -> Assignment:
 def _of(tree: Tree, counts: list[tuple[Part, int]]) -> Assignment:
     levels = tree.levels[-1:] if tree.of_nodes else tree.levels
     counts.sort(key=_path)
-    return Assignment(levels, tuple(Domain(tree.called(part), count) for part, count in counts))
+    return Assignment(levels, tuple(Domain(tree.called(part.values), count) for part, count in counts))
 
 
 def _path(item: tuple[Part, int]) -> tuple[str, ...]:

@@ -60,8 +60,8 @@ def _best_family(tree: Tree, ask: Ask) -> tuple[list[Part], int]:
 
 def _families(tree: Tree, ask: Ask) -> Iterable[list[Part]]:
     if ask.level == 0:
-        return [tree.per_level[0]]
-    return [above.children for above in sorted(tree.per_level[ask.level - 1], key=path)]
+        return [tree.at(0)]
+    return [above.children for above in tree.at(ask.level - 1)]
 
 
 def _pruned(siblings: Sequence[Part], ask: Ask, *, at_least: int) -> tuple[list[Part], int]:

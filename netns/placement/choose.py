@@ -116,7 +116,7 @@ def choose(tree: Tree, ask: Ask) -> tuple[int, list[Part]] | Short:
     does an unconstrained one where it starts) takes as few domains as it can.
     """
     for level in range(ask.level, -1, -1):
-        parts = tree.per_level[level]
+        parts = tree.at(level)
         single = _single_scored(parts, ask) if ask.scored else _single(parts, ask)
         if single is not None:
             return level, [single]
@@ -164,7 +164,8 @@ def _several(in_order: list[Part], ask: Ask) -> list[Part] | int:
             return 0
         host = parts[0]
         if not ask.least_free and host.slices_led >= left:
-            host = smallest(parts, left, room=slices_led_of, scored=ask.scored)
+            able = [part for part in parts if part.leaders]
+            host = smallest(able, left, room=slices_led_of, scored=ask.scored)
         chosen.append(host)
         left -= host.slices_led
     others = [part for part in in_order if part is not chosen[0]] if chosen else in_order

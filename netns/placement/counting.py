@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from netns.nodes import PODS
+from netns.nodes import PODS, Node
 from netns.placement.matching import score, why_not
 from netns.placement.model import Affinity, Toleration
-from netns.placement.part import NOTHING, UNBOUNDED, Part
+from netns.placement.part import UNBOUNDED, Fit, Hosts
 from netns.placement.tree import Tree
+
+_NOTHING: Final[Mapping[str, int]] = {}
 
 
 @dataclass(slots=True)
@@ -32,41 +35,90 @@ class Filters:
     """A replacement stays within this domain."""
 
 
-def fill_leaves(
-    tree: Tree, *, worker: Mapping[str, int], leader: Mapping[str, int] | None, filters: Filters, scored: bool
-) -> Excluded:
-    """Count the pods that each domain of the lowest level has room for; `worker`, `leader`: what one takes."""
-    excluded = Excluded(nodes=len(tree.per_level[-1]))
-    worker, leader = _with_slot(worker), None if leader is None else _with_slot(leader)
-    picky = bool(filters.selector) or filters.affinity is not None
-    depth = len(filters.within)
-    known: dict[int, tuple[int, str]] = {}  # nodes of a kind share what they have room for: count it once
-    for part in tree.per_level[-1]:
-        node = part.node
-        if node is not None and (picky or node.taints):
-            reason = why_not(
-                node, tolerations=filters.tolerations, selector=filters.selector, affinity=filters.affinity
-            )
-            if reason is not None:
-                excluded.reasons[reason] += 1
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is counted for one request."""
+
+    worker: Mapping[str, int]
+    """What one pod takes."""
+
+    leader: Mapping[str, int] | None = None
+    """What its leader takes, if there is one."""
+
+    slice_size: int = 0
+    """The pods of a slice, where slices lie within domains of the lowest level; else 0."""
+
+    scored: bool = False
+    """Whether preferred affinity counts."""
+
+
+def count_hosts(tree: Tree, asked: Asked, *, filters: Filters) -> Excluded:
+    """Let every domain just above the lowest level know what fits on its hosts."""
+    counting = _Counting(asked, filters, of_nodes=tree.of_nodes)
+    for part, hosts in tree.holders:
+        part.hold(counting.fits(hosts))
+    return counting.excluded
+
+
+class _Counting:
+    def __init__(self, asked: Asked, filters: Filters, *, of_nodes: bool) -> None:
+        self.excluded = Excluded()
+        self._worker = _with_slot(asked.worker)
+        self._leader = None if asked.leader is None else _with_slot(asked.leader)
+        self._asked = asked
+        self._filters = filters
+        self._of_nodes = of_nodes
+        self._picky = bool(filters.selector) or filters.affinity is not None
+        self._known: dict[int, tuple[Fit, str]] = {}
+
+    def fits(self, hosts: Hosts) -> list[Fit]:
+        """What fits on each of `hosts`. Those of one kind share what they have room for: it is worked out once."""
+        self.excluded.nodes += len(hosts.nodes)
+        within, known, found = self._filters.within, self._known, []
+        for name, node in hosts.nodes.items():
+            points = 0
+            if self._of_nodes and (self._picky or node.taints):
+                reason = self._why_not(node)
+                if reason is not None:
+                    found.append(self._left_out(reason))
+                    continue
+                points = score(node, self._filters.affinity) if self._asked.scored else 0
+            if within and (*hosts.path, name)[: len(within)] != within:
+                found.append(self._left_out("topologyDomain", points))
                 continue
-            if scored:
-                part.score = score(node, filters.affinity)
-        if depth and part.values[:depth] != filters.within:
-            excluded.reasons["topologyDomain"] += 1
-            continue
-        fit = None if part.used else known.get(id(part.room))
-        if fit is None:
-            fit = _fits(worker, part.room, part.used or NOTHING)
-            if not part.used:
-                known[id(part.room)] = fit
-        part.pods, scarce = fit
-        if part.pods == 0:
-            excluded.reasons[f"resource {scarce}"] += 1
-        part.pods_led = part.pods
-        if leader is not None:
-            _fill_led(part, worker, leader)
-    return excluded
+            used = hosts.used.get(name) if hosts.used else None
+            if used or points:
+                fit, scarce = self._fit(node.allocatable, used or _NOTHING, points)
+            else:
+                kind = id(node.allocatable)
+                if kind not in known:
+                    known[kind] = self._fit(node.allocatable, _NOTHING, 0)
+                fit, scarce = known[kind]
+            if fit.pods == 0:
+                self.excluded.reasons[f"resource {scarce}"] += 1
+            found.append(fit)
+        return found
+
+    def _why_not(self, node: Node) -> str | None:
+        by = self._filters
+        return why_not(node, tolerations=by.tolerations, selector=by.selector, affinity=by.affinity)
+
+    def _left_out(self, reason: str, points: int = 0) -> Fit:
+        self.excluded.reasons[reason] += 1
+        return Fit(0, 0, 0, 0, 0, points)
+
+    def _fit(self, room: Mapping[str, int], used: Mapping[str, int], points: int) -> tuple[Fit, str]:
+        """What fits, and the resource that is used up first."""
+        pods, scarce = _fits(self._worker, room, used)
+        pods_led, leaders = pods, 0
+        if self._leader is not None and _fits(self._leader, room, used)[0] > 0:
+            leaders = 1
+            together = Counter(used)
+            together.update(self._leader)
+            pods_led = _fits(self._worker, room, together)[0]
+        size = self._asked.slice_size
+        slices, slices_led = (pods // size, pods_led // size) if size else (0, 0)
+        return Fit(pods, pods_led, slices, slices_led, leaders, points), scarce
 
 
 def _with_slot(requests: Mapping[str, int]) -> dict[str, int]:
@@ -85,13 +137,3 @@ def _fits(requests: Mapping[str, int], room: Mapping[str, int], used: Mapping[st
         if count < least:
             least, scarce = count, resource
     return least, scarce
-
-
-def _fill_led(part: Part, worker: Mapping[str, int], leader: Mapping[str, int]) -> None:
-    """Count the pods that fit besides the leader, if it fits at all."""
-    used = dict(part.used or {})
-    if _fits(leader, part.room, used)[0] > 0:
-        part.leaders = 1
-        for resource, amount in leader.items():
-            used[resource] = used.get(resource, 0) + amount
-    part.pods_led = _fits(worker, part.room, used)[0]

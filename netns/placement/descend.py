@@ -52,7 +52,8 @@ def give(parts: list[Part], count: int, ask: Ask, *, leaders: int, size: int, wh
     for index, each in enumerate(parts):
         part, room_here = each, room_led if leaders else room
         if not ask.least_free and room_here(part) >= left and part.leaders >= leaders:
-            part = smallest(parts[index:], left, room=room_here, scored=ask.scored)
+            able = [other for other in parts[index:] if other.leaders >= leaders] if leaders else parts[index:]
+            part = smallest(able, left, room=room_here, scored=ask.scored)
         units = min(room_here(part), left)
         part.leaders = min(part.leaders, leaders)
         part.pods = part.pods_led = units * unit

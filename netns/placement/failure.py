@@ -48,7 +48,7 @@ def _quoted(reason: str) -> str:
 
 def _layers(tree: Tree, ask: Ask, level: int, slices: Sequence[Slice]) -> tuple[tuple[str, int, int], ...]:
     """Of nested slices: how many of each layer fit into the domain of `level` that holds most."""
-    best = min(tree.per_level[level], key=lambda part: (-part.slices, ",".join(part.values)))
+    best = min(tree.at(level), key=lambda part: (-part.slices, ",".join(part.values)))
     return tuple(
         (each.level, _count(best, tree.levels.index(each.level) - level, each.size), ask.count // each.size)
         for each in slices

@@ -230,7 +230,7 @@ def _torn_domain(tree: Tree, torn: Slice, kept: Assignment, missing: int) -> tup
 
 def _stale(tree: Tree, assignment: Assignment) -> str | None:
     """The first domain of `assignment` that is no longer there."""
-    return next((domain.values[0] for domain in assignment.domains if tree.find(domain.values) is None), None)
+    return next((domain.values[0] for domain in assignment.domains if not tree.knows(domain.values)), None)
 
 
 def _merged(tree: Tree, first: Assignment, second: Assignment) -> Assignment:

@@ -23,11 +23,11 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from netns.errors import JobError
+from netns.errors import JobError, QuantityError
 from netns.layers import level_named
 from netns.nodes import PODS
 from netns.placement.model import Mode, Request, Slice, Toleration
-from netns.quantity import QuantityError, parse_quantity
+from netns.quantity import parse_quantity
 from netns.yaml_file import Place, first_mistake, load_mapping
 
 MAX_RANKS: Final = 1_000_000

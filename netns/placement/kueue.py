@@ -36,7 +36,7 @@ NODE_LABELS: Final = {"kubernetes.io/os": "linux"}
 def manifests(job: Job, *, nodes: Sequence[Node], levels: Sequence[str], kind: Kind = "job") -> list[Manifest]:
     """What `kubectl apply` needs to run `job` on `nodes`, in its order. JobError if the job cannot be that."""
     if not job.image:
-        raise JobError(f"job {job.name}: image: missing; a cluster runs containers")
+        raise JobError(f"job {job.name}: image: missing; a cluster runs containers, so give it in the job's file")
     names = {"topology": f"{job.queue}-topology", "flavor": f"{job.queue}-flavor", "queue": f"{job.queue}-cluster"}
     resources = [*sorted(job.resources), PODS]
     quota = quantities({resource: _quota(resource, job, nodes) for resource in resources})

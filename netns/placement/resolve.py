@@ -12,6 +12,9 @@ def resolve(request: Request, *, levels: Sequence[str], profile: Profile, leader
     """What `request` asks of a topology with `levels`; the messages are Kueue's where it has one."""
     if request.count < 1:
         return Unplaceable("count", f"count: {request.count} pods; ask for at least one", argument=str(request.count))
+    wrong = _wrong_size(request)
+    if wrong is not None:
+        return wrong
     level_name = requested_level(request, levels)
     if level_name not in levels:
         return Unplaceable("unknown_level", f"no requested topology level: {level_name}", argument=level_name)
@@ -28,9 +31,6 @@ def resolve(request: Request, *, levels: Sequence[str], profile: Profile, leader
             f"podset slice topology {outer.level} is above the podset topology {level_name}",
             argument=outer.level,
         )
-    wrong = _wrong_size(slices, request.count)
-    if wrong is not None:
-        return wrong
     inner = _inner(slices if profile.multi_layer else slices[:1], levels)
     if isinstance(inner, Unplaceable):
         return inner
@@ -50,23 +50,29 @@ def resolve(request: Request, *, levels: Sequence[str], profile: Profile, leader
 
 
 def requested_level(request: Request, levels: Sequence[str]) -> str:
-    """The level at which the pods of `request` shall lie together; "" if it forgot to say."""
+    """The level at which the pods of `request` shall lie together; "" if it forgot to say.
+
+    Without one, slices may lie anywhere: they are looked for in the whole, single pods at the lowest level.
+    """
     if request.mode in ("required", "preferred"):
         return request.level or ""
-    return levels[0] if request.mode == "slice_only" else levels[-1]
+    return levels[0] if request.slices else levels[-1]
 
 
-def _wrong_size(slices: Sequence[Slice], count: int) -> Unplaceable | None:
-    for each in slices:
-        if each.size < 1:
+def _wrong_size(request: Request) -> Unplaceable | None:
+    for each in request.slices:
+        if not each.size or each.size < 1:
             return Unplaceable(
                 "slice_size",
-                f"slice size {each.size} on level {each.level}: must be at least 1",
+                "slice topology requested, but slice size not provided: "
+                f"{each.level} has size {each.size}; it must be at least 1",
                 argument=str(each.size),
             )
-    if count % slices[0].size:
+    if request.slices and request.count % request.slices[0].size:
         return Unplaceable(
-            "slice_size", f"slice size {slices[0].size} must evenly divide {count} pods", argument=str(slices[0].size)
+            "slice_size",
+            f"slice size {request.slices[0].size} must evenly divide {request.count} pods",
+            argument=str(request.slices[0].size),
         )
     return None
 

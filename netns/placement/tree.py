@@ -1,71 +1,71 @@
 """The domains of a topology as a tree, built from plain nodes in one pass over them.
 
-Built anew for every assignment. Per node it makes one object and reads what it must: with 25,000 nodes the time goes to
-memory, not to arithmetic (scripts/bench placement).
+Built anew for every assignment. With 25,000 nodes the time goes to memory, not to arithmetic (scripts/bench placement):
+hence no object for a node, only an entry in the domain that it hangs on (part.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 
 from netns.nodes import HOSTNAME_LABEL, PODS, Node
 from netns.placement.model import Flavor, Usage
-from netns.placement.part import Part
+from netns.placement.part import Hosts, Part
 
 _by_name = attrgetter("name")
 
-_Inner = dict[tuple[str, ...], tuple[tuple[str, ...], list[Part]]]
-"""Label path of a domain above the lowest level -> that path, to be shared by its children; the children."""
-
 
 class Tree:
-    """All domains, by level."""
+    """All domains."""
 
-    def __init__(self, levels: Sequence[str], per_level: tuple[list[Part], ...]) -> None:
+    def __init__(self, levels: Sequence[str]) -> None:
         self.levels = tuple(levels)
         """Label keys, from the widest to the narrowest."""
-        self.per_level = per_level
-        """The domains of each level, in the order of their label paths."""
-        self._leaves: dict[tuple[str, ...], Part] | None = None
-        self._counted = False
+        self.root = Part((), "")
+        """The whole: above the domains of the first level."""
+        self.holders: list[tuple[Part, Hosts]] = []
+        """The domains just above the lowest level (the whole, where there is one level), and what lies in them."""
+        self._places: dict[tuple[str, ...], Hosts] | None = None
 
     @property
     def of_nodes(self) -> bool:
         """Whether the lowest level is that of nodes: only then can taints and selectors be looked at."""
         return self.levels[-1] == HOSTNAME_LABEL
 
-    def called(self, part: Part) -> tuple[str, ...]:
+    def at(self, level: int) -> list[Part]:
+        """The domains of one level, in the order of their label paths."""
+        parts = self.root.children
+        for _ in range(level):
+            parts = [child for part in parts for child in part.children]
+        return parts
+
+    def called(self, values: tuple[str, ...]) -> tuple[str, ...]:
         """How assignments call a domain of the lowest level: a node by its hostname, else by the whole path."""
-        return (part.name,) if self.of_nodes else part.values
+        return values[-1:] if self.of_nodes else values
 
-    def find(self, values: tuple[str, ...]) -> Part | None:
-        """The domain of the lowest level that assignments call `values`."""
-        if self._leaves is None:
-            self._leaves = {self.called(part): part for part in self.per_level[-1]}
-        return self._leaves.get(values)
+    def knows(self, called: tuple[str, ...]) -> bool:
+        """Whether there is a domain of the lowest level that assignments call so."""
+        return called in self._found()
 
-    def path(self, values: tuple[str, ...]) -> tuple[str, ...]:
-        """The whole label path of the domain that assignments call `values`; KeyError if there is none."""
-        part = self.find(values)
-        if part is None:
-            raise KeyError(values)
-        return part.values
-
-    def clear(self) -> None:
-        """Forget the numbers of the request before, if there was one."""
-        if self._counted:
-            for parts in self.per_level:
-                for part in parts:
-                    part.clear()
-        self._counted = True
+    def path(self, called: tuple[str, ...]) -> tuple[str, ...]:
+        """The whole label path of the domain that assignments call so; KeyError if there is none."""
+        return (*self._found()[called].path, called[-1])
 
     def add_usage(self, usage: Iterable[Usage]) -> None:
         """Take what pods use that run in known domains; others run elsewhere and take nothing here."""
         for each in usage:
-            part = None if each.domain is None else self.find(each.domain)
-            if part is not None:
-                use(part, each.requests, count=each.count)
+            hosts = None if each.domain is None else self._found().get(each.domain)
+            if hosts is not None and each.domain is not None:
+                use(hosts, each.domain[-1], each)
+
+    def _found(self) -> dict[tuple[str, ...], Hosts]:
+        if self._places is None:
+            self._places = {
+                self.called((*hosts.path, name)): hosts for _, hosts in self.holders for name in hosts.nodes
+            }
+        return self._places
 
 
 def build(nodes: Iterable[Node], *, levels: Sequence[str], flavor: Flavor, usage: Iterable[Usage]) -> Tree:
@@ -75,75 +75,53 @@ def build(nodes: Iterable[Node], *, levels: Sequence[str], flavor: Flavor, usage
     for each in usage:
         if each.node is not None:
             by_node.setdefault(each.node, []).append(each)
-    roots: list[Part] = []
-    inner: _Inner = {(): ((), roots)}
-    wanted, above_levels, lowest = tuple(flavor.node_labels.items()), tuple(levels[:-1]), levels[-1]
-    of_nodes = lowest == HOSTNAME_LABEL
+    found: dict[tuple[str, ...], Hosts] = {}
+    above, lowest, wanted = tuple(levels[:-1]), levels[-1], tuple(flavor.node_labels.items())
     for node in nodes:
         labels = node.labels
         if not node.ready or node.unschedulable or (wanted and any(labels.get(k) != v for k, v in wanted)):
             continue
         try:
-            path, name = tuple([labels[level] for level in above_levels]), labels[lowest]
+            path, name = tuple([labels[level] for level in above]), labels[lowest]
         except KeyError:
             continue
-        above, siblings = inner.get(path) or _add(path, inner)
-        part = Part(above, name)
-        siblings.append(part)
-        part.room = node.allocatable
-        if of_nodes:
-            part.node = node
-        for each in by_node.get(node.name, ()) if by_node else ():
-            use(part, each.requests, count=each.count)
-    tree = Tree(levels, _ordered(roots, depth=len(levels)))
+        hosts = found.get(path)
+        if hosts is None:
+            hosts = found[path] = Hosts(path)
+        hosts.nodes[name] = node if name not in hosts.nodes else _joined(hosts.nodes[name], node)
+        if by_node:
+            for each in by_node.get(node.name, ()):
+                use(hosts, name, each)
+    tree = Tree(levels)
+    _link(tree, found)
     tree.add_usage(usage)
     return tree
 
 
-def use(part: Part, requests: Mapping[str, int], *, count: int) -> None:
-    """Take what `count` pods use, their slots included."""
-    used = part.used = part.used or {}
-    for resource, amount in requests.items():
-        used[resource] = used.get(resource, 0) + amount * count
-    used[PODS] = used.get(PODS, 0) + count
+def use(hosts: Hosts, name: str, usage: Usage) -> None:
+    """Take what pods use on the host `name`, their slots included."""
+    used = hosts.used.setdefault(name, {})
+    for resource, amount in usage.requests.items():
+        used[resource] = used.get(resource, 0) + amount * usage.count
+    used[PODS] = used.get(PODS, 0) + usage.count
 
 
-def _add(path: tuple[str, ...], inner: _Inner) -> tuple[tuple[str, ...], list[Part]]:
-    """Make the domain of `path`, and those above it that are missing."""
-    above, siblings = inner.get(path[:-1]) or _add(path[:-1], inner)
-    part = Part(above, path[-1])
-    part.children = []
-    siblings.append(part)
-    inner[path] = path, part.children
-    return inner[path]
+def _joined(first: Node, second: Node) -> Node:
+    """Nodes of one lowest domain as one that can give what both can. To Kueue, too, a hostname given twice is one."""
+    room = {
+        resource: first.allocatable.get(resource, 0) + second.allocatable.get(resource, 0)
+        for resource in {**first.allocatable, **second.allocatable}
+    }
+    return replace(min(first, second, key=_by_name), allocatable=room)
 
 
-def _ordered(roots: list[Part], *, depth: int) -> tuple[list[Part], ...]:
-    """The domains of each level in the order of label paths, whatever the order in which their nodes came."""
-    per_level = [_merged(roots)]
-    for _ in range(depth - 1):
-        below: list[Part] = []
-        for part in per_level[-1]:
-            part.children = _merged(part.children)
-            below += part.children
-        per_level.append(below)
-    return tuple(per_level)
-
-
-def _merged(siblings: list[Part]) -> list[Part]:
-    """Sorted by name; nodes of one lowest domain, which have its name in common, become that one domain."""
-    siblings.sort(key=_by_name)
-    merged = siblings[:1]
-    for part in siblings[1:]:
-        last = merged[-1]
-        if part.name != last.name:
-            merged.append(part)
-            continue
-        last.room, last.used = _sum(last.room, part.room), _sum(last.used or {}, part.used or {})
-        if last.node is not None and part.node is not None:  # a hostname given twice: one node to Kueue, the first
-            last.node = min(last.node, part.node, key=_by_name)
-    return merged
-
-
-def _sum(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
-    return {resource: first.get(resource, 0) + second.get(resource, 0) for resource in {**first, **second}}
+def _link(tree: Tree, found: dict[tuple[str, ...], Hosts]) -> None:
+    """Make the domains above the lowest level, in the order of their label paths, whatever that of the nodes."""
+    known: dict[tuple[str, ...], Part] = {(): tree.root}
+    for path in sorted(found):
+        for depth in range(1, len(path) + 1):
+            if path[:depth] not in known:
+                part = known[path[:depth]] = Part(path[: depth - 1], path[depth - 1])
+                known[path[: depth - 1]].adopt(part)
+        known[path].hosts = found[path]
+        tree.holders.append((known[path], found[path]))

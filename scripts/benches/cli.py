@@ -1,4 +1,6 @@
-"""scripts/bench CASE [--json] [--seconds N] [--seed N] [--runs N]: rounds, medians, and the worst of what counts.
+"""scripts/bench CASE [--json] [--seconds N] [--seed N] [--runs N]: rounds, medians, and what was asked for.
+
+Signals end a case that builds namespaces by unwinding it, so that nothing is left behind.
 
 Exit status: 0: it ran, whatever the values; 1: it could not measure honestly, with the reason; 2: wrong usage.
 """
@@ -15,6 +17,7 @@ from rich.table import Table
 from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Outcome, Round
 from scripts.benches.registry import CASES, Case, Request
+from scripts.compare.unwinding import unwinding
 
 
 class _Cases(click.Choice[str]):
@@ -35,8 +38,14 @@ EPILOG = "\b\n" + "\n".join(f"{case.name:12} {case.summary}" for case in CASES.v
     type=click.FloatRange(min=0, min_open=True),
     help="How long to measure (virtual time on the virtual fabric), for cases that last that long.",
 )
-@click.option("--seed", type=click.IntRange(min=0, max=2**31), help="Measure this seed only. Default: 1 to 5.")
-@click.option("--runs", type=click.IntRange(min=1), help="How many runs, each with a seed of its own (chaos only).")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0, max=2**31),
+    help="Measure this seed only. Default: 1 to 5. On real hosts there are none.",
+)
+@click.option(
+    "--runs", type=click.IntRange(min=1), help="How many runs: of chaos, each with a seed of its own; else rounds."
+)
 def main(*, name: str, as_json: bool, seconds: float | None, seed: int | None, runs: int | None) -> None:
     """Measure CASE and say how it did beside what was asked for."""
     case = CASES[name]
@@ -44,9 +53,12 @@ def main(*, name: str, as_json: bool, seconds: float | None, seed: int | None, r
         raise click.UsageError(f"--seconds: {name} lasts as long as its messages take; leave it out")
     if runs is not None and not case.counted:
         raise click.UsageError(f"--runs: {name} makes one round for each seed; leave it out")
+    if seed is not None and not case.seeded:
+        raise click.UsageError(f"--seed: nothing in {name} is drawn by lot; leave it out")
     console = Console(stderr=as_json, highlight=False)
     try:
-        outcome = _measure(case, Request(seed=seed, seconds=seconds, runs=runs))
+        with unwinding():
+            outcome = _measure(case, Request(seed=seed, seconds=seconds, runs=runs))
     except BenchError as error:
         click.echo(f"scripts/bench {name}: {error}", err=True)
         sys.exit(1)

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from netns.errors import LabError
 from scripts.benches.cases import (
     blackhole,
     chaos,
+    clean,
+    devmem,
     ecmp,
     ecn,
     fair,
@@ -16,11 +19,15 @@ from scripts.benches.cases import (
     incast,
     jitter,
     lab,
+    latency,
     loss,
     messages,
+    peers,
     permutation,
     placement_ring,
     placement_scaling,
+    python,
+    rate,
     relay,
     slow_path,
     tcp_fidelity,
@@ -28,8 +35,12 @@ from scripts.benches.cases import (
 )
 from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Round, Wanted
+from scripts.compare.errors import CompareError
 
 SEEDS: Final = (1, 2, 3, 4, 5)
+ROUNDS: Final = 3
+"""On real hosts: the least that has a median."""
+VETH: Final = "veth"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,8 @@ class Case:
     """Whether `seconds` says how long it measures; else it lasts as long as its messages take."""
     counted: bool = False
     """Whether it makes a number of runs, which `runs` says."""
+    seeded: bool = True
+    """Whether chance decides anything that a seed could repeat."""
 
 
 def _virtual(
@@ -71,10 +84,33 @@ def _virtual(
     return Case(name, summary, "virtual", rounds, wanted, timed=bool(seconds))
 
 
+def _veth(
+    name: str,
+    summary: str,
+    measure: Callable[[int, float], Iterator[Round]],
+    wanted: tuple[Wanted, ...],
+    seconds: float = 0.0,
+) -> Case:
+    """A case on real sockets, in namespaces: `measure` makes so many rounds, of so many seconds for each contestant."""
+
+    def rounds(request: Request) -> Iterator[Round]:
+        try:
+            yield from measure(request.runs or ROUNDS, request.seconds or seconds)
+        except (LabError, CompareError) as error:
+            raise BenchError(str(error)) from None
+
+    return Case(name, summary, VETH, rounds, wanted, timed=bool(seconds), counted=True, seeded=False)
+
+
 def _chaos(request: Request) -> Iterator[Round]:
     """One round of many runs; of a single one, where a seed is given."""
     first, runs = (1, request.runs or chaos.RUNS) if request.seed is None else (request.seed, request.runs or 1)
     yield chaos.measure(range(first, first + runs))
+
+
+def _devmem(request: Request) -> Iterator[Round]:
+    """Rounds are numbered; nothing is drawn."""
+    return devmem.rounds(request.seconds or devmem.SECONDS)
 
 
 def _seeded(measure: Callable[[int], Round], rounds: int) -> Callable[[Request], Iterator[Round]]:
@@ -106,6 +142,7 @@ _TABLE: Final = (
     _virtual("jitter", "50 ms +- 1 and 10 ms", jitter.measure, jitter.WANTED, jitter.SECONDS),
     _virtual("fair", "2, 8, 32 flows on one bottleneck", fair.measure, fair.WANTED),
     _virtual("messages", "a loss in every tenth of 1,000 messages", messages.measure, messages.WANTED),
+    Case("devmem", "region to region, beside copies around TCP", "kernel", _devmem, devmem.WANTED, timed=True),
     Case("chaos", "everything goes wrong, by seed", "virtual", _chaos, chaos.WANTED, counted=True),
     Case(
         "placement",
@@ -132,6 +169,11 @@ _TABLE: Final = (
         tcp_fidelity.WANTED,
     ),
     _virtual("virtual", "the virtual fabric itself", virtual.measure, virtual.WANTED),
+    _veth("clean", "bulk data beside kernel TCP and the probe", clean.rounds, clean.WANTED, clean.SECONDS),
+    _veth("latency", "ping-pong beside kernel TCP, idle and loaded", latency.rounds, latency.WANTED, latency.SECONDS),
+    _veth("rate", "small messages a second, 1 and 100 peers", rate.rounds, rate.WANTED, rate.SECONDS),
+    _veth("peers", "1 to 10,000 peers on one endpoint", peers.rounds, peers.WANTED),
+    _veth("python", "the same transfer by aioquic", python.rounds, python.WANTED, python.SECONDS),
 )
 
 CASES: Final = {case.name: case for case in _TABLE}

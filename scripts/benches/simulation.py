@@ -97,7 +97,7 @@ class Simulation:
 
         if not self.run(seconds=OPENING_S, done=all_open):
             raise BenchError(f"{len(closed)} of {len(wanted)} peers were not open after {OPENING_S:g} virtual seconds")
-        return [Connection(a, a.peers[b.address], b, b.peers[a.address]) for a, b in wanted]
+        return [Connection(a, a.peers[b.address], b, b.peer_of(a.address[0])) for a, b in wanted]
 
     def run(self, *, seconds: float, done: Callable[[], bool] | None = None) -> bool:
         """Let so much virtual time pass, or less if `done` holds before; return whether it did."""

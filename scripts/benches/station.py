@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from random import Random
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from netns.fabric.lane import Flow, Packet
 from netns.fabric.virtual import VirtualFabric
@@ -23,6 +23,7 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.control import Datagram
 from srd.proto.endpoint import EndpointCore
 from srd.proto.events import Completion, Event, MessageReceived, PeerEnded, PeerOpened
+from srd.proto.memory import Memory
 from srd.proto.status import Status
 from srd.proto.wire import HEADER_BYTES, Arrival, Burst, write_headers
 
@@ -47,7 +48,9 @@ class Delivery(NamedTuple):
 class Station:
     """Attach it to a host of `fabric`; call `serve` after giving it commands."""
 
-    def __init__(self, fabric: VirtualFabric, host: str, *, config: ProtocolConfig, seed: int) -> None:
+    def __init__(
+        self, fabric: VirtualFabric, host: str, *, config: ProtocolConfig, seed: int, memory: Memory | None = None
+    ) -> None:
         self.host = host
         self.address: SocketAddress = (fabric.address(host), PORT)
         self.deliveries: list[Delivery] = []
@@ -64,6 +67,7 @@ class Station:
         self.payload_bytes = self.datagram_bytes - HEADER_BYTES
         self._fabric = fabric
         self._config = config
+        self._registered = memory
         self._rng = Random(f"{seed}/{host}")  # noqa: S311 - a simulation's dice, to be thrown again alike
         self.core = self._new_core()
         self._flows: dict[tuple[SocketAddress, int], Flow] = {}
@@ -79,6 +83,7 @@ class Station:
             new_context=lambda: self._rng.getrandbits(64),
             rng=Random(self._rng.random()),  # noqa: S311 - as above
             accepting=True,
+            memory=self._registered,
         )
 
     # -- commands -----------------------------------------------------------------------------------------------
@@ -87,10 +92,14 @@ class Station:
         """Begin to open a peer; return its number."""
         return self.core.connect(address, sizes=(self.datagram_bytes,), now=self.now)
 
-    def post(self, peer: int, *, length: int, immediate: int = 0, payload_offset: int = 0) -> int:
-        """Send a message; return the request's number."""
+    def peer_of(self, host: str) -> int:
+        """Return the newest peer at this IP address; which port it has says only which of its HELLOs was answered."""
+        return next(number for (address, _), number in reversed(self.peers.items()) if address == host)
+
+    def post(self, peer: int, *, length: int, immediate: int | None = 0, **work_request: Any) -> int:
+        """Post a request, as `EndpointCore.post` takes it; return its number."""
         self._requests += 1
-        self.core.post(peer, request=self._requests, payload_offset=payload_offset, length=length, immediate=immediate)
+        self.core.post(peer, request=self._requests, length=length, immediate=immediate, **work_request)
         return self._requests
 
     @property

@@ -12,12 +12,11 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
-import signal
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from rich.console import Console
@@ -34,11 +33,11 @@ from scripts.compare.fabric import Fabric
 from scripts.compare.payload import TMPFS, Payload, prepared
 from scripts.compare.screen import Screen, headlines, loads, remarks, table
 from scripts.compare.transfer import TRANSFER_BOUND_S
+from scripts.compare.unwinding import unwinding
 
 DEFAULT_BYTES: Final = 256 << 20
 DEFAULT_SEED: Final = 1
 LAB_NAME: Final = "demo"
-_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OUT: Final = Path("out")
 _Item = TypeVar("_Item")
 
@@ -193,19 +192,11 @@ def _about(topology: Topology, payload: Payload, *, seed: int | None) -> dict[st
     }
 
 
-def _unwind(number: int, _frame: object) -> NoReturn:
-    """End the run by unwinding it. Once: a second signal must not interrupt the clearing up."""
-    for each in _ENDING:
-        signal.signal(each, signal.SIG_IGN)
-    raise SystemExit(128 + number)
-
-
 def run() -> int:
     """Run the command line and return its exit status."""
-    for each in _ENDING:
-        signal.signal(each, _unwind)
     try:
-        main(standalone_mode=False)
+        with unwinding():
+            main(standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -159,7 +159,7 @@ class Ring:
         with Region(3 * 4 * elements) as region:
             async with await Endpoint.listen(address, port=place.port, config=config) as endpoint:
                 sums = endpoint.register(region, offset=4 * elements, length=2 * 4 * elements, access=WRITABLE)
-                hello = HELLO.pack(rank, len(place.hosts), elements, sums.key)
+                hello = HELLO.pack(rank, len(place.hosts), elements, sums.remote_key)
                 meeting = asyncio.gather(
                     _meet_right(endpoint, place, hello=hello), _meet_left(endpoint, place, hello=hello)
                 )

@@ -38,6 +38,23 @@ class HostPort(click.ParamType[tuple[str, int]]):
         return host.removeprefix("[").removesuffix("]"), number
 
 
+class Size(click.ParamType[int]):
+    """A number of bytes, with K, M, G or T for powers of 1024."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return bytes; fails with one line that says what is wrong."""
+        if isinstance(value, int):
+            return value
+        text = str(value)
+        unit = "KMGT".find(text[-1:].upper()) + 1 if text else 0
+        digits = text[:-1] if unit else text
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+            self.fail(f"{value!r} is no size; give bytes, or a number with K, M, G or T, such as 256M", param, ctx)
+        return int(digits) << 10 * unit
+
+
 def is_directory(path: Path) -> bool:
     """Whether `path` is a directory; a name that the system refuses is none."""
     try:
@@ -91,3 +108,10 @@ def run(main: Coroutine[Any, Any, int]) -> int:
 def emit(event: str, **fields: object) -> None:
     """Print one event as a JSON line."""
     click.echo(json.dumps({"event": event, **fields}))
+
+
+busy_poll_option = click.option(
+    "--busy-poll",
+    is_flag=True,
+    help="Spin on the sockets instead of sleeping: costs a processor, shortens round trips.",
+)

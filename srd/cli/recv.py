@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
-from devmem import DevmemError
-from srd.cli.options import HostPort, Interrupted, emit, is_directory, run
+from devmem import DevmemError, RegionError
+from srd.cli.devmem import DeviceMemory
+from srd.cli.options import HostPort, Interrupted, Size, busy_poll_option, emit, is_directory, run
 from srd.cli.progress import TransferProgress
 from srd.cli.tracing import check_trace_file, trace_option, tracing
+from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import SrdError
 from srd.peer import Peer
@@ -31,15 +35,20 @@ PROGRESS_INTERVAL_S = 0.05
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Directory that files appear in.")
 @click.option("--once", is_flag=True, help="End after one file, in success or failure.")
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+@click.option("--devmem", type=Size(), help="Have payload land in a region of this size (256M, 1G), and nowhere else.")
+@busy_poll_option
 @trace_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines on stdout.")
 def recv(
+    *,
     listen: tuple[str, int],
     output: Path,
-    once: bool,  # noqa: FBT001 - click passes flags so
-    overwrite: bool,  # noqa: FBT001 - as above
+    once: bool,
+    overwrite: bool,
+    devmem: int | None,
+    busy_poll: bool,
     trace_file: Path | None,
-    as_json: bool,  # noqa: FBT001 - as above
+    as_json: bool,
 ) -> int:
     """Receive files into a directory, until stopped.
 
@@ -55,7 +64,10 @@ def recv(
             f"--output {output}: cannot be written to ({error.strerror}); choose another directory"
         ) from error
     check_trace_file(trace_file, inputs=[])
-    return run(_serve(Daemon(output, overwrite=overwrite, as_json=as_json), listen, once=once, trace_file=trace_file))
+    memory = None if devmem is None else DeviceMemory(devmem)
+    config = replace(memory.config if memory else EndpointConfig(), busy_poll=busy_poll)
+    daemon = Daemon(output, config=config, overwrite=overwrite, memory=memory, as_json=as_json)
+    return run(_serve(daemon, listen, once=once, trace_file=trace_file))
 
 
 async def _serve(daemon: Daemon, listen: tuple[str, int], *, once: bool, trace_file: Path | None) -> int:
@@ -66,9 +78,13 @@ async def _serve(daemon: Daemon, listen: tuple[str, int], *, once: bool, trace_f
 class Daemon:
     """Serves any number of peers at a time."""
 
-    def __init__(self, directory: Path, *, overwrite: bool, as_json: bool) -> None:
+    def __init__(
+        self, directory: Path, *, config: EndpointConfig, overwrite: bool, memory: DeviceMemory | None, as_json: bool
+    ) -> None:
         self._directory = directory
+        self._config = config
         self._overwrite = overwrite
+        self._memory = memory
         self._as_json = as_json
         self._console = Console(stderr=True, highlight=False)
         self._transfers = 0  # going on now
@@ -76,7 +92,7 @@ class Daemon:
 
     async def serve(self, listen: tuple[str, int], *, once: bool, trace: Trace | None) -> int:
         """Listen until cancelled; with `once` until one file has ended, and return how it did."""
-        endpoint = await Endpoint.listen(listen[0], port=listen[1], trace=trace)
+        endpoint = await Endpoint.listen(listen[0], port=listen[1], config=self._config, trace=trace)
         host, port = endpoint.address
         if self._as_json:
             emit("listening", address=host, port=port)
@@ -84,6 +100,8 @@ class Daemon:
             self._say(f"listening on {host}:{port}, files go to {self._directory}")
         accepting = asyncio.ensure_future(self._accept(endpoint))
         try:
+            if self._memory:
+                self._memory.bind(endpoint)
             return await self._outcome(accepting, once=once)
         except asyncio.CancelledError:
             if self._transfers:
@@ -93,6 +111,9 @@ class Daemon:
             accepting.cancel()
             await asyncio.wait([accepting])
             await endpoint.close()
+            if self._memory:
+                with suppress(RegionError):  # a transfer that was cut off still looks at it: it goes with the process
+                    self._memory.close()
 
     async def _outcome(self, accepting: asyncio.Future[None], *, once: bool) -> int:
         """Wait for files to end; raises what made accepting end."""
@@ -174,6 +195,7 @@ class Daemon:
                 longest_stall_ms=round(received.longest_stall_ms, 3),
                 packets=peer.packets_received,
                 duplicates=peer.duplicates_received,
+                **(self._memory.figures() if self._memory else {}),
             )
         else:
             self._say(f"{received.name}: {received.size} bytes, SHA-256 {received.sha256} verified")

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from srd.cli.options import HostPort, emit, is_directory, is_file, run
+from srd.cli.options import HostPort, busy_poll_option, emit, is_directory, is_file, run
 from srd.cli.progress import TransferProgress, rate_text
 from srd.cli.tracing import check_trace_file, trace_option, tracing
 from srd.config import EndpointConfig
@@ -30,9 +30,19 @@ from srd.transfer.words import TransferError
     show_default=True,
     help="Source ports to spray over.",
 )
+@click.option("--devmem", is_flag=True, help="Map files and send them from where the page cache has them.")
+@busy_poll_option
 @trace_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines on stdout.")
-def send(arguments: tuple[str, ...], paths: int, trace_file: Path | None, as_json: bool) -> int:  # noqa: FBT001 - click passes flags so
+def send(
+    *,
+    arguments: tuple[str, ...],
+    paths: int,
+    devmem: bool,
+    busy_poll: bool,
+    trace_file: Path | None,
+    as_json: bool,
+) -> int:
     """Send files to an `srd recv` at HOST:PORT.
 
     The exit status is 0 only when the receiver has verified every byte of every file.
@@ -48,20 +58,33 @@ def send(arguments: tuple[str, ...], paths: int, trace_file: Path | None, as_jso
         if not is_file(file):
             raise click.UsageError(f"{file}: no such file; check the name")
     check_trace_file(trace_file, inputs=files)
-    return run(_send(files, host, port=port, paths=paths, trace_file=trace_file, as_json=as_json))
+    config = EndpointConfig(protocol=ProtocolConfig(paths=paths), busy_poll=busy_poll)
+    return run(_send(files, host, port=port, config=config, devmem=devmem, trace_file=trace_file, as_json=as_json))
 
 
-async def _send(files: list[Path], host: str, *, port: int, paths: int, trace_file: Path | None, as_json: bool) -> int:
-    config = EndpointConfig(protocol=ProtocolConfig(paths=paths))
+async def _send(
+    files: list[Path],
+    host: str,
+    *,
+    port: int,
+    config: EndpointConfig,
+    devmem: bool,
+    trace_file: Path | None,
+    as_json: bool,
+) -> int:
     with tracing(trace_file, title=f"srd send to {host}:{port}", vantage_point="client") as trace:
         async with await Endpoint.open(towards=host, config=config, trace=trace) as endpoint:
             for file in files:
                 total_bytes = (await asyncio.to_thread(file.stat)).st_size
-                await _send_one(endpoint, file, host, port=port, total_bytes=total_bytes, as_json=as_json)
+                await _send_one(
+                    endpoint, file, host, port=port, total_bytes=total_bytes, devmem=devmem, as_json=as_json
+                )
     return 0
 
 
-async def _send_one(endpoint: Endpoint, file: Path, host: str, *, port: int, total_bytes: int, as_json: bool) -> None:
+async def _send_one(
+    endpoint: Endpoint, file: Path, host: str, *, port: int, total_bytes: int, devmem: bool, as_json: bool
+) -> None:
     """One peer a file, so that its figures are the file's own."""
     started = time.monotonic()
     try:
@@ -69,7 +92,7 @@ async def _send_one(endpoint: Endpoint, file: Path, host: str, *, port: int, tot
     except PeerError as error:
         raise SrdError(f"{host}:{port}: {error}; is srd recv running there?") from error
     progress = TransferProgress(file.name, total_bytes=total_bytes, visible=not as_json)
-    sender = FileSender(peer, on_progress=progress.add)
+    sender = FileSender(peer, on_progress=progress.add, mapped=devmem)
     try:
         sent = await sender.send(file)
         seconds = time.monotonic() - started

@@ -59,9 +59,13 @@ def _print_peer(console: Console, number: int, peer: PeerSummary) -> None:
     if peer.sent:
         requests = ", ".join(f"{count} {status}" for status, count in sorted(peer.completed.items())) or "none ended"
         say(console, f"requests: {requests}; acks taken: {peer.acks}")
+        if peer.latencies_us:
+            shown = [f"{(percentile(peer.latencies_us, percent) or 0) / 1e3:.3f}" for percent in (0, 50, 99)]
+            say(console, f"latency of those that ended well: least {shown[0]}, median {shown[1]}, p99 {shown[2]} ms")
         console.print(_sent_table(peer))
     if peer.received:
-        say(console, f"messages received: {peer.messages}")
+        received = f"messages received: {peer.messages}, writes: {peer.writes}"
+        say(console, f"{received}, given up by the other end: {peer.voided}")
         console.print(_received_table(peer))
     if peer.sent or peer.received:
         console.print(_timeline_table(peer))

@@ -1,8 +1,14 @@
-"""Where the next payload of each receive slot lands: a chunk of the pool that fills up from its beginning.
+"""Where the next payload of each receive slot lands: chunks of the pool that fill up from their beginning.
 
-A slot keeps its chunk until less than a super-datagram fits, so that what arrives in turn lies in turn. When the pool
-has no chunk left, the slot lands in a spare place of its own that is overwritten each time: data is dropped there, and
-the sender will come again; control packets are still read.
+Theory of operation.
+1. Apart. There is a chunk for each slot, and it keeps it until less than a super-datagram fits: what arrives in a slot
+   lies behind what arrived there before, however little that is.
+2. Stacked. When batches bring whole series, slots follow each other in one chunk, a series apart, and go on in the next
+   chunk: what follows in the slots follows in memory, and a receiver has one run of packets where it had one a slot.
+   The end of a series that is not whole stays unused. So a batch that is less than half full ends the stacking.
+3. When the pool has no chunk left, a slot lands in a spare place of its own that is overwritten each time: data is
+   dropped there, and the sender will come again; control packets are still read. The kernel fills the first slots
+   first, so the last have to do without.
 
 A chunk is given back to the pool only in `settle`, when the pieces that were kept of the last batch are held.
 """
@@ -20,84 +26,104 @@ SUPER_BYTES = 1 << 16
 
 def spare_bytes(slots: int) -> int:
     """Room at the end of a region that `slots` slots need besides the pool."""
-    return (slots + 1) * SUPER_BYTES
+    return slots * SUPER_BYTES
 
 
 class Landing:
-    """Cursors of `slots` slots, and of one more for payloads that have to be copied."""
+    """Cursors of `slots` slots, and a chunk for payloads that have to be copied."""
 
     def __init__(self, region: Region, pool: Pool, *, slots: int) -> None:
+        self.series_bytes = SUPER_BYTES  # payload of a whole series
         self._region = region
         self._pool = pool
-        self._spare = [region.size_bytes - spare_bytes(slots) + slot * SUPER_BYTES for slot in range(slots + 1)]
-        self._chunks = [-1] * (slots + 1)  # offset of each slot's chunk; -1: it has none
+        self.spare = [region.size_bytes - spare_bytes(slots) + slot * SUPER_BYTES for slot in range(slots)]
+        # One a slot, and the last for copies: offset of the chunk (-1: there is none), and up to where it is full.
+        self._chunks = [-1] * (slots + 1)
+        self._ends = [-1] * (slots + 1)
         self._copies = slots
-        self._moved: list[int] = []
-        self._stolen: list[int] = []
-        self.cursors = self._spare.copy()
+        self.closed = False
+        self._stacked = False
+        self._moved: list[int] = []  # slots that something landed in since `settle`
+        self._moved_bytes = 0
+        self._chunk_of = [-1] * slots  # index of the chunk that a slot lies in; -1: its spare place
+        self.cursors = self.spare.copy()
         self.settle()
 
     def is_spare(self, slot: int) -> bool:
         """Whether the slot has no chunk."""
-        return self._chunks[slot] < 0
+        return self._chunk_of[slot] < 0
 
     def take(self, slot: int, size_bytes: int) -> int:
         """Note that `size_bytes` landed in a slot; return where."""
         offset = self.cursors[slot]
-        self.cursors[slot] = offset + size_bytes
+        self.cursors[slot] = self._ends[self._chunk_of[slot]] = offset + size_bytes
         self._moved.append(slot)
+        self._moved_bytes += size_bytes
         return offset
 
     def rewind(self, offset: int, *, size_bytes: int) -> None:
-        """Use the place of what landed last in a slot again: nobody keeps it. Before the next batch."""
+        """Use the place of what landed last in a chunk again: nobody keeps it. Before the next batch."""
         for slot in self._moved:
-            if self.cursors[slot] == offset + size_bytes:
-                self.cursors[slot] = offset
+            chunk = self._chunk_of[slot]
+            if self._ends[chunk] == offset + size_bytes:
+                self.cursors[slot] = self._ends[chunk] = offset
                 return
 
     def copy(self, payload: bytes) -> int | None:
         """Copy a payload to a place of its own; return its offset, or None when there is no memory."""
-        offset, chunk = self.cursors[self._copies], self._chunks[self._copies]
+        offset, chunk = self._ends[self._copies], self._chunks[self._copies]
         end = chunk + self._pool.chunk_bytes
         if chunk < 0 or offset == end or offset + len(payload) > end:
             return None  # nothing may lie at the end of a chunk, not even nothing: that is the next one's
         self._region.array[offset : offset + len(payload)] = np.frombuffer(payload, np.uint8)
-        return self.take(self._copies, len(payload))
+        self._ends[self._copies] = offset + len(payload)
+        return offset
 
     def settle(self) -> list[int]:
-        """Make room for the next batch; return the slots (not the copies') whose cursor is another now."""
-        moved, self._moved = list(dict.fromkeys(self._moved)), []
-        for slot in moved:
-            chunk = self._chunks[slot]
-            if self.cursors[slot] + SUPER_BYTES > chunk + self._pool.chunk_bytes:
-                self._pool.close(chunk)
-                self._chunks[slot] = -1
-        if -1 in self._chunks and self._pool.free_chunks:
-            moved += [slot for slot, chunk in enumerate(self._chunks) if chunk < 0 and slot not in moved]
-        for slot in moved:
-            if self._chunks[slot] < 0:
-                self._open(slot)
-        moved += self._stolen
-        self._stolen.clear()
-        return [slot for slot in moved if slot != self._copies]
+        """Make room for the next batch; return the slots whose cursor is another than before the last one."""
+        moved, self._moved = self._moved, []
+        stacked = self._stacked
+        if len(moved) > 1:  # a batch of one slot says nothing
+            stacked = 2 * self._moved_bytes >= len(moved) * self.series_bytes
+        self._moved_bytes = 0
+        refilled = self._refill({self._chunk_of[slot] for slot in moved})
+        if not refilled and not stacked and not self._stacked:
+            return moved  # all others are where they were
+        self._stacked = stacked
+        return self._lay() if moved or refilled else []
 
-    def _open(self, slot: int) -> None:
-        opened = self._pool.open()
-        if opened is not None:
-            self._chunks[slot] = self.cursors[slot] = opened
-            return
-        self._chunks[slot], self.cursors[slot] = -1, self._spare[slot]
-        # The kernel fills the first slots first: a later one that has a chunk gives it up.
-        for later in range(self._copies - 1, slot, -1):
-            if self._chunks[later] >= 0:
-                self._chunks[slot], self.cursors[slot] = self._chunks[later], self.cursors[later]
-                self._chunks[later], self.cursors[later] = -1, self._spare[later]
-                self._stolen.append(later)
-                return
+    def _refill(self, used: set[int]) -> bool:
+        """Close the chunks of `used`, and the copies', that are full, open those that are missing; whether any was."""
+        refilled = False
+        for chunk in (self._copies, *used):
+            offset = self._chunks[chunk]
+            if offset >= 0 and self._ends[chunk] + SUPER_BYTES > offset + self._pool.chunk_bytes:
+                self._pool.close(offset)
+                self._chunks[chunk], refilled = -1, True
+        if -1 in self._chunks:
+            for chunk, offset in enumerate(self._chunks):
+                if offset < 0 and (opened := self._pool.open()) is not None:
+                    self._chunks[chunk] = self._ends[chunk] = opened
+                    refilled = True
+        return refilled
+
+    def _lay(self) -> list[int]:
+        """Give every slot its place; return the slots."""
+        places = []
+        for chunk in range(self._copies):
+            if (start := self._chunks[chunk]) >= 0:
+                last = start + self._pool.chunk_bytes - SUPER_BYTES if self._stacked else self._ends[chunk]
+                places += [(chunk, at) for at in range(self._ends[chunk], last + 1, self.series_bytes)]
+        slots = range(self._copies)
+        places += [(-1, self.spare[slot]) for slot in slots[len(places) :]]
+        for slot in slots:
+            self._chunk_of[slot], self.cursors[slot] = places[slot]
+        return list(slots)
 
     def close(self) -> None:
-        """Give the chunks back."""
-        for slot, chunk in enumerate(self._chunks):
-            if chunk >= 0:
-                self._pool.close(chunk)
-                self._chunks[slot] = -1
+        """Give the chunks back; nothing lands any more."""
+        self.closed = True
+        for chunk, offset in enumerate(self._chunks):
+            if offset >= 0:
+                self._pool.close(offset)
+                self._chunks[chunk] = -1

@@ -17,17 +17,23 @@ from contextlib import suppress
 from srd.io import libc
 from srd.io.libc import Address
 
-BUFFER_BYTES = 8 << 20
-"""Socket buffers: a turn of a busy event loop (4 ms) at 16 Gbit/s. Without CAP_NET_ADMIN the kernel gives less."""
+BUFFER_BYTES = 32 << 20
+"""Socket buffers: twice the default receive window, as the kernel's own book-keeping counts. Without CAP_NET_ADMIN it
+gives less."""
 ECT_0 = 2
 """ECN-capable transport (RFC 3168, section 5), in the low two bits of IPv4's TOS and IPv6's traffic class."""
 IP_UDP_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}
 
 
-def open_socket(address: Address, *, family: socket.AddressFamily) -> socket.socket:
-    """Bind a non-blocking UDP socket with receive timestamps, GRO, DF set and ICMP errors queued. Raises OSError."""
+def open_socket(address: Address, *, family: socket.AddressFamily, share_port: bool = False) -> socket.socket:
+    """Bind a non-blocking UDP socket with receive timestamps, GRO, DF set and ICMP errors queued. Raises OSError.
+
+    With `share_port` the port may be another socket's of ours, if that allows it (SO_REUSEPORT).
+    """
     sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     try:
+        if share_port:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         for force, plain in ((libc.SO_SNDBUFFORCE, socket.SO_SNDBUF), (libc.SO_RCVBUFFORCE, socket.SO_RCVBUF)):
             try:
                 sock.setsockopt(socket.SOL_SOCKET, force, BUFFER_BYTES)

@@ -26,16 +26,15 @@ from srd.proto.wire import (
     HEADER_BYTES,
     MAX_BURST_PACKETS,
     MAX_DATAGRAM_BYTES,
+    MAX_SERIES_PACKETS,
     Burst,
     write_headers,
 )
 
-PACKETS = 256
-"""Packets that may wait for one system call: four of the largest bursts; consecutive bursts on one path are few."""
+PACKETS = 2 * MAX_BURST_PACKETS
+"""Packets that may wait for one system call: two of the largest bursts; consecutive bursts on one path are few."""
 MESSAGES = MAX_BURST_PACKETS
 """Messages that may wait for it: in the worst case one a packet of a burst."""
-MAX_SEGMENTS = 64
-"""UDP_MAX_SEGMENTS of kernels before 6.9: more in one message is not portable."""
 GSO_ERRORS = (errno.EIO, errno.EINVAL, errno.EMSGSIZE, errno.ENOPROTOOPT)
 """What kernels and devices answer when they cannot segment (quinn-udp, msquic and quic-go found these the hard way)."""
 _CMSG = struct.Struct("=QiiH6x")
@@ -82,7 +81,7 @@ def messages_of(burst: Burst) -> int:
 
 
 def _per_message(segment_bytes: int) -> int:
-    return max(min(MAX_SEGMENTS, MAX_DATAGRAM_BYTES // (HEADER_BYTES + segment_bytes)), 1)
+    return max(min(MAX_SERIES_PACKETS, MAX_DATAGRAM_BYTES // (HEADER_BYTES + segment_bytes)), 1)
 
 
 class Transmitter:
@@ -95,7 +94,7 @@ class Transmitter:
         self._iov[:, 0]["base"] = headers.ctypes.data + np.arange(PACKETS, dtype=np.uint64) * np.uint64(HEADER_BYTES)
         self._iov[:, 0]["length"] = HEADER_BYTES
         self._messages = np.zeros(MESSAGES, MMSGHDR)
-        self._single = np.zeros(MAX_SEGMENTS, MMSGHDR)  # for the fallback: a message a datagram
+        self._single = np.zeros(MAX_SERIES_PACKETS, MMSGHDR)  # for the fallback: a message a datagram
         self._iov_at, self._messages_at = self._iov.ctypes.data, self._messages.ctypes.data
         # Flat views of 64-bit words: of the messages (see MMSGHDR), and of the iovec, four words a packet. Writing a
         # field of a structured array costs five times as much.
@@ -128,7 +127,9 @@ class Transmitter:
     def _point(self, burst: Burst, first: int) -> None:
         """Point the iovec's rows from `first` on at the payloads of a burst."""
         count, segment = burst.count, burst.segment_bytes
-        if count <= FEW_PACKETS:
+        if burst.places is not None:
+            self._addresses[first : first + count], self._lengths[first : first + count] = burst.places, segment
+        elif count <= FEW_PACKETS:
             pairs, address = self._pairs, burst.payload_offset
             for at in range(4 * first + 2, 4 * (first + count), 4):
                 pairs[at], pairs[at + 1] = address, segment

@@ -7,9 +7,9 @@ neither a long message of one kind nor a receiver without memory for sends holds
 
 from __future__ import annotations
 
-from collections import deque
-
+from srd.proto.batch import Batch
 from srd.proto.credit import Credit
+from srd.proto.fifo import Fifo
 from srd.proto.sent import Outbound
 from srd.proto.wire import Opcode
 
@@ -28,9 +28,9 @@ class Backlog:
     def __init__(self, credit: Credit) -> None:
         self.reads_unanswered = 0
         self._credit = credit
-        self._reads: deque[Outbound] = deque()
-        self._tagged: deque[Outbound] = deque()
-        self._sends: deque[Outbound] = deque()
+        self._reads = Fifo[Outbound]()
+        self._tagged = Fifo[Outbound]()
+        self._sends = Fifo[Outbound]()
         self._tagged_turn = False
 
     def add(self, outbound: Outbound) -> None:
@@ -63,6 +63,15 @@ class Backlog:
             outbound.cut = True
             self._lane(outbound).popleft()
 
+    def cut_batch(self, outbound: Outbound, batch: Batch, *, count: int) -> None:
+        """Note that so many messages of a batch, the `head`, were given their packets."""
+        self._tagged_turn = True
+        self._credit.start(count * outbound.length)
+        batch.cut += count
+        if batch.cut == batch.count:
+            outbound.cut = True
+            self._sends.popleft()
+
     def remove(self, outbound: Outbound) -> None:
         """Take a message out that is not wholly cut."""
         self._lane(outbound).remove(outbound)
@@ -78,7 +87,7 @@ class Backlog:
             return []
         return [send for send in self._sends if not send.next_offset and self._credit.spent(send.rounds)]
 
-    def _lane(self, outbound: Outbound) -> deque[Outbound]:
+    def _lane(self, outbound: Outbound) -> Fifo[Outbound]:
         if outbound.opcode == _SEND:
             return self._sends
         return self._reads if outbound.opcode == _READ else self._tagged

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from srd.proto.control import LEAST_WINDOW_PACKETS
 from srd.proto.credit import RNR_FOR_EVER
 from srd.proto.errors import UsageError
 
@@ -27,8 +28,9 @@ class ProtocolConfig:
     silent (see the module `paths`)."""
 
     window_packets: int = 4096
-    """Packets from the lowest unacknowledged one to the highest that may be sent. Bounds the SACK bitmap to 512 bytes;
-    at MTU 9000 it is 36 MB, ten times the bandwidth-delay product of 25 Gbit/s and 1 ms."""
+    """Packets from the lowest unacknowledged one to the highest that may be sent; the other end is told, and the lesser
+    of both ends' counts. Bounds the SACK bitmap to 512 bytes; at MTU 9000 it is 36 MB, ten times the bandwidth-delay
+    product of 25 Gbit/s and 1 ms."""
 
     receive_window_bytes: int = 32 << 20
     """Message bytes a peer may have outstanding that the application has not released. Half the default region,
@@ -93,8 +95,8 @@ class ProtocolConfig:
         """Refuse what cannot work, naming value and range."""
         if not 1 <= self.paths <= MAX_PATHS:
             raise UsageError(f"paths: {self.paths} is not between 1 and {MAX_PATHS}")
-        if not 64 <= self.window_packets <= 1 << 16:
-            raise UsageError(f"window_packets: {self.window_packets} is not between 64 and 65536")
+        if not LEAST_WINDOW_PACKETS <= self.window_packets <= 1 << 16:
+            raise UsageError(f"window_packets: {self.window_packets} is not between {LEAST_WINDOW_PACKETS} and 65536")
         longest = min(self.receive_window_bytes, MAX_MESSAGE_BYTES)
         if not 1 <= self.max_message_bytes <= longest:
             raise UsageError(

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections import deque
 
 from srd.proto.config import ProtocolConfig
 
@@ -110,7 +109,7 @@ class MajorityDelay(Controller):
         self.window_bytes = float(config.initial_window_packets * packet_bytes)
         self._packet_bytes = packet_bytes
         self._config = config
-        self._levels: deque[float] = deque(maxlen=HISTORY_SAMPLES)
+        self._levels: list[float] = []
         self._fresh_levels = 0  # samples taken since the window last changed its size
         self._starting = True
         self._before_silence = self.window_bytes, self._starting
@@ -143,8 +142,7 @@ class MajorityDelay(Controller):
         self._levels.append(level)
         self._held_s += (endpoint_s - self._held_s) / 16
         packets = self.window_bytes / self._packet_bytes
-        while len(self._levels) > max(4, packets):
-            self._levels.popleft()
+        del self._levels[: max(len(self._levels) - min(max(4, int(packets)), HISTORY_SAMPLES), 0)]
         self._fresh_levels += 1
 
     def target_s(self, min_rtt_s: float) -> float:
@@ -215,7 +213,7 @@ class DeliveryRate:
     """BBR takes the maximum over ten round trips."""
 
     def __init__(self) -> None:
-        self._rates: deque[float] = deque(maxlen=self.SPANS)
+        self._rates: list[float] = []
         self._since = 0.0
         self._bytes = 0
         self.last_span_bytes = 0
@@ -229,7 +227,7 @@ class DeliveryRate:
         self._bytes += acked_bytes
         elapsed_s = now - self._since
         if elapsed_s >= span_s > 0:
-            self._rates.append(self._bytes / elapsed_s)
+            self._rates = [*self._rates[1 - self.SPANS :], self._bytes / elapsed_s]
             self.last_span_bytes, self._bytes, self._since = self._bytes, 0, now
             self.max_bytes_per_s = max(self._rates)
 

@@ -28,6 +28,8 @@ class Datagram:
 
 MAX_COOKIE_BYTES = 64
 """Any cookie must fit into the smallest HELLO."""
+LEAST_WINDOW_PACKETS = 64
+"""Least window of PSNs that an endpoint may have: a burst."""
 _PREFIX = struct.Struct(">BBBBIQ")
 
 
@@ -57,7 +59,7 @@ class PathReport(NamedTuple):
 
 
 _REPORT = struct.Struct(">BxxxIIIIHH")
-_ACK = struct.Struct(">QQHBB")
+_ACK = struct.Struct(">QQHBBBxxx")
 NOT_READY = 1
 """Flag of an ack: packets were dropped since the last one because there was no memory for them."""
 
@@ -85,16 +87,21 @@ class Ack:
     reports: tuple[PathReport, ...]
     flags: int = 0
     """NOT_READY, or nothing."""
+    path: int = 0
+    """Of its sender, that it is sent over."""
+    towards: int = 0
+    """Path of its receiver that it is sent to. Both together are its way."""
 
     def encode(self) -> bytes:
         """Return the packet."""
         bitmap = self.bitmap.to_bytes((self.bitmap.bit_length() + 7) // 8, "little")
-        head = _ACK.pack(self.cumulative, self.credit_bytes, len(bitmap), len(self.reports), self.flags)
+        lengths = (len(bitmap), len(self.reports))
+        head = _ACK.pack(self.cumulative, self.credit_bytes, *lengths, self.flags, self.towards)
         body = b"".join(_REPORT.pack(*report) for report in self.reports)
-        return _prefix(PacketType.ACK, context=self.context) + head + body + bitmap
+        return _prefix(PacketType.ACK, context=self.context, path=self.path) + head + body + bitmap
 
 
-_HELLO = struct.Struct(">QQIHBB")
+_HELLO = struct.Struct(">QQIIHBB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,30 +112,39 @@ class Hello:
     credit_bytes: int
     max_message_bytes: int
     """Longest message that the sender of this packet takes."""
+    window_packets: int
+    """PSNs from the lowest one missing that the sender of this packet takes."""
     datagram_bytes: int
     cookie: bytes = b""
+    path: int = 0
+    """That it is sent over; its answers say the same."""
 
     def encode(self) -> bytes:
         """Return the packet, padded with zeros."""
-        body = _HELLO.pack(
-            self.own_context, self.credit_bytes, self.max_message_bytes, self.datagram_bytes, len(self.cookie), 0
-        )
-        return (_prefix(PacketType.HELLO, context=0) + body + self.cookie).ljust(self.datagram_bytes, b"\0")
+        limits = (self.credit_bytes, self.max_message_bytes, self.window_packets, self.datagram_bytes)
+        body = _HELLO.pack(self.own_context, *limits, len(self.cookie), 0)
+        prefix = _prefix(PacketType.HELLO, context=0, path=self.path)
+        return (prefix + body + self.cookie).ljust(self.datagram_bytes, b"\0")
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Asks for the Hello again, with this cookie; nothing has been stored."""
+    """Asks for the Hello again, with this cookie; nothing has been stored. As long as the Hello: that passes back."""
 
     context: int
     cookie: bytes
+    path: int = 0
+    """That the Hello was sent over, by its own word."""
+    size_bytes: int = 0
+    """Of the whole packet; if that is too little for the cookie, as long as that takes."""
 
     def encode(self) -> bytes:
-        """Return the packet."""
-        return _prefix(PacketType.RETRY, context=self.context) + self.cookie
+        """Return the packet, padded with zeros."""
+        prefix = _prefix(PacketType.RETRY, context=self.context, path=self.path)
+        return (prefix + bytes([len(self.cookie)]) + self.cookie).ljust(self.size_bytes, b"\0")
 
 
-_ACCEPT = struct.Struct(">QQIH")
+_ACCEPT = struct.Struct(">QQIIH")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,27 +155,38 @@ class Accept:
     own_context: int
     credit_bytes: int
     max_message_bytes: int
+    window_packets: int
     datagram_bytes: int
 
     def encode(self) -> bytes:
         """Return the packet."""
-        body = _ACCEPT.pack(self.own_context, self.credit_bytes, self.max_message_bytes, self.datagram_bytes)
-        return _prefix(PacketType.ACCEPT, context=self.context) + body
+        limits = (self.credit_bytes, self.max_message_bytes, self.window_packets, self.datagram_bytes)
+        return _prefix(PacketType.ACCEPT, context=self.context) + _ACCEPT.pack(self.own_context, *limits)
+
+
+_PROBE = struct.Struct(">IBB")
+NO_PATH = 255
+"""A path's number where there is none to tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Asks for an Ack with a report of this path."""
+    """Asks for an Ack with a report of this path; padded, so that it also tries whether the path carries that size."""
 
     context: int
     path: int
     path_sequence: int
     sent_us: int
+    ack_path: int = NO_PATH
+    ack_towards: int = NO_PATH
+    """Way of the last Ack that arrived (see there)."""
+    size_bytes: int = PREFIX_BYTES + 6
+    """Of the whole packet."""
 
     def encode(self) -> bytes:
-        """Return the packet."""
+        """Return the packet, padded with zeros."""
         prefix = _prefix(PacketType.PROBE, context=self.context, path=self.path, path_sequence=self.path_sequence)
-        return prefix + self.sent_us.to_bytes(4, "big")
+        return (prefix + _PROBE.pack(self.sent_us, self.ack_path, self.ack_towards)).ljust(self.size_bytes, b"\0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +278,8 @@ def foreign_hello_untrusted(data: bytes) -> int | None:
     return int.from_bytes(data[PREFIX_BYTES : PREFIX_BYTES + 8], "big")
 
 
-def _decode_ack(context: int, _path: int, _path_sequence: int, body: bytes) -> Ack:
-    cumulative, credit_bytes, bitmap_bytes, report_count, flags = _ACK.unpack_from(body)
+def _decode_ack(context: int, path: int, _path_sequence: int, body: bytes) -> Ack:
+    cumulative, credit_bytes, bitmap_bytes, report_count, flags, towards = _ACK.unpack_from(body)
     at = _ACK.size + report_count * _REPORT.size
     reports = tuple(map(PathReport._make, _REPORT.iter_unpack(body[_ACK.size : at])))
     if len(body) != at + bitmap_bytes:
@@ -260,40 +287,54 @@ def _decode_ack(context: int, _path: int, _path_sequence: int, body: bytes) -> A
     bitmap = int.from_bytes(body[at:], "little")
     if bitmap & 1:
         raise PacketError("an ack's bitmap names its cumulative point as received")
-    return Ack(context, cumulative, bitmap, credit_bytes, reports, flags)
+    return Ack(context, cumulative, bitmap, credit_bytes, reports, flags, path, towards)
 
 
-def _decode_hello(_context: int, _path: int, _path_sequence: int, body: bytes) -> Hello:
-    own_context, credit_bytes, max_message_bytes, datagram_bytes, cookie_bytes, _ = _HELLO.unpack_from(body)
+def _decode_hello(_context: int, path: int, _path_sequence: int, body: bytes) -> Hello:
+    own_context, credit_bytes, max_message, window_packets, datagram_bytes, cookie_bytes, _ = _HELLO.unpack_from(body)
     cookie = body[_HELLO.size : _HELLO.size + cookie_bytes]
     if len(body) + PREFIX_BYTES != datagram_bytes or len(cookie) != cookie_bytes:
         raise PacketError(f"a hello for {datagram_bytes} bytes has {len(body) + PREFIX_BYTES}")
     if datagram_bytes < MIN_DATAGRAM_BYTES:
         raise PacketError(f"a hello for {datagram_bytes} bytes asks for less than {MIN_DATAGRAM_BYTES}")
-    return Hello(own_context, credit_bytes, max_message_bytes, datagram_bytes, cookie)
+    _check_window(window_packets)
+    return Hello(own_context, credit_bytes, max_message, window_packets, datagram_bytes, cookie, path)
 
 
-def _decode_retry(context: int, _path: int, _path_sequence: int, body: bytes) -> Retry:
-    if len(body) > MAX_COOKIE_BYTES:
-        raise PacketError(f"a cookie of {len(body)} bytes is longer than {MAX_COOKIE_BYTES}")
-    return Retry(context, body)
+def _check_window(window_packets: int) -> None:
+    if window_packets < LEAST_WINDOW_PACKETS:
+        raise PacketError(f"a window of {window_packets} packets is less than {LEAST_WINDOW_PACKETS}")
+
+
+def _decode_retry(context: int, path: int, _path_sequence: int, body: bytes) -> Retry:
+    cookie_bytes = body[0]
+    if cookie_bytes > MAX_COOKIE_BYTES:
+        raise PacketError(f"a cookie of {cookie_bytes} bytes is longer than {MAX_COOKIE_BYTES}")
+    if len(body) <= cookie_bytes:
+        raise PacketError(f"a cookie of {cookie_bytes} bytes has {len(body) - 1}")
+    return Retry(context, body[1 : 1 + cookie_bytes], path, PREFIX_BYTES + len(body))
 
 
 def _decode_accept(context: int, _path: int, _path_sequence: int, body: bytes) -> Accept:
-    own_context, credit_bytes, max_message_bytes, datagram_bytes = _ACCEPT.unpack_from(body)
+    own_context, credit_bytes, max_message_bytes, window_packets, datagram_bytes = _ACCEPT.unpack_from(body)
     if not MIN_DATAGRAM_BYTES <= datagram_bytes <= MAX_DATAGRAM_BYTES:
         raise PacketError(f"an accept for {datagram_bytes} bytes is out of range")
-    return Accept(context, own_context, credit_bytes, max_message_bytes, datagram_bytes)
+    _check_window(window_packets)
+    return Accept(context, own_context, credit_bytes, max_message_bytes, window_packets, datagram_bytes)
 
 
-_U32 = struct.Struct(">I")
+def _decode_probe(context: int, path: int, path_sequence: int, body: bytes) -> Probe:
+    sent_us, ack_path, ack_towards = _PROBE.unpack_from(body)
+    return Probe(context, path, path_sequence, sent_us, ack_path, ack_towards, PREFIX_BYTES + len(body))
+
+
 _DECODERS: dict[int, Callable[[int, int, int, bytes], Control]] = {
     PacketType.ACK: _decode_ack,
     PacketType.HELLO: _decode_hello,
     PacketType.RETRY: _decode_retry,
     PacketType.ACCEPT: _decode_accept,
     PacketType.REFUSE: lambda context, _path, _sequence, body: Refuse(context, body[0]),
-    PacketType.PROBE: lambda context, path, sequence, body: Probe(context, path, sequence, *_U32.unpack_from(body)),
+    PacketType.PROBE: _decode_probe,
     PacketType.CLOSE: lambda context, _path, _sequence, _body: Close(context),
     PacketType.CLOSED: lambda context, _path, _sequence, _body: Closed(context),
     PacketType.RESET: lambda context, _path, _sequence, _body: Reset(context),

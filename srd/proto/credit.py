@@ -36,6 +36,10 @@ class Credit:
         """Whether a send of so many bytes may start."""
         return self._started_bytes + length <= self._granted_bytes
 
+    def covered(self, length: int) -> int:
+        """Return how many sends of so many bytes may start."""
+        return (self._granted_bytes - self._started_bytes) // max(length, 1)
+
     def start(self, length: int) -> None:
         """Take what a send needs."""
         self._started_bytes += length

@@ -50,8 +50,8 @@ from srd.proto.status import Status
 from srd.proto.strangers import Strangers
 from srd.proto.timers import Timers
 from srd.proto.trace import Trace
-from srd.proto.wire import IMMEDIATE, MIN_DATAGRAM_BYTES, Address, Arrival, Burst, Opcode, runs_untrusted
-from srd.proto.work import check, refusal
+from srd.proto.wire import IMMEDIATE, MIN_DATAGRAM_BYTES, Address, Arrival, Burst, Opcode, Words, runs_untrusted
+from srd.proto.work import check, check_batch, refusal
 
 
 class EndpointCore:
@@ -81,7 +81,9 @@ class EndpointCore:
         self.malformed = 0
         self._config = config
         self._datagram_bytes = datagram_bytes
-        self._strangers = Strangers(secret=secret, accepting=accepting)
+        self._strangers = Strangers(
+            secret=secret, accepting=accepting, paths=config.paths, datagram_bytes=datagram_bytes
+        )
         self._new_context = new_context
         self._rng = rng
         self._memory = memory
@@ -90,11 +92,9 @@ class EndpointCore:
         self._peers: dict[int, PeerCore] = {}  # by number
         self._by_context: dict[int, PeerCore] = {}  # by the context id that we chose
         self._by_remote: dict[int, PeerCore] = {}  # by the context id that the other end chose
-        self._by_hello: dict[tuple[Address, int], PeerCore] = {}  # incoming: by address and the other end's context
         self._ready: dict[int, None] = {}  # numbers of the peers that may have something to send, in turn
         self._events: deque[Event] = deque()
         self._timers = Timers()
-        self.shortage = Shortage()
         self._next_number = 0
 
     # -- commands -----------------------------------------------------------------------------------------------
@@ -104,15 +104,7 @@ class EndpointCore:
         if not sizes or min(sizes) < MIN_DATAGRAM_BYTES:
             raise UsageError(f"sizes: {sizes} needs sizes of at least {MIN_DATAGRAM_BYTES} bytes")
         peer = self._add(address, now=now)
-        peer.initiator = Initiator(
-            own_context=peer.own_context,
-            credit_bytes=peer.receiver.credit_bytes,
-            max_message_bytes=self._config.max_message_bytes,
-            sizes=sizes,
-            now=now,
-            interval_s=self._config.initial_rtt_s,
-            timeout_s=self._config.handshake_timeout_s,
-        )
+        peer.initiator = Initiator(own_context=peer.own_context, config=self._config, sizes=sizes, now=now)
         return peer.number
 
     def post(
@@ -134,16 +126,19 @@ class EndpointCore:
         SEND, WRITE: the bytes start at `payload_offset` of the region; `immediate`: the responder is told this word.
         WRITE, READ: `key` and `offset` say where in the responder's registered memory. READ: `local_key` and
         `local_offset` say where in ours. What cannot be is completed at once, with a status of the names LOCAL_ERROR
-        or REMOTE_ERROR_BAD_LENGTH. Raises UsageError for a peer that is not open, and what does not fit into a packet.
+        or REMOTE_ERROR_BAD_LENGTH. Raises UsageError for a peer that is not open yet or is being closed, and for what
+        does not fit into a packet.
         """
-        core = self._peer(peer)
-        if core.sender is None or core.state is not PeerState.OPEN:
-            raise UsageError(f"peer {peer} is not open for sending")
+        core = self._peers.get(peer)
+        if core is None:
+            self._events.append(Completion(peer, request, Status.LOCAL_ERROR_INVALID_AH))
+            return
+        sender = core.open_sender()
         check(opcode, length=length, immediate=immediate, key=key, offset=offset)
         status = refusal(
             opcode,
             length=length,
-            max_send_bytes=core.sender.max_message_bytes,
+            max_send_bytes=sender.max_message_bytes,
             memory=self._memory,
             local_key=local_key,
             local_offset=local_offset,
@@ -151,17 +146,30 @@ class EndpointCore:
         if status is not None:
             self._events.append(Completion(peer, request, status))
             return
-        core.sender.outbox.post(
+        sender.outbox.post(
             request,
             payload_offset=payload_offset,
             length=length,
             flags=opcode if immediate is None else opcode | IMMEDIATE,
-            immediate=immediate or 0,
+            # A write without an immediate tells where it begins: see "Registered memory" in PROTOCOL.md.
+            immediate=(offset & 0xFFFFFFFF if opcode == Opcode.WRITE else 0) if immediate is None else immediate,
             key=key,
             remote_offset=offset,
             local_key=local_key,
             local_offset=local_offset,
         )
+        self._ready[peer] = None
+
+    def post_batch(
+        self, peer: int, *, first_request: int, places: Words, length: int, immediate: int | None, owner: object
+    ) -> None:
+        """Post a send of `length` bytes, a packet at most, for each of `places`: requests `first_request` and on.
+
+        Each ends with a Completion or as part of a BatchCompletion; `owner` lives as long. Raises as `post` does.
+        """
+        sender = self._peer(peer).open_sender()
+        check_batch(length, immediate=immediate, packet_bytes=sender.segment_bytes)
+        sender.outbox.post_batch(first_request, places=places, length=length, immediate=immediate, owner=owner)
         self._ready[peer] = None
 
     def cancel(self, peer: int, *, request: int, now: float) -> None:
@@ -204,11 +212,11 @@ class EndpointCore:
         *,
         controls: Iterable[tuple[bytes, Address, float]],
         now: float,
-        scarce: bool = False,
+        shortage: Shortage | None = None,
     ) -> list[Frag]:
         """Take a batch: data packets, and control packets as (bytes, source address, time of receipt).
 
-        `scarce`: less memory is left than the longest message may need (see `shortage`).
+        `shortage`: of the memory that they landed in less is left than the longest message may need.
         Returns the pieces of memory that hold new data, to be kept until their message is released or orphaned.
         """
         kept: list[Frag] = []
@@ -222,7 +230,7 @@ class EndpointCore:
                 if peer.sender is None or peer.state is PeerState.ENDED:
                     continue  # it overtook the responder's ACCEPT and will come again, or nobody waits for it any more
                 touched[peer.number] = peer
-                if scarce and not self.shortage.admits(peer, run, peers=self._peers):
+                if shortage is not None and not shortage.admits(peer, run, peers=self._peers):
                     peer.starve(run, now=now)
                 else:
                     kept += peer.handle_run(run, now=now)
@@ -268,15 +276,9 @@ class EndpointCore:
             case Probe():
                 peer.handle_probe(packet, address=address, now=now, received_at=received_at)
             case Retry() if peer.initiator is not None:
-                peer.initiator.retry(packet.cookie, now=now)
+                peer.initiator.retry(packet, now=now)
             case Accept() if peer.initiator is not None:
-                self._opened(
-                    peer,
-                    packet.own_context,
-                    min(packet.datagram_bytes, self._datagram_bytes),
-                    packet,
-                    now=now,
-                )
+                self._opened(peer, packet, now=now)
             case Refuse() if peer.initiator is not None:
                 peer.handle_refuse(packet)
             case Close():
@@ -287,29 +289,28 @@ class EndpointCore:
         self._after(peer, now=now)
 
     def _handle_hello(self, hello: Hello, address: Address, *, now: float) -> None:
-        peer = self._by_hello.get((address, hello.own_context))
+        peer = self._by_remote.get(hello.own_context)
         if peer is None:
             if not self._strangers.welcomes(hello, address, now=now):
                 return
             peer = self._add(address, now=now)
-            self._by_hello[address, hello.own_context] = peer
-            self._opened(peer, hello.own_context, min(hello.datagram_bytes, self._datagram_bytes), hello, now=now)
+            self._opened(peer, hello, now=now)
             self._after(peer, now=now)
-        credit_bytes = self._config.receive_window_bytes
+        elif peer.address != address:
+            return  # our context is told to no other address than the one that has shown to be the initiator's
         accept = Accept(
-            hello.own_context, peer.own_context, credit_bytes, self._config.max_message_bytes, peer.datagram_bytes
+            hello.own_context,
+            peer.own_context,
+            self._config.receive_window_bytes,
+            self._config.max_message_bytes,
+            self._config.window_packets,
+            peer.datagram_bytes,
         )
-        self._strangers.reply(address, accept.encode())
+        self._strangers.reply(address, accept.encode(), path=hello.path)
 
-    def _opened(self, peer: PeerCore, remote: int, datagram_bytes: int, packet: Hello | Accept, *, now: float) -> None:
-        peer.opened(
-            remote_context=remote,
-            datagram_bytes=datagram_bytes,
-            credit_bytes=packet.credit_bytes,
-            max_message_bytes=packet.max_message_bytes,
-            now=now,
-        )
-        self._by_remote[remote] = peer
+    def _opened(self, peer: PeerCore, packet: Hello | Accept, *, now: float) -> None:
+        peer.opened(packet, datagram_bytes=min(packet.datagram_bytes, self._datagram_bytes), now=now)
+        self._by_remote[packet.own_context] = peer
 
     def handle_icmp_unreachable(self, address: Address, *, now: float) -> None:
         """The network says that nothing listens at `address`. Believed only while a peer is being opened."""
@@ -368,6 +369,7 @@ class EndpointCore:
             rng=self._rng,
             memory=self._memory,
             placements=self._placements,
+            crowd=self._peers,
             now=now,
             trace=None if self._trace is None else PeerTrace(self._trace, number=self._next_number),
         )
@@ -384,17 +386,12 @@ class EndpointCore:
 
     def _after(self, peer: PeerCore, *, now: float) -> None:
         """Collect a peer's events, give it its turn, and forget it when it has ended."""
-        if peer.trace is not None:
-            for event in peer.events:
-                peer.trace.event(event, datagram_bytes=peer.datagram_bytes, paths=self._config.paths, now=now)
-        self._events.extend(peer.events)
-        peer.events.clear()
+        self._events.extend(peer.take_events(now=now))
         if peer.state is not PeerState.ENDED:
             peer.control_due = True
             self._ready[peer.number] = None
         elif self._peers.pop(peer.number, None):
             del self._by_context[peer.own_context]
             self._by_remote.pop(peer.remote_context, None)
-            self._by_hello.pop((peer.address, peer.remote_context), None)
             self._ready.pop(peer.number, None)
             self._timers.arm(peer.number, at=None)

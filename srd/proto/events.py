@@ -15,7 +15,7 @@ class Frag(NamedTuple):
     offset: int
     """In the message, bytes."""
     region_offset: int
-    """In the receive region, bytes."""
+    """In the receive region, bytes; an owner with several regions says in the upper bits which."""
     length: int
 
 
@@ -54,6 +54,29 @@ class MessageReceived:
 
 
 @dataclass(frozen=True, slots=True)
+class MessagesReceived:
+    """Messages of one packet each that arrived together, numbered in turn."""
+
+    peer: int
+    message: int
+    """The first one's number."""
+    count: int
+    length: int
+    """Of each."""
+    immediate: int | None
+    """All their senders' word; None: there was none."""
+    region_offset: int
+    """Where the first landed in the receive region, bytes."""
+    stride: int
+    """From one message to the next, bytes."""
+
+    @property
+    def frag(self) -> Frag:
+        """The memory that they lie in, as one piece."""
+        return Frag(0, self.region_offset, (self.count - 1) * self.stride + self.length)
+
+
+@dataclass(frozen=True, slots=True)
 class MessageVoided:
     """A message was given up by its sender, and never will be whole: the memory of its pieces may be reused."""
 
@@ -70,6 +93,30 @@ class WriteReceived:
     immediate: int
 
 
+class Follows(NamedTuple):
+    """What follows in memory on a part of a write, or of an answer to a read: more, of which nothing has landed."""
+
+    context: int
+    """Of its packets."""
+    message: int
+    opcode: int
+    offset: int
+    """As their headers will say it."""
+    place: int
+    """Where it belongs, in the terms of the `Memory` that the core was given, which allows it."""
+    length: int
+
+    def after(self, landed_bytes: int) -> Follows | None:
+        """Return what is left when so much of it, or of what lies before its end, has landed; None: nothing."""
+        if landed_bytes >= self.length:
+            return None
+        return self._replace(
+            offset=self.offset + landed_bytes,
+            place=self.place + landed_bytes,
+            length=self.length - landed_bytes,
+        )
+
+
 class Placement(NamedTuple):
     """An instruction: copy what landed in the receive region to registered memory. A tuple, as `Frag` is one."""
 
@@ -78,6 +125,8 @@ class Placement(NamedTuple):
     region_offset: int
     """From where in the receive region, bytes."""
     length: int
+    follows: Follows | None = None
+    """A hint where to have the next payload land, in place of all hints before; None: there is no telling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,4 +138,22 @@ class Completion:
     status: Status
 
 
-Event = PeerOpened | PeerEnded | MessageReceived | MessageVoided | WriteReceived | Completion
+@dataclass(frozen=True, slots=True)
+class BatchCompletion:
+    """Work requests of a batch have ended in success: `count` from `request` on."""
+
+    peer: int
+    request: int
+    count: int
+
+
+Event = (
+    PeerOpened
+    | PeerEnded
+    | MessageReceived
+    | MessagesReceived
+    | MessageVoided
+    | WriteReceived
+    | Completion
+    | BatchCompletion
+)

@@ -19,6 +19,8 @@ class Inbound:
     frags: list[Frag] = field(default_factory=list)
     """A send's; what goes to registered memory leaves nothing behind."""
     flags: int = 0
+    high: int = 0
+    """Of what goes to registered memory: end of what has landed, as its headers say offsets."""
 
     def tile(self) -> bool:
         """Sort the frags; return whether they are the message, no more and no less."""

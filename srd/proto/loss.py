@@ -12,6 +12,9 @@
 3. Silence. With no answer from anywhere a packet is lost after the path's timeout, which is long. So that it seldom
    comes to that, a path that has not answered in its usual time is asked (RFC 8985's tail loss probe); the answer is
    what rule 1 needs on that path, and rule 2 on all others.
+4. A path may carry small packets and swallow full ones: its MTU is less than what was agreed. What is asked there is
+   answered, so that nothing looks silent. After several full packets without one that arrived the path counts as
+   silent (black hole detection, RFC 8899, section 4.3), and is probed at full size until it answers.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from dataclasses import dataclass, field
 
 from srd.proto.path import Path
 from srd.proto.sent import SentPackets, Transmission
+from srd.proto.seqset import mask
 
 REORDERING = 0.25
 """Step of the reordering window, over the smallest round trip (RFC 8985, section 6.2)."""
@@ -40,6 +44,8 @@ class Evidence:
     heard_sent_at: float = -math.inf
     """When the youngest packet was sent that the peer has reported."""
     reordering_steps: int = 1
+    jitter_s: float = 0.0
+    """What the hosts' scheduling may add to a round trip."""
     _widened_at: float = -math.inf
 
     def hear(self, sent_at: float) -> None:
@@ -72,12 +78,18 @@ class Settled:
     """When the oldest burst left may be found lost, unless something is heard of it."""
 
 
-def usual_s(path: Path) -> float:
-    """Return how long an answer over this path takes at most, if nothing is wrong."""
-    return path.rtt.timeout_s(floor_s=VARIATION_FLOOR * path.rtt.smoothed_s)
+def usual_s(path: Path, *, jitter_s: float = 0.0) -> float:
+    """Return how long an answer over this path takes at most, if nothing is wrong.
+
+    `jitter_s`: what the hosts' scheduling alone may add. On links of 0.1 ms, without it, a path was asked after every
+    message that went alone, and each answer is four packets.
+    """
+    return path.rtt.timeout_s(floor_s=max(VARIATION_FLOOR * path.rtt.smoothed_s, jitter_s))
 
 
-def settle(path: Path, *, sent: SentPackets, evidence: Evidence, now: float, min_rto_s: float) -> Settled | None:
+def settle(
+    path: Path, *, sent: SentPackets, evidence: Evidence, now: float, min_rto_s: float, datagram_bytes: int
+) -> Settled | None:
     """Take from the path's head every burst whose fate is known; None if all that it carried has arrived."""
     settled: Settled | None = None
     while path.transmissions:
@@ -97,7 +109,12 @@ def settle(path: Path, *, sent: SentPackets, evidence: Evidence, now: float, min
             settled.lost.append((head, missing))
             settled.timed_out |= head.last_sequence > path.reported_sequence
             path.counters.lost += missing.bit_count()
-        path.transmissions.popleft()
+            full = mask(max(head.count - 1, 1))  # of several packets all but the last surely are
+            if missing & full == full and head.run.packet_bytes >= datagram_bytes:
+                path.full_lost += missing.bit_count()
+        elif head.run.packet_bytes >= datagram_bytes:
+            path.full_lost = 0
+        del path.transmissions[0]
         path.inflight_bytes -= head.bytes
     return settled
 
@@ -108,7 +125,7 @@ def _verdict_at(path: Path, head: Transmission, evidence: Evidence, min_rto_s: f
         window_s = evidence.reordering_steps * REORDERING * path.rtt.min_s
         lost_at = head.sent_at + path.rtt.latest_s + window_s
         return lost_at, lost_at
-    usual_at = head.sent_at + usual_s(path)
+    usual_at = head.sent_at + usual_s(path, jitter_s=evidence.jitter_s)
     if evidence.heard_sent_at >= head.sent_at + path.rtt.smoothed_s:
         return usual_at, usual_at
     return head.sent_at + path.rtt.timeout_s(floor_s=min_rto_s), usual_at

@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from srd.proto.backlog import Backlog
+from srd.proto.batch import Batch
 from srd.proto.credit import Credit
 from srd.proto.requests import Requests
 from srd.proto.sent import Outbound, SendRun, SentPackets
+from srd.proto.seqset import mask
 from srd.proto.status import Status
-from srd.proto.wire import HEADER_BYTES, Opcode
+from srd.proto.wire import HEADER_BYTES, IMMEDIATE, Opcode, Words
 
 
 class Outbox:
@@ -30,6 +32,7 @@ class Outbox:
         self.requests = Requests()
         self.responses = 0  # answers to reads that are not wholly acknowledged
         self.failed: list[tuple[int, Status]] = []  # requests that ended early, for the owner to take
+        self.succeeded: list[tuple[int, int]] = []  # of batches: requests (first, count), for the owner to take
         self._sent = sent
         self._send_first = send_first
         self._next_message = 0
@@ -58,6 +61,16 @@ class Outbox:
         self.requests.add(outbound)
         return outbound
 
+    def post_batch(self, request: int, *, places: Words, length: int, immediate: int | None, owner: object) -> None:
+        """Queue sends of one length, a packet each, as the requests from `request` on; `owner` lives as long."""
+        count = len(places)
+        if self._next_message + count - 1 >> 32 != self._next_message >> 32:
+            self._next_message = (self._next_message >> 32) + 1 << 32  # their numbers must count up on the wire, too
+        flags = Opcode.SEND if immediate is None else Opcode.SEND | IMMEDIATE
+        outbound = self.post(request, payload_offset=0, length=length, flags=flags, immediate=immediate or 0)
+        outbound.batch = Batch(places, owner)
+        self._next_message += count - 1
+
     def respond(self, read: int, *, payload_offset: int | None, length: int, key: int) -> None:
         """Answer the peer's READ of message number `read` from registration `key`; without an offset: refuse it."""
         outbound = self.post(
@@ -80,10 +93,18 @@ class Outbox:
                 self.responses -= 1
             if outbound.ended or outbound.opcode == Opcode.READ:  # a read's answer ends it
                 continue
+            if outbound.batch is not None and not self._take_batch(outbound, outbound.batch):
+                continue
             self.end(outbound)
-            if outbound.request is not None:
+            if outbound.request is not None and outbound.batch is None:
                 requests.append(outbound.request)
         return requests
+
+    def _take_batch(self, outbound: Outbound, batch: Batch) -> bool:
+        """Tell of the messages of a batch that succeeded; return whether it was the last of them."""
+        first = outbound.request or 0
+        self.succeeded += [(first + index, count) for index, count in batch.take()]
+        return batch.ended == mask(batch.count)
 
     def end(self, outbound: Outbound) -> None:
         """Note that a message has served its purpose."""
@@ -93,8 +114,7 @@ class Outbox:
 
     def give_up(self, outbound: Outbound, *, status: Status) -> None:
         """End a message early, with this status."""
-        if outbound.request is not None:
-            self.failed.append((outbound.request, status))
+        self.failed += [(request, status) for request in outbound.open_requests]
         self.end(outbound)
         outbound.why = status
         if outbound.end_psn:
@@ -102,9 +122,10 @@ class Outbox:
             if not outbound.cut:
                 self.backlog.remove(outbound)
                 outbound.cut = True
-                self._send_first(
-                    self._sent.add(outbound, offset=outbound.next_offset, count=1, packet_bytes=HEADER_BYTES)
-                )
+                if outbound.batch is None:  # of a batch what was cut are whole messages
+                    self._send_first(
+                        self._sent.add(outbound, offset=outbound.next_offset, count=1, packet_bytes=HEADER_BYTES)
+                    )
         elif outbound.opcode == Opcode.RESPONSE:
             outbound.void, outbound.carried_bytes = True, 0
         else:

@@ -10,16 +10,19 @@ with a good chance (PLB, SIGCOMM 2022, repaths flows for that reason). So:
    reserve, and the next is tried.
 3. The path at home is probed on, and takes its place back with its first answer: what is repaired is used again, and as
    evenly as before. So no more than one path a place carries data, and no more than two are probed.
-4. The ports of the reserve cost nothing until they are called. They stay open, as late acks come to them.
+4. Paths are made when they are needed: one with each burst that finds others under way, as an endpoint may have 10,000
+   peers, and most of them little to say. The ports of the reserve cost nothing until they are called. They stay open,
+   as late acks come to them.
 """
 
 from __future__ import annotations
 
-from collections import deque
-
 from srd.proto.config import ProtocolConfig
-from srd.proto.path import Path, PathInput, PathState
+from srd.proto.control import PathReport
+from srd.proto.errors import PacketError
+from srd.proto.path import FULL_LOST_PACKETS, Path, PathInput, PathState
 from srd.proto.peer_trace import PeerTrace
+from srd.proto.wire import expand
 
 RESERVE_PATHS = 64
 """Paths beyond those at home: with three of four links dead, each of 16 places finds a live one in them."""
@@ -31,27 +34,59 @@ not, and a link that only flaps has come back."""
 class PathTable:
     """`silence` and `answer` what happens, `probe` what is due; `active` are the paths that carry data."""
 
-    __slots__ = ("_min_rto_s", "_places", "_reserve", "_stand_ins", "_trace", "active", "all", "probed")
+    __slots__ = (
+        "_dismissed",
+        "_initial_rtt_s",
+        "_min_rto_s",
+        "_most",
+        "_places",
+        "_stand_ins",
+        "_trace",
+        "active",
+        "all",
+        "probed",
+    )
 
     def __init__(self, config: ProtocolConfig, *, trace: PeerTrace | None = None) -> None:
-        self.all = [Path(index, initial_rtt_s=config.initial_rtt_s) for index in range(config.paths)]
-        """By number; those of the reserve once they were called."""
-        self.active = list(self.all)
+        self.all: list[Path] = []
+        """By number, as far as they were made; those of the reserve once they were called."""
+        self.active: list[Path] = []
         self.probed: list[Path] = []
         """Those that a probe is due of, sooner or later."""
         self._places = config.paths
+        self._most = config.paths + RESERVE_PATHS  # with the reserve
         self._min_rto_s = config.min_rto_s
-        self._reserve = deque(
-            Path(index, initial_rtt_s=config.initial_rtt_s, state=PathState.RESERVE)
-            for index in range(config.paths, config.paths + RESERVE_PATHS)
-        )
+        self._initial_rtt_s = config.initial_rtt_s
+        self._dismissed: list[Path] = []  # of the reserve, behind those that were never called
         self._stand_ins: dict[int, Path] = {}  # by place
         self._trace = trace
+        self.unfold()
+
+    def unfold(self) -> None:
+        """Make one more of the paths that are at home, if any is missing: one a burst, as it is needed."""
+        if len(self.all) < self._places:
+            self.all.append(Path(len(self.all), initial_rtt_s=self._initial_rtt_s))
+            self.active.append(self.all[-1])
 
     @property
     def inflight_bytes(self) -> int:
         """What the active paths carry."""
         return sum(path.inflight_bytes for path in self.active)
+
+    @property
+    def doubted(self) -> bool:
+        """Whether every path that is at home has to show that it carries packets of full size."""
+        return len(self.all) >= self._places and all(path.doubted for path in self.all[: self._places])
+
+    def find_untrusted(self, report: PathReport) -> tuple[Path, int]:
+        """Return the path of a report, and the path sequence in full. Raises PacketError for what was never sent."""
+        if report.path >= len(self.all):
+            raise PacketError(f"a report of path {report.path}, of {len(self.all)}")
+        path = self.all[report.path]
+        sequence = expand(report.path_sequence, near=path.next_sequence)
+        if sequence >= path.next_sequence:
+            raise PacketError(f"a report of path {report.path}, sequence {report.path_sequence}, which was not sent")
+        return path, sequence
 
     def silence(self, path: Path, *, now: float) -> None:
         """Note that an active path left a burst unanswered: it carries nothing more until it answers."""
@@ -59,6 +94,7 @@ class PathTable:
         self._move(path, PathInput.SILENCE, now=now)
         path.counters.timeouts += 1
         self._begin_probing(path, timeout_s=path.rtt.timeout_s(floor_s=self._min_rto_s), now=now)
+        self.unfold()  # may be on another link
 
     def answer(self, path: Path, *, now: float) -> None:
         """Note that a path answered that is not active."""
@@ -67,6 +103,8 @@ class PathTable:
             return  # one of the reserve, late
         self.probed.remove(path)
         path.probe_at = None
+        if path.doubted:  # it was asked by a probe of full size
+            path.full_lost = 0
         self.active.append(path)
         if path.index < self._places and (stand_in := self._stand_ins.get(path.index)) is not None:
             self._dismiss(stand_in, place=path.index, now=now)
@@ -97,14 +135,26 @@ class PathTable:
         place = path.index if path.index < self._places else self._place_of(path)
         if path.index >= self._places:
             self._dismiss(path, place=place, now=now)
-        if place in self._stand_ins or not self._reserve:
+        if place in self._stand_ins or (stand_in := self._next_stand_in()) is None:
             return
-        stand_in = self._stand_ins[place] = self._reserve.popleft()
-        if stand_in.index == len(self.all):  # the reserve is in order until each was called once
-            self.all.append(stand_in)
+        self._stand_ins[place] = stand_in
         self._move(stand_in, PathInput.CALL, now=now)
+        stand_in.full_lost = FULL_LOST_PACKETS  # nothing is known of it
         timeout_s = self.all[place].rtt.timeout_s(floor_s=self._min_rto_s)
         self._begin_probing(stand_in, timeout_s=timeout_s, now=now)
+
+    def _next_stand_in(self) -> Path | None:
+        """Return the first of the reserve: those that were never called in order, then those that were dismissed."""
+        self.unfold_all()
+        if len(self.all) < self._most:
+            self.all.append(Path(len(self.all), initial_rtt_s=self._initial_rtt_s, state=PathState.RESERVE))
+            return self.all[-1]
+        return self._dismissed.pop(0) if self._dismissed else None
+
+    def unfold_all(self) -> None:
+        """Make all that are at home."""
+        while len(self.all) < self._places:
+            self.unfold()
 
     def _place_of(self, stand_in: Path) -> int:
         return next(place for place, path in self._stand_ins.items() if path is stand_in)
@@ -115,7 +165,7 @@ class PathTable:
         (self.active if stand_in.state is PathState.ACTIVE else self.probed).remove(stand_in)
         stand_in.probe_at = None
         self._move(stand_in, PathInput.DISMISSAL, now=now)
-        self._reserve.append(stand_in)
+        self._dismissed.append(stand_in)
 
     def _move(self, path: Path, what: PathInput, *, now: float) -> None:
         old = path.state

@@ -11,19 +11,21 @@ least three were left unanswered: an interpreter that was stopped for a second m
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Sequence, Sized
 from enum import Enum, auto
 from random import Random
 
+from srd.proto.batch import received
 from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
-from srd.proto.control import Ack, Close, Datagram, Nack, Probe, Refuse
-from srd.proto.events import Completion, Event, Frag, MessageReceived, PeerEnded, PeerOpened, Placement
+from srd.proto.control import Accept, Ack, Close, Datagram, Hello, Nack, Probe, Refuse
+from srd.proto.errors import UsageError
+from srd.proto.events import BatchCompletion, Completion, Event, Frag, MessageReceived, PeerEnded, PeerOpened, Placement
 from srd.proto.handshake import Initiator
 from srd.proto.memory import Memory
 from srd.proto.path import Path
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.receive import Receiver
-from srd.proto.sender import Sender
+from srd.proto.sender import NO_WAY, Sender
 from srd.proto.status import Status, refusal_untrusted
 from srd.proto.tagged import Tagged
 from srd.proto.wire import IMMEDIATE, Address, Burst, Run
@@ -32,6 +34,13 @@ CLOSE_ATTEMPTS = 5
 """CLOSE packets sent before the peer is taken for closed; each waits twice as long as the one before."""
 PROBES_BEFORE_END = 3
 """Unanswered signs of life before a silent peer is given up."""
+PROBES_SPREAD = 4
+"""Each is asked for over so many times as many paths as the one before, since it may be the links that are silent: with
+one of four dead all are lost once in 10^12 times, with three of four dead once in 400."""
+
+
+IDLE_PROBE_S = 0.005
+"""Between two peers with which nothing is under way being asked: of 10,000 each is, every 50 s."""
 
 
 class PeerState(Enum):
@@ -57,6 +66,7 @@ class PeerCore:
         rng: Random,
         memory: Memory | None,
         placements: list[Placement],
+        crowd: Sized,
         now: float,
         trace: PeerTrace | None = None,
     ) -> None:
@@ -71,36 +81,37 @@ class PeerCore:
         self.sender: Sender | None = None
         self.tagged: Tagged | None = None
         self.initiator: Initiator | None = None
-        self.events: deque[Event] = deque()
+        self.events: list[Event] = []
         self.ended: tuple[Status, str] | None = None  # how and why it is gone
         self.control_due = True  # something happened since `poll_control` last had nothing to send
         self._config = config
+        self._crowd = crowd  # all peers of the endpoint
         self._rng = rng
         self._memory = memory
         self._placements = placements
         self._heard_at = now
         self._asked_at = now  # when it was last heard, or asked for a sign of life
         self._probes_unanswered = 0
+        self._probes_due = 0  # paths over which a sign of life is yet to be asked for now
         self._close_at = 0.0
         self._closes = 0
 
     # -- opening ------------------------------------------------------------------------------------------------
 
-    def opened(
-        self, *, remote_context: int, datagram_bytes: int, credit_bytes: int, max_message_bytes: int, now: float
-    ) -> None:
-        """Both ends know each other."""
+    def opened(self, packet: Hello | Accept, *, datagram_bytes: int, now: float) -> None:
+        """Both ends know each other, since this came."""
         incoming = self.initiator is None
         self.initiator = None
-        self.remote_context = remote_context
+        self.remote_context = packet.own_context
         self.datagram_bytes = datagram_bytes
         self.sender = Sender(
             self._config,
             address=self.address,
-            context=remote_context,
+            context=packet.own_context,
             datagram_bytes=datagram_bytes,
-            credit_bytes=credit_bytes,
-            max_message_bytes=max_message_bytes,
+            credit_bytes=packet.credit_bytes,
+            max_message_bytes=packet.max_message_bytes,
+            window_packets=packet.window_packets,
             rng=self._rng,
             trace=self.trace,
         )
@@ -110,6 +121,7 @@ class PeerCore:
             outbox=self.sender.outbox,
             memory=self._memory,
             placements=self._placements,
+            trace=self.trace,
         )
         self.state = PeerState.OPEN
         self.heard(now=now)
@@ -118,7 +130,7 @@ class PeerCore:
     def heard(self, *, now: float) -> None:
         """Note a sign of life."""
         self._heard_at = self._asked_at = now
-        self._probes_unanswered = 0
+        self._probes_unanswered = self._probes_due = 0
 
     # -- input --------------------------------------------------------------------------------------------------
 
@@ -134,6 +146,10 @@ class PeerCore:
             self.collect()
         elif run.length > self._config.max_message_bytes:
             self.tagged.refuse(run, status=Status.REMOTE_ERROR_BAD_LENGTH, now=now)
+        elif run.batch:
+            batches = received(run, self.receiver.take_batch(run, now=now), peer=self.number)
+            self.events += batches
+            kept = [batch.frag for batch in batches]
         else:
             kept, message = self.receiver.take(run, now=now)
             if message is not None:
@@ -159,8 +175,17 @@ class PeerCore:
         done = self.sender.handle_ack(ack, now=now, received_at=received_at)
         self.heard(now=now)
         self.events.extend(Completion(self.number, request, Status.OK) for request in done)
+        if succeeded := self.sender.outbox.succeeded:
+            self.events.extend(BatchCompletion(self.number, request, count) for request, count in succeeded)
+            succeeded.clear()
         self.sender.outbox.end_unready()
         self.collect()
+
+    def open_sender(self) -> Sender:
+        """Return the sending half. Raises UsageError for a peer that is not open."""
+        if self.sender is None or self.state is not PeerState.OPEN:
+            raise UsageError(f"peer {self.number} is not open for sending")
+        return self.sender
 
     def handle_nack(self, nack: Nack, *, now: float) -> None:
         """Take a refusal."""
@@ -173,6 +198,8 @@ class PeerCore:
         """Take the responder's no."""
         if refuse.status == Status.REMOTE_ERROR_FEATURE_MISMATCH:
             self.end(Status.REMOTE_ERROR_FEATURE_MISMATCH, reason="the other end speaks another version")
+        elif refuse.status == Status.REMOTE_ERROR_BAD_DEST_QPN:
+            self.end(Status.REMOTE_ERROR_BAD_DEST_QPN, reason="refused: the other end takes no peers")
         else:
             self.end(Status.REMOTE_ERROR_ABORT, reason=f"refused (status {refuse.status})")
 
@@ -181,7 +208,7 @@ class PeerCore:
         if self.state is PeerState.CLOSING:
             self.end(Status.OK, reason="closed")
         elif reset:
-            self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason="the other end does not know us any more")
+            self.end(Status.REMOTE_ERROR_UNKNOWN_PEER, reason="the other end does not know us any more")
 
     def cancel(self, request: int) -> None:
         """End a request with FLUSHED, if it is open."""
@@ -205,6 +232,14 @@ class PeerCore:
             self.events.extend(Completion(self.number, request, status) for request, status in failed)
             failed.clear()
 
+    def take_events(self, *, now: float) -> Sequence[Event]:
+        """Return what has happened since the last call."""
+        events = tuple(self.events)
+        self.events.clear()
+        if self.trace is not None:
+            self.trace.events(events, datagram_bytes=self.datagram_bytes, paths=self._config.paths, now=now)
+        return events
+
     def handle_probe(self, probe: Probe, *, address: Address, now: float, received_at: float) -> None:
         """Take a probe: the ack that it asks for is due."""
         self.heard(now=now)
@@ -212,6 +247,7 @@ class PeerCore:
             return
         self.receiver.answer_probe(
             probe.path,
+            way=(probe.ack_path, probe.ack_towards),
             path_sequence=probe.path_sequence,
             sent_us=probe.sent_us,
             address=address,
@@ -249,6 +285,10 @@ class PeerCore:
             return
         self.sender.handle_timeout(now=now)
         self.collect()
+        if now - self.sender.swallowed_since() >= self._config.unresponsive_after_s:
+            reason = f"no path carries packets of {self.datagram_bytes} bytes any more"
+            self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=reason)
+            return
         asked = self._probes_unanswered >= PROBES_BEFORE_END and now >= self._ask_at()
         silent = asked and now >= self._heard_at + self._config.unresponsive_after_s
         if silent and self.state is PeerState.CLOSING:
@@ -264,7 +304,7 @@ class PeerCore:
             return self.initiator.wake_at
         if self.sender is None or self.state is PeerState.ENDED:
             return None
-        self.sender.outbox.requests.date(deadline_at=now + self._config.request_timeout_s)
+        self._date(self.sender, now=now)
         deadlines = [self._ask_at()]
         if self.receiver.ack_at is not None:
             deadlines.append(self.receiver.ack_at)
@@ -274,10 +314,21 @@ class PeerCore:
             deadlines.append(self._close_at)
         return min(deadlines)
 
+    def _date(self, sender: Sender, *, now: float) -> None:
+        """Begin to count the time of what was posted since the last turn."""
+        requests = sender.outbox.requests
+        if (new := requests.date(deadline_at=now + self._config.request_timeout_s)) and len(new) == requests.count:
+            self._asked_at = now  # nothing was under way, and so it was asked rarely
+        for outbound in new:
+            if self.trace is not None and outbound.request is not None:
+                self.trace.request_posted(outbound, request=outbound.request, now=now)
+
     def _ask_at(self) -> float:
         """When the peer is to be asked for a sign of life, or to be given up."""
         interval_s = self._config.probe_after_s
-        if self.sender is not None and self.sender.blocked:
+        if self.sender is not None and self.sender.idle and not self.receiver.incomplete:
+            interval_s = max(interval_s, IDLE_PROBE_S * len(self._crowd))
+        elif self.sender is not None and self.sender.blocked:
             # The receiver is not ready, or its grant was lost: ask soon, then ever more slowly.
             interval_s = min(interval_s, self.sender.retry_s * (1 << min(self._probes_unanswered, 16)))
         ask_at = self._asked_at + interval_s
@@ -292,10 +343,10 @@ class PeerCore:
         """Return the next control packet that is due."""
         if self.initiator is not None:
             hello = self.initiator.poll_hello(now=now)
-            return Datagram(self.address, 0, hello) if hello else None
+            return Datagram(self.address, hello.path, hello.encode()) if hello else None
         if self.sender is None or self.tagged is None or self.state is PeerState.ENDED:
             return None
-        self.sender.outbox.requests.date(deadline_at=now + self._config.request_timeout_s)
+        self._date(self.sender, now=now)
         if self.tagged.nacks:
             message, status = self.tagged.nacks.popitem()
             return Datagram(self.address, 0, Nack(self.remote_context, message, status).encode())
@@ -309,23 +360,24 @@ class PeerCore:
         if probed := self.sender.poll_probe(now=now):
             return self._probe(*probed, now=now)
         if now >= self._ask_at():
+            self._probes_due = min(PROBES_SPREAD**self._probes_unanswered, self._config.paths)
             self._probes_unanswered += 1
             self._asked_at = now
             if self.sender.blocked:
                 self.sender.outbox.credit.ask()
-            return self._probe(*self.sender.probe_any(now=now), now=now)
+        if self._probes_due:
+            self._probes_due -= 1
+            return self._probe(*self.sender.probe_any(others=self._probes_due > 0), now=now)
         return self._poll_close(self.sender, now=now)
 
     def poll_burst(self, *, now: float) -> Burst | None:
         """Return the next burst of data."""
-        if self.sender is None or self.state not in (PeerState.OPEN, PeerState.DRAINING):
+        if (sender := self.sender) is None or self.state not in (PeerState.OPEN, PeerState.DRAINING):
             return None
-        if self.trace is None:
-            return self.sender.poll_burst(now=now)
-        resent = self.sender.retransmitted
-        if burst := self.sender.poll_burst(now=now):
-            again = self.sender.retransmitted > resent
-            self.trace.burst_sent(burst, retransmission=again, inflight_bytes=self.sender.inflight_bytes, now=now)
+        resent = sender.retransmitted
+        if (burst := sender.poll_burst(now=now)) and self.trace is not None:
+            again = sender.retransmitted > resent
+            self.trace.burst_sent(burst, retransmission=again, inflight_bytes=sender.inflight_bytes, now=now)
         return burst
 
     def _poll_close(self, sender: Sender, *, now: float) -> Datagram | None:
@@ -335,11 +387,13 @@ class PeerCore:
             return None
         self._close_at = now + max(2 * sender.rtt_s, self._config.min_rto_s) * (1 << self._closes)
         self._closes += 1
-        path, _ = sender.probe_any(now=now)
+        path, _ = sender.probe_any()
         return Datagram(self.address, path.index, Close(self.remote_context).encode())
 
     def _probe(self, path: Path, sequence: int, *, now: float) -> Datagram:
+        way = self.sender.ack_way if self.sender is not None else NO_WAY
+        size_bytes = self.datagram_bytes if path.doubted else 0
         if self.trace is not None:
             self.trace.probe_sent(path, path_sequence=sequence, now=now)
-        probe = Probe(self.remote_context, path.index, sequence, int(now * 1e6) & 0xFFFFFFFF)
-        return Datagram(self.address, path.index, probe.encode())
+        probe = Probe(self.remote_context, path.index, sequence, int(now * 1e6) & 0xFFFFFFFF, *way, size_bytes).encode()
+        return Datagram(self.address, path.index, probe)

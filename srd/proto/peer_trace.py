@@ -6,36 +6,67 @@ from collections.abc import Iterable
 
 from srd.proto import trace
 from srd.proto.control import Ack
-from srd.proto.events import Completion, Event, MessageReceived, PeerEnded, PeerOpened
+from srd.proto.events import (
+    BatchCompletion,
+    Completion,
+    Event,
+    Frag,
+    MessageReceived,
+    MessagesReceived,
+    PeerEnded,
+    PeerOpened,
+)
 from srd.proto.path import Path, PathState
-from srd.proto.sent import Transmission
+from srd.proto.sent import Outbound, Transmission
+from srd.proto.status import Status
 from srd.proto.trace import Trace
-from srd.proto.wire import Address, Burst, Run
+from srd.proto.wire import IMMEDIATE, OPCODE_BITS, VOID, Address, Burst, Opcode, Run
+
+_KINDS = tuple(opcode.name.lower() for opcode in sorted(Opcode))
+"""What a message is, by its opcode."""
 
 
 class PeerTrace:
     """Writes what happens to peer `number` into `sink`."""
 
-    __slots__ = ("_number", "_sink", "_window_bytes")
+    __slots__ = ("_number", "_posted_at", "_sink", "_window_bytes")
 
     def __init__(self, sink: Trace, *, number: int) -> None:
         self._sink = sink
         self._number = number
+        self._posted_at: dict[int, float] = {}  # of the open requests
         self._window_bytes = -1  # as last told
 
-    def event(self, event: Event, *, datagram_bytes: int, paths: int, now: float) -> None:
+    def events(self, events: Iterable[Event], *, datagram_bytes: int, paths: int, now: float) -> None:
         """Tell what the owner of the core is told, too."""
+        for event in events:
+            self._event(event, datagram_bytes=datagram_bytes, paths=paths, now=now)
+
+    def _event(self, event: Event, *, datagram_bytes: int, paths: int, now: float) -> None:
         match event:
             case PeerOpened():
                 self._record(trace.PeerOpened(_text(event.address), event.incoming, datagram_bytes, paths), now=now)
             case PeerEnded():
                 self._record(trace.PeerEnded(event.status.name, event.reason), now=now)
             case Completion():
-                self._record(trace.RequestCompleted(event.request, event.status.name), now=now)
+                latency_s = now - self._posted_at.pop(event.request, now)
+                self._record(trace.RequestCompleted(event.request, event.status.name, _us(latency_s)), now=now)
+            case BatchCompletion():
+                for index in range(event.count):
+                    self._record(trace.RequestCompleted(event.request + index, Status.OK.name, 0.0), now=now)
             case MessageReceived():
                 self._record(trace.MessageReceived(event.message, event.length), now=now)
+            case MessagesReceived():
+                for index in range(event.count):
+                    self._record(trace.MessageReceived(event.message + index & 0xFFFFFFFF, event.length), now=now)
 
     # -- sending ------------------------------------------------------------------------------------------------
+
+    def request_posted(self, outbound: Outbound, *, request: int, now: float) -> None:
+        """Tell of a work request that begins."""
+        self._posted_at[request] = now
+        kind = _KINDS[outbound.opcode]
+        self._record(trace.RequestPosted(request, kind, outbound.message, outbound.length), now=now)
 
     def burst_sent(self, burst: Burst, *, retransmission: bool, inflight_bytes: int, now: float) -> None:
         """Tell of a burst that is handed out to be sent."""
@@ -47,6 +78,7 @@ class PeerTrace:
                 packets=burst.count,
                 payload_bytes=burst.payload_bytes,
                 message=burst.message,
+                kind=_kind(burst.flags),
                 retransmission=retransmission,
                 inflight_bytes=inflight_bytes,
             ),
@@ -122,9 +154,20 @@ class PeerTrace:
                 payload_bytes=run.payload_bytes,
                 kept_bytes=kept_bytes,
                 incomplete=incomplete,
+                kind=_kind(run.flags),
             ),
             now=now,
         )
+
+    def write_received(self, run: Run, *, now: float) -> None:
+        """Tell of a write of which this run was the last that was missing."""
+        event = trace.WriteReceived(run.message, run.length, immediate=bool(run.flags & IMMEDIATE))
+        self._record(event, now=now)
+
+    def message_voided(self, run: Run, *, orphans: Iterable[Frag], now: float) -> None:
+        """Tell of a message that its sender gave up, and of the pieces that were held of it."""
+        freed_bytes = sum(frag.length for frag in orphans)
+        self._record(trace.MessageVoided(run.message, _KINDS[run.flags & OPCODE_BITS], freed_bytes), now=now)
 
     def ack_sent(self, ack: Ack, *, now: float) -> None:
         """Tell of an ack that is handed out to be sent."""
@@ -132,6 +175,11 @@ class PeerTrace:
 
     def _record(self, event: trace.TraceEvent, *, now: float) -> None:
         self._sink.record(event, peer=self._number, now=now)
+
+
+def _kind(flags: int) -> str:
+    """Return what a data packet with these flags is part of."""
+    return "void" if flags & VOID else _KINDS[flags & OPCODE_BITS]
 
 
 def _text(address: Address) -> str:

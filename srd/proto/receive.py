@@ -2,9 +2,8 @@
 
 1. A PSN is taken once; anything that comes again is counted as a duplicate of its path and its memory is not kept.
 2. A message is delivered when all its bytes have landed, whatever is missing before it.
-3. Everything received is in every ack (cumulative point and bitmap), so that acks may be lost. Acks return to the
-   ports that were heard and from all of our own, both in turn: were they sent from one port, the way back of a port
-   would be given by the way there, and where most links are dead all ports that arrive may have a dead way back.
+3. Everything received is in every ack (cumulative point and bitmap), so that acks may be lost. By which way they go
+   back is the word of `ways`.
 4. Credit is counted in message bytes from the beginning of the peer's life and only ever grows: the window plus what
    the application has released. What was given up is released as soon as it is known.
 5. A message that its sender gave up is remembered until all its PSNs were received, so that nothing late revives it.
@@ -13,24 +12,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
 from srd.proto.control import NOT_READY, Ack, PathReport, bitmap_room_bytes, max_reports
 from srd.proto.events import Frag
 from srd.proto.inbound import Inbound, new_parts
-from srd.proto.seqset import SequenceSet, mask
+from srd.proto.seqset import SequenceSet, mask, ranges
+from srd.proto.ways import Way, Ways
 from srd.proto.wire import OPCODE_BITS, Address, Opcode, Run, expand
 
 ACK_EVERY_PACKETS = 4
 """Packets after which an ack is due at once. An ack costs both ends and the fabric more than a data packet does: it is
 small but alone."""
+TOLD_REPORT_REPEATS = 2
+"""The same while the peer is in trouble (see `ways`)."""
 REPORT_REPEATS = 1
 """Acks that carry the report of a path after it was heard. A path in use is heard again soon; a second time would
 double the work that an ack makes at both ends."""
 PROBE_ANSWERS = 4
 """Acks that answer a probe. They take different ways back, of which one may be dead: with three of four links dead one
 answer is lost three times in four, four are all lost one time in three."""
+MAX_ANSWERS = 16
+"""Acks that answer probes which came at one time."""
 
 
 @dataclass(slots=True)
@@ -63,6 +68,12 @@ class HeardPath:
 class Receiver:
     """`take` what arrives, `ack` when `ack_at` says so, `release` what the application is done with."""
 
+    __slots__ = (
+        "_answers", "_config", "_dropped", "_granted_bytes", "_heard", "_inbound", "_landed_at",
+        "_released_bytes", "_unacked_packets", "_void", "_ways", "_window", "ack_at", "contradiction",
+        "duplicates", "landed_bytes", "longest_gap_s", "packets",
+    )  # fmt: skip
+
     def __init__(self, config: ProtocolConfig) -> None:
         self.ack_at: float | None = None  # when the next ack is due; None: nothing to acknowledge
         self.contradiction = ""  # what the peer said that cannot be; nothing more of it can be believed
@@ -78,7 +89,7 @@ class Receiver:
         self._heard: dict[int, HeardPath] = {}
         self._released_bytes = 0
         self._granted_bytes = config.receive_window_bytes  # as last told to the peer
-        self._acks = 0
+        self._ways = Ways(paths=config.paths)
         self._answers = 0  # acks that are due at once, to answer a probe
         self._dropped = False  # whether there was no memory for something since the last ack
         self._unacked_packets = 0
@@ -88,10 +99,9 @@ class Receiver:
         """Whether part of a message has landed and not all of it."""
         return bool(self._inbound)
 
-    @property
-    def oldest_part(self) -> int | None:
-        """The message of which memory has been held longest, not being whole yet."""
-        return next((message for message, inbound in self._inbound.items() if inbound.frags), None)
+    def oldest_part(self, holds: Callable[[Frag], bool]) -> int | None:
+        """Return the message, not whole yet, of which memory has been held longest; of pieces that `holds` is for."""
+        return next((message for message, inbound in self._inbound.items() if any(map(holds, inbound.frags))), None)
 
     def holds_part_of(self, message: int) -> bool:
         """Whether part of a message has landed and not all of it."""
@@ -129,6 +139,14 @@ class Receiver:
         self.finish(run.message, now=now)
         return kept, inbound
 
+    def take_batch(self, run: Run, *, now: float) -> list[tuple[int, int]]:
+        """Take a run of messages of a packet each; return which of them are new, as ranges (first, count)."""
+        new = self.admit(run, now=now)
+        if new:
+            self._note_landed(new.bit_count() * run.length, now=now)
+            self.ack_at = now  # their sender waits for nothing else
+        return list(ranges(new))
+
     def admit(self, run: Run, *, now: float) -> int:
         """Take a run's PSNs; return which are new, as bits. They will be acknowledged, so they must be dealt with."""
         if run.psn + run.count > self._window.base + self._config.window_packets:
@@ -165,10 +183,13 @@ class Receiver:
         elif contradiction := inbound.contradicted_by(run):
             self.contradiction = contradiction
         inbound.landed_bytes += landed_bytes
-        self.landed_bytes += landed_bytes
+        self._note_landed(landed_bytes, now=now)
+        return inbound
+
+    def _note_landed(self, size_bytes: int, *, now: float) -> None:
+        self.landed_bytes += size_bytes
         self.longest_gap_s = max(self.longest_gap_s, now - self._landed_at)
         self._landed_at = now
-        return inbound
 
     def finish(self, message: int, *, now: float) -> None:
         """Note that a message is whole."""
@@ -213,16 +234,27 @@ class Receiver:
         if sequence > heard.sequence:
             heard.sequence, heard.sent_us, heard.received_at = sequence, sent_us, received_at
             heard.address = address
-        heard.reports_due = REPORT_REPEATS
+        heard.reports_due = TOLD_REPORT_REPEATS if self._ways.told else REPORT_REPEATS
         return heard
 
     def answer_probe(
-        self, path: int, *, path_sequence: int, sent_us: int, address: Address, now: float, received_at: float
+        self,
+        path: int,
+        *,
+        way: Way,
+        path_sequence: int,
+        sent_us: int,
+        address: Address,
+        now: float,
+        received_at: float,
     ) -> None:
-        """Note a probe. Its answer goes out over its own path and over others, as one of them may be dead that way."""
+        """Note a probe, which tells the `way` of an ack. Its answers take several ways, as one of them may be dead."""
+        if way[1] in self._heard:
+            self._ways.tell(way, now=now)
         heard = self.hear(path, path_sequence=path_sequence, sent_us=sent_us, address=address, received_at=received_at)
         heard.packets += 1
-        heard.reports_due = self._answers = PROBE_ANSWERS
+        heard.reports_due = PROBE_ANSWERS
+        self._answers = min(self._answers + PROBE_ANSWERS, MAX_ANSWERS)
         self.ack_at = now
 
     def _owe_ack(self, packets: int, *, now: float) -> None:
@@ -249,20 +281,18 @@ class Receiver:
         reports = tuple(heard.report(path, now=now) for path, heard in due)
         for _, heard in due:
             heard.reports_due -= 1
-        candidates = due or list(self._heard.items())
+        candidates = [path for path, _ in due] or list(self._heard)
         if self._answers:
             self._answers -= 1
             if self._answers < PROBE_ANSWERS - 1:
-                candidates = list(self._heard.items())
+                candidates = list(self._heard)
             self.ack_at = now if self._answers else self.ack_at
-        self._acks += 1
-        turn, index = divmod(self._acks, len(candidates))
-        address = candidates[index][1].address
+        path, towards = self._ways.next(candidates, now=now)
         self._granted_bytes = self.credit_bytes
         flags, self._dropped = NOT_READY * self._dropped, False
         bitmap = self._window.bits & mask(8 * bitmap_room_bytes(room_bytes, reports=len(reports)))
-        ack = Ack(context, self._window.base, bitmap, self.credit_bytes, reports, flags)
-        return ack, address, turn % self._config.paths
+        ack = Ack(context, self._window.base, bitmap, self.credit_bytes, reports, flags, path, towards)
+        return ack, self._heard[towards].address, path
 
     def starve(self, *, now: float) -> None:
         """Note that data of this peer was dropped, as there was no memory for it: the peer is told at once."""

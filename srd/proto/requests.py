@@ -6,8 +6,9 @@ first turn after the posting, which follows at once: posting itself needs no clo
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Sequence
 
+from srd.proto.fifo import Fifo
 from srd.proto.sent import Outbound
 from srd.proto.wire import Opcode
 
@@ -21,16 +22,21 @@ class Requests:
         self._by_name: dict[int, Outbound] = {}
         self._by_message: dict[int, Outbound] = {}
         self._undated: list[Outbound] = []
-        self._dated: deque[Outbound] = deque()  # may hold some that have ended
+        self._dated = Fifo[Outbound]()  # may hold some that have ended
 
     def __bool__(self) -> bool:
         """Whether a request of the caller's is open."""
         return bool(self._by_name)
 
     @property
+    def count(self) -> int:
+        """How many requests of the caller's are open; a batch is one."""
+        return len(self._by_name)
+
+    @property
     def names(self) -> list[int]:
         """The caller's names of the open requests."""
-        return list(self._by_name)
+        return [name for outbound in self._by_name.values() for name in outbound.open_requests]
 
     def add(self, outbound: Outbound) -> None:
         """Take a message. What answers a read has no name, and no bound but the read's."""
@@ -47,7 +53,7 @@ class Requests:
             self._by_name.pop(outbound.request, None)
 
     def named(self, name: int) -> Outbound | None:
-        """Return the open request of this name."""
+        """Return the open request of this name; a batch goes by its first."""
         return self._by_name.get(name)
 
     def numbered(self, message: int) -> Outbound | None:
@@ -62,13 +68,16 @@ class Requests:
         """Return the open sends of which some was sent, and that need memory."""
         return [o for o in self._by_name.values() if o.opcode == Opcode.SEND and o.end_psn and o.length]
 
-    def date(self, *, deadline_at: float) -> None:
-        """Set the deadline of what was added since."""
-        if self._undated:
-            for outbound in self._undated:
-                outbound.deadline_at = deadline_at
-            self._dated += self._undated
-            self._undated.clear()
+    def date(self, *, deadline_at: float) -> Sequence[Outbound]:
+        """Set the deadline of what was added since, and has not ended; return that."""
+        if not self._undated:
+            return ()
+        new = [outbound for outbound in self._undated if not outbound.ended]
+        self._undated.clear()
+        for outbound in new:
+            outbound.deadline_at = deadline_at
+        self._dated.extend(new)
+        return new
 
     @property
     def deadline_at(self) -> float | None:

@@ -10,14 +10,13 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from random import Random
 
+from srd.proto.batch import most_packets
 from srd.proto.config import ProtocolConfig
-from srd.proto.control import NOT_READY, Ack, PathReport
+from srd.proto.control import NO_PATH, NOT_READY, Ack, PathReport
 from srd.proto.controllers import CONTROLLERS
 from srd.proto.credit import Credit
-from srd.proto.errors import PacketError
 from srd.proto.loss import Evidence, settle, usual_s
 from srd.proto.outbox import Outbox
 from srd.proto.pacing import Pacer
@@ -27,17 +26,15 @@ from srd.proto.peer_trace import PeerTrace
 from srd.proto.sent import SendRun, SentPackets, Transmission
 from srd.proto.seqset import ranges
 from srd.proto.spray import Spray
-from srd.proto.wire import (
-    HEADER_BYTES,
-    MAX_BURST_PACKETS,
-    VOID,
-    Address,
-    Burst,
-    expand,
-)
+from srd.proto.wire import HEADER_BYTES, MAX_BURST_PACKETS, MAX_DATAGRAM_BYTES, MAX_SERIES_PACKETS, VOID, Address, Burst
 
 BURSTS_PER_WINDOW = 16
 """A burst is at most this share of the window, so that a window is spread over paths and not sent to one queue."""
+CLOCKED_RTTS = 16
+"""Round trips after the window last held this sender back during which a burst is as short as what was answered. Later
+something else limits it (the application, credit, the processor): no queue need be spared, and bursts are as long as
+they may be."""
+NO_WAY = (NO_PATH, NO_PATH)
 FRESH_RTTS = 2
 """Round trips within which a path that is in use is heard from."""
 VOID_PSNS = 2
@@ -46,6 +43,14 @@ VOID_PSNS = 2
 
 class Sender:
     """State of everything this end sends to one peer."""
+
+    __slots__ = (
+        "_active", "_address", "_asked", "_asks", "_backlog", "_config", "_context", "_datagram_bytes",
+        "_evidence", "_limited_at", "_look_at", "_lost", "_min_rtt_s", "_pacer", "_refresh_at", "_sent",
+        "_series_packets", "_silent_at", "_spray", "_table", "_trace", "_window_packets", "ack_way", "control",
+        "inflight_bytes", "max_message_bytes", "outbox", "packets", "paths", "retransmitted", "rtt_s",
+        "segment_bytes",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -56,6 +61,7 @@ class Sender:
         datagram_bytes: int,
         credit_bytes: int,
         max_message_bytes: int,
+        window_packets: int,
         rng: Random,
         trace: PeerTrace | None = None,
     ) -> None:
@@ -68,34 +74,43 @@ class Sender:
         self.packets = 0
         self.retransmitted = 0
         self.inflight_bytes = 0  # sent on paths that answer, and neither acknowledged nor lost
+        self.ack_way = NO_WAY  # of the last ack that arrived
         self.rtt_s = config.initial_rtt_s  # smoothed, over the active paths that are in use
         self._trace = trace
         self._config = config
+        self._window_packets = min(config.window_packets, window_packets)
         self._address = address
         self._context = context
         self._datagram_bytes = datagram_bytes
+        self._series_packets = min(MAX_DATAGRAM_BYTES // datagram_bytes, MAX_SERIES_PACKETS)  # go as one message
         self._spray = Spray(rng=rng)
         self._pacer = Pacer(depth_s=config.pacing_depth_s)
         self._sent = SentPackets()
         # (run, first PSN, count, path it was lost on; None: it was not sent yet)
-        self._lost: deque[tuple[SendRun, int, int, Path | None]] = deque()
+        self._lost: list[tuple[SendRun, int, int, Path | None]] = []
         credit = Credit(credit_bytes, retries=config.rnr_retry)
         self.outbox = Outbox(
-            self._sent, credit=credit, send_first=lambda run: self._lost.appendleft((run, run.first, 1, None))
+            self._sent, credit=credit, send_first=lambda run: self._lost.insert(0, (run, run.first, 1, None))
         )
         self._backlog = self.outbox.backlog
         self._active = self._table.active
-        self._evidence = Evidence()
-        self._asks: deque[Path] = deque()  # paths to ask what became of what they carry
+        self._evidence = Evidence(jitter_s=config.min_delay_target_s)
+        self._asks: list[Path] = []  # paths to ask what became of what they carry
+        self._asked = 0  # signs of life asked for, each over another path
         self._silent_at = math.inf  # when no path answered any more; infinite while one does
         self._look_at = math.inf  # not later than when the oldest burst of some path will be lost
         self._min_rtt_s = config.initial_rtt_s
         self._refresh_at = 0.0
+        self._limited_at = 0.0  # when window or pace last held anything back
 
     @property
     def idle(self) -> bool:
         """Whether every request is done."""
         return not self.outbox.requests
+
+    def swallowed_since(self) -> float:
+        """Since when no path carries packets of full size, while smaller ones may pass; infinite while one does."""
+        return self._silent_at if self._table.doubted else math.inf
 
     @property
     def blocked(self) -> bool:
@@ -106,22 +121,22 @@ class Sender:
 
     def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> list[int]:
         """Take an ack; return the requests that are done by it. Raises PacketError if it cannot be true."""
-        heard = [self._find_untrusted(report) for report in ack.reports]
+        heard = [self._table.find_untrusted(report) for report in ack.reports]
         acked_packets, acked_bytes, done = self._sent.acknowledge(ack.cumulative, bitmap=ack.bitmap)
+        self.ack_way = (ack.path, ack.towards)
         self.outbox.credit.grant(ack.credit_bytes)
         for (path, sequence), report in zip(heard, ack.reports, strict=True):
             if sequence > path.reported_sequence:  # else repeated for robustness, or overtaken by a later ack
                 self._take_report(path, report, sequence=sequence, now=now, received_at=received_at)
             if path.transmissions:
                 self._settle(path, now=now)
+        if not self.inflight_bytes and len(self._active) == len(self.paths):
+            self._look_at = math.inf  # nothing is under way, on any path
         if acked_bytes:
             self._refresh_rtt(now=now)
+            late_s = now - received_at
             self.control.on_ack(
-                now=now,
-                acked_bytes=acked_bytes,
-                rtt_s=self.rtt_s,
-                min_rtt_s=self._min_rtt_s,
-                late_s=now - received_at,
+                now=now, acked_bytes=acked_bytes, rtt_s=self.rtt_s, min_rtt_s=self._min_rtt_s, late_s=late_s
             )
         if self._trace is not None:
             self._trace.ack_taken(
@@ -163,16 +178,6 @@ class Sender:
         self._refresh_at = now + self.rtt_s
         self._evidence.calm(now=now, rtt_s=self.rtt_s)
 
-    def _find_untrusted(self, report: PathReport) -> tuple[Path, int]:
-        """Return the path of a report, and the path sequence in full."""
-        if report.path >= len(self.paths):
-            raise PacketError(f"a report of path {report.path}, of {len(self.paths)}")
-        path = self.paths[report.path]
-        sequence = expand(report.path_sequence, near=path.next_sequence)
-        if sequence >= path.next_sequence:
-            raise PacketError(f"a report of path {report.path}, sequence {report.path_sequence}, which was not sent")
-        return path, sequence
-
     def _take_report(self, path: Path, report: PathReport, *, sequence: int, now: float, received_at: float) -> None:
         if report.duplicates != path.counters.duplicates & 0xFFFF:
             path.counters.duplicates += report.duplicates - path.counters.duplicates & 0xFFFF
@@ -213,7 +218,10 @@ class Sender:
     def _settle(self, path: Path, *, now: float) -> None:
         """Decide the fate of bursts in flight on a path."""
         before = path.inflight_bytes
-        settled = settle(path, sent=self._sent, evidence=self._evidence, now=now, min_rto_s=self._config.min_rto_s)
+        patience_s, full_bytes = self._config.min_rto_s, self._datagram_bytes
+        settled = settle(
+            path, sent=self._sent, evidence=self._evidence, now=now, min_rto_s=patience_s, datagram_bytes=full_bytes
+        )
         if path.state is PathState.ACTIVE:
             self.inflight_bytes -= before - path.inflight_bytes
         if settled is None:
@@ -221,7 +229,7 @@ class Sender:
         if settled.lost and not settled.timed_out:  # what only fell silent may be late, and says nothing of queues
             self.control.on_loss(now=now)
         self._lose(path, settled.lost, now=now)
-        if settled.timed_out and path.state is PathState.ACTIVE:
+        if (settled.timed_out or path.doubted) and path.state is PathState.ACTIVE:
             self._silence(path, now=now)
         if settled.ask:
             self._asks.append(path)
@@ -268,13 +276,18 @@ class Sender:
     def poll_probe(self, *, now: float) -> tuple[Path, int] | None:
         """Return a path that is to be probed now, and the probe's path sequence."""
         if self._asks:
-            path = self._asks.popleft()
+            path = self._asks.pop(0)
             return path, path.take_sequence(1)
         return self._table.probe(now=now) if self._table.probed else None
 
-    def probe_any(self, *, now: float) -> tuple[Path, int]:
-        """Return any path, rather an active one, to ask the peer for a sign of life."""
-        path = self._spray.next_path(self._active or self._table.probed, now=now)
+    def probe_any(self, *, others: bool = False) -> tuple[Path, int]:
+        """Return a path to ask the peer for a sign of life over: the one that answered last; `others`: all in turn."""
+        path = self._spray.heard
+        if others or path is None or path.state is not PathState.ACTIVE:
+            self._asked += 1
+            self._table.unfold()
+            paths = self._active or self._table.probed
+            path = paths[self._asked % len(paths)]
         return path, path.take_sequence(1)
 
     # -- transmission -------------------------------------------------------------------------------------------
@@ -282,10 +295,13 @@ class Sender:
     def poll_burst(self, *, now: float) -> Burst | None:
         """Return the next burst that window, pace and credit allow."""
         if not self._may_send() or now < self._pacer.release_at():
+            self._limited_at = now
             return None
         window_packets = int(self.control.window_bytes) // self._datagram_bytes
         room_packets = window_packets - self.inflight_bytes // self._datagram_bytes
         limit = max(min(room_packets, window_packets // BURSTS_PER_WINDOW, MAX_BURST_PACKETS), 1)
+        if limit > self._series_packets:
+            limit -= limit % self._series_packets
         return self._retransmit(limit, now=now) if self._lost else self._send_new(limit, now=now)
 
     def _may_send(self) -> bool:
@@ -297,17 +313,20 @@ class Sender:
         return bool(self._lost) or (self._room_packets() > 0 and self._backlog.head() is not None)
 
     def _room_packets(self) -> int:
-        return self._config.window_packets - VOID_PSNS - (self._sent.next_psn - self._sent.base)
+        return self._window_packets - VOID_PSNS - (self._sent.next_psn - self._sent.base)
 
     def _retransmit(self, limit: int, *, now: float) -> Burst | None:
         while self._lost:
-            run, first, count, lost_on = self._lost.popleft()
+            run, first, count, lost_on = self._lost.pop(0)
             missing = self._sent.missing(first, count=count)
+            if run.message.batch is not None:  # given up, each message says by itself where it ends
+                limit = 1 if run.message.void else most_packets(limit, run.packet_bytes, self._datagram_bytes)
             for skip, length in ranges(missing):  # only the first is sent now
                 sent = min(length, limit)
                 rest = skip + sent
                 if missing >> rest:
-                    self._lost.appendleft((run, first + rest, count - rest, lost_on))
+                    self._lost.insert(0, (run, first + rest, count - rest, lost_on))
+                self._table.unfold()
                 path = self._spray.retry_path(self._active, now=now, avoid=lost_on)
                 if lost_on is not None:
                     path.counters.retransmitted += sent
@@ -319,12 +338,24 @@ class Sender:
         outbound, room = self._backlog.head(), self._room_packets()
         if outbound is None or room <= 0:
             return None
-        left_bytes = outbound.carried_bytes - outbound.next_offset
-        count = min(limit, room, max(-(-left_bytes // self.segment_bytes), 1))
-        path, count = self._spray.next_burst(self._active, packets=count, now=now)
-        packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
-        run = self._sent.add(outbound, offset=outbound.next_offset, count=count, packet_bytes=packet_bytes)
-        self._backlog.cut(outbound, size_bytes=count * self.segment_bytes)
+        if self.inflight_bytes:
+            self._table.unfold()
+        batch = outbound.batch
+        if batch is None:
+            offset, left_bytes = outbound.next_offset, outbound.carried_bytes - outbound.next_offset
+            count = min(limit, max(-(-left_bytes // self.segment_bytes), 1))
+            packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
+        else:
+            offset, packet_bytes = batch.cut, HEADER_BYTES + outbound.length
+            count = min(batch.count - batch.cut, self.outbox.credit.covered(outbound.length))
+            count = min(count, most_packets(limit, packet_bytes, self._datagram_bytes))
+        clocked = now - self._limited_at < CLOCKED_RTTS * self.rtt_s
+        path, count = self._spray.next_burst(self._active, packets=min(count, room), now=now, clocked=clocked)
+        run = self._sent.add(outbound, offset=offset, count=count, packet_bytes=packet_bytes)
+        if batch is None:
+            self._backlog.cut(outbound, size_bytes=count * self.segment_bytes)
+        else:
+            self._backlog.cut_batch(outbound, batch, count=count)
         return self._transmit(run, run.first, count=count, path=path, now=now)
 
     def _transmit(self, run: SendRun, first: int, *, count: int, path: Path, now: float) -> Burst:
@@ -336,11 +367,13 @@ class Sender:
         path.counters.bytes += size_bytes
         self.packets += count
         if self._look_at > now + path.rtt.smoothed_s:  # else it is early enough, as nearly always
-            self._look_at = min(self._look_at, now + usual_s(path))
+            self._look_at = min(self._look_at, now + usual_s(path, jitter_s=self._evidence.jitter_s))
         rate = self.control.pacing_gain * self.control.window_bytes / self.rtt_s
         self._pacer.charge(size_bytes, now=now, rate_bytes_per_s=rate)
         message = run.message
-        offset = run.offset + (first - run.first) * self.segment_bytes
+        number, offset, place, payload_bytes, segment_bytes, places = run.content(
+            first, count=count, segment_bytes=self.segment_bytes
+        )
         burst = Burst(  # in the order of the fields: names would cost as much again
             self._address,
             path.index,
@@ -349,17 +382,18 @@ class Sender:
             first,
             count,
             int(now * 1e6) & 0xFFFFFFFF,
-            message.message,
+            number,
             message.length,
             message.immediate,
             message.remote_offset + offset,
             message.key,
-            message.payload_offset + offset,
-            min(count * self.segment_bytes, message.carried_bytes - offset),
-            self.segment_bytes,
+            place,
+            payload_bytes,
+            segment_bytes,
             message.flags,
+            places,
         )
         if message.void:
-            burst.flags, burst.immediate, burst.offset = message.opcode | VOID, message.why, message.end_psn
+            burst.flags, burst.immediate, burst.offset = message.opcode | VOID, message.why, run.end_psn(first)
             burst.payload_bytes = burst.segment_bytes = 0
         return burst

@@ -13,9 +13,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from srd.proto.batch import Batch
 from srd.proto.errors import PacketError
 from srd.proto.seqset import mask, trailing_ones
-from srd.proto.wire import OPCODE_BITS, Opcode
+from srd.proto.wire import OPCODE_BITS, Opcode, Words
 
 _READ = int(Opcode.READ)  # a plain integer compares faster than an enum's member
 
@@ -62,6 +63,17 @@ class Outbound:
     rounds: int = 0
     """How often the receiver had not been ready when it was posted (see `credit`)."""
     deadline_at: float = math.inf
+    batch: Batch | None = None
+    """Of many messages in one: `request` and `message` are the first's, the others' follow."""
+
+    @property
+    def open_requests(self) -> list[int]:
+        """The caller's names of what of it has not ended."""
+        if self.request is None:
+            return []
+        if self.batch is None:
+            return [self.request]
+        return [self.request + index for index in self.batch.open()]
 
     def __post_init__(self) -> None:
         """Work out what follows from the rest."""
@@ -77,9 +89,28 @@ class SendRun:
     count: int
     message: Outbound
     offset: int
-    """Of the first packet's payload in the message."""
+    """Of the first packet's payload in the message; of a batch, the first message's index."""
     packet_bytes: int
     """Header and payload of each packet but the message's last."""
+
+    def content(self, first: int, *, count: int, segment_bytes: int) -> tuple[int, int, int, int, int, Words | None]:
+        """Return what `count` packets from PSN `first` on carry, where full packets carry `segment_bytes`.
+
+        Number of the (first) message, offset in it, where the payload starts, how much it is in all and in each packet,
+        and, of a batch, where each one's starts.
+        """
+        message, index = self.message, first - self.first
+        if (batch := message.batch) is not None:
+            index += self.offset
+            places, length = batch.places[index : index + count], message.length
+            return message.message + index, 0, int(places[0]), count * length, length, places
+        offset = self.offset + index * segment_bytes
+        payload_bytes = min(count * segment_bytes, message.carried_bytes - offset)
+        return message.message, offset, message.payload_offset + offset, payload_bytes, segment_bytes, None
+
+    def end_psn(self, first: int) -> int:
+        """Return the PSN after the last of the message that PSN `first` is of."""
+        return self.message.end_psn if self.message.batch is None else first + 1
 
 
 @dataclass(slots=True)
@@ -135,6 +166,8 @@ class SentPackets:
     def acknowledge(self, cumulative: int, *, bitmap: int) -> tuple[int, int, list[Outbound]]:
         """Take a SACK; return newly acknowledged packets, their bytes, and the messages that are done by it.
 
+        Of a batch, some of the messages are.
+
         Raises PacketError when it acknowledges what was never sent.
         """
         if cumulative + bitmap.bit_length() > self.next_psn:
@@ -149,12 +182,16 @@ class SentPackets:
             start = (self._starts & mask(lowest + 1)).bit_length() - 1
             run = self._runs[self.base + start]
             run_mask = mask(run.count) << start
-            count = (new & run_mask).bit_count()
+            fresh = (new & run_mask) >> start
+            count = fresh.bit_count()
             new &= ~run_mask
             size_bytes += count * run.packet_bytes
             message = run.message
             message.unacknowledged -= count
-            if message.unacknowledged == 0 and message.cut:
+            if message.batch is not None:
+                message.batch.acknowledge(run.offset, bits=fresh)
+                done.append(message)
+            elif message.unacknowledged == 0 and message.cut:
                 done.append(message)
         self._advance()
         return packets, size_bytes, done

@@ -21,7 +21,6 @@ seeds): 694, 905, 852 Mbit/s with two random candidates; 926, 920, 912 Mbit/s wi
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from random import Random
 
@@ -38,31 +37,32 @@ MAX_EARNED = 256
 class Spray:
     """`earn` for each answer, `choose` for each burst."""
 
-    __slots__ = ("_earned", "_heard", "_rng")
+    __slots__ = ("_earned", "_rng", "heard")
 
     def __init__(self, *, rng: Random) -> None:
         self._rng = rng
-        self._heard: Path | None = None  # the last that answered
-        self._earned: deque[tuple[Path, int]] = deque(maxlen=MAX_EARNED)  # (path, packets it has answered for)
+        self.heard: Path | None = None  # the last that answered
+        self._earned: list[tuple[Path, int]] = []  # (path, packets it has answered for)
 
     def earn(self, path: Path, *, packets: int) -> None:
         """Note that `path` has delivered `packets` and may carry as many."""
         self._earned.append((path, packets))
-        self._heard = path
+        if len(self._earned) > MAX_EARNED:
+            del self._earned[0]
+        self.heard = path
 
-    def next_burst(self, active: Sequence[Path], *, packets: int, now: float) -> tuple[Path, int]:
-        """Pick one of the active paths (at least one), and how many of `packets` go there in one burst."""
+    def next_burst(self, active: Sequence[Path], *, packets: int, now: float, clocked: bool) -> tuple[Path, int]:
+        """Pick one of the active paths (at least one), and how many of `packets` go there in one burst.
+
+        `clocked`: no more than what the path has earned.
+        """
         candidate, earned = self._spend(packets) or (self._random(active, avoid=None), packets)
-        return self._faster(candidate, self._random(active, avoid=None), now=now), earned
-
-    def next_path(self, active: Sequence[Path], *, now: float) -> Path:
-        """Pick one of the active paths (at least one), for what nothing earned."""
-        return self._faster(self._random(active, avoid=None), self._random(active, avoid=None), now=now)
+        return self._faster(candidate, self._random(active, avoid=None), now=now), earned if clocked else packets
 
     def retry_path(self, active: Sequence[Path], *, now: float, avoid: Path | None) -> Path:
         """Pick one of the active paths (at least one) for what was lost on `avoid`, which is taken only if alone."""
         chosen = self._faster(self._random(active, avoid=avoid), self._random(active, avoid=avoid), now=now)
-        heard = self._heard
+        heard = self.heard
         if heard is None or heard is avoid or heard.state is not PathState.ACTIVE or not silence_s(chosen, now=now):
             return chosen
         return heard
@@ -74,10 +74,10 @@ class Spray:
 
     def _spend(self, packets: int) -> tuple[Path, int] | None:
         while self._earned:
-            path, earned = self._earned.popleft()
+            path, earned = self._earned.pop(0)
             if path.state is PathState.ACTIVE:
                 if earned > packets:
-                    self._earned.appendleft((path, earned - packets))
+                    self._earned.insert(0, (path, earned - packets))
                 return path, min(earned, packets)
         return None
 

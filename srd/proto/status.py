@@ -2,9 +2,8 @@
 
 A request that fails is a completion with a status, never an exception: it disturbs no other request.
 
-Of EFA's list, three are a card's own and are not here: LOCAL_ERROR_INVALID_AH (4) and REMOTE_ERROR_UNKNOWN_PEER (14),
-as a peer of this transport exists at both ends or at neither, and REMOTE_ERROR_BAD_DEST_QPN (9), as an endpoint has no
-queue pairs.
+EFA's words are about address handles and queue pairs; here, a peer is what an address handle is (what this end keeps of
+the other), and an endpoint that takes peers is what a queue pair is (what there is to talk to at an address).
 """
 
 from __future__ import annotations
@@ -23,6 +22,8 @@ class Status(IntEnum):
     """This end failed by a fault of its own."""
     LOCAL_ERROR_UNSUPPORTED_OP = 3
     """This end cannot do that: a read without registered memory to land in."""
+    LOCAL_ERROR_INVALID_AH = 4
+    """The request names a peer that this end does not have (any more)."""
     LOCAL_ERROR_INVALID_LKEY = 5
     """The local registration of a read does not exist (any more), or lacks the range or the right."""
     LOCAL_ERROR_BAD_LENGTH = 6
@@ -32,6 +33,8 @@ class Status(IntEnum):
     not said, so that guessing teaches nothing."""
     REMOTE_ERROR_ABORT = 8
     """The responder closed the peer, or gave up the message, while the request was in flight."""
+    REMOTE_ERROR_BAD_DEST_QPN = 9
+    """The endpoint at the other end takes no peers."""
     REMOTE_ERROR_RNR = 10
     """The receiver was not ready: it had no memory for the message, for as often as `rnr_retry` allows."""
     REMOTE_ERROR_BAD_LENGTH = 11
@@ -40,6 +43,8 @@ class Status(IntEnum):
     """The responder refused, for a reason that this end does not know."""
     LOCAL_ERROR_UNRESP_REMOTE = 13
     """The responder was responsive, and fell silent; or it lives, and the request's time is up."""
+    REMOTE_ERROR_UNKNOWN_PEER = 14
+    """The responder answers that it does not know this end (any more): its process is another one than before."""
     LOCAL_ERROR_UNREACH_REMOTE = 15
     """The responder never answered."""
     REMOTE_ERROR_FEATURE_MISMATCH = 18

@@ -31,15 +31,17 @@ MAX_REPLIES = 64
 class Strangers:
     """`replies` are to be sent before anything else."""
 
-    def __init__(self, *, secret: bytes, accepting: bool) -> None:
+    def __init__(self, *, secret: bytes, accepting: bool, paths: int, datagram_bytes: int) -> None:
         self.accepting = accepting
         self.replies: deque[Datagram] = deque()
         self._cookies = CookieJar(secret=secret)
+        self._paths = paths
+        self._datagram_bytes = datagram_bytes
 
-    def reply(self, address: Address, data: bytes) -> None:
-        """Answer a packet."""
+    def reply(self, address: Address, data: bytes, *, path: int = 0) -> None:
+        """Answer a packet, over our path of the number `path`, or what remains of it."""
         if len(self.replies) < MAX_REPLIES:
-            self.replies.append(Datagram(address, 0, data))
+            self.replies.append(Datagram(address, path % self._paths, data))
 
     def handle_stray(self, packet: Control, address: Address) -> None:
         """Answer a packet for a context that is not, or no longer, ours."""
@@ -56,10 +58,13 @@ class Strangers:
     def welcomes(self, hello: Hello, address: Address, *, now: float) -> bool:
         """Whether a HELLO may open a peer: it is at the address that it names, as it has our cookie. Else answer it."""
         if not self.accepting:
-            self.reply(address, Refuse(hello.own_context, Status.LOCAL_ERROR_UNREACH_REMOTE).encode())
+            refuse = Refuse(hello.own_context, Status.REMOTE_ERROR_BAD_DEST_QPN)
+            self.reply(address, refuse.encode(), path=hello.path)
             return False
         if self._cookies.check(hello.cookie, address=address, context=hello.own_context, now=now):
             return True
         cookie = self._cookies.make(address=address, context=hello.own_context, now=now)
-        self.reply(address, Retry(hello.own_context, cookie).encode())
+        # As long as the HELLO, so that it shows what passes in this direction, but not longer than what we take.
+        size_bytes = min(hello.datagram_bytes, self._datagram_bytes)
+        self.reply(address, Retry(hello.own_context, cookie, hello.path, size_bytes).encode(), path=hello.path)
         return False

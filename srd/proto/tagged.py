@@ -18,11 +18,13 @@ from __future__ import annotations
 
 from srd.proto.backlog import MAX_READS
 from srd.proto.config import MAX_MESSAGE_BYTES
-from srd.proto.events import Completion, Event, MessageVoided, Placement, WriteReceived
+from srd.proto.events import Completion, Event, Follows, MessageVoided, Placement, WriteReceived
 from srd.proto.inbound import new_parts
 from srd.proto.memory import Memory
 from srd.proto.outbox import Outbox
+from srd.proto.peer_trace import PeerTrace
 from srd.proto.receive import Receiver
+from srd.proto.sent import Outbound
 from srd.proto.status import Status, refusal_untrusted
 from srd.proto.wire import IMMEDIATE, OPCODE_BITS, VOID, Opcode, Run
 
@@ -41,6 +43,7 @@ class Tagged:
         outbox: Outbox,
         memory: Memory | None,
         placements: list[Placement],
+        trace: PeerTrace | None = None,
     ) -> None:
         self.nacks: dict[int, Status] = {}  # messages that were refused: to be told
         self.events: list[Event] = []
@@ -49,6 +52,7 @@ class Tagged:
         self._outbox = outbox
         self._memory = memory
         self._placements = placements
+        self._trace = trace
 
     def handle(self, run: Run, *, now: float) -> None:
         """Take a run of anything but a send; one with flags that do not exist is dropped."""
@@ -78,8 +82,10 @@ class Tagged:
             place = self._memory.remote_writable(run.key, offset=run.offset, length=run.payload_bytes)
         if place is None:
             self.refuse(run, status=Status.REMOTE_ERROR_BAD_ADDRESS, now=now)
-        elif self._place(run, place=place, now=now):
+        elif self._place(run, place=place, follows=self._follows_write(run, place), now=now):
             self._receiver.finish(run.message, now=now)
+            if self._trace is not None:
+                self._trace.write_received(run, now=now)
             if run.flags & IMMEDIATE:
                 self.events.append(WriteReceived(self._peer, run.length, run.immediate))
 
@@ -105,26 +111,54 @@ class Tagged:
         if place is None:
             self._outbox.give_up(read, status=Status.LOCAL_ERROR_INVALID_LKEY)
             self.refuse(run, status=Status.REMOTE_ERROR_ABORT, now=now)
-        elif self._place(run, place=place, now=now):
+        elif self._place(run, place=place, follows=self._follows_response(run, place, read), now=now):
             self._receiver.finish(run.message, now=now)
             self._outbox.end(read)
             if read.request is not None:
                 self.events.append(Completion(self._peer, read.request, Status.OK))
 
-    def _place(self, run: Run, *, place: int, now: float) -> bool:
+    def _follows_write(self, run: Run, place: int) -> Follows | None:
+        """Return what follows on a part of a write. Without an immediate its headers say where it begins."""
+        end = run.offset + run.payload_bytes
+        left_bytes = run.length - run.payload_bytes - (run.offset - run.immediate & 0xFFFFFFFF)
+        if run.flags & IMMEDIATE or left_bytes <= 0 or self._memory is None:
+            return None
+        if self._memory.remote_writable(run.key, offset=end, length=left_bytes) is None:
+            return None
+        return Follows(run.context, run.message, Opcode.WRITE, end, place + run.payload_bytes, left_bytes)
+
+    def _follows_response(self, run: Run, place: int, read: Outbound) -> Follows | None:
+        """Return what follows on a part of an answer."""
+        end = run.offset + run.payload_bytes
+        if (left_bytes := run.length - end) <= 0 or self._memory is None:
+            return None
+        offset = read.local_offset + end
+        if self._memory.local_writable(read.local_key, offset=offset, length=left_bytes) is None:
+            return None
+        return Follows(run.context, run.message, Opcode.RESPONSE, end, place + run.payload_bytes, left_bytes)
+
+    def _place(self, run: Run, *, place: int, follows: Follows | None, now: float) -> bool:
         """Take a run and have its new parts placed; return whether its message is whole now."""
         new = self._receiver.admit(run, now=now)
         if not new or self._receiver.is_void(run.message):
             return False
         parts = new_parts(run, new=new)
-        self._placements += [Placement(place + f.offset - run.offset, f.region_offset, f.length) for f in parts]
         inbound = self._receiver.land(run, landed_bytes=sum(frag.length for frag in parts), now=now)
+        end = run.offset + run.payload_bytes
+        inbound.high = max(inbound.high, end)
+        if follows is not None:
+            follows = follows.after(inbound.high - end)
+        self._placements += [
+            Placement(place + part.offset - run.offset, part.region_offset, part.length, follows) for part in parts
+        ]
         return inbound.landed_bytes >= inbound.length and not self._receiver.contradiction
 
     def _handle_void(self, run: Run, *, now: float) -> None:
         orphans = self._receiver.void(run, now=now)
         if orphans is None:
             return
+        if self._trace is not None:
+            self._trace.message_voided(run, orphans=orphans, now=now)
         if orphans:
             self.events.append(MessageVoided(self._peer, orphans))
         if run.flags & OPCODE_BITS == Opcode.RESPONSE and (read := self._outbox.read(run.key)) is not None:

@@ -50,6 +50,8 @@ class BurstSent:
     packets: int
     payload_bytes: int
     message: int
+    kind: str
+    """`send`, `read` (asks for it), `write`, `response` (what a read asked for), or `void`: of a message given up."""
     retransmission: bool
     """Whether these packets had been sent before."""
     inflight_bytes: int
@@ -132,12 +134,26 @@ class ProbeSent:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestPosted:
+    """A work request has had its first turn, which follows its posting at once."""
+
+    request: int
+    kind: str
+    """`send`, `read` or `write`."""
+    message: int
+    """Low 32 bits of its number."""
+    length_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class RequestCompleted:
-    """A work request that was sent has ended."""
+    """A work request has ended."""
 
     request: int
     status: str
     """Name of the completion status."""
+    latency_us: float
+    """Since it was posted; 0 if it ended before its first turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +172,8 @@ class DataReceived:
     """Of these, bytes that had not arrived before."""
     incomplete: bool
     """Whether part of a message, and not all of it, has landed now."""
+    kind: str
+    """As `BurstSent` has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +196,27 @@ class MessageReceived:
     length_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class WriteReceived:
+    """All of a write has been placed in registered memory here."""
+
+    message: int
+    length_bytes: int
+    immediate: bool
+    """Whether the application is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageVoided:
+    """A message was given up by its sender: what had landed of it is forgotten."""
+
+    message: int
+    kind: str
+    """`send`, `write`, `read` or `response`."""
+    freed_bytes: int
+    """Memory that it held."""
+
+
 TraceEvent = (
     PeerOpened
     | PeerEnded
@@ -188,10 +227,13 @@ TraceEvent = (
     | PathStateChanged
     | WindowChanged
     | ProbeSent
+    | RequestPosted
     | RequestCompleted
     | DataReceived
     | AckSent
     | MessageReceived
+    | WriteReceived
+    | MessageVoided
 )
 
 

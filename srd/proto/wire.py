@@ -15,6 +15,7 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -80,8 +81,13 @@ HEADER = np.dtype(
 )
 HEADER_BYTES = HEADER.itemsize
 HEADER_WORDS = HEADER_BYTES // 8
-MAX_BURST_PACKETS = 64
+MAX_BURST_PACKETS = 256
 """What one path is given at a time, at most: what a burst costs its two ends is shared by its packets."""
+MAX_SERIES_PACKETS = 64
+"""Datagrams that kernels take and give as one message, at most: Linux' UDP_MAX_SEGMENTS before 6.9."""
+SMALL_BYTES = 1024
+"""Datagrams shorter than this are small: so many of them fit into what a kernel takes at once (64 KiB) that a receiver
+cannot have a place ready for each. A burst of small ones is no longer than one datagram of the size agreed."""
 
 FEW_PACKETS = 6
 """Up to so many headers are packed and unpacked one by one (0.6 us each), more by NumPy (5 us for any number)."""
@@ -89,6 +95,7 @@ _PACKED = struct.Struct(">HBBIQQIIIIQQ")  # HEADER, with version and type in one
 _SEVEN = struct.Struct(">7Q")
 _DATA_KIND = VERSION << 8 | PacketType.DATA
 _DATA_WORD = _DATA_KIND << 48
+_NO_SEND = 0xFF & ~IMMEDIATE  # bits of the flags that no SEND has
 _INDEX = np.arange(MAX_BURST_PACKETS, dtype=np.uint64)[:, np.newaxis]
 
 Words = npt.NDArray[np.uint64]
@@ -122,12 +129,18 @@ class Burst:
     """Payload of each packet but the last."""
     flags: int = 0
     """An `Opcode`, and IMMEDIATE or VOID."""
+    places: Words | None = None
+    """Of a batch: where each payload starts. Each packet is a message of its own; `message` is the first's number."""
 
 
 @lru_cache(maxsize=256)
 def header_steps(segment_bytes: int) -> Words:
     """Return row i: what header i of a burst adds, word by word, to the first: path sequence, PSN and offset grow."""
     return _INDEX * np.array([1, 0, 1, 0, 0, segment_bytes, 0], dtype=np.uint64)
+
+
+MESSAGE_STEPS: Words = _INDEX * np.array([1, 0, 1, 1, 0, 0, 0], dtype=np.uint64)
+"""Row i: what header i of a batch adds to the first: path sequence, PSN and message number grow."""
 
 
 def write_headers(burst: Burst, *, out: memoryview) -> None:
@@ -147,12 +160,14 @@ def write_headers(burst: Burst, *, out: memoryview) -> None:
     words = np.frombuffer(out, ">u8", count=burst.count * HEADER_WORDS).reshape(-1, HEADER_WORDS)
     # All headers at once, byte-swapped on the way out.
     row = np.array(first, dtype=np.uint64)
-    np.add(row, header_steps(burst.segment_bytes)[: burst.count], out=words, casting="unsafe")
+    steps = header_steps(burst.segment_bytes) if burst.places is None else MESSAGE_STEPS
+    np.add(row, steps[: burst.count], out=words, casting="unsafe")
 
 
 def _write_few(burst: Burst, out: memoryview) -> None:
     path, context, sent_us, message = burst.path, burst.context, burst.sent_us, burst.message
-    length, immediate, key, segment_bytes = burst.length, burst.immediate, burst.key, burst.segment_bytes
+    length, immediate, key = burst.length, burst.immediate, burst.key
+    step, message_step = (burst.segment_bytes, 0) if burst.places is None else (0, 1)
     path_sequence, psn, offset = burst.path_sequence & 0xFFFFFFFF, burst.psn, burst.offset
     flags = burst.flags
     for at in range(0, burst.count * HEADER_BYTES, HEADER_BYTES):
@@ -174,7 +189,8 @@ def _write_few(burst: Burst, out: memoryview) -> None:
         )
         path_sequence += 1
         psn += 1
-        offset += segment_bytes
+        message += message_step
+        offset += step
 
 
 @dataclass(slots=True)
@@ -198,6 +214,8 @@ class Arrival:
     """When the kernel received it, on the clock of `now`."""
     marked: bool = False
     """Whether its packets bore a congestion mark (CE, RFC 3168): all or none, as GRO keeps those that differ apart."""
+    gap_bytes: int = 0
+    """Between two payloads: of small datagrams, what lies between them are their headers."""
 
 
 @dataclass(slots=True)
@@ -222,19 +240,23 @@ class Run:
     received_at: float
     flags: int = 0
     marked: bool = False
+    gap_bytes: int = 0
+    batch: bool = False
+    """Whether each packet is a message of its own, numbered in turn from `message`."""
 
 
 def runs_untrusted(arrival: Arrival) -> list[Run]:
     """Cut a series into runs: nearly always it is one. Packets of another version or type are dropped."""
     runs: list[Run] = []
     start = 0
-    for end in _ends(arrival):
+    for end, batch in _cuts(arrival):
         kind, flags, path, path_sequence, context, psn, sent_us, message, length, immediate, offset, key = (
             _PACKED.unpack_from(arrival.headers, start * HEADER_BYTES)
         )
         if kind == _DATA_KIND:
             skipped = start * arrival.segment_bytes
             payload_bytes = min(end * arrival.segment_bytes, arrival.payload_bytes) - skipped
+            skipped += start * arrival.gap_bytes
             runs.append(
                 Run(  # in the order of the fields: names would cost as much again
                     path,
@@ -255,34 +277,60 @@ def runs_untrusted(arrival: Arrival) -> list[Run]:
                     arrival.received_at,
                     flags,
                     arrival.marked,
+                    arrival.gap_bytes,
+                    batch,
                 )
             )
         start = end
     return runs
 
 
-def _ends(arrival: Arrival) -> list[int]:
-    """Return after which packets a burst ends: neighbours belong to one if their headers differ by just its step."""
-    count, segment_bytes = arrival.count, arrival.segment_bytes
+_APART, _BURST, _BATCH = range(3)
+"""What two neighbours of a series are to each other: nothing, packets of one message, messages of one packet each."""
+
+
+def _cuts(arrival: Arrival) -> list[tuple[int, bool]]:
+    """Return after which packets a burst ends, and whether it is a batch.
+
+    Neighbours belong to one burst if their headers differ by just its step.
+    """
+    count = arrival.count
     if count == 1:
-        return [1]
+        return [(1, False)]
+    heads = [_SEVEN.unpack_from(arrival.headers, at * HEADER_BYTES) for at in range(min(count, FEW_PACKETS))]
     if count <= FEW_PACKETS:
-        heads = [_SEVEN.unpack_from(arrival.headers, at * HEADER_BYTES) for at in range(count)]
-        return [i for i in range(1, count) if not _follows(heads[i - 1], heads[i], segment_bytes)] + [count]
+        return _cut([_relation(one, other, arrival.segment_bytes) for one, other in pairwise(heads)], arrival)
     # As if it were one burst: what its sender wrote from the first header is compared as bytes. It nearly always is.
-    first = np.array(_SEVEN.unpack_from(arrival.headers), dtype=np.uint64)
-    written = (first + header_steps(segment_bytes)[:count]).astype(">u8").tobytes()
-    if written == arrival.headers[: count * HEADER_BYTES].tobytes():
-        return [count]
-    words = np.frombuffer(arrival.headers, ">u8", count=count * HEADER_WORDS).reshape(count, HEADER_WORDS)
-    words = words.astype(np.uint64)
-    continues = (words[1:] - words[:-1] == header_steps(segment_bytes)[1]).all(axis=1)
-    return [*(np.flatnonzero(~continues) + 1).tolist(), count]
+    relation = _relation(heads[0], heads[1], arrival.segment_bytes)
+    steps = MESSAGE_STEPS if relation == _BATCH else header_steps(arrival.segment_bytes)
+    whole = relation != _BATCH or arrival.payload_bytes == count * arrival.segment_bytes
+    written = (np.array(heads[0], dtype=np.uint64) + steps[:count]).astype(">u8").tobytes()
+    if whole and written == arrival.headers[: count * HEADER_BYTES].tobytes():
+        return [(count, relation == _BATCH)]
+    heads = [_SEVEN.unpack_from(arrival.headers, at * HEADER_BYTES) for at in range(count)]
+    return _cut([_relation(one, other, arrival.segment_bytes) for one, other in pairwise(heads)], arrival)
 
 
-def _follows(one: tuple[int, ...], other: tuple[int, ...], segment_bytes: int) -> bool:
+def _cut(relations: list[int], arrival: Arrival) -> list[tuple[int, bool]]:
+    if relations[-1] == _BATCH and arrival.payload_bytes < arrival.count * arrival.segment_bytes:
+        relations[-1] = _APART  # the last is shorter, so it is no whole message
+    cuts, kind = [], _APART
+    for end, relation in enumerate(relations, 1):
+        if relation == _APART or kind not in (_APART, relation):
+            cuts.append((end, kind == _BATCH))
+            kind = _APART
+        else:
+            kind = relation
+    return [*cuts, (arrival.count, kind == _BATCH)]
+
+
+def _relation(one: tuple[int, ...], other: tuple[int, ...], segment_bytes: int) -> int:
     a, b, c, d, e, f, g = one
-    return other == (a + 1, b, c + 1, d, e, f + segment_bytes, g)
+    if other == (a + 1, b, c + 1, d, e, f + segment_bytes, g):
+        return _BURST
+    if other == (a + 1, b, c + 1, d + 1, e, f, g) and f == 0 and e >> 32 == segment_bytes and not a >> 40 & _NO_SEND:
+        return _BATCH if segment_bytes else _APART
+    return _APART
 
 
 def expand(low: int, *, near: int) -> int:

@@ -22,6 +22,13 @@ def check(opcode: Opcode, *, length: int, immediate: int | None, key: int, offse
         raise UsageError(f"key {key}, offset {offset}: with length {length} they do not fit into 64 bits")
 
 
+def check_batch(length: int, *, immediate: int | None, packet_bytes: int) -> None:
+    """Raise UsageError for a send that is no message of one packet."""
+    check(Opcode.SEND, length=length, immediate=immediate, key=0, offset=0)
+    if not 0 <= length <= packet_bytes:
+        raise UsageError(f"length: {length} bytes are not between 0 and {packet_bytes}, what one packet carries")
+
+
 def refusal(
     opcode: Opcode, *, length: int, max_send_bytes: int, memory: Memory | None, local_key: int, local_offset: int
 ) -> Status | None:

@@ -12,11 +12,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from srd.proto.status import Status
 from srd.proto.trace import (
     AckTaken,
     BurstSent,
     DataReceived,
     MessageReceived,
+    MessageVoided,
     PacketsLost,
     PathSampled,
     PathStateChanged,
@@ -26,6 +28,7 @@ from srd.proto.trace import (
     RequestCompleted,
     TraceEvent,
     WindowChanged,
+    WriteReceived,
 )
 from srd.trace.reader import Record
 
@@ -124,6 +127,12 @@ class PeerSummary:
     """(time, packets) of each retransmission."""
     completed: dict[str, int] = field(default_factory=dict)
     """Requests, by status."""
+    latencies_us: list[float] = field(default_factory=list)
+    """Of the requests that ended well."""
+    writes: int = 0
+    """Placed whole in memory here."""
+    voided: int = 0
+    """Messages that the other end gave up."""
     messages: int = 0
     """Received whole."""
     acks: int = 0
@@ -180,8 +189,14 @@ class PeerSummary:
                 self._path(event.path).probes += 1
             case RequestCompleted():
                 self.completed[event.status] = self.completed.get(event.status, 0) + 1
+                if event.status == Status.OK.name:
+                    self.latencies_us.append(event.latency_us)
             case MessageReceived():
                 self.messages += 1
+            case WriteReceived():
+                self.writes += 1
+            case MessageVoided():
+                self.voided += 1
 
     def finish(self) -> None:
         """No event will follow: what is outstanding was so to the end."""

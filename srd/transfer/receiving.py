@@ -108,20 +108,18 @@ class FileReceiver:
         return sha256
 
     async def _put(self, store: Store, message: Message) -> None:
+        views = list(message.views())
+
         def put() -> None:
             if message.immediate is None:
                 raise TransferError("a message that is neither a chunk nor a word")
-            views = list(message.views())
-            try:
-                store.put(message.immediate, views)
-            finally:
-                for view in views:
-                    view.release()
+            store.put(message.immediate, views)
 
         try:
             await asyncio.get_running_loop().run_in_executor(self._worker, put)
         finally:
             message.release()
+            views.clear()
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, call)

@@ -1,4 +1,9 @@
-"""Sending files: a window of memory slides over each; what is read is hashed once, on its way."""
+"""Sending files: a window of memory slides over each; what is read is hashed once, on its way.
+
+Or the file is mapped, and sent from the page cache as it lies there. It is still read for its hash, a little at a time,
+into memory that stays in the processor's cache: a process that touches a mapped file which became shorter is killed
+(SIGBUS), and a system call is told. So what became shorter is an error here, too.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +12,12 @@ import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from devmem.errors import RegionError
 from devmem.region import Region
 from srd.errors import PeerError
 from srd.peer import Peer
@@ -20,6 +27,8 @@ from srd.transfer.worker import start_worker
 
 SLOTS = 16
 """Chunks in memory: read ahead and in flight. 16 MiB is 10 Gbit/s for 13 ms."""
+_SCRATCH_BYTES = 256 << 10
+"""Read at once of what is only hashed: a quarter of a core's own cache."""
 _WORD_ROOM = 64 << 10
 
 
@@ -33,11 +42,17 @@ class Sent:
 
 
 class FileSender:
-    """Sends files to one peer, one after the other. `on_progress(bytes)` is called for what was acknowledged."""
+    """Sends files to one peer, one after the other. `on_progress(bytes)` is called for what was acknowledged.
 
-    def __init__(self, peer: Peer, *, on_progress: Callable[[int], None]) -> None:
+    With `mapped` files are sent from where the page cache has them; nobody may shorten them meanwhile.
+    """
+
+    def __init__(self, peer: Peer, *, on_progress: Callable[[int], None], mapped: bool = False) -> None:
         self._peer = peer
         self._on_progress = on_progress
+        self._is_mapped = mapped
+        self._mapped: list[Region] = []
+        self._in_flight: set[asyncio.Future[Status]] = set()
         self._worker = start_worker("srd-read")
         self._region = Region(SLOTS * CHUNK_BYTES + _WORD_ROOM, name="srd-send")
 
@@ -83,39 +98,61 @@ class FileSender:
         free: asyncio.Queue[int] = asyncio.Queue()
         for slot in range(SLOTS):
             free.put_nowait(slot)
+        mapping = self._map(file) if self._is_mapped and size else None
 
-        def read(slot: int, length: int) -> None:
-            """In a worker thread: fill a slot and hash it."""
-            with self._region.view(slot * CHUNK_BYTES, length=length) as view:
-                if file.readinto(view) != length:
-                    raise TransferError(f"{path}: became shorter while it was read; send it again")
-                digest.update(view)
+        def load(slot: int, index: int, length: int) -> int:
+            """In a worker thread: read a chunk and hash it; return where it is sent from."""
+            step = _SCRATCH_BYTES if mapping else length
+            at = slot * CHUNK_BYTES
+            for done in range(0, length, step):
+                size_bytes = min(step, length - done)
+                with self._region.view(at, length=size_bytes) as view:
+                    if file.readinto(view) != size_bytes:
+                        raise TransferError(f"{path}: became shorter while it was read; send it again")
+                    digest.update(view)
+            return index * CHUNK_BYTES if mapping else at
 
         for index in range(-(-size // CHUNK_BYTES)):
             slot = await free.get()
             if verdict.done():
                 return None
             length = min(CHUNK_BYTES, size - index * CHUNK_BYTES)
-            reading = asyncio.get_running_loop().run_in_executor(self._worker, read, slot, length)
+            reading = asyncio.get_running_loop().run_in_executor(self._worker, load, slot, index, length)
             try:
-                await asyncio.shield(reading)
+                offset = await asyncio.shield(reading)
             except asyncio.CancelledError:
                 await asyncio.wait([reading])  # the thread looks at our memory until it ends
                 raise
-            self._post(slot, length, index=index, free=free)
+            except TransferError:
+                for future in self._in_flight.copy():
+                    future.cancel()  # of a mapped file that became shorter, what is posted may never go
+                raise
+            self._post(mapping or self._region, offset, length, index=index, free=partial(free.put_nowait, slot))
         for _ in range(SLOTS):
             await free.get()
         return digest.hexdigest()
 
-    def _post(self, slot: int, length: int, *, index: int, free: asyncio.Queue[int]) -> None:
-        """Send a slot as chunk `index`; it is free again when that has ended, however it did."""
+    def _map(self, file: FileIO) -> Region:
+        """Map a file until `close`: something of it may be in flight as long as the peer lives."""
+        try:
+            mapping = Region.from_fd(file.fileno(), writable=False)
+        except RegionError as error:
+            raise TransferError(f"{file.name!r}: cannot be mapped: {error}; send it without --devmem") from error
+        self._mapped.append(mapping)
+        return mapping
+
+    def _post(self, region: Region, offset: int, length: int, *, index: int, free: Callable[[], None]) -> None:
+        """Send chunk `index`; its memory is free again when that has ended, however it did."""
 
         def done(future: asyncio.Future[Status]) -> None:
-            if future.result() is Status.OK:
+            self._in_flight.discard(future)
+            if not future.cancelled() and future.result() is Status.OK:
                 self._on_progress(length)
-            free.put_nowait(slot)
+            free()
 
-        self._peer.send(self._region, offset=slot * CHUNK_BYTES, length=length, immediate=index).add_done_callback(done)
+        sending = self._peer.send(region, offset=offset, length=length, immediate=index)
+        self._in_flight.add(sending)
+        sending.add_done_callback(done)
 
     async def _say(self, kind: str, **fields: object) -> None:
         body = encode(kind, **fields)
@@ -135,4 +172,5 @@ class FileSender:
     def close(self) -> None:
         """Stop the worker and give the memory back; the peer must be gone, so that nothing of it is in flight."""
         self._worker.shutdown(wait=True)
-        self._region.close()
+        for region in (self._region, *self._mapped):
+            region.close()

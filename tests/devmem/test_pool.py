@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import weakref
+from functools import partial
+from pathlib import Path
+
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from devmem.errors import PoolError
+from devmem.errors import PoolError, RegionError
 from devmem.pool import Pool
+from devmem.region import Region
+from devmem.tokens import Tokens, ranges
 
 CHUNK = 100
 CHUNKS = 5
+REGION = Region(4096)
+
+
+def pool_of(size_bytes: int, *, chunk_bytes: int = CHUNK) -> Pool:
+    return Pool(REGION, size_bytes=size_bytes, chunk_bytes=chunk_bytes)
 
 
 class PoolMachine(RuleBasedStateMachine):
@@ -19,16 +33,18 @@ class PoolMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pool = Pool(CHUNK * CHUNKS + 37, chunk_bytes=CHUNK)
+        self.pool = pool_of(CHUNK * CHUNKS + 37)
         self.open_chunks: list[int] = []
         self.pieces: list[tuple[int, int]] = []
+        self.views: list[tuple[tuple[int, int], memoryview]] = []
 
     def touched(self, piece: tuple[int, int]) -> set[int]:
         offset, length = piece
         return {byte // CHUNK * CHUNK for byte in range(offset, offset + max(length, 1))}
 
     def pinned(self) -> set[int]:
-        return set(self.open_chunks).union(*(self.touched(piece) for piece in self.pieces))
+        held = self.pieces + [piece for piece, _ in self.views]
+        return set(self.open_chunks).union(*(self.touched(piece) for piece in held))
 
     @rule()
     def open(self) -> None:
@@ -63,6 +79,17 @@ class PoolMachine(RuleBasedStateMachine):
         self.pieces.remove(piece)
         self.pool.drop(piece[0], length=piece[1])
 
+    @precondition(lambda self: self.pieces)
+    @rule(data=st.data())
+    def view(self, data: st.DataObject) -> None:
+        piece = data.draw(st.sampled_from(self.pieces))
+        self.views.append((piece, self.pool.view(piece[0], length=piece[1])[1:]))
+
+    @precondition(lambda self: self.views)
+    @rule(data=st.data())
+    def end_view(self, data: st.DataObject) -> None:
+        self.views.pop(data.draw(st.integers(0, len(self.views) - 1)))
+
     @invariant()
     def free(self) -> None:
         assert self.pool.free_chunks == CHUNKS - len(self.pinned())
@@ -75,18 +102,18 @@ TestPool.settings = settings(deadline=None, max_examples=50, stateful_step_count
 @pytest.mark.parametrize(("size", "chunk"), [(100, 0), (100, -1), (100, 101), (0, 1)])
 def test_pool__sizes_that_cannot_be(size: int, chunk: int) -> None:
     with pytest.raises(PoolError, match=f"chunk_bytes: {chunk} is not between 1 and the pool's size"):
-        Pool(size, chunk_bytes=chunk)
+        pool_of(size, chunk_bytes=chunk)
 
 
 def test_open__never_more_than_there_is() -> None:
-    pool = Pool(4 * CHUNK + 99, chunk_bytes=CHUNK)
+    pool = pool_of(4 * CHUNK + 99)
     assert sorted(pool.open() or 0 for _ in range(4)) == [0, 100, 200, 300]
     assert pool.open() is None
     assert pool.free_chunks == 0
 
 
 def test_hold__a_piece_over_two_chunks_pins_both() -> None:
-    pool = Pool(2 * CHUNK, chunk_bytes=CHUNK)
+    pool = pool_of(2 * CHUNK)
     pool.open(), pool.open()
     pool.hold(90, length=20)
     pool.close(0)
@@ -97,7 +124,7 @@ def test_hold__a_piece_over_two_chunks_pins_both() -> None:
 
 
 def test_drop__twice() -> None:
-    pool = Pool(2 * CHUNK, chunk_bytes=CHUNK)
+    pool = pool_of(2 * CHUNK)
     pool.open()
     pool.hold(0, length=10)
     pool.close(0)
@@ -109,7 +136,7 @@ def test_drop__twice() -> None:
 
 def test_drop__of_what_nobody_holds_in_an_open_chunk() -> None:
     """It would free the chunk that a receive queue is filling."""
-    pool = Pool(2 * CHUNK, chunk_bytes=CHUNK)
+    pool = pool_of(2 * CHUNK)
     assert pool.open() == 0
     with pytest.raises(PoolError, match="chunk 0"):
         pool.drop(0, length=10)
@@ -118,14 +145,14 @@ def test_drop__of_what_nobody_holds_in_an_open_chunk() -> None:
 
 @pytest.mark.parametrize("offset", [0, CHUNK])
 def test_close__of_a_chunk_that_is_not_open(offset: int) -> None:
-    pool = Pool(2 * CHUNK, chunk_bytes=CHUNK)
+    pool = pool_of(2 * CHUNK)
     with pytest.raises(PoolError):
         pool.close(offset)
     assert pool.free_chunks == 2
 
 
 def test_close__twice_while_a_piece_is_held() -> None:
-    pool = Pool(2 * CHUNK, chunk_bytes=CHUNK)
+    pool = pool_of(2 * CHUNK)
     pool.open()
     pool.hold(0, length=10)
     pool.close(0)
@@ -136,7 +163,7 @@ def test_close__twice_while_a_piece_is_held() -> None:
 
 @pytest.mark.parametrize("offset", [-1, -CHUNK, 2 * CHUNK, 1 << 40])
 def test_close__outside_the_pool(offset: int) -> None:
-    pool = Pool(2 * CHUNK, chunk_bytes=CHUNK)
+    pool = pool_of(2 * CHUNK)
     pool.open(), pool.open()
     with pytest.raises(PoolError):
         pool.close(offset)
@@ -145,8 +172,134 @@ def test_close__outside_the_pool(offset: int) -> None:
 
 @pytest.mark.parametrize(("offset", "length"), [(-1, 1), (195, 6), (200, 0), (200, 1)])
 def test_hold__outside_the_pool(offset: int, length: int) -> None:
-    pool = Pool(2 * CHUNK, chunk_bytes=CHUNK)
+    pool = pool_of(2 * CHUNK)
     with pytest.raises(PoolError, match="are not within the pool"):
         pool.hold(offset, length=length)
     with pytest.raises(PoolError, match="are not within the pool"):
         pool.drop(offset, length=length)
+
+
+# -- views ----------------------------------------------------------------------------------------------------------
+
+
+def held_chunk() -> Pool:
+    """A pool of two chunks: one free, one closed with a piece at 10 of 20 bytes held."""
+    pool = pool_of(2 * CHUNK)
+    pool.open()
+    pool.hold(10, length=20)
+    pool.close(0)
+    return pool
+
+
+def test_view__is_the_memory_itself() -> None:
+    pool = held_chunk()
+    view = pool.view(10, length=20)
+    REGION.array[15] = 55
+    assert view[5] == 55
+    assert len(view) == 20
+
+
+def test_view__keeps_its_piece_from_being_handed_out_after_its_return() -> None:
+    """Whatever is made from it, too, until the last is gone."""
+    pool = held_chunk()
+    views = [pool.view(10, length=20), pool.view(12, length=4)]
+    derived = np.frombuffer(views[0], np.float32)[2:4][::2]
+    pool.drop(10, length=20)
+    assert pool.free_chunks == 1
+    assert pool.open() == CHUNK
+    assert pool.open() is None
+    views.clear()
+    assert pool.open() is None
+    del derived
+    assert pool.open() == 0
+
+
+def test_view__that_ends_in_another_thread() -> None:
+    pool = held_chunk()
+    views = [pool.view(10, length=20)]
+    pool.drop(10, length=20)
+    assert pool.free_chunks == 1
+    thread = threading.Thread(target=views.clear)
+    thread.start()
+    thread.join()
+    assert pool.free_chunks == 2
+    assert pool.idle
+
+
+@pytest.mark.parametrize(("offset", "length"), [(CHUNK, 1), (CHUNK - 1, 2), (2 * CHUNK, 1), (-1, 1)])
+def test_view__of_what_nobody_holds_bad_flow(offset: int, length: int) -> None:
+    pool = held_chunk()
+    with pytest.raises(PoolError):
+        pool.view(offset, length=length)
+
+
+def test_view__of_what_was_returned_bad_flow() -> None:
+    pool = held_chunk()
+    pool.drop(10, length=20)
+    with pytest.raises(PoolError, match="bytes 10 to 30 are not held: they were returned"):
+        pool.view(10, length=20)
+
+
+def test_view__leaves_nothing_behind() -> None:
+    pool = held_chunk()
+    for _ in range(1000):
+        pool.view(10, length=20)
+    assert pool.free_chunks == 1
+    assert not pool._watched
+    pool.drop(10, length=20)
+    assert pool.idle
+
+
+def test_pool__a_million_pieces_taken_looked_at_and_returned_leave_nothing() -> None:
+    pool, tokens = pool_of(2 * CHUNK), Tokens()
+    pool.open()
+
+    def turn(count: int) -> int:
+        """Return the memory of this process, in pages, after so many."""
+        for _ in range(count // 1000):
+            frags = []
+            for index in range(1000):
+                pool.hold(index % CHUNK, length=1)
+                give_back = partial(lambda frag, at: pool.drop(at, length=frag.length), at=index % CHUNK)
+                frags.append(tokens.issue(1, offset=index, length=1, give_back=give_back))
+            pool.view(5, length=3)
+            assert tokens.dontneed(ranges(frag.token for frag in frags)) == 1000
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+
+    before = turn(100_000)
+    assert turn(1_000_000) - before < 256, "less than 1 MiB"
+    pool.close(0)
+    assert pool.idle
+    assert len(tokens) == 0
+
+
+def test_pool__keeps_its_region_open_until_released() -> None:
+    region = Region(CHUNK)
+    pool = Pool(region, chunk_bytes=CHUNK)
+    with pytest.raises(RegionError, match="live views"):
+        region.close()
+    pool.open()
+    pool.hold(0, length=CHUNK)
+    view = pool.view(0, length=CHUNK)
+    pool.release()
+    with pytest.raises(PoolError):
+        pool.view(0, length=1)
+    with pytest.raises(RegionError, match="live views"):
+        region.close()
+    del view
+    region.close()
+
+
+def test_pool__that_nobody_refers_to_is_gone_though_a_view_lives() -> None:
+    pool = held_chunk()
+    view = pool.view(10, length=20)
+    gone = weakref.ref(pool)
+    del pool
+    gc.collect()
+    assert gone() is None
+    assert len(view) == 20
+
+
+def test_pool__of_a_read_only_region_bad_flow() -> None:
+    with Region.from_fd(REGION.fd, writable=False) as region, pytest.raises(PoolError, match="mapped read-only"):
+        Pool(region, chunk_bytes=CHUNK)

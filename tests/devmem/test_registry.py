@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import random
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from devmem.errors import RegionError, RegistrationError
 from devmem.region import Region
@@ -12,12 +16,21 @@ from devmem.registry import Access, Registration, Registry
 
 ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 SIZE = 8192
+SEED = 5
 REGION = Region(SIZE)
 
 
-def answers(registry: Registry, key: int, *, offset: int, length: int) -> list[int | None]:
-    ask = (registry.local_writable, registry.remote_writable, registry.remote_readable)
-    return [question(key, offset=offset, length=length) for question in ask]
+def answers(registry: Registry, keys: tuple[int, int], *, offset: int, length: int) -> list[int | None]:
+    local, remote = keys
+    return [
+        registry.local_writable(local, offset=offset, length=length),
+        registry.remote_writable(remote, offset=offset, length=length),
+        registry.remote_readable(remote, offset=offset, length=length),
+    ]
+
+
+def keys_of(registration: Registration) -> tuple[int, int]:
+    return registration.local_key, registration.remote_key
 
 
 @pytest.mark.parametrize(
@@ -28,7 +41,7 @@ def test_find__only_with_the_right(access: Access) -> None:
     registry = Registry()
     registration = registry.register(REGION, offset=100, length=50, access=access)
     place = REGION.address + 107
-    assert answers(registry, registration.key, offset=7, length=43) == [
+    assert answers(registry, keys_of(registration), offset=7, length=43) == [
         place if right in access else None for right in (Access.LOCAL_WRITE, Access.REMOTE_WRITE, Access.REMOTE_READ)
     ]
     registry.close()
@@ -40,22 +53,22 @@ def test_find__only_within_bounds(offset: int, length: int) -> None:
     registration = registry.register(REGION, offset=64, length=100, access=ALL)
     inside = offset >= 0 and length >= 0 and offset + length <= 100
     expected = REGION.address + 64 + offset if inside else None
-    assert answers(registry, registration.key, offset=offset, length=length) == [expected] * 3
+    assert answers(registry, keys_of(registration), offset=offset, length=length) == [expected] * 3
     registry.close()
 
 
 @pytest.mark.parametrize("offset", [2**63, 2**64 - 1, 2**64])
 def test_find__offsets_that_would_wrap(offset: int) -> None:
     registry = Registry()
-    key = registry.register(REGION, offset=0, length=SIZE, access=ALL).key
-    assert answers(registry, key, offset=offset, length=1) == [None] * 3
+    keys = keys_of(registry.register(REGION, offset=0, length=SIZE, access=ALL))
+    assert answers(registry, keys, offset=offset, length=1) == [None] * 3
     registry.close()
 
 
 def test_register__keys_are_all_different_and_64_bits_long() -> None:
     registry = Registry()
-    keys = {registry.register(REGION, offset=0, length=1, access=ALL).key for _ in range(2000)}
-    assert len(keys) == len(registry) == 2000
+    keys = {key for _ in range(1000) for key in keys_of(registry.register(REGION, offset=0, length=1, access=ALL))}
+    assert len(keys) == 2 * len(registry) == 2000
     assert 0 not in keys
     assert max(keys) < 1 << 64
     for bit in range(64):  # each bit is set in about half of them
@@ -77,6 +90,85 @@ def test_register__remote_write_needs_local_write() -> None:
         Registry().register(REGION, offset=0, length=1, access=Access.REMOTE_WRITE)
 
 
+def test_find__one_key_is_not_the_other() -> None:
+    registry = Registry()
+    local, remote = keys_of(registry.register(REGION, offset=0, length=SIZE, access=ALL))
+    assert answers(registry, (remote, local), offset=0, length=1) == [None] * 3
+    registry.close()
+
+
+def test_find__guessing_reaches_nothing() -> None:
+    """10^5 random keys, and all that differ from a true one in one bit, against a hundred registrations."""
+    registry = Registry()
+    true = [keys_of(registry.register(REGION, offset=0, length=SIZE, access=ALL)) for _ in range(100)]
+    rng = random.Random(SEED)
+    guesses = [(rng.getrandbits(64), rng.getrandbits(64)) for _ in range(100_000)]
+    guesses += [(local ^ 1 << bit, remote ^ 1 << bit) for local, remote in true for bit in range(64)]
+    guesses += [(0, 0), (-1, -1), (2**64, 2**64)]
+    for guess in guesses:
+        assert answers(registry, guess, offset=0, length=1) == [None] * 3, guess
+    registry.close()
+
+
+class RegistryMachine(RuleBasedStateMachine):
+    """Register and withdraw in any order, and ask around every edge, against a list of what should be allowed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.registry = Registry()
+        self.live: list[Registration] = []
+        self.gone: list[Registration] = []
+
+    @rule(start=st.integers(0, SIZE), length=st.integers(0, SIZE), access=st.sampled_from([Access.LOCAL_WRITE, ALL]))
+    def register(self, start: int, length: int, access: Access) -> None:
+        if start + length <= SIZE:
+            self.live.append(self.registry.register(REGION, offset=start, length=length, access=access))
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def deregister(self, data: st.DataObject) -> None:
+        registration = data.draw(st.sampled_from(self.live))
+        self.registry.deregister(registration)
+        self.live.remove(registration)
+        self.gone.append(registration)
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def ask(self, data: st.DataObject) -> None:
+        registration = data.draw(st.sampled_from(self.live))
+        near = st.sampled_from([-1, 0, 1]).flatmap(lambda by: st.sampled_from([by, registration.length + by]))
+        offset, end = data.draw(near), data.draw(near)
+        found = answers(self.registry, keys_of(registration), offset=offset, length=end - offset)
+        inside = 0 <= offset <= end <= registration.length
+        place = REGION.address + registration.offset + offset
+        rights = (Access.LOCAL_WRITE, Access.REMOTE_WRITE, Access.REMOTE_READ)
+        assert found == [place if inside and right in registration.access else None for right in rights]
+
+    @invariant()
+    def withdrawn_keys_are_dead(self) -> None:
+        assert len(self.registry) == len(self.live)
+        for registration in self.gone:
+            assert answers(self.registry, keys_of(registration), offset=0, length=0) == [None] * 3
+
+    def teardown(self) -> None:
+        self.registry.close()
+
+
+TestRegistry = RegistryMachine.TestCase
+TestRegistry.settings = settings(deadline=None, max_examples=50, stateful_step_count=30)
+
+
+@pytest.mark.parametrize("access", [Access.LOCAL_WRITE, Access.LOCAL_WRITE | Access.REMOTE_WRITE])
+def test_register__read_only_memory_for_writing_bad_flow(access: Access) -> None:
+    registry = Registry()
+    with Region.from_fd(REGION.fd, writable=False) as region:
+        with pytest.raises(RegistrationError, match="mapped read-only; map it writable"):
+            registry.register(region, offset=0, length=1, access=access)
+        registration = registry.register(region, offset=0, length=1, access=Access.REMOTE_READ)
+        assert answers(registry, keys_of(registration), offset=0, length=1) == [None, None, region.address]
+        registry.close()
+
+
 def test_deregister__the_key_stops_working_at_once() -> None:
     registry, other = Registry(), Registry()
     one = registry.register(REGION, offset=0, length=10, access=ALL)
@@ -84,8 +176,8 @@ def test_deregister__the_key_stops_working_at_once() -> None:
     with pytest.raises(RegistrationError, match="not registered here"):
         other.deregister(one)
     registry.deregister(one)
-    assert answers(registry, one.key, offset=0, length=1) == [None] * 3
-    assert answers(registry, two.key, offset=0, length=1) == [REGION.address] * 3
+    assert answers(registry, keys_of(one), offset=0, length=1) == [None] * 3
+    assert answers(registry, keys_of(two), offset=0, length=1) == [REGION.address] * 3
     with pytest.raises(RegistrationError, match="once is enough"):
         registry.deregister(one)
     registry.close()
@@ -95,8 +187,9 @@ def test_registration__keeps_its_region_and_its_secret() -> None:
     registry = Registry()
     with Region(SIZE) as region:
         registration: Registration = registry.register(region, offset=0, length=10, access=ALL)
-        assert str(registration.key) not in repr(registration)
-        assert f"{registration.key:x}" not in repr(registration)
+        for key in keys_of(registration):
+            assert str(key) not in repr(registration)
+            assert f"{key:x}" not in repr(registration)
         with pytest.raises(RegionError, match="live views"):
             region.close()
         registry.deregister(registration)
@@ -105,3 +198,12 @@ def test_registration__keeps_its_region_and_its_secret() -> None:
 
 def test_access__numbers_are_those_of_ibv_access_flags() -> None:
     assert [right.value for right in Access] == [1, 2, 4]
+
+
+def test_register__has_memory_behind_it() -> None:
+    """A fault a page would stall who receives into it."""
+    with Region(8 * 4096) as region:
+        registry = Registry()
+        registry.register(region, offset=4096, length=4096, access=Access.LOCAL_WRITE)
+        assert os.fstat(region.fd).st_blocks * 512 == 4096
+        registry.close()

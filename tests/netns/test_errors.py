@@ -5,7 +5,7 @@ import pytest
 from netns import errors
 
 
-@pytest.mark.parametrize("kind", [errors.ShapeError, errors.TopologyError, errors.FabricError])
+@pytest.mark.parametrize("kind", [*errors.INPUT_ERRORS, errors.PlacementError, errors.RankError, errors.FabricError])
 def test_every_error_has_the_one_root(kind: type[errors.LabError]) -> None:
     with pytest.raises(errors.LabError, match="loss"):
         raise kind("loss: 120 %")
@@ -13,5 +13,5 @@ def test_every_error_has_the_one_root(kind: type[errors.LabError]) -> None:
 
 def test_the_docstring_draws_the_whole_tree() -> None:
     kinds = [name for name, value in vars(errors).items() if isinstance(value, type)]
-    assert len(kinds) == 8
+    assert len(kinds) == 9
     assert all(f" {name} " in (errors.__doc__ or "") for name in kinds)

@@ -171,5 +171,5 @@ def test_limit_for__counts_the_delay_line_the_buffer_and_the_packet_being_sent()
 def test_limit_for__never_cuts_into_the_buffer(rate: int, delay_us: float, buffer: int, packet: int) -> None:
     limit = limit_for(rate_bps=rate, delay_us=delay_us, buffer_bytes=buffer, packet_bytes=packet)
     in_flight_bytes = rate * delay_us / 8e6
-    assert (limit - 1) * packet >= (in_flight_bytes + buffer) * (1 - 1e-9)
+    assert (limit - 1) * packet >= (in_flight_bytes + buffer) * (1 - 1e-9) - 1e-9
     assert (limit - 2) * packet <= in_flight_bytes + buffer

@@ -25,9 +25,9 @@ def test_defaults__are_valid_and_frozen() -> None:
 @pytest.mark.parametrize("chunk_bytes", [2 * SUPER_BYTES, 512 << 10])
 @pytest.mark.parametrize("window_bytes", [1 << 20, 32 << 20])
 def test_receive_region_bytes__bad_flow(window_bytes: int, chunk_bytes: int) -> None:
-    """Each slot's chunk and spare place, the copies' too, and twice the window."""
+    """Each slot's chunk and spare place, a chunk for copies, and twice the window."""
     protocol = ProtocolConfig(receive_window_bytes=window_bytes, max_message_bytes=window_bytes)
-    least = 17 * (chunk_bytes + SUPER_BYTES) + 2 * window_bytes
+    least = 17 * chunk_bytes + 16 * SUPER_BYTES + 2 * window_bytes
     with pytest.raises(UsageError, match=rf"^receive_region_bytes: {least - 1} is less than {least}"):
         EndpointConfig(receive_region_bytes=least - 1, protocol=protocol, chunk_bytes=chunk_bytes)
     EndpointConfig(receive_region_bytes=least, protocol=protocol, chunk_bytes=chunk_bytes)

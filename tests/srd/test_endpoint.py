@@ -26,6 +26,19 @@ HOSTS = ["127.0.0.1", "::1", "localhost"]
 SEED = 21
 
 
+async def test_failure__of_our_own_ends_every_request_and_peer_with_its_status() -> None:
+    async with pair() as (one, _, here, there):
+        with Region(4 << 20) as region:
+            request = here.send(region, offset=0, length=4 << 20)
+            one._driver.close()
+            one._on_failure(ValueError("no"))
+            assert await request is Status.LOCAL_ERROR_QP_INTERNAL_ERROR
+            assert await here.wait_ended() is Status.LOCAL_ERROR_QP_INTERNAL_ERROR
+            assert "internal error: ValueError('no')" in str(here.error())
+            async with asyncio.timeout(PATIENCE_S):
+                assert await there.wait_ended() is Status.LOCAL_ERROR_UNRESP_REMOTE
+
+
 # -- opening --------------------------------------------------------------------------------------------------------
 
 
@@ -301,9 +314,12 @@ async def test_region__promised_to_more_peers_than_it_can_hold(retry: int) -> No
 async def test_bytes_copied__nothing_on_the_fast_path() -> None:
     async with pair() as (_, two, here, there):
         sending = asyncio.ensure_future(send(here, content(3 << 20, seed=SEED)))
-        await receive(there)
-        await sending
-        assert two.bytes_copied == 0
+        with await there.recv() as message:
+            assert b"".join(message.views()) == content(3 << 20, seed=SEED)
+            await sending
+            assert two.bytes_copied == 0
+            message.gather()
+            assert two.bytes_copied == 3 << 20
 
 
 async def test_on_event__a_close_that_waits_to_be_told_ends_a_send_in_a_peer_error() -> None:

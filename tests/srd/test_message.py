@@ -1,80 +1,179 @@
-"""srd.message: frags in place, in order, given back once."""
+"""srd.message: pieces in place, in order, given back once, by whichever way."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import numpy as np
 import pytest
 
+from devmem.errors import PoolError
 from devmem.region import Region
 from srd.errors import UsageError
 from srd.message import Message
-from srd.proto.events import Frag, MessageReceived
+from srd.proto import events
+from srd.proto.events import MessageReceived
+from srd.queues import ReceiveQueues
+from tests.srd.loopback import SMALL
 
-FRAGS = (Frag(0, 4096, 3), Frag(3, 100, 4), Frag(7, 0, 2))  # in order of the message, anywhere in the region
+# In order of the message, anywhere in the region.
+PIECES = (events.Frag(0, 4096, 3), events.Frag(3, 100, 4), events.Frag(7, 0, 2))
+
+
+class Owner:
+    """The queues of an endpoint with one message in them, and what came back."""
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first:
+            self.queues = ReceiveQueues(SMALL, region, first=first)
+        for piece, content in zip(PIECES, (b"one", b"four", b"12"), strict=True):
+            region.array[piece.region_offset : piece.region_offset + piece.length] = np.frombuffer(content, np.uint8)
+        self.queues.host.hold(PIECES)
+        self.returned: list[tuple[int, list[int], int]] = []
+
+    def release(self, peer: int, frags: Sequence[events.Frag], size_bytes: int) -> None:
+        self.returned.append((peer, [frag.offset for frag in frags], size_bytes))
+        self.queues.drop(frags)
+
+    def message(self) -> Message:
+        return Message(MessageReceived(1, 2, 9, 77, PIECES), queues=self.queues, release=self.release)
+
+    @property
+    def holds(self) -> int:
+        return sum(self.queues.host.pool._holds)
 
 
 @pytest.fixture
-def region() -> Iterator[Region]:
-    with Region(8192) as made:
-        for frag, piece in zip(FRAGS, (b"one", b"four", b"12"), strict=True):
-            with made.view(frag.region_offset, length=frag.length) as view:
-                view[:] = piece
+def owner() -> Iterator[Owner]:
+    with Region(SMALL.receive_region_bytes) as region:
+        made = Owner(region)
         yield made
+        made.queues.close()
 
 
-@pytest.fixture
-def returned() -> list[MessageReceived]:
-    return []
-
-
-@pytest.fixture
-def message(region: Region, returned: list[MessageReceived]) -> Message:
-    return Message(MessageReceived(1, 2, 9, 77, FRAGS), region=region, give_back=returned.append)
-
-
-def test_views__are_the_regions_own_memory_in_order(message: Message, region: Region) -> None:
+def test_views__are_the_regions_own_memory_in_order(owner: Owner) -> None:
+    message = owner.message()
     views = list(message.views())
     assert [bytes(view) for view in views] == [b"one", b"four", b"12"]
-    region.array[4096] = ord("O")
+    owner.region.array[4096] = ord("O")
     assert bytes(views[0]) == b"One"
-    for view in views:
-        view.release()
+    assert owner.queues.bytes_copied == 0
 
 
-def test_gather__is_one_copy(message: Message, region: Region) -> None:
+def test_views__outlive_the_message_safely(owner: Owner) -> None:
+    message = owner.message()
+    array = np.frombuffer(next(message.views()), np.uint8)[1:]
+    message.release()
+    assert owner.returned == [(1, [0, 3, 7], 9)]
+    assert owner.holds == 1, "what is looked at is not used again"
+    assert bytes(array) == b"ne"
+    del array
+    assert owner.queues.host.pool.free_chunks > 0
+    assert owner.holds == 0
+
+
+def test_gather__is_one_copy_and_counted(owner: Owner) -> None:
+    message = owner.message()
     whole = message.gather()
-    region.array[:] = 0
+    owner.region.array[:] = 0
     assert whole == b"onefour12"
-    assert (message.length, message.immediate, message.frags) == (9, 77, FRAGS)
+    assert (message.length, message.immediate) == (9, 77)
+    assert owner.queues.bytes_copied == 9
 
 
-def test_release__gives_back_once(message: Message, returned: list[MessageReceived]) -> None:
+@pytest.mark.parametrize("kind", ["bytearray", "floats", "region"])
+def test_gather__into(owner: Owner, kind: str) -> None:
+    with Region(4096) as target:
+        into: Any = {"bytearray": bytearray(12), "floats": np.zeros(3, np.float32), "region": target}[kind]
+        filled = owner.message().gather(into)
+        assert bytes(filled) == b"onefour12"
+        assert bytes(memoryview(into).cast("B")[:12]) == b"onefour12" + bytes(3)
+        assert owner.queues.bytes_copied == 9
+        filled.release()
+
+
+@pytest.mark.parametrize(("into", "why"), [(bytearray(8), "has 8 bytes"), (bytes(9), "is read-only")])
+def test_gather__into_what_cannot_take_it_bad_flow(owner: Owner, into: object, why: str) -> None:
+    with pytest.raises(UsageError, match=f"into: {why}; the message of 9 bytes"):
+        owner.message().gather(into)
+    assert owner.queues.bytes_copied == 0
+
+
+# -- giving back ----------------------------------------------------------------------------------------------------
+
+
+def test_release__gives_back_once(owner: Owner) -> None:
+    message = owner.message()
     message.release()
     message.release()
-    assert [event.message for event in returned] == [2]
+    assert owner.returned == [(1, [0, 3, 7], 9)]
+    assert owner.holds == 0
 
 
-def test_with__releases_on_any_way_out(message: Message, returned: list[MessageReceived]) -> None:
+def test_frags__lie_where_the_payload_landed(owner: Owner) -> None:
+    message = owner.message()
+    frags = message.frags()
+    assert [(frag.offset, frag.length, frag.region_id) for frag in frags] == [(4096, 3, 0), (100, 4, 0), (0, 2, 0)]
+    assert [frag.token - frags[0].token for frag in frags] == [0, 1, 2]
+    assert message.frags() == frags, "and stay the same"
+    assert owner.queues.bytes_copied == 0
+
+
+def test_frags__returned_one_by_one(owner: Owner) -> None:
+    message = owner.message()
+    tokens = [frag.token for frag in message.frags()]
+    assert owner.queues.tokens.dontneed([(tokens[1], 1)]) == 1
+    assert owner.returned == [(1, [3], 4)]
+    assert owner.queues.tokens.dontneed([(tokens[0], 3)]) == 2
+    message.release()
+    assert owner.returned == [(1, [3], 4), (1, [0], 3), (1, [7], 2)]
+    assert owner.holds == 0
+    with pytest.raises(PoolError, match="returned before"):
+        owner.queues.tokens.give_back(tokens[2])
+
+
+def test_release__returns_the_frags_that_are_left(owner: Owner) -> None:
+    message = owner.message()
+    owner.queues.tokens.give_back(message.frags()[0].token)
+    message.release()
+    message.release()
+    assert [offsets for _, offsets, _ in owner.returned] == [[0], [3], [7]]
+    assert len(owner.queues.tokens) == owner.holds == 0
+
+
+def test_with__releases_on_any_way_out(owner: Owner) -> None:
     def fail() -> None:
-        with message:
-            assert returned == []
+        with owner.message():
+            assert owner.returned == []
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert len(returned) == 1
+    assert len(owner.returned) == 1
 
 
-def test_views__after_release_bad_flow(message: Message) -> None:
+def test_views__after_release_bad_flow(owner: Owner) -> None:
+    message = owner.message()
     message.release()
-    with pytest.raises(UsageError, match="released"):
+    for use in (lambda: list(message.views()), message.gather, message.frags):
+        with pytest.raises(UsageError, match="released"):
+            use()
+    assert owner.queues.bytes_copied == 0
+
+
+def test_views__of_a_piece_that_was_returned_bad_flow(owner: Owner) -> None:
+    message = owner.message()
+    owner.queues.tokens.dontneed([(message.frags()[0].token, 3)])
+    with pytest.raises(PoolError, match="not held"):
         list(message.views())
-    with pytest.raises(UsageError, match="released"):
-        message.gather()
 
 
-def test_empty_message(region: Region, returned: list[MessageReceived]) -> None:
-    with Message(MessageReceived(1, 2, 0, 0, (Frag(0, 64, 0),)), region=region, give_back=returned.append) as message:
+def test_empty_message(owner: Owner) -> None:
+    empty = MessageReceived(1, 2, 0, 0, ())
+    with Message(empty, queues=owner.queues, release=owner.release) as message:
         assert message.gather() == b""
-    assert len(returned) == 1
+        assert message.frags() == ()
+    assert owner.returned == [(1, [], 0)]

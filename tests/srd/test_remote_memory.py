@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,9 @@ from devmem.registry import Access
 from srd.errors import PeerError, UsageError
 from srd.message import Written
 from srd.proto.config import MAX_MESSAGE_BYTES
+from srd.proto.events import Frag
 from srd.proto.status import Status
+from srd.proto.wire import Arrival
 from tests.srd.loopback import PATIENCE_S, SMALL, content, memory, pair, receive, send
 
 SEED = 31
@@ -42,7 +46,7 @@ async def test_write__lands_where_it_was_told(host: str, size: int) -> None:
         async with pair(host=host) as (_, two, here, there):
             registration = two.register(target, offset=1000, length=size + 100, access=ALL)
             writing = here.write(
-                source, offset=0, length=size, key=registration.key, target_offset=77, immediate=0xFFFFFFFF
+                source, offset=0, length=size, key=registration.remote_key, target_offset=77, immediate=0xFFFFFFFF
             )
             async with asyncio.timeout(PATIENCE_S):
                 assert await there.recv_write() == Written(size, 0xFFFFFFFF)
@@ -62,7 +66,7 @@ async def test_read__fetches_what_is_there(size: int) -> None:
             remote = two.register(source, offset=0, length=size + 100, access=Access.REMOTE_READ)
             local = one.register(target, offset=500, length=size + 100, access=Access.LOCAL_WRITE)
             async with asyncio.timeout(PATIENCE_S):
-                status = await here.read(local, offset=33, length=size, key=remote.key, source_offset=0)
+                status = await here.read(local, offset=33, length=size, key=remote.remote_key, source_offset=0)
             assert status is Status.OK
             assert bytes_of(target, 533, size) == payload
             assert not any(bytes_of(target, 0, 533))
@@ -77,18 +81,99 @@ async def test_both__everything_at_once() -> None:
             local = one.register(back, offset=0, length=4 * MIB, access=Access.LOCAL_WRITE)
             step = MIB // 4
             futures = [
-                here.write(source, offset=at, length=step, key=remote.key, target_offset=at)
+                here.write(source, offset=at, length=step, key=remote.remote_key, target_offset=at)
                 for at in range(0, 4 * MIB, step)
             ]
             sending = asyncio.ensure_future(send(here, payload[:MIB], immediate=None))
             assert await receive(there) == payload[:MIB]
             assert set(await asyncio.gather(sending, *futures)) == {Status.OK}
             reads = [
-                here.read(local, offset=at, length=step, key=remote.key, source_offset=at)
+                here.read(local, offset=at, length=step, key=remote.remote_key, source_offset=at)
                 for at in range(0, 4 * MIB, step)
             ]
             assert set(await asyncio.gather(*reads)) == {Status.OK}
             assert bytes_of(back, 0, 4 * MIB) == payload
+
+
+# -- predicted placement ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("lost", "seed"), [(0.0, 1), (0.02, 2), (0.1, 3), (0.1, 4), (0.3, 5)])
+async def test_predicted__lands_in_place_and_nowhere_else(lost: float, seed: int) -> None:
+    """Writes and sends at once to a queue that is the peer's own, with arrivals lost at random."""
+    size, rng = 8 * MIB, random.Random(seed)
+    payload = content(size, seed=SEED)
+    with Region(2 * size + 8192) as target, memory(payload) as source, Region(16 * MIB) as device:
+        target.array[:] = 0xEE
+        async with pair() as (_, two, here, there):
+            remote = two.register(target, offset=1000, length=2 * size + 100, access=ALL)
+            queue = two.bind_rx(device)
+            queue.steer(there)
+            handle = two._core.handle_packets
+
+            def losing(arrivals: list[Arrival], **options: Any) -> list[Frag]:
+                return handle([arrival for arrival in arrivals if rng.random() >= lost], **options)
+
+            two._core.handle_packets = losing  # type: ignore[method-assign,assignment]
+            writing = [
+                here.write(source, offset=0, length=size, key=remote.remote_key, target_offset=start)
+                for start in (7, size + 50)
+            ]
+            sending = [here.send(source, offset=0, length=MIB) for _ in range(4)]
+            async with asyncio.timeout(2 * PATIENCE_S):
+                for _ in sending:
+                    with await there.recv() as message:
+                        assert message.gather() == payload[:MIB]
+                assert set(await asyncio.gather(*writing, *sending)) == {Status.OK}
+            for start in (1007, 1000 + size + 50):
+                assert bytes_of(target, start, size) == payload
+            for start, end in ((0, 1007), (1007 + size, 1050 + size), (1050 + 2 * size, 2 * size + 8192)):
+                assert set(bytes_of(target, start, end - start)) <= {0xEE}
+            assert queue.predicted_bytes > 0
+            assert 0 <= queue.wrong_guess_fraction <= 1
+            two.deregister(remote)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+async def test_predicted__writes_and_reads(*, reads: bool) -> None:
+    payload = content(24 * MIB, seed=SEED)
+    with Region(24 * MIB) as target, memory(payload) as source, Region(16 * MIB) as device:
+        async with pair() as (one, two, here, there):
+            end, peer = (one, here) if reads else (two, there)
+            queue = end.bind_rx(device)
+            queue.steer(peer)
+            local = end.register(target, offset=0, length=len(payload), access=ALL)
+            other = two.register(source, offset=0, length=len(payload), access=Access.REMOTE_READ)
+            async with asyncio.timeout(PATIENCE_S):
+                if reads:
+                    done = here.read(local, offset=0, length=len(payload), key=other.remote_key, source_offset=0)
+                else:
+                    done = here.write(source, offset=0, length=len(payload), key=local.remote_key, target_offset=0)
+                assert await done is Status.OK
+            assert bytes_of(target, 0, len(payload)) == payload
+            assert queue.predicted_bytes > 0
+            assert queue.wrong_guess_fraction < 1, "on a busy host few are right"
+            end.deregister(local)
+            queue.unbind()
+
+
+async def test_predicted__not_with_an_immediate_and_not_in_a_shared_queue() -> None:
+    payload = content(4 * MIB, seed=SEED)
+    with Region(4 * MIB) as target, memory(payload) as source, Region(16 * MIB) as device:
+        async with pair() as (_, two, here, there):
+            remote = two.register(target, offset=0, length=len(payload), access=ALL)
+            queue = two.bind_rx(device)
+            queue.steer(there)
+            for immediate in (5, None):
+                writing = here.write(
+                    source, offset=0, length=len(payload), key=remote.remote_key, target_offset=0, immediate=immediate
+                )
+                async with asyncio.timeout(PATIENCE_S):
+                    assert await writing is Status.OK
+                assert bytes_of(target, 0, len(payload)) == payload
+                assert queue.predicted_bytes == 0
+                queue.steer(host="127.0.0.1")
+            two.deregister(remote)
 
 
 # -- refused --------------------------------------------------------------------------------------------------------
@@ -103,20 +188,20 @@ async def test_refused__each_with_its_status_and_the_others_go_on() -> None:
             local = one.register(mine, offset=0, length=1000, access=Access.LOCAL_WRITE)
             unwritable = one.register(mine, offset=0, length=1000, access=Access.REMOTE_READ)
             cases = [
-                (here.write(source, offset=0, length=MIB, key=readable.key, target_offset=0), bad),
-                (here.write(source, offset=0, length=1, key=readable.key ^ 1, target_offset=0), bad),
-                (here.write(source, offset=0, length=2, key=writable.key, target_offset=999), bad),
-                (here.read(local, offset=0, length=1, key=writable.key, source_offset=0), bad),
-                (here.read(local, offset=0, length=2, key=readable.key, source_offset=999), bad),
+                (here.write(source, offset=0, length=MIB, key=readable.remote_key, target_offset=0), bad),
+                (here.write(source, offset=0, length=1, key=readable.remote_key ^ 1, target_offset=0), bad),
+                (here.write(source, offset=0, length=2, key=writable.remote_key, target_offset=999), bad),
+                (here.read(local, offset=0, length=1, key=writable.remote_key, source_offset=0), bad),
+                (here.read(local, offset=0, length=2, key=readable.remote_key, source_offset=999), bad),
                 (
-                    here.read(unwritable, offset=0, length=1, key=readable.key, source_offset=0),
+                    here.read(unwritable, offset=0, length=1, key=readable.remote_key, source_offset=0),
                     Status.LOCAL_ERROR_INVALID_LKEY,
                 ),
                 (
-                    here.read(local, offset=999, length=2, key=readable.key, source_offset=0),
+                    here.read(local, offset=999, length=2, key=readable.remote_key, source_offset=0),
                     Status.LOCAL_ERROR_INVALID_LKEY,
                 ),
-                (here.read(local, offset=0, length=1000, key=readable.key, source_offset=0), Status.OK),
+                (here.read(local, offset=0, length=1000, key=readable.remote_key, source_offset=0), Status.OK),
             ]
             async with asyncio.timeout(PATIENCE_S):
                 assert [await future for future, _ in cases] == [status for _, status in cases]
@@ -207,8 +292,8 @@ async def test_deregister__in_the_middle_ends_it_at_both_ends() -> None:
         async with pair() as (one, two, here, there):
             remote = two.register(target, offset=0, length=24 * MIB, access=ALL)
             local = one.register(source, offset=0, length=24 * MIB, access=ALL)
-            writing = here.write(source, offset=0, length=24 * MIB, key=remote.key, target_offset=0)
-            reading = here.read(local, offset=0, length=24 * MIB, key=remote.key, source_offset=0)
+            writing = here.write(source, offset=0, length=24 * MIB, key=remote.remote_key, target_offset=0)
+            reading = here.read(local, offset=0, length=24 * MIB, key=remote.remote_key, source_offset=0)
             async with asyncio.timeout(PATIENCE_S):
                 await until(lambda: there.landed_bytes >= MIB and here.landed_bytes >= MIB)
                 two.deregister(remote)

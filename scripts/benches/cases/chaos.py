@@ -1,9 +1,11 @@
 """Chaos: seeded runs of everything that can go wrong, and whether the protocol kept its word in each.
 
-A run is two hosts that send each other 10 to 40 messages of 0 to 100 kB, real bytes, in a scenario drawn by its seed
-(chaos/scenario.py): loss to 30 %, jitter, duplicates, datagrams that come late, flipped bits, tiny queues, spines that
-die and come back, processes that restart, small credit, memory for few packets, slow release. What is held against it
-(chaos/run.py): each message is delivered once with the right bytes or its sender told; nothing hangs, nothing raises.
+A run is two hosts that send each other, write to and read from each other 10 to 40 messages of 0 to 100 kB, real bytes,
+in a scenario drawn by its seed (chaos/scenario.py): loss to 30 %, jitter, duplicates, datagrams that come late, flipped
+bits, tiny queues, spines that die and come back, processes that restart, small credit, memory for few packets, slow
+release, cancelled requests, wrong keys and ranges, keys that are withdrawn. What is held against it (chaos/run.py):
+each message is delivered once with the right bytes at the right place or its sender told; nothing is written where it
+should not be; nothing hangs, nothing raises.
 
 `violations` counts what did not hold; each seed of which any is known is printed with the command that replays it.
 """
@@ -39,6 +41,7 @@ def measure(seeds: Iterable[int]) -> Round:
             "runs": len(reports),
             "messages": sum(report.posted for report in reports),
             "delivered": sum(report.delivered for report in reports),
+            "placed": sum(report.placed for report in reports),
             "failed_and_told": sum(report.failed for report in reports),
             "damaged_datagrams": sum(report.damaged for report in reports),
             "restarts": sum(report.restarts for report in reports),

@@ -1,10 +1,11 @@
-"""A station whose payload really moves, through bad weather, into a pool of memory that may be full.
+"""A station whose payload really moves, through bad weather, into a pool of memory that may be full, or a target.
 
 A datagram carries the checksum of UDP (RFC 768: ones' complement, which one flipped bit always changes), and the host
 drops what does not match it, as kernels do. Beyond that nothing is checked: what the core is given, it believes.
 
 Received payload lies in slots of one packet. A packet that finds no free slot is dropped, as by a full socket. A slot
-is free again when the core does not keep its packet, or when the message that it belongs to is released.
+is free again when the core does not keep its packet, or when the message that it belongs to is released. What is meant
+for registered memory is copied there (target.py) at once.
 """
 
 from __future__ import annotations
@@ -14,17 +15,15 @@ from dataclasses import dataclass
 from random import Random
 
 import numpy as np
-import numpy.typing as npt
 
 from netns.fabric.lane import Packet
 from netns.fabric.virtual import VirtualFabric
 from scripts.benches.chaos.scenario import Scenario, Weather
+from scripts.benches.chaos.target import Bytes, Keys
 from scripts.benches.station import WIRE_OVERHEAD_BYTES, SocketAddress, Station
 from srd.proto.control import Datagram
 from srd.proto.events import Frag, MessageReceived, PeerEnded
 from srd.proto.wire import HEADER_BYTES, Arrival, Burst, PacketType, write_headers
-
-Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +49,14 @@ class Host(Station):
     def __init__(
         self, fabric: VirtualFabric, host: str, *, scenario: Scenario, noise: Bytes, got: Callable[[int, bytes], None]
     ) -> None:
-        super().__init__(fabric, host, config=scenario.config, seed=scenario.seed)
+        self._dice = Random(f"weather/{scenario.seed}/{host}")  # noqa: S311 - to be thrown again alike
+        keys = Random(f"keys/{scenario.seed}/{host}")  # noqa: S311 - as above
+        self.keys = Keys(size_bytes=scenario.registered_bytes, readable_bytes=len(noise), dice=keys)
+        super().__init__(fabric, host, config=scenario.config, seed=scenario.seed, memory=self.keys)
         self.weather = scenario.weather
         self.damaged = 0
         self.full = 0
         self.lives = 1
-        self._dice = Random(f"weather/{scenario.seed}/{host}")  # noqa: S311 - to be thrown again alike
         self._noise = noise
         self._got = got
         self._release_s = scenario.release_s
@@ -67,8 +68,17 @@ class Host(Station):
         """Forget everything."""
         self.lives += 1
         self.core = self._new_core()
+        self.keys.renew()
         self.peers.clear()
         self._free = list(range(self._slots))
+        self.serve()
+
+    def withdraw(self) -> None:
+        """Withdraw the registrations, and make others."""
+        old = self.keys.current
+        self.keys.renew()
+        for key in (old.key, old.read_key):
+            self.core.revoke(key, now=self.now)
         self.serve()
 
     def calm(self) -> None:
@@ -121,6 +131,8 @@ class Host(Station):
             else:
                 controls.append((data, source, now))
         kept = self.core.handle_packets(arrivals, controls=controls, now=now)
+        for placement in self.core.take_placements():
+            self.keys.put(placement.place, self._memory[placement.region_offset :][: placement.length])
         taken = {arrival.payload_offset for arrival in arrivals}
         self._free_slots(taken - {frag.region_offset for frag in kept})
         self.serve()
@@ -161,7 +173,7 @@ class Host(Station):
 
         def release(_now_ns: int) -> None:
             if life == self.lives:
-                self._free_frags(message.frags)
+                self.free_frags(message.frags)
                 self.core.release(message.peer, size_bytes=message.length, now=self.now)
                 self.serve()
 
@@ -169,10 +181,11 @@ class Host(Station):
 
     def forget(self, ended: PeerEnded) -> None:
         """A peer has ended: its memory is free, and it has no number any more."""
-        self._free_frags(ended.orphans)
+        self.free_frags(ended.orphans)
         self.peers = {address: peer for address, peer in self.peers.items() if peer != ended.peer}
 
-    def _free_frags(self, frags: tuple[Frag, ...]) -> None:
+    def free_frags(self, frags: tuple[Frag, ...]) -> None:
+        """Use the memory of these pieces again."""
         self._free_slots({frag.region_offset for frag in frags})
 
     def _free_slots(self, offsets: set[int]) -> None:

@@ -3,11 +3,13 @@
 The initiator opens a peer, and opens it anew when it ended, 10 ms later; both ends post their messages when their time
 has come, if a peer is open then. What must hold, whatever the weather:
 
-1. No message is delivered twice, not even to two lives of a process.
-2. What is delivered has the bytes that were sent, all of them.
-3. Every request ends, with a status, unless the process that posted it is dead.
-4. A request that ended well was delivered.
-5. Nothing that the network does raises an error out of the core.
+1. No message is delivered twice, not even to two lives of a process; of a write or read nothing lands after it ended
+   well, or after its word was delivered.
+2. What is delivered has the bytes that were sent, all of them; what was written or read lies where it should.
+3. Nothing is written beyond what is registered, nor between the places of the requests, nor with a withdrawn key.
+4. Every request ends, with a status, unless the process that posted it is dead.
+5. A request that ended well was delivered, and had the right to.
+6. Nothing that the network does raises an error out of the core.
 
 A request may end badly and its message be delivered: the sender cannot know whether only the answer was lost.
 """
@@ -18,17 +20,19 @@ import traceback
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from netns.fabric.virtual import VirtualFabric
 from netns.shape import Shape
-from scripts.benches.chaos.host import Bytes, Host
-from scripts.benches.chaos.scenario import BOUND_S, HOSTS, STORM_S, Message, Scenario, scenario
+from scripts.benches.chaos.host import Host
+from scripts.benches.chaos.scenario import BOUND_S, HOSTS, STORM_S, Flaw, Kind, Message, Scenario, scenario
+from scripts.benches.chaos.target import READABLE_FROM, Bytes, Target
 from scripts.benches.simulation import NS_PER_S
-from srd.proto.events import Completion, Event, PeerEnded
+from srd.proto.events import Completion, Event, MessageVoided, PeerEnded, WriteReceived
 from srd.proto.status import Status
+from srd.proto.wire import Opcode
 
 NOISE_BYTES: Final = 1 << 20
 REOPEN_NS: Final = NS_PER_S // 100
@@ -48,6 +52,9 @@ class Report:
     violations: list[str] = field(default_factory=list)
     posted: int = 0
     delivered: int = 0
+    """Messages, and words of writes."""
+    placed: int = 0
+    """Writes and reads that ended well."""
     failed: int = 0
     """Requests that ended with an error, of which their sender was told."""
     damaged: int = 0
@@ -65,6 +72,8 @@ class Run:
         self.pending: dict[tuple[str, int, int], int] = {}
         """(host, its life, request) -> number of the message."""
         self.ended: dict[int, Status] = {}
+        self.aims: dict[int, Target] = {}
+        """Where the writes and reads that may be are to land."""
         self.hosts = {name: self._host(name) for name in HOSTS}
         self.initiator, self.responder = (self.hosts[name] for name in HOSTS)
         self._connecting = False
@@ -80,6 +89,8 @@ class Run:
             self.fabric.fail(outage.spine, at_ns=_ns(outage.at_s), for_ns=_ns(outage.seconds))
         for restart in self.what.restarts:
             self.fabric.at(_ns(restart.at_s), partial(self._restart, restart.host))
+        for withdrawal in self.what.withdrawals:
+            self.fabric.at(_ns(withdrawal.at_s), partial(self._withdraw, withdrawal.host))
         for number, message in enumerate(self.what.messages):
             self.fabric.at(_ns(message.at_s), partial(self._post, number, message))
         self.fabric.at(_ns(STORM_S), self._calm)
@@ -102,10 +113,45 @@ class Run:
         peer = next(reversed(host.peers.values()), None)  # the newest
         if peer is None:
             return
-        request = host.post(peer, length=message.length, immediate=number, payload_offset=message.payload_offset)
+        request = host.post(peer, length=message.length, **self._work_request(number, message))
         self.pending[host.host, host.lives, request] = number
         self.report.posted += 1
         host.serve()
+        if message.cancel_after_s is not None:
+            at_ns = self.fabric.now_ns + _ns(message.cancel_after_s)
+            self.fabric.at(at_ns, partial(self._cancel, host, host.lives, peer, request))
+
+    def _work_request(self, number: int, message: Message) -> dict[str, Any]:
+        """All of a request but its length; what it writes to is told to expect it."""
+        here = self.hosts[message.host]
+        (there,) = (host for host in self.hosts.values() if host is not here)
+        if message.kind is Kind.SEND:
+            return {"payload_offset": message.payload_offset, "immediate": number}
+        reads = message.kind is Kind.READ
+        target = here.keys.current if reads else there.keys.current
+        key = there.keys.current.read_key if reads else target.key
+        offset = message.payload_offset - READABLE_FROM if reads else message.place
+        if message.flaw is Flaw.KEY:
+            key ^= 1
+        elif message.flaw is Flaw.RANGE:
+            offset = (there.keys.readable_bytes if reads else target.size_bytes) - message.length + 1
+        else:
+            self.aims[number] = target
+            target.expect(number, place=message.place, data=noise()[message.payload_offset :][: message.length])
+        if reads:
+            local = {"local_key": target.key, "local_offset": message.place}
+            return {"opcode": Opcode.READ, "key": key, "offset": offset, "immediate": None, **local}
+        word = number if message.kind is Kind.WRITE_WITH_IMMEDIATE else None
+        place = {"key": key, "offset": offset}
+        return {"opcode": Opcode.WRITE, "payload_offset": message.payload_offset, "immediate": word, **place}
+
+    def _cancel(self, host: Host, life: int, peer: int, request: int, _now_ns: int) -> None:
+        if host.lives == life:
+            host.core.cancel(peer, request=request, now=host.now)
+            host.serve()
+
+    def _withdraw(self, name: str, _now_ns: int) -> None:
+        self.hosts[name].withdraw()
 
     def _restart(self, name: str, _now_ns: int) -> None:
         host = self.hosts[name]
@@ -131,12 +177,36 @@ class Run:
                 if number is None:
                     self._wrong(f"{host.host}: request {event.request} ended, and was not open")
                 else:
-                    self.ended[number] = event.status
+                    self._end(number, event.status)
+            case WriteReceived():
+                self._got_word(event)
+            case MessageVoided():
+                host.free_frags(event.orphans)
             case PeerEnded():
                 host.forget(event)
                 if host is self.initiator:
                     self._connecting = False
                     self.fabric.at(self.fabric.now_ns + REOPEN_NS, self._open)
+
+    def _end(self, number: int, status: Status) -> None:
+        self.ended[number] = status
+        message = self.what.messages[number]
+        if status is not Status.OK or message.kind is Kind.SEND:
+            return
+        self.report.placed += 1
+        if number not in self.aims:
+            self._wrong(f"message {number} had no right ({message.flaw.name}), and ended well")
+        elif message.kind is not Kind.WRITE_WITH_IMMEDIATE and not self.aims[number].arrived(number):
+            self._wrong(f"message {number} of {message.length} bytes ended well, and is not there")
+
+    def _got_word(self, event: WriteReceived) -> None:
+        number = event.immediate
+        self.delivered[number] += 1
+        message = self.what.messages[number] if number < len(self.what.messages) else None
+        if message is None or message.kind is not Kind.WRITE_WITH_IMMEDIATE or number not in self.aims:
+            self._wrong(f"the word of message {number} was delivered, and never sent")
+        elif event.length != message.length or not self.aims[number].arrived(number):
+            self._wrong(f"the word of message {number} of {message.length} bytes was delivered, which are not there")
 
     def _got(self, number: int, data: bytes) -> None:
         self.delivered[number] += 1
@@ -154,9 +224,13 @@ class Run:
                 self._wrong(f"message {number} was delivered {times} times")
         for (host, _, request), number in self.pending.items():
             self._wrong(f"{host}: request {request} (message {number}) has not ended after {BOUND_S:g} s")
+        told = (Kind.SEND, Kind.WRITE_WITH_IMMEDIATE)
         for number, status in self.ended.items():
-            if status is Status.OK and not self.delivered[number]:
+            if status is Status.OK and not self.delivered[number] and self.what.messages[number].kind in told:
                 self._wrong(f"message {number} was acknowledged, and not delivered")
+        for name, end in self.hosts.items():
+            for fault in (fault for target in end.keys.targets for fault in target.faults()):
+                self._wrong(f"{name}: {fault}")
         self.report.delivered = len(self.delivered)
         self.report.failed = sum(status is not Status.OK for status in self.ended.values())
         self.report.damaged = sum(host.damaged for host in self.hosts.values())

@@ -6,11 +6,13 @@ Each trouble is there in about half of the scenarios, so that both its absence a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from random import Random
 from typing import Final
 
 from netns.shape import Shape
 from netns.topology import Topology, fully_meshed
+from scripts.benches.chaos.target import READABLE_FROM, SPARE_BYTES
 from srd.proto.config import ProtocolConfig
 
 HOSTS: Final = ("h1", "h2")
@@ -18,6 +20,9 @@ POSTING_S: Final = 0.4
 """Messages are posted, and things die, within this time."""
 STORM_S: Final = 2.0
 """Then the weather turns calm; what is repaired is repaired by then."""
+LONGEST_BYTES: Final = SPARE_BYTES
+GAP_BYTES: Final = 16
+"""Between the places of messages: what goes astray by a little shows."""
 BOUND_S: Final = 12.0
 """By then every request must have ended: 10 s after the last trouble, where 1 s of silence ends a peer."""
 
@@ -52,13 +57,46 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True)
+class Withdrawal:
+    """A host's registrations lose their keys; others take their place."""
+
+    host: str
+    at_s: float
+
+
+class Kind(Enum):
+    """What a message is."""
+
+    SEND = auto()
+    WRITE = auto()
+    WRITE_WITH_IMMEDIATE = auto()
+    READ = auto()
+
+
+class Flaw(Enum):
+    """Why a write or a read must be refused."""
+
+    NONE = auto()
+    KEY = auto()
+    """Its key is nobody's."""
+    RANGE = auto()
+    """It reaches beyond what is registered, by one byte."""
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """`length` bytes from `payload_offset` of everybody's source of noise."""
 
     host: str
+    """Who posts it."""
     at_s: float
     payload_offset: int
     length: int
+    kind: Kind = Kind.SEND
+    place: int = 0
+    """WRITE: where in the other's registration; READ: where in its own. Each message has a place to itself."""
+    flaw: Flaw = Flaw.NONE
+    cancel_after_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +114,9 @@ class Scenario:
     """Packets that a host has memory for."""
     release_s: float
     """A delivered message is released up to this much later."""
+    withdrawals: tuple[Withdrawal, ...] = ()
+    registered_bytes: int = 0
+    """What the messages' places take."""
 
 
 def scenario(seed: int, *, noise_bytes: int) -> Scenario:
@@ -95,6 +136,7 @@ def scenario(seed: int, *, noise_bytes: int) -> Scenario:
     spines = rng.randint(1, 4)
     mtu = rng.choice((1280, 1500, 9000))
     window_bytes = rng.choice((16_384, 65_536, 1 << 20))
+    messages = tuple(_messages(rng, longest=window_bytes, noise_bytes=noise_bytes))
     return Scenario(
         seed=seed,
         topology=fully_meshed(leaves=2, spines=spines, hosts_per_leaf=1, mtu=mtu, shape=shape, name="chaos", seed=seed),
@@ -112,9 +154,11 @@ def scenario(seed: int, *, noise_bytes: int) -> Scenario:
         ),
         outages=tuple(_outages(rng, spines=spines)),
         restarts=tuple(_restarts(rng)),
-        messages=tuple(_messages(rng, longest=window_bytes, noise_bytes=noise_bytes)),
+        messages=messages,
         pool_packets=2 * window_bytes // (mtu - 28 - 56) + rng.randint(8, 64),
         release_s=often(rng.uniform(0, 0.01)),
+        withdrawals=tuple(Withdrawal(each.host, each.at_s) for each in _restarts(rng)),
+        registered_bytes=sum(message.length + GAP_BYTES for message in messages),
     )
 
 
@@ -134,10 +178,25 @@ def _restarts(rng: Random) -> list[Restart]:
 
 
 def _messages(rng: Random, *, longest: int, noise_bytes: int) -> list[Message]:
-    found = []
+    found: list[Message] = []
+    place, flawed, cancelled = 0, rng.choice((0.0, 0.1)), rng.choice((0.0, 0.1))
     for _ in range(rng.randint(10, 40)):
-        length = rng.choice((0, 1, rng.randint(2, 2000), rng.randint(2, min(longest, 100_000))))
+        kind = rng.choice(tuple(Kind))
+        most = min(longest, LONGEST_BYTES) if kind is Kind.SEND else LONGEST_BYTES
+        length = rng.choice((0, 1, rng.randint(2, 2000), rng.randint(2, most)))
         found.append(
-            Message(rng.choice(HOSTS), rng.uniform(0, POSTING_S), rng.randint(0, noise_bytes - length), length)
+            Message(
+                rng.choice(HOSTS),
+                rng.uniform(0, POSTING_S),
+                rng.randint(READABLE_FROM, noise_bytes - READABLE_FROM - length),
+                length,
+                kind=kind,
+                place=place,
+                flaw=rng.choice((Flaw.KEY, Flaw.RANGE))
+                if rng.random() < flawed and kind is not Kind.SEND
+                else Flaw.NONE,
+                cancel_after_s=rng.uniform(0, 0.05) if rng.random() < cancelled else None,
+            )
         )
+        place += length + GAP_BYTES
     return found

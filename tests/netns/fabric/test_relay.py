@@ -133,12 +133,13 @@ def test_rate_is_never_exceeded_and_keeps_order(pair: TapPair) -> None:
     pair.relay(ab=Shape(rate_bps=10_000_000))
     with pair.udp("a") as here, pair.udp("b") as there:
         started_at = time.monotonic()
-        for number in range(50):
+        for number in range(200):
             here.sendto(bytes([number]) * 1000, there.getsockname())
-        arrived = received(there, count=50)
+        arrived = received(there, count=200)
         seconds = time.monotonic() - started_at
-    assert [data[0] for data in arrived] == list(range(50))
-    assert seconds >= 50 * (HEADERS_BYTES + 1000) * 8 / 10_000_000
+    assert [data[0] for data in arrived] == list(range(200))
+    # The first may be taken to have come any time since the relay last looked, a little before they were sent.
+    assert seconds >= 0.97 * 200 * (HEADERS_BYTES + 1000) * 8 / 10_000_000
 
 
 def test_a_super_packet_counts_as_its_segments(pair: TapPair) -> None:

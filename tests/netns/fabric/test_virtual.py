@@ -137,6 +137,21 @@ def test_fail__for_good() -> None:
     assert len(came) == 5
 
 
+@pytest.mark.parametrize("name", ["leaf1-spine1", "spine1"])
+def test_narrow__longer_packets_vanish_and_shorter_ones_pass(name: str) -> None:
+    fabric = VirtualFabric(leaf_spine(spines=1, shape=Shape(delay_us=10)))
+    came = steady(fabric, until_ns=2 * MS, gap_ns=MS)
+    fabric.narrow(name, mtu=1000 - 14)
+    fabric.run(until_ns=10 * MS)
+    assert len(came) == 2
+    fabric.narrow(name, mtu=999 - 14)
+    flow = fabric.flow(fabric.address("h1"), source_port=1, destination=fabric.address("h2"), destination_port=2)
+    fabric.send(flow, length_bytes=1000, content=b"")
+    fabric.run(until_ns=20 * MS)
+    assert len(came) == 2
+    assert sum(lane.blackholed for lane in fabric.lanes.values()) == 1
+
+
 def swallow(_packets: list[Packet], _now_ns: int) -> None:
     """A station that does nothing."""
 

@@ -71,6 +71,8 @@ def test_cannot_measure__exit_1_with_the_reason(monkeypatch: pytest.MonkeyPatch)
         (["loss", "--runs", "3"], "--runs: loss makes one round for each seed"),
         (["chaos", "--runs", "0"], "0 is not in the range x>=1"),
         (["loss", "--seconds", "0"], "0.0 is not in the range x>0"),
+        (["clean", "--seed", "1"], "--seed: nothing in clean is drawn by lot"),
+        (["peers", "--seconds", "1"], "--seconds: peers lasts as long as its messages take"),
         (["loss", "--seed", "-1"], "-1 is not in the range"),
     ],
 )

@@ -28,6 +28,11 @@ def test_outcome__medians_beside_the_worst() -> None:
     assert found.checks == {AT_MOST: 7.0, AT_LEAST: 0.90}
 
 
+def test_wanted__over_the_median() -> None:
+    assert Wanted("tcp_ratio", ">=", 1, over="median").decisive([3.0, 1.0, 2.0]) == 2.0
+    assert Wanted("tcp_ratio", ">=", 1).decisive([3.0, 1.0, 2.0]) == 1.0
+
+
 def test_to_dict__has_the_keys_that_readers_rely_on() -> None:
     document = json.loads(json.dumps(outcome().to_dict(), allow_nan=False))
     assert list(document) == ["case", "fabric", "environment", "rounds", "ours", "peers", "checks"]
@@ -57,5 +62,5 @@ def test_wanted__met(wanted: Wanted, met: float, missed: float) -> None:
     assert wanted.met(met)
     assert not wanted.met(missed)
     assert not wanted.met(math.nan)
-    assert wanted.worst([met, missed, met]) == missed
-    assert math.isnan(wanted.worst([met, math.nan]))
+    assert wanted.decisive([met, missed, met]) == missed
+    assert math.isnan(wanted.decisive([met, math.nan]))

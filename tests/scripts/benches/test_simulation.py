@@ -50,3 +50,16 @@ def test_require_no_failures__bad_flow() -> None:
     connection.source.completions.clear()
     with pytest.raises(BenchError, match=r"^h1: peer 0 ended: fell silent"):
         running.require_no_failures()
+
+
+def test_connect__though_the_first_hellos_are_lost() -> None:
+    """The other end then knows this one by another port."""
+    ports = set()
+    for seed in range(1, 9):
+        shape = Shape(delay_us=100, loss_percent=30)
+        simulation = Simulation(leaf_spine(shape=shape, seed=seed), config=ProtocolConfig(paths=4), seed=seed)
+        (connection,) = simulation.connect([("h1", "h2")])
+        ((_, port),) = connection.destination.peers
+        ports.add(port)
+        assert connection.remote_peer == connection.destination.peer_of(connection.source.address[0])
+    assert len(ports) > 1

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.cli.options import HostPort, Interrupted, emit, is_directory, is_file, run
+from srd.cli.options import HostPort, Interrupted, Size, emit, is_directory, is_file, run
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,22 @@ from srd.cli.options import HostPort, Interrupted, emit, is_directory, is_file, 
 def test_host_port__reads(text: str, wanted: tuple[str, int]) -> None:
     assert HostPort().convert(text, None, None) == wanted
     assert HostPort().convert(wanted, None, None) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("0", 0), ("512", 512), ("4k", 4096), ("256M", 256 << 20), ("1G", 1 << 30), ("2T", 2 << 40)]
+)
+def test_size__reads(text: str, wanted: int) -> None:
+    assert Size().convert(text, None, None) == wanted
+    assert Size().convert(wanted, None, None) == wanted
+
+
+@pytest.mark.parametrize("text", ["", "M", "-1", "1.5G", "1GiB", "1 G", "0x10", "\u0667", "1" * 30, "1\n"], ids=ascii)
+def test_size__bad_flow(text: str) -> None:
+    with pytest.raises(click.BadParameter) as caught:
+        Size().convert(text, None, None)
+    assert repr(text) in caught.value.message
+    assert "such as 256M" in caught.value.message
 
 
 NOT_HOST_PORT = [

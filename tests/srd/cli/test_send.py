@@ -137,6 +137,18 @@ def test_send__fails_when_one_of_several_fails(inputs: Path, output: Path, file:
     assert (output / "a.bin").exists()
 
 
+def test_send__from_the_page_cache_into_a_region(file: Path, output: Path) -> None:
+    """Both ends with --devmem: payload lands in the region, and nowhere else."""
+    with receiver(output, "--devmem", "64M", "--once") as (process, target):
+        result = srd("send", str(file), target, "--devmem", "--json")
+        assert result.returncode == 0, result.stderr
+        received = process.event("received")
+        assert process.wait() == 0
+    assert received["linear_bytes"] == 0
+    assert received["devmem_bytes"] >= 3_000_000
+    assert (output / "a.bin").read_bytes() == file.read_bytes()
+
+
 def test_send__ipv6(file: Path, output: Path) -> None:
     argv = command("recv", "--listen", "[::1]:0", "--output", str(output), "--json", "--once")
     with Process(argv) as process:
@@ -146,9 +158,10 @@ def test_send__ipv6(file: Path, output: Path) -> None:
         assert process.wait() == 0
 
 
-def test_send__a_file_that_shrinks_bad_flow(inputs: Path, output: Path) -> None:
+@pytest.mark.parametrize("options", [[], ["--devmem"]], ids=str)
+def test_send__a_file_that_shrinks_bad_flow(inputs: Path, output: Path, options: list[str]) -> None:
     path = sparse(inputs)
-    with receiver(output) as (process, target), Process(command("send", str(path), target)) as sender:
+    with receiver(output) as (process, target), Process(command("send", str(path), target, *options)) as sender:
         process.event("progress")
         with path.open("r+b") as file:
             file.truncate(1000)

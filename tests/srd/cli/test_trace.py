@@ -62,6 +62,7 @@ def test_trace__of_a_sender(traces: tuple[Path, Path, Network], called: Command)
     assert lines[0] == f"{path}: sender, 1 peer(s)"
     assert any(line.startswith("peer 0 to b:0: 0.") and line.endswith("not ended in this trace") for line in lines)
     assert any(line.startswith("requests: 1 OK; acks taken: ") for line in lines)
+    assert any(line.startswith("latency of those that ended well: least ") for line in lines)
     table = rows(result.stdout, "bursts")
     assert [row[0] for row in table] == [str(number) for number in range(32)] + ["all"]
     for path_state, row in zip(sender.paths, table, strict=False):
@@ -82,7 +83,7 @@ def test_trace__of_a_receiver(traces: tuple[Path, Path, Network], called: Comman
     result = called("trace", str(path))
     assert (result.returncode, result.stderr) == (0, "")
     assert "peer 0 from a:0: " in result.stdout
-    assert "messages received: 1\n" in result.stdout
+    assert "messages received: 1, writes: 0, given up by the other end: 0\n" in result.stdout
     table = rows(result.stdout, "runs")
     assert table[-1][0] == "all"
     assert float(table[-1][3]) - float(table[-1][4]) == pytest.approx(8.0, abs=0.02)

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from devmem.pool import Pool
 from devmem.region import Region
-from srd.io.landing import Landing, spare_bytes
+from srd.io.landing import spare_bytes
 from srd.io.libc import UDP_GRO, UDP_SEGMENT, Address
 from srd.io.receive import SLOTS, Batch, ReceiveQueue
 from srd.io.socket import open_socket
@@ -51,9 +50,8 @@ class Receiver:
     ) -> None:
         self.socket = open_socket(address or LOOPBACK[family], family=family)
         self.region = Region(chunks * chunk_bytes + spare_bytes(SLOTS))
-        self.pool = Pool(self.region.size_bytes - spare_bytes(SLOTS), chunk_bytes=chunk_bytes)
-        self.landing = Landing(self.region, self.pool, slots=SLOTS)
-        self.queue = ReceiveQueue(self.region, self.landing, datagram_bytes=datagram_bytes)
+        self.queue = ReceiveQueue(self.region, chunk_bytes=chunk_bytes, datagram_bytes=datagram_bytes)
+        self.pool, self.landing = self.queue.pool, self.queue.landing
         self.runs: list[Run] = []
         self.controls: list[tuple[bytes, Address, float]] = []
         self._held: list[tuple[int, int]] = []
@@ -74,8 +72,9 @@ class Receiver:
         """Hold and note what a batch brought, as a core that keeps everything would."""
         for arrival in batch.arrivals:
             for run in runs_untrusted(arrival):
-                self.pool.hold(run.payload_offset, length=run.payload_bytes)
-                self._held.append((run.payload_offset, run.payload_bytes))
+                landed_bytes = run.payload_bytes + (run.count - 1) * run.gap_bytes
+                self.pool.hold(run.payload_offset, length=landed_bytes)
+                self._held.append((run.payload_offset, landed_bytes))
                 self.runs.append(run)
         self.controls += batch.controls
 
@@ -96,6 +95,10 @@ class Receiver:
 
     def message(self, number: int) -> bytes:
         """Put a message together by the offsets in its headers."""
+        for run in self.runs:
+            if run.batch and run.message <= number < run.message + run.count:
+                at = run.payload_offset + (number - run.message) * (run.segment_bytes + run.gap_bytes)
+                return self.region.array[at : at + run.length].tobytes()
         runs = [run for run in self.runs if run.message == number]
         whole = bytearray(runs[0].length)
         for run in runs:
@@ -116,6 +119,7 @@ class Receiver:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.socket.close()
+        self.pool.release()
         self.region.close()
 
 

@@ -43,7 +43,7 @@ class Node(Receiver):
             accepting=accepting,
         )
         self.driver = Driver(
-            self.core, sockets=sockets, queue=self.queue, pool=self.pool, reserve_bytes=0,
+            self.core, sockets=sockets, queue=self.queue,
             open_socket=lambda: loopback_sockets(1)[0], on_event=self.on_event, on_failure=self.on_failure,
         )  # fmt: skip
 
@@ -105,6 +105,7 @@ async def node(*, accepting: bool, paths: int = 4, sockets: list[socket.socket] 
         yield made
     finally:
         made.driver.close()
+        made.pool.release()
         made.region.close()
         made.outgoing.close()
 

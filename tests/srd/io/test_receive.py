@@ -71,6 +71,50 @@ def test_receive__series_after_series_lies_in_turn() -> None:
         assert [two.message(message) for message in range(4)] == [content(20_000, seed=m) for m in range(4)]
 
 
+def test_receive__series_of_one_batch_are_one_arrival_once_batches_are_full() -> None:
+    """What follows in the slots follows in memory; the second batch knows that by the first."""
+    with source() as one, Receiver(chunk_bytes=1 << 20) as two:
+        for message in range(3):
+            payload = content(8916 * 28, seed=message)
+            one.send(two.address, payload, segment_bytes=8916, message=message)
+            wait_readable(two.socket)
+            batch = two.queue.receive(two.socket)
+            assert batch is not None
+            two.take(batch)
+            assert [arrival.count for arrival in batch.arrivals] == ([28] if message else [7] * 4)
+            assert two.message(message) == payload
+        assert two.queue.bytes_copied == 0
+
+
+def test_receive__what_does_not_follow_is_another_arrival() -> None:
+    """Another sender, a series that is not whole, more than the longest burst."""
+    with source() as one, source() as other, Receiver(datagram_bytes=1472) as two:
+        for message in (0, 3):
+            expected = []
+            for turn, (sender, packets) in enumerate([(one, 44), (one, 44), (other, 44), (one, 10), (one, 44)]):
+                sender.send(two.address, content(1416 * packets, seed=turn), segment_bytes=1416, message=message + turn)
+                expected.append(packets)
+            wait_readable(two.socket)
+            batch = two.queue.receive(two.socket)
+            assert batch is not None
+            two.take(batch)
+            counts = [arrival.count for arrival in batch.arrivals]
+            assert counts == (expected if not message else [88, 44, 10, 44])
+            two.release()
+
+
+def test_receive__a_short_datagram_behind_a_whole_series_is_whole() -> None:
+    with source() as one, Receiver() as two:
+        for message in range(3):
+            payload = content(8916 * 7 + 500 + message, seed=message)
+            datagrams = raw_packets(one, two, payload, segment_bytes=8916, message=message)
+            one.send_series(two.address, datagrams, segment_bytes=8972)
+            one.send(two.address, content(8916 * 14, seed=9), segment_bytes=8916, message=10 + message)
+            two.receive(packets=22 * (message + 1))
+            assert two.message(message) == payload
+            assert two.message(10 + message) == content(8916 * 14, seed=9)
+
+
 def test_receive__without_gro_every_datagram_has_its_slot() -> None:
     payload = content(40 * 1400, seed=SEED)
     with source() as one, Receiver(datagram_bytes=1456) as two:

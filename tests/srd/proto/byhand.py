@@ -31,8 +31,10 @@ def data_packet(context: int, *, psn: int = 0, path: int = 0, length: int = 100,
     return Arrival(headers, 1, 0, 100, 100, f"x:{path}", 100.0)
 
 
-def hello(*, context: int = 77, size: int = 1472, cookie: bytes = b"") -> Hello:
-    return Hello(context, 1 << 20, 1 << 20, size, cookie)
+def hello(
+    *, context: int = 77, size: int = 1472, cookie: bytes = b"", path: int = 0, window_packets: int = 4096
+) -> Hello:
+    return Hello(context, 1 << 20, 1 << 20, window_packets, size, cookie, path)
 
 
 def opened_by_hand(network: Network, *, context: int = 77, source: str = "x:1", size: int = 1472) -> Accept:

@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from srd.proto.control import (
+    LEAST_WINDOW_PACKETS,
     MAX_COOKIE_BYTES,
     Accept,
     Ack,
@@ -41,22 +42,35 @@ ACKS = st.builds(
     credit_bytes=U64,
     reports=st.lists(REPORTS, max_size=64).map(tuple),
     flags=U8,
+    path=U8,
+    towards=U8,
 )
+WINDOWS = st.integers(LEAST_WINDOW_PACKETS, 2**32 - 1)
 HELLOS = st.builds(
     Hello,
     own_context=U64,
     credit_bytes=U64,
     max_message_bytes=U32,
+    window_packets=WINDOWS,
     datagram_bytes=st.integers(MIN_DATAGRAM_BYTES, 9000),
     cookie=st.binary(max_size=MAX_COOKIE_BYTES),
+    path=U8,
 )
 SIZES = st.integers(MIN_DATAGRAM_BYTES, MAX_DATAGRAM_BYTES)
 PACKETS: st.SearchStrategy[Control] = st.one_of(
     ACKS,
     HELLOS,
-    st.builds(Retry, context=U64, cookie=st.binary(max_size=64)),
-    st.builds(Accept, context=U64, own_context=U64, credit_bytes=U64, max_message_bytes=U32, datagram_bytes=SIZES),
-    st.builds(Probe, context=U64, path=U8, path_sequence=U32, sent_us=U32),
+    st.builds(Retry, context=U64, cookie=st.binary(max_size=64), path=U8, size_bytes=SIZES),
+    st.builds(
+        Accept,
+        context=U64,
+        own_context=U64,
+        credit_bytes=U64,
+        max_message_bytes=U32,
+        window_packets=WINDOWS,
+        datagram_bytes=SIZES,
+    ),
+    st.builds(Probe, context=U64, path=U8, path_sequence=U32, sent_us=U32, ack_path=U8, ack_towards=U8),
     st.builds(Refuse, context=U64, status=U8),
     st.builds(Close, context=U64),
     st.builds(Closed, context=U64),
@@ -127,8 +141,8 @@ def test_decode_untrusted__names_what_is_wrong() -> None:
 
 
 ACK = Ack(context=1, cumulative=10, bitmap=0b1010, credit_bytes=5, reports=())
-HELLO = Hello(own_context=1, credit_bytes=2, max_message_bytes=9, datagram_bytes=MIN_DATAGRAM_BYTES)
-ACCEPT = Accept(context=1, own_context=2, credit_bytes=3, max_message_bytes=9, datagram_bytes=1472)
+HELLO = Hello(1, credit_bytes=2, max_message_bytes=9, window_packets=64, datagram_bytes=MIN_DATAGRAM_BYTES)
+ACCEPT = Accept(1, own_context=2, credit_bytes=3, max_message_bytes=9, window_packets=64, datagram_bytes=1472)
 
 
 @pytest.mark.parametrize(
@@ -140,8 +154,12 @@ ACCEPT = Accept(context=1, own_context=2, credit_bytes=3, max_message_bytes=9, d
         (HELLO.encode() + b"\0", "a hello for 576 bytes has 577"),
         (HELLO.encode()[:-1], "a hello for 576 bytes has 575"),
         (replace(HELLO, datagram_bytes=MIN_DATAGRAM_BYTES - 1).encode(), "less than 576"),
-        (replace(HELLO, datagram_bytes=40, cookie=bytes(24)).encode()[:40], "a hello for 40 bytes"),
+        (replace(HELLO, datagram_bytes=44, cookie=bytes(24)).encode()[:44], "a hello for 44 bytes"),
+        (replace(HELLO, window_packets=63).encode(), "a window of 63 packets is less than 64"),
+        (replace(ACCEPT, window_packets=63).encode(), "a window of 63 packets is less than 64"),
         (Retry(1, bytes(MAX_COOKIE_BYTES + 1)).encode(), "a cookie of 65 bytes is longer than 64"),
+        (Retry(1, bytes(24)).encode()[:-1], "a cookie of 24 bytes has 23"),
+        (Retry(1, b"").encode()[:-1], "is cut short"),
         (replace(ACCEPT, datagram_bytes=MIN_DATAGRAM_BYTES - 1).encode(), "out of range"),
         (replace(ACCEPT, datagram_bytes=MAX_DATAGRAM_BYTES + 1).encode(), "out of range"),
     ],

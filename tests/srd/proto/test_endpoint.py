@@ -16,7 +16,7 @@ from srd.proto.control import (
     Retry,
 )
 from srd.proto.errors import UsageError
-from srd.proto.events import PeerEnded, PeerOpened
+from srd.proto.events import Completion, PeerEnded, PeerOpened
 from srd.proto.status import Status
 from srd.proto.wire import MIN_DATAGRAM_BYTES
 from tests.simulation import Network, Weather, completed, content, ended, received
@@ -94,7 +94,7 @@ def test_connect__refused_by_an_end_that_accepts_nobody() -> None:
     number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
     network.run(until=lambda: bool(ended(network.a)), seconds=2)
     assert ended(network.a) == [
-        PeerEnded(number, Status.REMOTE_ERROR_ABORT, "refused (status 15)", ()),
+        PeerEnded(number, Status.REMOTE_ERROR_BAD_DEST_QPN, "refused: the other end takes no peers", ()),
     ]
     assert network.now < 100.1, "at once, not after a timeout"
 
@@ -143,6 +143,65 @@ def test_connect__sizes_that_no_network_must_carry(sizes: tuple[int, ...]) -> No
         network.a.core.connect("b:0", sizes=sizes, now=network.now)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_connect__agrees_on_what_passes_both_ways(seed: int) -> None:
+    """Back, less passes than there: the RETRY shows it, before data is lost."""
+    network = Network(seed=seed, weather=Weather(largest_back_bytes=1472))
+    at_a = network.a.core.connect("b:0", sizes=(8972, 1472), now=network.now)
+    network.run(until=lambda: network.opened(at_a), seconds=2)
+    assert network.a.core.peer(at_a).datagram_bytes == network.b.core.peer(0).datagram_bytes == 1472
+    network.b.core.post(0, request=1, length=300_000)
+    network.run(until=lambda: bool(completed(network.b)), seconds=5)
+    assert [completion.status for completion in completed(network.b)] == [Status.OK]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("dead", [0, 1, 2, 3])
+def test_connect__over_the_links_that_live(seed: int, dead: int) -> None:
+    """The first HELLO's port may be hashed to a dead link, and so may the answer's."""
+    network = Network(seed=seed)
+    network.dead.add(dead)
+    number = network.a.core.connect("b:0", sizes=(8972, 1472), now=network.now)
+    network.run(until=lambda: network.opened(number), seconds=1)
+    assert network.opened(number)
+    network.a.core.post(number, request=1, length=100_000)
+    network.run(until=lambda: bool(completed(network.a)), seconds=5)
+    assert [completion.status for completion in completed(network.a)] == [Status.OK]
+    network.run(seconds=2)
+    assert len(network.b.of(PeerOpened)) == 1, "HELLOs over several paths open one peer"
+    assert not ended(network.b)
+
+
+def test_handle_packets__hello_of_a_known_context_from_elsewhere_is_told_nothing() -> None:
+    network = Network(seed=1)
+    opened_by_hand(network, source="x:1")
+    assert give(network.b, hello(), now=network.now, source="y:1") == []
+    assert len(network.b.core._peers) == 1
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(4096, 64), (64, 4096)])
+def test_window_packets__is_the_lesser_of_both_ends(ours: int, theirs: int) -> None:
+    """A sender with the larger window would send what the receiver must drop."""
+    network = Network(seed=1, config=ProtocolConfig(window_packets=ours), shape=Shape(delay_us=20_000))
+    network.config = ProtocolConfig(window_packets=theirs)
+    network.replace("b")
+    at_a, at_b = network.connect()
+    sender, receiver = network.a.core.peer(at_a).sender, network.b.core.peer(at_b).receiver
+    assert sender is not None
+    network.a.core.post(at_a, request=1, length=8 << 20)
+    widest = 0
+
+    def done() -> bool:
+        nonlocal widest
+        widest = max(widest, sender._sent.next_psn - sender._sent.base)
+        return bool(completed(network.a))
+
+    network.run(until=done, seconds=20)
+    assert [completion.status for completion in completed(network.a)] == [Status.OK]
+    assert 50 < widest <= 64
+    assert sender.retransmitted == receiver.duplicates == 0
+
+
 def test_connect__nobody_there() -> None:
     network = Network(seed=1)
     network.b.alive = False
@@ -186,8 +245,9 @@ def test_handle_packets__data_overtakes_the_accept(seed: int) -> None:
 
 def test_post__to_a_peer_that_is_gone_or_not_yet_open() -> None:
     network = Network(seed=1)
-    with pytest.raises(UsageError, match="peer 5 is gone"):
-        network.a.core.post(5, request=1, payload_offset=0, length=1)
+    network.a.core.post(5, request=1, payload_offset=0, length=1)
+    network.run(seconds=0.1)
+    assert completed(network.a) == [Completion(5, 1, Status.LOCAL_ERROR_INVALID_AH)]
     number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
     with pytest.raises(UsageError, match=f"peer {number} is not open"):
         network.a.core.post(number, request=1, payload_offset=0, length=1)
@@ -250,8 +310,8 @@ def test_restart__of_the_receiver_ends_the_old_peer_and_allows_a_new_one(seed: i
     network.replace("b")
     network.run(until=lambda: bool(ended(network.a)), seconds=3)
     (end,) = ended(network.a)
-    assert (end.peer, end.status) == (old, Status.LOCAL_ERROR_UNRESP_REMOTE)
-    assert [(c.request, c.status) for c in completed(network.a)] == [(1, Status.LOCAL_ERROR_UNRESP_REMOTE)]
+    assert (end.peer, end.status) == (old, Status.REMOTE_ERROR_UNKNOWN_PEER)
+    assert [(c.request, c.status) for c in completed(network.a)] == [(1, Status.REMOTE_ERROR_UNKNOWN_PEER)]
     network.a.events.clear()
     again, _ = network.connect()
     network.a.core.post(again, request=2, payload_offset=9, length=500_000)
@@ -269,7 +329,7 @@ def test_restart__of_the_sender_is_noticed_by_the_receiver(seed: int) -> None:
     network.replace("a")
     network.run(until=lambda: bool(ended(network.b)), seconds=3)
     (end,) = ended(network.b)
-    assert (end.peer, end.status) == (there, Status.LOCAL_ERROR_UNRESP_REMOTE)
+    assert (end.peer, end.status) == (there, Status.REMOTE_ERROR_UNKNOWN_PEER)
     landed = sum(frag.length for frag in end.orphans) + sum(m.length for m in received(network.b))
     assert landed > 0, "what has landed is given back, not lost"
 
@@ -310,7 +370,7 @@ def test_close__after_what_was_posted(seed: int) -> None:
     for node in (network.a, network.b):
         assert node.core.poll_timeout() is None
         core = node.core
-        assert [core._peers, core._by_context, core._by_remote, core._by_hello, core._ready] == [{}] * 5
+        assert [core._peers, core._by_context, core._by_remote, core._ready] == [{}] * 4
 
 
 def test_handle_packets__reset_while_closing() -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.proto.control import Hello, decode_untrusted
+from srd.proto.config import ProtocolConfig
+from srd.proto.control import Hello, Retry
 from srd.proto.handshake import COOKIE_BYTES, COOKIE_LIFETIME_S, HELLOS_PER_SIZE, CookieJar, Initiator
 
 JAR = CookieJar(secret=b"k" * 32)
@@ -53,61 +54,88 @@ def test_check__arbitrary_bytes(cookie: bytes) -> None:
     assert not JAR.check(cookie, address=ADDRESS, context=7, now=100.0)
 
 
+CONFIG = ProtocolConfig(paths=3, receive_window_bytes=99, max_message_bytes=88, window_packets=77, initial_rtt_s=0.05)
+
+
 def initiator(*sizes: int) -> Initiator:
-    limits = {"credit_bytes": 99, "max_message_bytes": 88}
-    return Initiator(own_context=5, **limits, sizes=sizes, now=10.0, interval_s=0.05, timeout_s=1.0)
+    return Initiator(own_context=5, config=CONFIG, sizes=sizes, now=10.0)
 
 
-def hello_at(ours: Initiator, now: float) -> Hello | None:
-    data = ours.poll_hello(now=now)
-    if data is None:
-        return None
-    hello = decode_untrusted(data)
-    assert isinstance(hello, Hello)
-    return hello
-
-
-def test_poll_hello__falls_to_smaller_sizes_after_two_silences_each() -> None:
-    ours = initiator(8972, 1472, 1200)
-    sizes, now = [], 10.0
-    for _ in range(8):
-        hello = hello_at(ours, now)
+def sent(ours: Initiator, *, hellos: int) -> tuple[list[Hello], float]:
+    """Let so many HELLOs go unanswered; return them, and when the next is due."""
+    found = []
+    for _ in range(hellos):
+        hello = ours.poll_hello(now=ours.send_at)
         assert hello is not None
-        assert hello_at(ours, now) is None  # once
-        assert ours.wake_at == pytest.approx(now + 0.05)
+        found.append(hello)
+    return found, ours.send_at
+
+
+def test_poll_hello__falls_to_smaller_sizes_after_some_silences_each() -> None:
+    ours, now = initiator(8972, 1472, 1200), 10.0
+    sizes = []
+    for _ in range(14):
+        hello = ours.poll_hello(now=now)
+        assert hello is not None
+        assert ours.poll_hello(now=now) is None  # once
+        assert ours.wake_at == pytest.approx(min(now + 0.05, 11.0))
         sizes.append(hello.datagram_bytes)
         now = ours.send_at
-    assert HELLOS_PER_SIZE == 2
-    assert sizes == [8972, 8972, 1472, 1472, 1200, 1200, 1200, 1200]
+    assert HELLOS_PER_SIZE == 4
+    assert sizes == [8972] * 4 + [1472] * 4 + [1200] * 6
 
 
-def test_poll_hello__names_context_and_credit() -> None:
-    assert hello_at(initiator(600), 10.0) == Hello(
-        own_context=5, credit_bytes=99, max_message_bytes=88, datagram_bytes=600
+def test_poll_hello__takes_another_path_each_time() -> None:
+    hellos, _ = sent(initiator(8972, 1472), hellos=7)
+    assert [hello.path for hello in hellos] == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_poll_hello__says_what_this_end_takes() -> None:
+    assert initiator(600).poll_hello(now=10.0) == Hello(
+        own_context=5, credit_bytes=99, max_message_bytes=88, window_packets=77, datagram_bytes=600
     )
 
 
-@pytest.mark.parametrize(("hellos", "size"), [(1, 8972), (2, 8972), (3, 1472), (4, 1472)])
-def test_retry__asks_at_once_at_the_size_that_was_answered(hellos: int, size: int) -> None:
-    ours, now = initiator(8972, 1472), 10.0
-    for _ in range(hellos):
-        hello_at(ours, now)
-        now = ours.send_at
-    ours.retry(b"cookie", now=now - 0.04)
-    hello = hello_at(ours, now - 0.04)
+@pytest.mark.parametrize(("hellos", "size"), [(1, 8972), (4, 8972), (5, 1472), (8, 1472)])
+def test_retry__asks_at_once_at_the_size_and_over_the_path_that_was_answered(hellos: int, size: int) -> None:
+    ours = initiator(8972, 1472)
+    _, now = sent(ours, hellos=hellos)
+    ours.retry(Retry(5, b"cookie", path=1, size_bytes=size), now=now - 0.04)
+    hello = ours.poll_hello(now=now - 0.04)
     assert hello is not None
-    assert (hello.datagram_bytes, hello.cookie) == (size, b"cookie")
+    assert (hello.datagram_bytes, hello.cookie, hello.path) == (size, b"cookie", 1)
     assert ours.poll_hello(now=now - 0.04) is None
+    again = ours.poll_hello(now=ours.send_at)
+    assert again == hello, "the cookie is good for this path only"
+
+
+@pytest.mark.parametrize(("answered", "size"), [(8972, 8972), (1472, 1472), (1300, 1472), (1200, 1200)])
+def test_retry__late_for_a_larger_size_takes_that(answered: int, size: int) -> None:
+    """The network is slow, not narrow. A length that was not proposed is the responder's own limit."""
+    ours = initiator(8972, 1472, 1200)
+    _, now = sent(ours, hellos=5 if answered != 1200 else 9)
+    ours.retry(Retry(5, b"cookie", size_bytes=answered), now=now)
+    hello = ours.poll_hello(now=now)
+    assert hello is not None
+    assert hello.datagram_bytes == size
 
 
 def test_retry__a_repeated_cookie_changes_nothing() -> None:
-    """A duplicate in the network must not make us send without pause."""
+    """A duplicate in the network must not make us send without pause; nor must answers of two paths."""
     ours = initiator(8972)
-    hello_at(ours, 10.0)
-    ours.retry(b"cookie", now=10.001)
-    hello_at(ours, 10.001)
-    ours.retry(b"cookie", now=10.002)
-    assert hello_at(ours, 10.002) is None
+    sent(ours, hellos=2)
+    ours.retry(Retry(5, b"cookie", path=1), now=10.101)
+    assert ours.poll_hello(now=10.101)
+    for retry in (Retry(5, b"cookie", path=1), Retry(5, b"another", path=0)):
+        ours.retry(retry, now=10.102)
+        assert ours.poll_hello(now=10.102) is None
+
+
+def test_retry__of_a_path_that_we_do_not_have_is_ignored() -> None:
+    ours = initiator(8972)
+    sent(ours, hellos=1)
+    ours.retry(Retry(5, b"cookie", path=3), now=10.01)
+    assert ours.poll_hello(now=10.01) is None
 
 
 def test_wake_at__is_never_after_giving_up() -> None:

@@ -44,7 +44,7 @@ SEEDS = [1, 2, 3]
         Reset(5),
         Refuse(5, 15),
         Retry(5, bytes(24)),
-        Accept(5, 6, 7, 8, 1472),
+        Accept(5, 6, 7, 8, 64, 1472),
         b"",
         b"\x01",
         bytes(16),
@@ -99,7 +99,9 @@ def test_handle_packets__cookie_too_long(length: int) -> None:
     network = Network(seed=1)
     number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
     context = network.a.core.peer(number).own_context
-    give(network.a, Retry(context, b"x" * length), now=network.now, source="b:0")
+    retry = bytearray(Retry(context, b"x" * min(length, 255)).encode())
+    retry += b"x" * (length - 255)
+    give(network.a, bytes(retry), now=network.now, source="b:0")
     network.run(until=lambda: bool(network.a.of(PeerOpened)), seconds=2)
 
 
@@ -190,12 +192,12 @@ def test_handle_packets__unexpected_in_an_open_peer(packet: type[Control]) -> No
         Reset: Reset(peer.remote_context),
         Close: Close(peer.own_context),
         Refuse: Refuse(peer.own_context, 15),
-        Accept: Accept(peer.own_context, 1, 2, 3, 1472),
+        Accept: Accept(peer.own_context, 1, 2, 3, 64, 1472),
         Retry: Retry(peer.own_context, bytes(24)),
     }
     give(network.a, made[packet], now=network.now, source="b:0")
     network.run(until=lambda: bool(ended(network.a)), seconds=0.5)
-    statuses = {Reset: [Status.LOCAL_ERROR_UNRESP_REMOTE], Close: [Status.OK]}
+    statuses = {Reset: [Status.REMOTE_ERROR_UNKNOWN_PEER], Close: [Status.OK]}
     assert [end.status for end in ended(network.a)] == statuses.get(packet, [])
 
 

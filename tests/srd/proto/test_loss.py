@@ -28,7 +28,9 @@ class Flight:
             self.path.inflight_bytes += transmission.bytes
 
     def settle(self, now: float) -> tuple[list[tuple[int, int]], bool, float | None]:
-        found = settle(self.path, sent=self.sent, evidence=self.evidence, now=now, min_rto_s=MIN_RTO_S)
+        found = settle(
+            self.path, sent=self.sent, evidence=self.evidence, now=now, min_rto_s=MIN_RTO_S, datagram_bytes=1000
+        )
         if found is None:
             return [], False, None
         return [(t.first, missing) for t, missing in found.lost], found.timed_out, found.look_again_at
@@ -39,6 +41,32 @@ def test_settle__acknowledged_bursts_leave() -> None:
     flight.sent.acknowledge(4, bitmap=0)
     assert flight.settle(10.2) == ([], False, None)
     assert (flight.path.inflight_bytes, len(flight.path.transmissions)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("count", "bitmap", "full_lost"),
+    [(1, 0, 1), (4, 0, 4), (4, 0b1000, 3), (4, 0b0100, 5), (4, 0b0011, 5), (4, 0b1111, 0)],
+    ids=["one", "all", "all but the last, which may be short", "one passed", "some passed", "none"],
+)
+def test_settle__counts_full_packets_lost_without_one_that_passed(count: int, bitmap: int, full_lost: int) -> None:
+    flight = Flight(10.0, count=count)
+    flight.path.full_lost = 0 if full_lost < 5 else 5
+    flight.sent.acknowledge(0, bitmap=bitmap & ~1) if not bitmap & 1 else flight.sent.acknowledge(
+        (~bitmap & bitmap + 1).bit_length() - 1, bitmap=0
+    )
+    flight.settle(11.0)
+    assert flight.path.full_lost == full_lost
+
+
+def test_settle__small_packets_say_nothing_of_full_ones() -> None:
+    flight = Flight(10.0, 10.1, 10.2)
+    flight.path.full_lost = 5
+    for transmission in flight.path.transmissions:
+        transmission.run.packet_bytes = 999
+    flight.sent.acknowledge(2, bitmap=0)
+    flight.settle(11.0)
+    assert not flight.path.transmissions
+    assert flight.path.full_lost == 5
 
 
 def test_settle__a_tail_is_lost_by_timeout() -> None:
@@ -128,7 +156,9 @@ def test_settle__a_silent_path_is_asked_once() -> None:
     flight = Flight(10.0, 10.001)
     asked = []
     for at in (10.001, 10.0 + usual_s(flight.path), 10.0 + usual_s(flight.path) + 0.001):
-        settled = settle(flight.path, sent=flight.sent, evidence=flight.evidence, now=at, min_rto_s=MIN_RTO_S)
+        settled = settle(
+            flight.path, sent=flight.sent, evidence=flight.evidence, now=at, min_rto_s=MIN_RTO_S, datagram_bytes=1000
+        )
         assert settled is not None
         asked.append(settled.ask)
         assert settled.look_again_at is not None

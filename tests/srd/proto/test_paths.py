@@ -17,10 +17,18 @@ from srd.proto import paths
 from srd.proto.config import MAX_PATH_NUMBERS, MAX_PATHS, ProtocolConfig
 from srd.proto.path import MAX_PROBE_INTERVAL_S, Path, PathState
 from srd.proto.paths import PROBES_BEFORE_STAND_IN, RESERVE_PATHS, PathTable
+from srd.proto.status import Status
 
 ACTIVE, SUSPECT, QUARANTINED, RESERVE = PathState
 TIMEOUT_S = 0.05 + 4 * 0.025
 """Of a path that has not answered yet: see ProtocolConfig.initial_rtt_s."""
+
+
+def whole_table(config: ProtocolConfig) -> PathTable:
+    """Return a table with all the paths that are at home."""
+    table = PathTable(config)
+    table.unfold_all()
+    return table
 
 
 def probe_until(table: PathTable, *, now: float, seconds: float) -> float:
@@ -36,8 +44,21 @@ def test_numbers__home_and_reserve_fit_into_what_receivers_take() -> None:
     assert MAX_PATHS + RESERVE_PATHS == MAX_PATH_NUMBERS
 
 
+def test_unfold__one_at_a_time_and_for_one_that_falls_silent() -> None:
+    table = PathTable(ProtocolConfig(paths=4))
+    assert [path.index for path in table.active] == [0]
+    table.unfold()
+    assert [path.index for path in table.active] == [0, 1]
+    assert not table.doubted
+    table.silence(table.all[0], now=10.0)
+    assert [path.index for path in table.active] == [1, 2]
+    table.unfold_all()
+    table.unfold()
+    assert len(table.all) == 4
+
+
 def test_silence__of_one_calls_a_stand_in_after_some_probes() -> None:
-    table = PathTable(ProtocolConfig(paths=2))
+    table = whole_table(ProtocolConfig(paths=2))
     home = table.all[1]
     table.silence(home, now=10.0)
     assert (home.state, table.active, home.counters.timeouts) == (SUSPECT, [table.all[0]], 1)
@@ -52,7 +73,7 @@ def test_silence__of_one_calls_a_stand_in_after_some_probes() -> None:
 
 
 def test_answer__of_the_path_at_home_dismisses_its_stand_in() -> None:
-    table = PathTable(ProtocolConfig(paths=2))
+    table = whole_table(ProtocolConfig(paths=2))
     home = table.all[1]
     table.silence(home, now=10.0)
     probe_until(table, now=10.0, seconds=1.0)
@@ -69,7 +90,7 @@ def test_answer__of_the_path_at_home_dismisses_its_stand_in() -> None:
 
 def test_probe__a_stand_in_that_is_silent_makes_way_for_the_next_and_is_tried_again() -> None:
     with patch.object(paths, "RESERVE_PATHS", 2):
-        table = PathTable(ProtocolConfig(paths=1))
+        table = whole_table(ProtocolConfig(paths=1))
     table.silence(table.all[0], now=10.0)
     called: list[int] = []
     now = 10.0
@@ -82,7 +103,7 @@ def test_probe__a_stand_in_that_is_silent_makes_way_for_the_next_and_is_tried_ag
 
 
 def test_probe__while_nobody_answers_probes_do_not_become_rarer() -> None:
-    table = PathTable(ProtocolConfig(paths=1))
+    table = whole_table(ProtocolConfig(paths=1))
     table.silence(table.all[0], now=10.0)
     probe_until(table, now=10.0, seconds=3.0)
     assert [path.probe_interval_s for path in table.probed] == pytest.approx([TIMEOUT_S, TIMEOUT_S])
@@ -110,7 +131,7 @@ class Paths(RuleBasedStateMachine):
     @initialize(places=st.integers(1, 3), reserve=st.integers(1, 3))
     def begin(self, places: int, reserve: int) -> None:
         with patch.object(paths, "RESERVE_PATHS", reserve):
-            self.table = PathTable(ProtocolConfig(paths=places))
+            self.table = whole_table(ProtocolConfig(paths=places))
         self.places = places
         self.now = 100.0
         self.models = [Model(number, ACTIVE if number < places else RESERVE) for number in range(places + reserve)]
@@ -249,6 +270,7 @@ def test_fabric__a_dead_spine_is_left_by_other_ports_and_used_again_when_it_is_b
     def on_spine_1(found: list[Path]) -> list[Path]:
         return [path for path in found if spine_of(running, path, forwarding) == "spine1"]
 
+    sender._table.unfold_all()
     dead = on_spine_1(sender.paths)
     assert len(dead) >= 4, "several ports are hashed to it"
     simulation.fabric.fail("spine1", at_ns=simulation.now_ns, for_ns=1_500_000_000)
@@ -263,3 +285,48 @@ def test_fabric__a_dead_spine_is_left_by_other_ports_and_used_again_when_it_is_b
     simulation.require_no_failures()
     assert sum(path.state is ACTIVE for path in dead) > len(dead) / 2, "they are at home again"
     assert sum(path.state is ACTIVE for path in sender.paths) <= 32
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_fabric__paths_over_a_spine_of_a_smaller_mtu_carry_no_data(seed: int) -> None:
+    topology = fabric(spines=4, name="mtu", seed=seed)
+    running, forwarding = bulk(topology, seed=seed), Forwarding(topology)
+    simulation, sender, receiver = running.simulation, running.connection.sender, running.connection.receiver
+    simulation.fabric.narrow("spine1", mtu=1500)
+    simulation.run(seconds=1.0)
+
+    def on_spine_1() -> list[Path]:
+        return [path for path in sender.paths if spine_of(running, path, forwarding) == "spine1"]
+
+    before, landed = sum(path.counters.packets for path in on_spine_1()), receiver.landed_bytes
+    simulation.run(seconds=1.0)
+    simulation.require_no_failures()
+    assert len(on_spine_1()) >= 4
+    assert all(path.state in (QUARANTINED, RESERVE) for path in on_spine_1() if path.counters.packets)
+    assert sum(path.counters.packets for path in on_spine_1()) == before, "nothing is sent there any more"
+    assert (receiver.landed_bytes - landed) * 8 > 0.85 * 3 * 250e6, "the others carry what they can"
+    assert any(path.counters.packets for path in sender.paths[32:]), "stand-ins, too"
+
+
+def test_fabric__an_mtu_that_shrinks_everywhere_ends_the_peer_and_the_next_agrees_on_less() -> None:
+    topology = fabric(spines=2, name="mtu", seed=1)
+    running = bulk(topology, seed=1)
+    simulation, source = running.simulation, running.connection.source
+    simulation.run(seconds=0.2)
+    source.on_event = None  # nothing more is posted
+    for spine in topology.spines:
+        simulation.fabric.narrow(spine, mtu=1500)
+    simulation.run(seconds=3.0)
+    assert [(ended.status, ended.reason) for ended in source.ended] == [
+        (Status.LOCAL_ERROR_UNRESP_REMOTE, "no path carries packets of 8972 bytes any more")
+    ]
+    assert {status for _, status in source.completions.values()} == {Status.OK, Status.LOCAL_ERROR_UNRESP_REMOTE}
+    destination = running.connection.destination
+    peer = source.core.connect(destination.address, sizes=(8972, 1472), now=source.now)
+    source.serve()
+    simulation.run(seconds=0.5)
+    assert source.core.peer(peer).datagram_bytes == 1472
+    request = source.post(peer, length=1 << 20)
+    source.serve()
+    simulation.run(seconds=2.0)
+    assert source.completions[request][1] is Status.OK

@@ -11,7 +11,7 @@ from netns.shape import Shape
 from srd.proto.config import ProtocolConfig
 from srd.proto.control import Close, Datagram, Probe, decode_untrusted
 from srd.proto.events import Completion, PeerEnded
-from srd.proto.peer import CLOSE_ATTEMPTS, PROBES_BEFORE_END, PeerState
+from srd.proto.peer import CLOSE_ATTEMPTS, PROBES_BEFORE_END, PROBES_SPREAD, PeerState
 from srd.proto.status import Status
 from srd.proto.wire import Burst
 from tests.simulation import Network, Node, completed, content, ended, received, release
@@ -38,6 +38,15 @@ def test_handle_timeout__idle_peers_live_for_ever(seed: int) -> None:
     network.a.core.peer(at_a)
     network.b.core.peer(at_b)
     assert network.wire_packets - before < 60 / 0.25 * 8, "a sign of life now and then, not more"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_handle_timeout__idle_peers_live_though_most_links_are_dead(seed: int) -> None:
+    network = Network(seed=seed)
+    network.connect()
+    network.dead |= {0, 2, 3}
+    network.run(seconds=20)
+    assert not ended(network.a) + ended(network.b)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -70,7 +79,9 @@ def test_handle_timeout__asks_three_times_before_it_gives_up() -> None:
     for _ in range(PROBES_BEFORE_END):
         network.a.core.handle_timeout(now)
         assert network.a.core.poll_event() is None
-        probes += sum(isinstance(packet, Probe) for packet in answers(network.a, now=now))
+        found = [packet.path for packet in answers(network.a, now=now) if isinstance(packet, Probe)]
+        assert len(found) == len(set(found)) == PROBES_SPREAD**probes, "over ever more paths: it may be the links"
+        probes += 1
         at = network.a.core.poll_timeout()
         assert at is not None
         now = at

@@ -12,6 +12,7 @@ from srd.proto.events import PeerOpened
 from srd.proto.peer import PeerCore
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.status import Status
+from srd.proto.wire import Opcode
 from tests.simulation import Network, Weather, completed, received
 
 LOSSY = Shape(delay_us=500, loss_percent=2)
@@ -158,10 +159,74 @@ def test_window__silence_is_told_when_no_path_answers() -> None:
     changes = [change for change in a.of(trace.WindowChanged) if change.why == "silence"]
     assert changes[-1].window_bytes == 2 * 8972
     assert changes[-1].window_bytes < a.of(trace.AckTaken)[-1].window_bytes
-    assert a.of(trace.RequestCompleted) == [trace.RequestCompleted(1, "LOCAL_ERROR_UNRESP_REMOTE")]
+    assert [event.status for event in a.of(trace.RequestCompleted)] == ["LOCAL_ERROR_UNRESP_REMOTE"]
     (end,) = a.of(trace.PeerEnded)
     assert end.status == Status.LOCAL_ERROR_UNRESP_REMOTE.name
     assert end.reason.startswith("fell silent ")
+
+
+def test_request__its_latency_is_from_posting_to_end() -> None:
+    network, a, _, _, _ = transfer(1, shape=Shape(delay_us=500))
+    (posted,), (done,) = a.of(trace.RequestPosted), a.of(trace.RequestCompleted)
+    assert posted == trace.RequestPosted(41, "send", 0, 4 * MIB)
+    times = {type(event): now for now, _, event in a.records}
+    assert done.latency_us == pytest.approx((times[trace.RequestCompleted] - times[trace.RequestPosted]) * 1e6, abs=0.1)
+    assert done.latency_us > 1000, "a round trip at least"
+    assert completed(network.a)
+
+
+def test_request__cancelled_before_its_first_turn_took_no_time() -> None:
+    a = Kept()
+    network = Network(seed=1, traces={"a": a})
+    number, _ = network.connect()
+    network.a.core.post(number, request=3, length=100)
+    network.a.core.cancel(number, request=3, now=network.now)
+    network.run(seconds=0.1)
+    assert a.of(trace.RequestCompleted) == [trace.RequestCompleted(3, "FLUSHED", 0.0)]
+    assert not a.of(trace.RequestPosted)
+
+
+def test_tagged__writes_and_reads_are_told_at_both_ends() -> None:
+    a, b = Kept(), Kept()
+    network = Network(seed=2, traces={"a": a, "b": b})
+    number, _ = network.connect()
+    network.b.keys.ranges[7] = (0, 100_000, "rw")
+    network.a.keys.ranges[8] = (0, 100_000, "l")
+    post = network.a.core.post
+    post(number, request=1, length=50_000, opcode=Opcode.WRITE, key=7)
+    post(number, request=2, length=60_000, opcode=Opcode.WRITE, key=7, immediate=5)
+    post(number, request=3, length=70_000, opcode=Opcode.READ, key=7, local_key=8)
+    network.run(until=lambda: len(completed(network.a)) == 3, seconds=5)
+    assert [(event.kind, event.length_bytes) for event in a.of(trace.RequestPosted)] == [
+        ("write", 50_000), ("write", 60_000), ("read", 70_000),
+    ]  # fmt: skip
+    assert {event.request for event in a.of(trace.RequestCompleted) if event.latency_us > 1000} == {1, 2, 3}
+    assert sorted((event.length_bytes, event.immediate) for event in b.of(trace.WriteReceived)) == [
+        (50_000, False), (60_000, True),
+    ]  # fmt: skip
+    sent = {kind: sum(e.payload_bytes for e in a.of(trace.BurstSent) if e.kind == kind) for kind in ("write", "read")}
+    assert sent == {"write": 110_000, "read": 0}
+    answers = [event for event in b.of(trace.BurstSent) if event.kind == "response"]
+    assert sum(event.payload_bytes for event in answers) == 70_000
+    assert sum(e.payload_bytes for e in a.of(trace.DataReceived) if e.kind == "response") == 70_000
+
+
+def test_void__is_told_at_both_ends() -> None:
+    a, b = Kept(), Kept()
+    network = Network(seed=3, shape=Shape(delay_us=500, rate_bps=50_000_000, limit_packets=60), traces={"a": a, "b": b})
+    number, at_b = network.connect()
+    receiver = network.b.core.peer(at_b).receiver
+    network.a.core.post(number, request=1, length=8 * MIB)
+    network.run(until=lambda: receiver.landed_bytes > MIB, seconds=5)
+    landed = receiver.landed_bytes
+    network.a.core.cancel(number, request=1, now=network.now)
+    network.run(until=lambda: bool(b.of(trace.MessageVoided)), seconds=5)
+    (voided,) = b.of(trace.MessageVoided)
+    assert (voided.message, voided.kind) == (0, "send")
+    assert voided.freed_bytes >= landed
+    assert [event.status for event in a.of(trace.RequestCompleted)] == ["FLUSHED"]
+    for kind, events in (("sent", a.of(trace.BurstSent)), ("received", b.of(trace.DataReceived))):
+        assert any(event.kind == "void" and not event.payload_bytes for event in events), kind
 
 
 def test_window__is_told_only_when_it_changes() -> None:
@@ -185,5 +250,5 @@ def test_window__is_told_only_when_it_changes() -> None:
 )
 def test_address__as_people_write_it(address: object, text: str) -> None:
     kept = Kept()
-    PeerTrace(kept, number=0).event(PeerOpened(0, address, incoming=True), datagram_bytes=1472, paths=8, now=2.0)
+    PeerTrace(kept, number=0).events([PeerOpened(0, address, incoming=True)], datagram_bytes=1472, paths=8, now=2.0)
     assert kept.records == [(2.0, 0, trace.PeerOpened(text, incoming=True, datagram_bytes=1472, paths=8))]

@@ -38,7 +38,7 @@ def test_initiator__restarts_at_once_from_the_same_address(seed: int, *, busy: b
     assert content(network.b, message.frags) == network.a.region[77 : 77 + MIB].tobytes()
     network.run(until=lambda: bool(ended(network.b)), seconds=5)
     (end,) = ended(network.b)
-    assert (end.peer, end.status) == (old_there, Status.LOCAL_ERROR_UNRESP_REMOTE)
+    assert (end.peer, end.status) == (old_there, Status.REMOTE_ERROR_UNKNOWN_PEER), "not silence: the new one said so"
     assert network.now - restarted_at <= 1.1, "within a second of its last word"
     assert not ended(network.a)
     network.run(seconds=3)
@@ -60,8 +60,8 @@ def test_responder__restarts_with_every_kind_of_request_open(seed: int) -> None:
     restarted_at = network.now
     network.run(until=lambda: bool(ended(network.a)), seconds=5)
     assert network.now - restarted_at <= 1.1
-    unresponsive = Status.LOCAL_ERROR_UNRESP_REMOTE
-    assert {c.request: c.status for c in completed(network.a)} == dict.fromkeys((1, 2, 3), unresponsive)
+    unknown = Status.REMOTE_ERROR_UNKNOWN_PEER
+    assert {c.request: c.status for c in completed(network.a)} == dict.fromkeys((1, 2, 3), unknown)
     network.run(seconds=2)
     assert not received(network.b)
     assert not network.b.target.any(), "nothing meant for the old one touches the new"

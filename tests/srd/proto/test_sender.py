@@ -255,6 +255,7 @@ def test_handle_ack__counts_marks_and_tells_the_controller_their_share(monkeypat
     number, _ = network.connect()
     sender, told = sender_of(network, number), list[float]()
     monkeypatch.setattr(sender.control, "on_sample", lambda **sample: told.append(sample["marked"]))
+    sender._table.unfold_all()
     path, now = sender.paths[3], network.now
     for last, marked in ((3, 0), (7, 1), (9, 0xFFFF), (10, 2), (11, 2)):
         path.next_sequence = last + 1
@@ -269,6 +270,7 @@ def test_rtt__of_the_paths_in_use() -> None:
     network = Network(seed=1)
     number, _ = network.connect()
     sender = sender_of(network, number)
+    sender._table.unfold_all()
     fast, slow = sender.paths[:2]
     for step in range(100):
         fast.rtt.update(0.002, now=200.0 + step / 1000)

@@ -2,34 +2,62 @@
 
 from __future__ import annotations
 
+from itertools import count as count_from
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from srd.proto.seqset import SequenceSet, mask, ranges, trailing_ones
-
-INSERTS = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 70)), max_size=40)
 
 
 def members(bits: int) -> set[int]:
     return {index for index in range(bits.bit_length()) if bits >> index & 1}
 
 
-@given(INSERTS)
-def test_insert__is_a_set(inserts: list[tuple[int, int]]) -> None:
-    ours, model = SequenceSet(), set[int]()
-    for first, count in inserts:
+FIRST, COUNT = st.integers(0, 300), st.integers(0, 70)
+
+
+class SetMachine(RuleBasedStateMachine):
+    """Insert and ask in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ours = SequenceSet()
+        self.model: set[int] = set()
+
+    @rule(first=FIRST, count=COUNT)
+    def insert(self, first: int, count: int) -> None:
         wanted = set(range(first, first + count))
-        new = ours.insert(first, count=count)
-        assert {first + index for index in members(new)} == wanted - model
-        model |= wanted
-        lowest_missing = next(number for number in range(10**6) if number not in model)
-        assert ours.base == lowest_missing
-        assert {ours.base + index for index in members(ours.bits)} == {n for n in model if n > lowest_missing}
-        assert not ours.bits & 1
-    for number in range(400):
-        assert (number in ours) == (number in model)
+        new = self.ours.insert(first, count=count)
+        assert {first + index for index in members(new)} == wanted - self.model
+        self.model |= wanted
+
+    @rule(count=COUNT)
+    def insert_in_order(self, count: int) -> None:
+        self.insert(self.ours.base, count)
+
+    @rule(first=FIRST, count=COUNT)
+    def covers(self, first: int, count: int) -> None:
+        assert self.ours.covers(first, count=count) == (set(range(first, first + count)) <= self.model)
+
+    @rule(number=st.integers(0, 10_000))
+    def contains(self, number: int) -> None:
+        assert (number in self.ours) == (number in self.model)
+
+    @invariant()
+    def the_same(self) -> None:
+        lowest_missing = next(number for number in count_from(0) if number not in self.model)
+        assert self.ours.base == lowest_missing
+        assert {self.ours.base + index for index in members(self.ours.bits)} == {
+            number for number in self.model if number > lowest_missing
+        }
+        assert not self.ours.bits & 1
+
+
+TestSequenceSet = SetMachine.TestCase
+TestSequenceSet.settings = settings(deadline=None, max_examples=60, stateful_step_count=30)
 
 
 def test_insert__far_beyond_32_bits() -> None:

@@ -27,18 +27,18 @@ def paths(*rtts_s: float) -> list[Path]:
 
 
 def shares(spray: Spray, active: list[Path]) -> Counter[int]:
-    return Counter(spray.next_path(active, now=NOW).index for _ in range(CHOICES))
+    return Counter(spray.next_burst(active, packets=1, now=NOW, clocked=True)[0].index for _ in range(CHOICES))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_next_path__equal_paths_share_equally(seed: int) -> None:
+def test_next_burst__equal_paths_share_equally(seed: int) -> None:
     found = shares(Spray(rng=Random(seed)), paths(*[0.002] * 8))
     assert set(found) == set(range(8))
     assert min(found.values()) > 0.5 * CHOICES / 8
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_next_path__a_congested_path_is_left(seed: int) -> None:
+def test_next_burst__a_congested_path_is_left(seed: int) -> None:
     found = shares(Spray(rng=Random(seed)), paths(0.002, 0.002, 0.002, 0.02))
     assert found[3] < CHOICES / 4 / 2
 
@@ -91,17 +91,24 @@ def test_next_burst__follows_the_answers(seed: int) -> None:
     spray.earn(made[5], packets=3)
     carried = Counter[int]()
     while sum(carried.values()) < 9:
-        path, count = spray.next_burst(made, packets=2, now=NOW)
+        path, count = spray.next_burst(made, packets=2, now=NOW, clocked=True)
         assert 1 <= count <= 2
         carried[path.index] += count
     assert carried == {2: 6, 5: 3}
+
+
+def test_next_burst__what_the_window_does_not_hold_back_is_as_long_as_it_may_be() -> None:
+    made = paths(*[0.002] * 8)
+    spray = Spray(rng=Random(1))
+    spray.earn(made[2], packets=3)
+    assert spray.next_burst(made, packets=64, now=NOW, clocked=False) == (made[2], 64)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_next_burst__before_any_answer_all_paths_are_tried(seed: int) -> None:
     made = [Path(index, initial_rtt_s=0.05) for index in range(8)]
     spray = Spray(rng=Random(seed))
-    assert {spray.next_burst(made, packets=4, now=NOW)[0].index for _ in range(200)} == set(range(8))
+    assert {spray.next_burst(made, packets=4, now=NOW, clocked=True)[0].index for _ in range(200)} == set(range(8))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -110,7 +117,7 @@ def test_next_burst__a_path_that_fell_silent_earns_nothing(seed: int) -> None:
     spray = Spray(rng=Random(seed))
     spray.earn(made[1], packets=100)
     made[1].state = PathState.SUSPECT
-    assert {spray.next_burst(made[:1], packets=1, now=NOW)[0].index for _ in range(200)} == {0}
+    assert {spray.next_burst(made[:1], packets=1, now=NOW, clocked=True)[0].index for _ in range(200)} == {0}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -120,14 +127,14 @@ def test_next_burst__an_answer_does_not_bind_to_a_congested_path(seed: int) -> N
     taken = Counter[int]()
     for _ in range(CHOICES):
         spray.earn(made[3], packets=1)
-        taken[spray.next_burst(made, packets=1, now=NOW)[0].index] += 1
+        taken[spray.next_burst(made, packets=1, now=NOW, clocked=True)[0].index] += 1
     assert taken[3] < CHOICES / 2
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_next_path__a_path_not_heard_of_for_long_is_tried_again(seed: int) -> None:
+def test_next_burst__a_path_not_heard_of_for_long_is_tried_again(seed: int) -> None:
     """However slow it was: how it is now is not known."""
     made, later = paths(0.002, 0.5), NOW + 5.0
     made[0].rtt.update(0.002, now=later)
     spray = Spray(rng=Random(seed))
-    assert 1 in {spray.next_path(made, now=later).index for _ in range(50)}
+    assert 1 in {spray.next_burst(made, packets=1, now=later, clocked=True)[0].index for _ in range(50)}

@@ -10,7 +10,7 @@ from tests.srd.proto.byhand import hello
 
 
 def strangers(*, accepting: bool = True) -> Strangers:
-    return Strangers(secret=b"s" * 16, accepting=accepting)
+    return Strangers(secret=b"s" * 16, accepting=accepting, paths=4, datagram_bytes=8972)
 
 
 def said(to: Strangers) -> list[Control]:
@@ -57,7 +57,22 @@ def test_handle_malformed__a_hello_of_another_version(data: bytes, *, answered: 
 def test_welcomes__nobody() -> None:
     ours = strangers(accepting=False)
     assert not ours.welcomes(hello(), "x:1", now=100.0)
-    assert said(ours) == [Refuse(77, 15)]
+    assert said(ours) == [Refuse(77, 9)]
+
+
+@pytest.mark.parametrize("size", [576, 1472, 8972, 65_507])
+def test_welcomes__the_answer_is_as_long_as_the_hello_or_as_what_we_take(size: int) -> None:
+    ours = strangers()
+    ours.welcomes(hello(size=size), "x:1", now=100.0)
+    assert [len(reply.data) for reply in ours.replies] == [min(size, 8972)]
+
+
+def test_welcomes__answers_leave_by_the_path_that_the_hello_names() -> None:
+    ours = strangers()
+    for path in (0, 3, 4, 255):
+        ours.welcomes(hello(path=path), "x:1", now=100.0)
+    assert [reply.path for reply in ours.replies] == [0, 3, 0, 3]
+    assert [retry.path for retry in said(ours) if isinstance(retry, Retry)] == [0, 3, 4, 255]
 
 
 def test_reply__only_so_many_wait() -> None:

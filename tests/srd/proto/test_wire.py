@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ from srd.proto import (
     sender,
     strangers,
     tagged,
+    ways,
     wire,
 )
 from srd.proto.control import Accept, Ack, Close, Closed, Control, Hello, Nack, PathReport, Probe, Refuse, Reset, Retry
@@ -48,7 +50,7 @@ SPECIFICATION = (Path(wire.__file__).parent.parent / "PROTOCOL.md").read_text()
 U8, U32, U64 = st.integers(0, 2**8 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 
 
-def burst(**changes: int) -> Burst:
+def burst(**changes: Any) -> Burst:
     fields = {
         "path": 5, "path_sequence": 1000, "context": 0x1122334455667788, "psn": 70, "count": 3, "sent_us": 123456,
         "message": 9, "length": 2500, "immediate": 0xABCD, "offset": 0, "key": 0, "payload_offset": 4096,
@@ -216,7 +218,7 @@ def test_runs_untrusted__arbitrary_data_packets_share_out_the_payload(data: byte
 @given(sizes=st.lists(st.integers(1, 6), min_size=1, max_size=5), segment=st.integers(1, 9000), start=U32)
 def test_runs_untrusted__inverts_write_headers(sizes: list[int], segment: int, start: int) -> None:
     bursts, psn = [], start
-    for message, count in enumerate(sizes):
+    for message, count in zip(range(0, 99, 2), sizes, strict=False):  # messages that do not follow each other
         size = count * segment
         bursts.append(
             burst(count=count, psn=psn, path_sequence=start % 2**31 + psn - start, message=message, length=size,
@@ -263,12 +265,14 @@ EXAMPLES: dict[str, Control] = {
         0x3031323334353637,
         (PathReport(1, 2, 3, 4, 5, 6, 7), PathReport(8, 9, 10, 11, 12, 13, 14)),
         1,
+        9,
+        17,
     ),
-    "HELLO": Hello(0x4041424344454647, 0x5051525354555657, 0x61626364, 600, b"0123456789abcdefghijklmn"),
-    "RETRY": Retry(0x1011121314151617, b"0123456789abcdefghijklmn"),
-    "ACCEPT": Accept(0x1011121314151617, 0x4041424344454647, 0x5051525354555657, 0x61626364, 0x2328),
+    "HELLO": Hello(0x4041424344454647, 0x5051525354555657, 0x61626364, 0x71727374, 600, b"0123456789abcdefghijklmn", 9),
+    "RETRY": Retry(0x1011121314151617, b"0123456789abcdefghijklmn", 9, 600),
+    "ACCEPT": Accept(0x1011121314151617, 0x4041424344454647, 0x5051525354555657, 0x61626364, 0x71727374, 0x2328),
     "REFUSE": Refuse(0x1011121314151617, 15),
-    "PROBE": Probe(0x1011121314151617, 9, 0x61626364, 0x71727374),
+    "PROBE": Probe(0x1011121314151617, 9, 0x61626364, 0x71727374, 5, 6, 600),
     "CLOSE": Close(0x1011121314151617),
     "CLOSED": Closed(0x1011121314151617),
     "RESET": Reset(0x1011121314151617),
@@ -307,6 +311,8 @@ def test_protocol_md__control(name: str) -> None:
     data = packet.encode()
     assert data[:2] == bytes([VERSION, PacketType[name]])
     rows = table(f"{name} ({PacketType[name].value})")
+    uses_path = "path" in packet.__dataclass_fields__ and isinstance(packet, Ack | Hello | Retry | Probe)
+    assert data[3] == (9 if uses_path else 0), "the prefix's path"
     end = min(rows[0][0], wire.PREFIX_BYTES)  # a packet without a body says something of the prefix's context
     for at, size, field in rows:
         assert at == end, f"{name}.{field} does not follow the field before it"
@@ -333,7 +339,7 @@ def length_of(packet: Control, field: str) -> int:
             return (packet.bitmap.bit_length() + 7) // 8
         case Ack(), "report_count":
             return len(packet.reports)
-        case Hello(), "cookie_length":
+        case Hello() | Retry(), "cookie_length":
             return len(packet.cookie)
     raise AssertionError(field)
 
@@ -357,7 +363,7 @@ def test_protocol_md__packet_types() -> None:
 
 CONSTANTS_IN = (
     backlog, config, congestion, control, credit, handshake, loss, path, paths, peer, receive, sender,
-    strangers, tagged, wire,
+    strangers, tagged, ways, wire,
 )  # fmt: skip
 
 

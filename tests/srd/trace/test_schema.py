@@ -18,7 +18,7 @@ def test_name_of__snake_case() -> None:
 
 
 def test_names__are_unique_and_lead_back() -> None:
-    assert len(set(NAMES.values())) == len(KINDS) == len(BY_NAME) == 13
+    assert len(set(NAMES.values())) == len(KINDS) == len(BY_NAME) == 16
     assert all(BY_NAME[NAMES[kind]] is kind for kind in KINDS)
 
 

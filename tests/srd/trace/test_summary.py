@@ -14,6 +14,7 @@ from srd.proto.trace import (
     BurstSent,
     DataReceived,
     MessageReceived,
+    MessageVoided,
     PacketsLost,
     PathSampled,
     PathStateChanged,
@@ -23,6 +24,7 @@ from srd.proto.trace import (
     RequestCompleted,
     TraceEvent,
     WindowChanged,
+    WriteReceived,
 )
 from srd.trace.reader import Record
 from srd.trace.summary import STALLS, PeerSummary, ReceivedPath, Stalls, percentile, summarise
@@ -30,7 +32,9 @@ from tests.simulation import Network, completed
 
 
 def burst(path: int, *, psn: int, packets: int = 1, again: bool = False) -> BurstSent:
-    return BurstSent(path, 0, psn, packets, 100 * packets, 0, retransmission=again, inflight_bytes=156 * packets)
+    return BurstSent(
+        path, 0, psn, packets, 100 * packets, 0, "send", retransmission=again, inflight_bytes=156 * packets
+    )
 
 
 def ack(packets: int, *, window: int = 5000, inflight: int = 0) -> AckTaken:
@@ -38,7 +42,7 @@ def ack(packets: int, *, window: int = 5000, inflight: int = 0) -> AckTaken:
 
 
 def data(path: int, *, kept: int, size: int = 100, incomplete: bool = True) -> DataReceived:
-    return DataReceived(path, 0, 0, 1, size, kept, incomplete=incomplete)
+    return DataReceived(path, 0, 0, 1, size, kept, incomplete=incomplete, kind="send")
 
 
 def summary(*timed: tuple[float, TraceEvent]) -> PeerSummary:
@@ -137,9 +141,9 @@ def test_summarise__what_was_sent() -> None:
         (0.5, ProbeSent(1, 1)),
         (0.6, burst(0, psn=3, again=True)),
         (0.7, ack(2)),
-        (0.7, RequestCompleted(5, "OK")),
-        (0.7, RequestCompleted(6, "OK")),
-        (0.8, RequestCompleted(7, "FLUSHED")),
+        (0.7, RequestCompleted(5, "OK", 400.0)),
+        (0.7, RequestCompleted(6, "OK", 600.0)),
+        (0.8, RequestCompleted(7, "FLUSHED", 9.0)),
         (0.9, PeerEnded("OK", "closed")),
     )
     assert (peer.address, peer.incoming, peer.end) == ("b:0", False, "OK, closed")
@@ -150,6 +154,7 @@ def test_summarise__what_was_sent() -> None:
     assert (first.state, first.state_changes, second.state, second.state_changes) == ("active", 0, "suspect", 1)
     assert (first.rtt_at_s, first.rtt_us) == ([0.3, 0.3], [900.0, 1100.0])
     assert peer.completed == {"OK": 2, "FLUSHED": 1}
+    assert peer.latencies_us == [400.0, 600.0]
     assert (peer.acked_at_s, peer.acked_bytes) == ([0.3, 0.7], [312, 624])
     assert (peer.window_at_s, peer.window_bytes) == ([0.3, 0.4, 0.7], [7000, 3000, 5000])
     assert peer.inflight_bytes == [468, 156, 312, 156, 0]
@@ -165,9 +170,11 @@ def test_summarise__what_was_received() -> None:
         (0.1, data(3, kept=40)),
         (0.2, data(5, kept=100, incomplete=False)),
         (0.2, MessageReceived(0, 240)),
+        (0.3, WriteReceived(1, 100, immediate=False)),
+        (0.3, MessageVoided(2, "send", 50)),
     )
     assert peer.received == {3: ReceivedPath(2, 2, 200, 60), 5: ReceivedPath(1, 1, 100, 0)}
-    assert (peer.messages, peer.sent) == (1, {})
+    assert (peer.messages, peer.writes, peer.voided, peer.sent) == (1, 1, 1, {})
 
 
 def test_summarise__peers_are_apart() -> None:

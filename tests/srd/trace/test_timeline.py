@@ -17,7 +17,7 @@ def ack(size_bytes: int) -> AckTaken:
 
 
 def data(size_bytes: int) -> DataReceived:
-    return DataReceived(0, 0, 0, 1, size_bytes, size_bytes, incomplete=True)
+    return DataReceived(0, 0, 0, 1, size_bytes, size_bytes, incomplete=True, kind="send")
 
 
 def lost(packets: int, why: str) -> PacketsLost:
@@ -25,7 +25,7 @@ def lost(packets: int, why: str) -> PacketsLost:
 
 
 def resent(packets: int) -> BurstSent:
-    return BurstSent(0, 0, 0, packets, 0, 0, retransmission=True, inflight_bytes=0)
+    return BurstSent(0, 0, 0, packets, 0, 0, "send", retransmission=True, inflight_bytes=0)
 
 
 def peer_of(*timed: tuple[float, TraceEvent]) -> PeerSummary:

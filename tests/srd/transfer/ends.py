@@ -19,10 +19,14 @@ OFFER: dict[str, Any] = {"name": "a.bin", "size": 3000, "chunk_bytes": CHUNK_BYT
 
 @asynccontextmanager
 async def ends(
-    output: Path, *, overwrite: bool = False, on_start: Callable[[Offer], None] = lambda _: None
+    output: Path,
+    *,
+    overwrite: bool = False,
+    mapped: bool = False,
+    on_start: Callable[[Offer], None] = lambda _: None,
 ) -> AsyncIterator[tuple[FileSender, FileReceiver]]:
     async with pair() as (_, _, here, there):
-        sender = FileSender(here, on_progress=lambda _: None)
+        sender = FileSender(here, on_progress=lambda _: None, mapped=mapped)
         receiver = FileReceiver(there, directory=output, overwrite=overwrite, on_start=on_start)
         try:
             yield sender, receiver

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from devmem.region import Region
 from srd.errors import PeerError
 from srd.peer import Peer
+from srd.proto.status import Status
 from srd.transfer.sending import SLOTS, FileSender, Sent
 from srd.transfer.words import CHUNK_BYTES, WORD, TransferError
 from tests.srd.loopback import PATIENCE_S, SMALL, content, pair, receive
@@ -42,10 +44,11 @@ async def send_to(script: Peer, sender: FileSender, path: Path) -> asyncio.Futur
 # -- what goes well -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("size_bytes", [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 5 * CHUNK_BYTES + 99])
-async def test_send__arrives_verified(tmp_path: Path, output: Path, size_bytes: int) -> None:
+async def test_send__arrives_verified(tmp_path: Path, output: Path, size_bytes: int, *, mapped: bool) -> None:
     path = file_of(tmp_path, size_bytes)
-    async with ends(output) as (sender, receiver):
+    async with ends(output, mapped=mapped) as (sender, receiver):
         sent, received = await within_patience(sender.send(path), receiver.receive())
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         assert sent == Sent("a.bin", size_bytes, digest)
@@ -147,6 +150,27 @@ async def test_send__overwrites_when_the_receiver_may(tmp_path: Path, output: Pa
     (output / "a.bin").write_bytes(b"old")
     async with ends(output, overwrite=True) as (sender, receiver):
         await within_patience(sender.send(path), receiver.receive())
+    assert (output / "a.bin").read_bytes() == path.read_bytes()
+
+
+async def test_send__a_mapped_file_is_sent_from_its_mapping(
+    tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = file_of(tmp_path, 3 * CHUNK_BYTES)
+    async with ends(output, mapped=True) as (sender, receiver):
+        chunks = []
+        send = Peer.send
+
+        def noting(
+            peer: Peer, region: Region, *, offset: int, length: int, immediate: int | None = None
+        ) -> asyncio.Future[Status]:
+            chunks.append((region.writable, offset, length))
+            return send(peer, region, offset=offset, length=length, immediate=immediate)
+
+        monkeypatch.setattr(Peer, "send", noting)  # to see what is sent from where
+        await within_patience(sender.send(path), receiver.receive())
+        mapped = [(offset, length) for writable, offset, length in chunks if not writable]
+        assert mapped == [(index * CHUNK_BYTES, CHUNK_BYTES) for index in range(3)]
     assert (output / "a.bin").read_bytes() == path.read_bytes()
 
 

@@ -6,7 +6,18 @@ import math
 
 import pytest
 
-from scripts.benches.cases import blackhole, ecn, fair, incast, jitter, loss, messages, permutation, slow_path
+from scripts.benches.cases import (
+    blackhole,
+    ecn,
+    fair,
+    incast,
+    jitter,
+    loss,
+    messages,
+    permutation,
+    placement_scaling,
+    slow_path,
+)
 from scripts.benches.millisecond import LINK, bulk, fabric
 from scripts.benches.presets import MICROSECOND_FABRIC
 from srd.proto.wire import Burst
@@ -92,3 +103,15 @@ def test_blackhole__repair_is_seen_when_the_lane_carries_packets() -> None:
     fastest_s = blackhole.IN_USE_BYTES * 8 / LINK.rate_bps
     assert fastest_s < repair.seconds < 4 * fastest_s
     assert math.isinf(idle.seconds)  # acks alone are not use
+
+
+def test_placement__the_cluster_is_kueues_and_every_figure_is_there() -> None:
+    nodes, usage = placement_scaling.cluster(600)
+    racks = {tuple(node.labels[level] for level in placement_scaling.LAYERS) for node in nodes}
+    assert len(racks) == math.ceil(600 / 16)
+    assert len({rack[:2] for rack in racks}) == math.ceil(600 / 256)
+    assert len(usage) == 75
+    figures = placement_scaling.measure()
+    assert all(value > 0 for value in figures.values())
+    assert figures["assign_2500_ms"] == max(value for key, value in figures.items() if key.startswith("assign_2500_"))
+    assert {wanted.figure for wanted in placement_scaling.WANTED} <= set(figures)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from scripts.benches.chaos.scenario import POSTING_S, STORM_S, Scenario, scenario
+from scripts.benches.chaos.scenario import LONGEST_BYTES, POSTING_S, STORM_S, Flaw, Kind, Scenario, scenario
+from scripts.benches.chaos.target import READABLE_FROM
 
 SCENARIOS = [scenario(seed, noise_bytes=1 << 20) for seed in range(1, 200)]
 
@@ -25,6 +26,9 @@ def test_scenario__every_trouble_occurs_and_is_absent() -> None:
         [len(what.outages) for what in SCENARIOS],
         [len(what.restarts) for what in SCENARIOS],
         [what.release_s for what in SCENARIOS],
+        [len(what.withdrawals) for what in SCENARIOS],
+        [any(message.flaw is not Flaw.NONE for message in what.messages) for what in SCENARIOS],
+        [any(message.cancel_after_s is not None for message in what.messages) for what in SCENARIOS],
     ):
         assert 0.3 < sum(value > 0 for value in trouble) / len(SCENARIOS) < 0.7
     assert 25 < max(shape_losses(what) for what in SCENARIOS) <= 30
@@ -33,9 +37,12 @@ def test_scenario__every_trouble_occurs_and_is_absent() -> None:
 def test_scenario__messages_fit_and_troubles_end() -> None:
     for what in SCENARIOS:
         for message in what.messages:
-            assert message.payload_offset + message.length <= 1 << 20
-            assert message.length <= what.config.max_message_bytes
+            assert READABLE_FROM <= message.payload_offset <= (1 << 20) - READABLE_FROM - message.length
+            assert message.length <= (what.config.max_message_bytes if message.kind is Kind.SEND else LONGEST_BYTES)
             assert message.at_s <= POSTING_S
+        ends = [0, *(message.place + message.length for message in what.messages)]
+        assert all(message.place >= end for message, end in zip(what.messages, ends, strict=False)), "places overlap"
+        assert ends[-1] <= what.registered_bytes
         assert all(outage.at_s + outage.seconds <= STORM_S for outage in what.outages)
         window_packets = what.config.receive_window_bytes // (what.topology.mtu - 84)
         assert what.pool_packets > window_packets

@@ -1,0 +1,110 @@
+"""Clean: bulk data over a veth pair that loses nothing: ours, the probe's ceiling, iperf3 (TCP cubic, bbr).
+
+MTU 9000 and 1500, segmentation offload on and off (see veth/wire.py), one flow, in turn within each round. `*_gbps` is
+payload that arrived (the probe's: with its headers); `*_cpu_s_per_gb` processor time of both processes, both modes, per
+10^9 bytes. `tcp_ratio_*`: ours over the faster of the two TCPs of the same round; `cpu_per_gb_ratio_*`: ours over
+that same TCP's. Ours is checked byte by byte between the timed turns (veth/worker/bulk.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+from scripts.benches.errors import BenchError
+from scripts.benches.outcome import Figures, Round, Wanted
+from scripts.benches.veth import iperf
+from scripts.benches.veth.drops import Drops
+from scripts.benches.veth.roles import Event, meet, python
+from scripts.benches.veth.wire import Wire, wire
+
+WANTED: Final = (
+    Wanted("tcp_ratio_mtu9000", ">=", 1.3, over="median"),
+    Wanted("tcp_ratio_mtu1500", ">=", 1.0, over="median"),
+    Wanted("probe_ratio_mtu9000", ">=", 0.75, over="median"),
+    Wanted("tcp_ratio_mtu9000_nogso", ">=", 0.9, over="median"),
+    Wanted("tcp_ratio_mtu1500_nogso", ">=", 0.7, over="median"),
+    Wanted("cpu_per_gb_ratio_mtu9000", "<=", 1.0, over="median"),
+)
+SECONDS: Final = 2.0
+LINKS: Final = ((9000, True), (1500, True), (9000, False), (1500, False))
+START_S: Final = 40.0
+"""What processes take besides: to start, to make their data, to check it."""
+WORKER: Final = "scripts.benches.veth.worker"
+PROBE: Final = "scripts.benches.veth.windowed_udp"
+OURS: Final = "ours"
+
+
+def rounds(count: int, seconds: float) -> Iterator[Round]:
+    """Make `count` rounds of all links and all contestants."""
+    for number in range(count):
+        yield _round(number + 1, seconds)
+
+
+def _round(number: int, seconds: float) -> Round:
+    found: dict[str, dict[str, float]] = {}
+    for mtu, offload in LINKS:
+        link = f"mtu{mtu}" if offload else f"mtu{mtu}_nogso"
+        with wire(mtu=mtu, offload=offload) as two:
+            for name, flow in _flows(two, mtu=mtu, seconds=seconds):
+                figures = {f"{link}_gbps": flow.gbps, f"{link}_cpu_s_per_gb": flow.cpu_s_per_gb}
+                found.setdefault(name, {}).update(figures)
+    ours = found.pop(OURS)
+    for mtu, offload in LINKS:
+        ours |= ratios(ours, found, link=f"mtu{mtu}" if offload else f"mtu{mtu}_nogso")
+    return Round(number, ours, found)
+
+
+def ratios(ours: Figures, peers: dict[str, dict[str, float]], *, link: str) -> dict[str, float]:
+    """Return ours over the others' on one link."""
+    gbps, cpu = f"{link}_gbps", f"{link}_cpu_s_per_gb"
+    tcp = max((peers[f"tcp_{algorithm}"] for algorithm in iperf.ALGORITHMS), key=lambda figures: figures[gbps])
+    return {
+        f"tcp_ratio_{link}": ours[gbps] / tcp[gbps],
+        f"probe_ratio_{link}": ours[gbps] / peers["probe"][gbps],
+        f"cpu_per_gb_ratio_{link}": ours[cpu] / tcp[cpu],
+    }
+
+
+def _flows(two: Wire, *, mtu: int, seconds: float) -> Iterator[tuple[str, iperf.Flow]]:
+    """Run the contestants, one after the other."""
+    runs: dict[str, Callable[[], iperf.Flow]] = {OURS: partial(ours_flow, two, seconds=seconds)}
+    for algorithm in iperf.ALGORITHMS:
+        runs[f"tcp_{algorithm}"] = partial(iperf.run, two, algorithm=algorithm, seconds=seconds)
+    runs["probe"] = partial(_probe, two, mtu=mtu, seconds=seconds)
+    for name, run in runs.items():
+        before = Drops.read(two.namespaces)
+        flow = run()
+        Drops.read(two.namespaces).require_none_since(before, during=name)
+        yield name, flow
+
+
+def ours_flow(two: Wire, *, seconds: float) -> iperf.Flow:
+    """Run our own ends. Raises BenchError for a damaged byte, or a datagram that a host dropped."""
+    received, sent = meet(
+        two,
+        server=python(WORKER, "bulk-receive", two.receiver),
+        client=lambda host, port: python(WORKER, "bulk-send", host, str(port), "--seconds", str(seconds)),
+        bound_s=START_S + 5 * seconds,
+    )
+    if not received["intact"]:
+        raise BenchError("ours: the receiver found other bytes than were sent")
+    if dropped := received["dropped"] + sent["dropped"]:
+        raise BenchError(f"ours: the hosts dropped {dropped} datagrams (full socket buffers, or no memory): void")
+    return _flow(received, sent, byte_count=sent["bytes"], seconds=sent["seconds"])
+
+
+def _probe(two: Wire, *, mtu: int, seconds: float) -> iperf.Flow:
+    received, sent = meet(
+        two,
+        server=python(PROBE, "receive", two.receiver, "--mtu", str(mtu)),
+        client=lambda host, port: python(PROBE, "send", host, str(port), "--mtu", str(mtu), "--seconds", str(seconds)),
+        bound_s=START_S + seconds,
+    )
+    return _flow(received, sent, byte_count=sent["bytes"], seconds=sent["seconds"])
+
+
+def _flow(received: Event, sent: Event, *, byte_count: int, seconds: float) -> iperf.Flow:
+    cpu_s = received["cpu_s"] + sent["cpu_s"]
+    return iperf.Flow(8 * byte_count / seconds / 1e9, cpu_s / (byte_count / 1e9))

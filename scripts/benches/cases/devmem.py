@@ -1,0 +1,70 @@
+"""Device memory: from one region to another, beside the classic way with copies around kernel TCP.
+
+Two processes in two namespaces (kernel fabric): over a link shaped to 1 Gbit/s, and over a bare veth pair. See
+scripts/benches/devmem/host.py for what they do. `ours` leaves every byte where the kernel put it and returns tokens;
+`gather` copies it to one place first, as a consumer that takes no fragments has to; `classic` is kernel TCP (cubic)
+between two copies. Processor time is that of both processes, the kernel's on their behalf included.
+
+`line_fraction`: goodput over the shaped link's payload rate. `classic_ratio`, `cpu_per_gb_ratio`: ours over classic,
+over the bare pair. `bytes_copied`: what the transport counts, of some GB. That 0 means 0 is attested before the first
+round, and without it there is none: in a run of 64 MiB both processes have no right to the pages of their regions but
+during the system calls, so that who touches payload dies (scripts/benches/devmem/witness.py); who gathers has to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from scripts.benches.devmem.pair import PAYLOAD_RATE_BPS, Pair, pair
+from scripts.benches.devmem.run import Transfer, is_killed, transfer
+from scripts.benches.errors import BenchError
+from scripts.benches.outcome import Figures, Round, Wanted
+
+WANTED: Final = (
+    Wanted("line_fraction", ">=", 0.966),
+    Wanted("bytes_copied", "<=", 0),
+    Wanted("classic_ratio", ">=", 1.3),
+    Wanted("cpu_per_gb_ratio", "<=", 0.8),
+)
+ROUNDS: Final = 3
+SECONDS: Final = 4.0
+WAYS: Final = ("srd", "classic", "gather")
+
+
+def rounds(seconds: float) -> Iterator[Round]:
+    """Make rounds of all contestants, one after the other. Raises BenchError if it cannot be done honestly."""
+    with pair(shaped=True) as shaped, pair(shaped=False) as bare:
+        _attest(bare)
+        for number in range(1, ROUNDS + 1):
+            yield _round(number, shaped, bare, seconds=seconds)
+
+
+def _attest(bare: Pair) -> None:
+    """Have the witness see that nothing is copied, and first that it sees. Raises BenchError."""
+    if not is_killed("blind", bare):
+        raise BenchError("the witness is blind here: it let a consumer that copies every message pass")
+    if transfer("guarded", bare, seconds=0).bytes_copied:
+        raise BenchError("the witness saw no copy, and the transport counts one: one of them is wrong")
+
+
+def _round(number: int, shaped: Pair, bare: Pair, *, seconds: float) -> Round:
+    over = {way: (transfer(way, shaped, seconds=seconds), transfer(way, bare, seconds=seconds)) for way in WAYS}
+    ours, classic = over["srd"], over["classic"]
+    figures = {
+        **_figures(*ours),
+        "bytes_copied": ours[0].bytes_copied + ours[1].bytes_copied,
+        "classic_ratio": ours[1].goodput_bps / classic[1].goodput_bps,
+        "cpu_per_gb_ratio": ours[1].cpu_s_per_gb / classic[1].cpu_s_per_gb,
+    }
+    return Round(number, figures, {way: _figures(*over[way]) for way in WAYS[1:]})
+
+
+def _figures(shaped: Transfer, bare: Transfer) -> Figures:
+    return {
+        "line_fraction": shaped.goodput_bps / PAYLOAD_RATE_BPS,
+        "goodput_gbps": bare.goodput_bps / 1e9,
+        "cpu_per_gb_s": bare.cpu_s_per_gb,
+        "shaped_cpu_per_gb_s": shaped.cpu_s_per_gb,
+        "bytes_copied": shaped.bytes_copied + bare.bytes_copied,
+    }

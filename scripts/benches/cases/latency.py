@@ -1,0 +1,95 @@
+"""Latency: a message there and one back, 64 B to 1 MiB, beside kernel TCP with TCP_NODELAY.
+
+A veth pair with segmentation offload, MTU 9000, one round trip at a time (veth/worker/pingpong.py). Idle: ours as it is
+by default (the loop sleeps), ours with `busy_poll` at both ends (`busy_poll_*`), and TCP over blocking sockets. Loaded:
+64 B beside a bulk flow as fast as it gets: ours as a second peer of the same two endpoints, TCP's as an
+iperf3 of its own.
+`p50_ratio`, `p50_busy_poll_ratio`, `p999_loaded_ratio`: ours over TCP's, 64 B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from scripts.benches.cases.clean import START_S, WORKER
+from scripts.benches.errors import BenchError
+from scripts.benches.outcome import Round, Wanted
+from scripts.benches.veth import iperf
+from scripts.benches.veth.drops import Drops
+from scripts.benches.veth.roles import Event, meet, python
+from scripts.benches.veth.wire import Wire, wire
+from scripts.compare.tcp_socket import CUBIC
+
+WANTED: Final = (
+    Wanted("p50_ratio", "<=", 3, over="median"),
+    Wanted("p50_busy_poll_ratio", "<=", 1.5, over="median"),
+    Wanted("p999_loaded_ratio", "<=", 0.3, over="median"),
+)
+SECONDS: Final = 4.0
+AROUND_S: Final = 3.0
+"""What iperf3 runs longer than what it is to disturb: until that has started, and until it has ended."""
+
+
+def rounds(count: int, seconds: float) -> Iterator[Round]:
+    """Make `count` rounds."""
+    with wire(mtu=9000, offload=True) as two:
+        for number in range(count):
+            before = Drops.read(two.namespaces)
+            ours = _figures(_ours(two, seconds=seconds))
+            ours |= _figures(_ours(two, "--busy-poll", seconds=seconds), prefix="busy_poll_")
+            tcp = _figures(_tcp(two, seconds=seconds))
+            loaded = _ours(two, seconds=seconds, loaded=True)
+            ours |= _figures(loaded, prefix="loaded_") | {"loaded_bulk_gbps": loaded["bulk_gbps"]}
+            tcp |= _loaded_tcp(two, seconds=seconds)
+            Drops.read(two.namespaces).require_none_since(before, during="latency")
+            yield Round(number + 1, ours | ratios(ours, tcp), {"tcp": tcp})
+
+
+def ratios(ours: dict[str, float], tcp: dict[str, float]) -> dict[str, float]:
+    """Return ours over TCP's."""
+    return {
+        "p50_ratio": ours["p50_64b_us"] / tcp["p50_64b_us"],
+        "p50_busy_poll_ratio": ours["busy_poll_p50_64b_us"] / tcp["p50_64b_us"],
+        "p999_loaded_ratio": ours["loaded_p999_64b_us"] / tcp["loaded_p999_64b_us"],
+    }
+
+
+def _figures(measured: Event, *, prefix: str = "") -> dict[str, float]:
+    return {
+        f"{prefix}{name.removesuffix('_us')}_{size}_us": value
+        for size, percentiles in measured["figures"].items()
+        for name, value in percentiles.items()
+    }
+
+
+def _ours(two: Wire, *options: str, seconds: float, loaded: bool = False) -> Event:
+    more = ["--loaded"] if loaded else []
+    received, measured = meet(
+        two,
+        server=python(WORKER, "ping-receive", two.receiver, *options),
+        client=lambda host, port: python(
+            WORKER, "ping-send", host, str(port), "--seconds", str(seconds), *options, *more
+        ),
+        bound_s=START_S + seconds,
+    )
+    if dropped := received["dropped"] + measured["dropped"]:
+        raise BenchError(f"the hosts dropped {dropped} datagrams (full socket buffers, or no memory): void")
+    return measured
+
+
+def _tcp(two: Wire, *options: str, seconds: float) -> Event:
+    _, measured = meet(
+        two,
+        server=python(WORKER, "tcp-ping-receive", two.receiver),
+        client=lambda host, port: python(WORKER, "tcp-ping-send", host, str(port), "--seconds", str(seconds), *options),
+        bound_s=START_S + seconds,
+    )
+    return measured
+
+
+def _loaded_tcp(two: Wire, *, seconds: float) -> dict[str, float]:
+    """Measure beside iperf3, which begins before and ends after."""
+    with iperf.running(two, algorithm=CUBIC, seconds=seconds + AROUND_S) as ended:
+        measured = _tcp(two, "--loaded", seconds=seconds)
+        return _figures(measured, prefix="loaded_") | {"loaded_bulk_gbps": ended().gbps}

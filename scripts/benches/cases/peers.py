@@ -1,0 +1,56 @@
+"""Peers: 1 to 10,000 peers on one endpoint, which share its sockets: memory for each, and cost of a packet.
+
+Over a veth pair with segmentation offload, MTU 9000 (veth/worker/peers.py). `bytes_per_peer`: what Python has allocated
+more after 10,000 peers were opened and each had a message of 4 KiB, a peer. `cost_*_us`: the sender's processor time a
+packet (user, system; acks and timers included), 20,000 packets to all peers in turn, each alone on its way, so that
+only the number of peers differs. `cost_ratio_10000`: 10,000 peers over 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from scripts.benches.cases.clean import START_S, WORKER
+from scripts.benches.errors import BenchError
+from scripts.benches.outcome import Round, Wanted
+from scripts.benches.veth.drops import Drops
+from scripts.benches.veth.roles import Event, meet, python
+from scripts.benches.veth.wire import Wire, wire
+
+WANTED: Final = (
+    Wanted("bytes_per_peer", "<=", 8192, over="median"),
+    Wanted("cost_ratio_10000", "<=", 1.25, over="median"),
+)
+COUNTS: Final = (1, 100, 1000, 10_000)
+BOUND_S: Final = 120.0
+"""With memory traced, 10,000 handshakes take 10 to 30 s."""
+
+
+def rounds(count: int, _seconds: float) -> Iterator[Round]:
+    """Make `count` rounds of all numbers of peers."""
+    with wire(mtu=9000, offload=True) as two:
+        for number in range(count):
+            before = Drops.read(two.namespaces)
+            figures: dict[str, float] = {
+                "bytes_per_peer": _measure(two, COUNTS[-1], "--trace-memory")["bytes_per_peer"]
+            }
+            for peers in COUNTS:
+                figures[f"cost_{peers}_us"] = _measure(two, peers)["cost_us"]
+            Drops.read(two.namespaces).require_none_since(before, during="peers")
+            figures["cost_ratio_10000"] = figures["cost_10000_us"] / figures["cost_1_us"]
+            yield Round(number + 1, figures)
+
+
+def _measure(two: Wire, peers: int, *options: str) -> Event:
+    received, measured = meet(
+        two,
+        server=python(WORKER, "peers-receive", two.receiver),
+        client=lambda host, port: python(WORKER, "peers-send", host, str(port), "--peers", str(peers), *options),
+        bound_s=START_S + BOUND_S,
+    )
+    if not received["intact"]:
+        raise BenchError("the receiver found other bytes than were sent")
+    if dropped := received["dropped"] + measured["dropped"]:
+        raise BenchError(f"the hosts dropped {dropped} datagrams (full socket buffers, or no memory): void")
+    return measured

@@ -1,0 +1,51 @@
+"""Rate: small messages a second through the batch interface (`Peer.post_send`, `Endpoint.completions`).
+
+64 bytes and 4 KiB, to 1 and to 100 peers, from one endpoint in one process to one in another, over a veth pair with
+segmentation offload, MTU 9000. From the first posting to the last completion, in turns that are checked in between
+(veth/worker/rate.py). `messages_per_second_*`, and processor time of both ends a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from scripts.benches.cases.clean import START_S, WORKER
+from scripts.benches.errors import BenchError
+from scripts.benches.outcome import Round, Wanted
+from scripts.benches.veth.drops import Drops
+from scripts.benches.veth.roles import meet, python
+from scripts.benches.veth.wire import Wire, wire
+
+WANTED: Final = (Wanted("messages_per_second_64b", ">=", 150_000, over="median"),)
+SECONDS: Final = 2.0
+KINDS: Final = (("64b", 64, 1), ("64b_100_peers", 64, 100), ("4kib", 4096, 1), ("4kib_100_peers", 4096, 100))
+
+
+def rounds(count: int, seconds: float) -> Iterator[Round]:
+    """Make `count` rounds of all sizes."""
+    with wire(mtu=9000, offload=True) as two:
+        for number in range(count):
+            figures: dict[str, float] = {}
+            for name, message_bytes, peers in KINDS:
+                before = Drops.read(two.namespaces)
+                rate, cpu_us = _rate(two, message_bytes=message_bytes, peers=peers, seconds=seconds)
+                Drops.read(two.namespaces).require_none_since(before, during=name)
+                figures |= {f"messages_per_second_{name}": rate, f"cpu_per_message_{name}_us": cpu_us}
+            yield Round(number + 1, figures)
+
+
+def _rate(two: Wire, *, message_bytes: int, peers: int, seconds: float) -> tuple[float, float]:
+    """Return messages a second, and microseconds of both processes a message."""
+    options = ["--message-bytes", str(message_bytes), "--peers", str(peers)]
+    received, sent = meet(
+        two,
+        server=python(WORKER, "rate-receive", two.receiver, *options),
+        client=lambda host, port: python(WORKER, "rate-send", host, str(port), *options, "--seconds", str(seconds)),
+        bound_s=START_S + 10 * seconds,
+    )
+    if not received["intact"]:
+        raise BenchError("the receiver found other messages than were sent")
+    if dropped := received["dropped"] + sent["dropped"]:
+        raise BenchError(f"the hosts dropped {dropped} datagrams (full socket buffers, or no memory): void")
+    return sent["messages"] / sent["seconds"], (sent["cpu_s"] + received["cpu_s"]) / sent["messages"] * 1e6

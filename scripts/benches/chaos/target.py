@@ -1,0 +1,125 @@
+"""Registered memory that notices what is written where it should not be.
+
+A target is a registration's memory between two guards that no key opens. Every request that aims at it has a place of
+its own. What has arrived is looked at and overwritten at once, as by an application that takes its data and uses the
+memory again: so a copy that comes later shows. A target that was withdrawn must stay as it was from then on.
+
+Reads are served from the hosts' common noise, of which a part is registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from srd.proto.memory import Memory
+
+Bytes = npt.NDArray[np.uint8]
+
+GUARD_BYTES: Final = 4096
+SPARE_BYTES: Final = 100_000
+"""At the end of a target: writes that reach beyond it by a byte may fill what lies within."""
+READABLE_FROM: Final = 4096
+"""The noise before, and as much at its end, is not registered."""
+FILL: Final = 0
+TAKEN: Final = 0xFF
+
+
+class Target:
+    """One registration: `expect` what is to come, say what has `arrived`, look for `faults`."""
+
+    def __init__(self, *, key: int, read_key: int, size_bytes: int) -> None:
+        self.key = key
+        self.read_key = read_key
+        self.size_bytes = size_bytes + SPARE_BYTES
+        self.memory = np.full(self.size_bytes + 2 * GUARD_BYTES, FILL, np.uint8)
+        self._sealed: Bytes | None = None
+        self._expected: dict[int, tuple[int, Bytes]] = {}
+        self._taken: set[int] = set()
+
+    def expect(self, number: int, *, place: int, data: Bytes) -> None:
+        """Message `number` is going to be written to `place`."""
+        self._expected[number] = (place, data)
+
+    def arrived(self, number: int) -> bool:
+        """Take message `number`; return whether all of it is there."""
+        place, data = self._expected[number]
+        there = self._slot(self.memory, place, len(data))
+        right = bool(np.array_equal(there, data))
+        if self._sealed is None:
+            there[:] = TAKEN
+            self._taken.add(number)
+        return right
+
+    def seal(self) -> None:
+        """Nothing may change from now on."""
+        self._sealed = self.memory.copy()
+
+    def faults(self) -> Iterator[str]:
+        """Say what is not as it should be."""
+        if self._sealed is not None and not np.array_equal(self.memory, self._sealed):
+            yield "memory was written after its key was withdrawn"
+        rest = self.memory.copy()
+        self._slot(rest, self.size_bytes - SPARE_BYTES, SPARE_BYTES)[:] = FILL
+        for number, (place, data) in self._expected.items():
+            there = self._slot(rest, place, len(data))
+            if number in self._taken and (there != TAKEN).any():
+                yield f"memory of message {number} was written after it had arrived"
+            elif number not in self._taken and ((there != FILL) & (there != data)).any():
+                yield f"memory of message {number} has wrong bytes"
+            there[:] = FILL
+        if (strange := np.flatnonzero(rest != FILL)).size:
+            at = int(strange[0]) - GUARD_BYTES
+            yield f"{strange.size} bytes were written that are no message's, from {at} of {self.size_bytes}"
+
+    @staticmethod
+    def _slot(memory: Bytes, place: int, length: int) -> Bytes:
+        return memory[GUARD_BYTES + place : GUARD_BYTES + place + length]
+
+
+class Keys(Memory):
+    """All targets of a host, the last of which is registered."""
+
+    def __init__(self, *, size_bytes: int, readable_bytes: int, dice: Random) -> None:
+        self.readable_bytes = readable_bytes - 2 * READABLE_FROM
+        self.targets: list[Target] = []
+        self._size_bytes = size_bytes
+        self._dice = dice
+        self.renew()
+
+    @property
+    def current(self) -> Target:
+        """What is registered now."""
+        return self.targets[-1]
+
+    def renew(self) -> None:
+        """Withdraw what is registered, and register other memory."""
+        if self.targets:
+            self.current.seal()
+        key, read_key = self._dice.getrandbits(64), self._dice.getrandbits(64)
+        self.targets.append(Target(key=key, read_key=read_key, size_bytes=self._size_bytes))
+
+    def put(self, place: int, data: Bytes) -> None:
+        """Write to where `local_writable` or `remote_writable` said, whatever has happened since."""
+        target, at = divmod(place, 1 << 32)
+        self.targets[target].memory[at : at + len(data)] = data
+
+    def local_writable(self, key: int, *, offset: int, length: int) -> int | None:
+        """As `remote_writable`: one key serves as both."""
+        return self.remote_writable(key, offset=offset, length=length)
+
+    def remote_writable(self, key: int, *, offset: int, length: int) -> int | None:
+        """Return target and place as one number."""
+        if key != self.current.key or not 0 <= offset <= self.current.size_bytes - length:
+            return None
+        return (len(self.targets) - 1 << 32) + GUARD_BYTES + offset
+
+    def remote_readable(self, key: int, *, offset: int, length: int) -> int | None:
+        """Return a place in the noise."""
+        if key != self.current.read_key or not 0 <= offset <= self.readable_bytes - length:
+            return None
+        return READABLE_FROM + offset

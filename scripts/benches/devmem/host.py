@@ -1,0 +1,275 @@
+"""One end of a transfer from device memory to device memory, as a process of its own: `host.py ROLE ...`.
+
+Both ways move messages of 1 MiB out of one region of 64 MiB into another, one message after the other.
+
+srd      from the region, by the transport, into a region that is bound to the receive queue; the consumer looks at the
+         frags where they lie and returns their tokens. `gather` copies them to one place first, once.
+classic  the sender copies a message to a host buffer and sends that by kernel TCP (cubic); the receiver receives into
+         a host buffer and copies that to the device. All in whole messages, blocking, nothing in between.
+
+The first WARM messages are compared byte by byte and not timed; of all others the first and last word are. Each end
+prints its figures as one JSON event: bytes, seconds and processor seconds, from the first timed message to the last.
+
+guarded  as srd, both regions under the eyes of the witness: nobody may look at a message but at the last one, in the
+         end. `blind` is that with a consumer that gathers, which the witness must not let pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import resource
+import socket
+import sys
+import time
+from contextlib import nullcontext, suppress
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import uvloop
+
+from devmem import Region, ranges
+from scripts.benches.devmem.witness import guarded
+from srd import Endpoint, EndpointConfig, Message, Peer, PeerError, ProtocolConfig, Status
+
+MESSAGE_BYTES: Final = 1 << 20
+SLOTS: Final = 64
+WARM: Final = 64
+DEPTH: Final = 16
+"""Messages in flight."""
+CONFIG: Final = EndpointConfig(protocol=ProtocolConfig(paths=1))
+"""One path, as there is one link."""
+WATCHED: Final = ("guarded", "blind")
+WATCHED_BYTES: Final = 16 << 20
+"""Region of a watched receiver: rights are a matter of each page, and cost 0.1 us a page and system call."""
+WATCHED_CONFIG: Final = EndpointConfig(
+    chunk_bytes=256 << 10,
+    protocol=ProtocolConfig(paths=1, receive_window_bytes=4 * MESSAGE_BYTES, max_message_bytes=MESSAGE_BYTES),
+)
+WATCHED_SLOTS: Final = 8
+_WORD: Final = 8
+Bytes = npt.NDArray[np.uint8]
+
+
+def emit(event: str, **fields: object) -> None:
+    """Print one event."""
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+
+def content(slots: int) -> Bytes:
+    """Return what is sent: the same at both ends, different in every message."""
+    return np.random.default_rng(1).integers(0, 256, slots * MESSAGE_BYTES, dtype=np.uint8)
+
+
+class Figures:
+    """Bytes, time and processor time from the end of the warm-up on."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self._started = (0.0, 0.0)
+        self._ended = (0.0, 0.0)
+
+    @staticmethod
+    def _now() -> tuple[float, float]:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return time.monotonic(), used.ru_utime + used.ru_stime
+
+    def message(self) -> None:
+        """Count a message that was delivered."""
+        self.messages += 1
+        if self.messages == WARM:
+            self._started = self._now()
+
+    def end(self) -> None:
+        """Note the last one."""
+        self._ended = self._now()
+
+    def to_dict(self) -> dict[str, float]:
+        """For JSON."""
+        timed = max(self.messages - WARM, 0)
+        seconds, cpu = (after - before for after, before in zip(self._ended, self._started, strict=True))
+        return {"messages": self.messages, "bytes": timed * MESSAGE_BYTES, "seconds": seconds, "cpu_seconds": cpu}
+
+
+class Checker:
+    """Compares what came with what was sent."""
+
+    def __init__(self, slots: int) -> None:
+        self._expected = content(slots).reshape(slots, MESSAGE_BYTES)
+
+    def check(self, number: int, pieces: list[Bytes], *, whole: bool) -> None:
+        """Compare message `number`, which lies in `pieces`. Raises SystemExit when it is another."""
+        expected = self._expected[number % len(self._expected)]
+        if not whole:  # a word at either end
+            same = bytes(pieces[0][:_WORD]) == bytes(expected[:_WORD])
+            same &= bytes(pieces[-1][-_WORD:]) == bytes(expected[-_WORD:])
+        else:
+            at, same = 0, sum(map(len, pieces)) == MESSAGE_BYTES
+            for piece in pieces:
+                same = same and np.array_equal(piece, expected[at : at + len(piece)])
+                at += len(piece)
+        if not same:
+            sys.exit(f"message {number} is not what was sent")
+
+
+# -- srd ------------------------------------------------------------------------------------------------------------
+
+
+async def srd_receive(host: str, *, gather: bool, watched: bool) -> None:
+    """Take messages into a bound region until the sender parts."""
+    figures, checker = Figures(), Checker(WATCHED_SLOTS if watched else SLOTS)
+    config = WATCHED_CONFIG if watched else CONFIG
+    size_bytes = WATCHED_BYTES if watched else CONFIG.receive_region_bytes
+    with Region(size_bytes, name="device") as device, Region(MESSAGE_BYTES) as place:
+        async with await Endpoint.listen(host, port=0, config=config) as endpoint:
+            queue = endpoint.bind_rx(device)
+            queue.steer()
+            emit("listening", port=endpoint.address[1])
+            peer = await endpoint.accept()
+            last: Message | None = None
+            with guarded(device) if watched else nullcontext(), suppress(PeerError):
+                while True:
+                    message = await peer.recv()
+                    if not watched or gather:
+                        check(message, figures.messages, checker, into=place if gather else None)
+                    if last is not None:
+                        give_back(endpoint, last)
+                    last = message
+                    figures.message()
+                    figures.end()
+            if last is not None:
+                check(last, last.immediate or 0, checker, into=None)
+                last.release()
+            emit(
+                "received",
+                **figures.to_dict(),
+                bytes_copied=endpoint.bytes_copied,
+                linear_bytes=endpoint.linear_bytes,
+                dropped_packets=endpoint.dropped_packets,
+            )
+
+
+def check(message: Message, number: int, checker: Checker, *, into: Region | None) -> None:
+    """Look at a message in place, or gathered."""
+    if into is None:
+        pieces = [np.frombuffer(view, np.uint8) for view in message.views()]
+    else:
+        pieces = [np.frombuffer(message.gather(into), np.uint8)]
+    checker.check(message.immediate or 0, pieces, whole=number < WARM)
+
+
+def give_back(endpoint: Endpoint, message: Message) -> None:
+    """Return the frags of a message by their tokens."""
+    if endpoint.dontneed(ranges(frag.token for frag in message.frags())) != len(message.frags()):
+        sys.exit("a frag was not freed")
+
+
+async def srd_send(host: str, port: int, seconds: float, *, watched: bool) -> None:
+    """Send from a region for so long."""
+    slots = WATCHED_SLOTS if watched else SLOTS
+    with Region(slots * MESSAGE_BYTES, name="device") as device:
+        device.array[:] = content(slots)
+        async with await Endpoint.open(towards=host, config=CONFIG) as endpoint:
+            peer = await endpoint.connect(host, port=port)
+            with guarded(device) if watched else nullcontext():
+                figures = await stream(peer, device, seconds=seconds)
+                await peer.close()
+            emit("sent", **figures.to_dict(), bytes_copied=endpoint.bytes_copied)
+
+
+async def stream(peer: Peer, device: Region, *, seconds: float) -> Figures:
+    """Send messages: the warm-up, and when that is over for so long."""
+    figures, number, until = Figures(), 0, math.inf
+    flying: set[asyncio.Future[Status]] = set()
+    while True:
+        last = WARM if math.isinf(until) else number + DEPTH * (time.monotonic() < until)
+        while len(flying) < DEPTH and number < last:
+            at = number * MESSAGE_BYTES % device.size_bytes
+            flying.add(peer.send(device, offset=at, length=MESSAGE_BYTES, immediate=number))
+            number += 1
+        if not flying:
+            figures.end()
+            return figures
+        done, flying = await asyncio.wait(flying, return_when=asyncio.FIRST_COMPLETED)
+        for future in done:
+            if future.result() is not Status.OK:
+                sys.exit(f"a message ended in {future.result().name}")
+            figures.message()
+            if figures.messages == WARM:
+                until = time.monotonic() + seconds
+
+
+# -- classic --------------------------------------------------------------------------------------------------------
+
+
+def classic_receive(host: str) -> None:
+    """Take messages through a host buffer until the sender parts."""
+    figures, checker = Figures(), Checker(SLOTS)
+    with Region(SLOTS * MESSAGE_BYTES, name="device") as device, socket.create_server((host, 0)) as listener:
+        emit("listening", port=listener.getsockname()[1])
+        sock, _ = listener.accept()
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+        buffer = np.empty(MESSAGE_BYTES, np.uint8)
+        number = 0
+        with sock:
+            while fill(sock, buffer.data):
+                at = number % SLOTS * MESSAGE_BYTES
+                place = device.array[at : at + MESSAGE_BYTES]
+                place[:] = buffer  # host to device
+                checker.check(number, [place], whole=number < WARM)
+                number += 1
+                figures.message()
+                figures.end()
+        del place
+        emit("received", **figures.to_dict(), bytes_copied=number * MESSAGE_BYTES)
+
+
+def fill(sock: socket.socket, view: memoryview) -> bool:
+    """Receive until the view is full; False at the end."""
+    while view:
+        count = sock.recv_into(view, 0, socket.MSG_WAITALL)
+        if count == 0:
+            return False
+        view = view[count:]
+    return True
+
+
+def classic_send(host: str, port: int, seconds: float) -> None:
+    """Send through a host buffer for so long."""
+    figures, number, until = Figures(), 0, float("inf")
+    with Region(SLOTS * MESSAGE_BYTES, name="device") as device, socket.socket() as sock:
+        device.array[:] = content(SLOTS)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+        sock.connect((host, port))
+        buffer = np.empty(MESSAGE_BYTES, np.uint8)
+        while number < WARM or time.monotonic() < until:
+            at = number % SLOTS * MESSAGE_BYTES
+            buffer[:] = device.array[at : at + MESSAGE_BYTES]  # device to host
+            sock.sendall(buffer.data)
+            number += 1
+            figures.message()
+            if number == WARM:
+                until = time.monotonic() + seconds
+        figures.end()
+        emit("sent", **figures.to_dict(), bytes_copied=number * MESSAGE_BYTES)
+
+
+def main() -> None:
+    """Play the role that the arguments name: WAY send HOST PORT SECONDS, or WAY receive HOST."""
+    way, role, host, *rest = sys.argv[1:]
+    if way not in ("srd", "gather", "classic", *WATCHED):
+        sys.exit(f"{way}: no such way")
+    if way == "classic" and role == "receive":
+        classic_receive(host)
+    elif way == "classic":
+        classic_send(host, int(rest[0]), float(rest[1]))
+    elif role == "receive":
+        uvloop.run(srd_receive(host, gather=way in ("gather", "blind"), watched=way in WATCHED))
+    else:
+        uvloop.run(srd_send(host, int(rest[0]), float(rest[1]), watched=way in WATCHED))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""One transfer over a pair: two processes, and what they tell."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scripts.benches.devmem.host import WARM
+from scripts.benches.devmem.pair import Pair
+from scripts.benches.errors import BenchError
+from scripts.compare.process import Listening, Talker
+
+_PATIENCE_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """What both ends said of it."""
+
+    sent: dict[str, Any]
+    received: dict[str, Any]
+
+    @property
+    def goodput_bps(self) -> float:
+        """Of the messages after the warm-up, at the receiver."""
+        return float(self.received["bytes"]) * 8 / float(self.received["seconds"])
+
+    @property
+    def cpu_s_per_gb(self) -> float:
+        """Processor seconds of both ends for 10^9 bytes."""
+        return 1e9 * sum(float(end["cpu_seconds"]) / float(end["bytes"]) for end in (self.sent, self.received))
+
+    @property
+    def bytes_copied(self) -> int:
+        """As both ends count."""
+        return int(self.sent["bytes_copied"]) + int(self.received["bytes_copied"])
+
+
+def transfer(way: str, pair: Pair, *, seconds: float) -> Transfer:
+    """Move messages for so long (0: the warm-up only). Raises BenchError if an end fails, or drops packets."""
+    with Listening() as pipes:
+        receiver = _start(pipes, pair, pair.b, [way, "receive", pair.address])
+        port = _await(pipes, receiver, "listening")["port"]
+        sender = _start(pipes, pair, pair.a, [way, "send", pair.address, str(port), str(seconds)])
+        sent = _await(pipes, sender, "sent", patience_s=_PATIENCE_S + seconds)
+        received = _await(pipes, receiver, "received")
+    if dropped := received.get("dropped_packets"):
+        raise BenchError(f"{way}: this host dropped {dropped} packets; it is too busy to measure on")
+    if received["messages"] < WARM or received["messages"] != sent["messages"]:
+        raise BenchError(f"{way}: {sent['messages']} messages were sent, {received['messages']} received")
+    return Transfer(sent, received)
+
+
+def is_killed(way: str, pair: Pair) -> bool:
+    """Whether the witness ends the receiver of this way (SIGSEGV) when something has come."""
+    with Listening() as pipes:
+        receiver = _start(pipes, pair, pair.b, [way, "receive", pair.address])
+        port = _await(pipes, receiver, "listening")["port"]
+        _start(pipes, pair, pair.a, [way, "send", pair.address, str(port), "0"])
+        give_up_at = time.monotonic() + _PATIENCE_S
+        while receiver.exit_status is None and time.monotonic() < give_up_at:
+            pipes.wait(until=time.monotonic() + 0.05)
+        return receiver.exit_status == -signal.SIGSEGV
+
+
+def _start(pipes: Listening, pair: Pair, namespace: str, arguments: list[str]) -> Talker:
+    command = [sys.executable, "-m", "scripts.benches.devmem.host", *arguments]
+    return pipes.add(Talker.start(" ".join(arguments[:2]), command=pair.command(namespace, command)))
+
+
+def _await(pipes: Listening, talker: Talker, wanted: str, *, patience_s: float = _PATIENCE_S) -> dict[str, Any]:
+    give_up_at = time.monotonic() + patience_s
+    while time.monotonic() < give_up_at:
+        for event in talker.events:
+            if event["event"] == wanted:
+                return event
+        if talker.exit_status is not None:
+            talker.stop()
+            if not any(event["event"] == wanted for event in talker.events):
+                raise BenchError(f"{talker.name}: {talker.complaint or f'ended with status {talker.exit_status}'}")
+            continue
+        pipes.wait(until=time.monotonic() + 0.05)
+    raise BenchError(f"{talker.name}: nothing came for {patience_s:.0f} s")

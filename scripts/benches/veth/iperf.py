@@ -1,0 +1,98 @@
+"""iperf3 over kernel TCP, with the congestion control by name: the kernel's default differs from machine to machine."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from netns.fabric.netlink import in_namespace
+from scripts.benches.errors import BenchError
+from scripts.benches.veth.wire import RECEIVER, SENDER, Wire
+from scripts.compare.process import Listening, Talker
+from scripts.compare.tcp_socket import BBR, CUBIC
+
+ALGORITHMS: Final = (CUBIC, BBR)
+PORT: Final = 5201
+OMIT_S: Final = 1
+"""Seconds at the beginning that do not count: the connection's start."""
+_GRACE_S: Final = 15.0
+_TCP_LISTEN: Final = "0A"  # include/net/tcp_states.h
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """One flow's figures."""
+
+    gbps: float
+    """Payload that the receiver has taken."""
+    cpu_s_per_gb: float
+    """Processor time of both processes, user and system."""
+
+
+def run(wire: Wire, *, algorithm: str, seconds: float) -> Flow:
+    """Run one flow. Raises BenchError if iperf3 complains."""
+    with running(wire, algorithm=algorithm, seconds=seconds) as ended:
+        return ended()
+
+
+@contextmanager
+def running(wire: Wire, *, algorithm: str, seconds: float) -> Iterator[Callable[[], Flow]]:
+    """Run one flow meanwhile; what is given waits for its end. Raises BenchError if iperf3 complains."""
+    whole_s = max(round(seconds), 1)
+    with tempfile.TemporaryDirectory() as directory, Listening() as pipes:
+        log = Path(directory) / "client.json"
+        server = pipes.add(Talker.start("iperf3 -s", command=wire.command(RECEIVER, ["iperf3", "-s", "-1"])))
+        _await_listener(wire, server)
+        options = ["-t", str(whole_s), "-O", str(OMIT_S), "-C", algorithm, "-J", "--logfile", str(log)]
+        command = wire.command(SENDER, ["iperf3", "-c", wire.receiver, *options])
+        client = pipes.add(Talker.start("iperf3 -c", command=command))
+        give_up_at = time.monotonic() + OMIT_S + whole_s + _GRACE_S
+
+        def ended() -> Flow:
+            while client.exit_status is None and time.monotonic() < give_up_at:
+                pipes.wait(until=time.monotonic() + 0.1)
+            if client.exit_status is None:
+                raise BenchError(f"iperf3 ({algorithm}) did not end in time; try again when the machine is idle")
+            return figures(json.loads(log.read_text()), algorithm=algorithm)
+
+        yield ended
+
+
+def figures(report: dict[str, Any], *, algorithm: str) -> Flow:
+    """Read iperf3's report. Raises BenchError for one that says less than it should."""
+    if "error" in report:
+        raise BenchError(f"iperf3 ({algorithm}): {report['error']}")
+    end = report["end"]
+    used = {end["sender_tcp_congestion"], end["receiver_tcp_congestion"]}
+    if end["sender_tcp_congestion"] != algorithm:
+        raise BenchError(f"iperf3 ran {', '.join(sorted(used))} instead of {algorithm}; is it in the kernel?")
+    received, load = end["sum_received"], end["cpu_utilization_percent"]
+    seconds = received["seconds"]
+    cpu_s = (load["host_total"] + load["remote_total"]) / 100 * seconds
+    return Flow(received["bits_per_second"] / 1e9, cpu_s / (received["bytes"] / 1e9))
+
+
+def _await_listener(wire: Wire, server: Talker) -> None:
+    _, netns = wire.namespaces
+    give_up_at = time.monotonic() + 5
+    while time.monotonic() < give_up_at and server.exit_status is None:
+        if in_namespace(netns, lambda: listens(PORT)):
+            return
+        time.sleep(0.02)
+    raise BenchError(f"iperf3 -s does not listen: {server.complaint or 'it said nothing'}")
+
+
+def listens(port: int) -> bool:
+    """Whether something listens on a TCP port in the calling thread's namespace."""
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/thread-self/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_ = line.split()
+            if state == _TCP_LISTEN and int(local.rpartition(":")[2], 16) == port:
+                return True
+    return False

@@ -1,0 +1,156 @@
+"""Bulk: messages of 1 MiB on one connection, as many as the receive window holds at a time.
+
+Both ends make the same random bytes from a seed. A turn: the sender posts every message of it (that is timed, from the
+first posting to the last completion), the receiver takes them all, and gives no memory back before it has compared
+every byte with what was sent. That lies between two turns, so it costs no time that is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from devmem.region import Region
+from scripts.benches.errors import BenchError
+from scripts.compare.events import emit
+from srd import Endpoint, EndpointConfig, Message, Peer, PeerError, ProtocolConfig, Status
+
+SEED: Final = 1
+MESSAGE_BYTES: Final = 1 << 20
+TURN_BYTES: Final = 256 << 20
+"""What is sent in one go: 0.1 to 0.2 s, so that a round trip at its end does not count."""
+CONFIG: Final = EndpointConfig(
+    protocol=ProtocolConfig(receive_window_bytes=TURN_BYTES), receive_region_bytes=2 * TURN_BYTES + (24 << 20)
+)
+"""The defaults, but for a window that holds a turn."""
+WARM_UP_TURNS: Final = 3
+"""Turns that do not count. After them every page of the receive region has been written to once."""
+INTACT: Final = 1
+DAMAGED: Final = 0
+
+
+def content() -> npt.NDArray[np.uint8]:
+    """Return what a turn sends."""
+    return np.frombuffer(np.random.default_rng(SEED).bytes(TURN_BYTES), np.uint8)
+
+
+@dataclass(slots=True)
+class Account:
+    """What one end has measured."""
+
+    byte_count: int = 0
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    """User and system time of this process while it was timed."""
+    turns_bps: list[float] = field(default_factory=list)
+
+    def add(self, seconds: float, cpu_s: float) -> None:
+        """Count a turn."""
+        self.byte_count += TURN_BYTES
+        self.seconds += seconds
+        self.cpu_s += cpu_s
+        self.turns_bps.append(8 * TURN_BYTES / seconds)
+
+
+async def send(host: str, *, port: int, seconds: float) -> int:
+    """Send turns until `seconds` were timed."""
+    account = Account()
+    with Region(TURN_BYTES, name="bench-bulk") as region:
+        region.array[:] = content()
+        async with await Endpoint.open(towards=host, config=CONFIG) as endpoint:
+            peer = await endpoint.connect(host, port=port)
+            for _ in range(WARM_UP_TURNS):
+                await _turn(peer, region)
+            dropped_before = endpoint.dropped_packets
+            while account.seconds < seconds:
+                account.add(*await _turn(peer, region))
+            emit(
+                "sent",
+                bytes=account.byte_count,
+                seconds=account.seconds,
+                cpu_s=account.cpu_s,
+                turns_bps=account.turns_bps,
+                dropped=endpoint.dropped_packets - dropped_before,
+                packets=peer.packets_sent,
+                retransmitted=peer.packets_retransmitted,
+                paths_used=sum(1 for path in peer.paths if path.counters.packets),
+            )
+            await peer.close()
+    return 0
+
+
+async def _turn(peer: Peer, region: Region) -> tuple[float, float]:
+    """Send everything; return how long it took, and this end's processor time. Raises BenchError for a damaged byte."""
+    started, cpu_before = time.perf_counter(), time.process_time()
+    requests = [
+        peer.send(region, offset=offset, length=MESSAGE_BYTES, immediate=offset // MESSAGE_BYTES)
+        for offset in range(0, TURN_BYTES, MESSAGE_BYTES)
+    ]
+    statuses = await asyncio.gather(*requests)
+    seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu_before
+    if any(status is not Status.OK for status in statuses):
+        raise BenchError(f"a message ended with {next(status for status in statuses if status is not Status.OK).name}")
+    with await peer.recv() as verdict:
+        if verdict.immediate != INTACT:
+            raise BenchError("the receiver found other bytes than were sent")
+    return seconds, cpu_s
+
+
+async def receive(host: str) -> int:
+    """Take turns until the sender parts."""
+    account, expected = Account(), content()
+    async with await Endpoint.listen(host, port=0, config=CONFIG) as endpoint:
+        with Region(1, name="bench-verdict") as empty:
+            emit("listening", port=endpoint.address[1])
+            peer = await endpoint.accept()
+            turns, intact, dropped_before = 0, True, 0
+            while (taken := await _take(peer)) is not None:
+                messages, seconds, cpu_s = taken
+                intact &= all(_is_intact(message, expected) for message in messages)
+                for message in messages:
+                    message.release()
+                if turns >= WARM_UP_TURNS:
+                    account.add(seconds, cpu_s)
+                turns += 1
+                if turns == WARM_UP_TURNS:
+                    dropped_before = endpoint.dropped_packets
+                await peer.send(empty, offset=0, length=0, immediate=INTACT if intact else DAMAGED)
+            emit(
+                "received",
+                bytes=account.byte_count,
+                cpu_s=account.cpu_s,
+                intact=intact,
+                dropped=endpoint.dropped_packets - dropped_before,
+                bytes_copied=endpoint.bytes_copied,
+                packets=peer.packets_received,
+                duplicates=peer.duplicates_received,
+            )
+    return 0
+
+
+async def _take(peer: Peer) -> tuple[list[Message], float, float] | None:
+    """Return a turn's messages, how long they took to come, and this end's processor time; None: there are no more."""
+    started, cpu_before = time.perf_counter(), time.process_time()
+    messages = list[Message]()
+    while len(messages) < TURN_BYTES // MESSAGE_BYTES:
+        try:
+            messages.append(await peer.recv())
+        except PeerError:
+            if messages:
+                raise
+            return None
+    return messages, time.perf_counter() - started, time.process_time() - cpu_before
+
+
+def _is_intact(message: Message, expected: npt.NDArray[np.uint8]) -> bool:
+    at = (message.immediate or 0) * MESSAGE_BYTES
+    for view in message.views():
+        if not np.array_equal(np.frombuffer(view, np.uint8), expected[at : at + len(view)]):
+            return False
+        at += len(view)
+    return message.length == MESSAGE_BYTES

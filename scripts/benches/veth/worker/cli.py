@@ -1,0 +1,139 @@
+"""The roles of our own ends: what each is called with on the command line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+import click
+
+from scripts.benches.errors import BenchError
+from scripts.benches.veth.worker import bulk, pingpong, rate
+from scripts.benches.veth.worker import peers as peers_role
+from srd.cli.options import run
+from srd.errors import SrdError
+
+
+@click.group()
+def main() -> None:
+    """One end of a bench on real sockets; prints its figures as events."""
+
+
+def _run(role: Coroutine[Any, Any, int]) -> None:
+    """Run on the event loop that the daemons run on; an error is one line."""
+    try:
+        sys.exit(run(role))
+    except (BenchError, SrdError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+@main.command()
+@click.argument("host")
+def bulk_receive(host: str) -> None:
+    """Receive bulk turns at HOST, and check every byte."""
+    _run(bulk.receive(host))
+
+
+@main.command()
+@click.argument("host")
+@click.argument("port", type=int)
+@click.option("--seconds", type=float, required=True)
+def bulk_send(host: str, port: int, seconds: float) -> None:
+    """Send bulk turns for so many SECONDS of timed sending."""
+    _run(bulk.send(host, port=port, seconds=seconds))
+
+
+@main.command()
+@click.argument("host")
+@click.option("--mtu", type=int, required=True)
+def quic_receive(host: str, mtu: int) -> None:
+    """Receive aioquic's turns at HOST, and check every byte."""
+    from scripts.benches.veth.worker import quic  # noqa: PLC0415 - who measures nothing of aioquic's needs it not
+
+    _run(quic.receive(host, mtu=mtu))
+
+
+@main.command()
+@click.argument("host")
+@click.argument("port", type=int)
+@click.option("--mtu", type=int, required=True)
+@click.option("--seconds", type=float, required=True)
+def quic_send(host: str, port: int, mtu: int, seconds: float) -> None:
+    """Send aioquic's turns for so many SECONDS of timed sending."""
+    from scripts.benches.veth.worker import quic  # noqa: PLC0415 - as above
+
+    _run(quic.send(host, port=port, seconds=seconds, mtu=mtu))
+
+
+@main.command()
+@click.argument("host")
+@click.option("--message-bytes", type=int, required=True)
+@click.option("--peers", type=int, required=True)
+def rate_receive(host: str, message_bytes: int, peers: int) -> None:
+    """Receive small messages at HOST, and check every one."""
+    _run(rate.receive(host, message_bytes=message_bytes, peers=peers))
+
+
+@main.command()
+@click.argument("host")
+@click.argument("port", type=int)
+@click.option("--message-bytes", type=int, required=True)
+@click.option("--peers", type=int, required=True)
+@click.option("--seconds", type=float, required=True)
+def rate_send(host: str, port: int, message_bytes: int, peers: int, seconds: float) -> None:
+    """Send small messages for so many SECONDS of timed sending."""
+    _run(rate.send(host, port=port, seconds=seconds, message_bytes=message_bytes, peers=peers))
+
+
+@main.command()
+@click.argument("host")
+@click.option("--busy-poll", is_flag=True)
+def ping_receive(host: str, *, busy_poll: bool) -> None:
+    """Answer messages at HOST."""
+    _run(pingpong.receive(host, busy_poll=busy_poll))
+
+
+@main.command()
+@click.argument("host")
+@click.argument("port", type=int)
+@click.option("--seconds", type=float, required=True)
+@click.option("--busy-poll", is_flag=True)
+@click.option("--loaded", is_flag=True)
+def ping_send(host: str, port: int, seconds: float, *, busy_poll: bool, loaded: bool) -> None:
+    """Measure round trips for so many SECONDS."""
+    _run(pingpong.send(host, port=port, seconds=seconds, busy_poll=busy_poll, loaded=loaded))
+
+
+@main.command()
+@click.argument("host")
+def tcp_ping_receive(host: str) -> None:
+    """Answer messages at HOST, over kernel TCP."""
+    pingpong.tcp_receive(host)
+
+
+@main.command()
+@click.argument("host")
+@click.argument("port", type=int)
+@click.option("--seconds", type=float, required=True)
+@click.option("--loaded", is_flag=True)
+def tcp_ping_send(host: str, port: int, seconds: float, *, loaded: bool) -> None:
+    """Measure round trips over kernel TCP for so many SECONDS."""
+    pingpong.tcp_send(host, port=port, seconds=seconds, loaded=loaded)
+
+
+@main.command()
+@click.argument("host")
+def peers_receive(host: str) -> None:
+    """Take messages from any number of peers."""
+    _run(peers_role.receive(host))
+
+
+@main.command()
+@click.argument("host")
+@click.argument("port", type=int)
+@click.option("--peers", type=int, required=True)
+@click.option("--trace-memory", is_flag=True)
+def peers_send(host: str, port: int, peers: int, *, trace_memory: bool) -> None:
+    """Connect so many PEERS, and send to each in turn."""
+    _run(peers_role.send(host, port=port, peers=peers, trace_memory=trace_memory))

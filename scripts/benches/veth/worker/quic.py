@@ -1,0 +1,163 @@
+"""aioquic's ends of the same transfer: QUIC in Python, encrypted as it always is, one stream a turn.
+
+As in bulk.py the clock runs from the first write to the word that all has arrived, and every byte is compared with what
+was sent after it has stopped. The datagrams are as long as the link takes (`max_datagram_size`), which suits aioquic
+best; its windows hold a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import ipaddress
+import socket
+import ssl
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from aioquic.asyncio.client import connect
+from aioquic.asyncio.protocol import QuicConnectionProtocol
+from aioquic.asyncio.server import serve
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.events import ConnectionTerminated, QuicEvent, StreamDataReceived
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from scripts.benches.errors import BenchError
+from scripts.compare.events import emit
+from srd.io import libc
+from srd.io.socket import BUFFER_BYTES
+
+TURN_BYTES: Final = 8 << 20
+"""At half a Gbit/s an eighth of a second."""
+ALPN: Final = ["bench"]
+IP_UDP_BYTES: Final = 28
+_SEED: Final = 1
+_ARRIVED: Final = b"a"
+_INTACT: Final = b"i"
+_DAMAGED: Final = b"d"
+
+
+def content() -> bytes:
+    """Return what a turn sends."""
+    return np.random.default_rng(_SEED).bytes(TURN_BYTES)
+
+
+def configuration(*, is_client: bool, mtu: int) -> QuicConfiguration:
+    """Return aioquic's settings, alike at both ends."""
+    return QuicConfiguration(
+        is_client=is_client,
+        alpn_protocols=ALPN,
+        max_datagram_size=mtu - IP_UDP_BYTES,
+        max_data=4 * TURN_BYTES,
+        max_stream_data=4 * TURN_BYTES,
+        verify_mode=ssl.CERT_NONE,
+    )
+
+
+class Receiving(QuicConnectionProtocol):
+    """The server: a stream is a turn."""
+
+    expected: bytes = b""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.ended = asyncio.Event()
+        self._pieces: list[bytes] = []
+
+    def quic_event_received(self, event: QuicEvent) -> None:
+        """Collect; at the end of the stream say so at once, then whether it is what was sent."""
+        if isinstance(event, StreamDataReceived):
+            self._pieces.append(event.data)
+            if event.end_stream:
+                self._quic.send_stream_data(event.stream_id, _ARRIVED)
+                self.transmit()
+                intact = b"".join(self._pieces) == self.expected
+                self._pieces.clear()
+                self._quic.send_stream_data(event.stream_id, _INTACT if intact else _DAMAGED, end_stream=True)
+                self.transmit()
+        elif isinstance(event, ConnectionTerminated):
+            self.ended.set()
+
+
+async def receive(host: str, *, mtu: int) -> int:
+    """Serve one connection until it ends."""
+    Receiving.expected = content()
+    opened: asyncio.Future[Receiving] = asyncio.get_running_loop().create_future()
+
+    def make(*args: Any, **kwargs: Any) -> Receiving:
+        opened.set_result(protocol := Receiving(*args, **kwargs))
+        return protocol
+
+    settings = configuration(is_client=False, mtu=mtu)
+    with tempfile.TemporaryDirectory() as directory:
+        settings.load_cert_chain(*_certificate(Path(directory), host))
+    server = await serve(host, 0, configuration=settings, create_protocol=make)
+    transport: Any = server._transport  # noqa: SLF001 - aioquic does not say which port it was given
+    _widen(transport)
+    emit("listening", port=transport.get_extra_info("sockname")[1])
+    protocol = await opened
+    cpu_before = time.process_time()
+    await protocol.ended.wait()
+    server.close()
+    emit("received", cpu_s=time.process_time() - cpu_before)
+    return 0
+
+
+async def send(host: str, *, port: int, seconds: float, mtu: int) -> int:
+    """Send turns until `seconds` were timed; one before that does not count."""
+    data, sent_bytes, timed_s = content(), 0, 0.0
+    async with connect(host, port, configuration=configuration(is_client=True, mtu=mtu)) as client:
+        _widen(client._transport)  # noqa: SLF001 - as above
+        await _turn(client, data)
+        while timed_s < seconds:
+            timed_s += await _turn(client, data)
+            sent_bytes += len(data)
+    emit("sent", bytes=sent_bytes, seconds=timed_s)
+    return 0
+
+
+def _widen(transport: Any) -> None:
+    """Give aioquic's socket the buffers that ours have: its own are the system's default, and overflow."""
+    for option in (libc.SO_RCVBUFFORCE, libc.SO_SNDBUFFORCE):
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+
+
+async def _turn(client: QuicConnectionProtocol, data: bytes) -> float:
+    reader, writer = await client.create_stream()
+    started = time.perf_counter()
+    writer.write(data)
+    writer.write_eof()
+    arrived = await reader.readexactly(1)
+    seconds = time.perf_counter() - started
+    if arrived != _ARRIVED or await reader.readexactly(1) != _INTACT:
+        raise BenchError("aioquic's receiver found other bytes than were sent")
+    return seconds
+
+
+def _certificate(directory: Path, host: str) -> tuple[Path, Path]:
+    """Make a key and a certificate signed with it, for an hour; return where they are."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "bench")])
+    now = dt.datetime.now(tz=dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(minutes=5))
+        .not_valid_after(now + dt.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    certificate_file, key_file = directory / "certificate.pem", directory / "key.pem"
+    certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return certificate_file, key_file

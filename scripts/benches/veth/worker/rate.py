@@ -1,0 +1,178 @@
+"""Rate: small messages through the batch interface, from one endpoint to so many others' peers.
+
+All peers of the sender are connections of its one endpoint to the receiver's. A turn: the sender posts `MESSAGES`
+messages, shared out evenly over the peers, at most `WINDOW` a peer at a time, and polls its completions; that is timed,
+to the last completion. The receiver keeps what arrives until it has all, then looks whether each message came exactly
+once and as it was sent: it begins with its number, and is that row of random bytes both ends made from a seed. Only
+then memory is given back, and the next turn begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from devmem.region import Region
+from scripts.benches.errors import BenchError
+from scripts.benches.veth.worker.bulk import DAMAGED, INTACT, WARM_UP_TURNS, Account
+from scripts.compare.events import emit
+from srd import Endpoint, EndpointConfig, Message, MessageBatch, Peer, PeerError, ProtocolConfig, Status
+
+SEED: Final = 2
+TURN_BYTES: Final = 64 << 20
+MESSAGES: Final = 1 << 16
+"""Of a turn: half a second's at 130,000 a second. Fewer, if they would have more than TURN_BYTES."""
+WINDOW: Final = 2048
+"""Messages posted to one peer and not completed: as many as an application keeps under way, and half the window."""
+CONFIG: Final = EndpointConfig(
+    protocol=ProtocolConfig(receive_window_bytes=TURN_BYTES), receive_region_bytes=4 * TURN_BYTES
+)
+"""The defaults, but for a window and a region that hold a turn, with what lies between small messages."""
+
+
+def content(message_bytes: int) -> npt.NDArray[np.uint8]:
+    """Return a turn's messages, a row each; the first four bytes are the row's number."""
+    count = min(MESSAGES, TURN_BYTES // message_bytes)
+    rows = np.frombuffer(np.random.default_rng(SEED).bytes(count * message_bytes), np.uint8).reshape(count, -1).copy()
+    rows[:, :4] = np.arange(count, dtype="<u4").view(np.uint8).reshape(count, 4)
+    return rows
+
+
+async def send(host: str, *, port: int, seconds: float, message_bytes: int, peers: int) -> int:
+    """Send turns until `seconds` were timed."""
+    rows, account, sent = content(message_bytes), Account(), 0
+    with Region(rows.size, name="bench-rate") as region:
+        region.array[: rows.size] = rows.reshape(-1)
+        async with await Endpoint.open(towards=host, config=CONFIG) as endpoint:
+            opened = [await endpoint.connect(host, port=port) for _ in range(peers)]
+            for _ in range(WARM_UP_TURNS):
+                await _turn(endpoint, opened, region, rows)
+            dropped_before = endpoint.dropped_packets
+            while account.seconds < seconds:
+                took_s, cpu_s = await _turn(endpoint, opened, region, rows)
+                account.seconds += took_s
+                account.cpu_s += cpu_s
+                sent += len(rows)
+            emit(
+                "sent",
+                messages=sent,
+                seconds=account.seconds,
+                cpu_s=account.cpu_s,
+                dropped=endpoint.dropped_packets - dropped_before,
+                packets=sum(peer.packets_sent for peer in opened),
+                retransmitted=sum(peer.packets_retransmitted for peer in opened),
+            )
+    return 0
+
+
+async def _turn(
+    endpoint: Endpoint, peers: list[Peer], region: Region, rows: npt.NDArray[np.uint8]
+) -> tuple[float, float]:
+    """Send everything; return how long it took, and this end's processor time. Raises BenchError for a wrong byte."""
+    count, length = rows.shape
+    shares = np.array_split(np.arange(count) * length, len(peers))
+    posted, room, left = dict.fromkeys(peers, 0), dict.fromkeys(peers, WINDOW), count
+    started, cpu_before = time.perf_counter(), time.process_time()
+    todo = dict(zip(peers, shares, strict=True))
+    ready = list(peers)
+    while left:
+        for peer in ready:
+            first = posted[peer]
+            part = todo[peer][first : first + room[peer]]
+            if len(part):
+                peer.post_send(region, part, lengths=length)
+                posted[peer] += len(part)
+                room[peer] -= len(part)
+        done = await endpoint.completions.wait()
+        for entry in done:
+            if entry.status is not Status.OK:
+                raise BenchError(f"a message ended with {entry.status.name}")
+            room[entry.peer] += entry.count
+            left -= entry.count
+        ready = list({entry.peer: None for entry in done if room[entry.peer] >= WINDOW // 2})
+    seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu_before
+    with await peers[0].recv() as verdict:
+        if verdict.immediate != INTACT:
+            raise BenchError("the receiver found other messages than were sent")
+    return seconds, cpu_s
+
+
+class Collector:
+    """What all peers of the receiver have brought in this turn."""
+
+    def __init__(self, rows: npt.NDArray[np.uint8]) -> None:
+        self._rows = rows
+        self._kept: list[Message | MessageBatch] = []
+        self._count = 0
+        self.whole = asyncio.Event()
+
+    async def collect(self, peer: Peer) -> None:
+        """Take what a peer brings, until it parts."""
+        while True:
+            try:
+                taken = await peer.recv_batch()
+            except PeerError:
+                return
+            self._kept.append(taken)
+            self._count += taken.count if isinstance(taken, MessageBatch) else 1
+            if self._count >= len(self._rows):
+                self.whole.set()
+
+    def check(self) -> bool:
+        """Return whether each message came once, and is what it was; give the memory back."""
+        came = [_rows_of(taken) for taken in self._kept]
+        arrived = np.concatenate([rows for rows in came if rows.shape[1] == self._rows.shape[1]])
+        numbers = arrived[:, :4].copy().view("<u4").reshape(-1)
+        intact = len(arrived) == len(self._rows) and bool((np.bincount(numbers, minlength=len(arrived)) == 1).all())
+        intact = intact and np.array_equal(arrived, self._rows[numbers])
+        del came, arrived
+        for taken in self._kept:
+            taken.release()
+        self._kept.clear()
+        self._count = 0
+        self.whole.clear()
+        return intact
+
+
+def _rows_of(taken: Message | MessageBatch) -> npt.NDArray[np.uint8]:
+    if isinstance(taken, MessageBatch):
+        return taken.rows()
+    return np.frombuffer(taken.gather(), np.uint8).reshape(1, -1)
+
+
+async def receive(host: str, *, message_bytes: int, peers: int) -> int:
+    """Take turns until the sender parts."""
+    rows, cpu_s, intact = content(message_bytes), 0.0, True
+    with Region(1, name="bench-verdict") as empty:
+        async with await Endpoint.listen(host, port=0, config=CONFIG) as endpoint:
+            emit("listening", port=endpoint.address[1])
+            first, *others = [await endpoint.accept() for _ in range(peers)]
+            collector = Collector(rows)
+            tasks = [asyncio.ensure_future(collector.collect(peer)) for peer in (first, *others)]
+            ended, turns, dropped_before = asyncio.gather(*tasks), 0, 0
+            while not ended.done():
+                cpu_before = time.process_time()
+                whole = asyncio.ensure_future(collector.whole.wait())
+                await asyncio.wait((whole, ended), return_when=asyncio.FIRST_COMPLETED)
+                if not whole.done():
+                    whole.cancel()
+                    ended.result()  # raises what went wrong
+                    break
+                turns += 1
+                cpu_s += (time.process_time() - cpu_before) if turns > WARM_UP_TURNS else 0
+                intact &= collector.check()
+                if turns == WARM_UP_TURNS:
+                    dropped_before = endpoint.dropped_packets
+                await first.send(empty, offset=0, length=0, immediate=INTACT if intact else DAMAGED)
+            emit(
+                "received",
+                cpu_s=cpu_s,
+                intact=intact,
+                dropped=endpoint.dropped_packets - dropped_before,
+                bytes_copied=endpoint.bytes_copied,
+            )
+    return 0

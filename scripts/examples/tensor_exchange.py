@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""Two hosts exchange a float32 tensor through device memory, and reduce what they got where it lies.
+
+    host1$ python tensor_exchange.py --listen 0.0.0.0:7000
+    host2$ python tensor_exchange.py --connect 192.0.2.1:7000
+
+    srd-lab up reference
+    srd-lab exec h2 -- python scripts/examples/tensor_exchange.py --listen 10.0.2.1:7000 &
+    srd-lab exec h1 -- python scripts/examples/tensor_exchange.py --connect 10.0.2.1:7000
+
+What to copy from it:
+
+1. A tensor is a part of a region: `region.tensor(shape, dtype=...)` is a NumPy array in place. The other end's is to
+   come into a region of its own, registered for remote writes.
+2. Each end binds a receive queue to a third region and steers its peer to it. As the queue is that peer's alone, the
+   transport may predict where the next bytes of a write belong, and have them land there: no copy in this process. What
+   is guessed wrongly lands in the queue's region and is copied.
+3. Each end tells the other the key of its registration in a message, writes its tensor with one `write`, and says so in
+   a second message when that was acknowledged: then it lies there.
+4. NumPy, and torch where it is installed (`torch.from_dlpack`), reduce the tensor in the region: no copy either.
+
+Prints one JSON object; exit status 1 if a tensor is not what was sent, or the other end is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+import sys
+import time
+from typing import Final
+
+import click
+import numpy as np
+import numpy.typing as npt
+import uvloop
+
+from devmem import Access, DevmemError, Region
+from srd import Endpoint, Peer, PeerError, SrdError, Status
+
+PATTERN: Final = 251
+"""A prime: a piece in another's place would be noticed. The sum of so many small integers is exact in float64."""
+HELLO: Final = struct.Struct("!QQ")  # key, elements
+QUEUE_BYTES: Final = 80 << 20
+RETRY_S: Final = 0.1
+PATIENCE_S: Final = 30.0
+WRITABLE: Final = Access.LOCAL_WRITE | Access.REMOTE_WRITE
+Floats = npt.NDArray[np.float32]
+
+
+class ExchangeError(Exception):
+    """The tensors could not be exchanged, or are wrong."""
+
+
+def fill(tensor: Floats, *, seed: int) -> None:
+    """Write a pattern that says where it belongs and whose it is, a little at a time."""
+    for start in range(0, tensor.size, 1 << 20):
+        part = tensor[start : start + (1 << 20)]
+        part[:] = np.arange(start + seed, start + seed + part.size, dtype=np.int64) % PATTERN
+
+
+def pattern_sum(elements: int, *, seed: int) -> int:
+    """Return what `fill` adds up to."""
+    whole, rest = divmod(elements, PATTERN)
+    return whole * (PATTERN * (PATTERN - 1) // 2) + sum((seed + index) % PATTERN for index in range(rest))
+
+
+def reduce(tensor: Floats) -> dict[str, float]:
+    """Add a tensor up where it lies, by whatever is installed."""
+    sums = {"numpy": float(tensor.sum(dtype=np.float64))}
+    try:
+        import torch  # noqa: PLC0415 - optional
+    except ImportError:
+        return sums
+    shared = torch.from_dlpack(tensor)
+    if shared.data_ptr() != tensor.ctypes.data:
+        raise ExchangeError("torch copied the tensor")
+    return sums | {"torch": float(shared.sum(dtype=torch.float64))}
+
+
+async def say(peer: Peer, words: Region, message: bytes) -> None:
+    """Send a short message. Raises PeerError if it is not taken."""
+    with words.view(0, length=len(message)) as view:
+        view[:] = message
+    if await peer.send(words, offset=0, length=len(message)) is not Status.OK:
+        raise peer.error()
+
+
+async def hear(peer: Peer) -> bytes:
+    """Return the next message. Raises PeerError if none comes."""
+    with await peer.recv() as message:
+        return message.gather()
+
+
+async def exchange(endpoint: Endpoint, peer: Peer, mine: Region, theirs: Region, words: Region) -> float:
+    """Write our tensor into the other end's region while it writes its own into ours; return the seconds it took."""
+    registration = endpoint.register(theirs, offset=0, length=theirs.size_bytes, access=WRITABLE)
+    try:
+        elements = mine.size_bytes // 4
+        await say(peer, words, HELLO.pack(registration.remote_key, elements))
+        hello = await hear(peer)
+        if len(hello) != HELLO.size:
+            raise ExchangeError("the other end is no tensor_exchange")
+        key, others = HELLO.unpack(hello)
+        if others != elements:
+            raise ExchangeError(f"the other end has {others} elements, this one {elements}; give both the same --bytes")
+        began = time.monotonic()
+        status = await peer.write(mine, offset=0, length=mine.size_bytes, key=key, target_offset=0)
+        if status is not Status.OK:
+            raise ExchangeError(f"the write ended in {status.name}")
+        await say(peer, words, b"written")
+        await hear(peer)
+        return time.monotonic() - began
+    finally:
+        endpoint.deregister(registration)
+
+
+async def run(endpoint: Endpoint, peer: Peer, *, size_bytes: int, seed: int) -> dict[str, object]:
+    """Exchange and reduce; return what there is to say about it."""
+    with (
+        Region(size_bytes, name="mine") as mine,
+        Region(size_bytes, name="theirs") as theirs,
+        Region(4096, name="words") as words,
+        Region(QUEUE_BYTES, name="device") as device,
+        endpoint.bind_rx(device) as queue,
+    ):
+        queue.steer(peer)
+        elements = size_bytes // 4
+        # Beside the event loop: a peer that says nothing for a second is taken for dead.
+        await asyncio.to_thread(fill, mine.tensor(elements, dtype=np.float32), seed=seed)
+        before = endpoint.bytes_copied
+        seconds = await exchange(endpoint, peer, mine, theirs, words)
+        sums = await asyncio.to_thread(reduce, theirs.tensor(elements, dtype=np.float32))
+        wanted = await asyncio.to_thread(pattern_sum, elements, seed=1 - seed)
+        if any(found != wanted for found in sums.values()):
+            raise ExchangeError(f"the tensor adds up to {sums}, not to {wanted}")
+        return {
+            "bytes": size_bytes,
+            "seconds": round(seconds, 6),
+            "gbps": round(size_bytes * 8 / seconds / 1e9, 3),
+            "bytes_copied": endpoint.bytes_copied - before,
+            "wrong_guess_fraction": round(queue.wrong_guess_fraction, 6),
+            "sums": sums,
+        }
+
+
+async def connected(endpoint: Endpoint, host: str, port: int) -> Peer:
+    """Open the peer, which may still be starting. Raises PeerError when nobody comes."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return await endpoint.connect(host, port=port)
+        except PeerError:
+            if time.monotonic() >= give_up_at:
+                raise
+            await asyncio.sleep(RETRY_S)
+
+
+async def take_part(host: str, port: int, *, listening: bool, size_bytes: int) -> dict[str, object]:
+    """Be one of the two ends."""
+    if listening:
+        async with await Endpoint.listen(host, port=port) as endpoint:
+            async with asyncio.timeout(PATIENCE_S):
+                peer = await endpoint.accept()
+            return await run(endpoint, peer, size_bytes=size_bytes, seed=0)
+    async with await Endpoint.open(towards=host) as endpoint:
+        peer = await connected(endpoint, host, port)
+        return await run(endpoint, peer, size_bytes=size_bytes, seed=1)
+
+
+@click.command()
+@click.option("--listen", metavar="HOST:PORT", help="Be the end that waits.")
+@click.option("--connect", metavar="HOST:PORT", help="Be the end that comes.")
+@click.option(
+    "--bytes",
+    "size_bytes",
+    type=click.IntRange(4096, 1 << 30),
+    default=1 << 30,
+    show_default=True,
+    help="Size of the tensor; whole pages.",
+)
+def main(*, listen: str | None, connect: str | None, size_bytes: int) -> None:
+    """Exchange a tensor with another host; run one with --listen and one with --connect."""
+    if (listen is None) == (connect is None):
+        raise click.UsageError("give either --listen or --connect")
+    if size_bytes % 4096:
+        raise click.UsageError(f"--bytes: {size_bytes} is no multiple of 4096; round it")
+    host, colon, port = (listen or connect or "").rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise click.UsageError(f"{listen or connect}: is not HOST:PORT, such as 192.0.2.1:7000")
+    try:
+        done = uvloop.run(take_part(host.strip("[]"), int(port), listening=listen is not None, size_bytes=size_bytes))
+    except TimeoutError:
+        click.echo(f"tensor_exchange: nobody came within {PATIENCE_S:g} s", err=True)
+        sys.exit(1)
+    except (ExchangeError, SrdError, DevmemError) as error:
+        click.echo(f"tensor_exchange: {error}", err=True)
+        sys.exit(1)
+    click.echo(json.dumps(done))
+
+
+if __name__ == "__main__":
+    main()

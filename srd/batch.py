@@ -1,0 +1,130 @@
+"""Many small messages in one go: what to post, and what arrived together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from devmem.region import Region
+from srd.errors import UsageError
+from srd.message import Message
+from srd.proto.events import Frag, MessageReceived, MessagesReceived
+
+if TYPE_CHECKING:
+    from srd.queues import ReceiveQueues
+
+Integers = Sequence[int] | npt.NDArray[np.integer]
+
+
+def equal_parts(
+    region: Region, offsets: Integers, lengths: int | Integers, *, most_bytes: int
+) -> Iterator[tuple[npt.NDArray[np.uint64], int]]:
+    """Yield (addresses, length) of consecutive messages of equal length in a region.
+
+    Raises UsageError for messages that are not within the region, or longer than `most_bytes`.
+    """
+    starts = np.asarray(offsets, dtype=np.int64)
+    sizes = np.broadcast_to(np.asarray(lengths, dtype=np.int64), starts.shape)
+    if starts.ndim != 1:
+        raise UsageError(f"offsets: {starts.ndim} dimensions; give one offset for each message")
+    if not len(starts):
+        return
+    if sizes.min() < 0 or sizes.max() > most_bytes:
+        raise UsageError(
+            f"lengths: {sizes.min()} to {sizes.max()} bytes; a batch takes 0 to {most_bytes}, a packet's worth"
+        )
+    if starts.min() < 0 or (starts + sizes).max() > region.size_bytes:
+        raise UsageError(
+            f"offsets: bytes {starts.min()} to {(starts + sizes).max()} are not within a region of {region.size_bytes}"
+        )
+    addresses = starts.astype(np.uint64) + np.uint64(region.address)
+    edges = [0, *(np.flatnonzero(np.diff(sizes)) + 1).tolist(), len(sizes)]
+    for first, end in pairwise(edges):
+        yield addresses[first:end], int(sizes[first])
+
+
+class MessageBatch:
+    """Messages of one length that arrived together, in place.
+
+    Use it as a context manager, or `release` it: until then its memory is yours, and the sender is short of credit.
+    """
+
+    def __init__(
+        self,
+        event: MessagesReceived,
+        *,
+        queues: ReceiveQueues,
+        release: Callable[[int, Sequence[Frag], int], None],
+    ) -> None:
+        """`release` takes a peer's number, the memory, and the bytes of credit."""
+        self._event = event
+        self._queues = queues
+        self._release = release
+        self._released = False
+        self._handed_out = 0  # messages taken singly
+        self._outside = 0  # of these, those that were not released
+
+    @property
+    def count(self) -> int:
+        """How many messages."""
+        return self._event.count
+
+    @property
+    def length(self) -> int:
+        """Bytes of each message."""
+        return self._event.length
+
+    @property
+    def immediate(self) -> int | None:
+        """The 32-bit word that all of them bear; None: there is none."""
+        return self._event.immediate
+
+    def rows(self) -> npt.NDArray[np.uint8]:
+        """Return the messages' memory as rows of bytes, without a copy. It is not used again while the array lives."""
+        if self._released:
+            raise UsageError("the batch was released: its memory may hold other messages by now")
+        event = self._event
+        memory = self._queues.view(event.frag)
+        return np.ndarray((event.count, event.length), np.uint8, buffer=memory, strides=(event.stride, 1))
+
+    def release(self) -> None:
+        """Give the memory and the credit back. Once is enough; more does nothing."""
+        if not self._released:
+            self._released = True
+            self._release(self._event.peer, (self._event.frag,), self._event.count * self._event.length)
+
+    @property
+    def taken(self) -> bool:
+        """Whether a message was taken out of the batch."""
+        return self._handed_out > 0
+
+    def take(self) -> tuple[Message, bool]:
+        """Take the next message out of the batch, which is released with the last of them; return if any is left."""
+        event, index = self._event, self._handed_out
+        self._handed_out += 1
+        self._outside += 1
+        frag = Frag(0, event.region_offset + index * event.stride, event.length)
+        single = MessageReceived(event.peer, event.message + index & 0xFFFFFFFF, event.length, event.immediate, (frag,))
+        message = Message(single, queues=self._queues, release=self._take_back)
+        return message, self._handed_out < event.count
+
+    def abandon(self) -> None:
+        """Give back what nobody has taken; what was taken is given back with it, when the last of that is released."""
+        self._handed_out = self._event.count
+        if not self._outside:
+            self.release()
+
+    def _take_back(self, _peer: int, _frags: Sequence[Frag], _size_bytes: int) -> None:
+        self._outside -= 1
+        if not self._outside and self._handed_out == self._event.count:
+            self.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

@@ -1,0 +1,65 @@
+"""`srd recv --devmem SIZE`: the region that every payload of the daemon lands in, and what fits into it."""
+
+from __future__ import annotations
+
+import click
+
+from devmem.region import Region
+from srd.config import EndpointConfig
+from srd.endpoint import Endpoint
+from srd.io.landing import SUPER_BYTES, spare_bytes
+from srd.io.receive import SLOTS
+from srd.proto.config import ProtocolConfig
+from srd.queues import RxQueue
+from srd.transfer.words import CHUNK_BYTES
+
+_LEAST_CHUNK_BYTES = 2 * SUPER_BYTES
+_FIXED_BYTES = (SLOTS + 1) * _LEAST_CHUNK_BYTES + spare_bytes(SLOTS)
+LEAST_BYTES = _FIXED_BYTES + 4 * CHUNK_BYTES
+"""Each slot's chunk and spare place, and twice a window of two messages, as chunks are pinned whole."""
+
+
+class DeviceMemory:
+    """A region of `size_bytes`, and settings that promise no more than it holds.
+
+    Raises click.UsageError for too small a size, RegionError for memory that cannot be had.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        if size_bytes < LEAST_BYTES:
+            raise click.UsageError(
+                f"--devmem {size_bytes}: is less than the {LEAST_BYTES} bytes that a transfer needs; give 64M or more"
+            )
+        default = ProtocolConfig()
+        self._chunk_bytes = EndpointConfig().chunk_bytes
+        if size_bytes < 4 * (SLOTS + 1) * self._chunk_bytes:
+            self._chunk_bytes = _LEAST_CHUNK_BYTES
+        left_bytes = size_bytes - (SLOTS + 1) * self._chunk_bytes - spare_bytes(SLOTS)
+        window_bytes = min(default.receive_window_bytes, left_bytes // 2)
+        protocol = ProtocolConfig(
+            receive_window_bytes=window_bytes, max_message_bytes=min(default.max_message_bytes, window_bytes)
+        )
+        self.config = EndpointConfig(protocol=protocol)
+        self.region = Region(size_bytes, name="srd-devmem")
+        self._queue: RxQueue | None = None
+        self._endpoint: Endpoint | None = None
+
+    def bind(self, endpoint: Endpoint) -> None:
+        """Have all data that reaches the endpoint land here."""
+        self._endpoint = endpoint
+        self._queue = endpoint.bind_rx(self.region, chunk_bytes=self._chunk_bytes)
+        self._queue.steer()
+
+    def figures(self) -> dict[str, int]:
+        """Return what there is to report, of all peers and files so far."""
+        if self._queue is None or self._endpoint is None:
+            return {}
+        return {
+            "devmem_bytes": self._queue.landed_bytes,
+            "linear_bytes": self._endpoint.linear_bytes,
+            "refused_packets": self._queue.refused_packets,
+        }
+
+    def close(self) -> None:
+        """Give the memory back, after the endpoint."""
+        self.region.close()

@@ -1,0 +1,76 @@
+"""Many small messages as one work request: one record for all of them, as a burst is one for its packets.
+
+A batch's messages have one length, of a packet at most, and numbers in turn. What goes out are the packets of single
+messages, so the other end need not know of batches; but those of a burst differ by a constant step, as a long message's
+do, and so both ends handle them as one (see `wire`). Each message is acknowledged, and completes, by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from srd.proto.events import MessagesReceived
+from srd.proto.seqset import mask, ranges
+from srd.proto.wire import IMMEDIATE, MAX_BURST_PACKETS, MAX_SERIES_PACKETS, SMALL_BYTES, Run, Words
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """The messages of a batch, by their index in it."""
+
+    places: Words
+    """Where each one's payload starts in the sender's region."""
+    owner: object = None
+    """What is to be kept alive until all have ended: the memory, say."""
+    cut: int = 0
+    """Messages that were given their PSNs."""
+    ended: int = 0
+    """Bit i: message i has completed."""
+    fresh: list[tuple[int, int]] = field(default_factory=list)
+    """Ranges (first, count) that were acknowledged since `take`."""
+
+    @property
+    def count(self) -> int:
+        """Messages in all."""
+        return len(self.places)
+
+    def acknowledge(self, first: int, *, bits: int) -> None:
+        """Note that messages were acknowledged, as bits from `first` on."""
+        self.ended |= bits << first
+        self.fresh += [(first + skip, count) for skip, count in ranges(bits)]
+
+    def take(self) -> list[tuple[int, int]]:
+        """Return the ranges that were acknowledged since the last call."""
+        fresh, self.fresh = self.fresh, []
+        return fresh
+
+    def open(self) -> Iterator[int]:
+        """Yield the messages that have not completed."""
+        for first, count in ranges(mask(self.count) & ~self.ended):
+            yield from range(first, first + count)
+
+
+def most_packets(limit: int, packet_bytes: int, datagram_bytes: int) -> int:
+    """Return how many packets of this size may be one burst: as many as weigh `limit` datagrams of full size."""
+    most = min(limit * datagram_bytes // packet_bytes, MAX_BURST_PACKETS)
+    if packet_bytes < SMALL_BYTES:
+        most = min(most, datagram_bytes // packet_bytes, MAX_SERIES_PACKETS)
+    return most
+
+
+def received(run: Run, arrived: Iterable[tuple[int, int]], *, peer: int) -> list[MessagesReceived]:
+    """Return what is told of the messages (first, count) of a batch that arrived as a run."""
+    stride, word = run.segment_bytes + run.gap_bytes, run.immediate if run.flags & IMMEDIATE else None
+    return [
+        MessagesReceived(
+            peer,
+            run.message + first & 0xFFFFFFFF,
+            count,
+            run.length,
+            word,
+            run.payload_offset + first * stride,
+            stride,
+        )
+        for first, count in arrived
+    ]

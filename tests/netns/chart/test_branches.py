@@ -1,0 +1,40 @@
+"""netns.chart.branches: nodes as a tree."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from netns.chart.branches import branches
+from netns.errors import NodesError
+from netns.fabric_layers import nodes_of
+from netns.nodes import Node, layer_label
+from netns.topology import leaf_spine
+
+NODES = nodes_of(leaf_spine(name="demo", leaves=2, spines=2, hosts_per_leaf=2))
+
+
+def test_branches__parts_hold_their_hosts() -> None:
+    whole = branches(NODES)
+    assert [node.name for node in whole.nodes] == ["h1", "h2", "h3", "h4"]
+    assert [(part.name, [node.name for node in part.nodes]) for part in whole.at(layer_label(3))] == [
+        ("leaf1", ["h1", "h2"]),
+        ("leaf2", ["h3", "h4"]),
+    ]
+    assert [branch.path for branch in whole.walk()][:4] == [
+        (),
+        ("demo",),
+        ("demo", "spine1-spine2"),
+        ("demo", "spine1-spine2", "leaf1"),
+    ]
+
+
+def test_branches__order_of_nodes_does_not_matter() -> None:
+    shuffled = random.Random(1).sample(NODES, len(NODES))
+    assert branches(shuffled) == branches(NODES)
+
+
+def test_branches__node_without_labels_bad_flow() -> None:
+    with pytest.raises(NodesError, match="node x: has no label"):
+        branches([*NODES, Node("x")])

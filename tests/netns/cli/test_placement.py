@@ -1,0 +1,162 @@
+"""netns.cli.placement: both commands as a user runs them, one-line errors and exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from netns.cli import main
+from netns.nodes import layer_label
+
+FABRIC = "name: demo\nleaf_spine: {leaves: 3, spines: 2, hosts_per_leaf: 2}\n"
+JOB = "name: ring\nranks: 4\ncommand: [x]\nimage: example/ring:1\n"
+
+
+@pytest.fixture
+def fabric(tmp_path: Path) -> str:
+    path = tmp_path / "demo.yaml"
+    path.write_text(FABRIC)
+    return str(path)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> str:
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB)
+    return str(path)
+
+
+def srd_lab(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def output(*arguments: str) -> str:
+    done = srd_lab(*arguments)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def error(*arguments: str, status: int) -> str:
+    done = srd_lab(*arguments)
+    assert (done.exit_code, done.stdout) == (status, "")
+    (line,) = done.stderr.splitlines()
+    return line.removeprefix("srd-lab: ")
+
+
+def test_topology__table_json_and_mermaid(fabric: str) -> None:
+    assert output("topology", fabric).startswith("6 hosts in 1 of layer 1, 1 of layer 2, 3 of layer 3\n")
+    assert output("topology", fabric, "--table") == output("topology", fabric)
+    assert len(json.loads(output("topology", fabric, "--json"))["shared"][layer_label(3)]) == 3
+    assert output("topology", fabric, "--mermaid").startswith("flowchart TD\n")
+    assert output("topology", "reference").startswith("2 hosts in ")
+
+
+@pytest.mark.parametrize("shape", ["ec2", "kubernetes"])
+def test_topology__what_it_exports_it_reads_as_the_same(tmp_path: Path, fabric: str, shape: str) -> None:
+    path = tmp_path / "nodes.json"
+    path.write_text(output("topology", fabric, "--export", shape))
+    assert output("topology", str(path)) == output("topology", fabric)
+
+
+def test_topology__page(tmp_path: Path, fabric: str) -> None:
+    page = tmp_path / "demo.html"
+    assert output("topology", fabric, "--html", str(page)) == f"wrote {page}\n"
+    assert "<title>Topology of demo.yaml</title>" in page.read_text()
+    lost = tmp_path / "none" / "demo.html"
+    assert error("topology", fabric, "--html", str(lost), status=1) == f"{lost}: No such file or directory"
+
+
+def test_place__text_json_and_hostfile(fabric: str, job: str) -> None:
+    command = ("place", job, "--topology", fabric)
+    assert output(*command).startswith("job ring: 4 ranks on 4 hosts, all in layer 2 spine1-spine2\n")
+    assert json.loads(output(*command, "--json"))["hosts"] == ["h1", "h2", "h3", "h4"]
+    assert output(*command, "--emit", "hostfile") == "h1 slots=1\nh2 slots=1\nh3 slots=1\nh4 slots=1\n"
+    required = output(*command, "--required-topology", "3", "--ranks-per-host", "2")
+    assert required.startswith("job ring: 4 ranks on 2 hosts, all in layer 3 leaf1\n")
+
+
+def test_place__manifests_carry_the_option(fabric: str, job: str) -> None:
+    command = ("place", job, "--topology", fabric, "--preferred-topology", "network-node-layer-3", "--emit", "kueue")
+    *_, last = yaml.safe_load_all(output(*command))
+    annotations = last["spec"]["template"]["metadata"]["annotations"]
+    assert annotations == {"kueue.x-k8s.io/podset-preferred-topology": layer_label(3)}
+    *_, last = yaml.safe_load_all(output(*command, "--kind", "pytorchjob"))
+    assert last["kind"] == "PyTorchJob"
+
+
+def test_place__notes_go_to_stderr(tmp_path: Path, fabric: str) -> None:
+    path = tmp_path / "hungry.yaml"
+    path.write_text(JOB + "resources: {cpu: 1}\n")
+    done = srd_lab("place", str(path), "--topology", fabric, "--emit", "hostfile")
+    assert done.stderr == "note: the nodes do not tell what they have room for; not checked: cpu\n"
+    assert done.stdout.startswith("h1 slots=1\n")
+
+
+def test_nodes_without_labels(tmp_path: Path, fabric: str, job: str) -> None:
+    document = json.loads(output("topology", fabric, "--export", "kubernetes"))
+    document["items"].append({"metadata": {"name": "control", "labels": {"kubernetes.io/hostname": "control"}}})
+    path = tmp_path / "nodes.json"
+    path.write_text(json.dumps(document))
+    for command in (("topology", str(path)), ("place", job, "--topology", str(path))):
+        assert error(*command, status=2).startswith(f"node control: has no label {layer_label(1)}; label it, or leave")
+        done = srd_lab(*command, "--skip-unlabelled")
+        assert (done.exit_code, done.stderr) == (0, "note: left out, without network-node layers: control\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "status", "message"),
+    [
+        (JOB.replace("4", "7"), (), 1, 'job ring: topology "default" allows to fit only 6 out of 7 pod(s)'),
+        (JOB, ("--required-topology", "3"), 1, 'job ring: topology "default" allows to fit only 2 out of 4 pod(s)'),
+        (JOB, ("--required-topology", "rack"), 2, "job ring: level rack: the nodes have no such level; theirs are"),
+        (JOB, ("--required-topology", ""), 2, "--required-topology: '' is no layer"),
+        (JOB.replace("4", "0"), (), 2, "ranks: 0 should be greater than or equal to 1"),
+        (JOB.replace("4", "-1"), (), 2, "ranks: -1 should be greater than or equal to 1"),
+        (JOB + "slices: [{layer: 3, size: 3}]", (), 2, "slices[0].size: 3 does not divide 4 ranks"),
+        (JOB.replace("image", "imago"), (), 2, "imago: no such key"),
+        (JOB.replace("image: example/ring:1", ""), ("--emit", "kueue"), 2, "job ring: image: missing"),
+    ],
+)
+def test_place__bad_flow(
+    tmp_path: Path, fabric: str, text: str, arguments: tuple[str, ...], status: int, message: str
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    told = error("place", str(path), "--topology", fabric, *arguments, status=status)
+    assert told.removeprefix(f"{path}: ").startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"Instances": [', "line 1, column 16: not JSON: Expecting value"),
+        ('{"items": ', "line 1, column 11: not JSON: Expecting value"),
+        ("{}", "holds neither Instances (aws ec2 describe-instance-topology) nor items"),
+    ],
+)
+def test_malformed_json__is_one_line_and_status_2(tmp_path: Path, job: str, content: str, message: str) -> None:
+    path = tmp_path / "nodes.json"
+    path.write_text(content)
+    for command in (("topology", str(path)), ("place", job, "--topology", str(path))):
+        assert error(*command, status=2).startswith(f"{path}: {message}")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("place",),
+        ("place", "x"),
+        ("topology",),
+        ("topology", "x", "--export", "azure"),
+        ("place", "JOB", "--topology", "reference", "--required-topology", "1", "--preferred-topology", "2"),
+        ("place", "JOB", "--topology", "reference", "--ranks-per-host", "0"),
+    ],
+)
+def test_usage__is_status_2(job: str, arguments: tuple[str, ...]) -> None:
+    done = srd_lab(*(job if argument == "JOB" else argument for argument in arguments))
+    assert done.exit_code == 2
+    assert "Error: " in done.stderr

@@ -1,0 +1,30 @@
+"""netns.cli.tables: words and columns."""
+
+from __future__ import annotations
+
+import pytest
+
+from netns.cli.tables import count, print_table, table
+
+
+def test_count() -> None:
+    assert [count(things, "switch", "switches") for things in ([], [1], [1, 2])] == [
+        "0 switches",
+        "1 switch",
+        "2 switches",
+    ]
+    assert count([1, 2], "host") == "2 hosts"
+
+
+def test_print_table__nothing_is_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = table("name", "value")
+    rows.add_row("[red]x[/red]", "1")
+    print_table(rows)
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["name", "value"], ["[red]x[/red]", "1"]]
+
+
+def test_print_table__is_not_folded_for_other_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = table("name", "value")
+    rows.add_row("x" * 100, "y" * 100)
+    print_table(rows)
+    assert f"{'x' * 100}  {'y' * 100}" in capsys.readouterr().out.splitlines()

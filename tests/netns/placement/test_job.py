@@ -1,0 +1,121 @@
+"""netns.placement.job: what a job file says, and every way to get one wrong, in one line each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netns.errors import JobError
+from netns.nodes import HOSTNAME_LABEL, layer_label
+from netns.placement.job import Job, read_job
+from netns.placement.model import Request, Slice, Toleration
+
+SMALL = "name: a\nranks: 4\ncommand: [x]\n"
+FULL = """
+name: allreduce
+ranks: 8
+command: [python3, ring.py, --verify]
+topology: {required: 2}
+slices: [{layer: layer-3, size: 4}, {layer: host, size: 2}]
+resources: {cpu: 500m, memory: 1Gi, nvidia.com/gpu: 1}
+env: {LOG: "1"}
+node_selector: {zone: a}
+tolerations: [{key: gpu, operator: Exists}]
+image: example/ring:1
+queue: research
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "job.yaml"
+
+
+def read(file: Path, text: str) -> Job:
+    file.write_text(text)
+    return read_job(file)
+
+
+def test_read_job__everything(file: Path) -> None:
+    job = read(file, FULL)
+    assert job.command == ("python3", "ring.py", "--verify")
+    assert job.request() == Request(
+        name="allreduce",
+        count=8,
+        requests={"cpu": 500, "memory": 2**30, "nvidia.com/gpu": 1},
+        mode="required",
+        level=layer_label(2),
+        slices=(Slice(layer_label(3), 4), Slice(HOSTNAME_LABEL, 2)),
+        node_selector={"zone": "a"},
+        tolerations=(Toleration("gpu", "Exists"),),
+    )
+    assert (job.env, job.image, job.queue) == ({"LOG": "1"}, "example/ring:1", "research")
+
+
+def test_read_job__modes(file: Path) -> None:
+    assert read(file, SMALL).request().mode == "unconstrained"
+    assert read(file, SMALL + "topology: {preferred: host}").request().mode == "preferred"
+    assert read(file, SMALL + "slices: [{layer: 3, size: 2}]").request().mode == "slice_only"
+    assert read(file, SMALL + "topology: {required: example.com/rack}").request().level == "example.com/rack"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no job; give name, ranks and command"),
+        ("name: a", "ranks: missing"),
+        ("name: a\nranks: 4", "command: missing"),
+        (SMALL.replace("4", "0"), "ranks: 0 should be greater than or equal to 1"),
+        (SMALL.replace("4", "-4"), "ranks: -4 should be greater than or equal to 1"),
+        (SMALL.replace("4", "four"), "ranks: 'four' should be a valid integer"),
+        (SMALL.replace("4", "1.5"), "ranks: 1.5 should be a valid integer"),
+        (SMALL.replace("4", "2000000"), "ranks: 2000000 should be less than or equal to 1000000"),
+        (SMALL.replace("[x]", "[]"), "command: [] "),
+        (SMALL.replace("[x]", "x"), "command: 'x' should be a valid tuple"),
+        (SMALL.replace("a\n", "A b\n"), "name: 'A b' is no name; use lower-case letters"),
+        (SMALL + "queue: -q", "queue: '-q' is no name"),
+        (SMALL + "rank: 3", "rank: no such key; the known ones here are name, ranks, command"),
+        (SMALL + "topology: {required: 1, preferred: 2}", "topology: required stands beside preferred"),
+        (SMALL + "topology: {wanted: 1}", "topology.wanted: no such key; the known ones here are required, preferred"),
+        (SMALL + "topology: {required: ''}", "topology.required: '' "),
+        (SMALL + "topology: {required: [1]}", "topology.required: [1] should be a valid string"),
+        (SMALL + "slices: [{layer: 3, size: 3}]", "slices[0].size: 3 does not divide 4 ranks"),
+        (SMALL + "slices: [{layer: 3, size: 0}]", "slices[0].size: 0 should be greater than or equal to 1"),
+        (SMALL + "slices: [{layer: 3, size: -2}]", "slices[0].size: -2 should be greater than or equal to 1"),
+        (SMALL + "slices: [{size: 2}]", "slices[0].layer: missing"),
+        (
+            SMALL + "slices: [{layer: 2, size: 4}, {layer: 3, size: 3}]",
+            "slices[1].size: 3 does not divide 4 ranks of the slice around it",
+        ),
+        (SMALL + "resources: {cpu: lots}", "resources: cpu: 'lots' is no quantity"),
+        (SMALL + "resources: {cpu: -1}", "resources: cpu: -1 is negative"),
+        (SMALL + "resources: {pods: 1}", "resources.pods: every rank takes one anyway; leave it out"),
+        (SMALL + "resources: [1]", "resources: [1] should be a valid mapping"),
+        (SMALL + "env: {A: 1}", "env.A: 1 should be a valid string"),
+        (SMALL + "tolerations: [{operator: Never}]", "tolerations[0].operator: 'Never' should be 'Equal' or 'Exists'"),
+        (SMALL + "name: b", "line 4: name is given twice"),
+        ("{", "line 1: not YAML"),
+    ],
+)
+def test_read_job__bad_flow(file: Path, text: str, message: str) -> None:
+    with pytest.raises(JobError) as caught:
+        read(file, text)
+    assert str(caught.value).startswith(f"{file}: {message}")
+    assert "\n" not in str(caught.value)
+
+
+def test_read_job__no_file_bad_flow(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match=r"none.yaml: No such file or directory$"):
+        read_job(tmp_path / "none.yaml")
+
+
+@given(content=st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_read_job__anything_else_is_one_line(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    file = tmp_path_factory.getbasetemp() / "job.yaml"
+    file.write_bytes(content)
+    with pytest.raises(JobError) as caught:
+        read_job(file)
+    assert len(str(caught.value).splitlines()) == 1

@@ -1,0 +1,157 @@
+"""netns.placement.kueue: manifests with the CRDs' own field names, and Kueue's rules."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from netns.errors import JobError
+from netns.fabric_layers import nodes_of
+from netns.layers import levels_of
+from netns.nodes import HOSTNAME_LABEL, layer_label
+from netns.placement import Job
+from netns.placement.kueue import Kind, dump, manifests, topology_annotations
+from netns.topology import leaf_spine
+
+FIELDS = json.loads((Path(__file__).resolve().parents[2] / "data" / "kueue_crd_fields.json").read_text())
+NODES = nodes_of(leaf_spine(name="demo", leaves=2, hosts_per_leaf=4))
+FULL = {
+    "topology": {"required": 2},
+    "resources": {"cpu": "1500m", "nvidia.com/gpu": 1},
+    "env": {"LOG": "1"},
+    "node_selector": {"zone": "a"},
+    "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    "queue": "research",
+}
+PREFIX = "kueue.x-k8s.io/podset-"
+
+
+def job(**fields: object) -> Job:
+    return Job.model_validate({"name": "ring", "ranks": 4, "command": ["x"], "image": "example/ring:1", **fields})
+
+
+def made(wish: Job, kind: Kind = "job") -> dict[str, dict[str, Any]]:
+    documents = list(yaml.safe_load_all(dump(manifests(wish, nodes=NODES, levels=levels_of(NODES), kind=kind))))
+    return {document["kind"]: document for document in documents}
+
+
+def check(value: object, fields: object, *, at: str) -> None:
+    """Every key of `value` is one of `fields`."""
+    if isinstance(fields, str):
+        fields = FIELDS[fields]
+    if isinstance(value, dict) and isinstance(fields, dict):
+        for key, inner in value.items():
+            assert key in fields or "*" in fields, f"{at}.{key}: no such field"
+            check(inner, fields.get(key, fields.get("*")), at=f"{at}.{key}")
+    elif isinstance(value, list):
+        assert isinstance(fields, list), f"{at}: is no list"
+        for inner in value:
+            check(inner, fields[0], at=f"{at}[]")
+    else:
+        assert not isinstance(value, dict), f"{at}: is no mapping"
+        assert fields is None, f"{at}: is a mapping or list"
+
+
+@pytest.mark.parametrize("kind", ["job", "pytorchjob"])
+@pytest.mark.parametrize("fields", [{}, FULL])
+def test_manifests__only_published_field_names(kind: Kind, fields: dict[str, object]) -> None:
+    found = made(job(**fields), kind)
+    assert list(found)[:4] == ["Topology", "ResourceFlavor", "ClusterQueue", "LocalQueue"]
+    for name, document in found.items():
+        assert set(document) == {"apiVersion", "kind", "metadata", "spec"}
+        assert set(document["metadata"]) <= {"name", "namespace", "labels"}
+        check(document["spec"], FIELDS[name], at=name)
+        assert re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", document["metadata"]["name"])
+
+
+def test_manifests__refer_to_each_other() -> None:
+    found = made(job(**FULL))
+    assert {document["apiVersion"] for name, document in found.items() if name != "Job"} == {"kueue.x-k8s.io/v1beta2"}
+    assert found["ResourceFlavor"]["spec"]["topologyName"] == found["Topology"]["metadata"]["name"]
+    group = found["ClusterQueue"]["spec"]["resourceGroups"][0]
+    assert group["flavors"][0]["name"] == found["ResourceFlavor"]["metadata"]["name"]
+    assert found["LocalQueue"]["spec"]["clusterQueue"] == found["ClusterQueue"]["metadata"]["name"]
+    assert found["Job"]["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": found["LocalQueue"]["metadata"]["name"]}
+    assert found["Job"]["metadata"]["namespace"] == found["LocalQueue"]["metadata"]["namespace"]
+
+
+def test_manifests__keep_kueues_rules() -> None:
+    found = made(job(**FULL))
+    levels = [level["nodeLabel"] for level in found["Topology"]["spec"]["levels"]]
+    assert levels == [layer_label(1), layer_label(2), layer_label(3), HOSTNAME_LABEL]  # the host last, at most 8
+    assert found["ResourceFlavor"]["spec"]["nodeLabels"]  # at least one with a topology
+    group = found["ClusterQueue"]["spec"]["resourceGroups"][0]
+    assert [resource["name"] for resource in group["flavors"][0]["resources"]] == group["coveredResources"]
+    quota = {resource["name"]: resource["nominalQuota"] for resource in group["flavors"][0]["resources"]}
+    assert quota == {"cpu": "6", "nvidia.com/gpu": "4", "pods": "8"}  # what the job takes, where nodes do not tell
+
+
+def test_manifests__a_job() -> None:
+    spec = made(job(**FULL))["Job"]["spec"]
+    assert (spec["parallelism"], spec["completions"], spec["completionMode"], spec["suspend"]) == (
+        4,
+        4,
+        "Indexed",
+        True,
+    )
+    assert spec["template"]["metadata"]["annotations"] == {f"{PREFIX}required-topology": layer_label(2)}
+    (container,) = spec["template"]["spec"]["containers"]
+    assert container["resources"] == {
+        "requests": {"cpu": "1500m", "nvidia.com/gpu": "1"},
+        "limits": {"nvidia.com/gpu": "1"},
+    }
+    assert container["env"] == [{"name": "LOG", "value": "1"}]
+    assert spec["template"]["spec"]["tolerations"] == [{"key": "gpu", "operator": "Exists"}]
+
+
+def test_manifests__a_pytorch_job_is_a_group_of_master_and_workers() -> None:
+    specs = made(job(**FULL), "pytorchjob")["PyTorchJob"]["spec"]["pytorchReplicaSpecs"]
+    assert {role: spec["replicas"] for role, spec in specs.items()} == {"Master": 1, "Worker": 3}
+    for spec in specs.values():
+        assert spec["template"]["metadata"]["annotations"][f"{PREFIX}group-name"] == "ring"
+        assert spec["template"]["spec"]["containers"][0]["name"] == "pytorch"  # the operator looks for it
+    alone = made(job(ranks=1), "pytorchjob")["PyTorchJob"]["spec"]["pytorchReplicaSpecs"]
+    assert list(alone) == ["Master"]
+    assert f"{PREFIX}group-name" not in alone["Master"]["template"]["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "annotations"),
+    [
+        ({}, {"unconstrained-topology": "true"}),
+        ({"topology": {"preferred": 3}}, {"preferred-topology": layer_label(3)}),
+        (
+            {"topology": {"required": 1}, "slices": [{"layer": 3, "size": 2}]},
+            {
+                "required-topology": layer_label(1),
+                "slice-required-topology": layer_label(3),
+                "slice-size": "2",
+            },
+        ),
+    ],
+)
+def test_topology_annotations(fields: dict[str, object], annotations: dict[str, str]) -> None:
+    assert topology_annotations(job(**fields)) == {PREFIX + name: value for name, value in annotations.items()}
+
+
+def test_topology_annotations__nested_slices_are_one_list() -> None:
+    wish = job(slices=[{"layer": 2, "size": 4}, {"layer": 3, "size": 2}])
+    ((name, value),) = topology_annotations(wish).items()
+    assert name == f"{PREFIX}slice-required-topology-constraints"
+    assert json.loads(value) == [{"topology": layer_label(2), "size": 4}, {"topology": layer_label(3), "size": 2}]
+
+
+def test_manifests__bad_flow() -> None:
+    with pytest.raises(
+        JobError, match=r"^job ring: image: missing; a cluster runs containers, so give it in the job's file$"
+    ):
+        made(job(image=""))
+    with pytest.raises(
+        JobError, match=r"^job ring: slices: a PyTorchJob's master stands beside its workers; use a Job$"
+    ):
+        made(job(slices=[{"layer": 3, "size": 2}]), "pytorchjob")

@@ -1,0 +1,13 @@
+"""netns.placement.model: plain data that says what it is."""
+
+from __future__ import annotations
+
+from netns.placement.model import Assignment, Domain, Unplaceable
+
+
+def test_assignment__counts_its_pods() -> None:
+    assert Assignment(("x",), (Domain(("a",), 2), Domain(("b",), 3))).count == 5
+
+
+def test_unplaceable__reads_as_its_message() -> None:
+    assert str(Unplaceable("count", "count: 0 pods; ask for at least one")) == "count: 0 pods; ask for at least one"

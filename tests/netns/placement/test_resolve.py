@@ -1,0 +1,88 @@
+"""netns.placement.resolve: every wrong request, in Kueue's words where it has some."""
+
+from __future__ import annotations
+
+import pytest
+
+from netns.nodes import HOSTNAME_LABEL
+from netns.placement.choose import Ask
+from netns.placement.model import DEFAULT_PROFILE, Kind, Profile, Request, Slice, Unplaceable
+from netns.placement.resolve import resolve
+from tests.netns.placement_cluster import BLOCK, LEVELS, RACK
+
+
+def asked(request: Request, profile: Profile = DEFAULT_PROFILE) -> Ask:
+    found = resolve(request, levels=LEVELS, profile=profile, leaders=0)
+    assert isinstance(found, Ask), str(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("request_", "kind", "message"),
+    [
+        (Request(count=0), "count", "count: 0 pods; ask for at least one"),
+        (Request(count=-3), "count", "count: -3 pods; ask for at least one"),
+        (Request(mode="required", level="zone"), "unknown_level", "no requested topology level: zone"),
+        (Request(mode="required"), "unknown_level", "no requested topology level: "),
+        (Request(slices=(Slice("zone", 1),)), "unknown_slice_level", "no requested topology level for slices: zone"),
+        (
+            Request(mode="required", level=RACK, slices=(Slice(BLOCK, 1),)),
+            "slice_above_podset",
+            f"podset slice topology {BLOCK} is above the podset topology {RACK}",
+        ),
+        (
+            Request(slices=(Slice(HOSTNAME_LABEL, 0),)),
+            "slice_size",
+            f"slice topology requested, but slice size not provided: {HOSTNAME_LABEL} has size 0",
+        ),
+        (
+            Request(count=4, slices=(Slice(HOSTNAME_LABEL, -2),)),
+            "slice_size",
+            f"slice topology requested, but slice size not provided: {HOSTNAME_LABEL} has size -2",
+        ),
+        (Request(count=5, slices=(Slice(HOSTNAME_LABEL, 2),)), "slice_size", "slice size 2 must evenly divide 5 pods"),
+        (
+            Request(count=4, mode="slice_only", slices=(Slice(RACK, 4), Slice("zone", 2))),
+            "unknown_inner_level",
+            "no requested topology level for additional slice layer: zone",
+        ),
+        (
+            Request(count=4, mode="slice_only", slices=(Slice(RACK, 4), Slice(RACK, 2))),
+            "inner_not_below",
+            f"additional slice layer topology {RACK} must be at a lower level than {RACK}",
+        ),
+        (
+            Request(count=4, mode="slice_only", slices=(Slice(RACK, 4), Slice(HOSTNAME_LABEL, 3))),
+            "inner_not_dividing",
+            "additional slice layer size 3 must evenly divide parent layer size 4",
+        ),
+    ],
+)
+def test_resolve__bad_flow(request_: Request, kind: Kind, message: str) -> None:
+    found = resolve(request_, levels=LEVELS, profile=DEFAULT_PROFILE, leaders=0)
+    assert isinstance(found, Unplaceable)
+    assert found.kind == kind
+    assert found.message.startswith(message)
+
+
+def test_resolve__levels_of_each_mode() -> None:
+    assert asked(Request(mode="required", level=RACK)).level == 1
+    assert asked(Request(mode="preferred", level=BLOCK)).level == 0
+    assert asked(Request(mode="unconstrained")).level == asked(Request(mode="implied")).level == 2
+    for mode in ("slice_only", "unconstrained", "implied"):
+        assert asked(Request(mode=mode, slices=(Slice(RACK, 1),))).level == 0
+
+
+def test_resolve__least_free_for_what_is_unconstrained_unless_the_profile_says_otherwise() -> None:
+    for mode in ("unconstrained", "implied", "slice_only"):
+        request = Request(mode=mode, slices=(Slice(HOSTNAME_LABEL, 1),))
+        assert asked(request).least_free
+        assert not asked(request, Profile(mixed=False)).least_free
+    assert not asked(Request(mode="preferred", level=RACK)).least_free
+
+
+def test_resolve__nested_slices_count_on_all_levels_between_them() -> None:
+    request = Request(count=8, mode="slice_only", slices=(Slice(BLOCK, 8), Slice(HOSTNAME_LABEL, 2)))
+    found = asked(request)
+    assert (found.slices, found.slice_level, found.inner) == (1, 0, {1: 2, 2: 2})
+    assert asked(request, Profile(multi_layer=False)).inner == {}

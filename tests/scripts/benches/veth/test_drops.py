@@ -1,0 +1,29 @@
+"""scripts.benches.veth.drops: what the kernel's tables say, and a run that is void."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts.benches.errors import BenchError
+from scripts.benches.veth.drops import Drops, receive_buffer_errors, softnet_drops
+
+SOFTNET = "0000000a 00000002 00000000 0\n0000000b 00000010 00000000 0\n"
+SNMP = "Ip: A B\nIp: 1 2\nUdp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors\nUdp: 9 0 7 9 5\n"
+
+
+def test_tables() -> None:
+    assert softnet_drops(SOFTNET) == 18
+    assert receive_buffer_errors(SNMP) == 5
+
+
+def test_tables__of_this_kernel() -> None:
+    assert softnet_drops(Path("/proc/net/softnet_stat").read_text()) >= 0
+    assert receive_buffer_errors(Path("/proc/thread-self/net/snmp").read_text()) >= 0
+
+
+def test_require_none_since() -> None:
+    Drops(3, 4).require_none_since(Drops(3, 4), during="ours")
+    with pytest.raises(BenchError, match=r"ours: this host dropped 1 packets .* and 2 at sockets .* void"):
+        Drops(4, 6).require_none_since(Drops(3, 4), during="ours")

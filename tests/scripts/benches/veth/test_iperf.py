@@ -1,0 +1,42 @@
+"""scripts.benches.veth.iperf: what is read from its report."""
+
+from __future__ import annotations
+
+import copy
+import socket
+from typing import Any
+
+import pytest
+
+from scripts.benches.errors import BenchError
+from scripts.benches.veth.iperf import Flow, figures, listens
+
+REPORT: dict[str, Any] = {
+    "end": {
+        "sum_received": {"seconds": 2.0, "bytes": 4_000_000_000, "bits_per_second": 16e9},
+        "cpu_utilization_percent": {"host_total": 90.0, "remote_total": 60.0},
+        "sender_tcp_congestion": "cubic",
+        "receiver_tcp_congestion": "cubic",
+    }
+}
+
+
+def test_figures() -> None:
+    assert figures(REPORT, algorithm="cubic") == Flow(gbps=16.0, cpu_s_per_gb=0.75)
+
+
+def test_figures__of_another_algorithm_are_none() -> None:
+    with pytest.raises(BenchError, match="ran cubic instead of bbr"):
+        figures(copy.deepcopy(REPORT), algorithm="bbr")
+
+
+def test_figures__its_error_is_ours() -> None:
+    with pytest.raises(BenchError, match="unable to connect"):
+        figures({"error": "unable to connect to server"}, algorithm="cubic")
+
+
+def test_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        assert listens(port)
+    assert not listens(port)

@@ -1,0 +1,84 @@
+"""scripts.examples.tensor_exchange: two processes, both tensors right; mistakes are one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scripts.examples.tensor_exchange import fill, pattern_sum
+
+ROOT = Path(__file__).resolve().parents[3]
+PROGRAM = ROOT / "scripts" / "examples" / "tensor_exchange.py"
+PATIENCE_S = 60
+SIZE = 16 << 20
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(PROGRAM), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def both(*arguments: tuple[str, ...]) -> list[tuple[int, str, str]]:
+    target = f"127.0.0.1:{free_port()}"
+    ends = [start("--listen", target, *arguments[0]), start("--connect", target, *arguments[1])]
+    results = []
+    for end in ends:
+        out, err = end.communicate(timeout=PATIENCE_S)
+        results.append((end.returncode, out, err))
+    return results
+
+
+def test_exchange__both_tensors_arrive_and_are_reduced() -> None:
+    size = ("--bytes", str(SIZE))
+    results = both(size, size)
+    for seed, (status, out, err) in zip((0, 1), results, strict=True):
+        assert status == 0, err
+        told = json.loads(out)
+        assert told["bytes"] == SIZE
+        assert told["sums"]["numpy"] == pattern_sum(SIZE // 4, seed=1 - seed)
+        assert 0 <= told["wrong_guess_fraction"] <= 1
+
+
+def test_exchange__of_other_sizes_bad_flow() -> None:
+    for status, out, err in both(("--bytes", "8192"), ("--bytes", "4096")):
+        assert (status, out) == (1, "")
+        assert len(err.splitlines()) == 1
+        assert err.startswith("tensor_exchange: ")
+
+
+@pytest.mark.parametrize(("elements", "seed"), [(1, 0), (250, 1), (251, 0), (252, 1), (3 << 20, 1)])
+def test_pattern_sum__is_what_is_filled_in(elements: int, seed: int) -> None:
+    tensor = np.empty(elements, np.float32)
+    fill(tensor, seed=seed)
+    assert tensor.sum(dtype=np.float64) == pattern_sum(elements, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "give either --listen or --connect"),
+        (("--listen", "a:1", "--connect", "b:2"), "give either --listen or --connect"),
+        (("--listen", "7000"), "7000: is not HOST:PORT"),
+        (("--connect", "h:70000"), "h:70000: is not HOST:PORT"),
+        (("--connect", "h:1", "--bytes", "5000"), "--bytes: 5000 is no multiple of 4096"),
+    ],
+)
+def test_usage_bad_flow(arguments: tuple[str, ...], says: str) -> None:
+    end = start(*arguments)
+    _, err = end.communicate(timeout=PATIENCE_S)
+    assert end.returncode == 2
+    assert says in err

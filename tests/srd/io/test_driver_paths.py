@@ -1,0 +1,36 @@
+"""srd.io.driver: sockets of the paths that stand in for others."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+import pytest
+
+from srd.proto.events import PeerEnded
+from tests.srd.io.node import ended, node, open_pair
+
+
+async def test_driver__a_path_of_the_reserve_gets_a_port_when_it_is_called() -> None:
+    async with node(accepting=False, paths=2) as one, node(accepting=True, paths=2) as two:
+        await open_pair(one, two)
+        ports = {one.driver._socket(path).getsockname()[1] for path in (0, 1, 2, 5, 5)}
+        assert len(ports) == 4
+        assert len(one.driver._paths) == 6
+        late = one.driver._socket(5)
+        two.connect(late.getsockname())
+        (event,) = await two.until(ended)
+        assert isinstance(event, PeerEnded)
+        assert "refused" in event.reason, "what comes there is heard"
+    assert late.fileno() == -1, "it is closed with the others"
+
+
+async def test_driver__without_another_port_a_path_uses_an_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(accepting=False, paths=2) as one:
+
+        def refuse() -> socket.socket:
+            raise OSError(errno.EMFILE, "too many open files")
+
+        monkeypatch.setattr(one.driver, "_open_socket", refuse)
+        assert one.driver._socket(5) is one.sockets[1]
+        assert len(one.driver._paths) == 2

@@ -1,0 +1,43 @@
+"""srd.io.receive: series of small datagrams, which land in the place of one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from srd.proto.wire import HEADER_BYTES, Burst
+from tests.srd.io.exchange import Receiver, content, source, wait_readable
+
+SEED = 12
+
+
+def test_receive__a_series_of_small_messages_lands_in_place() -> None:
+    """Headers lie between the payloads; only they are copied."""
+    payload = content(64 * 60, seed=SEED)
+    with source() as one, Receiver() as two:
+        one.fill(payload)
+        places = np.arange(60, dtype=np.uint64)[::-1] * np.uint64(64) + np.uint64(one.region.address)
+        burst = Burst(two.address, 3, 0, 7, 0, 60, 0, 0, 64, 0, 0, 0, 0, 64 * 60, 64, 0, places)
+        one.transmitter.add(burst)
+        assert one.transmitter.flush(one.socket)
+        two.receive(packets=60)
+        (run,) = two.runs
+        assert (run.batch, run.count, run.gap_bytes) == (True, 60, HEADER_BYTES)
+        for index in range(60):
+            at = run.payload_offset + index * (64 + HEADER_BYTES)
+            assert two.region.array[at : at + 64].tobytes() == payload[(59 - index) * 64 :][:64]
+        assert two.queue.bytes_copied == 0
+
+
+def test_receive__small_messages_without_memory_are_dropped() -> None:
+    with source() as one, Receiver(chunks=1) as two:
+        one.fill(bytes(64))
+        places = np.zeros(9, np.uint64) + np.uint64(one.region.address)
+        for slot in range(2):
+            one.transmitter.add(
+                Burst(two.address, 3, 9 * slot, 7, 9 * slot, 9, 0, 0, 64, 0, 0, 0, 0, 64 * 9, 64, 0, places)
+            )
+        assert one.transmitter.flush(one.socket)
+        wait_readable(two.socket)
+        batch = two.queue.receive(two.socket)
+        assert batch is not None
+        assert batch.unready == {7}
