@@ -85,7 +85,10 @@ def _past(at: float | None) -> bool:
 
 def _open(ifname: str) -> socket.socket:
     recorder = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
-    recorder.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
+    try:
+        recorder.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
+    except PermissionError:  # root of a user namespace: what the system allows everyone
+        recorder.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
     recorder.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     recorder.bind((ifname, ETH_P_ALL))
     return recorder

@@ -214,7 +214,7 @@ class Lab:
             "fabric": self.fabric,
             "reason": self.reason,
             "phase": self._state.phase,
-            "problems": problems(self._state),
+            "problems": problems(self._state) + self._overload(),
             "notes": list(self.notes),
             "mtu": topology.mtu,
             "seed": topology.seed,
@@ -237,6 +237,15 @@ class Lab:
                 for process, netns in processes_in(self._state.namespaces).items()
             ],
         }
+
+    def _overload(self) -> list[str]:
+        """Packets that the relay lost by itself, if any: what was measured on the lab is worth nothing then."""
+        try:
+            account = self.relay_status()
+        except FabricError:  # a dead relay is a problem of its own
+            return []
+        lost = account["tap_drops"] if account else 0
+        return [f"the relay was overloaded and lost {lost} packets itself: results are invalid"] if lost else []
 
     def down(self) -> None:
         """Remove the lab and end what still runs in it; does nothing if it is gone already."""

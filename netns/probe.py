@@ -41,6 +41,10 @@ def choose_fabric(topology: Topology, wanted: Wanted) -> tuple[Fabric, str]:
         return "kernel", f"this kernel has netem{_about_seeds()}"
     if not TUN_DEVICE.exists():
         raise FabricError(f"{TUN_DEVICE} is missing, which the relay fabric needs; load the module tun")
+    if not os.access(TUN_DEVICE, os.R_OK | os.W_OK):
+        raise FabricError(
+            f"{TUN_DEVICE} is not yours to open, which the relay fabric needs; be root, or use srd-lab uml"
+        )
     if wanted == "relay":
         return "relay", "asked for"
     return "relay", lacking or f"this kernel has no netem: {missing}"

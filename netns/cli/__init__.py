@@ -3,11 +3,23 @@
 from netns.cli.commands import main
 from netns.cli.experiment import capture_command, discover, fail_command, play, repair_command, set_command
 from netns.cli.keep import cleanup
+from netns.cli.rootless import rootless
 from netns.cli.run import run
 from netns.cli.top import top
 from netns.cli.uml import uml_command
 
-for command in (run, set_command, fail_command, repair_command, play, capture_command, discover, top, cleanup):
+for command in (
+    run,
+    set_command,
+    fail_command,
+    repair_command,
+    play,
+    capture_command,
+    discover,
+    top,
+    cleanup,
+    rootless,
+):
     main.add_command(command)
 main.add_command(uml_command)
 

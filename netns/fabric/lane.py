@@ -118,7 +118,10 @@ class _Surgeon:
     def copied(self, packet: Packet) -> Packet:
         return packet.copy()
 
-    def corrupted(self, packet: Packet, *, draw: Draw) -> Packet:  # noqa: ARG002 - which bit makes no difference
+    def corrupted(self, packet: Packet, *, draw: Draw) -> Packet:
+        """Which bit makes no difference, but what follows takes the same draws as on the relay."""
+        draw()
+        draw()
         twin = packet.copy()
         twin.corrupted = True
         return twin
@@ -137,6 +140,7 @@ class Lane:
     __slots__ = (
         "_agenda",
         "_due_at_ns",
+        "_seed",
         "_threshold_ns",
         "blackholed",
         "bytes",
@@ -152,7 +156,7 @@ class Lane:
 
     def __init__(self, name: str, *, shape: Shape | None, seed: int, agenda: Agenda) -> None:
         self.name = name
-        self.netem: Netem[Packet] | None = None if shape is None else Netem(shape, seed=seed, surgeon=_SURGEON)
+        self.netem: Netem[Packet] | None = None
         self.observe: Callable[[Record], None] | None = None
         self.down = 0
         """How many reasons there are for it to be down: its own and its ends'."""
@@ -166,7 +170,18 @@ class Lane:
         """When a packet last left; -1 if none has."""
         self._agenda = agenda
         self._due_at_ns = NEVER_NS
-        threshold_us = None if shape is None else shape.ce_threshold_us
+        self._seed = seed
+        self._threshold_ns: int | None = None
+        if shape is not None:
+            self.reshape(shape)
+
+    def reshape(self, shape: Shape) -> None:
+        """Change what the lane does to packets; those that it holds keep their departure."""
+        if self.netem is None:
+            self.netem = Netem(shape, seed=self._seed, surgeon=_SURGEON)
+        elif self.netem.shape != shape:
+            self.netem.reshape(shape)
+        threshold_us = shape.ce_threshold_us
         self._threshold_ns = None if threshold_us is None else round(threshold_us * 1000)
 
     @property

@@ -16,16 +16,19 @@ unshaped links take no time; there is no ICMP, and a packet longer than the MTU 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
 from netns.errors import FabricError, TopologyError
+from netns.experiment import Event
 from netns.fabric.agenda import Action, Agenda
 from netns.fabric.forwarding import Forwarding
 from netns.fabric.lane import Flow, Inbox, Lane, Packet, Record
 from netns.netem import COUNTERS
 from netns.plan import shape_seed
+from netns.shape import Shape
 from netns.topology import ETHERNET_HEADER_BYTES, Link, Topology
 
 Receive = Callable[[list[Packet], int], None]
@@ -50,6 +53,7 @@ class VirtualFabric:
         self._flows: dict[tuple[str, int, str, int], Flow] = {}
         self._max_length_bytes = topology.mtu + ETHERNET_HEADER_BYTES
         self._sent = 0
+        self._dead: dict[str, int] = {}
         self._lanes = dict(self._make_lanes(link, end) for link in topology.links for end in ("ab", "ba"))
         for lane in self._lanes.values():
             lane.observe = observe
@@ -149,6 +153,47 @@ class VirtualFabric:
         if for_ns is not None:
             self._agenda.at(at_ns + for_ns, lambda _: _count_down(lanes, by=-1))
 
+    def play(self, events: Iterable[Event]) -> None:
+        """Set a plan (netns/experiment.py) for the time from now on. Raises TopologyError or ShapeError."""
+        now_ns = self._agenda.now_ns
+        for event in events:
+            at_ns = now_ns + round(event.at_us * 1000)
+            for_ns = None if event.for_us is None else round(event.for_us * 1000)
+            if event.action == "set":
+                self._set_shape(event, at_ns=at_ns, for_ns=for_ns)
+                continue
+            lanes = self._lanes_of(event.name)
+            if event.action == "repair":
+                self._agenda.at(at_ns, partial(self._repair, event.name, lanes))
+            elif for_ns is None:
+                self._agenda.at(at_ns, partial(self._fail_for_good, event.name, lanes))
+            else:
+                self.fail(event.name, at_ns=at_ns, for_ns=for_ns)
+
+    def _fail_for_good(self, name: str, lanes: list[Lane], _now_ns: int) -> None:
+        self._dead[name] = self._dead.get(name, 0) + 1
+        _count_down(lanes, by=1)
+
+    def _repair(self, name: str, lanes: list[Lane], _now_ns: int) -> None:
+        """End all that a plan let fail under this name without an end."""
+        _count_down(lanes, by=-self._dead.pop(name, 0))
+
+    def _set_shape(self, event: Event, *, at_ns: int, for_ns: int | None) -> None:
+        link = self.topology.link(event.name)
+        ends = {"ab": (link.a, link.b), "ba": (link.b, link.a)}
+        lanes = [self._lanes[pair] for direction, pair in ends.items() if event.direction in ("both", direction)]
+        for lane in lanes:
+            _shape_of(lane).changed(event.shape or {}, base=event.base)
+
+        def change(_now_ns: int) -> None:
+            before = [_shape_of(lane) for lane in lanes]
+            for lane, shape in zip(lanes, before, strict=True):
+                lane.reshape(shape.changed(event.shape or {}, base=event.base))
+            if for_ns is not None:
+                self._agenda.at(at_ns + for_ns, lambda _: _reshape(lanes, before))
+
+        self._agenda.at(at_ns, change)
+
     def narrow(self, name: str, *, mtu: int) -> None:
         """Let a link or a node carry IP packets of `mtu` bytes at most; longer ones vanish there, and nobody is told.
 
@@ -177,6 +222,15 @@ class VirtualFabric:
         self._filled.clear()  # in place: the inboxes hold this very list
         for inbox in filled:
             inbox.hand_over(now_ns)
+
+
+def _shape_of(lane: Lane) -> Shape:
+    return Shape() if lane.netem is None else lane.netem.shape
+
+
+def _reshape(lanes: list[Lane], shapes: list[Shape]) -> None:
+    for lane, shape in zip(lanes, shapes, strict=True):
+        lane.reshape(shape)
 
 
 def _count_down(lanes: list[Lane], *, by: int) -> None:

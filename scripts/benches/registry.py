@@ -30,6 +30,7 @@ from scripts.benches.cases import (
     rate,
     relay,
     slow_path,
+    tcp_fidelity,
     virtual,
 )
 from scripts.benches.errors import BenchError
@@ -122,11 +123,6 @@ def _seeded(measure: Callable[[int], Round], rounds: int) -> Callable[[Request],
     return each
 
 
-def _fidelity(request: Request) -> Iterator[Round]:
-    """One round: its dice are the kernel's, which no seed rules before Linux 6.6."""
-    yield fidelity.measure(request.seed or 1)
-
-
 def _placement(request: Request) -> Iterator[Round]:
     """Three rounds on a lab, each with the ECMP of its seed; beside each, how long placing takes."""
     for seed in SEEDS[:3] if request.seed is None else (request.seed,):
@@ -158,7 +154,20 @@ _TABLE: Final = (
     Case("relay", "the relay fabric: packets a second, lateness", "relay", _seeded(relay.measure, 3), relay.WANTED),
     Case("lab", "a lab comes up, goes down, crashes", "namespaces", _seeded(lab.measure, 1), lab.WANTED),
     Case("ecmp", "256 source ports over 4 spines", "namespaces", _seeded(ecmp.measure, 3), ecmp.WANTED),
-    Case("fidelity", "the relay against the kernel's netem", "relay and kernel", _fidelity, fidelity.WANTED),
+    Case(
+        "fidelity",
+        "the relay against the kernel's netem",
+        "relay and kernel",
+        _seeded(fidelity.measure, 1),
+        fidelity.WANTED,
+    ),
+    Case(
+        "tcp-fidelity",
+        "kernel TCP over the relay and over netem",
+        "relay and kernel",
+        _seeded(tcp_fidelity.measure, 1),
+        tcp_fidelity.WANTED,
+    ),
     _virtual("virtual", "the virtual fabric itself", virtual.measure, virtual.WANTED),
     _veth("clean", "bulk data beside kernel TCP and the probe", clean.rounds, clean.WANTED, clean.SECONDS),
     _veth("latency", "ping-pong beside kernel TCP, idle and loaded", latency.rounds, latency.WANTED, latency.SECONDS),

@@ -60,8 +60,19 @@ def record(settings: Iterable[Setting], *, fabric: str, directory: Path) -> dict
     }
     path = into / "orders.json"
     path.write_text(json.dumps(orders))
-    command = [sys.executable, "-m", "scripts.benches.fidelity.trial", str(path)]
-    with (into / "log").open("w+b") as log, _hurried():
+    run_trial("scripts.benches.fidelity.trial", path, fabric=fabric)
+    paths = {setting.name: into / f"{setting.name}.npz" for setting in settings}
+    recordings = {name: Recording.load(path) for name, path in paths.items() if path.exists()}
+    for name, recording in recordings.items():
+        if recording.host_drops:
+            raise BenchError(f"{fabric}: {name}: the relay lost {recording.host_drops} packets; the host is too busy")
+    return recordings
+
+
+def run_trial(module: str, orders: Path, *, fabric: str) -> None:
+    """Run a trial where its fabric is; BenchError with its last words if it fails."""
+    command = [sys.executable, "-m", module, str(orders)]
+    with tempfile.TemporaryFile() as log, _hurried():
         try:
             if fabric == "kernel" and missing_netem() is not None:
                 status = run_uml(command, stdout=log, stderr=log, repeatable=True)
@@ -69,15 +80,10 @@ def record(settings: Iterable[Setting], *, fabric: str, directory: Path) -> dict
                 status = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
         except FabricError as error:
             raise BenchError(str(error)) from None
+        log.seek(0)
+        lines = log.read().decode(errors="replace").strip().splitlines()
     if status:
-        lines = (into / "log").read_text(errors="replace").strip().splitlines()
         raise BenchError(f"{fabric}: {lines[-1] if lines else 'the trial ended without a word'}")
-    paths = {setting.name: into / f"{setting.name}.npz" for setting in settings}
-    recordings = {name: Recording.load(path) for name, path in paths.items() if path.exists()}
-    for name, recording in recordings.items():
-        if recording.host_drops:
-            raise BenchError(f"{fabric}: {name}: the relay lost {recording.host_drops} packets; the host is too busy")
-    return recordings
 
 
 @contextmanager

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+from functools import partial
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netns.errors import FabricError, TopologyError
+from netns.errors import FabricError, ShapeError, TopologyError
+from netns.experiment import Event
 from netns.fabric.agenda import Action
 from netns.fabric.lane import Flow, Packet
 from netns.fabric.trace import JsonLines
@@ -174,3 +176,63 @@ def test_pinned_addresses__cross_their_spine_only() -> None:
         flow = fabric.flow(fabric.address("h1"), source_port=port, destination=pinned, destination_port=1)
         fabric.send(flow, length_bytes=100, content=None)
     assert fabric.lanes["leaf1", "spine3"].packets == 50
+
+
+def send(fabric: VirtualFabric, flow: Flow, content: object, _now_ns: int) -> None:
+    fabric.send(flow, length_bytes=100, content=content)
+
+
+def test_play__a_plan_in_virtual_time() -> None:
+    """The same events as on a lab: what fails is silent until its end, what is set is taken back."""
+    fabric = VirtualFabric(leaf_spine(spines=1, shape=Shape(delay_us=100)))
+    came: list[tuple[object, int]] = []
+    fabric.attach("h2", lambda packets, now_ns: came.extend((packet.content, now_ns) for packet in packets))
+    flow = fabric.flow(fabric.address("h1"), source_port=1, destination=fabric.address("h2"), destination_port=2)
+    fabric.play(
+        [
+            Event(at_us=1000, action="fail", name="spine1", for_us=1000),
+            Event(at_us=3000, action="set", name="leaf1-spine1", shape={"delay": "500us"}, for_us=1000, direction="ab"),
+            Event(at_us=5000, action="fail", name="leaf2-spine1"),
+            Event(at_us=6000, action="repair", name="leaf2-spine1"),
+        ]
+    )
+    for at_ms in (0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5):
+        fabric.at(round(at_ms * 1e6), partial(send, fabric, flow, at_ms))
+    fabric.run(until_ns=10**7)
+    assert came == [
+        (0.5, 700_000),
+        (2.5, 2_700_000),
+        (3.5, 4_100_000),
+        (4.5, 4_700_000),
+        (6.5, 6_700_000),
+    ]
+
+
+def test_play__a_change_of_an_unshaped_link_shapes_it() -> None:
+    fabric = VirtualFabric(leaf_spine(spines=1))
+    fabric.play([Event(at_us=0, action="set", name="leaf1-spine1", shape={"loss": "100%"})])
+    flow = fabric.flow(fabric.address("h1"), source_port=1, destination=fabric.address("h2"), destination_port=2)
+    fabric.at(1000, lambda _: fabric.send(flow, length_bytes=100, content=None))
+    fabric.run(until_ns=10**6)
+    assert fabric.counters()["leaf1>spine1"]["dropped"] == 1
+    with pytest.raises(ShapeError, match="loss: 120 %"):
+        fabric.play([Event(at_us=0, action="set", name="leaf1-spine1", shape={"loss": "120%"})])
+
+
+def test_duplicates_corruption_and_marks_reach_the_station_as_on_a_wire() -> None:
+    fabric = VirtualFabric(leaf_spine(spines=1, shape=Shape(duplicate_percent=100)))
+    came: list[object] = []
+    fabric.attach("h2", lambda packets, _: came.extend(packet.content for packet in packets))
+    flow = fabric.flow(fabric.address("h1"), source_port=1, destination=fabric.address("h2"), destination_port=2)
+    fabric.send(flow, length_bytes=100, content="x")
+    fabric.run(until_ns=1)
+    assert came == ["x"] * 4, "two links double it"
+    bad = VirtualFabric(leaf_spine(spines=1, shape=Shape(corrupt_percent=100)))
+    bad.attach("h2", lambda packets, _: came.extend(packet.content for packet in packets))
+    bad.send(
+        bad.flow(bad.address("h1"), source_port=1, destination=bad.address("h2"), destination_port=2),
+        length_bytes=100,
+        content="y",
+    )
+    bad.run(until_ns=1)
+    assert "y" not in came, "its checksum is wrong"

@@ -1,0 +1,66 @@
+"""TCP fidelity: what kernel TCP carries through the relay, over what it carries through the kernel's netem.
+
+Five settings slow enough that neither host's processor is the limit. netem runs under User-Mode Linux where the host
+has none; both use cubic, of their own kernels' versions. Medians of three runs of each. `tcp_worst_deviation_fraction`:
+of the five, the largest |relay / netem - 1|.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from netns.shape import Shape
+from scripts.benches.cases.fidelity import run_trial
+from scripts.benches.outcome import Round, Wanted
+
+WANTED: Final = (Wanted("tcp_worst_deviation_fraction", "<=", 0.15),)
+SECONDS: Final = 12
+RUNS: Final = 3
+SETTINGS: Final = {
+    "rate": Shape.parse({"rate": "10mbit", "delay": "10ms", "limit": 60}),
+    "long": Shape.parse({"rate": "5mbit", "delay": "50ms", "limit": 60}),
+    "short_queue": Shape.parse({"rate": "10mbit", "delay": "10ms", "limit": 25}),
+    "jitter": Shape.parse({"rate": "10mbit", "delay": "10ms 2ms", "distribution": "normal", "limit": 60}),
+    "loss": Shape.parse({"rate": "10mbit", "delay": "20ms", "loss": "1%", "limit": 100}),
+}
+
+
+def measure(seed: int) -> Round:
+    """One round."""
+    relay, kernel = (_medians(fabric) for fabric in ("relay", "kernel"))
+    deviations = {name: abs(relay[name] / kernel[name] - 1) for name in SETTINGS}
+    return Round(
+        seed,
+        {
+            "tcp_worst_deviation_fraction": max(deviations.values()),
+            **{f"{name}_mbps": value for name, value in relay.items()},
+        },
+        {"netem": {f"{name}_mbps": value for name, value in kernel.items()}},
+    )
+
+
+def _medians(fabric: str) -> dict[str, float]:
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    with tempfile.TemporaryDirectory(prefix="srd-tcp-") as name:
+        directory = Path(name)
+        for run in range(RUNS):
+            result = directory / f"{run}.json"
+            orders = {
+                "name": f"tcp-{os.getpid()}",
+                "fabric": fabric,
+                "seconds": SECONDS,
+                "settings": [{"name": each, "shape": shape.to_dict()} for each, shape in SETTINGS.items()],
+                "result": str(result),
+            }
+            path = directory / "orders.json"
+            path.write_text(json.dumps(orders))
+            run_trial("scripts.benches.fidelity.tcp_trial", path, fabric=fabric)
+            for each, value in json.loads(result.read_text()).items():
+                found[each].append(value)
+    return {each: median(values) for each, values in found.items()}

@@ -1,0 +1,76 @@
+"""Kernel TCP over one setting after the other, on one lab.
+
+    python -m scripts.benches.fidelity.tcp_trial ORDERS.json
+
+ORDERS.json: {"name", "fabric", "seconds", "settings": [{"name", "shape"}, ...], "result"}; what TCP carried goes to the
+file "result", setting -> Mbit/s. The lab is h1 - leaf1 - h2; the shape rules what goes down from leaf1, the data and
+the acknowledgements alike. iperf3 with one stream, cubic on both, the first seconds left out.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from netns.lab import Lab
+from netns.shape import Shape
+from netns.topology import Link, Switch, Topology
+from scripts.benches.errors import BenchError
+
+OMITTED_S: Final = 3
+LISTENING_S: Final = 1.5
+MTU: Final = 1500
+
+
+def topology(name: str) -> Topology:
+    """Both directions of a host's way down may be shaped."""
+    return Topology(
+        name=name,
+        hosts=("h1", "h2"),
+        switches=(Switch("leaf1", "leaf"),),
+        links=(Link("leaf1", "h1", Shape()), Link("leaf1", "h2", Shape())),
+        mtu=MTU,
+    )
+
+
+def carried_mbps(lab: Lab, shape: Shape, *, seconds: int) -> float:
+    """Goodput of one stream from h1 to h2. Raises BenchError."""
+    lab.reshape("leaf1-h2", ab=shape)
+    # Acknowledgements have the delay, and room; they are not lost, so that what is measured is one direction's.
+    lab.reshape("leaf1-h1", ab=replace(shape, loss_percent=0, loss_model=None, rate_bps=0, limit_packets=10_000))
+    with subprocess.Popen(
+        lab.command("h2", ["iperf3", "-s", "-1"]), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as server:
+        try:
+            time.sleep(LISTENING_S)
+            command = ["iperf3", "-c", lab.address("h2"), "-C", "cubic", "-t", str(seconds), "-O", str(OMITTED_S), "-J"]
+            done = subprocess.run(lab.command("h1", command), capture_output=True, text=True, check=False)
+        finally:
+            server.kill()
+    answer = json.loads(done.stdout or "{}")
+    if done.returncode or "error" in answer:
+        raise BenchError(f"iperf3: {answer.get('error') or done.stderr.strip() or done.returncode}")
+    return float(answer["end"]["sum_received"]["bits_per_second"]) / 1e6
+
+
+def main(orders: Mapping[str, Any]) -> None:
+    """Do what ORDERS.json says."""
+    with Lab.up(topology(orders["name"]), fabric=orders["fabric"]) as lab:
+        found = {
+            setting["name"]: carried_mbps(lab, Shape.from_dict(setting["shape"]), seconds=orders["seconds"])
+            for setting in orders["settings"]
+        }
+        status = lab.relay_status()
+        if status is not None and status["tap_drops"]:
+            raise BenchError(f"the relay lost {status['tap_drops']} packets; the host is too busy")
+    Path(orders["result"]).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

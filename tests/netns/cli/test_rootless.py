@@ -1,0 +1,72 @@
+"""`srd-lab rootless`: a lab built by nobody."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from netns.cli import main
+from netns.state import recorded_labs
+
+# The project is imported, and the interpreter found, before root goes: the checkout may be nobody else's to read. The
+# lab is built by a fork of this very process, as it could not be imported again.
+AS_NOBODY = """
+import ctypes, os, socket, sys
+import netns.cli, netns.lab, netns.topology, pyroute2
+from netns.fabric.netlink import in_namespace
+os.setgid(65534); os.setuid(65534)
+ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: /proc/self is nobody's again
+uid, gid = os.getuid(), os.getgid()
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.unshare(0x10000000 | 0x40000000 | 0x00020000) == 0, os.strerror(ctypes.get_errno())
+open("/proc/self/setgroups", "w").write("deny")
+open("/proc/self/uid_map", "w").write(f"0 {uid} 1"); open("/proc/self/gid_map", "w").write(f"0 {gid} 1")
+import subprocess
+subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True); os.mkdir("/run/netns")
+with netns.lab.Lab.up(netns.topology.leaf_spine(name="nobodys")) as lab:
+    def make():
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); made.settimeout(2); return made
+    one, two = (in_namespace(lab.netns(host), make) for host in ("h1", "h2"))
+    two.bind((lab.address("h2"), 7)); one.sendto(b"over", two.getsockname())
+    print(two.recv(9).decode(), lab.fabric)
+"""
+
+
+@pytest.mark.root
+def test_a_lab_in_a_user_namespace() -> None:
+    before = recorded_labs()
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # only a process of one thread may move
+    done = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY], capture_output=True, text=True, timeout=60, check=False, env=environment
+    )
+    assert done.stdout == "over kernel\n", done.stderr
+    assert recorded_labs() == before
+
+
+def test_rootless__runs_the_command_as_root_of_its_own() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "netns", "rootless", "--", "sh", "-c", "id -u; ip netns add x && ip netns; exit 7"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (7, "0\nx\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--"], 2, "Missing argument 'COMMAND...'"),
+        (["no-such-command"], 1, "srd-lab: no-such-command: no such command"),
+    ],
+)
+def test_rootless__bad_flow(arguments: list[str], status: int, message: str) -> None:
+    done = CliRunner().invoke(main, ["rootless", *arguments])
+    assert done.exit_code == status
+    assert message in done.output
