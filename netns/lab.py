@@ -163,18 +163,22 @@ class Lab:
     ) -> dict[Direction, Shape]:
         """Change some properties of a link, in tc's notation, and leave the others; return the shapes of before.
 
-        `both` means the directions that are shaped. Raises TopologyError, ShapeError, FabricError, and changes nothing.
+        Raises TopologyError, ShapeError, FabricError, and changes nothing.
         """
+        before = self.changeable(link, direction=direction)
+        self.reshape(link, **{name: shape.changed(changes, base=base) for name, shape in before.items()})
+        return before
+
+    def changeable(self, link: str, *, direction: Literal["both", "ab", "ba"] = "both") -> dict[Direction, Shape]:
+        """The present shapes of a direction, or of `both`: those that are shaped. FabricError if that is none."""
         before = {
-            name: shape
+            name: shape or Shape()
             for name, shape in self.shapes(link).items()
-            if direction in ("both", name) and (shape is not None or direction == name)
+            if direction == name or (direction == "both" and shape is not None)
         }
         if not before:
             raise FabricError(f"link {link}: it is not shaped, and only a shaped link can be changed")
-        known = {name: shape or Shape() for name, shape in before.items()}
-        self.reshape(link, **{name: shape.changed(changes, base=base) for name, shape in known.items()})
-        return known
+        return before
 
     def shapes(self, link: str) -> dict[Direction, Shape | None]:
         """What the link does to packets now, in each direction."""

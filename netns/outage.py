@@ -54,12 +54,21 @@ def links_of(topology: Topology, name: str) -> tuple[Link, ...]:
 
 def fail(lab: Lab, name: str) -> Failure:
     """Let a link ("leaf1-spine2") or a node ("spine2") lose everything from now on. Raises TopologyError."""
-    links = links_of(lab.topology, name)
-    failure = Failure(name, tuple(link.name for link in links), uuid4().hex[:12])
-    path = lab.directory.path / f"failure.{failure.key}.json"
-    path.write_text(json.dumps({"name": name, "links": failure.links}))
-    _set(lab, links, dead=True)
+    failure = planned(lab, name)
+    begin(lab, failure)
     return failure
+
+
+def planned(lab: Lab, name: str) -> Failure:
+    """A failure that has not begun; `repair` may be called for it in any case."""
+    return Failure(name, tuple(link.name for link in links_of(lab.topology, name)), uuid4().hex[:12])
+
+
+def begin(lab: Lab, failure: Failure) -> None:
+    """Let a planned failure happen."""
+    path = lab.directory.path / f"failure.{failure.key}.json"
+    path.write_text(json.dumps({"name": failure.name, "links": failure.links}))
+    _set(lab, [lab.topology.link(name) for name in failure.links], dead=True)
 
 
 def repair(lab: Lab, failures: Iterable[Failure]) -> None:

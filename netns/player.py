@@ -9,9 +9,9 @@ from time import monotonic, sleep
 
 from netns.experiment import Event
 from netns.lab import Lab
-from netns.outage import Failure, active, fail, repair
+from netns.outage import active, begin, planned, repair
 
-Undo = Callable[[], None]
+Act = Callable[[], None]
 
 
 class Player:
@@ -26,40 +26,43 @@ class Player:
     def play(self, events: Iterable[Event]) -> None:
         """Live until the last event has happened, and has been undone where it should be."""
         started_at = monotonic()
-        agenda: list[tuple[float, int, Event | tuple[Event, Undo]]] = [
+        agenda: list[tuple[float, int, Event | tuple[Event, Act]]] = [
             (event.at_us / 1e6, next(self._order), event) for event in events
         ]
         heapq.heapify(agenda)
         try:
             while agenda:
-                at_s, _, what = heapq.heappop(agenda)
+                at_s, _, what = agenda[0]
                 sleep(max(0.0, started_at + at_s - monotonic()))
                 if isinstance(what, Event):
-                    undo = self._do(what)
-                    self._say(monotonic() - started_at, str(what))
-                    if undo is not None and what.for_us is not None:
+                    heapq.heappop(agenda)
+                    do, undo = self._prepared(what)
+                    if what.for_us is not None:  # first: whatever interrupts what follows, it will be undone
                         heapq.heappush(agenda, (at_s + what.for_us / 1e6, next(self._order), (what, undo)))
+                    do()
+                    self._say(monotonic() - started_at, str(what))
                 else:
                     what[1]()
+                    heapq.heappop(agenda)  # last: an undoing that is interrupted is begun again
                     self._say(monotonic() - started_at, f"over: {what[0]}")
         finally:
             for _, _, what in agenda:
                 if not isinstance(what, Event):
                     what[1]()
 
-    def _do(self, event: Event) -> Undo | None:
-        """Let it happen; what undoes it, where there is something to undo."""
-        if event.action == "set":
-            return self._set(event)
+    def _prepared(self, event: Event) -> tuple[Act, Act]:
+        """What lets an event happen, and what undoes it."""
+        lab = self._lab
         if event.action == "repair":
-            repair(self._lab, active(self._lab, event.name))
-            return None
-        failure = fail(self._lab, event.name)
-        return lambda: self._end(failure)
-
-    def _end(self, failure: Failure) -> None:
-        repair(self._lab, [failure])
-
-    def _set(self, event: Event) -> Undo:
-        before = self._lab.change(event.name, event.shape or {}, direction=event.direction, base=event.base)
-        return lambda: self._lab.reshape(event.name, **before)
+            return lambda: repair(lab, active(lab, event.name)), lambda: None
+        if event.action == "fail":
+            failure = planned(lab, event.name)
+            return lambda: begin(lab, failure), lambda: repair(lab, [failure])
+        before = lab.changeable(event.name, direction=event.direction)
+        changes = event.shape or {}
+        return (
+            lambda: lab.reshape(
+                event.name, **{key: was.changed(changes, base=event.base) for key, was in before.items()}
+            ),
+            lambda: lab.reshape(event.name, **before),
+        )

@@ -11,6 +11,17 @@ import coverage
 FLOOR_PERCENT = 95.0
 PURE_NETNS = (
     "shape",
+    "impairments",
+    "distributions",
+    "opportunities",
+    "notation",
+    "packets",
+    "chance",
+    "slots",
+    "netem_words",
+    "experiment",
+    "variants",
+    "fabric/netem_options",
     "netem",
     "topology",
     "plan",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from netns.clos import ClosLinks, three_tier
 from netns.errors import LabError, ShapeError, TopologyError
+from netns.experiment import read_plan
 from netns.shape import Shape
 from netns.topology import Link, Switch, Topology, reference
 from netns.topology_file import read_topology
@@ -46,8 +47,11 @@ def test_read_topology__what_the_documentation_shows(file: Path) -> None:
     names = []
     for block in blocks:
         file.write_text(block)
-        names.append(read_topology(file).name)
-    assert names == ["demo", "cluster", "uneven"]
+        if block.startswith("events:"):
+            assert read_plan(file, reference())
+        else:
+            names.append(read_topology(file).name)
+    assert names == ["demo", "cluster", "uneven", "demo", "demo"]
 
 
 def test_read_topology__explicit(file: Path) -> None:

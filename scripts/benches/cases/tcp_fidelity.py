@@ -27,7 +27,8 @@ SETTINGS: Final = {
     "long": Shape.parse({"rate": "5mbit", "delay": "50ms", "limit": 60}),
     "short_queue": Shape.parse({"rate": "10mbit", "delay": "10ms", "limit": 25}),
     "jitter": Shape.parse({"rate": "10mbit", "delay": "10ms 2ms", "distribution": "normal", "limit": 60}),
-    "loss": Shape.parse({"rate": "10mbit", "delay": "20ms", "loss": "1%", "limit": 100}),
+    # Losses enough that their number says nothing: some 200 a run.
+    "loss": Shape.parse({"rate": "20mbit", "delay": "5ms", "loss": "2%", "limit": 100}),
 }
 
 

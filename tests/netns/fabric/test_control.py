@@ -112,7 +112,7 @@ def test_start_relay__runs_apart_and_answers(pair: TapPair) -> None:
     assert len(list(Path(f"/proc/{pid}/task").iterdir())) == 1
     answer = request(pair.control, {"op": "counters"})
     assert answer["pid"] == pid
-    assert set(answer) == {"pid", "links", "cpu_seconds", "late_mean_us", "late_max_us", "tap_drops"}
+    assert set(answer) == {"pid", "links", "cpu_seconds", "late_mean_us", "late_total_us", "late_max_us", "tap_drops"}
     assert set(answer["links"]["a-b"]) == {"ab", "ba"}
     assert pair.stop(pid)
 
