@@ -17,7 +17,8 @@ MICROSECOND_FABRIC: Final = ProtocolConfig(
     min_rto_s=100e-6,
     ack_delay_s=10e-6,
     pacing_depth_s=5e-6,
-    min_delay_target_s=5e-6,
+    delay_target_rtts=0.2,
+    min_delay_target_s=1e-6,
     endpoint_delay_target_s=100e-6,
 )
 """For switches of 100 Gbit/s, round trips of about 40 us and hosts that answer at once, as a card does.
@@ -25,4 +26,5 @@ MICROSECOND_FABRIC: Final = ProtocolConfig(
 64 paths are what SRD uses. The first window is one bandwidth-delay product (500 kB), as in NDP: with 16 packets a first
 message of 1 MB took 1.6 times as long as the others. 100 us before the first sample and as the least patience are
 htsim's for Swift and NDP. An ack waits a quarter of a round trip, as by default; the pacer's depth is 7 packets of
-9,000 bytes at line rate. The floor of the delay target lies far below the round trip, so that it does not rule."""
+9,000 bytes at line rate. Hosts without noise can aim at a short queue: a fifth of a round trip for large windows, which
+leaves the buffer to the many with small ones; the floor lies far below it, so that it does not rule."""

@@ -74,9 +74,14 @@ class ProtocolConfig:
     """What the pacer lets go at once, in time at the pace: half a round trip of 2 ms. Less would wake an interpreter
     for every burst."""
 
+    delay_target_rtts: float = 0.5
+    """Queueing delay that the congestion controller accepts of a large window, in base round trips (UET's NSCC: 0.75 to
+    1). A buffer is rarely more than one, and must not fill before the delay speaks. Small windows are let have more."""
+
     min_delay_target_s: float = 0.001
     """Floor of the queueing delay that the congestion controller accepts: about the scheduling jitter of an
-    interpreter, so that the host's noise is not taken for a queue. Where it is measured to be more, twice as much."""
+    interpreter, so that the host's noise is not taken for a queue. Where that is measured to be more, as much again is
+    added at most."""
 
     endpoint_delay_target_s: float = 0.004
     """Time that packets may wait inside the receiving host before the sender slows down (Swift's second window):

@@ -5,39 +5,56 @@ Theory of operation. SRD's published rule is that a connection slows down only w
 (Shalev et al., IEEE Micro 40(6), 2020). `MajorityDelay` realises it with Swift's AIMD (Kumar et al., SIGCOMM
 2020) on an order statistic of recent samples of all paths, as arXiv:2509.07907 proposes for Swift under spraying.
 
-1. Each path report is one sample: queueing delay (round trip, less the path's minimum, less the time the packet waited
+1. Each path report is one sample: queueing delay (round trip, less the path's smallest, less the time the packet waited
    inside the receiving host) over its target, or that waiting time over its own target, whichever is worse. A sample
-   above 1 speaks for slowing down. A switch that marks (ECN, RFC 3168) says so before the delay can: a report of which
-   the share m was marked is a sample of 1 + m / 4 at least (DCTCP, too, shrinks by what share was marked, RFC 8257).
-2. The level is the lower quartile of the last H samples, H about the number of packets in flight: three in four must
+   above 1 speaks for slowing down. In the first second the smallest round trip of all paths, the handshake's among
+   them, is taken for each one's: with 64 paths and a few packets in flight most have never met an empty queue, and each
+   would take the standing one for the length of its way. Answers to probes are no samples: what is short arrives
+   sooner, and only tells how long the way is. A switch that marks (ECN, RFC 3168) says so before the delay can: a
+   report of which the share m was marked is a sample of 1 + m / 4 at least (DCTCP, too, shrinks by what share was
+   marked, RFC 8257).
+2. The target grows as the window falls, with the inverse of its root (Swift's flow scaling, section 3.2). Of flows that
+   see the same queue those with more shrink while those with less grow, so that they meet; and many flows, which cannot
+   do with less than a packet or two each, have a queue that holds them.
+3. The level is the lower quartile of the last H samples, H about the number of packets in flight: three in four must
    speak for slowing down. Delays have noise that only adds (a process waiting for its turn); with the median, on two
    busy cores, noise of 2 ms held the window at 5 packets where 42 were the bandwidth-delay product.
-3. Below 1 the window grows by one packet a round trip, plus a sixteenth of itself times the distance to the target, so
-   that large windows recover as fast as small ones. Until the first decrease it doubles each round trip.
-4. Above 1 it shrinks by beta x (level - 1) / level, at most by half, at most once a round trip. Far above (4) it is set
+4. Below 1 the window grows by one packet a round trip, plus a 32nd of itself times the distance to the target, so that
+   large windows recover as fast as small ones. Until the first decrease it doubles each round trip.
+5. Above 1 it shrinks by beta x (level - 1) / level, at most by half, at most once a round trip. Far above (4) it is set
    to what was acknowledged in the last round trip (UET's quick adapt).
-5. Loss alone is no signal: lost packets go elsewhere. But a buffer may overflow before the delay reaches its target, so
+6. Loss alone is no signal: lost packets go elsewhere. But a buffer may overflow before the delay reaches its target, so
    while packets are lost, what was delivered bounds the window: no more than 1.25 times the bandwidth-delay product,
-   plus what fills the delay target, is in flight (SRD's "delivers less than it sends"). The delay is the whole loop's,
-   with what both hosts hold packets and acks for: left out, any window would confirm itself. Without loss there is no
-   such bound: where the hosts are the bottleneck it would keep a small window small.
+   plus what fills the delay target, is in flight (SRD's "delivers less than it sends"). The delay is that of the paths
+   in use, with what both hosts hold packets and acks for: left out, any window would confirm itself. Without loss there
+   is no such bound: where the hosts are the bottleneck it would keep a small window small.
+7. When more than half of the window is lost within a round trip, be it by silence, it is set to what was delivered: of
+   a queue that let nothing through no delay is told, and what a window of that size sends again is lost again (48 first
+   windows of a bandwidth-delay product each). Half is far above what loss without congestion takes.
+8. What was no loss is undone. When most of what was lost turns out to have arrived (the receiver reports duplicates;
+   RFC 3708), or what all paths had left unanswered is answered, the window is what it was before (Eifel, RFC 4015).
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 from srd.proto.config import ProtocolConfig
+from srd.proto.delivery import DeliveryRate
 
 ADDITIVE_PACKETS = 1.0
 """Growth a round trip near the target (Swift's ai)."""
-PROPORTIONAL = 1 / 16
-"""Further growth a round trip, as a share of the window, when there is no queue at all."""
+PROPORTIONAL = 1 / 32
+"""Further growth a round trip, as a share of the window, when there is no queue at all. It favours who has more: with
+1/16 two flows' shares still were 1.8 to 1 after 200 round trips (Jain's index 0.92), with 1/32 1.4 to 1 (0.97)."""
 BETA = 0.8
 """Strength of a decrease (Swift)."""
 MAX_DECREASE = 0.5
 """Largest share that one decrease takes (Swift's max_mdf)."""
+START_SAMPLES = 8
+"""Samples without which the start is not over (HyStart++, RFC 9406: N_RTT_SAMPLE): after it growth is slow."""
 QUICK_ADAPT_LEVEL = 4.0
 """Level from which the window is set to what was delivered (UET NSCC: queueing delay above four targets)."""
 HISTORY_SAMPLES = 32
@@ -45,9 +62,12 @@ HISTORY_SAMPLES = 32
 INFLIGHT_GAIN = 1.25
 """Window over bandwidth-delay product at most (SRD aims at the minimum in flight; BBR uses 2). With 1.5 twice as many
 packets were lost at short buffers for the same goodput; with 1 the window fell with every link that died."""
-TARGET_RTTS = 0.5
-"""Queueing delay aimed at, in base round trips (UET's NSCC takes 0.75 to 1). A buffer is rarely more than one, and must
-not fill before the delay speaks."""
+SCALING_RTTS = 0.8
+"""What the delay target of a window of one packet has beyond that of a large one, in base round trips, times 0.9: the
+target of a window of two is 0.5 more. With 48 senders a port's buffer of one bandwidth-delay product has two packets of
+each; a third of it is left for what comes at once."""
+SCALING_MAX_PACKETS = 100.0
+"""Window from which the target is not scaled (Swift's fs_max)."""
 MARKED_EXCESS = 0.25
 """Level above the target of a report that was marked all through; on most paths that takes a sixth of the window. Four
 links of 250 Mbit/s and 2 ms that mark from 0.6 ms of queue on (`scripts/bench ecn`) were used to 0.99 of their capacity
@@ -56,7 +76,13 @@ nothing in `spray`, too, as REPS does, cost 0.14 of the capacity: the ACK clock 
 JITTER_GAIN = 4.0
 """Delay target over the mean deviation of round trips: four deviations are what RFC 6298 takes for noise, too."""
 LOSS_MEMORY_RTTS = 16
-"""Round trips after a loss during which rule 5 bounds the window."""
+"""Round trips after a loss during which rule 6 bounds the window. Blows within as many are one for rule 8: a window is
+sent again in less."""
+COLLAPSE = 0.5
+"""Share of the window that is lost within a round trip when rule 7 applies."""
+RESTART_PACKETS = 4
+"""Least window that rule 7 and quick adapt leave: with one or two, flows waited for the timeouts of a packet or two
+while the few that had been lucky took the link (spread of 48 senders' times 1.5 to 1.9 instead of 1.2)."""
 MIN_WINDOW_PACKETS = 0.125
 """Smallest window: one packet in eight round trips."""
 
@@ -68,8 +94,8 @@ class Controller(ABC):
     """How much may be in flight; may be less than a packet."""
 
     @abstractmethod
-    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float, late_s: float) -> None:
-        """`acked_bytes` were newly acknowledged; round-trip times are the peer's, smoothed and smallest.
+    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, late_s: float) -> None:
+        """`acked_bytes` were newly acknowledged; `rtt_s` is the peer's round-trip time, smoothed.
 
         `late_s`: how long this host let the ack wait.
         """
@@ -80,21 +106,21 @@ class Controller(ABC):
     ) -> None:
         """Take one path's report: time spent in the fabric's queues and inside the receiving host.
 
-        `variation_s` is the path's mean deviation of round trips, `marked` the share of the packets of this report that
-        bore a congestion mark, 0 to 1.
+        `min_rtt_s` is how long the path is, `variation_s` its mean deviation of round trips, `marked` the share of the
+        packets of this report that bore a congestion mark, 0 to 1.
         """
 
     @abstractmethod
-    def on_loss(self, *, now: float) -> None:
-        """Note that packets were found lost."""
+    def on_loss(self, *, now: float, lost_bytes: int, silent: bool) -> None:
+        """Note that packets were found lost; `silent`: by timeout alone, so that they may be late."""
 
     @abstractmethod
     def on_silence(self, *, now: float) -> None:
         """No path answers any more."""
 
     @abstractmethod
-    def undo_silence(self) -> None:
-        """The answers that were missing have come: they were only late."""
+    def undo(self) -> None:
+        """What was lost, or the answers that were missing, turned out to be only late."""
 
     @property
     @abstractmethod
@@ -112,10 +138,14 @@ class MajorityDelay(Controller):
         self._levels: list[float] = []
         self._fresh_levels = 0  # samples taken since the window last changed its size
         self._starting = True
-        self._before_silence = self.window_bytes, self._starting
+        self._before: _Before | None = None
         self._decreased_at = 0.0
         self._lost_at = -math.inf
+        self._collapsed_at = -math.inf
+        self._lost_since, self._lost_bytes = -math.inf, 0  # of a round trip
+        self._rtt_s = config.initial_rtt_s
         self._jitter_s = 0.0  # smoothed deviation of round trips, over all paths
+        self._base_s = 0.0  # smoothed length of the paths, each as often as it is heard from
         self._held_s = 0.0  # smoothed time that packets wait in the receiving host, its ack delay included
         self._late_s = 0.0  # smoothed time that acks wait in this host
         self._delivery = DeliveryRate()
@@ -141,35 +171,68 @@ class MajorityDelay(Controller):
             level = max(level, 1 + MARKED_EXCESS * marked)
         self._levels.append(level)
         self._held_s += (endpoint_s - self._held_s) / 16
+        self._base_s += (min_rtt_s - self._base_s) / (16 if self._base_s else 1)
         packets = self.window_bytes / self._packet_bytes
         del self._levels[: max(len(self._levels) - min(max(4, int(packets)), HISTORY_SAMPLES), 0)]
         self._fresh_levels += 1
 
     def target_s(self, min_rtt_s: float) -> float:
-        """Queueing delay aimed at: half a base round trip, but not less than what noise looks like here."""
-        least_s = max(TARGET_RTTS * min_rtt_s, self._config.min_delay_target_s)
-        # Bounded, as a queue's own swings are deviations, too.
-        return min(max(least_s, JITTER_GAIN * self._jitter_s), 2 * least_s)
+        """Queueing delay aimed at: not less than what noise looks like here, and more for small windows."""
+        floor_s = self._config.min_delay_target_s
+        least_s = max(self._config.delay_target_rtts * min_rtt_s, floor_s)
+        noise_s = max(JITTER_GAIN * self._jitter_s, least_s)
+        packets = self.window_bytes / self._packet_bytes
+        # Bounded, as a queue's own swings are deviations, too; but no queue is that of less than a packet.
+        steady_s = min(noise_s, least_s + floor_s) if packets > 1 else noise_s
+        scale = 1 / math.sqrt(min(max(packets, 1.0), SCALING_MAX_PACKETS)) - 1 / math.sqrt(SCALING_MAX_PACKETS)
+        return steady_s + SCALING_RTTS * min_rtt_s * scale
 
-    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float, late_s: float) -> None:
-        """Grow or shrink, rules 3 to 5."""
+    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, late_s: float) -> None:
+        """Grow or shrink, rules 4 to 6."""
         self._late_s += (late_s - self._late_s) / 16
         self._delivery.on_ack(now=now, acked_bytes=acked_bytes, span_s=rtt_s)
+        self._rtt_s = rtt_s
         level = self.level
         if level < 1:
             self._grow(acked_bytes, level=level)
-        elif now - self._decreased_at >= rtt_s and self._fresh_levels >= len(self._levels) // 2:
+        elif now - self._decreased_at >= rtt_s and self._fresh_levels >= self._enough_levels:
             self._shrink(level, now=now)
         fastest = self._delivery.max_bytes_per_s
         if fastest and now - self._lost_at < LOSS_MEMORY_RTTS * rtt_s:
-            bdp_bytes = fastest * (min_rtt_s + self._held_s + self._late_s)
-            cap = INFLIGHT_GAIN * bdp_bytes + fastest * self.target_s(min_rtt_s)
+            bdp_bytes = fastest * (self._base_s + self._held_s + self._late_s)
+            cap = INFLIGHT_GAIN * bdp_bytes + fastest * self.target_s(self._base_s)
             floor = self._config.initial_window_packets * self._packet_bytes
             self.window_bytes = min(self.window_bytes, max(cap, floor))
 
-    def on_loss(self, *, now: float) -> None:
-        """Remember when, for rule 5."""
-        self._lost_at = now
+    @property
+    def _enough_levels(self) -> int:
+        """Fresh samples without which the window is not made smaller."""
+        return START_SAMPLES if self._starting else len(self._levels) // 2
+
+    def on_loss(self, *, now: float, lost_bytes: int, silent: bool) -> None:
+        """Remember when, for rule 6, and how much, for rule 7."""
+        self._remember(now=now)
+        if not silent:
+            self._lost_at = now
+        if now - self._lost_since > self._rtt_s:
+            self._lost_since, self._lost_bytes = now, 0
+        self._lost_bytes += lost_bytes
+        if self._lost_bytes > COLLAPSE * self.window_bytes and now - self._collapsed_at > self._rtt_s:
+            self._collapsed_at = self._decreased_at = now
+            self._starting = False
+            self.window_bytes = min(self.window_bytes, self._delivered_bytes)
+            self._levels.clear()  # what they speak of was another window
+            self._fresh_levels = 0
+
+    @property
+    def _delivered_bytes(self) -> float:
+        """What was delivered in the last round trip, as a window."""
+        return max(float(self._delivery.last_span_bytes), float(RESTART_PACKETS * self._packet_bytes))
+
+    def _remember(self, *, now: float) -> None:
+        """Keep what `undo` goes back to: the window before the first of several blows."""
+        if self._before is None or now - self._before.at > LOSS_MEMORY_RTTS * self._rtt_s:
+            self._before = _Before(now, self.window_bytes, self._starting, self._lost_at)
 
     def _grow(self, acked_bytes: int, *, level: float) -> None:
         if self._starting and level < 0.5:
@@ -184,52 +247,35 @@ class MajorityDelay(Controller):
         factor = max(1 - BETA * (level - 1) / level, 1 - MAX_DECREASE)
         window = self.window_bytes * factor
         if level > QUICK_ADAPT_LEVEL:
-            window = min(window, self._delivery.last_span_bytes)
+            window = min(window, self._delivered_bytes)
         self.window_bytes = max(window, MIN_WINDOW_PACKETS * self._packet_bytes)
         self._decreased_at = now
         self._fresh_levels = 0
 
     def on_silence(self, *, now: float) -> None:
         """Start again from two packets: nothing is known of a network that has not answered for several timeouts."""
-        self._before_silence = self.window_bytes, self._starting
+        self._remember(now=now)
         self._starting = True
         self._decreased_at = now
         self.window_bytes = min(self.window_bytes, 2.0 * self._packet_bytes)
         self._levels.clear()
         self._delivery = DeliveryRate()
 
-    def undo_silence(self) -> None:
-        """Go on as before (Eifel, RFC 3522): a host that was stopped for a while says nothing of the network."""
-        window_bytes, self._starting = self._before_silence
-        self.window_bytes = max(window_bytes, self.window_bytes)
+    def undo(self) -> None:
+        """Go on as before (Eifel, RFC 4015): a host that was stopped for a while says nothing of the network."""
+        if self._before is not None:
+            self.window_bytes = max(self.window_bytes, self._before.window_bytes)
+            self._starting, self._lost_at = self._before.starting, self._before.lost_at
+            self._before = None
 
 
-class DeliveryRate:
-    """Acknowledged bytes a second, measured over spans of a round trip; remembers the best of the last ten spans."""
+class _Before(NamedTuple):
+    """What the controller was at `at`, before what may have been no loss."""
 
-    __slots__ = ("_bytes", "_rates", "_since", "last_span_bytes", "max_bytes_per_s")
-
-    SPANS = 10
-    """BBR takes the maximum over ten round trips."""
-
-    def __init__(self) -> None:
-        self._rates: list[float] = []
-        self._since = 0.0
-        self._bytes = 0
-        self.last_span_bytes = 0
-        self.max_bytes_per_s = 0.0
-
-    def on_ack(self, *, now: float, acked_bytes: int, span_s: float) -> None:
-        """Count bytes; close the span when a round trip has passed."""
-        if not self._since:
-            self._since = now  # the first ack starts the clock; what it acknowledges was sent before
-            return
-        self._bytes += acked_bytes
-        elapsed_s = now - self._since
-        if elapsed_s >= span_s > 0:
-            self._rates = [*self._rates[1 - self.SPANS :], self._bytes / elapsed_s]
-            self.last_span_bytes, self._bytes, self._since = self._bytes, 0, now
-            self.max_bytes_per_s = max(self._rates)
+    at: float
+    window_bytes: float
+    starting: bool
+    lost_at: float
 
 
 class Fixed(Controller):
@@ -248,14 +294,14 @@ class Fixed(Controller):
     ) -> None:
         """Ignore it."""
 
-    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float, late_s: float) -> None:
+    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, late_s: float) -> None:
         """Ignore it."""
 
-    def on_loss(self, *, now: float) -> None:
+    def on_loss(self, *, now: float, lost_bytes: int, silent: bool) -> None:
         """Ignore it."""
 
     def on_silence(self, *, now: float) -> None:
         """Ignore it."""
 
-    def undo_silence(self) -> None:
+    def undo(self) -> None:
         """Ignore it."""

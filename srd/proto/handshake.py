@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 
 from srd.proto.config import ProtocolConfig
 from srd.proto.control import Hello, Retry
@@ -74,6 +75,7 @@ class Initiator:
         self._cookie = b""
         self._path = 0  # with a cookie: where it came from, as it is good for that address only
         self._hellos = 0
+        self._sent_at: float | None = None  # when the HELLO was sent that is out; infinite: it was repeated
         self.send_at = now
         self.give_up_at = now + config.handshake_timeout_s
 
@@ -87,6 +89,7 @@ class Initiator:
         if retry.path >= self._config.paths:
             return  # none of ours
         self._cookie, self._path = retry.cookie, retry.path
+        self._sent_at = None
         passed = self._sizes.index(retry.size_bytes) if retry.size_bytes in self._sizes else len(self._sizes)
         self._hellos = min(max(self._hellos - 1, 0) // HELLOS_PER_SIZE, passed) * HELLOS_PER_SIZE
         self.send_at = now
@@ -98,6 +101,7 @@ class Initiator:
         config, size = self._config, self._sizes[min(self._hellos // HELLOS_PER_SIZE, len(self._sizes) - 1)]
         path = self._path if self._cookie else self._hellos % config.paths
         self._hellos += 1
+        self._sent_at = now if self._sent_at is None else math.inf
         self.send_at = now + config.initial_rtt_s
         return Hello(
             self._own_context,
@@ -108,6 +112,13 @@ class Initiator:
             self._cookie,
             path,
         )
+
+    def round_trip_s(self, *, now: float) -> float | None:
+        """Return how long the answer took that came now.
+
+        None if the HELLO was repeated, as nobody knows which was answered (Karn's rule, RFC 6298).
+        """
+        return None if self._sent_at is None or self._sent_at > now else now - self._sent_at
 
     @property
     def wake_at(self) -> float:

@@ -31,7 +31,8 @@ REORDERING = 0.25
 MAX_REORDERING_STEPS = 8
 """Largest reordering window, two smallest round trips: beyond it the timeout is no worse."""
 REORDERING_MEMORY_RTTS = 16
-"""Round trips without a duplicate after which the window is one step again (RFC 8985 counts 16 recoveries)."""
+"""Round trips without a duplicate after which the window is one step again (RFC 8985 counts 16 recoveries); and without
+a loss, after which what was late is counted anew. A controller remembers as long what it would go back to."""
 VARIATION_FLOOR = 0.5
 """Least patience beyond the smoothed round trip for rule 2, over that round trip: a variation of nearly nothing is what
 an idle network shows, until it is no longer idle."""
@@ -47,16 +48,31 @@ class Evidence:
     jitter_s: float = 0.0
     """What the hosts' scheduling may add to a round trip."""
     _widened_at: float = -math.inf
+    _lost_at: float = -math.inf
+    _lost_packets: int = 0
+    _late_packets: int = 0
 
     def hear(self, sent_at: float) -> None:
         """Note that a packet sent at `sent_at` was reported."""
         self.heard_sent_at = max(self.heard_sent_at, sent_at)
 
-    def duplicate(self, *, now: float, rtt_s: float) -> None:
-        """Note that the peer had received what was sent again: it was only late."""
+    def lose(self, packets: int, *, now: float, rtt_s: float) -> None:
+        """Note that so many were found lost."""
+        if now - self._lost_at > REORDERING_MEMORY_RTTS * rtt_s:
+            self._lost_packets = self._late_packets = 0
+        self._lost_at = now
+        self._lost_packets += packets
+
+    def duplicates(self, packets: int, *, now: float, rtt_s: float) -> bool:
+        """Note that the peer had received what was sent again; return whether most of what was lost was only late."""
         if now - self._widened_at >= rtt_s:
             self.reordering_steps = min(self.reordering_steps + 1, MAX_REORDERING_STEPS)
             self._widened_at = now
+        self._late_packets += packets
+        mostly = 0 < self._lost_packets < 2 * self._late_packets
+        if mostly:
+            self._lost_packets = self._late_packets = 0
+        return mostly
 
     def calm(self, *, now: float, rtt_s: float) -> None:
         """Forget old reordering."""
@@ -70,6 +86,7 @@ class Settled:
 
     lost: list[tuple[Transmission, int]] = field(default_factory=list)
     """Lost bursts, each with its missing packets as bits relative to its first PSN."""
+    lost_bytes: int = 0
     timed_out: bool = False
     """Whether any of them was lost by silence (rules 2 and 3) rather than by what was reported behind it."""
     ask: bool = False
@@ -108,7 +125,9 @@ def settle(
                 break
             settled.lost.append((head, missing))
             settled.timed_out |= head.last_sequence > path.reported_sequence
+            settled.lost_bytes += missing.bit_count() * head.run.packet_bytes
             path.counters.lost += missing.bit_count()
+            evidence.lose(missing.bit_count(), now=now, rtt_s=path.rtt.smoothed_s)
             full = mask(max(head.count - 1, 1))  # of several packets all but the last surely are
             if missing & full == full and head.run.packet_bytes >= datagram_bytes:
                 path.full_lost += missing.bit_count()

@@ -100,6 +100,7 @@ class Path:
         "next_sequence",
         "probe_at",
         "probe_interval_s",
+        "probe_sequences",
         "probes_unanswered",
         "reported_sequence",
         "rtt",
@@ -115,6 +116,7 @@ class Path:
         self.reported_sequence = -1
         self.heard_sent_at = -math.inf  # when the youngest packet was sent that the peer has reported
         self.asked_sequence = -1  # of the burst that the path was last asked about
+        self.probe_sequences: list[int] = []  # of probes, above what was reported
         self.full_lost = 0  # packets of full size lost since the last that was delivered
         self.inflight_bytes = 0
         self.transmissions: list[Transmission] = []  # few, and an empty deque takes 760 bytes
@@ -130,6 +132,21 @@ class Path:
             first = (first >> 32) + 1 << 32
         self.next_sequence = first + count
         return first
+
+    def take_probe_sequence(self) -> int:
+        """Return a new sequence number, and remember that it is a probe's."""
+        sequence = self.take_sequence(1)
+        self.probe_sequences.append(sequence)
+        return sequence
+
+    def report(self, sequence: int) -> bool:
+        """Note the highest sequence that was reported; return whether it is a probe's."""
+        self.reported_sequence = sequence
+        if not self.probe_sequences:
+            return False
+        probe = sequence in self.probe_sequences
+        self.probe_sequences = [each for each in self.probe_sequences if each > sequence]
+        return probe
 
     @property
     def doubted(self) -> bool:
@@ -152,4 +169,4 @@ class Path:
                 self.probe_interval_s = min(self.probe_interval_s * 2, MAX_PROBE_INTERVAL_S)
         self.probes_unanswered += 1
         self.probe_at = now + self.probe_interval_s
-        return self.take_sequence(1)
+        return self.take_probe_sequence()

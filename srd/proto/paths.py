@@ -23,6 +23,7 @@ from srd.proto.control import PathReport
 from srd.proto.errors import PacketError
 from srd.proto.path import FULL_LOST_PACKETS, Path, PathInput, PathState
 from srd.proto.peer_trace import PeerTrace
+from srd.proto.rtt import RttEstimator
 from srd.proto.wire import expand
 
 RESERVE_PATHS = 64
@@ -68,6 +69,13 @@ class PathTable:
         if len(self.all) < self._places:
             self.all.append(Path(len(self.all), initial_rtt_s=self._initial_rtt_s))
             self.active.append(self.all[-1])
+
+    def expect(self, round_trip_s: float) -> None:
+        """Take what the handshake measured for what to expect of paths that were not heard from."""
+        self._initial_rtt_s = round_trip_s
+        for path in self.all:
+            if not path.rtt.sampled:
+                path.rtt = RttEstimator(initial_s=round_trip_s)
 
     @property
     def inflight_bytes(self) -> int:

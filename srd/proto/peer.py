@@ -100,8 +100,7 @@ class PeerCore:
 
     def opened(self, packet: Hello | Accept, *, datagram_bytes: int, now: float) -> None:
         """Both ends know each other, since this came."""
-        incoming = self.initiator is None
-        self.initiator = None
+        initiator, self.initiator = self.initiator, None
         self.remote_context = packet.own_context
         self.datagram_bytes = datagram_bytes
         self.sender = Sender(
@@ -115,6 +114,8 @@ class PeerCore:
             rng=self._rng,
             trace=self.trace,
         )
+        if initiator is not None and (round_trip_s := initiator.round_trip_s(now=now)) is not None:
+            self.sender.take_round_trip(round_trip_s, now=now)
         self.tagged = Tagged(
             self.number,
             receiver=self.receiver,
@@ -125,7 +126,7 @@ class PeerCore:
         )
         self.state = PeerState.OPEN
         self.heard(now=now)
-        self.events.append(PeerOpened(self.number, self.address, incoming))
+        self.events.append(PeerOpened(self.number, self.address, initiator is None))
 
     def heard(self, *, now: float) -> None:
         """Note a sign of life."""

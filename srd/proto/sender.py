@@ -23,6 +23,7 @@ from srd.proto.pacing import Pacer
 from srd.proto.path import Path, PathState
 from srd.proto.paths import PathTable
 from srd.proto.peer_trace import PeerTrace
+from srd.proto.rtt import RoundTrip
 from srd.proto.sent import SendRun, SentPackets, Transmission
 from srd.proto.seqset import ranges
 from srd.proto.spray import Spray
@@ -35,8 +36,6 @@ CLOCKED_RTTS = 16
 something else limits it (the application, credit, the processor): no queue need be spared, and bursts are as long as
 they may be."""
 NO_WAY = (NO_PATH, NO_PATH)
-FRESH_RTTS = 2
-"""Round trips within which a path that is in use is heard from."""
 VOID_PSNS = 2
 """PSNs of the window that are kept for messages given up half cut: as many as can be half cut (see `backlog`)."""
 
@@ -46,10 +45,9 @@ class Sender:
 
     __slots__ = (
         "_active", "_address", "_asked", "_asks", "_backlog", "_config", "_context", "_datagram_bytes",
-        "_evidence", "_limited_at", "_look_at", "_lost", "_min_rtt_s", "_pacer", "_refresh_at", "_sent",
-        "_series_packets", "_silent_at", "_spray", "_table", "_trace", "_window_packets", "ack_way", "control",
-        "inflight_bytes", "max_message_bytes", "outbox", "packets", "paths", "retransmitted", "rtt_s",
-        "segment_bytes",
+        "_evidence", "_limited_at", "_look_at", "_lost", "_pacer", "_round_trip", "_sent", "_series_packets",
+        "_silent_at", "_spray", "_table", "_trace", "_window_packets", "ack_way", "control", "inflight_bytes",
+        "max_message_bytes", "outbox", "packets", "paths", "retransmitted", "segment_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -75,7 +73,6 @@ class Sender:
         self.retransmitted = 0
         self.inflight_bytes = 0  # sent on paths that answer, and neither acknowledged nor lost
         self.ack_way = NO_WAY  # of the last ack that arrived
-        self.rtt_s = config.initial_rtt_s  # smoothed, over the active paths that are in use
         self._trace = trace
         self._config = config
         self._window_packets = min(config.window_packets, window_packets)
@@ -99,14 +96,18 @@ class Sender:
         self._asked = 0  # signs of life asked for, each over another path
         self._silent_at = math.inf  # when no path answered any more; infinite while one does
         self._look_at = math.inf  # not later than when the oldest burst of some path will be lost
-        self._min_rtt_s = config.initial_rtt_s
-        self._refresh_at = 0.0
+        self._round_trip = RoundTrip(initial_s=config.initial_rtt_s)
         self._limited_at = 0.0  # when window or pace last held anything back
 
     @property
     def idle(self) -> bool:
         """Whether every request is done."""
         return not self.outbox.requests
+
+    @property
+    def rtt_s(self) -> float:
+        """Smoothed round trip, over the active paths that are in use."""
+        return self._round_trip.smoothed_s
 
     def swallowed_since(self) -> float:
         """Since when no path carries packets of full size, while smaller ones may pass; infinite while one does."""
@@ -116,6 +117,12 @@ class Sender:
     def blocked(self) -> bool:
         """Whether only the receiver's credit is missing: its grant may have been lost."""
         return not self.inflight_bytes and self._backlog.starving
+
+    def take_round_trip(self, round_trip_s: float, *, now: float) -> None:
+        """Take the handshake's: nothing of ours was queued yet."""
+        self._table.expect(round_trip_s)
+        self._round_trip.smoothed_s = round_trip_s
+        self._round_trip.take(round_trip_s, now=now)
 
     # -- acknowledgements ---------------------------------------------------------------------------------------
 
@@ -133,11 +140,11 @@ class Sender:
         if not self.inflight_bytes and len(self._active) == len(self.paths):
             self._look_at = math.inf  # nothing is under way, on any path
         if acked_bytes:
-            self._refresh_rtt(now=now)
+            if now >= self._round_trip.refresh_at:
+                self._round_trip.refresh([path.rtt for path in self._active], now=now)
+                self._evidence.calm(now=now, rtt_s=self.rtt_s)
             late_s = now - received_at
-            self.control.on_ack(
-                now=now, acked_bytes=acked_bytes, rtt_s=self.rtt_s, min_rtt_s=self._min_rtt_s, late_s=late_s
-            )
+            self.control.on_ack(now=now, acked_bytes=acked_bytes, rtt_s=self.rtt_s, late_s=late_s)
         if self._trace is not None:
             self._trace.ack_taken(
                 ack,
@@ -148,6 +155,8 @@ class Sender:
                 rtt_s=self.rtt_s,
                 now=now,
             )
+        if ack.flags & NOT_READY:
+            self.control.undo()  # it was not the network that lost them
         if ack.flags & NOT_READY and not acked_bytes:
             self._hold(now=now)
         elif acked_bytes and self.outbox.credit.hold_until:
@@ -165,50 +174,41 @@ class Sender:
         if self.outbox.credit.refuse(now=now, wait_s=self.retry_s) and not self.outbox.end_dropped():
             self._pacer.hold(until=self.outbox.credit.hold_until)
 
-    def _refresh_rtt(self, *, now: float) -> None:
-        """Average the active paths' round trips, once a round trip: there may be 64 of them."""
-        if now < self._refresh_at:
-            return
-        sampled = [path.rtt for path in self._active if path.rtt.sampled]
-        if sampled:
-            # What is not used counts for nothing: else slow paths that were left would hold the pace down.
-            used = [rtt for rtt in sampled if now - rtt.sampled_at < FRESH_RTTS * self.rtt_s] or sampled
-            self.rtt_s = sum(rtt.smoothed_s for rtt in used) / len(used)
-            self._min_rtt_s = min(rtt.min_s for rtt in sampled)
-        self._refresh_at = now + self.rtt_s
-        self._evidence.calm(now=now, rtt_s=self.rtt_s)
-
     def _take_report(self, path: Path, report: PathReport, *, sequence: int, now: float, received_at: float) -> None:
         if report.duplicates != path.counters.duplicates & 0xFFFF:
-            path.counters.duplicates += report.duplicates - path.counters.duplicates & 0xFFFF
-            self._evidence.duplicate(now=now, rtt_s=self.rtt_s)
+            path.counters.duplicates += (again := report.duplicates - path.counters.duplicates & 0xFFFF)
+            if self._evidence.duplicates(again, now=now, rtt_s=self.rtt_s):
+                self.control.undo()
         heard, marked = sequence - path.reported_sequence, 0.0
         if report.marked != path.counters.marked & 0xFFFF:
             path.counters.marked += (new := report.marked - path.counters.marked & 0xFFFF)
             marked = min(new / heard, 1.0)
         self._spray.earn(path, packets=heard)
-        path.reported_sequence = sequence
+        probe = path.report(sequence)
         rtt_us = (int(received_at * 1e6) - report.sent_us & 0xFFFFFFFF) - report.held_us
         if not 0 <= rtt_us < 60_000_000:
             return  # a clock that jumped; there will be another sample
         path.rtt.update(rtt_us / 1e6, now=now)
+        self._round_trip.take(path.rtt.latest_s, now=now)
         sent_at = received_at - (rtt_us + report.held_us) / 1e6
         path.heard_sent_at = sent_at
         self._evidence.hear(sent_at)
         if self._silent_at < math.inf:
             if sent_at < self._silent_at:  # the answer was late, not missing
-                self.control.undo_silence()
+                self.control.undo()
             self._silent_at = math.inf
         if path.state is not PathState.ACTIVE:
             self._table.answer(path, now=now)
             self.inflight_bytes = self._table.inflight_bytes
         if self._trace is not None:
             self._trace.path_sampled(path, held_us=report.held_us, now=now)
-        queue_s = path.rtt.latest_s - path.rtt.min_s
+        if probe:  # shorter than data, and so faster: it says nothing of the queues
+            return
+        base_s = self._round_trip.base_s(path.rtt, now=now)
         self.control.on_sample(
-            queue_s=queue_s,
+            queue_s=path.rtt.latest_s - base_s,
             endpoint_s=report.held_us / 1e6,
-            min_rtt_s=path.rtt.min_s,
+            min_rtt_s=base_s,
             variation_s=path.rtt.variation_s,
             marked=marked,
         )
@@ -226,9 +226,9 @@ class Sender:
             self.inflight_bytes -= before - path.inflight_bytes
         if settled is None:
             return
-        if settled.lost and not settled.timed_out:  # what only fell silent may be late, and says nothing of queues
-            self.control.on_loss(now=now)
-        self._lose(path, settled.lost, now=now)
+        if settled.lost:
+            self.control.on_loss(now=now, lost_bytes=settled.lost_bytes, silent=settled.timed_out)
+            self._lose(path, settled.lost, now=now)
         if (settled.timed_out or path.doubted) and path.state is PathState.ACTIVE:
             self._silence(path, now=now)
         if settled.ask:
@@ -240,7 +240,7 @@ class Sender:
         for transmission, missing in lost:
             for first, count in ranges(missing):
                 self._lost.append((transmission.run, transmission.first + first, count, path))
-        if self._trace is not None and lost:
+        if self._trace is not None:
             self._trace.packets_lost(path, lost=lost, now=now)
             self._trace.window(self.control.window_bytes, why="loss", now=now)
 
@@ -277,7 +277,7 @@ class Sender:
         """Return a path that is to be probed now, and the probe's path sequence."""
         if self._asks:
             path = self._asks.pop(0)
-            return path, path.take_sequence(1)
+            return path, path.take_probe_sequence()
         return self._table.probe(now=now) if self._table.probed else None
 
     def probe_any(self, *, others: bool = False) -> tuple[Path, int]:
@@ -288,7 +288,7 @@ class Sender:
             self._table.unfold()
             paths = self._active or self._table.probed
             path = paths[self._asked % len(paths)]
-        return path, path.take_sequence(1)
+        return path, path.take_probe_sequence()
 
     # -- transmission -------------------------------------------------------------------------------------------
 
@@ -307,7 +307,7 @@ class Sender:
     def _may_send(self) -> bool:
         if not self._active:
             return False
-        return not self.inflight_bytes or self.inflight_bytes + self._datagram_bytes <= self.control.window_bytes
+        return self.inflight_bytes < self.control.window_bytes
 
     def _has_work(self) -> bool:
         return bool(self._lost) or (self._room_packets() > 0 and self._backlog.head() is not None)

@@ -4,8 +4,9 @@ Theory of operation.
 1. ACK clock. A path that was just heard from has just drained what it carries again: what follows an answer goes where
    the answer came from (MP-RDMA, NSDI 2018; REPS recycles its entropies likewise). Each queue is refilled at the rate
    at which it drains, so the split over unequal or shared links keeps itself.
-2. Two choices. The candidate is compared with one random other; if that can be expected to be clearly faster, it is
-   taken instead. So the split drifts towards the faster paths, and a congested path is left, not slowed for.
+2. Two choices. A candidate that is clearly slower than it once was is compared with one random other; if that can be
+   expected to be clearly faster, it is taken instead. So a congested path is left, not slowed for, while a long one
+   carries what it can. Where no answer says where to go, the faster of two random paths is taken.
 3. Queues drain, so what was measured fades: a path is expected to take its smoothed round trip just after an answer,
    and its smallest one some round trips later. A path that was never heard from is tried once. A path that leaves a
    burst unanswered for longer than its smoothed round trip will take longer still: else a dead path, whose last
@@ -56,8 +57,11 @@ class Spray:
 
         `clocked`: no more than what the path has earned.
         """
-        candidate, earned = self._spend(packets) or (self._random(active, avoid=None), packets)
-        return self._faster(candidate, self._random(active, avoid=None), now=now), earned if clocked else packets
+        spent = self._spend(packets)
+        candidate, earned = spent or (self._random(active, avoid=None), packets)
+        if spent is None or expected_s(candidate, now=now) > CLEARLY_FASTER * candidate.rtt.min_s:
+            candidate = self._faster(candidate, self._random(active, avoid=None), now=now)
+        return candidate, earned if clocked else packets
 
     def retry_path(self, active: Sequence[Path], *, now: float, avoid: Path | None) -> Path:
         """Pick one of the active paths (at least one) for what was lost on `avoid`, which is taken only if alone."""

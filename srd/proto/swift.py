@@ -51,6 +51,7 @@ class Swift(Controller):
         self._config = config
         self._fabric_packets = self._endpoint_packets = float(config.initial_window_packets)
         self._queue_s = self._endpoint_s = 0.0  # of the latest sample
+        self._min_rtt_s = config.initial_rtt_s
         self._marked = 0.0
         self._rtt_s = config.initial_rtt_s
         self._decreased_at = -math.inf
@@ -75,20 +76,21 @@ class Swift(Controller):
         *,
         queue_s: float,
         endpoint_s: float,
-        min_rtt_s: float,  # noqa: ARG002 - the interface's: Swift asks for it when the ack comes
+        min_rtt_s: float,
         variation_s: float,  # noqa: ARG002 - the interface's: Swift knows no noise
         marked: float,
     ) -> None:
         """Remember the latest delays and marks."""
         self._queue_s, self._endpoint_s, self._marked = queue_s, endpoint_s, marked
+        self._min_rtt_s = min_rtt_s
 
-    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float, late_s: float) -> None:
+    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, late_s: float) -> None:
         """Grow or shrink both windows."""
         self._rtt_s, self._silences = rtt_s, 0
         packets = acked_bytes / self._packet_bytes
         may_decrease = now - self._decreased_at >= rtt_s
         fabric, endpoint = self._fabric_packets, self._endpoint_packets
-        targets_s = self.fabric_target_s(min_rtt_s), self._config.endpoint_delay_target_s
+        targets_s = self.fabric_target_s(self._min_rtt_s), self._config.endpoint_delay_target_s
         queue_s = self._queue_s
         if self._marked:
             queue_s = max(queue_s, (1 + MARKED_EXCESS * self._marked) * targets_s[0])
@@ -100,8 +102,18 @@ class Swift(Controller):
             self._decreased_at = now
         self._settle()
 
-    def on_loss(self, *, now: float) -> None:
-        """Halve, once a round trip."""
+    def on_loss(
+        self,
+        *,
+        now: float,
+        lost_bytes: int,  # noqa: ARG002 - the interface's: Swift counts a hole once, whatever its size
+        silent: bool,
+    ) -> None:
+        """Halve, once a round trip; of silence `on_silence` is told."""
+        if not silent:
+            self._halve(now=now)
+
+    def _halve(self, *, now: float) -> None:
         if now - self._decreased_at >= self._rtt_s:
             self._fabric_packets *= 1 - MAX_DECREASE
             self._decreased_at = now
@@ -114,9 +126,9 @@ class Swift(Controller):
             self._fabric_packets = MIN_WINDOW_PACKETS
             self._settle()
         else:
-            self.on_loss(now=now)
+            self._halve(now=now)
 
-    def undo_silence(self) -> None:
+    def undo(self) -> None:
         """Ignore it: the paper knows no undoing."""
 
     def _settle(self) -> None:

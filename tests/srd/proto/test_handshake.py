@@ -138,6 +138,25 @@ def test_retry__of_a_path_that_we_do_not_have_is_ignored() -> None:
     assert ours.poll_hello(now=10.01) is None
 
 
+def test_round_trip_s__of_the_hello_that_was_answered() -> None:
+    ours = initiator(8972)
+    assert ours.round_trip_s(now=10.0) is None
+    _, now = sent(ours, hellos=2)
+    ours.retry(Retry(5, b"cookie", 1, 8972), now=now)
+    assert ours.round_trip_s(now=now) is None, "not sent yet"
+    assert ours.poll_hello(now=now + 0.001) is not None
+    assert ours.round_trip_s(now=now + 0.003) == pytest.approx(0.002)
+
+
+def test_round_trip_s__none_if_repeated() -> None:
+    """Nobody knows which of the two is answered (Karn)."""
+    ours = initiator(8972)
+    sent(ours, hellos=1)
+    ours.retry(Retry(5, b"cookie", 0, 8972), now=10.001)
+    sent(ours, hellos=2)
+    assert ours.round_trip_s(now=ours.send_at) is None
+
+
 def test_wake_at__is_never_after_giving_up() -> None:
     ours = initiator(8972)
     ours.send_at = 12.0

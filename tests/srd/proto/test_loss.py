@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from srd.proto.loss import MAX_REORDERING_STEPS, Evidence, settle, usual_s
+from srd.proto.loss import MAX_REORDERING_STEPS, REORDERING_MEMORY_RTTS, Evidence, settle, usual_s
 from srd.proto.path import Path
 from srd.proto.sent import Outbound, SentPackets, Transmission
 
@@ -169,14 +169,14 @@ def test_settle__a_silent_path_is_asked_once() -> None:
 def test_evidence__the_reordering_window_grows_once_a_round_trip_and_calms() -> None:
     evidence = Evidence()
     for at in (10.0, 10.001, 10.0025, 10.005):
-        evidence.duplicate(now=at, rtt_s=RTT_S)
+        evidence.duplicates(1, now=at, rtt_s=RTT_S)
     assert evidence.reordering_steps == 4
     evidence.calm(now=10.01, rtt_s=RTT_S)
     assert evidence.reordering_steps == 4
     evidence.calm(now=10.1, rtt_s=RTT_S)
     assert evidence.reordering_steps == 1
     for step in range(50):
-        evidence.duplicate(now=11.0 + step, rtt_s=RTT_S)
+        evidence.duplicates(1, now=11.0 + step, rtt_s=RTT_S)
     assert evidence.reordering_steps == MAX_REORDERING_STEPS
 
 
@@ -184,6 +184,25 @@ def test_settle__a_wider_window_forgives_more() -> None:
     flight = Flight(10.0, 10.001)
     flight.sent.acknowledge(0, bitmap=0b1100)
     flight.path.reported_sequence = 3
-    flight.evidence.duplicate(now=10.0, rtt_s=RTT_S)
+    flight.evidence.duplicates(1, now=10.0, rtt_s=RTT_S)
     assert flight.settle(10.0 + RTT_S * 1.5 - 1e-6)[0] == []
     assert flight.settle(10.0 + RTT_S * 1.5 + 1e-9)[0] == [(0, 0b11)]
+
+
+def test_evidence__most_of_what_was_lost_turns_out_late() -> None:
+    evidence = Evidence()
+    evidence.lose(5, now=10.0, rtt_s=RTT_S)
+    evidence.lose(4, now=10.0 + RTT_S, rtt_s=RTT_S)  # the same episode
+    told = [evidence.duplicates(2, now=10.0 + step * RTT_S, rtt_s=RTT_S) for step in range(2, 6)]
+    assert told == [False, False, True, False], "more than half, and once"
+
+
+def test_evidence__another_episode_is_counted_by_itself() -> None:
+    evidence = Evidence()
+    evidence.lose(100, now=10.0, rtt_s=RTT_S)
+    evidence.lose(3, now=10.0 + (REORDERING_MEMORY_RTTS + 0.1) * RTT_S, rtt_s=RTT_S)
+    assert evidence.duplicates(2, now=10.05, rtt_s=RTT_S)
+
+
+def test_evidence__duplicates_of_a_network_that_lost_nothing_say_nothing() -> None:
+    assert not Evidence().duplicates(9, now=10.0, rtt_s=RTT_S)

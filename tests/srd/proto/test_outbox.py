@@ -139,7 +139,7 @@ def test_cancel__what_has_ended_or_never_was() -> None:
 
 def test_cancel__half_cut_messages_with_the_window_full() -> None:
     """The packet that says so must fit into the receiver's window, though it is full."""
-    pair = Pair(window_packets=64, shape=SLOW)
+    pair = Pair(window_packets=64, shape=SLOW, controller="fixed", initial_window_packets=128)
     for index in range(4):
         pair.send(index, length=4 * MIB)
         pair.write(10 + index, length=4 * MIB)

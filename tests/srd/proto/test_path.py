@@ -80,3 +80,12 @@ def test_take_sequence__a_burst_never_straddles_32_bits() -> None:
     ours.next_sequence = (1 << 32) - 3
     assert ours.take_sequence(4) == 1 << 32
     assert ours.next_sequence == (1 << 32) + 4
+
+
+def test_report__knows_probes_from_data() -> None:
+    ours = path()
+    for kind in "dppdp":
+        _ = ours.take_probe_sequence() if kind == "p" else ours.take_sequence(1)
+    assert [ours.report(sequence) for sequence in (0, 2, 3, 4)] == [False, True, False, True]
+    assert ours.reported_sequence == 4
+    assert ours.probe_sequences == [], "what was passed over is forgotten"

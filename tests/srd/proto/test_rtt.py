@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.proto.rtt import MIN_WINDOW_S, RttEstimator
+from srd.proto.rtt import MIN_WINDOW_S, SHARED_S, RoundTrip, RttEstimator
 
 
 def test_update__first_sample_replaces_the_guess() -> None:
@@ -62,3 +62,47 @@ def test_timeout_s__floor_bounds_the_variation(variation: float, floor: float, t
     rtt.update(0.008, now=10.0)
     rtt.variation_s = variation
     assert rtt.timeout_s(floor_s=floor) == pytest.approx(timeout)
+
+
+def paths(*round_trips_s: float, at: float) -> list[RttEstimator]:
+    out = []
+    for round_trip_s in round_trips_s:
+        out.append(RttEstimator(initial_s=0.05))
+        out[-1].update(round_trip_s, now=at)
+    return out
+
+
+def test_round_trip__of_the_paths_in_use() -> None:
+    """Slow paths that were left do not hold the pace down; if nothing was heard of late, all count."""
+    ours, (fast, slow) = RoundTrip(initial_s=0.01), paths(0.002, 0.02, at=10.0)
+    fast.update(0.002, now=10.1)
+    ours.refresh([fast, slow], now=10.101)
+    assert ours.smoothed_s == pytest.approx(0.002)
+    assert ours.refresh_at == pytest.approx(10.103)
+    ours.refresh([fast, slow], now=10.5)
+    assert ours.smoothed_s == pytest.approx(0.011)
+
+
+def test_round_trip__of_unsampled_paths_is_what_was_assumed() -> None:
+    ours = RoundTrip(initial_s=0.01)
+    ours.refresh([RttEstimator(initial_s=0.05)], now=10.0)
+    assert (ours.smoothed_s, ours.min_s) == (0.01, math.inf)
+
+
+def test_round_trip__smallest_sample_of_any_path_within_the_window() -> None:
+    ours = RoundTrip(initial_s=0.01)
+    ours.take(0.002, now=10.0)
+    for step in range(1, 120):
+        ours.take(0.02, now=10.0 + step / 10)
+        if step <= 5 * MIN_WINDOW_S:
+            assert ours.min_s == 0.002
+    assert ours.min_s == 0.02
+
+
+def test_base_s__of_a_path_is_at_first_the_shortest_ones() -> None:
+    ours, (short, long) = RoundTrip(initial_s=0.01), paths(0.002, 0.006, at=10.0)
+    for path in (short, long):
+        ours.take(path.latest_s, now=10.0)
+    assert [ours.base_s(path, now=10.0) for path in (short, long)] == [0.002, 0.002]
+    assert ours.base_s(long, now=10.0 + 0.99 * SHARED_S) == 0.002
+    assert [ours.base_s(path, now=10.0 + SHARED_S) for path in (short, long)] == [0.002, 0.006]

@@ -269,21 +269,67 @@ def test_handle_ack__counts_marks_and_tells_the_controller_their_share(monkeypat
     assert path.counters.marked == (1 << 16) + 2
 
 
-def test_rtt__of_the_paths_in_use() -> None:
-    """Slow paths that were left do not hold the pace down; if nothing was heard of late, all count."""
+# -- what the controller is told ------------------------------------------------------------------------------------
+
+
+def test_take_round_trip__the_handshakes_is_the_base_of_all_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newcomer does not take the queue that others keep for the length of the way."""
+    network = Network(seed=1, shape=Shape(delay_us=500))
+    number, _ = network.connect()
+    sender, told = sender_of(network, number), list[tuple[float, float]]()
+    monkeypatch.setattr(
+        sender.control, "on_sample", lambda **sample: told.append((sample["queue_s"], sample["min_rtt_s"]))
+    )
+    assert sender.rtt_s == pytest.approx(0.001, rel=0.01)
+    sender._table.unfold_all()
+    path, now = sender.paths[3], network.now
+    path.next_sequence = 1
+    report = PathReport(3, 0, int(now * 1e6) - 3000 & 0xFFFFFFFF, 0, 1, 0, 0)
+    sender.handle_ack(Ack(sender._context, 0, 0, 0, (report,)), now=now, received_at=now)
+    ((queue_s, base_s),) = told
+    assert queue_s == pytest.approx(0.002, rel=0.01)
+    assert base_s == pytest.approx(0.001, rel=0.01)
+
+
+def test_handle_ack__a_probes_answer_is_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     network = Network(seed=1)
     number, _ = network.connect()
-    sender = sender_of(network, number)
+    sender, told = sender_of(network, number), list[float]()
+    monkeypatch.setattr(sender.control, "on_sample", lambda **sample: told.append(sample["queue_s"]))
     sender._table.unfold_all()
-    fast, slow = sender.paths[:2]
-    for step in range(100):
-        fast.rtt.update(0.002, now=200.0 + step / 1000)
-    slow.rtt.update(0.02, now=200.0)
-    sender._refresh_rtt(now=200.1)
-    sender._refresh_rtt(now=200.2)  # the first still reckoned with the round trip assumed at the beginning
-    for step in range(100):
-        fast.rtt.update(0.002, now=200.2 + step / 1000)
-    sender._refresh_rtt(now=200.3)
-    assert sender.rtt_s == pytest.approx(0.002)
-    sender._refresh_rtt(now=201.0)
-    assert sender.rtt_s == pytest.approx(0.011)
+    path, now = sender.paths[3], network.now
+    for _ in range(2):
+        path.take_probe_sequence()
+        path.take_sequence(1)
+    for last in range(4):
+        report = PathReport(3, last, int(now * 1e6) - 1000 * (last + 1) & 0xFFFFFFFF, 0, last + 1, 0, 0)
+        sender.handle_ack(Ack(sender._context, 0, 0, 0, (report,)), now=now, received_at=now)
+    assert len(told) == 2
+    assert path.rtt.latest_s == pytest.approx(0.004, rel=0.01)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_undo__what_was_late_and_not_lost_leaves_the_window_as_it_was(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For 8 ms three of four links take 30 ms longer: most of the window is given up, and comes twice."""
+    shape = Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60)
+    network = Network(seed=seed, shape=shape)
+    number, _ = network.connect()
+    network.a.core.post(number, request=1, payload_offset=0, length=12 * MIB)
+    control = sender_of(network, number).control
+    network.run(seconds=0.05)
+    before_bytes, undone, undo = control.window_bytes, list[tuple[float, float]](), control.undo
+
+    def spy() -> None:
+        given_up_bytes = control.window_bytes
+        undo()
+        undone.append((given_up_bytes, control.window_bytes))
+
+    monkeypatch.setattr(control, "undo", spy)
+    for shape_then, seconds in ((replace(shape, delay_us=30_500), 0.008), (shape, 0.04)):
+        for link in range(3):
+            network.links["a", link].reshape(shape_then)
+        network.run(seconds=seconds)
+    assert network.b.core.peer(0).receiver.duplicates > 20
+    assert any(1.6 * then < now and 0.6 * before_bytes < now for then, now in undone), undone

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from srd.proto.path import Path, PathState
+from srd.proto.rtt import RttEstimator
 from srd.proto.sent import Outbound, SendRun, Transmission
 from srd.proto.spray import Spray, expected_s
 
@@ -41,6 +42,19 @@ def test_next_burst__equal_paths_share_equally(seed: int) -> None:
 def test_next_burst__a_congested_path_is_left(seed: int) -> None:
     found = shares(Spray(rng=Random(seed)), paths(0.002, 0.002, 0.002, 0.02))
     assert found[3] < CHOICES / 4 / 2
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_next_burst__a_long_path_carries_what_it_delivers(seed: int) -> None:
+    """It is no slower than it ever was; where nothing says where to go, the short one is faster."""
+    short, long = paths(0.002, 0.002)
+    long.rtt = RttEstimator(initial_s=0.05)
+    long.rtt.update(0.006, now=NOW)
+    spray = Spray(rng=Random(seed))
+    for _ in range(100):
+        spray.earn(long, packets=1)
+        assert spray.next_burst([short, long], packets=1, now=NOW, clocked=True)[0] is long
+    assert shares(spray, [short, long])[0] > 0.7 * CHOICES
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -32,7 +32,7 @@ class Loop:
             self.control.on_sample(
                 queue_s=queue_s, endpoint_s=endpoint_s, min_rtt_s=RTT_S, variation_s=0.0, marked=marked
             )
-            self.control.on_ack(now=self.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, min_rtt_s=RTT_S, late_s=0.0)
+            self.control.on_ack(now=self.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0)
 
 
 def test_on_ack__adds_one_packet_a_round_trip() -> None:
@@ -84,8 +84,8 @@ def test_on_loss__halves_once_a_round_trip() -> None:
     loop = Loop(packets=40)
     before = loop.packets
     loop.now += RTT_S
-    loop.control.on_loss(now=loop.now)
-    loop.control.on_loss(now=loop.now + RTT_S / 2)
+    loop.control.on_loss(now=loop.now, lost_bytes=9000, silent=False)
+    loop.control.on_loss(now=loop.now + RTT_S / 2, lost_bytes=9000, silent=False)
     assert loop.packets == pytest.approx(before / 2)
 
 
@@ -95,7 +95,7 @@ def test_on_silence__several_in_a_row_start_from_nothing() -> None:
         loop.now += RTT_S
         loop.control.on_silence(now=loop.now)
     assert loop.packets == pytest.approx(MIN_WINDOW_PACKETS)
-    loop.control.undo_silence()
+    loop.control.undo()
     assert loop.packets == pytest.approx(MIN_WINDOW_PACKETS)
 
 

@@ -24,6 +24,7 @@ from srd.proto import (
     paths,
     peer,
     receive,
+    rtt,
     sender,
     strangers,
     tagged,
@@ -362,7 +363,7 @@ def test_protocol_md__packet_types() -> None:
 
 
 CONSTANTS_IN = (
-    backlog, config, congestion, control, credit, handshake, loss, path, paths, peer, receive, sender,
+    backlog, config, congestion, control, credit, handshake, loss, path, paths, peer, receive, rtt, sender,
     strangers, tagged, ways, wire,
 )  # fmt: skip
 
