@@ -28,9 +28,10 @@ Theory of operation. SRD's published rule is that a connection slows down only w
    plus what fills the delay target, is in flight (SRD's "delivers less than it sends"). The delay is that of the paths
    in use, with what both hosts hold packets and acks for: left out, any window would confirm itself. Without loss there
    is no such bound: where the hosts are the bottleneck it would keep a small window small.
-7. When more than half of the window is lost within a round trip, be it by silence, it is set to what was delivered: of
-   a queue that let nothing through no delay is told, and what a window of that size sends again is lost again (48 first
-   windows of a bandwidth-delay product each). Half is far above what loss without congestion takes.
+7. When more than half of what was in flight is lost within a round trip, be it by silence, the window is set to what
+   was delivered; when nothing was delivered since, it is halved, as a timeout is doubled: of a queue that let nothing
+   through no delay is told, and what is sent again in one go is lost again (48 first windows of a bandwidth-delay
+   product each; 1,000 messages of eight packets). Half is far above what loss without congestion takes.
 8. What was no loss is undone. When most of what was lost turns out to have arrived (the receiver reports duplicates;
    RFC 3708), or what all paths had left unanswered is answered, the window is what it was before (Eifel, RFC 4015).
 """
@@ -38,10 +39,10 @@ Theory of operation. SRD's published rule is that a connection slows down only w
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 from srd.proto.config import ProtocolConfig
+from srd.proto.controller import Controller
 from srd.proto.delivery import DeliveryRate
 
 ADDITIVE_PACKETS = 1.0
@@ -79,53 +80,16 @@ LOSS_MEMORY_RTTS = 16
 """Round trips after a loss during which rule 6 bounds the window. Blows within as many are one for rule 8: a window is
 sent again in less."""
 COLLAPSE = 0.5
-"""Share of the window that is lost within a round trip when rule 7 applies."""
-RESTART_PACKETS = 4
-"""Least window that rule 7 and quick adapt leave: with one or two, flows waited for the timeouts of a packet or two
-while the few that had been lucky took the link (spread of 48 senders' times 1.5 to 1.9 instead of 1.2)."""
+"""Share of what was in flight that is lost within a round trip when rule 7 applies."""
+RESTART_PACKETS = 6
+"""Least window that rule 7 and quick adapt leave at first, and least loss that rule 7 is applied for: with one or two,
+flows waited for the timeouts of a packet or two while the few that had been lucky took the link (spread of 48 senders'
+times 1.5 to 1.9; with 4 up to 1.33, with 6 1.29, with 8 the last is later); one lost packet of two says nothing."""
+BARREN_PACKETS = 0.25
+"""Least window that halving for want of any delivery leaves: with 1, 48 senders' times spread up to 1.45 and a thousand
+took half as long again; less would make a path MTU that shrank take seconds to notice."""
 MIN_WINDOW_PACKETS = 0.125
 """Smallest window: one packet in eight round trips."""
-
-
-class Controller(ABC):
-    """What the peer tells a controller, and what it asks."""
-
-    window_bytes: float
-    """How much may be in flight; may be less than a packet."""
-
-    @abstractmethod
-    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, late_s: float) -> None:
-        """`acked_bytes` were newly acknowledged; `rtt_s` is the peer's round-trip time, smoothed.
-
-        `late_s`: how long this host let the ack wait.
-        """
-
-    @abstractmethod
-    def on_sample(
-        self, *, queue_s: float, endpoint_s: float, min_rtt_s: float, variation_s: float, marked: float
-    ) -> None:
-        """Take one path's report: time spent in the fabric's queues and inside the receiving host.
-
-        `min_rtt_s` is how long the path is, `variation_s` its mean deviation of round trips, `marked` the share of the
-        packets of this report that bore a congestion mark, 0 to 1.
-        """
-
-    @abstractmethod
-    def on_loss(self, *, now: float, lost_bytes: int, silent: bool) -> None:
-        """Note that packets were found lost; `silent`: by timeout alone, so that they may be late."""
-
-    @abstractmethod
-    def on_silence(self, *, now: float) -> None:
-        """No path answers any more."""
-
-    @abstractmethod
-    def undo(self) -> None:
-        """What was lost, or the answers that were missing, turned out to be only late."""
-
-    @property
-    @abstractmethod
-    def pacing_gain(self) -> float:
-        """Pace over window / round trip."""
 
 
 class MajorityDelay(Controller):
@@ -143,6 +107,7 @@ class MajorityDelay(Controller):
         self._lost_at = -math.inf
         self._collapsed_at = -math.inf
         self._lost_since, self._lost_bytes = -math.inf, 0  # of a round trip
+        self._barren = False  # nothing was delivered since the last collapse
         self._rtt_s = config.initial_rtt_s
         self._jitter_s = 0.0  # smoothed deviation of round trips, over all paths
         self._base_s = 0.0  # smoothed length of the paths, each as often as it is heard from
@@ -191,7 +156,7 @@ class MajorityDelay(Controller):
         """Grow or shrink, rules 4 to 6."""
         self._late_s += (late_s - self._late_s) / 16
         self._delivery.on_ack(now=now, acked_bytes=acked_bytes, span_s=rtt_s)
-        self._rtt_s = rtt_s
+        self._rtt_s, self._barren = rtt_s, False
         level = self.level
         if level < 1:
             self._grow(acked_bytes, level=level)
@@ -209,7 +174,7 @@ class MajorityDelay(Controller):
         """Fresh samples without which the window is not made smaller."""
         return START_SAMPLES if self._starting else len(self._levels) // 2
 
-    def on_loss(self, *, now: float, lost_bytes: int, silent: bool) -> None:
+    def on_loss(self, *, now: float, lost_bytes: int, inflight_bytes: int, silent: bool) -> None:
         """Remember when, for rule 6, and how much, for rule 7."""
         self._remember(now=now)
         if not silent:
@@ -217,12 +182,23 @@ class MajorityDelay(Controller):
         if now - self._lost_since > self._rtt_s:
             self._lost_since, self._lost_bytes = now, 0
         self._lost_bytes += lost_bytes
-        if self._lost_bytes > COLLAPSE * self.window_bytes and now - self._collapsed_at > self._rtt_s:
-            self._collapsed_at = self._decreased_at = now
-            self._starting = False
-            self.window_bytes = min(self.window_bytes, self._delivered_bytes)
-            self._levels.clear()  # what they speak of was another window
-            self._fresh_levels = 0
+        flown_bytes = min(self.window_bytes, inflight_bytes + self._lost_bytes)
+        if self._lost_bytes > COLLAPSE * flown_bytes and now - self._collapsed_at > self._rtt_s:
+            self._collapse(now=now)
+
+    def _collapse(self, *, now: float) -> None:
+        """Set the window to what was delivered; halve it if that was nothing since it was last set so."""
+        if self._barren:
+            window = max(self.window_bytes / 2, BARREN_PACKETS * self._packet_bytes)
+        elif self._lost_bytes >= RESTART_PACKETS * self._packet_bytes:
+            window = self._delivered_bytes
+        else:
+            return
+        self._collapsed_at = self._decreased_at = now
+        self._starting, self._barren = False, True
+        self.window_bytes = min(self.window_bytes, window)
+        self._levels.clear()  # what they speak of was another window
+        self._fresh_levels = 0
 
     @property
     def _delivered_bytes(self) -> float:
@@ -276,32 +252,3 @@ class _Before(NamedTuple):
     window_bytes: float
     starting: bool
     lost_at: float
-
-
-class Fixed(Controller):
-    """A window that never changes: for tests and for measuring without control."""
-
-    def __init__(self, config: ProtocolConfig, *, packet_bytes: int) -> None:
-        self.window_bytes = float(config.initial_window_packets * packet_bytes)
-
-    @property
-    def pacing_gain(self) -> float:
-        """Practically unpaced."""
-        return 100.0
-
-    def on_sample(
-        self, *, queue_s: float, endpoint_s: float, min_rtt_s: float, variation_s: float, marked: float
-    ) -> None:
-        """Ignore it."""
-
-    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, late_s: float) -> None:
-        """Ignore it."""
-
-    def on_loss(self, *, now: float, lost_bytes: int, silent: bool) -> None:
-        """Ignore it."""
-
-    def on_silence(self, *, now: float) -> None:
-        """Ignore it."""
-
-    def undo(self) -> None:
-        """Ignore it."""

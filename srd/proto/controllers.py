@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from srd.proto.congestion import Controller, Fixed, MajorityDelay
+from srd.proto.congestion import MajorityDelay
+from srd.proto.controller import Controller, Fixed
 from srd.proto.swift import Swift
 
 CONTROLLERS: dict[str, Callable[..., Controller]] = {

@@ -21,6 +21,7 @@ from __future__ import annotations
 from srd.proto.config import ProtocolConfig
 from srd.proto.control import PathReport
 from srd.proto.errors import PacketError
+from srd.proto.pacing import Pacer
 from srd.proto.path import FULL_LOST_PACKETS, Path, PathInput, PathState
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.rtt import RttEstimator
@@ -41,6 +42,7 @@ class PathTable:
         "_initial_rtt_s",
         "_min_rto_s",
         "_most",
+        "_pacer",
         "_places",
         "_stand_ins",
         "_trace",
@@ -61,6 +63,7 @@ class PathTable:
         self._initial_rtt_s = config.initial_rtt_s
         self._dismissed: list[Path] = []  # of the reserve, behind those that were never called
         self._stand_ins: dict[int, Path] = {}  # by place
+        self._pacer = Pacer(depth_s=config.pacing_depth_s)  # of probes
         self._trace = trace
         self.unfold()
 
@@ -118,13 +121,21 @@ class PathTable:
         if path.index < self._places and (stand_in := self._stand_ins.get(path.index)) is not None:
             self._dismiss(stand_in, place=path.index, now=now)
 
-    def probe(self, *, now: float) -> tuple[Path, int] | None:
-        """Return a path that is to be probed now, and the probe's path sequence."""
+    def probe(self, *, now: float, packets_per_s: float) -> tuple[Path, int] | None:
+        """Return a path that is to be probed now, and the probe's path sequence.
+
+        There are no more probes than `packets_per_s`, what may be sent of data: a probe takes a packet's place in a
+        queue, and may be as long. A thousand senders to one port silenced most paths of each other, and the probes of
+        64,000 paths then left the port to a twentieth of the data.
+        """
+        if now < self._pacer.release_at():
+            return None
         for path in self.probed:
             if path.probe_at is not None and now >= path.probe_at:
                 old = path.state
                 # While no path is active everything waits for an answer, and probes do not become rarer.
                 sequence = path.take_probe(now=now, alone=not self.active)
+                self._pacer.charge(1, now=now, rate_bytes_per_s=packets_per_s)
                 self._tell(path, old=old, now=now)
                 if path.probes_unanswered > PROBES_BEFORE_STAND_IN:
                     self._replace(path, now=now)
@@ -133,7 +144,8 @@ class PathTable:
 
     def probe_at(self) -> float:
         """When the next probe is due; not to be asked when none is."""
-        return min(path.probe_at for path in self.probed if path.probe_at is not None)
+        due_at = min(path.probe_at for path in self.probed if path.probe_at is not None)
+        return max(due_at, self._pacer.release_at())
 
     def _begin_probing(self, path: Path, *, timeout_s: float, now: float) -> None:
         path.probe_at, path.probe_interval_s, path.probes_unanswered = now, timeout_s, 0

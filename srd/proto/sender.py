@@ -227,7 +227,8 @@ class Sender:
         if settled is None:
             return
         if settled.lost:
-            self.control.on_loss(now=now, lost_bytes=settled.lost_bytes, silent=settled.timed_out)
+            lost, left = settled.lost_bytes, self.inflight_bytes
+            self.control.on_loss(now=now, lost_bytes=lost, inflight_bytes=left, silent=settled.timed_out)
             self._lose(path, settled.lost, now=now)
         if (settled.timed_out or path.doubted) and path.state is PathState.ACTIVE:
             self._silence(path, now=now)
@@ -278,7 +279,8 @@ class Sender:
         if self._asks:
             path = self._asks.pop(0)
             return path, path.take_probe_sequence()
-        return self._table.probe(now=now) if self._table.probed else None
+        pace = self.control.pace_bytes_per_s(self.rtt_s) / self._datagram_bytes
+        return self._table.probe(now=now, packets_per_s=pace) if self._table.probed else None
 
     def probe_any(self, *, others: bool = False) -> tuple[Path, int]:
         """Return a path to ask the peer for a sign of life over: the one that answered last; `others`: all in turn."""
@@ -368,8 +370,7 @@ class Sender:
         self.packets += count
         if self._look_at > now + path.rtt.smoothed_s:  # else it is early enough, as nearly always
             self._look_at = min(self._look_at, now + usual_s(path, jitter_s=self._evidence.jitter_s))
-        rate = self.control.pacing_gain * self.control.window_bytes / self.rtt_s
-        self._pacer.charge(size_bytes, now=now, rate_bytes_per_s=rate)
+        self._pacer.charge(size_bytes, now=now, rate_bytes_per_s=self.control.pace_bytes_per_s(self.rtt_s))
         message = run.message
         number, offset, place, payload_bytes, segment_bytes, places = run.content(
             first, count=count, segment_bytes=self.segment_bytes

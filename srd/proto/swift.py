@@ -22,7 +22,8 @@ from __future__ import annotations
 import math
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.congestion import MARKED_EXCESS, Controller
+from srd.proto.congestion import MARKED_EXCESS
+from srd.proto.controller import Controller
 
 ADDITIVE_PACKETS = 1.0
 """Growth a round trip below the target (ai)."""
@@ -107,6 +108,7 @@ class Swift(Controller):
         *,
         now: float,
         lost_bytes: int,  # noqa: ARG002 - the interface's: Swift counts a hole once, whatever its size
+        inflight_bytes: int,  # noqa: ARG002 - as above
         silent: bool,
     ) -> None:
         """Halve, once a round trip; of silence `on_silence` is told."""

@@ -9,51 +9,8 @@ import pytest
 
 from srd.proto import congestion
 from srd.proto.config import ProtocolConfig
-from srd.proto.congestion import Controller
 from srd.proto.controllers import CONTROLLERS
-
-PACKET_BYTES = 9000
-RTT_S = 0.002
-TARGET_S = 0.001
-
-
-def controller(name: str = "majority-delay") -> Controller:
-    return CONTROLLERS[name](ProtocolConfig(), packet_bytes=PACKET_BYTES)
-
-
-class Loop:
-    """A controller fed as a sender feeds it: a window of samples and acks each round trip."""
-
-    def __init__(self) -> None:
-        self.control = controller()
-        self.now = 10.0
-
-    def rounds(self, count: int, *queues_s: float, endpoint_s: float = 0.0, marked: tuple[float, ...] = (0.0,)) -> None:
-        """Let `count` round trips pass, in which paths report these queueing delays, and these marks, in turn."""
-        for _ in range(count):
-            packets = max(int(self.control.window_bytes / PACKET_BYTES), 1)
-            for index in range(packets):
-                self.now += RTT_S / packets
-                queue_s = queues_s[index % len(queues_s)]
-                self.control.on_sample(
-                    queue_s=queue_s,
-                    endpoint_s=endpoint_s,
-                    min_rtt_s=RTT_S,
-                    variation_s=0.0,
-                    marked=marked[index % len(marked)],
-                )
-                self.control.on_ack(now=self.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0)
-
-    def lose(self, packets: float, *, silent: bool = False) -> None:
-        self.control.on_loss(now=self.now, lost_bytes=round(packets * PACKET_BYTES), silent=silent)
-
-    @property
-    def packets(self) -> float:
-        return self.control.window_bytes / PACKET_BYTES
-
-    @packets.setter
-    def packets(self, packets: float) -> None:
-        self.control.window_bytes = packets * PACKET_BYTES
+from tests.srd.proto.control_loop import PACKET_BYTES, RTT_S, TARGET_S, Loop, controller
 
 
 def test_majority_delay__doubles_at_first() -> None:
@@ -151,126 +108,6 @@ def test_majority_delay__noise_on_few_samples_does_not_hold_it() -> None:
     assert loop.packets > before
 
 
-def test_majority_delay__loss_alone_is_no_signal() -> None:
-    loop = Loop()
-    loop.rounds(2, 0.0)
-    before = loop.packets
-    loop.lose(0.49 * before)
-    assert loop.packets == before
-
-
-def test_majority_delay__while_packets_are_lost_delivery_bounds_it() -> None:
-    """A link that delivers 50 packets a round trip: the window does not double without end on its loss."""
-    loop = Loop()
-    for _ in range(60):
-        for _ in range(50):
-            loop.now += RTT_S / 50
-            loop.lose(1)
-            loop.control.on_sample(queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
-            loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0)
-    assert 50 <= loop.packets <= 50 * 1.25 + 50 * TARGET_S / RTT_S + 1
-
-
-@pytest.mark.parametrize("silent", [False, True])
-def test_majority_delay__when_most_of_the_window_is_lost_it_is_what_was_delivered(*, silent: bool) -> None:
-    loop = Loop()
-    loop.rounds(3, 0.0)
-    for _ in range(40):  # ten packets a round trip
-        loop.now += RTT_S / 10
-        loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0)
-    before = loop.packets
-    loop.lose(0.3 * before, silent=silent)
-    assert loop.packets == before
-    loop.lose(0.3 * before, silent=silent)
-    assert loop.packets == pytest.approx(10, abs=1)
-
-
-def test_majority_delay__most_of_a_window_over_several_round_trips_is_what_loss_does() -> None:
-    loop = Loop()
-    loop.rounds(3, 0.0)
-    before = loop.packets
-    for _ in range(6):
-        loop.now += 1.01 * RTT_S
-        loop.lose(0.3 * before)
-    assert loop.packets == before
-
-
-def test_majority_delay__of_a_lost_window_a_few_packets_are_left_and_no_window_is_raised() -> None:
-    loop = Loop()
-    loop.lose(16)
-    assert loop.packets == congestion.RESTART_PACKETS
-    loop.now += 2 * RTT_S
-    loop.packets = 1.5
-    loop.lose(1.5)
-    assert loop.packets == 1.5
-
-
-# -- what was only late ---------------------------------------------------------------------------------------------
-
-
-def blow(loop: Loop, kind: str) -> None:
-    if kind == "silence":
-        loop.control.on_silence(now=loop.now)
-    else:
-        loop.lose(loop.packets)
-
-
-@pytest.mark.parametrize("blows", [("loss",), ("silence",), ("loss", "silence"), ("loss", "loss", "silence")])
-def test_undo__the_window_is_what_it_was_before_the_first_of_several_blows(blows: tuple[str, ...]) -> None:
-    loop = Loop()
-    loop.rounds(3, 0.0)
-    before = loop.packets
-    for kind in blows:
-        blow(loop, kind)
-        loop.now += 2 * RTT_S
-    assert loop.packets <= before / 2
-    loop.control.undo()
-    assert loop.packets == before
-    loop.rounds(1, 0.0)
-    assert loop.packets > 1.8 * before, "the start is not over either"
-
-
-def test_undo__delivery_bounds_it_no_more() -> None:
-    """Rule 5 speaks of loss: what was none must not hold the window."""
-    loop = Loop()
-    loop.rounds(2, 0.0)
-    loop.rounds(1, 1.1 * TARGET_S)
-    loop.packets = 200.0
-    loop.lose(20)
-    loop.control.undo()
-    for _ in range(50):  # fifty packets a round trip, and no queue
-        loop.now += RTT_S / 50
-        loop.control.on_sample(queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
-        loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0)
-    assert loop.packets >= 200
-
-
-def test_undo__of_nothing_changes_nothing() -> None:
-    """Nor is anything undone twice."""
-    loop = Loop()
-    loop.rounds(2, 0.0)
-    loop.rounds(2, 3 * TARGET_S)
-    before = loop.packets
-    loop.control.undo()
-    assert loop.packets == before
-    blow(loop, "loss")
-    loop.control.undo()
-    loop.packets = 7.0
-    loop.control.undo()
-    assert loop.packets == 7
-
-
-def test_undo__what_was_before_an_old_blow_is_forgotten_with_the_next() -> None:
-    loop = Loop()
-    loop.rounds(3, 0.0)
-    blow(loop, "loss")
-    loop.now += (congestion.LOSS_MEMORY_RTTS + 1) * RTT_S
-    loop.packets = 20.0
-    blow(loop, "loss")
-    loop.control.undo()
-    assert loop.packets == 20
-
-
 # -- fairness -------------------------------------------------------------------------------------------------------
 
 
@@ -332,17 +169,6 @@ def test_majority_delay__never_below_its_floor_nor_stuck_there() -> None:
     assert 0 < loop.packets <= 2
     loop.rounds(60, 0.0)
     assert loop.packets > 16
-
-
-def test_fixed__never_changes() -> None:
-    control = controller("fixed")
-    before = control.window_bytes
-    for step in range(50):
-        control.on_sample(queue_s=1.0, endpoint_s=1.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
-        control.on_ack(now=10.0 + step, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0)
-        control.on_loss(now=10.0 + step, lost_bytes=PACKET_BYTES, silent=False)
-        control.on_silence(now=10.0 + step)
-    assert control.window_bytes == before == ProtocolConfig().initial_window_packets * PACKET_BYTES
 
 
 @pytest.mark.parametrize("name", CONTROLLERS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from unittest.mock import patch
 
@@ -36,7 +37,7 @@ def probe_until(table: PathTable, *, now: float, seconds: float) -> float:
     end = now + seconds
     while table.probed and (at := table.probe_at()) <= end:
         now = max(now, at)
-        table.probe(now=now)
+        table.probe(now=now, packets_per_s=math.inf)
     return end
 
 
@@ -62,14 +63,27 @@ def test_silence__of_one_calls_a_stand_in_after_some_probes() -> None:
     home = table.all[1]
     table.silence(home, now=10.0)
     assert (home.state, table.active, home.counters.timeouts) == (SUSPECT, [table.all[0]], 1)
-    sent = [table.probe(now=now) for now in (10.0, 10.1, 10.15, 10.45)]
+    sent = [table.probe(now=now, packets_per_s=math.inf) for now in (10.0, 10.1, 10.15, 10.45)]
     assert [probe and probe[1] for probe in sent] == [0, None, 1, 2]
     assert len(table.all) == 2, "three were not left unanswered yet"
-    table.probe(now=11.0)
+    table.probe(now=11.0, packets_per_s=math.inf)
     assert [path.state for path in table.all] == [ACTIVE, QUARANTINED, SUSPECT]
-    assert table.probe(now=11.0) == (table.all[2], 0), "a stand-in is probed at once"
+    assert table.probe(now=11.0, packets_per_s=math.inf) == (table.all[2], 0), "a stand-in is probed at once"
     table.answer(table.all[2], now=11.1)
     assert table.active == [table.all[0], table.all[2]]
+
+
+def test_probe__no_more_of_them_than_may_be_sent_of_data() -> None:
+    """32 paths fall silent at once; the pace allows a packet a millisecond."""
+    table = whole_table(config := ProtocolConfig())
+    for path in list(table.active)[:31]:
+        table.silence(path, now=10.0)
+    sent_at, now = [], 10.0
+    while now < 10.02:
+        while table.probe(now=now, packets_per_s=1000.0):
+            sent_at.append(now)
+        now = max(table.probe_at(), now + 1e-6)
+    assert len(sent_at) == pytest.approx(20 + config.pacing_depth_s * 1000, abs=1.5)
 
 
 def test_answer__of_the_path_at_home_dismisses_its_stand_in() -> None:
@@ -96,7 +110,7 @@ def test_probe__a_stand_in_that_is_silent_makes_way_for_the_next_and_is_tried_ag
     now = 10.0
     for _ in range(400):
         now = max(now, table.probe_at())
-        path, _ = table.probe(now=now) or pytest.fail("it was due")
+        path, _ = table.probe(now=now, packets_per_s=math.inf) or pytest.fail("it was due")
         called += [path.index] if path.index and path.index not in called[-1:] else []
     assert called[:4] == [1, 2, 1, 2]
     assert len(table.all) == 3
@@ -185,7 +199,7 @@ class Paths(RuleBasedStateMachine):
     @rule()
     def probe(self) -> None:
         due = [model for model in self.probed if model.probe_at is not None and model.probe_at <= self.now]
-        found = self.table.probe(now=self.now)
+        found = self.table.probe(now=self.now, packets_per_s=math.inf)
         if not due:
             assert found is None
             return
@@ -234,7 +248,8 @@ class Paths(RuleBasedStateMachine):
         assert [path.index for path in self.table.probed] == [model.number for model in self.probed]
         assert self.table.inflight_bytes == sum(model.carries_bytes for model in self.active())
         if self.probed:
-            assert self.table.probe_at() == min(model.probe_at or 0.0 for model in self.probed)
+            due_at = min(model.probe_at or 0.0 for model in self.probed)
+            assert max(self.table.probe_at(), self.now) == max(due_at, self.now)
 
     @invariant()
     def no_place_is_taken_twice(self) -> None:

@@ -84,8 +84,8 @@ def test_on_loss__halves_once_a_round_trip() -> None:
     loop = Loop(packets=40)
     before = loop.packets
     loop.now += RTT_S
-    loop.control.on_loss(now=loop.now, lost_bytes=9000, silent=False)
-    loop.control.on_loss(now=loop.now + RTT_S / 2, lost_bytes=9000, silent=False)
+    loop.control.on_loss(now=loop.now, lost_bytes=9000, inflight_bytes=0, silent=False)
+    loop.control.on_loss(now=loop.now + RTT_S / 2, lost_bytes=9000, inflight_bytes=0, silent=False)
     assert loop.packets == pytest.approx(before / 2)
 
 

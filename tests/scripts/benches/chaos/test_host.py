@@ -62,7 +62,7 @@ def test_weather__happens_and_is_overcome(weather: Weather) -> None:
 
 
 def test_pool__a_packet_without_a_slot_is_dropped_and_comes_again() -> None:
-    """Memory for little more than what is granted, and held by the application: a copy that comes again finds no room."""
+    """Memory for little more than what is granted, held by the application: a copy that comes again finds no room."""
     config = replace(CALM.config, receive_window_bytes=60_000, max_message_bytes=60_000)
     run = Run(replace(CALM, config=config, pool_packets=8, weather=Weather(duplicate=0.5), release_s=0.01))
     report = run.live()
