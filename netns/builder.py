@@ -19,6 +19,7 @@ from netns.fabric.control import start_relay, stop_relay
 from netns.fabric.netlink import add_namespace, delete_namespace, take
 from netns.fabric.tap import NETNS_DIRECTORY
 from netns.processes import Process, end, processes_in
+from netns.recorders import start_recorder
 from netns.state import LabDirectory, LabState
 from netns.steps import AddNamespace, DeleteNamespace, InNamespace, StartRelay, Step
 
@@ -52,6 +53,7 @@ def dismantle(directory: LabDirectory, state: LabState) -> None:
     relay = state.relay or _listening(directory)
     if relay is not None:
         stop_relay(relay.pid, started_at_ticks=relay.started_at_ticks)
+    end(state.recorders)  # SIGTERM first: they finish their files
     end(processes_in(state.namespaces))
     for netns in reversed(state.namespaces):
         if exists(netns):
@@ -65,6 +67,7 @@ def problems(state: LabState) -> list[str]:
     found += [f"the namespace {netns} is gone" for netns in state.namespaces if not exists(netns)]
     if state.relay is not None and not state.relay.alive:
         found.append(f"the relay (process {state.relay.pid}) is dead")
+    found += [f"a capture (process {recorder.pid}) is dead" for recorder in state.recorders if not recorder.alive]
     if state.owner is not None and not state.owner.alive:
         found.append(f"its owner (process {state.owner.pid}) is dead")
     return found
@@ -91,6 +94,12 @@ def _build(directory: LabDirectory, state: LabState, steps: tuple[Step, ...]) ->
                 directory.write(state)
                 state = replace(state, relay=_start_relay(directory, step))
                 directory.write(state)
+    for number, capture in enumerate(state.topology.captures):
+        log_path = directory.path / f"capture.{number}.log"
+        with _undisturbed():
+            recorder = start_recorder(state.topology.name, capture, log_path=log_path)
+            state = replace(state, recorders=(*state.recorders, recorder))
+            directory.write(state)
     state = replace(state, phase="up")
     directory.write(state)
     return state

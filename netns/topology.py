@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal, get_args
 
@@ -70,6 +70,15 @@ class Link:
         return self.b if node == self.a else self.a
 
 
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A link that is recorded for as long as the lab is up."""
+
+    link: str
+    file: str
+    """The pcapng file, by its absolute path."""
+
+
 @dataclass(frozen=True)  # not slotted: the cached views need a __dict__
 class Topology:
     """A whole fabric. Raises TopologyError, naming key, value and remedy, if it cannot be built."""
@@ -92,6 +101,9 @@ class Topology:
     seed: int = 1
     """Everything random that the fabric does follows from it: each router's ECMP hash, each link's draws."""
 
+    captures: tuple[Capture, ...] = ()
+    """What is recorded (labs only)."""
+
     def __post_init__(self) -> None:
         _check_name(self.name)
         check_range("mtu", self.mtu, low=MIN_MTU, high=MAX_MTU)
@@ -106,6 +118,8 @@ class Topology:
                 )
         _check_links(self)
         _check_hosts(self)
+        for capture in self.captures:
+            self.link(capture.link)
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
@@ -162,6 +176,7 @@ class Topology:
                 }
                 for link in self.links
             ],
+            "captures": [asdict(capture) for capture in self.captures],
         }
 
     @classmethod
@@ -180,6 +195,7 @@ class Topology:
             links=tuple(
                 Link(link["a"], link["b"], shape(link["shape_ab"]), shape(link["shape_ba"])) for link in values["links"]
             ),
+            captures=tuple(Capture(**capture) for capture in values["captures"]),
         )
 
 

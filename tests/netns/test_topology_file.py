@@ -13,7 +13,7 @@ from netns.clos import ClosLinks, three_tier
 from netns.errors import LabError, ShapeError, TopologyError
 from netns.experiment import read_plan
 from netns.shape import Shape
-from netns.topology import Link, Switch, Topology, reference
+from netns.topology import Capture, Link, Switch, Topology, reference
 from netns.topology_file import read_topology
 from netns.yaml_file import MAX_FILE_BYTES
 
@@ -215,3 +215,12 @@ def test_read_topology__files_of_shapes_lie_beside_it(file: Path) -> None:
     shape = read(file, "leaf_spine: {link: {trace: up.trace}}").link("leaf1-spine1").shape_ab
     assert shape is not None
     assert shape.trace == str(file.parent / "up.trace")
+
+
+def test_read_topology__captures_lie_beside_it(file: Path) -> None:
+    made = read(file, "leaf_spine: {}\ncaptures: [{link: leaf1-spine1, file: up.pcapng}]")
+    assert made.captures == (Capture("leaf1-spine1", str(file.parent / "up.pcapng")),)
+    with pytest.raises(TopologyError, match=r"link a-b: no such link"):
+        read(file, "leaf_spine: {}\ncaptures: [{link: a-b, file: x}]")
+    with pytest.raises(TopologyError, match=r"captures\[0\].fil: no such key; the known ones here are link, file"):
+        read(file, "leaf_spine: {}\ncaptures: [{link: a-b, file: x, fil: x}]")
