@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -102,7 +103,7 @@ def up(file: str, fabric: Wanted) -> None:
 def status(name: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passes by keyword
     """Show the lab NAME, or a list of all labs."""
     if name is None:
-        labs = [Lab.find(each).status() for each in recorded_labs()]
+        labs = list(_legible(recorded_labs()))
         click.echo(json.dumps({"labs": labs}, indent=2)) if as_json else show_labs(labs)
         return
     lab = Lab.find(name).status()
@@ -155,6 +156,15 @@ def verify(name: str | None, ports: int) -> None:
     show_paths(lab, maps)
     if any(path_map.problems for path_map in maps):
         sys.exit(1)
+
+
+def _legible(names: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The status of each lab; one whose record cannot be read (another version's) is a line on stderr instead."""
+    for name in names:
+        try:
+            yield Lab.find(name).status()
+        except FabricError as error:
+            click.echo(f"srd-lab: {error}", err=True)
 
 
 main.add_command(topology_command)
