@@ -326,7 +326,7 @@ class Sender:
                 rest = skip + sent
                 if missing >> rest:
                     self._lost.insert(0, (run, first + rest, count - rest, lost_on))
-                self._table.unfold()
+                self._table.unfold_all()
                 path = self._spray.retry_path(self._active, now=now, avoid=lost_on)
                 if lost_on is not None:
                     path.counters.retransmitted += sent
@@ -339,7 +339,7 @@ class Sender:
         if outbound is None or room <= 0:
             return None
         if self.inflight_bytes:
-            self._table.unfold()
+            self._table.unfold_all()
         batch = outbound.batch
         if batch is None:
             offset, left_bytes = outbound.next_offset, outbound.carried_bytes - outbound.next_offset

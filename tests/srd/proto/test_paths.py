@@ -270,7 +270,7 @@ def test_fabric__a_dead_spine_is_left_by_other_ports_and_used_again_when_it_is_b
     def on_spine_1(found: list[Path]) -> list[Path]:
         return [path for path in found if spine_of(running, path, forwarding) == "spine1"]
 
-    sender._table.unfold_all()
+    simulation.run(seconds=0.1)  # all paths are in use
     dead = on_spine_1(sender.paths)
     assert len(dead) >= 4, "several ports are hashed to it"
     simulation.fabric.fail("spine1", at_ns=simulation.now_ns, for_ns=1_500_000_000)

@@ -31,7 +31,8 @@ def test_incast__ideal_by_hand() -> None:
 
 def test_incast__nothing_beats_the_ideal() -> None:
     figures = incast._incast(seed=1, senders=4, message_bytes=200_000)
-    assert 1 <= figures["max_over_ideal_ratio"] < 10
+    # netem rounds the time of each packet down to a nanosecond: 92 of them are up to 0.1 us of 87.
+    assert 0.999 <= figures["max_over_ideal_ratio"] < 10
     assert figures["spread_ratio"] == pytest.approx(figures["max_us"] / figures["min_us"])
 
 
