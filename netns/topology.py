@@ -26,6 +26,7 @@ from netns.errors import TopologyError
 from netns.shape import Shape, limit_for
 
 Tier = Literal["leaf", "aggregation", "spine"]
+Ecmp = Literal["hash-threshold", "resilient"]
 
 MIN_MTU: Final = 1280
 MAX_MTU: Final = 65535
@@ -104,6 +105,13 @@ class Topology:
     captures: tuple[Capture, ...] = ()
     """What is recorded (labs only)."""
 
+    ipv6: bool = False
+    """Whether nodes have IPv6 addresses beside those of IPv4. Costs time on the way up, so who wants it says so."""
+
+    ecmp: Ecmp = "hash-threshold"
+    """How routers choose among equal paths. `hash-threshold` (RFC 2992) is Linux's own: when a next hop goes, most
+    flows move. With `resilient` only those move that the lost next hop carried."""
+
     def __post_init__(self) -> None:
         _check_name(self.name)
         check_range("mtu", self.mtu, low=MIN_MTU, high=MAX_MTU)
@@ -118,6 +126,8 @@ class Topology:
                 )
         _check_links(self)
         _check_hosts(self)
+        if self.ecmp not in get_args(Ecmp):
+            raise TopologyError(f"ecmp: {self.ecmp!r} is unknown; use {' or '.join(get_args(Ecmp))}")
         for capture in self.captures:
             self.link(capture.link)
 
@@ -153,6 +163,15 @@ class Topology:
         shaped = ", ".join(link.name for link in self.links if link.shaped) or "none"
         raise TopologyError(f"link {name}: no such link in {self.name}; the shaped ones are: {shaped}")
 
+    def links_at(self, name: str) -> tuple[Link, ...]:
+        """The link called `name`, its ends in either order, or all links of the node; TopologyError if neither is."""
+        if name in self.nodes:
+            return self.links_of[name]
+        found = tuple(link for link in self.links if name in (link.name, f"{link.b}-{link.a}"))
+        if not found:
+            raise TopologyError(f"{name}: neither a link nor a node of {self.name}; name one, as in leaf1-spine2")
+        return found
+
     def switch_of(self, host: str) -> str:
         """The switch that `host` is attached to; TopologyError if there is no such host."""
         if host not in self.hosts:
@@ -177,6 +196,8 @@ class Topology:
                 for link in self.links
             ],
             "captures": [asdict(capture) for capture in self.captures],
+            "ipv6": self.ipv6,
+            "ecmp": self.ecmp,
         }
 
     @classmethod
@@ -196,6 +217,8 @@ class Topology:
                 Link(link["a"], link["b"], shape(link["shape_ab"]), shape(link["shape_ba"])) for link in values["links"]
             ),
             captures=tuple(Capture(**capture) for capture in values["captures"]),
+            ipv6=values["ipv6"],
+            ecmp=values["ecmp"],
         )
 
 

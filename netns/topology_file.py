@@ -44,9 +44,12 @@ Or every node and link:
       - {a: leaf1, b: spine1, shape: {delay: 1ms, loss: 1%}}                     # both directions
       - {a: leaf2, b: spine1, shape_ab: {rate: 100mbit}, shape_ba: {rate: 1gbit}} # each its own
 
-Beside each of them, links that are recorded while the lab is up (netns/capture.py); files lie beside this one:
+Beside each of them, links that are recorded while the lab is up (netns/capture.py; files lie beside this one), IPv6
+beside IPv4 (netns/addressing.py), and how routers choose among equal paths (`hash-threshold` or `resilient`):
 
     captures: [{link: leaf1-spine1, file: up.pcapng}]
+    ipv6: true
+    ecmp: resilient
 
 Shapes are in tc's notation (netns/notation.py). A shape with a rate and no limit gets that of `topology.with_buffer`,
 in a Clos that of `clos.ClosLinks.with_room`.
@@ -67,7 +70,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from netns.clos import ClosLinks, clos
 from netns.errors import ShapeError, TopologyError
 from netns.shape import Shape
-from netns.topology import Capture, Link, Switch, Tier, Topology, fully_meshed, with_buffer
+from netns.topology import Capture, Ecmp, Link, Switch, Tier, Topology, fully_meshed, with_buffer
 from netns.variants import dumbbell, with_paths
 from netns.yaml_file import Place, first_mistake, load_mapping
 
@@ -131,6 +134,8 @@ class _File(_Strict):
     switches: dict[str, Tier] | None = None
     links: list[_Link] | None = None
     captures: list[_Capture] | None = None
+    ipv6: bool = False
+    ecmp: Ecmp = "hash-threshold"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +168,8 @@ def read_topology(path: Path) -> Topology:
         document = load_mapping(path, error=TopologyError, wanted=WANTED)
         file = _File.model_validate(document)
         captures = tuple(Capture(each.link, str((path.parent / each.file).absolute())) for each in file.captures or ())
-        return replace(_topology(file, default_name=path.stem, base=path.parent), captures=captures)
+        made = _topology(file, default_name=path.stem, base=path.parent)
+        return replace(made, captures=captures, ipv6=file.ipv6, ecmp=file.ecmp)
     except ValidationError as error:
         raise TopologyError(f"{path}: {first_mistake(error, known_keys=_known_keys)}") from None
     except (TopologyError, ShapeError) as error:

@@ -32,7 +32,7 @@ from netns.fabric.netlink import tool
 
 KERNEL: Final = "linux.uml"
 MODULES: Final = Path("/usr/lib/uml/modules")
-LOADED: Final = ("veth", "tun", "sch_netem", "sch_tbf", "sch_fq", "sch_fq_codel", "tcp_bbr")
+LOADED: Final = ("crc-ccitt", "ipv6", "veth", "tun", "sch_netem", "sch_tbf", "sch_fq", "sch_fq_codel", "tcp_bbr")
 MEMORY: Final = "2G"
 BOOTS: Final = 4
 

@@ -144,7 +144,7 @@ def down(name: str | None, everything: bool) -> None:  # noqa: FBT001 - click pa
 @click.argument("name", required=False)
 @click.option("--ports", type=click.IntRange(1, MAX_PORTS), default=64, show_default=True, help="Source ports to try.")
 def verify(name: str | None, ports: int) -> None:
-    """Show which spine each source port takes between two hosts, in both directions.
+    """Show which spine each source port takes between two hosts, in both directions and each version of IP.
 
     Exit status 1 if a spine is never used, or a port is not always on the same one, or is not answered.
     """
@@ -152,7 +152,11 @@ def verify(name: str | None, ports: int) -> None:
     lab = lab_named(name)
     source, destination = _far_hosts(lab.topology)
     pairs = ((source, destination), (destination, source))
-    maps = [trace_paths(lab, source=a, destination=b, ports=ports) for a, b in pairs]
+    maps = [
+        trace_paths(lab, source=a, destination=b, ports=ports, version=version)
+        for version in lab.versions
+        for a, b in pairs
+    ]
     show_paths(lab, maps)
     if any(path_map.problems for path_map in maps):
         sys.exit(1)
