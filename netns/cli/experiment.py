@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +29,7 @@ from netns.notation import parse_assignments
 from netns.outage import active, fail, repair
 from netns.player import Player
 from netns.probe import require_root
+from netns.spine_counters import count_packets, disagreements
 from netns.units import parse_time_us
 
 LAB_OPTION = click.option("--lab", "name", help="The lab; not needed when only one is up.")
@@ -165,6 +167,7 @@ def capture_command(name: str | None, output: Path, for_s: float | None, packets
 @LAB_OPTION
 @click.option("--ports", type=click.IntRange(1, MAX_PORTS), default=64, show_default=True, help="Source ports to try.")
 @click.option("-6", "ipv6", is_flag=True, help="Over IPv6.")
+@click.option("--counters", is_flag=True, help="Check it against the counters of the links to the spines, too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @click.argument("source")
 @click.argument("destination")
@@ -172,18 +175,22 @@ def discover(
     name: str | None,
     ports: int,
     ipv6: bool,  # noqa: FBT001 - click passes by keyword
+    counters: bool,  # noqa: FBT001
     as_json: bool,  # noqa: FBT001
     source: str,
     destination: str,
 ) -> None:
     """Which spine each source port of SOURCE takes to DESTINATION, found by probes whose TTL ends there.
 
-    Exit status 1 if a spine is never used, or a port is not always on the same one, or is not answered.
+    Exit status 1 if a spine is never used, or a port is not always on the same one, or is not answered. With --counters
+    packets that go all the way follow the probes; a lab in which something else sends counts that, too.
     """
     require_root("srd-lab discover")
     lab = lab_named(name)
     version: IpVersion = 6 if ipv6 else 4
     found = trace_paths(lab, source=source, destination=destination, ports=ports, version=version)
+    counts = count_packets(lab, found) if counters else {}
+    problems = found.problems + disagreements(found, counts)
     if as_json:
         answer = {
             "source": source,
@@ -192,12 +199,15 @@ def discover(
             "fabric": lab.fabric,
             "shares": found.shares,
             "ports": {port: names[0] if len(set(names)) == 1 else list(names) for port, names in found.seen.items()},
-            "problems": found.problems,
+            "counters": {spine: asdict(count) for spine, count in counts.items()},
+            "problems": problems,
         }
         click.echo(json.dumps(answer))
     else:
         show_paths(lab, [found])
-    if found.problems:
+        for problem in disagreements(found, counts):
+            click.echo(f"problem: {problem}", err=True)
+    if problems:
         sys.exit(1)
 
 

@@ -81,7 +81,10 @@ def test_fail_and_repair(lab: Lab) -> None:
     answer = json.loads(found.stdout)
     assert answer["shares"] == {"spine1": 0, "spine2": 1}
     assert srd_lab("repair", "--lab", lab.name, "--all").stdout == "spine1 is repaired\n"
-    again = json.loads(srd_lab("discover", "--lab", lab.name, "h1", "h2", "--ports", "32", "--json").stdout)
+    again = json.loads(
+        srd_lab("discover", "--lab", lab.name, "h1", "h2", "--ports", "32", "--counters", "--json").stdout
+    )
+    assert sum(count["seen"] for count in again["counters"].values()) == 4 * 32
     assert not again["problems"]
     assert set(again["ports"].values()) == {"spine1", "spine2"}
 
