@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
-import struct
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -24,7 +22,6 @@ from netns.state import LabDirectory, LabState
 from netns.steps import AddNamespace, DeleteNamespace, InNamespace, StartRelay, Step
 
 STOPPING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_UCRED: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 def build(directory: LabDirectory, state: LabState, steps: Iterable[Step]) -> LabState:
@@ -50,9 +47,8 @@ def dismantle(directory: LabDirectory, state: LabState) -> None:
     What is gone already is passed over, so that an interrupted call can be repeated.
     """
     directory.write(replace(state, phase="going down"))
-    relay = state.relay or _listening(directory)
-    if relay is not None:
-        stop_relay(relay.pid, started_at_ticks=relay.started_at_ticks)
+    if state.relay is not None:
+        stop_relay(state.relay.pid, started_at_ticks=state.relay.started_at_ticks)
     end(state.recorders)  # SIGTERM first: they finish their files
     end(processes_in(state.namespaces))
     for netns in reversed(state.namespaces):
@@ -92,8 +88,7 @@ def _build(directory: LabDirectory, state: LabState, steps: tuple[Step, ...]) ->
                     add_namespace(step)
             elif isinstance(step, StartRelay):
                 directory.write(state)
-                state = replace(state, relay=_start_relay(directory, step))
-                directory.write(state)
+                state = _start_relay(directory, state, step)
     for number, capture in enumerate(state.topology.captures):
         log_path = directory.path / f"capture.{number}.log"
         with _undisturbed():
@@ -123,23 +118,17 @@ def _refuse_taken_names(steps: Iterable[Step]) -> None:
             )
 
 
-def _start_relay(directory: LabDirectory, step: StartRelay) -> Process:
+def _start_relay(directory: LabDirectory, state: LabState, step: StartRelay) -> LabState:
+    """Start the relay; return the record that names it, which is written before the relay does anything."""
     directory.relay_spec.write_text(json.dumps(step.to_dict(control=str(directory.relay_control))))
-    process = Process.of(start_relay(directory.relay_spec, log_path=directory.relay_log))
-    if process is None:
-        raise FabricError(f"the relay ended as soon as it had started; its log is {directory.relay_log}")
-    return process
 
+    def record(pid: int) -> None:
+        nonlocal state
+        state = replace(state, relay=Process.of(pid))
+        directory.write(state)
 
-def _listening(directory: LabDirectory) -> Process | None:
-    """The relay that listens at the lab's control socket: for one that was started, but not recorded any more."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        try:
-            connection.connect(str(directory.relay_control))
-        except OSError:
-            return None
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-    return Process.of(_UCRED.unpack(credentials)[0])
+    start_relay(directory.relay_spec, log_path=directory.relay_log, record=record)
+    return state
 
 
 @dataclass(slots=True)

@@ -51,7 +51,7 @@ class LabState:
     """The namespaces that exist, or are about to."""
 
     relay: Process | None = None
-    """The relay; None on the kernel fabric, and from its start to its first answer."""
+    """The relay; None on the kernel fabric, and before it is started."""
 
     owner: Process | None = None
     """The process whose `with` block the lab lives in; None if the lab outlives its maker."""
