@@ -109,8 +109,8 @@ class Topology:
     """Whether nodes have IPv6 addresses beside those of IPv4. Costs time on the way up, so who wants it says so."""
 
     ecmp: Ecmp = "hash-threshold"
-    """How routers choose among equal paths. `hash-threshold` (RFC 2992) is Linux's own: when a next hop goes, most
-    flows move. With `resilient` only those move that the lost next hop carried."""
+    """How routers choose among equal paths. `hash-threshold` (RFC 2992) is Linux's own: when a next hop goes, flows of
+    the others move, too. With `resilient` only those move that the lost next hop carried."""
 
     def __post_init__(self) -> None:
         _check_name(self.name)
