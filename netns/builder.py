@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import signal
-import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from itertools import groupby
-from types import FrameType
-from typing import Final
 
 from netns.errors import FabricError
 from netns.fabric.control import start_relay, stop_relay
@@ -18,10 +13,9 @@ from netns.fabric.netlink import add_namespace, delete_namespace, take
 from netns.fabric.tap import NETNS_DIRECTORY
 from netns.processes import Process, end, processes_in
 from netns.recorders import start_recorder
+from netns.signals import signals_raise, undisturbed
 from netns.state import LabDirectory, LabState
 from netns.steps import AddNamespace, DeleteNamespace, InNamespace, StartRelay, Step
-
-STOPPING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def build(directory: LabDirectory, state: LabState, steps: Iterable[Step]) -> LabState:
@@ -84,14 +78,14 @@ def _build(directory: LabDirectory, state: LabState, steps: tuple[Step, ...]) ->
             if isinstance(step, AddNamespace):
                 state = replace(state, namespaces=(*state.namespaces, step.netns))
                 directory.write(state)
-                with _undisturbed():
+                with undisturbed():
                     add_namespace(step)
             elif isinstance(step, StartRelay):
                 directory.write(state)
                 state = _start_relay(directory, state, step)
     for number, capture in enumerate(state.topology.captures):
         log_path = directory.path / f"capture.{number}.log"
-        with _undisturbed():
+        with undisturbed():
             recorder = start_recorder(state.topology.name, capture, log_path=log_path)
             state = replace(state, recorders=(*state.recorders, recorder))
             directory.write(state)
@@ -129,58 +123,3 @@ def _start_relay(directory: LabDirectory, state: LabState, step: StartRelay) -> 
 
     start_relay(directory.relay_spec, log_path=directory.relay_log, record=record)
     return state
-
-
-@dataclass(slots=True)
-class _Held:
-    busy: bool = False
-    signal: int | None = None
-
-
-_held = _Held()
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Let a signal wait for what starts a process.
-
-    Raised between its fork and our knowing of it, it would leave a child that makes what was just undone.
-    """
-    _held.busy = True
-    try:
-        yield
-    finally:
-        _held.busy = False  # first: a signal from now on raises by itself
-        number, _held.signal = _held.signal, None
-    if number is not None:
-        raise _stopped_by(number)
-
-
-def _stopped_by(number: int) -> BaseException:
-    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
-
-
-@contextmanager
-def signals_raise() -> Iterator[None]:
-    """Let the first SIGINT, SIGTERM or SIGHUP raise, so that what is half built is undone like on any error.
-
-    Later ones are ignored: they would interrupt the undoing. Python runs handlers in its main thread only.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        for each in STOPPING_SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
-        if _held.busy:
-            _held.signal = number
-        else:
-            raise _stopped_by(number)
-
-    previous = {number: signal.signal(number, stop) for number in STOPPING_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -40,6 +40,7 @@ from netns.steps import (
     InNamespace,
     SetCarrier,
     SetDown,
+    Settle,
     SetUp,
     Step,
 )
@@ -86,7 +87,9 @@ def begin(lab: Lab, failure: Failure) -> None:
     values = {"name": failure.name, "links": failure.links, "carrier": failure.carrier}
     _path(lab, failure).write_text(json.dumps(values))
     if failure.carrier:
-        take(step for end in _ends(lab, failure) for step in _cut(lab, end))
+        ends = _ends(lab, failure)
+        take([step for end in sorted(ends) for step in _cut(lab, end)])
+        take(_settle(lab, ends))
     else:
         _mislead(lab, failure.links, dead=True)
 
@@ -166,6 +169,11 @@ def _cut(lab: Lab, end: End) -> Iterator[InNamespace]:
         yield SetDown(lab.netns(node), neighbour)
 
 
+def _settle(lab: Lab, ends: set[End]) -> list[InNamespace]:
+    """Have the kernel see at both sides what has happened to the carriers."""
+    return [Settle(lab.netns(node), other) for pair in sorted(ends) for node, other in (pair, pair[::-1])]
+
+
 def _restore(lab: Lab, ends: set[End], *, others: Iterable[Failure]) -> None:
     """Give back the carriers that no other failure keeps away, then all that the kernel forgot meanwhile."""
     kept = set().union(*(_ends(lab, other) for other in others))
@@ -173,6 +181,7 @@ def _restore(lab: Lab, ends: set[End], *, others: Iterable[Failure]) -> None:
         (link,) = lab.topology.links_at(f"{node}-{neighbour}")
         netns = lab.netns(node)
         take([SetCarrier(netns, neighbour, "on") if _is_tap(lab, link) else SetUp(netns, neighbour)])
+    take(_settle(lab, ends))
     down, touched = (
         {(lab.netns(node), other) for pair in which for node, other in (pair, pair[::-1])} for which in (kept, ends)
     )

@@ -149,6 +149,20 @@ class SetCarrier:
 
 
 @dataclass(frozen=True, slots=True)
+class Settle:
+    """The kernel told to look at an interface's carrier now, and to do what follows from it.
+
+    By itself it does so up to a second later: until then routes are what they were, and a queue drops everything.
+    """
+
+    netns: str
+    ifname: str
+
+    def __str__(self) -> str:
+        return f"settle {self.netns}:{self.ifname}"
+
+
+@dataclass(frozen=True, slots=True)
 class AddNeighbour:
     """A permanent neighbour entry, so that nothing asks by ARP."""
 
@@ -330,6 +344,7 @@ InNamespace = (
     | SetUp
     | SetDown
     | SetCarrier
+    | Settle
     | AddNeighbour
     | AddNexthop
     | AddNexthopGroup

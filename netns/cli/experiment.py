@@ -16,7 +16,6 @@ from typing import Literal
 import click
 
 from netns.addressing import IpVersion
-from netns.builder import STOPPING_SIGNALS, signals_raise
 from netns.capture import capture
 from netns.cli.commands import lab_named
 from netns.cli.show import show_paths
@@ -29,6 +28,7 @@ from netns.notation import parse_assignments
 from netns.outage import active, fail, repair
 from netns.player import Player
 from netns.probe import require_root
+from netns.signals import STOPPING_SIGNALS, signals_raise
 from netns.spine_counters import count_packets, disagreements
 from netns.units import parse_time_us
 

@@ -29,6 +29,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from netns.errors import FabricError
 from netns.fabric.kernel import set_netem
 from netns.fabric.tap import inside
+from netns.signals import undisturbed
 from netns.steps import (
     RESILIENT_BUCKETS,
     RESILIENT_IDLE_S,
@@ -50,6 +51,7 @@ from netns.steps import (
     SetOffloads,
     SetQuiet,
     SetSysctl,
+    Settle,
     SetUp,
 )
 
@@ -78,8 +80,9 @@ def in_namespace(netns: str, work: Callable[[], T]) -> T:
             errors.append(error)
 
     thread = Thread(target=run, name=f"in-{netns}")
-    thread.start()
     try:
+        with undisturbed():
+            thread.start()
         thread.join()
     finally:
         thread.join()  # also when a signal's exception ended the first: the work must not go on behind our back
@@ -224,6 +227,11 @@ class _Session:
     def set_carrier(self, step: SetCarrier) -> None:
         run_tool("ip", "link", "set", "dev", step.ifname, "carrier", step.state)  # pyroute2 drops the attribute
 
+    def settle(self, step: Settle) -> None:
+        self._netlink.link(
+            "get", index=self.number(step.ifname)
+        )  # net/core/rtnetlink.c, rtnl_getlink: linkwatch_sync_dev
+
     def add_neighbour(self, step: AddNeighbour) -> None:
         self._netlink.neigh(
             "replace",
@@ -290,6 +298,7 @@ _TAKERS: Final[dict[type, Callable[[_Session, Any], None]]] = {
     SetDown: _Session.set_down,
     SetQuiet: _Session.set_quiet,
     SetCarrier: _Session.set_carrier,
+    Settle: _Session.settle,
     AddNeighbour: _Session.add_neighbour,
     AddNexthop: _Session.add_nexthop,
     AddNexthopGroup: _Session.add_nexthop_group,

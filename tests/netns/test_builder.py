@@ -21,7 +21,8 @@ from netns.topology import leaf_spine, reference
 
 pytestmark = pytest.mark.root
 
-# Build a lab, and stop before the step that the second argument numbers: by the signal that the third names.
+# Build a lab, and stop before the step that the second argument numbers: by the signal that the third names. There are
+# 8 namespaces, a batch inside them, the relay, and the routes.
 INTERRUPTED = """
 import os, signal, sys
 import netns.builder, netns.fabric.control
@@ -44,7 +45,6 @@ for step in ("add_namespace", "take", "start_relay"):
     setattr(netns.builder, step, counting(getattr(netns.builder, step)))
 Lab.up(reference(name=name), fabric="relay")
 """
-TAKEN_IN_ALL = 8 + 1 + 1  # namespaces, one batch inside them, the relay
 
 
 def interrupted_up(name: str, *, stop_before: int, number: signal.Signals) -> subprocess.CompletedProcess[str]:
@@ -58,7 +58,7 @@ def left_of(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-@pytest.mark.parametrize("stop_before", [0, 3, 8, 9])
+@pytest.mark.parametrize("stop_before", [0, 3, 8, 9, 10])
 def test_build__a_signal_on_the_way_leaves_nothing(lab_name: str, number: signal.Signals, stop_before: int) -> None:
     done = interrupted_up(lab_name, stop_before=stop_before, number=number)
     wanted = -signal.SIGINT if number == signal.SIGINT else 128 + number
@@ -66,7 +66,7 @@ def test_build__a_signal_on_the_way_leaves_nothing(lab_name: str, number: signal
     assert left_of(lab_name) == []
 
 
-@pytest.mark.parametrize("stop_before", [0, 5, 8, 9])
+@pytest.mark.parametrize("stop_before", [0, 5, 8, 9, 10])
 def test_build__a_crash_on_the_way_is_cleared_by_the_next(lab_name: str, stop_before: int) -> None:
     done = interrupted_up(lab_name, stop_before=stop_before, number=signal.SIGKILL)
     assert done.returncode == -signal.SIGKILL
