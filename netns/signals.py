@@ -4,10 +4,11 @@
         ...
         with undisturbed():
             thread.start()
+            thread.join()
 
 The first SIGINT, SIGTERM or SIGHUP raises; later ones are ignored, because they would interrupt the undoing. While
-something is `undisturbed` a signal waits for its end: between the start of a process or thread and our knowing of it
-nothing may be raised, or it would go on making what is being undone.
+something is `undisturbed` a signal waits for its end: where a process or thread is started and we have yet to know of
+it, or to wait for it, nothing may be raised, or it would go on making what is being undone.
 """
 
 from __future__ import annotations

@@ -80,12 +80,9 @@ def in_namespace(netns: str, work: Callable[[], T]) -> T:
             errors.append(error)
 
     thread = Thread(target=run, name=f"in-{netns}")
-    try:
-        with undisturbed():
-            thread.start()
+    with undisturbed():  # join(), interrupted, takes the thread for ended (bpo-45274): it would go on behind our back
+        thread.start()
         thread.join()
-    finally:
-        thread.join()  # also when a signal's exception ended the first: the work must not go on behind our back
     if errors:
         raise errors[0]
     return results[0]
