@@ -8,7 +8,9 @@ system calls (about 60 us): use it for what netem does, not for how fast.
 
 The command's standard output and error are two consoles of the guest, tied to the caller's; its standard input is
 empty. The kernel's own words go to a file, of which a boot that fails shows the end. Whatever ends the caller ends the
-guest. The kernel (6.1) crashes in its first second now and then, before it runs anything: then it is booted again.
+guest: a guardian holds the far end of a pipe, and kills the process group that it leads when the caller's end is gone.
+(A signal on the parent's death would reach the kernel, and not the helpers that it starts.) The kernel (6.1) crashes in
+its first second now and then, before it runs anything: then it is booted again.
 
 No root is needed outside: the guest's root may do with files what the caller may.
 """
@@ -54,6 +56,9 @@ cd {directory} && {command} </dev/null >/dev/tty1 2>/dev/tty2
 echo $? >{status}
 sync; halt -f -p
 """
+
+
+_GUARDIAN: Final = "import os, signal; os.read(0, 1); os.killpg(0, signal.SIGKILL)"
 
 
 def run_uml(
@@ -128,14 +133,17 @@ def _boot(
     pipes = [os.pipe() for _ in range(2)]
     (_, out_fd), (_, err_fd) = pipes
     consoles = (f"con1=null,fd:{out_fd}", f"con2=null,fd:{err_fd}", "con0=null,fd:1", "con=null", "ssl=null")
+    lifeline, hold = os.pipe()
+    guardian = subprocess.Popen([sys.executable, "-S", "-c", _GUARDIAN], stdin=lifeline, process_group=0)
+    os.close(lifeline)
     root = ("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw", f"init={init}", f"mem={memory}")
     guest = subprocess.Popen(
-        [tool("setpriv"), "--pdeathsig", "KILL", kernel, *root, *consoles],
+        [kernel, *root, *consoles],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
         pass_fds=(out_fd, err_fd),
-        start_new_session=True,
+        process_group=guardian.pid,
     )
     for fd in (out_fd, err_fd):
         os.close(fd)
@@ -146,9 +154,10 @@ def _boot(
             pump.start()
         guest.wait()
     finally:
-        if guest.poll() is None:
-            os.killpg(guest.pid, signal.SIGKILL)
-            guest.wait()
+        os.killpg(guardian.pid, signal.SIGKILL)  # also what the kernel has left
+        os.close(hold)
+        guardian.wait()
+        guest.wait()
         for pump in pumps:
             pump.join()
 
