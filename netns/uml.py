@@ -8,7 +8,7 @@ system calls (about 60 us): use it for what netem does, not for how fast.
 
 The command's standard output and error are two consoles of the guest, tied to the caller's; its standard input is
 empty. The kernel's own words go to a file, of which a boot that fails shows the end. Whatever ends the caller ends the
-guest: a guardian holds the far end of a pipe, and kills the process group that it leads when the caller's end is gone.
+guest: a guardian holds the far end of a pipe, and kills the guest's process group when the caller's end is gone.
 (A signal on the parent's death would reach the kernel, and not the helpers that it starts.) The kernel (6.1) crashes in
 its first second now and then, before it runs anything: then it is booted again.
 
@@ -20,7 +20,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -58,7 +57,12 @@ sync; halt -f -p
 """
 
 
-_GUARDIAN: Final = "import os, signal; os.read(0, 1); os.killpg(0, signal.SIGKILL)"
+_GUARDIAN: Final = """
+import contextlib, os, signal, sys
+os.read(0, 1)
+with contextlib.suppress(ProcessLookupError):
+    os.killpg(int(sys.argv[1]), signal.SIGKILL)
+"""
 
 
 def run_uml(
@@ -133,9 +137,6 @@ def _boot(
     pipes = [os.pipe() for _ in range(2)]
     (_, out_fd), (_, err_fd) = pipes
     consoles = (f"con1=null,fd:{out_fd}", f"con2=null,fd:{err_fd}", "con0=null,fd:1", "con=null", "ssl=null")
-    lifeline, hold = os.pipe()
-    guardian = subprocess.Popen([sys.executable, "-S", "-c", _GUARDIAN], stdin=lifeline, process_group=0)
-    os.close(lifeline)
     root = ("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw", f"init={init}", f"mem={memory}")
     guest = subprocess.Popen(
         [kernel, *root, *consoles],
@@ -143,8 +144,13 @@ def _boot(
         stdout=log,
         stderr=subprocess.STDOUT,
         pass_fds=(out_fd, err_fd),
-        process_group=guardian.pid,
+        start_new_session=True,
     )
+    lifeline, hold = os.pipe()
+    guardian = subprocess.Popen(
+        [sys.executable, "-S", "-c", _GUARDIAN, str(guest.pid)], stdin=lifeline, start_new_session=True
+    )
+    os.close(lifeline)
     for fd in (out_fd, err_fd):
         os.close(fd)
     sinks = (stdout or sys.stdout.buffer, stderr or sys.stderr.buffer)
@@ -154,8 +160,7 @@ def _boot(
             pump.start()
         guest.wait()
     finally:
-        os.killpg(guardian.pid, signal.SIGKILL)  # also what the kernel has left
-        os.close(hold)
+        os.close(hold)  # the guardian ends also what the kernel has left
         guardian.wait()
         guest.wait()
         for pump in pumps:
