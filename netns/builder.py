@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import json
-import signal
-import socket
-import struct
-import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from itertools import groupby
-from types import FrameType
-from typing import Final
 
 from netns.errors import FabricError
 from netns.fabric.control import start_relay, stop_relay
 from netns.fabric.netlink import add_namespace, delete_namespace, take
 from netns.fabric.tap import NETNS_DIRECTORY
 from netns.processes import Process, end, processes_in
+from netns.recorders import start_recorder
+from netns.signals import signals_raise, undisturbed
 from netns.state import LabDirectory, LabState
 from netns.steps import AddNamespace, DeleteNamespace, InNamespace, StartRelay, Step
-
-STOPPING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_UCRED: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 def build(directory: LabDirectory, state: LabState, steps: Iterable[Step]) -> LabState:
@@ -49,9 +41,9 @@ def dismantle(directory: LabDirectory, state: LabState) -> None:
     What is gone already is passed over, so that an interrupted call can be repeated.
     """
     directory.write(replace(state, phase="going down"))
-    relay = state.relay or _listening(directory)
-    if relay is not None:
-        stop_relay(relay.pid, started_at_ticks=relay.started_at_ticks)
+    if state.relay is not None:
+        stop_relay(state.relay.pid, started_at_ticks=state.relay.started_at_ticks)
+    end(state.recorders)  # SIGTERM first: they finish their files
     end(processes_in(state.namespaces))
     for netns in reversed(state.namespaces):
         if exists(netns):
@@ -65,6 +57,7 @@ def problems(state: LabState) -> list[str]:
     found += [f"the namespace {netns} is gone" for netns in state.namespaces if not exists(netns)]
     if state.relay is not None and not state.relay.alive:
         found.append(f"the relay (process {state.relay.pid}) is dead")
+    found += [f"a capture (process {recorder.pid}) is dead" for recorder in state.recorders if not recorder.alive]
     if state.owner is not None and not state.owner.alive:
         found.append(f"its owner (process {state.owner.pid}) is dead")
     return found
@@ -85,12 +78,17 @@ def _build(directory: LabDirectory, state: LabState, steps: tuple[Step, ...]) ->
             if isinstance(step, AddNamespace):
                 state = replace(state, namespaces=(*state.namespaces, step.netns))
                 directory.write(state)
-                with _undisturbed():
+                with undisturbed():
                     add_namespace(step)
             elif isinstance(step, StartRelay):
                 directory.write(state)
-                state = replace(state, relay=_start_relay(directory, step))
-                directory.write(state)
+                state = _start_relay(directory, state, step)
+    for number, capture in enumerate(state.topology.captures):
+        log_path = directory.path / f"capture.{number}.log"
+        with undisturbed():
+            recorder = start_recorder(state.topology.name, capture, log_path=log_path)
+            state = replace(state, recorders=(*state.recorders, recorder))
+            directory.write(state)
     state = replace(state, phase="up")
     directory.write(state)
     return state
@@ -114,75 +112,14 @@ def _refuse_taken_names(steps: Iterable[Step]) -> None:
             )
 
 
-def _start_relay(directory: LabDirectory, step: StartRelay) -> Process:
+def _start_relay(directory: LabDirectory, state: LabState, step: StartRelay) -> LabState:
+    """Start the relay; return the record that names it, which is written before the relay does anything."""
     directory.relay_spec.write_text(json.dumps(step.to_dict(control=str(directory.relay_control))))
-    process = Process.of(start_relay(directory.relay_spec, log_path=directory.relay_log))
-    if process is None:
-        raise FabricError(f"the relay ended as soon as it had started; its log is {directory.relay_log}")
-    return process
 
+    def record(pid: int) -> None:
+        nonlocal state
+        state = replace(state, relay=Process.of(pid))
+        directory.write(state)
 
-def _listening(directory: LabDirectory) -> Process | None:
-    """The relay that listens at the lab's control socket: for one that was started, but not recorded any more."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        try:
-            connection.connect(str(directory.relay_control))
-        except OSError:
-            return None
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-    return Process.of(_UCRED.unpack(credentials)[0])
-
-
-@dataclass(slots=True)
-class _Held:
-    busy: bool = False
-    signal: int | None = None
-
-
-_held = _Held()
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Let a signal wait for what starts a process.
-
-    Raised between its fork and our knowing of it, it would leave a child that makes what was just undone.
-    """
-    _held.busy = True
-    try:
-        yield
-    finally:
-        _held.busy = False  # first: a signal from now on raises by itself
-        number, _held.signal = _held.signal, None
-    if number is not None:
-        raise _stopped_by(number)
-
-
-def _stopped_by(number: int) -> BaseException:
-    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
-
-
-@contextmanager
-def signals_raise() -> Iterator[None]:
-    """Let the first SIGINT, SIGTERM or SIGHUP raise, so that what is half built is undone like on any error.
-
-    Later ones are ignored: they would interrupt the undoing. Python runs handlers in its main thread only.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        for each in STOPPING_SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
-        if _held.busy:
-            _held.signal = number
-        else:
-            raise _stopped_by(number)
-
-    previous = {number: signal.signal(number, stop) for number in STOPPING_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    start_relay(directory.relay_spec, log_path=directory.relay_log, record=record)
+    return state

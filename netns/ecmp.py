@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from netns.addressing import addressing
+from netns.addressing import IpVersion
 from netns.errors import FabricError
 from netns.fabric.netlink import in_namespace
 from netns.lab import Lab
@@ -34,12 +34,30 @@ TRIES: Final = 3  # of each port in each round; probes and answers may be lost l
 BATCH: Final = 8  # probes in flight: fewer than the shortest sensible queue holds
 PATIENCE_SECONDS: Final = 0.1  # for an answer, beyond the delay of the links
 
-# linux/in.h, linux/errqueue.h, linux/icmp.h
-IP_RECVERR: Final = 11
-SO_EE_ORIGIN_ICMP: Final = 2
-ICMP_TIME_EXCEEDED: Final = 11
 _EXTENDED_ERROR: Final = struct.Struct("=IBBBBII")  # errno, origin, type, code, pad, info, data; the offender follows
-_OFFENDER: Final = struct.Struct("=H2x4s")  # struct sockaddr_in, as far as it matters
+
+
+@dataclass(frozen=True, slots=True)
+class _Ip:
+    """What differs between the versions of IP: linux/in.h, in6.h, errqueue.h, icmp.h, icmpv6.h."""
+
+    family: socket.AddressFamily
+    level: int
+    recverr: int
+    hop_limit: int
+    """The option that sets the TTL of what is sent."""
+
+    time_exceeded: tuple[int, int]
+    """Origin and ICMP type."""
+
+    offender: struct.Struct
+    """struct sockaddr_in or sockaddr_in6, as far as the address."""
+
+
+_IP: Final[dict[IpVersion, _Ip]] = {
+    4: _Ip(socket.AF_INET, socket.IPPROTO_IP, 11, socket.IP_TTL, (2, 11), struct.Struct("=H2x4s")),
+    6: _Ip(socket.AF_INET6, socket.IPPROTO_IPV6, 25, socket.IPV6_UNICAST_HOPS, (3, 3), struct.Struct("=H6x16s")),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +71,13 @@ class PathMap:
 
     seen: Mapping[int, tuple[str, ...]]
     """Source port -> the spines that answered its probes, one a round; shorter where answers are missing."""
+
+    version: IpVersion = 4
+
+    @property
+    def label(self) -> str:
+        """What was looked at, for people."""
+        return f"{self.source} to {self.destination}" + (" over IPv6" if self.version == 6 else "")
 
     @property
     def shares(self) -> Mapping[str, float]:
@@ -74,7 +99,7 @@ class PathMap:
     @property
     def problems(self) -> list[str]:
         """What is wrong with this direction, one line each."""
-        label = f"{self.source} to {self.destination}"
+        label = self.label
         found = [f"{label}: {spine} is never used" for spine, share in self.shares.items() if share == 0]
         if self.unstable:
             found.append(f"{label}: {_ports(self.unstable)}: not always the same spine")
@@ -83,10 +108,11 @@ class PathMap:
         return found
 
 
-def trace_paths(lab: Lab, *, source: str, destination: str, ports: int) -> PathMap:
+def trace_paths(lab: Lab, *, source: str, destination: str, ports: int, version: IpVersion = 4) -> PathMap:
     """Send from `ports` source ports of `source` towards `destination`'s main address and see which spine each takes.
 
-    Raises TopologyError for an unknown host, FabricError if no spine lies between the hosts.
+    Raises TopologyError for an unknown host or a version of IP that the lab does not speak, FabricError if no spine
+    lies between the hosts.
     """
     topology = lab.topology
     for host in (source, destination):
@@ -94,18 +120,18 @@ def trace_paths(lab: Lab, *, source: str, destination: str, ports: int) -> PathM
     ttl = hops_to_spines(topology, source=source, destination=destination)
     if ttl is None:
         raise FabricError(f"{source} and {destination}: no spine lies between them; name hosts that are further apart")
-    target = (lab.address(destination), PROBE_PORT)
-    sockets = in_namespace(lab.netns(source), lambda: _sockets(lab.address(source), ports=ports, ttl=ttl))
+    target, address = (lab.address(destination, version=version), PROBE_PORT), lab.address(source, version=version)
+    sockets = in_namespace(lab.netns(source), lambda: _sockets(address, ip=_IP[version], ports=ports, ttl=ttl))
     try:
         rounds = [_ask(sockets, target, patience_s=_patience_s(topology, hops=ttl)) for _ in range(ROUNDS)]
     finally:
         for prober in sockets.values():
             prober.close()
-    owner = addressing(topology).owner
+    owner = lab.addressing(version).owner
     seen = {
         port: tuple(owner(answers[port]) or answers[port] for answers in rounds if port in answers) for port in sockets
     }
-    return PathMap(source=source, destination=destination, spines=topology.spines, seen=seen)
+    return PathMap(source=source, destination=destination, spines=topology.spines, seen=seen, version=version)
 
 
 def hops_to_spines(topology: Topology, *, source: str, destination: str) -> int | None:
@@ -126,14 +152,14 @@ def _patience_s(topology: Topology, *, hops: int) -> float:
     return PATIENCE_SECONDS + 2 * hops * slowest_us / 1e6
 
 
-def _sockets(address: str, *, ports: int, ttl: int) -> dict[int, socket.socket]:
+def _sockets(address: str, *, ip: _Ip, ports: int, ttl: int) -> dict[int, socket.socket]:
     """One unconnected socket for each source port; FabricError if a port is in use."""
     opened: dict[int, socket.socket] = {}
     try:
         for port in range(FIRST_PORT, FIRST_PORT + ports):
-            prober = opened[port] = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-            prober.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
-            prober.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, ttl)
+            prober = opened[port] = socket.socket(ip.family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+            prober.setsockopt(ip.level, ip.recverr, 1)
+            prober.setsockopt(ip.level, ip.hop_limit, ttl)
             prober.bind((address, port))
     except OSError as error:
         for prober in opened.values():
@@ -179,17 +205,18 @@ def _send(prober: socket.socket, target: tuple[str, int]) -> None:
 
 def _offenders(prober: socket.socket) -> Iterable[str]:
     """The addresses in the socket's queue of errors that report an expired TTL."""
+    ip = _IP[6 if prober.family == socket.AF_INET6 else 4]
     while True:
         try:
             _, control, _, _ = prober.recvmsg(0, 512, socket.MSG_ERRQUEUE)
         except OSError:  # the queue is empty
             return
         for level, kind, data in control:
-            if (level, kind) == (socket.IPPROTO_IP, IP_RECVERR):
+            if (level, kind) == (ip.level, ip.recverr):
                 _, origin, icmp_type, *_ = _EXTENDED_ERROR.unpack_from(data)
-                if (origin, icmp_type) == (SO_EE_ORIGIN_ICMP, ICMP_TIME_EXCEEDED):
-                    _, address = _OFFENDER.unpack_from(data, _EXTENDED_ERROR.size)
-                    yield socket.inet_ntoa(address)
+                if (origin, icmp_type) == ip.time_exceeded:
+                    _, address = ip.offender.unpack_from(data, _EXTENDED_ERROR.size)
+                    yield socket.inet_ntop(ip.family, address)
 
 
 def _ports(ports: tuple[int, ...]) -> str:

@@ -5,6 +5,7 @@
       - {at: 8s, set: leaf1-spine2, shape: {delay: 20ms}}     # as `srd-lab set`: what is not said stays
       - {at: 9s, set: leaf1-spine2, direction: ab, shape: {loss: 5%}, for: 1s}
       - {at: 12s, repair: spine1}
+      - {at: 14s, fail: leaf1-spine3, carrier: true, for: 1s}   # its ends see it, and choose other ways
 
 Times are from the start of the plan. What has a `for` is undone after it, a change to the shape that was there before.
 Every mistake is one line that names file, key and value: TopologyError, or ShapeError for a shape.
@@ -49,13 +50,17 @@ class Event:
     direction: Literal["both", "ab", "ba"] = "both"
     """Of a `set`."""
 
+    carrier: bool = False
+    """Of a `fail`: whether the carrier goes as well, which both ends see; else nobody is told."""
+
     base: Path = Path()
     """Where files that `shape` names are looked for."""
 
     def __str__(self) -> str:
         shape = "" if self.shape is None else " " + " ".join(f"{key}={value}" for key, value in self.shape.items())
         until = "" if self.for_us is None else f" for {self.for_us / 1e6:g} s"
-        return f"{self.action} {self.name}{shape}{until}"
+        carrier = " with its carrier" if self.carrier else ""
+        return f"{self.action} {self.name}{carrier}{shape}{until}"
 
 
 class _Strict(BaseModel):
@@ -70,6 +75,7 @@ class _Event(_Strict):
     for_: str | int | float | None = Field(default=None, alias="for")
     shape: dict[str, Any] | None = None
     direction: Literal["both", "ab", "ba"] = "both"
+    carrier: bool = False
 
 
 class _File(_Strict):
@@ -101,6 +107,8 @@ def _event(given: _Event, *, at: str, base: Path) -> Event:
         raise TopologyError(f"{at}.shape: belongs to set, and set needs one")
     if action == "repair" and given.for_ is not None:
         raise TopologyError(f"{at}.for: a repair is for good; leave it out")
+    if given.carrier and action != "fail":
+        raise TopologyError(f"{at}.carrier: belongs to fail; leave it out")
     return Event(
         at_us=_time(given.at, at=f"{at}.at"),
         action=action,
@@ -108,6 +116,7 @@ def _event(given: _Event, *, at: str, base: Path) -> Event:
         for_us=None if given.for_ is None else _time(given.for_, at=f"{at}.for"),
         shape=given.shape,
         direction=given.direction,
+        carrier=given.carrier,
         base=base,
     )
 
@@ -130,9 +139,12 @@ def _check(event: Event, topology: Topology, *, at: str) -> None:
                 (shape or Shape()).changed(event.shape or {}, base=event.base)
         except (TopologyError, ShapeError) as error:
             raise type(error)(f"{at}.{'set' if isinstance(error, TopologyError) else 'shape'}: {error}") from None
-    elif event.name not in topology.nodes and event.name not in {link.name for link in topology.links}:
-        raise TopologyError(f"{at}.{event.action}: {event.name} is neither a link nor a node of {topology.name}")
+        return
+    try:
+        topology.links_at(event.name)
+    except TopologyError as error:
+        raise TopologyError(f"{at}.{event.action}: {error}") from None
 
 
 def _known_keys(place: Place) -> list[str]:
-    return ["at", *ACTIONS, "for", "shape", "direction"] if place else ["events"]
+    return ["at", *ACTIONS, "for", "shape", "direction", "carrier"] if place else ["events"]

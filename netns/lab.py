@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from netns.addressing import addressing
+from netns.addressing import Addressing, IpVersion, addressing, versions
 from netns.builder import build, dismantle, problems
 from netns.errors import FabricError
 from netns.fabric.control import request
@@ -53,7 +53,8 @@ class Lab:
     def __init__(self, directory: LabDirectory, state: LabState) -> None:
         self._directory = directory
         self._state = state
-        self._addresses = addressing(state.topology)
+        spoken = versions(state.topology)
+        self._addresses = {version: addressing(state.topology, version=version) for version in spoken}
 
     @classmethod
     def up(cls, topology: Topology, *, fabric: Wanted = "auto") -> Lab:
@@ -123,15 +124,24 @@ class Lab:
             )
         return namespace(self.topology, node)
 
-    def address(self, host: str) -> str:
-        """The host's main address, reached over all spines."""
-        self.topology.switch_of(host)
-        return self._addresses.main[host]
+    @property
+    def versions(self) -> tuple[IpVersion, ...]:
+        """The versions of IP that the lab speaks: (4,) or (4, 6)."""
+        return tuple(self._addresses)
 
-    def pinned_addresses(self, host: str) -> Mapping[str, str]:
+    def addressing(self, version: IpVersion = 4) -> Addressing:
+        """All addresses in one version of IP; TopologyError if the lab does not speak it."""
+        return self._addresses.get(version) or addressing(self.topology, version=version)
+
+    def address(self, host: str, *, version: IpVersion = 4) -> str:
+        """The host's main address, reached over all spines. Raises TopologyError."""
+        self.topology.switch_of(host)
+        return self.addressing(version).main[host]
+
+    def pinned_addresses(self, host: str, *, version: IpVersion = 4) -> Mapping[str, str]:
         """Spine -> the host's address whose traffic, to it and from it, crosses that spine only."""
         self.topology.switch_of(host)
-        return dict(self._addresses.pinned[host])
+        return dict(self.addressing(version).pinned[host])
 
     def command(self, node: str, argv: Sequence[str]) -> list[str]:
         """A command line that runs `argv` inside a node's namespace."""
@@ -221,6 +231,7 @@ class Lab:
             "problems": problems(self._state) + self._overload(),
             "notes": list(self.notes),
             "mtu": topology.mtu,
+            "ecmp": topology.ecmp,
             "seed": topology.seed,
             "hosts": {
                 host: {
@@ -228,6 +239,7 @@ class Lab:
                     "address": self.address(host),
                     "switch": topology.switch_of(host),
                     "pinned": dict(self.pinned_addresses(host)),
+                    "address6": self.address(host, version=6) if topology.ipv6 else None,
                 }
                 for host in topology.hosts
             },

@@ -1,7 +1,8 @@
 """From a topology to the steps that build it: pure, so that `srd-lab plan` needs no privileges and tests no kernel.
 
-The order: namespaces; each one's sysctls; links; then node by node addresses, neighbours and routes; last the shapes,
-so that nothing is delayed or lost while the fabric comes up. The facts behind the values are in docs/fabric.md.
+The order: namespaces; each one's sysctls; links; then node by node addresses and neighbours; the shapes; last the
+routes, because a nexthop object wants a carrier, which a TAP has from the relay. The facts behind the values are in
+docs/fabric.md.
 
 What a host sends is never shaped on its own link: netem on a host's interface draws once per super-packet of up to 64
 KiB and shows TCP its losses as local drops. So impairments lie behind a switch, which has packets: between switches
@@ -15,8 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from netns.addressing import Addressing, addressing
+from netns.addressing import Addressing, addressing, versions
 from netns.errors import TopologyError
+from netns.nexthops import Nexthops
 from netns.routing import next_hops, planes
 from netns.shape import Shape, require_real
 from netns.steps import (
@@ -31,6 +33,7 @@ from netns.steps import (
     RelayLink,
     SetNetem,
     SetOffloads,
+    SetQuiet,
     SetSysctl,
     SetUp,
     StartRelay,
@@ -43,13 +46,24 @@ Fabric = Literal["kernel", "relay"]
 TAP_QUEUE_PACKETS: Final = 10_000
 MAX_TAP_MTU: Final = 65521  # drivers/net/tun.c: MAX_MTU 65535 less the Ethernet header
 
-# Every node: IPv6 stays off the fabric's interfaces (loopback keeps it), because its own chatter would take draws from
-# seeded shapes and move counters of an idle link.
+# Every node. What has lost its carrier carries nothing: routes over it are passed over.
 NODE_SYSCTLS: Final = (
     ("net.ipv4.conf.all.rp_filter", 0),
     ("net.ipv4.conf.default.rp_filter", 0),
+    ("net.ipv4.conf.default.ignore_routes_with_linkdown", 1),
 )
-IPV6_SYSCTL: Final = ("net.ipv6.conf.default.disable_ipv6", 1)
+
+# Without IPv6 it stays off the fabric's interfaces (loopback keeps it), because its own chatter would take draws from
+# seeded shapes and move counters of an idle link. With it the same is had otherwise: no link-local addresses, no
+# duplicate address detection, no router solicitations, and `SetQuiet` for what is left. Addresses outlive a lost link.
+NO_IPV6_SYSCTL: Final = ("net.ipv6.conf.default.disable_ipv6", 1)
+IPV6_NODE_SYSCTLS: Final = (
+    ("net.ipv6.conf.default.addr_gen_mode", 1),
+    ("net.ipv6.conf.default.accept_dad", 0),
+    ("net.ipv6.conf.default.accept_ra", 0),
+    ("net.ipv6.conf.default.keep_addr_on_down", 1),
+    ("net.ipv6.conf.default.ignore_routes_with_linkdown", 1),
+)
 
 # Routers: forward; choose among equal paths by addresses, protocol and ports only (policy 3, fields 0x37: policy 1
 # would use the sender's own hash of a connected socket); answer every expired TTL, by which `verify` sees the path.
@@ -59,7 +73,15 @@ ROUTER_SYSCTLS: Final = (
     ("net.ipv4.fib_multipath_hash_fields", 0x37),
     ("net.ipv4.icmp_ratemask", 0),
 )
-HASH_SEED_SYSCTL: Final = "net.ipv4.fib_multipath_hash_seed"  # Linux 6.11; before, all routers hash alike
+IPV6_ROUTER_SYSCTLS: Final = (
+    ("net.ipv6.fib_multipath_hash_policy", 3),
+    ("net.ipv6.fib_multipath_hash_fields", 0x37),
+    ("net.ipv6.icmp.ratelimit", 0),
+)
+# Last, when the interfaces are quiet: an interface that is not would join the group of all routers, and say so.
+IPV6_FORWARDING_SYSCTL: Final = ("net.ipv6.conf.all.forwarding", 1)
+# Linux 6.11, for both versions of IP; before, all routers hash alike
+HASH_SEED_SYSCTL: Final = "net.ipv4.fib_multipath_hash_seed"
 
 # A host hands packets, not super-packets, to the fabric, and joins them again on arrival (GRO). For that its switch's
 # end needs TSO off as well: else the kernel takes what comes from there for joined already, and bypasses GRO
@@ -76,7 +98,7 @@ def plan(topology: Topology, fabric: Fabric) -> tuple[Step, ...]:
     if fabric == "relay" and topology.mtu > MAX_TAP_MTU:
         raise TopologyError(f"mtu: {topology.mtu} is more than a TAP device carries; use at most {MAX_TAP_MTU}")
     _check_shapes(topology)
-    planner = _Planner(topology, addressing(topology), fabric)
+    planner = _Planner(topology, tuple(addressing(topology, version=version) for version in versions(topology)), fabric)
     return tuple(planner.steps())
 
 
@@ -116,7 +138,9 @@ class _Planner:
     """One topology's plan in the making."""
 
     topology: Topology
-    addresses: Addressing
+    addressings: tuple[Addressing, ...]
+    """One for each version of IP; hardware addresses are the same in all."""
+
     fabric: Fabric
 
     def steps(self) -> Iterator[Step]:
@@ -128,86 +152,105 @@ class _Planner:
             yield from self.link(link)
         for node in self.topology.nodes:
             yield from self.interfaces(node)
-        for host in self.topology.hosts:
-            yield from self.host_routes(host)
         for switch in self.topology.switches:
-            yield from self.switch_routes(switch.name)
+            if self.topology.ipv6:
+                yield SetSysctl(self.netns(switch.name), *IPV6_FORWARDING_SYSCTL)
         yield from self.shapes()
+        for addresses in self.addressings:
+            for host in self.topology.hosts:
+                yield self.host_route(host, addresses)
+        for switch in self.topology.switches:
+            nexthops = Nexthops(self.netns(switch.name))
+            for addresses in self.addressings:
+                yield from self.switch_routes(switch.name, addresses, nexthops)
 
     def netns(self, node: str) -> str:
         return namespace(self.topology, node)
 
     def sysctls(self, node: str) -> Iterator[Step]:
         netns = self.netns(node)
-        settings = NODE_SYSCTLS if node in self.topology.hosts else NODE_SYSCTLS + ROUTER_SYSCTLS
+        router, ipv6 = node not in self.topology.hosts, self.topology.ipv6
+        settings = NODE_SYSCTLS + (ROUTER_SYSCTLS if router else ())
+        if ipv6:
+            settings += IPV6_NODE_SYSCTLS + (IPV6_ROUTER_SYSCTLS if router else ())
         for key, value in settings:
             yield SetSysctl(netns, key, value)
-        yield SetSysctl(netns, *IPV6_SYSCTL, optional=True)
-        if node not in self.topology.hosts:
+        if not ipv6:
+            yield SetSysctl(netns, *NO_IPV6_SYSCTL, optional=True)
+        if router:
             seed = derive_seed(self.topology.seed, label=f"{node}/ecmp")
             yield SetSysctl(netns, HASH_SEED_SYSCTL, seed, optional=True)
 
     def link(self, link: Link) -> Iterator[Step]:
         a, b = self.netns(link.a), self.netns(link.b)
-        hardware_a = self.addresses.hardware[link.a, link.b]
-        hardware_b = self.addresses.hardware[link.b, link.a]
+        hardware = self.addressings[0].hardware
         if self.fabric == "relay" and link.shaped:
-            yield AddTap(a, link.b, hardware_a, self.topology.mtu, TAP_QUEUE_PACKETS)
-            yield AddTap(b, link.a, hardware_b, self.topology.mtu, TAP_QUEUE_PACKETS)
+            yield AddTap(a, link.b, hardware[link.a, link.b], self.topology.mtu, TAP_QUEUE_PACKETS)
+            yield AddTap(b, link.a, hardware[link.b, link.a], self.topology.mtu, TAP_QUEUE_PACKETS)
         else:
-            yield AddVeth(a, link.b, hardware_a, b, link.a, hardware_b, self.topology.mtu)
+            ends = hardware[link.a, link.b], hardware[link.b, link.a]
+            yield AddVeth(a, link.b, ends[0], b, link.a, ends[1], self.topology.mtu)
 
     def interfaces(self, node: str) -> Iterator[Step]:
         netns = self.netns(node)
         for link in self.topology.links_of[node]:
             neighbour = link.other(node)
-            yield AddAddress(netns, neighbour, f"{self.addresses.transfer[node, neighbour]}/31")
+            if self.topology.ipv6:
+                yield SetQuiet(netns, neighbour)
+            for addresses in self.addressings:
+                length = addresses.host_bits
+                yield AddAddress(netns, neighbour, f"{addresses.transfer[node, neighbour]}/{length - 1}")
+                if node in self.topology.hosts:
+                    for address in addresses.all_of(node):
+                        yield AddAddress(netns, neighbour, f"{address}/{length}")
             if node in self.topology.hosts:
-                for address in self.addresses.all_of(node):
-                    yield AddAddress(netns, neighbour, f"{address}/32")
                 yield SetOffloads(netns, neighbour, HOST_OFFLOADS)
             elif neighbour in self.topology.hosts:
                 yield SetOffloads(netns, neighbour, SWITCH_OFFLOADS)
             yield SetUp(netns, neighbour)
-            yield AddNeighbour(
-                netns,
-                neighbour,
-                self.addresses.transfer[neighbour, node],
-                self.addresses.hardware[neighbour, node],
-            )
+            for addresses in self.addressings:
+                gateway = addresses.transfer[neighbour, node]
+                yield AddNeighbour(netns, neighbour, gateway, addresses.hardware[neighbour, node])
 
-    def host_routes(self, host: str) -> Iterator[Step]:
-        hops = self.hops(host, (self.topology.switch_of(host),))
-        yield AddRoute(self.netns(host), "default", hops, source=self.addresses.main[host])
+    def host_route(self, host: str, addresses: Addressing) -> Step:
+        hops = _hops(host, (self.topology.switch_of(host),), addresses)
+        return AddRoute(self.netns(host), "default", hops, source=addresses.main[host])
 
-    def switch_routes(self, node: str) -> Iterator[Step]:
+    def switch_routes(self, node: str, addresses: Addressing, nexthops: Nexthops) -> Iterator[Step]:
         """To hosts of its own by address; to every other leaf by prefix, over all shortest paths and in each plane."""
         netns = self.netns(node)
         for host in self.topology.hosts:
             if self.topology.switch_of(host) == node:
-                for address in self.addresses.all_of(host):
-                    yield AddRoute(netns, f"{address}/32", self.hops(node, (host,)))
+                for address in addresses.all_of(host):
+                    yield AddRoute(netns, f"{address}/{addresses.host_bits}", _hops(node, (host,), addresses))
         ruled: set[str] = set()
-        for leaf in self.addresses.leaf_number:
+        for leaf in addresses.leaf_number:
             if leaf == node:
                 continue
             everywhere = next_hops(self.topology, towards=leaf)[node]
-            yield AddRoute(netns, self.addresses.main_prefix(leaf), self.hops(node, everywhere))
+            yield from self.route(addresses.main_prefix(leaf), _hops(node, everywhere, addresses), nexthops)
             for spine, avoiding in planes(self.topology).items():
                 pinned = next_hops(self.topology, towards=leaf, avoiding=avoiding).get(node)
                 if pinned is None:
                     continue  # another plane's spine
-                hops = self.hops(node, pinned)
-                yield AddRoute(netns, self.addresses.pinned_prefix(leaf, spine=spine), hops)
+                hops = _hops(node, pinned, addresses)
+                yield from self.route(addresses.pinned_prefix(leaf, spine=spine), hops, nexthops)
                 if pinned != everywhere:
-                    table = self.addresses.plane_number[spine]
-                    yield AddRoute(netns, self.addresses.main_prefix(leaf), hops, table=table)
+                    table = addresses.plane_number[spine]
+                    yield from self.route(addresses.main_prefix(leaf), hops, nexthops, table=table)
                     if spine not in ruled:
                         ruled.add(spine)
-                        yield AddRule(netns, self.addresses.plane_prefix(spine), table)
+                        yield AddRule(netns, addresses.plane_prefix(spine), table)
 
-    def hops(self, node: str, neighbours: tuple[str, ...]) -> tuple[Hop, ...]:
-        return tuple(Hop(self.addresses.transfer[neighbour, node], neighbour) for neighbour in neighbours)
+    def route(
+        self, destination: str, hops: tuple[Hop, ...], nexthops: Nexthops, *, table: int | None = None
+    ) -> Iterator[Step]:
+        """A router's route, and before it the objects that it needs."""
+        if self.topology.ecmp == "resilient" and len(hops) > 1:
+            yield from nexthops.missing(hops)
+            yield AddRoute(nexthops.netns, destination, hops, table=table, group=nexthops.group(hops))
+        else:
+            yield AddRoute(nexthops.netns, destination, hops, table=table)
 
     def shapes(self) -> Iterator[Step]:
         shaped = [link for link in self.topology.links if link.shaped]
@@ -238,3 +281,7 @@ class _Planner:
             seed_ab=shape_seed(self.topology, link, direction="ab"),
             seed_ba=shape_seed(self.topology, link, direction="ba"),
         )
+
+
+def _hops(node: str, neighbours: tuple[str, ...], addresses: Addressing) -> tuple[Hop, ...]:
+    return tuple(Hop(addresses.transfer[neighbour, node], neighbour) for neighbour in neighbours)

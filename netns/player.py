@@ -56,7 +56,7 @@ class Player:
         if event.action == "repair":
             return lambda: repair(lab, active(lab, event.name)), lambda: None
         if event.action == "fail":
-            failure = planned(lab, event.name)
+            failure = planned(lab, event.name, carrier=event.carrier)
             return lambda: begin(lab, failure), lambda: repair(lab, [failure])
         before = lab.changeable(event.name, direction=event.direction)
         changes = event.shape or {}

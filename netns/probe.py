@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from netns.errors import FabricError
+from netns.fabric.features import missing_ipv6, missing_link, missing_resilient
 from netns.fabric.kernel import missing, missing_netem, takes_seeds
 from netns.netem_words import netem_words
 from netns.plan import Fabric
@@ -26,6 +27,7 @@ def require_root(purpose: str) -> None:
 
 def choose_fabric(topology: Topology, wanted: Wanted) -> tuple[Fabric, str]:
     """The fabric for `topology` and the reason for it; FabricError, with the remedy, if it cannot be had."""
+    _require_features(topology)
     shaped = any(link.shaped for link in topology.links)
     if not shaped:
         return ("relay" if wanted == "relay" else "kernel"), "no link is shaped"
@@ -48,6 +50,18 @@ def choose_fabric(topology: Topology, wanted: Wanted) -> tuple[Fabric, str]:
     if wanted == "relay":
         return "relay", "asked for"
     return "relay", lacking or f"this kernel has no netem: {missing}"
+
+
+def _require_features(topology: Topology) -> None:
+    """FabricError if the kernel lacks what `topology` needs in any fabric."""
+    if (reason := missing_link("veth")) is not None:
+        raise FabricError(f"this kernel has no veth ({reason}), of which links are made; load it: modprobe veth")
+    if topology.ipv6 and (reason := missing_ipv6()) is not None:
+        raise FabricError(f"ipv6: this kernel has none ({reason}); boot without ipv6.disable=1, or leave ipv6 out")
+    if topology.ecmp == "resilient" and (reason := missing_resilient()) is not None:
+        raise FabricError(
+            f"ecmp: resilient: this kernel has no such nexthop groups ({reason}); use hash-threshold or Linux 5.13"
+        )
 
 
 def _lacking(topology: Topology) -> str | None:

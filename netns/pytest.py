@@ -53,6 +53,11 @@ class Host:
         return self.lab.address(self.name)
 
     @property
+    def address6(self) -> str:
+        """The same in IPv6; TopologyError if the lab has none."""
+        return self.lab.address(self.name, version=6)
+
+    @property
     def netns(self) -> str:
         """Its namespace."""
         return self.lab.netns(self.name)

@@ -51,10 +51,13 @@ class LabState:
     """The namespaces that exist, or are about to."""
 
     relay: Process | None = None
-    """The relay; None on the kernel fabric, and from its start to its first answer."""
+    """The relay; None on the kernel fabric, and before it is started."""
 
     owner: Process | None = None
     """The process whose `with` block the lab lives in; None if the lab outlives its maker."""
+
+    recorders: tuple[Process, ...] = ()
+    """The processes of the topology's captures."""
 
     notes: tuple[str, ...] = ()
     """What this kernel could not do, for the user."""
@@ -69,6 +72,7 @@ class LabState:
             "namespaces": list(self.namespaces),
             "relay": self.relay and self.relay.to_dict(),
             "owner": self.owner and self.owner.to_dict(),
+            "recorders": [recorder.to_dict() for recorder in self.recorders],
             "notes": list(self.notes),
         }
 
@@ -87,6 +91,7 @@ class LabState:
             namespaces=tuple(values["namespaces"]),
             relay=process(values["relay"]),
             owner=process(values["owner"]),
+            recorders=tuple(Process(**fields) for fields in values["recorders"]),
             notes=tuple(values["notes"]),
         )
 

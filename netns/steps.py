@@ -9,10 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Literal
 
 from netns.netem_words import netem_words
 from netns.shape import Shape
+
+RESILIENT_BUCKETS: Final = 128
+"""Of each group; the share of a next hop is a whole number of them, so there are far more than next hops."""
+
+RESILIENT_IDLE_S: Final = 1
+"""How long a bucket has to be without packets before it goes to a next hop that is back. Linux says 120 s; labs are
+short-lived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +115,54 @@ class SetUp:
 
 
 @dataclass(frozen=True, slots=True)
+class SetQuiet:
+    """An interface that says nothing of its own: no neighbour discovery, no multicast listener reports."""
+
+    netns: str
+    ifname: str
+
+    def __str__(self) -> str:
+        return f"quiet {self.netns}:{self.ifname} arp off multicast off"
+
+
+@dataclass(frozen=True, slots=True)
+class SetDown:
+    """An interface taken down; the far end of a veth loses its carrier."""
+
+    netns: str
+    ifname: str
+
+    def __str__(self) -> str:
+        return f"down {self.netns}:{self.ifname}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetCarrier:
+    """The carrier of a TAP, taken away or given back."""
+
+    netns: str
+    ifname: str
+    state: Literal["on", "off"]
+
+    def __str__(self) -> str:
+        return f"carrier {self.netns}:{self.ifname} {self.state}"
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """The kernel told to look at an interface's carrier now, and to do what follows from it.
+
+    By itself it does so up to a second later: until then routes are what they were, and a queue drops everything.
+    """
+
+    netns: str
+    ifname: str
+
+    def __str__(self) -> str:
+        return f"settle {self.netns}:{self.ifname}"
+
+
+@dataclass(frozen=True, slots=True)
 class AddNeighbour:
     """A permanent neighbour entry, so that nothing asks by ARP."""
 
@@ -137,16 +192,47 @@ class AddRoute:
     hops: tuple[Hop, ...]
     source: str | None = None
     table: int | None = None
+    group: int | None = None
+    """The nexthop group that `hops` are the members of; None: the route has its own list."""
 
     def __str__(self) -> str:
         nexthop = "nexthop " if len(self.hops) > 1 else ""
         parts = [f"route {self.netns} {self.destination}"]
-        parts += [f"{nexthop}via {hop.gateway} dev {hop.ifname}" for hop in self.hops]
+        if self.group is None:
+            parts += [f"{nexthop}via {hop.gateway} dev {hop.ifname}" for hop in self.hops]
+        else:
+            parts.append(f"nhid {self.group}")
         if self.source is not None:
             parts.append(f"src {self.source}")
         if self.table is not None:
             parts.append(f"table {self.table}")
         return " ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class AddNexthop:
+    """A nexthop object: a next hop with a number, for groups to name."""
+
+    netns: str
+    number: int
+    hop: Hop
+
+    def __str__(self) -> str:
+        return f"nexthop {self.netns} id {self.number} via {self.hop.gateway} dev {self.hop.ifname}"
+
+
+@dataclass(frozen=True, slots=True)
+class AddNexthopGroup:
+    """A resilient group: flows fall into buckets, and a bucket keeps its next hop for as long as that is there."""
+
+    netns: str
+    number: int
+    members: tuple[AddNexthop, ...]
+
+    def __str__(self) -> str:
+        members = "/".join(str(member.number) for member in self.members)
+        kind = f"type resilient buckets {RESILIENT_BUCKETS} idle_timer {RESILIENT_IDLE_S}"
+        return f"nexthop {self.netns} id {self.number} group {members} {kind}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +336,22 @@ class StopRelay:
 
 
 InNamespace = (
-    SetSysctl | AddVeth | AddTap | AddAddress | SetUp | AddNeighbour | AddRoute | AddRule | SetOffloads | SetNetem
+    SetSysctl
+    | AddVeth
+    | AddTap
+    | SetQuiet
+    | AddAddress
+    | SetUp
+    | SetDown
+    | SetCarrier
+    | Settle
+    | AddNeighbour
+    | AddNexthop
+    | AddNexthopGroup
+    | AddRoute
+    | AddRule
+    | SetOffloads
+    | SetNetem
 )
 """Steps that are taken inside their namespace and end with it."""
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal, get_args
 
@@ -26,6 +26,7 @@ from netns.errors import TopologyError
 from netns.shape import Shape, limit_for
 
 Tier = Literal["leaf", "aggregation", "spine"]
+Ecmp = Literal["hash-threshold", "resilient"]
 
 MIN_MTU: Final = 1280
 MAX_MTU: Final = 65535
@@ -70,6 +71,15 @@ class Link:
         return self.b if node == self.a else self.a
 
 
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A link that is recorded for as long as the lab is up."""
+
+    link: str
+    file: str
+    """The pcapng file, by its absolute path."""
+
+
 @dataclass(frozen=True)  # not slotted: the cached views need a __dict__
 class Topology:
     """A whole fabric. Raises TopologyError, naming key, value and remedy, if it cannot be built."""
@@ -92,6 +102,16 @@ class Topology:
     seed: int = 1
     """Everything random that the fabric does follows from it: each router's ECMP hash, each link's draws."""
 
+    captures: tuple[Capture, ...] = ()
+    """What is recorded (labs only)."""
+
+    ipv6: bool = False
+    """Whether nodes have IPv6 addresses beside those of IPv4. Costs time on the way up, so who wants it says so."""
+
+    ecmp: Ecmp = "hash-threshold"
+    """How routers choose among equal paths. `hash-threshold` (RFC 2992) is Linux's own: when a next hop goes, flows of
+    the others move, too. With `resilient` only those move that the lost next hop carried."""
+
     def __post_init__(self) -> None:
         _check_name(self.name)
         check_range("mtu", self.mtu, low=MIN_MTU, high=MAX_MTU)
@@ -106,6 +126,10 @@ class Topology:
                 )
         _check_links(self)
         _check_hosts(self)
+        if self.ecmp not in get_args(Ecmp):
+            raise TopologyError(f"ecmp: {self.ecmp!r} is unknown; use {' or '.join(get_args(Ecmp))}")
+        for capture in self.captures:
+            self.link(capture.link)
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
@@ -139,6 +163,15 @@ class Topology:
         shaped = ", ".join(link.name for link in self.links if link.shaped) or "none"
         raise TopologyError(f"link {name}: no such link in {self.name}; the shaped ones are: {shaped}")
 
+    def links_at(self, name: str) -> tuple[Link, ...]:
+        """The link called `name`, its ends in either order, or all links of the node; TopologyError if neither is."""
+        if name in self.nodes:
+            return self.links_of[name]
+        found = tuple(link for link in self.links if name in (link.name, f"{link.b}-{link.a}"))
+        if not found:
+            raise TopologyError(f"{name}: neither a link nor a node of {self.name}; name one, as in leaf1-spine2")
+        return found
+
     def switch_of(self, host: str) -> str:
         """The switch that `host` is attached to; TopologyError if there is no such host."""
         if host not in self.hosts:
@@ -162,6 +195,9 @@ class Topology:
                 }
                 for link in self.links
             ],
+            "captures": [asdict(capture) for capture in self.captures],
+            "ipv6": self.ipv6,
+            "ecmp": self.ecmp,
         }
 
     @classmethod
@@ -180,6 +216,9 @@ class Topology:
             links=tuple(
                 Link(link["a"], link["b"], shape(link["shape_ab"]), shape(link["shape_ba"])) for link in values["links"]
             ),
+            captures=tuple(Capture(**capture) for capture in values["captures"]),
+            ipv6=values["ipv6"],
+            ecmp=values["ecmp"],
         )
 
 

@@ -44,8 +44,15 @@ Or every node and link:
       - {a: leaf1, b: spine1, shape: {delay: 1ms, loss: 1%}}                     # both directions
       - {a: leaf2, b: spine1, shape_ab: {rate: 100mbit}, shape_ba: {rate: 1gbit}} # each its own
 
-Shapes are in tc's notation (netns/shape.py). A shape with a rate and no limit gets that of `topology.with_buffer`, in a
-Clos that of `clos.ClosLinks.with_room`.
+Beside each of them, links that are recorded while the lab is up (netns/capture.py; files lie beside this one), IPv6
+beside IPv4 (netns/addressing.py), and how routers choose among equal paths (`hash-threshold` or `resilient`):
+
+    captures: [{link: leaf1-spine1, file: up.pcapng}]
+    ipv6: true
+    ecmp: resilient
+
+Shapes are in tc's notation (netns/notation.py). A shape with a rate and no limit gets that of `topology.with_buffer`,
+in a Clos that of `clos.ClosLinks.with_room`.
 
 Every mistake is one line that names file, key and value: TopologyError, or ShapeError for a shape. Only the first
 mistake is reported. A key given twice is a mistake too, which PyYAML alone would not notice.
@@ -54,7 +61,7 @@ mistake is reported. A key given twice is a mistake too, which PyYAML alone woul
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -63,7 +70,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from netns.clos import ClosLinks, clos
 from netns.errors import ShapeError, TopologyError
 from netns.shape import Shape
-from netns.topology import Link, Switch, Tier, Topology, fully_meshed, with_buffer
+from netns.topology import Capture, Ecmp, Link, Switch, Tier, Topology, fully_meshed, with_buffer
 from netns.variants import dumbbell, with_paths
 from netns.yaml_file import Place, first_mistake, load_mapping
 
@@ -111,6 +118,11 @@ class _Link(_Strict):
     shape_ba: ShapeFields | None = None
 
 
+class _Capture(_Strict):
+    link: str
+    file: str
+
+
 class _File(_Strict):
     name: str | None = None
     mtu: int = 9000
@@ -121,6 +133,9 @@ class _File(_Strict):
     hosts: list[str] | None = None
     switches: dict[str, Tier] | None = None
     links: list[_Link] | None = None
+    captures: list[_Capture] | None = None
+    ipv6: bool = False
+    ecmp: Ecmp = "hash-threshold"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +166,10 @@ def read_topology(path: Path) -> Topology:
     """The topology in a YAML file. Raises TopologyError or ShapeError, naming file, key, value and remedy."""
     try:
         document = load_mapping(path, error=TopologyError, wanted=WANTED)
-        return _topology(_File.model_validate(document), default_name=path.stem, base=path.parent)
+        file = _File.model_validate(document)
+        captures = tuple(Capture(each.link, str((path.parent / each.file).absolute())) for each in file.captures or ())
+        made = _topology(file, default_name=path.stem, base=path.parent)
+        return replace(made, captures=captures, ipv6=file.ipv6, ecmp=file.ecmp)
     except ValidationError as error:
         raise TopologyError(f"{path}: {first_mistake(error, known_keys=_known_keys)}") from None
     except (TopologyError, ShapeError) as error:
@@ -248,5 +266,6 @@ def _known_keys(place: Place) -> list[str]:
         "clos": _Clos,
         "dumbbell": _Dumbbell,
         "links": _Link,
+        "captures": _Capture,
     }
     return list((models[str(place[0])] if place else _File).model_fields)

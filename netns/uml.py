@@ -8,7 +8,9 @@ system calls (about 60 us): use it for what netem does, not for how fast.
 
 The command's standard output and error are two consoles of the guest, tied to the caller's; its standard input is
 empty. The kernel's own words go to a file, of which a boot that fails shows the end. Whatever ends the caller ends the
-guest. The kernel (6.1) crashes in its first second now and then, before it runs anything: then it is booted again.
+guest: a guardian holds the far end of a pipe, and kills the guest's process group when the caller's end is gone.
+(A signal on the parent's death would reach the kernel, and not the helpers that it starts.) The kernel (6.1) crashes in
+its first second now and then, before it runs anything: then it is booted again.
 
 No root is needed outside: the guest's root may do with files what the caller may.
 """
@@ -18,7 +20,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,7 @@ from netns.fabric.netlink import tool
 
 KERNEL: Final = "linux.uml"
 MODULES: Final = Path("/usr/lib/uml/modules")
-LOADED: Final = ("veth", "tun", "sch_netem", "sch_tbf", "sch_fq", "sch_fq_codel", "tcp_bbr")
+LOADED: Final = ("crc-ccitt", "ipv6", "veth", "tun", "sch_netem", "sch_tbf", "sch_fq", "sch_fq_codel", "tcp_bbr")
 MEMORY: Final = "2G"
 BOOTS: Final = 4
 
@@ -53,6 +54,14 @@ stty raw -echo </dev/tty1; stty raw -echo </dev/tty2
 cd {directory} && {command} </dev/null >/dev/tty1 2>/dev/tty2
 echo $? >{status}
 sync; halt -f -p
+"""
+
+
+_GUARDIAN: Final = """
+import contextlib, os, signal, sys
+os.read(0, 1)
+with contextlib.suppress(ProcessLookupError):
+    os.killpg(int(sys.argv[1]), signal.SIGKILL)
 """
 
 
@@ -130,13 +139,18 @@ def _boot(
     consoles = (f"con1=null,fd:{out_fd}", f"con2=null,fd:{err_fd}", "con0=null,fd:1", "con=null", "ssl=null")
     root = ("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw", f"init={init}", f"mem={memory}")
     guest = subprocess.Popen(
-        [tool("setpriv"), "--pdeathsig", "KILL", kernel, *root, *consoles],
+        [kernel, *root, *consoles],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
         pass_fds=(out_fd, err_fd),
         start_new_session=True,
     )
+    lifeline, hold = os.pipe()
+    guardian = subprocess.Popen(
+        [sys.executable, "-S", "-c", _GUARDIAN, str(guest.pid)], stdin=lifeline, start_new_session=True
+    )
+    os.close(lifeline)
     for fd in (out_fd, err_fd):
         os.close(fd)
     sinks = (stdout or sys.stdout.buffer, stderr or sys.stderr.buffer)
@@ -146,9 +160,9 @@ def _boot(
             pump.start()
         guest.wait()
     finally:
-        if guest.poll() is None:
-            os.killpg(guest.pid, signal.SIGKILL)
-            guest.wait()
+        os.close(hold)  # the guardian ends also what the kernel has left
+        guardian.wait()
+        guest.wait()
         for pump in pumps:
             pump.join()
 

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -102,7 +103,7 @@ def up(file: str, fabric: Wanted) -> None:
 def status(name: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passes by keyword
     """Show the lab NAME, or a list of all labs."""
     if name is None:
-        labs = [Lab.find(each).status() for each in recorded_labs()]
+        labs = list(_legible(recorded_labs()))
         click.echo(json.dumps({"labs": labs}, indent=2)) if as_json else show_labs(labs)
         return
     lab = Lab.find(name).status()
@@ -143,7 +144,7 @@ def down(name: str | None, everything: bool) -> None:  # noqa: FBT001 - click pa
 @click.argument("name", required=False)
 @click.option("--ports", type=click.IntRange(1, MAX_PORTS), default=64, show_default=True, help="Source ports to try.")
 def verify(name: str | None, ports: int) -> None:
-    """Show which spine each source port takes between two hosts, in both directions.
+    """Show which spine each source port takes between two hosts, in both directions and each version of IP.
 
     Exit status 1 if a spine is never used, or a port is not always on the same one, or is not answered.
     """
@@ -151,10 +152,23 @@ def verify(name: str | None, ports: int) -> None:
     lab = lab_named(name)
     source, destination = _far_hosts(lab.topology)
     pairs = ((source, destination), (destination, source))
-    maps = [trace_paths(lab, source=a, destination=b, ports=ports) for a, b in pairs]
+    maps = [
+        trace_paths(lab, source=a, destination=b, ports=ports, version=version)
+        for version in lab.versions
+        for a, b in pairs
+    ]
     show_paths(lab, maps)
     if any(path_map.problems for path_map in maps):
         sys.exit(1)
+
+
+def _legible(names: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The status of each lab; one whose record cannot be read (another version's) is a line on stderr instead."""
+    for name in names:
+        try:
+            yield Lab.find(name).status()
+        except FabricError as error:
+            click.echo(f"srd-lab: {error}", err=True)
 
 
 main.add_command(topology_command)

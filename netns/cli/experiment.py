@@ -9,12 +9,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
 import click
 
-from netns.builder import STOPPING_SIGNALS, signals_raise
+from netns.addressing import IpVersion
 from netns.capture import capture
 from netns.cli.commands import lab_named
 from netns.cli.show import show_paths
@@ -24,9 +25,11 @@ from netns.errors import FabricError, ShapeError
 from netns.experiment import Event, read_plan
 from netns.netem_words import netem_words
 from netns.notation import parse_assignments
-from netns.outage import active, fail, links_of, repair
+from netns.outage import active, fail, repair
 from netns.player import Player
 from netns.probe import require_root
+from netns.signals import STOPPING_SIGNALS, signals_raise
+from netns.spine_counters import count_packets, disagreements
 from netns.units import parse_time_us
 
 LAB_OPTION = click.option("--lab", "name", help="The lab; not needed when only one is up.")
@@ -84,22 +87,25 @@ def set_command(name: str | None, direction: Literal["both", "ab", "ba"], link: 
 @LAB_OPTION
 @click.option("--at", "at_s", type=TIME, default=0.0, help="Wait so long first, as 5s.")
 @click.option("--for", "for_s", type=TIME, help="Repair it after so long, as 2s; without, it stays dead.")
+@click.option("--carrier", is_flag=True, help="Let the carrier go, too: both ends see it, and route around it.")
 @click.argument("target", metavar="LINK|NODE")
-def fail_command(name: str | None, at_s: float, for_s: float | None, target: str) -> None:
+def fail_command(name: str | None, at_s: float, for_s: float | None, carrier: bool, target: str) -> None:  # noqa: FBT001
     """Let a link or a node lose everything, silently: no carrier goes, no route changes.
 
+    With --carrier the neighbours see NO-CARRIER and route around it; routers further off still know nothing.
     With --for the command stays until the repair; interrupted, it repairs at once.
     """
     require_root("srd-lab fail")
     lab = lab_named(name)
-    links = links_of(lab.topology, target)
+    links = lab.topology.links_at(target)
     if for_s is None:
         time.sleep(at_s)
-        fail(lab, target)
+        fail(lab, target, carrier=carrier)
         click.echo(f"{target} is dead ({count(links, 'link')}); repair it: srd-lab repair {target}")
         return
     with signals_raise():
-        Player(lab, say=_say).play([Event(at_us=at_s * 1e6, action="fail", name=target, for_us=for_s * 1e6)])
+        event = Event(at_us=at_s * 1e6, action="fail", name=target, for_us=for_s * 1e6, carrier=carrier)
+        Player(lab, say=_say).play([event])
 
 
 @click.command("repair")
@@ -113,7 +119,7 @@ def repair_command(name: str | None, everything: bool, target: str | None) -> No
         raise click.UsageError("give LINK|NODE or --all, one of the two")
     lab = lab_named(name)
     if target is not None:
-        links_of(lab.topology, target)
+        lab.topology.links_at(target)
     failures = active(lab, target)
     if not failures and target is not None:
         dead = ", ".join(sorted({failure.name for failure in active(lab)})) or "nothing"
@@ -160,30 +166,48 @@ def capture_command(name: str | None, output: Path, for_s: float | None, packets
 @click.command()
 @LAB_OPTION
 @click.option("--ports", type=click.IntRange(1, MAX_PORTS), default=64, show_default=True, help="Source ports to try.")
+@click.option("-6", "ipv6", is_flag=True, help="Over IPv6.")
+@click.option("--counters", is_flag=True, help="Check it against the counters of the links to the spines, too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @click.argument("source")
 @click.argument("destination")
-def discover(name: str | None, ports: int, as_json: bool, source: str, destination: str) -> None:  # noqa: FBT001
+def discover(
+    name: str | None,
+    ports: int,
+    ipv6: bool,  # noqa: FBT001 - click passes by keyword
+    counters: bool,  # noqa: FBT001
+    as_json: bool,  # noqa: FBT001
+    source: str,
+    destination: str,
+) -> None:
     """Which spine each source port of SOURCE takes to DESTINATION, found by probes whose TTL ends there.
 
-    Exit status 1 if a spine is never used, or a port is not always on the same one, or is not answered.
+    Exit status 1 if a spine is never used, or a port is not always on the same one, or is not answered. With --counters
+    packets that go all the way follow the probes; a lab in which something else sends counts that, too.
     """
     require_root("srd-lab discover")
     lab = lab_named(name)
-    found = trace_paths(lab, source=source, destination=destination, ports=ports)
+    version: IpVersion = 6 if ipv6 else 4
+    found = trace_paths(lab, source=source, destination=destination, ports=ports, version=version)
+    counts = count_packets(lab, found) if counters else {}
+    problems = found.problems + disagreements(found, counts)
     if as_json:
         answer = {
             "source": source,
             "destination": destination,
+            "ip_version": version,
             "fabric": lab.fabric,
             "shares": found.shares,
             "ports": {port: names[0] if len(set(names)) == 1 else list(names) for port, names in found.seen.items()},
-            "problems": found.problems,
+            "counters": {spine: asdict(count) for spine, count in counts.items()},
+            "problems": problems,
         }
         click.echo(json.dumps(answer))
     else:
         show_paths(lab, [found])
-    if found.problems:
+        for problem in disagreements(found, counts):
+            click.echo(f"problem: {problem}", err=True)
+    if problems:
         sys.exit(1)
 
 

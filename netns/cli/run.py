@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from netns.builder import signals_raise
 from netns.cli.commands import lab_named, topology_named
 from netns.cli.placement import overridden
 from netns.cli.tables import count, print_table, table
@@ -23,6 +22,7 @@ from netns.layers import short_name
 from netns.placement import Job, Placement, place, read_job
 from netns.probe import require_root
 from netns.ranks import Ranks, Stream
+from netns.signals import signals_raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def show_up(lab: Lab, *, seconds: float) -> None:
     for note in lab.notes:
         click.echo(f"note: {note}")
     for host in topology.hosts[:8]:
-        click.echo(f"  {host:15} {lab.address(host)}")
+        click.echo(f"  {host:15} {'  '.join(lab.address(host, version=version) for version in lab.versions)}")
     if len(topology.hosts) > 8:
         click.echo(f"  ... all of them: srd-lab status {lab.name}")
 
@@ -67,7 +67,8 @@ def show_lab(lab: Mapping[str, Any]) -> None:
         click.echo(f"owner: process {lab['owner']['pid']}")
     rows = table("host", "switch", "address (all spines)", "pinned (one a spine)")
     for name, host in lab["hosts"].items():
-        rows.add_row(name, host["switch"], host["address"], " ".join(host["pinned"].values()))
+        addresses = " ".join(address for address in (host["address"], host["address6"]) if address is not None)
+        rows.add_row(name, host["switch"], addresses, " ".join(host["pinned"].values()))
     print_table(rows)
     for process in lab["processes"]:
         click.echo(f"running in {process['netns']}: {process['pid']} {process['command']}")
@@ -76,10 +77,7 @@ def show_lab(lab: Mapping[str, Any]) -> None:
 def show_paths(lab: Lab, maps: Sequence[PathMap]) -> None:
     """For each direction: the ports on each spine and their share; then what is wrong."""
     for path_map in maps:
-        click.echo(
-            f"{path_map.source} to {path_map.destination}: {len(path_map.seen)} source ports, "
-            f"lab {lab.name}, {lab.fabric} fabric"
-        )
+        click.echo(f"{path_map.label}: {len(path_map.seen)} source ports, lab {lab.name}, {lab.fabric} fabric")
         rows = table("spine", "share", "", "source ports")
         for spine, share in path_map.shares.items():
             ports = [port for port, names in path_map.seen.items() if set(names) == {spine}]

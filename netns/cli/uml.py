@@ -7,8 +7,8 @@ import sys
 
 import click
 
-from netns.builder import signals_raise
 from netns.errors import FabricError
+from netns.signals import signals_raise
 from netns.uml import MEMORY, run_uml
 
 

@@ -3,6 +3,9 @@
 A relay outlives the command that started it, so it is known by its process id *and* its start time: ids are
 reused, and a signal must not reach a stranger. It is signalled through a pidfd, which cannot change hands between
 the check and the signal.
+
+A relay touches nothing before it has its leave, a line on its standard input, which is given when its process id is on
+record. If whoever starts it is killed before, it reads the end of that input and ends: no relay is ever unknown.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -27,15 +31,28 @@ REQUEST_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.005
 
 
-def start_relay(spec_path: Path, *, log_path: Path) -> int:
+def start_relay(spec_path: Path, *, log_path: Path, record: Callable[[int], None] = lambda _pid: None) -> int:
     """Start a relay in a session of its own, wait until it answers, return its process id.
 
-    Its output goes to `log_path`. Raises FabricError with the last line of its log if it ends before it answers,
-    or if it does not answer within START_SECONDS; nothing is left running then, nor if the wait is interrupted.
+    `record` is told the process id before the relay does anything. Its output goes to `log_path`. Raises FabricError
+    with the last line of its log if it ends before it answers, or if it does not answer within START_SECONDS; nothing
+    is left running then, nor if the wait is interrupted.
     """
     control_path = load_spec(spec_path).control
-    pid = _spawn(spec_path, log_path=log_path)
+    leave, grant = os.pipe2(os.O_CLOEXEC)
     try:
+        pid = _spawn(spec_path, log_path=log_path, leave=leave)
+    except BaseException:
+        os.close(grant)
+        raise
+    finally:
+        os.close(leave)
+    try:
+        try:
+            record(pid)
+            os.write(grant, b"\n")
+        finally:
+            os.close(grant)
         _await_answer(pid, control_path=control_path, log_path=log_path)
     except BaseException:
         with suppress(ChildProcessError):  # it has ended and was waited for: the id may be another's already
@@ -46,13 +63,13 @@ def start_relay(spec_path: Path, *, log_path: Path) -> int:
     return pid
 
 
-def _spawn(spec_path: Path, *, log_path: Path) -> int:
+def _spawn(spec_path: Path, *, log_path: Path, leave: int) -> int:
     log = (os.POSIX_SPAWN_OPEN, 1, str(log_path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     return os.posix_spawn(
         sys.executable,
         [sys.executable, "-m", "netns.fabric.relay", str(spec_path)],
         os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # NumPy would start threads that the relay never uses
-        file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), log, (os.POSIX_SPAWN_DUP2, 1, 2)],
+        file_actions=[(os.POSIX_SPAWN_DUP2, leave, 0), log, (os.POSIX_SPAWN_DUP2, 1, 2)],
         setsid=True,
     )
 

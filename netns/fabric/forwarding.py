@@ -4,6 +4,9 @@ What the kernel fabrics get from fib_multipath_hash_policy 3 with fields 0x37 an
 (netns/plan.py): the choice depends on addresses, protocol and ports and on nothing else, and two tiers do not polarise.
 The seeds are the same as there; the hash function is not the kernel's, whose mapping is promised to nobody either.
 
+A router leaves out what has no carrier. Its other flows move then, by hash-threshold, or stay where they are, in
+resilient groups; a neighbour that is back gets its flows again at once (Linux waits until they pause).
+
 Traffic to or from a pinned address stays in the plane of its spine, as the kernel fabrics' rules have it.
 """
 
@@ -12,10 +15,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from netns.addressing import addressing
+from netns.addressing import addressing, versions
 from netns.errors import TopologyError
 from netns.plan import derive_seed
 from netns.routing import next_hops, planes
+from netns.steps import RESILIENT_BUCKETS
 from netns.topology import Topology
 
 
@@ -24,14 +28,17 @@ class Forwarding:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
-        self.addresses = addressing(topology)
+        self.addresses = {version: addressing(topology, version=version) for version in versions(topology)}
         self._switch_of = {host: topology.links_of[host][0].other(host) for host in topology.hosts}
-        self._owner = {address: host for host, address in self.addresses.main.items()}
+        self._owner: dict[str, str] = {}
         self._spine: dict[str, str] = {}
-        for host, pinned in self.addresses.pinned.items():
-            for spine, address in pinned.items():
-                self._owner[address] = host
-                self._spine[address] = spine
+        for addresses in self.addresses.values():
+            self._owner |= {address: host for host, address in addresses.main.items()}
+            for host, pinned in addresses.pinned.items():
+                self._owner |= dict.fromkeys(pinned.values(), host)
+                self._spine |= {address: spine for spine, address in pinned.items()}
+        self.dead: set[frozenset[str]] = set()
+        """Links without a carrier, as pairs of nodes: the routers at their ends choose among the others."""
         self._avoiding = planes(topology)
         self._tables: dict[tuple[str, str | None], Mapping[str, tuple[str, ...]]] = {}
         self._keys = {
@@ -58,8 +65,19 @@ class Forwarding:
         while way[-1] != leaf:
             node = way[-1]
             neighbours = table[node]
-            way.append(neighbours[_hash(text, key=self._keys[node]) * len(neighbours) >> 32])
+            way.append(self._chosen(node, neighbours, _hash(text, key=self._keys[node])))
         return (*way, last)
+
+    def _chosen(self, node: str, neighbours: tuple[str, ...], number: int) -> str:
+        """The neighbour for a hash of 32 bits; a dead one if all are: packets are lost there."""
+        alive = neighbours
+        if self.dead:
+            alive = tuple(other for other in neighbours if frozenset((node, other)) not in self.dead) or neighbours
+        if self._topology.ecmp == "hash-threshold":
+            return alive[number * len(alive) >> 32]
+        bucket = number * RESILIENT_BUCKETS >> 32
+        owner = neighbours[bucket % len(neighbours)]
+        return owner if owner in alive else alive[bucket // len(neighbours) % len(alive)]
 
     def _table(self, leaf: str, *, spine: str | None) -> Mapping[str, tuple[str, ...]]:
         table = self._tables.get((leaf, spine))

@@ -42,7 +42,7 @@ class Record(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """All packets with one 4-tuple: they take one way, as long as no router is reconfigured."""
+    """All packets with one 4-tuple: they take one way, as long as no link loses or gets back its carrier."""
 
     source: str
     source_port: int
@@ -91,10 +91,11 @@ class Packet:
     A `corrupted` one has a bit flipped somewhere: its checksum fails where it arrives, and no station sees it.
     """
 
-    __slots__ = ("content", "corrupted", "flow", "hop", "length_bytes", "marked", "number")
+    __slots__ = ("content", "corrupted", "flow", "hop", "lanes", "length_bytes", "marked", "number")
 
     def __init__(self, flow: Flow, *, number: int, length_bytes: int, content: Any) -> None:
         self.flow = flow
+        self.lanes = flow.lanes  # its own: it stays on them when the flow gets others
         self.number = number
         self.length_bytes = length_bytes
         self.content = content
@@ -105,7 +106,7 @@ class Packet:
     def copy(self) -> Packet:
         """The same packet once more, where this one is."""
         twin = Packet(self.flow, number=self.number, length_bytes=self.length_bytes, content=self.content)
-        twin.marked, twin.corrupted, twin.hop = self.marked, self.corrupted, self.hop
+        twin.marked, twin.corrupted, twin.hop, twin.lanes = self.marked, self.corrupted, self.hop, self.lanes
         return twin
 
 
@@ -236,12 +237,12 @@ class Lane:
         self.left_at_ns = now_ns
         if self.observe is not None:
             self._say("left", packet)
-        flow = packet.flow
+        lanes = packet.lanes
         packet.hop = hop = packet.hop + 1
-        if hop < len(flow.lanes):
-            flow.lanes[hop].take(packet, now_ns)
+        if hop < len(lanes):
+            lanes[hop].take(packet, now_ns)
         else:
-            flow.inbox.take(packet)
+            packet.flow.inbox.take(packet)
 
     def _observed_enqueue(self, netem: Netem[Packet], packet: Packet, now_ns: int) -> int | None:
         lost = netem.dropped

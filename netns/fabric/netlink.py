@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -28,10 +29,15 @@ from pyroute2.netlink.exceptions import NetlinkError
 from netns.errors import FabricError
 from netns.fabric.kernel import set_netem
 from netns.fabric.tap import inside
+from netns.signals import undisturbed
 from netns.steps import (
+    RESILIENT_BUCKETS,
+    RESILIENT_IDLE_S,
     AddAddress,
     AddNamespace,
     AddNeighbour,
+    AddNexthop,
+    AddNexthopGroup,
     AddRoute,
     AddRule,
     AddTap,
@@ -39,15 +45,20 @@ from netns.steps import (
     DeleteNamespace,
     Hop,
     InNamespace,
+    SetCarrier,
+    SetDown,
     SetNetem,
     SetOffloads,
+    SetQuiet,
     SetSysctl,
+    Settle,
     SetUp,
 )
 
 T = TypeVar("T")
 
 NUD_PERMANENT: Final = 0x80  # linux/neighbour.h
+IFF_NOARP, IFF_MULTICAST = 0x80, 0x1000  # linux/if.h
 FR_ACT_TO_TABLE: Final = 1  # linux/fib_rules.h
 RULE_PRIORITY: Final = 1000  # before the main table's 32766
 TOOL_SECONDS: Final = 10
@@ -69,11 +80,9 @@ def in_namespace(netns: str, work: Callable[[], T]) -> T:
             errors.append(error)
 
     thread = Thread(target=run, name=f"in-{netns}")
-    thread.start()
-    try:
+    with undisturbed():  # join(), interrupted, takes the thread for ended (bpo-45274): it would go on behind our back
+        thread.start()
         thread.join()
-    finally:
-        thread.join()  # also when a signal's exception ended the first: the work must not go on behind our back
     if errors:
         raise errors[0]
     return results[0]
@@ -200,10 +209,25 @@ class _Session:
 
     def add_address(self, step: AddAddress) -> None:
         address, length = step.address.split("/")
-        self._netlink.addr("add", index=self.number(step.ifname), address=address, prefixlen=int(length))
+        self._netlink.addr("replace", index=self.number(step.ifname), address=address, prefixlen=int(length))
 
     def set_up(self, step: SetUp) -> None:
         self._netlink.link("set", index=self.number(step.ifname), state="up")
+
+    def set_down(self, step: SetDown) -> None:
+        self._netlink.link("set", index=self.number(step.ifname), state="down")
+
+    def set_quiet(self, step: SetQuiet) -> None:
+        index = self.number(step.ifname)
+        self._netlink.link("set", index=index, flags=IFF_NOARP, change=IFF_NOARP | IFF_MULTICAST)
+
+    def set_carrier(self, step: SetCarrier) -> None:
+        run_tool("ip", "link", "set", "dev", step.ifname, "carrier", step.state)  # pyroute2 drops the attribute
+
+    def settle(self, step: Settle) -> None:
+        self._netlink.link(
+            "get", index=self.number(step.ifname)
+        )  # net/core/rtnetlink.c, rtnl_getlink: linkwatch_sync_dev
 
     def add_neighbour(self, step: AddNeighbour) -> None:
         self._netlink.neigh(
@@ -214,8 +238,21 @@ class _Session:
             state=NUD_PERMANENT,
         )
 
+    def add_nexthop(self, step: AddNexthop) -> None:
+        hop = ("via", step.hop.gateway, "dev", step.hop.ifname)
+        run_tool("ip", "nexthop", "replace", "id", str(step.number), *hop)  # pyroute2 knows no nexthop objects
+
+    def add_nexthop_group(self, step: AddNexthopGroup) -> None:
+        members = "/".join(str(member.number) for member in step.members)
+        kind = ("type", "resilient", "buckets", str(RESILIENT_BUCKETS), "idle_timer", str(RESILIENT_IDLE_S))
+        run_tool("ip", "nexthop", "replace", "id", str(step.number), "group", members, *kind)
+
     def add_route(self, step: AddRoute) -> None:
-        options: dict[str, Any] = {}
+        if step.group is not None:
+            table = () if step.table is None else ("table", str(step.table))
+            run_tool("ip", "route", "replace", step.destination, *table, "nhid", str(step.group))
+            return
+        options: dict[str, Any] = {"family": _family(step.hops[0].gateway)}
         if step.source is not None:
             options["prefsrc"] = step.source
         if step.table is not None:
@@ -224,13 +261,20 @@ class _Session:
             options |= self._hop(step.hops[0])
         else:
             options["multipath"] = [self._hop(hop) | {"hops": 0} for hop in step.hops]
-        self._netlink.route("add", dst=step.destination, **options)
+        self._netlink.route("replace", dst=step.destination, **options)
 
     def _hop(self, hop: Hop) -> dict[str, Any]:
         return {"gateway": hop.gateway, "oif": self.number(hop.ifname)}
 
     def add_rule(self, step: AddRule) -> None:
-        self._netlink.rule("add", src=step.source, table=step.table, action=FR_ACT_TO_TABLE, priority=RULE_PRIORITY)
+        self._netlink.rule(
+            "add",
+            family=_family(step.source),
+            src=step.source,
+            table=step.table,
+            action=FR_ACT_TO_TABLE,
+            priority=RULE_PRIORITY,
+        )
 
     def set_offloads(self, step: SetOffloads) -> None:
         run_tool("ethtool", "-K", step.ifname, *(word for feature in step.features for word in feature))
@@ -248,7 +292,13 @@ _TAKERS: Final[dict[type, Callable[[_Session, Any], None]]] = {
     AddTap: _Session.add_tap,
     AddAddress: _Session.add_address,
     SetUp: _Session.set_up,
+    SetDown: _Session.set_down,
+    SetQuiet: _Session.set_quiet,
+    SetCarrier: _Session.set_carrier,
+    Settle: _Session.settle,
     AddNeighbour: _Session.add_neighbour,
+    AddNexthop: _Session.add_nexthop,
+    AddNexthopGroup: _Session.add_nexthop_group,
     AddRoute: _Session.add_route,
     AddRule: _Session.add_rule,
     SetOffloads: _Session.set_offloads,
@@ -262,6 +312,10 @@ def _take_inside(steps: Iterable[InNamespace]) -> list[str]:
         for step in steps:
             session.take(step)
         return session.skipped
+
+
+def _family(address: str) -> int:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
 def _qdisc_counters(qdisc: Any) -> dict[str, int]:

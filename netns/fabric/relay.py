@@ -1,10 +1,11 @@
 """The relay fabric's process: carries the frames of every shaped link of a lab between its two TAP devices.
 
-    python -m netns.fabric.relay SPEC.json
+    python -m netns.fabric.relay SPEC.json <<< go
 
 For kernels without sch_netem. Where the kernel fabric puts a netem qdisc on each end of a veth pair, this one puts
 a TAP on each end, and one process reads frames from either, holds them as netns/netem.py decides, and writes them
-to the other when they are due. SPEC.json is netns/fabric/spec.py's; control comes in at netns/fabric/desk.py.
+to the other when they are due. SPEC.json is netns/fabric/spec.py's; control comes in at netns/fabric/desk.py. Nothing
+is touched before a line comes on the standard input (netns/fabric/control.py has why).
 
 Theory of operation. One thread, one epoll. A turn sends what is due and takes what waits: one frame from each readable
 TAP, because most have one, then a bounded batch from those that are readable still. Which directions are due is found
@@ -265,7 +266,10 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m netns.fabric.relay SPEC.json", file=sys.stderr)
         return 2
     try:
-        relay = Relay(load_spec(Path(arguments[0])))
+        spec = load_spec(Path(arguments[0]))
+        if not sys.stdin.readline():
+            return 0
+        relay = Relay(spec)
     except LabError as error:
         print(f"relay: {error}", file=sys.stderr)
         return 1

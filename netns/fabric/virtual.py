@@ -16,12 +16,14 @@ unshaped links take no time; there is no ICMP, and a packet longer than the MTU 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
-from netns.errors import FabricError, TopologyError
+from netns.addressing import Addressing, IpVersion, addressing
+from netns.errors import FabricError
 from netns.experiment import Event
 from netns.fabric.agenda import Action, Agenda
 from netns.fabric.forwarding import Forwarding
@@ -53,7 +55,8 @@ class VirtualFabric:
         self._flows: dict[tuple[str, int, str, int], Flow] = {}
         self._max_length_bytes = topology.mtu + ETHERNET_HEADER_BYTES
         self._sent = 0
-        self._dead: dict[str, int] = {}
+        self._dead: dict[str, list[bool]] = {}  # what a plan let fail for good: with its carrier, or silently
+        self._carrierless: Counter[frozenset[str]] = Counter()
         self._lanes = dict(self._make_lanes(link, end) for link in topology.links for end in ("ab", "ba"))
         for lane in self._lanes.values():
             lane.observe = observe
@@ -82,15 +85,18 @@ class VirtualFabric:
         """(from, to) -> that direction of the link between them, for counters and queues."""
         return self._lanes
 
-    def address(self, host: str) -> str:
-        """The host's main address: as in the other fabrics, reached over all spines."""
+    def address(self, host: str, *, version: IpVersion = 4) -> str:
+        """The host's main address: as in the other fabrics, reached over all spines. Raises TopologyError."""
         self.topology.switch_of(host)
-        return self._forwarding.addresses.main[host]
+        return self._addressing(version).main[host]
 
-    def pinned_addresses(self, host: str) -> Mapping[str, str]:
+    def pinned_addresses(self, host: str, *, version: IpVersion = 4) -> Mapping[str, str]:
         """Spine -> the host's address whose traffic, to it and from it, crosses that spine only."""
         self.topology.switch_of(host)
-        return dict(self._forwarding.addresses.pinned[host])
+        return dict(self._addressing(version).pinned[host])
+
+    def _addressing(self, version: IpVersion) -> Addressing:
+        return self._forwarding.addresses.get(version) or addressing(self.topology, version=version)
 
     def counters(self) -> dict[str, dict[str, int]]:
         """Lane (FROM>TO) -> what left it, and what was dropped or marked there, in packets unless named otherwise."""
@@ -120,12 +126,19 @@ class VirtualFabric:
         key = (source, source_port, destination, destination_port)
         flow = self._flows.get(key)
         if flow is None:
-            way = self._forwarding.way(
-                source, source_port=source_port, destination=destination, destination_port=destination_port
-            )
-            lanes = tuple(self._lanes[ends] for ends in pairwise(way))
-            flow = self._flows[key] = Flow(*key, lanes=lanes, inbox=self._inboxes[way[-1]])
+            flow = self._flows[key] = Flow(*key, inbox=self._inboxes[self._forwarding.host_of(destination)])
+            self._route(flow)
         return flow
+
+    def _route(self, flow: Flow) -> None:
+        """Look up the lanes that the flow's next packets take."""
+        way = self._forwarding.way(
+            flow.source,
+            source_port=flow.source_port,
+            destination=flow.destination,
+            destination_port=flow.destination_port,
+        )
+        flow.lanes = tuple(self._lanes[ends] for ends in pairwise(way))
 
     def send(self, flow: Flow, *, length_bytes: int, content: Any) -> None:
         """Put a packet on its way now. `length_bytes` is its size on the wire, Ethernet header included."""
@@ -142,16 +155,17 @@ class VirtualFabric:
 
     # -- failures -----------------------------------------------------------------------------------------------
 
-    def fail(self, name: str, *, at_ns: int, for_ns: int | None = None) -> None:
-        """Let a link ("leaf1-spine2") or a node ("spine2") lose everything, silently, from `at_ns` on.
+    def fail(self, name: str, *, at_ns: int, for_ns: int | None = None, carrier: bool = False) -> None:
+        """Let a link ("leaf1-spine2") or a node ("spine2") lose everything from `at_ns` on.
 
-        It is repaired `for_ns` later; None: never. Overlapping failures add up. Raises TopologyError for a name that is
+        Silently, or with the `carrier`: then the routers at the ends choose other ways, where they have any. It is
+        repaired `for_ns` later; None: never. Overlapping failures add up. Raises TopologyError for a name that is
         neither.
         """
-        lanes = self._lanes_of(name)
-        self._agenda.at(at_ns, lambda _: _count_down(lanes, by=1))
+        links = self.topology.links_at(name)
+        self._agenda.at(at_ns, lambda _: self._count_down(links, by=1, carrier=carrier))
         if for_ns is not None:
-            self._agenda.at(at_ns + for_ns, lambda _: _count_down(lanes, by=-1))
+            self._agenda.at(at_ns + for_ns, lambda _: self._count_down(links, by=-1, carrier=carrier))
 
     def play(self, events: Iterable[Event]) -> None:
         """Set a plan (netns/experiment.py) for the time from now on. Raises TopologyError or ShapeError."""
@@ -162,21 +176,33 @@ class VirtualFabric:
             if event.action == "set":
                 self._set_shape(event, at_ns=at_ns, for_ns=for_ns)
                 continue
-            lanes = self._lanes_of(event.name)
+            links = self.topology.links_at(event.name)
             if event.action == "repair":
-                self._agenda.at(at_ns, partial(self._repair, event.name, lanes))
+                self._agenda.at(at_ns, partial(self._repair, event.name, links))
             elif for_ns is None:
-                self._agenda.at(at_ns, partial(self._fail_for_good, event.name, lanes))
+                self._agenda.at(at_ns, partial(self._fail_for_good, event, links))
             else:
-                self.fail(event.name, at_ns=at_ns, for_ns=for_ns)
+                self.fail(event.name, at_ns=at_ns, for_ns=for_ns, carrier=event.carrier)
 
-    def _fail_for_good(self, name: str, lanes: list[Lane], _now_ns: int) -> None:
-        self._dead[name] = self._dead.get(name, 0) + 1
-        _count_down(lanes, by=1)
+    def _fail_for_good(self, event: Event, links: tuple[Link, ...], _now_ns: int) -> None:
+        self._dead.setdefault(event.name, []).append(event.carrier)
+        self._count_down(links, by=1, carrier=event.carrier)
 
-    def _repair(self, name: str, lanes: list[Lane], _now_ns: int) -> None:
+    def _repair(self, name: str, links: tuple[Link, ...], _now_ns: int) -> None:
         """End all that a plan let fail under this name without an end."""
-        _count_down(lanes, by=-self._dead.pop(name, 0))
+        for carrier in self._dead.pop(name, []):
+            self._count_down(links, by=-1, carrier=carrier)
+
+    def _count_down(self, links: tuple[Link, ...], *, by: int, carrier: bool) -> None:
+        """Add reasons for links to be down, or take them away; flows find their ways anew where carriers count."""
+        for link in links:
+            self._lanes[link.a, link.b].down += by
+            self._lanes[link.b, link.a].down += by
+        if carrier:
+            self._carrierless.update({frozenset((link.a, link.b)): by for link in links})
+            self._forwarding.dead = {ends for ends, reasons in self._carrierless.items() if reasons}
+            for flow in self._flows.values():
+                self._route(flow)
 
     def _set_shape(self, event: Event, *, at_ns: int, for_ns: int | None) -> None:
         link = self.topology.link(event.name)
@@ -199,16 +225,9 @@ class VirtualFabric:
 
         Raises TopologyError for a name that is neither.
         """
-        for lane in self._lanes_of(name):
-            lane.longest_bytes = mtu + ETHERNET_HEADER_BYTES
-
-    def _lanes_of(self, name: str) -> list[Lane]:
-        if name in self.topology.nodes:
-            return [lane for ends, lane in self._lanes.items() if name in ends]
-        for link in self.topology.links:
-            if link.name == name:
-                return [self._lanes[link.a, link.b], self._lanes[link.b, link.a]]
-        raise TopologyError(f"{name}: neither a link nor a node of {self.topology.name}; name one, as in leaf1-spine2")
+        for link in self.topology.links_at(name):
+            for ends in ((link.a, link.b), (link.b, link.a)):
+                self._lanes[ends].longest_bytes = mtu + ETHERNET_HEADER_BYTES
 
     # -- time ---------------------------------------------------------------------------------------------------
 
@@ -231,8 +250,3 @@ def _shape_of(lane: Lane) -> Shape:
 def _reshape(lanes: list[Lane], shapes: list[Shape]) -> None:
     for lane, shape in zip(lanes, shapes, strict=True):
         lane.reshape(shape)
-
-
-def _count_down(lanes: list[Lane], *, by: int) -> None:
-    for lane in lanes:
-        lane.down += by

@@ -49,13 +49,19 @@ def output(tmp_path: Path) -> Path:
     return made
 
 
+def target(lab: Lab) -> str:
+    """Where h2 listens: over IPv6 if the lab has it."""
+    return f"[{lab.address('h2', version=6)}]:{PORT}" if lab.topology.ipv6 else f"{lab.address('h2')}:{PORT}"
+
+
 def receiver(lab: Lab, output: Path, *options: str) -> Process:
-    target = f"{lab.address('h2')}:{PORT}"
-    return Process(lab.command("h2", command("recv", "--listen", target, "--output", str(output), "--json", *options)))
+    return Process(
+        lab.command("h2", command("recv", "--listen", target(lab), "--output", str(output), "--json", *options))
+    )
 
 
 def sender(lab: Lab, file: Path) -> Process:
-    return Process(lab.command("h1", command("send", str(file), f"{lab.address('h2')}:{PORT}", "--json")))
+    return Process(lab.command("h1", command("send", str(file), target(lab), "--json")))
 
 
 def file_of(directory: Path, size_bytes: int) -> Path:
@@ -98,6 +104,21 @@ def test_daemons__a_file_crosses_a_lossy_fabric_over_all_spines(lab: Lab, tmp_pa
     assert any(counters["dropped"] for counters in crossed.values()), "nothing was lost: this test shows nothing"
     assert sent["retransmitted_fraction"] > 0
     assert sum(path["packets"] > 0 for path in sent["paths"]) > 4
+
+
+def test_daemons__over_ipv6(tmp_path: Path, output: Path) -> None:
+    file = file_of(tmp_path, 4 << 20)
+    topology = replace(leaf_spine(name=lab_name(), shape=LOSSY, seed=SEED), ipv6=True)
+    with Lab.up(topology, fabric="relay") as lab, receiver(lab, output, "--once") as there:
+        there.event("listening")
+        with sender(lab, file) as here:
+            sent = here.event("sent")
+            assert here.wait() == 0
+        received = there.event("received")
+        assert there.wait() == 0
+        crossed = uplinks(lab)
+    check_delivered(sent, received, file=file, output=output)
+    assert all(counters["packets"] > 20 for counters in crossed.values()), crossed
 
 
 def test_daemons__a_spine_dies_in_the_middle(lab: Lab, tmp_path: Path, output: Path) -> None:

@@ -32,7 +32,7 @@ def test_orders__in_the_guest(tmp_path: Path) -> None:
     command = [
         sys.executable, "-m", "pytest", "-q", "--color", "no", "-p", "no:cacheprovider", "-m", "netem",
         "--timeout", "400",
-        "tests/netns/fabric/test_kernel_netem.py",
+        "tests/netns/fabric/test_kernel_netem.py", "tests/netns/test_outage.py",
     ]  # fmt: skip
     with (tmp_path / "log").open("w+b") as log:
         if missing_netem() is None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -36,8 +37,9 @@ def udp_socket(lab: Lab, host: str, *, address: str | None = None, port: int = P
     """An unconnected UDP socket in a host, that waits 2 s at most; it can be used from here."""
 
     def make() -> socket.socket:
-        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        made.bind((address or lab.address(host), port))
+        own = address or lab.address(host)
+        made = socket.socket(socket.AF_INET6 if ":" in own else socket.AF_INET, socket.SOCK_DGRAM)
+        made.bind((own, port))
         made.settimeout(2)
         return made
 
@@ -53,6 +55,14 @@ def crossed(lab: Lab, *, source: str, destination: str, packets: int = 5) -> dic
             assert receiver.recv(200) == b"x" * 100
     after = uplinks(lab)
     return {spine: count for spine in after if (count := after[spine] - before[spine])}
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    """Whether something that the kernel does in its own time, a second at most, has happened in ten."""
+    give_up_at = time.monotonic() + 10
+    while not (held := holds()) and time.monotonic() < give_up_at:
+        time.sleep(0.02)
+    return held
 
 
 def uplinks(lab: Lab) -> dict[str, int]:

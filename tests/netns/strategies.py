@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import get_args
+
 from hypothesis import strategies as st
 
 from netns.clos import ClosLinks, three_tier
 from netns.shape import Shape
-from netns.topology import Link, Switch, Topology, leaf_spine
+from netns.topology import Ecmp, Link, Switch, Topology, leaf_spine
 
 SHAPES = st.builds(
     Shape,
@@ -17,7 +20,18 @@ SHAPES = st.builds(
     limit_packets=st.integers(1, 5000),
 )
 
-LEAF_SPINES = st.builds(
+
+def routed(topology: Topology, *, ipv6: bool, ecmp: Ecmp) -> Topology:
+    """The topology with other ways to route."""
+    return replace(topology, ipv6=ipv6, ecmp=ecmp)
+
+
+def any_routing(topologies: st.SearchStrategy[Topology]) -> st.SearchStrategy[Topology]:
+    """Each in all its ways to route."""
+    return st.builds(routed, topologies, ipv6=st.booleans(), ecmp=st.sampled_from(get_args(Ecmp)))
+
+
+PLAIN_LEAF_SPINES = st.builds(
     leaf_spine,
     leaves=st.integers(1, 4),
     spines=st.integers(1, 6),
@@ -26,6 +40,8 @@ LEAF_SPINES = st.builds(
     shape=st.none() | SHAPES,
     seed=st.integers(0, 2**32 - 1),
 )
+
+LEAF_SPINES = any_routing(PLAIN_LEAF_SPINES)
 
 THREE_TIERS = st.builds(
     three_tier,
@@ -55,4 +71,4 @@ def connected_topologies(draw: st.DrawFn) -> Topology:
     return Topology(name="any", hosts=hosts, switches=switches, links=tuple(links))
 
 
-TOPOLOGIES = LEAF_SPINES | THREE_TIERS | connected_topologies()
+TOPOLOGIES = any_routing(PLAIN_LEAF_SPINES | THREE_TIERS | connected_topologies())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv4Network
+from dataclasses import replace
+from ipaddress import ip_address, ip_network
 
 import pytest
 from hypothesis import given
 
-from netns.addressing import addressing
+from netns.addressing import addressing, versions
 from netns.errors import TopologyError
 from netns.topology import Link, Switch, Topology, leaf_spine, reference
 from tests.netns.strategies import TOPOLOGIES
@@ -23,22 +24,37 @@ def test_addressing__reference() -> None:
     assert addresses.owner("192.0.2.1") is None
 
 
+def test_addressing__ipv6_reads_like_ipv4() -> None:
+    addresses = addressing(replace(reference(), ipv6=True), version=6)
+    assert addresses.main == {"h1": "fd53:5244:0:1::1", "h2": "fd53:5244:0:2::1"}
+    assert addresses.pinned["h2"] == {f"spine{n}": f"fd53:5244:10{n}:2::1" for n in (1, 2, 3, 4)}
+    assert addresses.transfer["h1", "leaf1"] == "fd53:5244:255::"
+    assert addresses.owner("fd53:5244:255::1") == "leaf1"
+    assert addresses.plane_prefix("spine1") == "fd53:5244:101::/48"
+    assert addresses.hardware == addressing(reference()).hardware
+    with pytest.raises(TopologyError, match=r"^reference: has no IPv6 addresses; say ipv6: true in its file$"):
+        addressing(reference(), version=6)
+
+
 @given(TOPOLOGIES)
 def test_addressing__all_unique_and_inside_their_prefixes(topology: Topology) -> None:
-    addresses = addressing(topology)
-    everyone = [address for host in topology.hosts for address in addresses.all_of(host)]
-    everyone += addresses.transfer.values()
-    assert len({IPv4Address(address) for address in everyone}) == len(everyone)
-    assert len(set(addresses.hardware.values())) == len(addresses.hardware) == 2 * len(topology.links)
-    for host in topology.hosts:
-        leaf = topology.switch_of(host)
-        assert IPv4Address(addresses.main[host]) in IPv4Network(addresses.main_prefix(leaf))
-        for spine, address in addresses.pinned[host].items():
-            assert IPv4Address(address) in IPv4Network(addresses.pinned_prefix(leaf, spine=spine))
-            assert IPv4Address(address) in IPv4Network(addresses.plane_prefix(spine))
-    for link in topology.links:
-        ends = IPv4Address(addresses.transfer[link.a, link.b]), IPv4Address(addresses.transfer[link.b, link.a])
-        assert IPv4Network((ends[0], 31)) == IPv4Network((int(ends[1]) & ~1, 31))
+    for version in versions(topology):
+        addresses = addressing(topology, version=version)
+        everyone = [address for host in topology.hosts for address in addresses.all_of(host)]
+        everyone += addresses.transfer.values()
+        assert len({ip_address(address) for address in everyone}) == len(everyone)
+        assert all(str(ip_address(address)) == address for address in everyone), "as the kernel writes them"
+        assert len(set(addresses.hardware.values())) == len(addresses.hardware) == 2 * len(topology.links)
+        for host in topology.hosts:
+            leaf = topology.switch_of(host)
+            assert ip_address(addresses.main[host]) in ip_network(addresses.main_prefix(leaf))
+            for spine, address in addresses.pinned[host].items():
+                assert ip_address(address) in ip_network(addresses.pinned_prefix(leaf, spine=spine))
+                assert ip_address(address) in ip_network(addresses.plane_prefix(spine))
+        for link in topology.links:
+            ends = addresses.transfer[link.a, link.b], addresses.transfer[link.b, link.a]
+            pair = ip_network(f"{ends[0]}/{addresses.host_bits - 1}")
+            assert ip_address(ends[1]) in pair
 
 
 def test_addressing__too_large_bad_flow() -> None:

@@ -90,7 +90,7 @@ def test_three_tier__links_have_their_kinds_shape() -> None:
 def test_three_tier__every_way_is_taken() -> None:
     """Within a block over each aggregation switch; between blocks over each, up and down, and each spine."""
     forwarding = Forwarding(three_tier(aggregations_per_block=2, spines=3))
-    main = forwarding.addresses.main
+    main = forwarding.addresses[4].main
 
     def ways(other: str) -> set[tuple[str, ...]]:
         return {

@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from netns.addressing import IpVersion
 from netns.ecmp import FIRST_PORT, PathMap, trace_paths
-from netns.errors import FabricError
+from netns.errors import FabricError, TopologyError
 from netns.lab import Lab
+from netns.outage import fail
 from netns.shape import Shape
-from netns.topology import leaf_spine, reference
+from netns.topology import Ecmp, leaf_spine, reference
 from tests.netns.conftest import unique_name
-from tests.netns.exchange import PORT, udp_socket, uplinks
+from tests.netns.exchange import PORT, eventually, udp_socket, uplinks
 
 PORTS = 64
 
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    with Lab.up(reference(name=unique_name())) as made:
+    with Lab.up(replace(reference(name=unique_name()), ipv6=True)) as made:
         yield made
 
 
@@ -47,22 +50,30 @@ def test_path_map__bad_flow() -> None:
 
 
 @pytest.mark.root
+@pytest.mark.parametrize("version", [4, 6])
 @pytest.mark.parametrize(("source", "destination"), [("h1", "h2"), ("h2", "h1")])
-def test_trace_paths__every_spine_is_used_and_every_port_stable(lab: Lab, source: str, destination: str) -> None:
-    found = trace_paths(lab, source=source, destination=destination, ports=PORTS)
+def test_trace_paths__every_spine_is_used_and_every_port_stable(
+    lab: Lab, source: str, destination: str, version: IpVersion
+) -> None:
+    found = trace_paths(lab, source=source, destination=destination, ports=PORTS, version=version)
     assert found.problems == []
     assert list(found.seen) == list(range(FIRST_PORT, FIRST_PORT + PORTS))
     assert all(0.1 < share < 0.45 for share in found.shares.values()), found.shares
 
 
 @pytest.mark.root
-def test_trace_paths__agrees_with_the_counters(lab: Lab) -> None:
+@pytest.mark.parametrize("version", [4, 6])
+def test_trace_paths__agrees_with_the_counters(lab: Lab, version: IpVersion) -> None:
     """What the TTL probes say of a port is where its data goes, to the same destination port."""
-    probed = trace_paths(lab, source="h1", destination="h2", ports=16)
+    probed = trace_paths(lab, source="h1", destination="h2", ports=16, version=version)
+    source, target = (lab.address(host, version=version) for host in ("h1", "h2"))
     before = uplinks(lab)
     for port in probed.seen:
-        with udp_socket(lab, "h1", port=port) as sender, udp_socket(lab, "h2", port=33434) as receiver:
-            sender.sendto(b"x", (lab.address("h2"), 33434))
+        with (
+            udp_socket(lab, "h1", address=source, port=port) as sender,
+            udp_socket(lab, "h2", address=target, port=33434) as receiver,
+        ):
+            sender.sendto(b"x", (target, 33434))
             receiver.recv(10)
     after = uplinks(lab)
     wanted = Counter(names[0] for names in probed.seen.values())
@@ -110,6 +121,35 @@ def test_trace_paths__a_blackholed_spine_is_told(lab: Lab) -> None:
         lab.reshape(link.name, ab=link.shape_ab)
     assert "h1 to h2: spine3 is never used" in found.problems
     assert len(found.silent) == 32 - sum(bool(names) for names in found.seen.values()) > 0
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("version", [4, 6])
+@pytest.mark.parametrize(("ecmp", "stay"), [("hash-threshold", False), ("resilient", True)])
+def test_a_next_hop_that_goes__moves_the_others_or_not(
+    ecmp: Ecmp,
+    version: IpVersion,
+    stay: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """In a resilient group only those flows find another spine whose spine is gone."""
+    with Lab.up(replace(leaf_spine(name=unique_name()), ipv6=True, ecmp=ecmp)) as lab:
+        look = partial(trace_paths, lab, source="h1", destination="h2", ports=128, version=version)
+        before = look().seen
+        fail(lab, "leaf1-spine2", carrier=True)
+        assert eventually(lambda: not any("spine2" in names for names in look().seen.values()))
+        after = look()
+        assert after.unstable + after.silent == ()
+        moved = [port for port, names in before.items() if "spine2" not in names and after.seen[port] != names]
+        assert (not moved) == stay
+
+
+@pytest.mark.root
+def test_trace_paths__ipv6_is_told_where_there_is_none_bad_flow(lab_name: str) -> None:
+    with (
+        Lab.up(leaf_spine(name=lab_name)) as lab,
+        pytest.raises(TopologyError, match=r"has no IPv6 addresses; say ipv6: true in its file$"),
+    ):
+        trace_paths(lab, source="h1", destination="h2", ports=4, version=6)
 
 
 @pytest.mark.root

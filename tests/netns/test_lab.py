@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -107,9 +108,10 @@ def test_pinned_addresses__the_destination_decides_between_two(lab: Lab) -> None
     assert crossed(lab, source=one, destination=two) == {"spine4": 5}
 
 
-def test_idle_links_carry_nothing(lab: Lab) -> None:
+@pytest.mark.parametrize("ipv6", [False, True])
+def test_idle_links_carry_nothing(lab: Lab, ipv6: bool) -> None:  # noqa: FBT001 - a parameter of the test
     """No ARP, no IPv6 chatter: otherwise seeded shapes would not be reproducible."""
-    with Lab.up(reference(name=unique_name()), fabric=lab.fabric) as fresh:
+    with Lab.up(replace(reference(name=unique_name()), ipv6=ipv6), fabric=lab.fabric) as fresh:
         crossed(fresh, source=fresh.address("h1"), destination=fresh.pinned_addresses("h2")["spine1"])
         counters = fresh.counters()
         assert counters["leaf1-spine1"]["ab"]["packets"] == 5
@@ -120,6 +122,15 @@ def test_idle_links_carry_nothing(lab: Lab) -> None:
             if "spine1" not in name and not name.startswith("h")
             for direction in link.values()
         )
+
+
+def test_ipv6__no_interface_has_anything_to_report(lab_name: str) -> None:
+    """A multicast group beyond that of all nodes would be reported, some time in the next seconds."""
+    with Lab.up(replace(reference(name=lab_name), ipv6=True)) as lab:
+        for node in lab.topology.nodes:
+            groups = in_namespace(lab.netns(node), Path("/proc/thread-self/net/igmp6").read_text)
+            joined = {line.split()[2] for line in groups.splitlines() if line.split()[1] != "lo"}
+            assert joined == {f"ff02{'0' * 27}1", f"ff01{'0' * 27}1"}
 
 
 def test_reshape__blackholes_live_and_back(lab: Lab) -> None:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from ipaddress import IPv4Address, IPv4Network
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from itertools import product
 from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netns.addressing import addressing
+from netns.addressing import addressing, versions
 from netns.errors import LabError, TopologyError
 from netns.plan import MAX_TAP_MTU, Fabric, derive_seed, namespace, plan, shape_seed
 from netns.routing import planes
@@ -40,6 +42,7 @@ from tests.netns.strategies import LEAF_SPINES, TOPOLOGIES
 
 FABRICS = st.sampled_from(get_args(Fabric))
 MAIN_TABLE = None
+Address = IPv4Address | IPv6Address
 
 
 class Walker:
@@ -52,31 +55,32 @@ class Walker:
         self.local = defaultdict(set)
         for step in steps:
             if isinstance(step, AddRoute):
-                destination = "0.0.0.0/0" if step.destination == "default" else step.destination
-                self.routes[self.nodes[step.netns], step.table].append((IPv4Network(destination), step.hops))
+                anywhere = "::/0" if ":" in step.hops[0].gateway else "0.0.0.0/0"
+                destination = ip_network(anywhere if step.destination == "default" else step.destination)
+                self.routes[self.nodes[step.netns], step.table].append((destination, step.hops))
             elif isinstance(step, AddRule):
-                self.rules[self.nodes[step.netns]].append((IPv4Network(step.source), step.table))
+                self.rules[self.nodes[step.netns]].append((ip_network(step.source), step.table))
             elif isinstance(step, AddAddress):
-                self.local[self.nodes[step.netns]].add(IPv4Address(step.address.split("/")[0]))
+                self.local[self.nodes[step.netns]].add(ip_address(step.address.split("/")[0]))
 
-    def next_nodes(self, node: str, *, source: IPv4Address, destination: IPv4Address) -> list[str]:
+    def next_nodes(self, node: str, *, source: Address, destination: Address) -> list[str]:
         tables = [table for network, table in self.rules[node] if source in network]
         for table in (*tables, MAIN_TABLE):
             matching = [route for route in self.routes[node, table] if destination in route[0]]
             if matching:
                 _, hops = max(matching, key=lambda route: route[0].prefixlen)
                 for hop in hops:
-                    assert IPv4Address(hop.gateway) in self.local[hop.ifname], "an interface is named after its peer"
+                    assert ip_address(hop.gateway) in self.local[hop.ifname], "an interface is named after its peer"
                 return [hop.ifname for hop in hops]
         return []
 
     def paths(self, node: str, *, source: str, destination: str, ttl: int = 16) -> Iterator[tuple[str, ...]]:
         """Every path that a packet of these addresses may take from `node`."""
         assert ttl, "a loop"
-        if IPv4Address(destination) in self.local[node]:
+        if ip_address(destination) in self.local[node]:
             yield (node,)
             return
-        nexts = self.next_nodes(node, source=IPv4Address(source), destination=IPv4Address(destination))
+        nexts = self.next_nodes(node, source=ip_address(source), destination=ip_address(destination))
         assert nexts, f"{node} has no route to {destination}"
         for following in nexts:
             for rest in self.paths(following, source=source, destination=destination, ttl=ttl - 1):
@@ -138,43 +142,38 @@ def test_plan__shapes_are_where_the_topology_has_them(topology: Topology, fabric
 @given(topology=TOPOLOGIES)
 def test_plan__main_addresses_are_reached_over_every_shortest_path(topology: Topology) -> None:
     walker = Walker(topology, plan(topology, "kernel"))
-    addresses = addressing(topology)
-    for source in topology.hosts:
-        for destination in topology.hosts:
-            one, other = addresses.main[source], addresses.main[destination]
-            lengths = {len(path) for path in walker.paths(source, source=one, destination=other)}
-            assert len(lengths) == 1, "ECMP mixes only paths of one length"
+    for source, destination, version in product(topology.hosts, topology.hosts, versions(topology)):
+        main = addressing(topology, version=version).main
+        lengths = {len(path) for path in walker.paths(source, source=main[source], destination=main[destination])}
+        assert len(lengths) == 1, "ECMP mixes only paths of one length"
 
 
 @settings(max_examples=50)
 @given(topology=LEAF_SPINES)
 def test_plan__every_spine_is_offered(topology: Topology) -> None:
     walker = Walker(topology, plan(topology, "relay"))
-    addresses = addressing(topology)
-    for source in topology.hosts:
-        for destination in topology.hosts:
-            if topology.switch_of(source) != topology.switch_of(destination):
-                one, other = addresses.main[source], addresses.main[destination]
-                paths = walker.paths(source, source=one, destination=other)
-                assert {path[2] for path in paths} == set(topology.spines)
+    for source, destination, version in product(topology.hosts, topology.hosts, versions(topology)):
+        if topology.switch_of(source) != topology.switch_of(destination):
+            main = addressing(topology, version=version).main
+            paths = walker.paths(source, source=main[source], destination=main[destination])
+            assert {path[2] for path in paths} == set(topology.spines)
 
 
 @settings(max_examples=50)
 @given(topology=TOPOLOGIES)
 def test_plan__pinned_addresses_cross_their_spine_only(topology: Topology) -> None:
     walker = Walker(topology, plan(topology, "kernel"))
-    addresses = addressing(topology)
-    for spine, avoided in planes(topology).items():
-        for source in topology.hosts:
-            for destination in topology.hosts:
-                pinned, main = addresses.pinned, addresses.main
-                for ends in (
-                    (main[source], pinned[destination][spine]),
-                    (pinned[source][spine], main[destination]),
-                    (pinned[source][spine], pinned[destination][spine]),
-                ):
-                    for path in walker.paths(source, source=ends[0], destination=ends[1]):
-                        assert not avoided & set(path)
+    for source, destination, version in product(topology.hosts, topology.hosts, versions(topology)):
+        addresses = addressing(topology, version=version)
+        pinned, main = addresses.pinned, addresses.main
+        for spine, avoided in planes(topology).items():
+            for ends in (
+                (main[source], pinned[destination][spine]),
+                (pinned[source][spine], main[destination]),
+                (pinned[source][spine], pinned[destination][spine]),
+            ):
+                for path in walker.paths(source, source=ends[0], destination=ends[1]):
+                    assert not avoided & set(path)
 
 
 @given(topology=TOPOLOGIES)
@@ -185,8 +184,11 @@ def test_plan__neighbours_are_who_is_there(topology: Topology) -> None:
         if isinstance(step, AddVeth):
             hardware[step.netns, step.ifname] = step.peer_hardware
             hardware[step.peer_netns, step.peer_ifname] = step.hardware
-    known = {(step.netns, step.ifname): step.hardware for step in steps if isinstance(step, AddNeighbour)}
-    assert known == hardware
+    for version in versions(topology):
+        addresses = [
+            step for step in steps if isinstance(step, AddNeighbour) and (":" in step.address) == (version == 6)
+        ]
+        assert {(step.netns, step.ifname): step.hardware for step in addresses} == hardware
 
 
 def test_plan__routers_differ_in_their_hash() -> None:
@@ -207,6 +209,7 @@ def test_plan__tap_mtu_bad_flow() -> None:
     plan(leaf_spine(mtu=65535, shape=Shape()), "kernel")
 
 
+SPINES = ((1, 5), (2, 7), (3, 9), (4, 11))
 HOST_SHAPED = Topology(
     name="demo",
     hosts=("h1",),
@@ -261,8 +264,43 @@ def test_plan__reference_reads_well() -> None:
         "route reference-leaf1 10.0.2.0/24 nexthop via 10.255.0.5 dev spine1 nexthop via 10.255.0.7 dev spine2 "
         "nexthop via 10.255.0.9 dev spine3 nexthop via 10.255.0.11 dev spine4"
     ) in lines
-    assert lines[-1].startswith("relay reference carrying leaf1-spine1, ")
+    assert any(line.startswith("relay reference carrying leaf1-spine1, ") for line in lines)
+    assert not any("ipv6" in line and "disable" not in line for line in lines)
     kernel = [str(step) for step in plan(reference(), "kernel")]
     assert any(
         line.startswith("netem reference-leaf1:spine1 limit 10 delay 500us rate 250000000bit seed ") for line in kernel
     )
+
+
+def test_plan__ipv6_beside_ipv4() -> None:
+    lines = [str(step) for step in plan(replace(reference(), ipv6=True), "relay")]
+    assert not any("disable_ipv6" in line for line in lines)
+    assert "quiet reference-leaf1:spine1 arp off multicast off" in lines
+    assert "address reference-h1 fd53:5244:0:1::1/128 dev leaf1" in lines
+    assert "address reference-leaf1 fd53:5244:255::4/127 dev spine1" in lines
+    assert "neighbour reference-leaf1 fd53:5244:255::5 lladdr 02:53:52:00:02:0b dev spine1" in lines
+    assert "rule reference-leaf1 from fd53:5244:101::/48 lookup 101" in lines
+    assert "route reference-h1 default via fd53:5244:255::1 dev leaf1 src fd53:5244:0:1::1" in lines
+    everywhere = "nexthop via fd53:5244:255::5 dev spine1 nexthop via fd53:5244:255::7 dev spine2 "
+    assert any(line.startswith(f"route reference-leaf1 fd53:5244:0:2::/64 {everywhere}") for line in lines)
+    forwarding = lines.index("sysctl reference-leaf1 net.ipv6.conf.all.forwarding=1")
+    assert forwarding > max(index for index, line in enumerate(lines) if line.startswith("quiet reference-leaf1"))
+    assert sum(line.endswith("forwarding=1") for line in lines) == 6, "hosts do not forward"
+
+
+def test_plan__resilient_groups_come_before_their_routes() -> None:
+    lines = [str(step) for step in plan(replace(reference(), ecmp="resilient"), "relay")]
+    leaf1 = [
+        line for line in lines if line.startswith(("nexthop reference-leaf1 ", "route reference-leaf1 10.0.2.0/24"))
+    ]
+    assert leaf1 == [
+        "nexthop reference-leaf1 id 1 via 10.255.0.5 dev spine1",
+        "nexthop reference-leaf1 id 2 via 10.255.0.7 dev spine2",
+        "nexthop reference-leaf1 id 3 via 10.255.0.9 dev spine3",
+        "nexthop reference-leaf1 id 4 via 10.255.0.11 dev spine4",
+        "nexthop reference-leaf1 id 5 group 1/2/3/4 type resilient buckets 128 idle_timer 1",
+        "route reference-leaf1 10.0.2.0/24 nhid 5",
+        *(f"route reference-leaf1 10.0.2.0/24 via 10.255.0.{n} dev spine{s} table 10{s}" for s, n in SPINES),
+    ]
+    relay = next(index for index, line in enumerate(lines) if line.startswith("relay "))
+    assert relay < lines.index(leaf1[0]), "a nexthop object wants a carrier"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import netns.probe
 from netns.errors import FabricError
-from netns.probe import choose_fabric, require_root
+from netns.probe import Wanted, choose_fabric, require_root
 from netns.topology import leaf_spine, reference
 
 REASON = "Specified qdisc kind is unknown"
@@ -19,6 +20,9 @@ def kernel(monkeypatch: pytest.MonkeyPatch, *, missing: str | None, lacking: str
     monkeypatch.setattr(netns.probe, "missing_netem", lambda: missing)
     monkeypatch.setattr(netns.probe, "missing", lambda _shape: lacking)
     monkeypatch.setattr(netns.probe, "takes_seeds", lambda: True)
+    monkeypatch.setattr(netns.probe, "missing_link", lambda _kind: None)
+    monkeypatch.setattr(netns.probe, "missing_ipv6", lambda: None)
+    monkeypatch.setattr(netns.probe, "missing_resilient", lambda: None)
 
 
 def test_choose_fabric__auto_takes_the_kernel_where_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,3 +79,28 @@ def test_choose_fabric__says_when_the_kernel_takes_no_seeds(monkeypatch: pytest.
     monkeypatch.setattr(netns.probe, "takes_seeds", lambda: False)
     note = "; its draws are its own: it takes no seeds before Linux 6.6"
     assert choose_fabric(reference(), "kernel") == ("kernel", "asked for" + note)
+
+
+@pytest.mark.parametrize("fabric", ["auto", "kernel", "relay"])
+@pytest.mark.parametrize(
+    ("feature", "message"),
+    [
+        ("link", r"^this kernel has no veth \(why\), of which links are made; load it: modprobe veth$"),
+        ("ipv6", r"^ipv6: this kernel has none \(why\); boot without ipv6.disable=1, or leave ipv6 out$"),
+        ("resilient", r"^ecmp: resilient: this kernel has no such nexthop groups \(why\); use hash-threshold or Linux"),
+    ],
+)
+def test_choose_fabric__a_feature_that_is_not_there_bad_flow(
+    monkeypatch: pytest.MonkeyPatch, fabric: Wanted, feature: str, message: str
+) -> None:
+    kernel(monkeypatch, missing=None)
+    monkeypatch.setattr(netns.probe, f"missing_{feature}", lambda *_: "why")
+    with pytest.raises(FabricError, match=message):
+        choose_fabric(replace(reference(), ipv6=True, ecmp="resilient"), fabric)
+
+
+def test_choose_fabric__nobody_misses_what_was_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel(monkeypatch, missing=None)
+    for feature in ("ipv6", "resilient"):
+        monkeypatch.setattr(netns.probe, f"missing_{feature}", lambda: "why")
+    assert choose_fabric(reference(), "kernel") == ("kernel", "asked for")

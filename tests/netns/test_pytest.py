@@ -30,6 +30,7 @@ def test_of_a_topology(lab, hosts):
 @pytest.mark.lab("mine.yaml")
 def test_of_a_file(lab, hosts):
     assert len(hosts) == 4
+    assert hosts["h4"].address6 == "fd53:5244:0:2::2"
     process = hosts["h4"].popen(["sleep", "100"])
     assert process.poll() is None
     process.terminate()
@@ -56,7 +57,7 @@ def test_netem():
 def suite(pytester: pytest.Pytester) -> pytest.Pytester:
     pytester.makeconftest('pytest_plugins = ["netns.pytest"]')
     pytester.makepyfile(test_suite=SUITE)
-    (pytester.path / "mine.yaml").write_text("leaf_spine: {hosts_per_leaf: 2, spines: 2}")
+    (pytester.path / "mine.yaml").write_text("leaf_spine: {hosts_per_leaf: 2, spines: 2}\nipv6: true")
     return pytester
 
 

@@ -42,6 +42,7 @@ def make(**changes: Any) -> Topology:
         ({"mtu": 65536}, r"mtu: 65536"),
         ({"mtu": True}, r"mtu: True"),
         ({"seed": -1}, r"seed: -1"),
+        ({"ecmp": "fast"}, r"ecmp: 'fast' is unknown; use hash-threshold or resilient"),
         ({"hosts": ()}, r"hosts: none"),
         ({"hosts": ("h1", "h1")}, r"node h1: named twice"),
         ({"hosts": ("leaf1",)}, r"node leaf1: named twice"),
@@ -143,3 +144,11 @@ def test_leaf_spine__keeps_an_explicit_limit() -> None:
     link = leaf_spine(shape=Shape(rate_bps=1_000_000, limit_packets=77)).link("leaf1-spine1")
     assert link.shape_ab is not None
     assert link.shape_ab.limit_packets == 77
+
+
+def test_links_at__either_order_and_nodes() -> None:
+    made = leaf_spine(spines=2)
+    assert [link.name for link in made.links_at("spine1-leaf2")] == ["leaf2-spine1"]
+    assert [link.name for link in made.links_at("h1")] == ["h1-leaf1"]
+    with pytest.raises(TopologyError, match=r"^leaf1-leaf2: neither a link nor a node of leaf-spine; name one"):
+        made.links_at("leaf1-leaf2")

@@ -13,7 +13,7 @@ from netns.clos import ClosLinks, three_tier
 from netns.errors import LabError, ShapeError, TopologyError
 from netns.experiment import read_plan
 from netns.shape import Shape
-from netns.topology import Link, Switch, Topology, reference
+from netns.topology import Capture, Link, Switch, Topology, reference
 from netns.topology_file import read_topology
 from netns.yaml_file import MAX_FILE_BYTES
 
@@ -23,6 +23,8 @@ EXPLICIT = """
 name: demo
 mtu: 1500
 seed: 7
+ipv6: true
+ecmp: resilient
 hosts: [h1, h2]
 switches: {leaf1: leaf, leaf2: leaf, spine1: spine}
 links:
@@ -61,6 +63,8 @@ def test_read_topology__explicit(file: Path) -> None:
         name="demo",
         mtu=1500,
         seed=7,
+        ipv6=True,
+        ecmp="resilient",
         hosts=("h1", "h2"),
         switches=(Switch("leaf1", "leaf"), Switch("leaf2", "leaf"), Switch("spine1", "spine")),
         links=(
@@ -132,6 +136,8 @@ def test_read_topology__clos(file: Path) -> None:
         ("leaf_spine: {spines: 4.5}", "leaf_spine.spines: 4.5 should be a valid integer"),
         ("leaf_spine: {spines: 0}", "leaf_spine.spines: 0 should be greater than or equal to 1"),
         ("leaf_spine: {spines: 200}", None),  # valid here; the address plan refuses it, which test_addressing tests
+        ("ipv6: 1\nleaf_spine: {}", "ipv6: 1 should be a valid boolean"),
+        ("ecmp: fast\nleaf_spine: {}", "ecmp: 'fast' should be 'hash-threshold' or 'resilient'"),
         ("leaf_spine: 3", "leaf_spine: 3 should be a valid mapping"),
         ("leaf_spine: {link: 3}", "leaf_spine.link: 3 should be a valid mapping"),
         ("leaf_spine: {link: &a {link: *a}}", "leaf_spine.link.link: no such property"),
@@ -155,7 +161,7 @@ def test_read_topology__clos(file: Path) -> None:
         (EXPLICIT + "  - {a: h1, b: h9}", "link h1-h9: h9 is neither a host nor a switch of this topology"),
         (EXPLICIT + "  - {a: leaf1, b: leaf2, shape: {}, shape_ba: {}}", "links[4].shape_ba: stands beside shape"),
         (EXPLICIT + "  - {a: leaf1, b: leaf2, shape_ab: {rate: 1x}}", "links[4].shape_ab.rate: 1x is not a rate"),
-        (EXPLICIT.replace("leaf2: leaf", "leaf1: leaf"), "line 6: leaf1 is given twice"),
+        (EXPLICIT.replace("leaf2: leaf", "leaf1: leaf"), "line 8: leaf1 is given twice"),
     ],
 )
 def test_read_topology__bad_flow(file: Path, text: str, message: str | None) -> None:
@@ -215,3 +221,12 @@ def test_read_topology__files_of_shapes_lie_beside_it(file: Path) -> None:
     shape = read(file, "leaf_spine: {link: {trace: up.trace}}").link("leaf1-spine1").shape_ab
     assert shape is not None
     assert shape.trace == str(file.parent / "up.trace")
+
+
+def test_read_topology__captures_lie_beside_it(file: Path) -> None:
+    made = read(file, "leaf_spine: {}\ncaptures: [{link: leaf1-spine1, file: up.pcapng}]")
+    assert made.captures == (Capture("leaf1-spine1", str(file.parent / "up.pcapng")),)
+    with pytest.raises(TopologyError, match=r"link a-b: no such link"):
+        read(file, "leaf_spine: {}\ncaptures: [{link: a-b, file: x}]")
+    with pytest.raises(TopologyError, match=r"captures\[0\].fil: no such key; the known ones here are link, file"):
+        read(file, "leaf_spine: {}\ncaptures: [{link: a-b, file: x, fil: x}]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 
 import netns.uml
 from netns.errors import FabricError
+from netns.fabric.control import start_time_ticks
 from netns.uml import _said, run_uml
+from tests.netns.exchange import eventually
 
 
 @pytest.mark.timeout(300)
@@ -48,3 +51,23 @@ def test_said() -> None:
     assert _said("a\nKernel panic - x\n stack\n") == "Kernel panic - x"
     assert _said("first\nlast\n\n") == "last"
     assert _said("") == "nothing"
+
+
+HELPED = """#!/bin/sh
+sleep 1000 &
+echo $$ $! >{told}
+exec sleep 1000
+"""
+
+
+def test_run_uml__a_caller_that_is_killed_leaves_neither_kernel_nor_its_helpers(tmp_path: Path) -> None:
+    kernel, told = tmp_path / "linux.helped", tmp_path / "told"
+    kernel.write_text(HELPED.format(told=told))
+    kernel.chmod(0o755)
+    program = f"import netns.uml; netns.uml.KERNEL = {str(kernel)!r}; netns.uml.run_uml(['true'])"
+    with subprocess.Popen([sys.executable, "-c", program]) as caller:
+        assert eventually(lambda: told.exists() and len(told.read_text().split()) == 2)
+        pids = [int(word) for word in told.read_text().split()]
+        assert all(start_time_ticks(pid) for pid in pids)
+        caller.kill()
+    assert eventually(lambda: not any(start_time_ticks(pid) for pid in pids))

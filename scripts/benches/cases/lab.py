@@ -2,8 +2,8 @@
 
 Links between switches are shaped (0.5 ms, 250 Mbit/s), on the fabric that this kernel can build. `up_seconds` and
 `down_seconds` are medians of five. Then 20 times: a process that brings a lab up is killed (SIGKILL) at a moment drawn
-by seed between its start and the time that it takes, and the lab comes up again after it. `left_over`: namespaces, and
-processes in them, that are there after all that and were not before.
+by seed between its start and the time that it takes, and the lab comes up again after it. `left_over`: namespaces,
+records and relays of the lab that are there after all that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from netns.errors import FabricError
 from netns.fabric.tap import NETNS_DIRECTORY
 from netns.lab import Lab
 from netns.shape import Shape
-from netns.state import recorded_labs
+from netns.state import LabDirectory, recorded_labs
 from netns.topology import Topology, leaf_spine
 from scripts.benches.outcome import Round, Wanted
 
@@ -45,7 +45,7 @@ def topology(name: str) -> Topology:
 
 def measure(seed: int) -> Round:
     """One round."""
-    name, before = f"bench-lab-{os.getpid()}", _present()
+    name = f"bench-lab-{os.getpid()}"
     ups, downs = [], []
     for _ in range(TIMES):
         started_at = time.monotonic()
@@ -65,7 +65,7 @@ def measure(seed: int) -> Round:
             "down_seconds": median(downs),
             "slowest_up_seconds": max(ups),
             "crashes": CRASHES,
-            "left_over": len(_present() - before),
+            "left_over": len(_left_of(name)),
         },
     )
 
@@ -89,15 +89,15 @@ def _up_again(name: str) -> Lab:
         return Lab.up(topology(name))
 
 
-def _present() -> set[str]:
-    """Namespaces, records of labs, and relays."""
-    namespaces = {path.name for path in NETNS_DIRECTORY.glob("*")}
-    relays = set()
+def _left_of(name: str) -> set[str]:
+    """Namespaces, records and relays of a lab."""
+    relays, spec = set(), str(LabDirectory(name).relay_spec).encode()
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = entry.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"netns.fabric.relay" in words:
+        if spec in words:
             relays.add(f"relay {entry.parent.name}")
-    return namespaces | relays | {f"record {lab}" for lab in recorded_labs()}
+    namespaces = {path.name for path in NETNS_DIRECTORY.glob(f"{name}-*")}
+    return namespaces | relays | {f"record {lab}" for lab in recorded_labs() if lab == name}

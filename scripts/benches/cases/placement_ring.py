@@ -35,7 +35,6 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from netns.builder import signals_raise
 from netns.errors import LabError
 from netns.fabric_layers import nodes_of
 from netns.lab import Lab
@@ -45,6 +44,7 @@ from netns.placement.job import JobTopology
 from netns.placement.model import Usage
 from netns.ranks import Ranks, Stream
 from netns.routing import distances, next_hops
+from netns.signals import signals_raise
 from netns.topology import Topology
 from netns.topology_file import read_topology
 from scripts.benches.errors import BenchError

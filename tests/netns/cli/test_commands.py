@@ -192,3 +192,17 @@ def test_down__name_and_all_bad_flow() -> None:
     done = srd_lab("down", "x", "--all")
     assert done.returncode == 2
     assert "give NAME or --all, not both" in done.stderr
+
+
+@pytest.mark.root
+def test_status__a_record_that_cannot_be_read_does_not_hide_the_others(file: Path, lab_name: str) -> None:
+    broken = LabDirectory(f"{lab_name}-broken")
+    broken.path.mkdir(parents=True)
+    (broken.path / "state.json").write_text("{}")
+    try:
+        assert srd_lab("up", str(file)).returncode == 0
+        done = srd_lab("status", "--json")
+        assert lab_name in [lab["name"] for lab in json.loads(done.stdout)["labs"]]
+        assert f"{broken.path}/state.json: not a lab's record" in done.stderr
+    finally:
+        broken.remove()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from netns.outage import active
 from netns.shape import Shape
 from netns.topology import leaf_spine
 from tests.netns.conftest import unique_name
+from tests.netns.exchange import PORT, eventually, udp_socket
+from tests.netns.test_pcapng import blocks
 
 pytestmark = pytest.mark.root
 SHAPE = Shape(delay_us=100, rate_bps=10**9, limit_packets=50)
@@ -60,6 +63,7 @@ def test_set__changes_what_is_named_and_says_what_is_now(lab: Lab) -> None:
         (("capture", "spine1", "-o", "/dev/null"), 2, "link spine1: no such link"),
         (("capture", "leaf1-spine1", "-o", "/dev/full"), 1, "/dev/full: No space left on device after 0 packets"),
         (("discover", "h1", "h9"), 2, "host h9: no such host in "),
+        (("discover", "-6", "h1", "h2"), 2, "has no IPv6 addresses; say ipv6: true in its file"),
         (("discover", "h1", "h1"), 1, "h1 and h1: no spine lies between them"),
     ],
 )
@@ -77,9 +81,46 @@ def test_fail_and_repair(lab: Lab) -> None:
     answer = json.loads(found.stdout)
     assert answer["shares"] == {"spine1": 0, "spine2": 1}
     assert srd_lab("repair", "--lab", lab.name, "--all").stdout == "spine1 is repaired\n"
-    again = json.loads(srd_lab("discover", "--lab", lab.name, "h1", "h2", "--ports", "32", "--json").stdout)
+    again = json.loads(
+        srd_lab("discover", "--lab", lab.name, "h1", "h2", "--ports", "32", "--counters", "--json").stdout
+    )
+    assert sum(count["seen"] for count in again["counters"].values()) == 4 * 32
     assert not again["problems"]
     assert set(again["ports"].values()) == {"spine1", "spine2"}
+
+
+def test_fail__with_its_carrier(lab: Lab) -> None:
+    shown = lab.command("leaf1", ["ip", "link", "show", "dev", "spine1"])
+    assert srd_lab("fail", "--lab", lab.name, "leaf1-spine1", "--carrier").returncode == 0
+    assert eventually(lambda: "NO-CARRIER" in subprocess.check_output(shown, text=True))
+    assert srd_lab("repair", "--lab", lab.name, "leaf1-spine1").stdout == "leaf1-spine1 is repaired\n"
+    assert eventually(lambda: "NO-CARRIER" not in subprocess.check_output(shown, text=True))
+
+
+def test_capture__on_a_disk_that_fills_up_bad_flow(lab: Lab, tmp_path: Path) -> None:
+    """A file system of 16 KiB, in a mount namespace of its own; what it holds at the end is copied out."""
+    script = f"""
+        mount -t tmpfs -o size=16k tmpfs {tmp_path / "disk"}
+        {sys.executable} -m netns capture --lab {lab.name} leaf1-spine1 -o {tmp_path / "disk" / "x.pcapng"} --for 20s
+        status=$?
+        cat {tmp_path / "disk" / "x.pcapng"} >{tmp_path / "copy.pcapng"}
+        exit $status
+    """
+    (tmp_path / "disk").mkdir()
+    command = ["unshare", "--mount", "sh", "-c", script]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("capturing leaf1-spine1 into ")
+        with udp_socket(lab, "h1") as sender:
+            for _ in range(40):
+                sender.sendto(bytes(1000), (lab.pinned_addresses("h2")["spine1"], PORT))
+        said = process.stderr.read()
+        assert process.wait() == 1
+    assert re.fullmatch(
+        r"srd-lab: .*/x.pcapng: No space left on device after 1\d packets; the file is whole so far\n", said
+    )
+    kinds = [kind for kind, _ in blocks(tmp_path / "copy.pcapng")]
+    assert kinds == [0x0A0D0D0A, 1, 1] + [6] * int(said.split()[-8])
 
 
 def test_fail__for_a_while_interrupted_repairs_at_once(lab: Lab) -> None:

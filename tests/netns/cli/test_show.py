@@ -17,7 +17,15 @@ LAB = {
     "notes": ["this kernel has no x"],
     "mtu": 9000,
     "seed": 1,
-    "hosts": {"h1": {"netns": "demo-h1", "address": "10.0.1.1", "switch": "leaf1", "pinned": {"spine1": "10.101.1.1"}}},
+    "hosts": {
+        "h1": {
+            "netns": "demo-h1",
+            "address": "10.0.1.1",
+            "address6": "fd53:5244:0:1::1",
+            "switch": "leaf1",
+            "pinned": {"spine1": "10.101.1.1"},
+        }
+    },
     "switches": {"leaf1": {}},
     "relay": {"pid": 7},
     "owner": {"pid": 8},
@@ -46,6 +54,7 @@ def test_show_lab__everything_once(capsys: pytest.CaptureFixture[str]) -> None:
         "running in demo-h1: 9 iperf3",
     ):
         assert line in text.splitlines()
+    assert "10.0.1.1 fd53:5244:0:1::1" in text
     assert "10.101.1.1" in text
 
 

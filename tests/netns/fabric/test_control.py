@@ -15,6 +15,7 @@ import pytest
 from netns.errors import FabricError
 from netns.fabric.control import request, start_relay, start_time_ticks, stop_relay
 from netns.shape import Shape
+from tests.netns.exchange import eventually
 
 if TYPE_CHECKING:
     from tests.netns.fabric.conftest import TapPair
@@ -144,6 +145,42 @@ def test_start_relay__bad_flow(pair: TapPair) -> None:
     pair.relay()
     with pytest.raises(FabricError, match="another process holds it"):
         start_relay(pair.spec(), log_path=log)
+
+
+KILLED_BEFORE_IT_KNOWS = """
+import os, signal, sys
+from pathlib import Path
+from netns.fabric.control import start_relay
+def record(pid):
+    print(pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+start_relay(Path(sys.argv[1]), log_path=Path(sys.argv[2]), record=record)
+"""
+
+
+@pytest.mark.root
+def test_start_relay__one_that_is_not_on_record_touches_nothing_and_ends(pair: TapPair) -> None:
+    log = pair.directory / "relay.log"
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_BEFORE_IT_KNOWS, str(pair.spec()), str(log)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    assert done.returncode == -signal.SIGKILL
+    pair.relay()  # the devices and the socket are free
+    assert eventually(lambda: start_time_ticks(int(done.stdout)) is None)
+    assert log.read_text() == ""
+
+
+@pytest.mark.root
+def test_start_relay__records_first(pair: TapPair) -> None:
+    told: list[tuple[int, bool]] = []
+    spec, log = pair.spec(), pair.directory / "relay.log"
+    pid = start_relay(spec, log_path=log, record=lambda pid: told.append((pid, pair.control.exists())))
+    pair.relays[pid] = start_time_ticks(pid) or 0
+    assert told == [(pid, False)]
 
 
 @pytest.mark.root

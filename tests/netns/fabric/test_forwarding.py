@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netns.addressing import versions
 from netns.errors import TopologyError
 from netns.fabric.forwarding import Forwarding
 from netns.routing import distances
-from netns.topology import Link, Switch, Topology, leaf_spine
+from netns.topology import Ecmp, Link, Switch, Topology, leaf_spine
 from tests.netns.strategies import TOPOLOGIES
 
 FABRIC = leaf_spine(leaves=2, spines=4, hosts_per_leaf=2, seed=3)
@@ -32,7 +34,7 @@ def test_way__is_a_shortest_path(topology: Topology, port: int, data: st.DataObj
     if len(topology.hosts) < 2:
         return
     first, last = data.draw(st.permutations(topology.hosts))[:2]
-    main = forwarding.addresses.main
+    main = forwarding.addresses[data.draw(st.sampled_from(versions(topology)))].main
     way = forwarding.way(main[first], source_port=port, destination=main[last], destination_port=9)
     assert (way[0], way[-1]) == (first, last)
     assert len(way) - 1 == distances(topology, towards=last)[first]
@@ -83,7 +85,7 @@ def test_way__tiers_do_not_polarise() -> None:
 
 def test_way__pinned_addresses_keep_to_their_spine() -> None:
     forwarding = Forwarding(FABRIC)
-    pinned = forwarding.addresses.pinned["h3"]["spine3"]
+    pinned = forwarding.addresses[4].pinned["h3"]["spine3"]
     assert set(spines(forwarding, source="10.0.1.1", destination=pinned)) == {"spine3"}
     assert set(spines(forwarding, source=pinned, destination="10.0.1.1")) == {"spine3"}
 
@@ -99,3 +101,34 @@ def test_way__bad_flow() -> None:
         forwarding.way("10.0.1.1", source_port=1, destination="10.9.9.9", destination_port=1)
     with pytest.raises(TopologyError, match=r"both are h1"):
         forwarding.way("10.0.1.1", source_port=1, destination="10.0.1.1", destination_port=1)
+
+
+def test_way__ipv6_has_hashes_of_its_own() -> None:
+    forwarding = Forwarding(replace(FABRIC, ipv6=True))
+    taken = spines(forwarding, source="fd53:5244:0:1::1", destination="fd53:5244:0:2::1")
+    assert max(Counter(taken).values()) < 1.5 * 256 / 4
+    assert taken != spines(forwarding, source="10.0.1.1", destination="10.0.2.1")
+    pinned = forwarding.addresses[6].pinned["h3"]["spine3"]
+    assert set(spines(forwarding, source="fd53:5244:0:1::1", destination=pinned)) == {"spine3"}
+
+
+@pytest.mark.parametrize(("ecmp", "stay"), [("hash-threshold", False), ("resilient", True)])
+def test_way__around_what_has_no_carrier(ecmp: Ecmp, stay: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """All leave the dead spine; the others stay where they are in resilient groups only."""
+    forwarding = Forwarding(replace(FABRIC, ecmp=ecmp))
+    before = spines(forwarding, source="10.0.1.1", destination="10.0.2.1")
+    assert max(Counter(before).values()) < 1.5 * 256 / 4
+    forwarding.dead = {frozenset(("leaf1", "spine2"))}
+    after = spines(forwarding, source="10.0.1.1", destination="10.0.2.1")
+    assert set(after) == {"spine1", "spine3", "spine4"}
+    assert max(Counter(after).values()) < 1.5 * 256 / 3
+    moved = [port for port in range(256) if before[port] not in ("spine2", after[port])]
+    assert (not moved) == stay
+    forwarding.dead = set()
+    assert spines(forwarding, source="10.0.1.1", destination="10.0.2.1") == before
+
+
+def test_way__where_all_are_dead_leads_into_one_of_them() -> None:
+    forwarding = Forwarding(FABRIC)
+    forwarding.dead = {frozenset(("leaf1", spine)) for spine in FABRIC.spines}
+    assert set(spines(forwarding, source="10.0.1.1", destination="10.0.2.1")) == set(FABRIC.spines)

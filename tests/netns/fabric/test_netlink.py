@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +27,7 @@ from netns.fabric.netlink import (
     tool,
 )
 from netns.shape import Shape
+from netns.signals import signals_raise
 from netns.steps import (
     AddAddress,
     AddNamespace,
@@ -139,6 +142,26 @@ def test_in_namespace__the_caller_stays_where_it_is(two: tuple[str, str]) -> Non
         in_namespace("nope", os.getpid)
     assert os.readlink("/proc/thread-self/ns/net") == here  # noqa: PTH115
     assert threading.active_count() == 1
+
+
+def test_in_namespace__a_signal_waits_for_the_work(two: tuple[str, str]) -> None:
+    """What was begun is over before anybody undoes it."""
+    finished: list[bool] = []
+
+    def work() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.2)  # the caller, which waits, is told of the signal meanwhile
+        finished.append(True)
+
+    def interrupted() -> None:
+        with signals_raise():
+            try:
+                in_namespace(two[0], work)
+            finally:
+                assert finished, "it went on behind our back"
+
+    with pytest.raises(SystemExit):
+        interrupted()
 
 
 def test_take__works_under_a_running_loop(two: tuple[str, str]) -> None:

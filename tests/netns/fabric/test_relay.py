@@ -255,7 +255,7 @@ def test_a_relay_that_cannot_start_holds_nothing(pair: TapPair) -> None:
     spec = pair.spec()
     spec.write_text(spec.read_text().replace(str(pair.control), str(Path("/nowhere/relay.sock"))))
     command = [sys.executable, "-m", "netns.fabric.relay", str(spec)]
-    ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, input="go\n")
     assert (ran.returncode, ran.stderr) == (1, "relay: /nowhere/relay.sock: cannot listen: No such file or directory\n")
     pair.relay()
     with pytest.raises(FabricError, match="another process holds it"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from functools import partial
 from random import Random
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from netns.addressing import IpVersion
 from netns.errors import FabricError, ShapeError, TopologyError
 from netns.experiment import Event
 from netns.fabric.agenda import Action
@@ -236,3 +238,49 @@ def test_duplicates_corruption_and_marks_reach_the_station_as_on_a_wire() -> Non
     )
     bad.run(until_ns=1)
     assert "y" not in came, "its checksum is wrong"
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_fail__with_its_carrier_flows_take_other_ways(version: IpVersion) -> None:
+    """leaf1 sees that its uplink is gone; what was on it is lost, what comes later goes around."""
+    fabric = VirtualFabric(replace(leaf_spine(spines=2, shape=Shape(delay_us=100)), ipv6=True))
+    came: list[tuple[int, int]] = []
+    fabric.attach("h2", lambda packets, _: came.extend(packet.content for packet in packets))
+    ends = (fabric.address(host, version=version) for host in ("h1", "h2"))
+    source, destination = ends
+    flows = [fabric.flow(source, source_port=port, destination=destination, destination_port=2) for port in range(16)]
+    on_spine1 = [flow for flow in flows if flow.lanes[1].name == "leaf1>spine1"]
+    assert 0 < len(on_spine1) < len(flows)
+    for at_us in (50, 150, 2000):
+        for flow in flows:
+            fabric.at(at_us * 1000, partial(send, fabric, flow, (at_us, flow.source_port)))
+    fabric.fail("leaf1-spine1", at_ns=100_000, for_ns=MS, carrier=True)
+    fabric.run(until_ns=10 * MS)
+    ports = [flow.source_port for flow in flows]
+    assert sorted(port for at_us, port in came if at_us == 150) == ports, "all of them went over spine2"
+    assert sorted(port for at_us, port in came if at_us == 2000) == ports
+    survivors = [port for port in ports if port not in [flow.source_port for flow in on_spine1]]
+    assert sorted(port for at_us, port in came if at_us == 50) == survivors, "what was on the link is lost"
+    assert fabric.lanes["leaf1", "spine1"].packets == len(on_spine1), "they are back where they were"
+
+
+def test_play__carriers_add_up_and_come_back() -> None:
+    fabric = VirtualFabric(leaf_spine(spines=2))
+    flow = fabric.flow(fabric.address("h1"), source_port=1, destination=fabric.address("h2"), destination_port=2)
+    spine = flow.lanes[1].name.removeprefix("leaf1>")
+    other = {"spine1": "spine2", "spine2": "spine1"}[spine]
+    fabric.play(
+        [
+            Event(at_us=0, action="fail", name=spine, carrier=True),
+            Event(at_us=1000, action="fail", name=f"leaf1-{spine}", for_us=3000, carrier=True),
+            Event(at_us=2000, action="repair", name=spine),
+        ]
+    )
+    for at_ms, taken in ((0.5, other), (1.5, other), (3, other), (4.5, spine)):
+        fabric.run(until_ns=round(at_ms * MS))
+        assert [lane.name for lane in flow.lanes[1:3]] == [f"leaf1>{taken}", f"{taken}>leaf2"]
+
+
+def test_addresses__no_ipv6_bad_flow() -> None:
+    with pytest.raises(TopologyError, match=r"^leaf-spine: has no IPv6 addresses; say ipv6: true in its file$"):
+        VirtualFabric(leaf_spine()).address("h1", version=6)

@@ -37,7 +37,7 @@ CHECKS = {
     "placement": {"bad_over_required_ratio": "> 1.5", "assign_2500_ms": "< 250", "growth_10x_ratio": "<= 12"},
     "relay": {"packets_per_second": ">= 100000", "mean_late_us": "<= 200"},
     "lab": {"up_seconds": "< 3", "down_seconds": "< 2", "left_over": "<= 0"},
-    "ecmp": {"share_p_value": ">= 0.00166667", "moved_ports": "<= 0", "counter_mismatch": "<= 0"},
+    "ecmp": {"share_p_value": ">= 0.000833333", "moved_ports": "<= 0", "counter_mismatch": "<= 0"},
     "fidelity": {"cases": ">= 20", "cases_failed": "<= 0", "seed_failed": "<= 0"},
     "tcp-fidelity": {"tcp_worst_deviation_fraction": "<= 0.15"},
     "virtual": {"packet_hops_per_second": ">= 100000"},

@@ -1,0 +1,49 @@
+"""netns.recorders: captures that a topology declares live as long as the lab."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from netns.errors import FabricError, TopologyError
+from netns.lab import Lab
+from netns.shape import Shape
+from netns.state import LabDirectory
+from netns.topology import Capture, Topology, leaf_spine
+from tests.netns.exchange import PORT, udp_socket
+from tests.netns.test_pcapng import blocks
+
+pytestmark = pytest.mark.root
+
+
+def topology(name: str, path: Path) -> Topology:
+    made = leaf_spine(name=name, spines=1, shape=Shape(delay_us=100))
+    return replace(made, captures=(Capture("leaf1-spine1", str(path)),))
+
+
+def test_capture__from_up_to_down(lab_name: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.pcapng"
+    with Lab.up(topology(lab_name, path), fabric="relay") as lab:
+        (recorder,) = lab.directory.read().recorders  # type: ignore[union-attr]  # the lab is up
+        assert recorder.alive
+        with udp_socket(lab, "h1") as one, udp_socket(lab, "h2") as two:
+            for _ in range(5):
+                one.sendto(b"x", (lab.address("h2"), PORT))
+                assert two.recv(9) == b"x"
+        assert not lab.status()["problems"]
+    assert not recorder.alive
+    kinds = [kind for kind, _ in blocks(path)]
+    assert kinds == [0x0A0D0D0A, 1, 1, *[6] * 5, 5, 5], "the statistics at the end say that it was finished in order"
+
+
+def test_capture__a_file_that_cannot_be_leaves_nothing_bad_flow(lab_name: str, tmp_path: Path) -> None:
+    with pytest.raises(FabricError, match=rf"^{tmp_path}: Is a directory; name a file that can be written$"):
+        Lab.up(topology(lab_name, tmp_path), fabric="relay")
+    assert LabDirectory(lab_name).read() is None
+
+
+def test_capture__of_an_unknown_link_bad_flow(tmp_path: Path) -> None:
+    with pytest.raises(TopologyError, match=r"^link a-b: no such link"):
+        replace(leaf_spine(), captures=(Capture("a-b", str(tmp_path)),))
