@@ -20,7 +20,8 @@ Theory of operation. SRD's published rule is that a connection slows down only w
    speak for slowing down. Delays have noise that only adds (a process waiting for its turn); with the median, on two
    busy cores, noise of 2 ms held the window at 5 packets where 42 were the bandwidth-delay product.
 4. Below 1 the window grows by one packet a round trip, plus a 32nd of itself times the distance to the target, so that
-   large windows recover as fast as small ones. Until the first decrease it doubles each round trip.
+   large windows recover as fast as small ones. Until the first decrease it doubles each round trip. While something
+   else is the limit, the application or a processor, it does not grow: nothing is known of such a window (RFC 7661).
 5. Above 1 it shrinks by beta x (level - 1) / level, at most by half, at most once a round trip. Far above (4) it is set
    to what was acknowledged in the last round trip (UET's quick adapt).
 6. Loss alone is no signal: lost packets go elsewhere. But a buffer may overflow before the delay reaches its target, so
@@ -152,14 +153,15 @@ class MajorityDelay(Controller):
         scale = 1 / math.sqrt(min(max(packets, 1.0), SCALING_MAX_PACKETS)) - 1 / math.sqrt(SCALING_MAX_PACKETS)
         return steady_s + SCALING_RTTS * min_rtt_s * scale
 
-    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, late_s: float) -> None:
+    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, late_s: float, limited: bool) -> None:
         """Grow or shrink, rules 4 to 6."""
         self._late_s += (late_s - self._late_s) / 16
         self._delivery.on_ack(now=now, acked_bytes=acked_bytes, span_s=rtt_s)
         self._rtt_s, self._barren = rtt_s, False
         level = self.level
         if level < 1:
-            self._grow(acked_bytes, level=level)
+            if limited:
+                self._grow(acked_bytes, level=level)
         elif now - self._decreased_at >= rtt_s and self._fresh_levels >= self._enough_levels:
             self._shrink(level, now=now)
         fastest = self._delivery.max_bytes_per_s

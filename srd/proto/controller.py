@@ -14,10 +14,10 @@ class Controller(ABC):
     """How much may be in flight; may be less than a packet."""
 
     @abstractmethod
-    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, late_s: float) -> None:
+    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, late_s: float, limited: bool) -> None:
         """`acked_bytes` were newly acknowledged; `rtt_s` is the peer's round-trip time, smoothed.
 
-        `late_s`: how long this host let the ack wait.
+        `late_s`: how long this host let the ack wait. `limited`: window or pace have held something back lately.
         """
 
     @abstractmethod
@@ -71,7 +71,7 @@ class Fixed(Controller):
     ) -> None:
         """Ignore it."""
 
-    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, late_s: float) -> None:
+    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, late_s: float, limited: bool) -> None:
         """Ignore it."""
 
     def on_loss(self, *, now: float, lost_bytes: int, inflight_bytes: int, silent: bool) -> None:

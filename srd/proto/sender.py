@@ -143,8 +143,8 @@ class Sender:
             if now >= self._round_trip.refresh_at:
                 self._round_trip.refresh([path.rtt for path in self._active], now=now)
                 self._evidence.calm(now=now, rtt_s=self.rtt_s)
-            late_s = now - received_at
-            self.control.on_ack(now=now, acked_bytes=acked_bytes, rtt_s=self.rtt_s, late_s=late_s)
+            rtt_s, late_s, limited = self.rtt_s, now - received_at, self._clocked(now)
+            self.control.on_ack(now=now, acked_bytes=acked_bytes, rtt_s=rtt_s, late_s=late_s, limited=limited)
         if self._trace is not None:
             self._trace.ack_taken(
                 ack,
@@ -277,8 +277,7 @@ class Sender:
     def poll_probe(self, *, now: float) -> tuple[Path, int] | None:
         """Return a path that is to be probed now, and the probe's path sequence."""
         if self._asks:
-            path = self._asks.pop(0)
-            return path, path.take_probe_sequence()
+            return (path := self._asks.pop(0)), path.take_probe_sequence()
         pace = self.control.pace_bytes_per_s(self.rtt_s) / self._datagram_bytes
         return self._table.probe(now=now, packets_per_s=pace) if self._table.probed else None
 
@@ -307,9 +306,10 @@ class Sender:
         return self._retransmit(limit, now=now) if self._lost else self._send_new(limit, now=now)
 
     def _may_send(self) -> bool:
-        if not self._active:
-            return False
-        return self.inflight_bytes < self.control.window_bytes
+        return bool(self._active) and self.inflight_bytes < self.control.window_bytes
+
+    def _clocked(self, now: float) -> bool:
+        return now - self._limited_at < CLOCKED_RTTS * self.rtt_s
 
     def _has_work(self) -> bool:
         return bool(self._lost) or (self._room_packets() > 0 and self._backlog.head() is not None)
@@ -351,8 +351,8 @@ class Sender:
             offset, packet_bytes = batch.cut, HEADER_BYTES + outbound.length
             count = min(batch.count - batch.cut, self.outbox.credit.covered(outbound.length))
             count = min(count, most_packets(limit, packet_bytes, self._datagram_bytes))
-        clocked = now - self._limited_at < CLOCKED_RTTS * self.rtt_s
-        path, count = self._spray.next_burst(self._active, packets=min(count, room), now=now, clocked=clocked)
+        count, clocked = min(count, room), self._clocked(now)
+        path, count = self._spray.next_burst(self._active, packets=count, now=now, clocked=clocked)
         run = self._sent.add(outbound, offset=offset, count=count, packet_bytes=packet_bytes)
         if batch is None:
             self._backlog.cut(outbound, size_bytes=count * self.segment_bytes)

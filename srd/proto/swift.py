@@ -85,7 +85,15 @@ class Swift(Controller):
         self._queue_s, self._endpoint_s, self._marked = queue_s, endpoint_s, marked
         self._min_rtt_s = min_rtt_s
 
-    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, late_s: float) -> None:
+    def on_ack(
+        self,
+        *,
+        now: float,
+        acked_bytes: int,
+        rtt_s: float,
+        late_s: float,
+        limited: bool,  # noqa: ARG002 - the interface's: Swift grows whatever is the limit
+    ) -> None:
         """Grow or shrink both windows."""
         self._rtt_s, self._silences = rtt_s, 0
         packets = acked_bytes / self._packet_bytes

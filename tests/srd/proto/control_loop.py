@@ -38,7 +38,7 @@ class Loop:
                     variation_s=0.0,
                     marked=marked[index % len(marked)],
                 )
-                self.control.on_ack(now=self.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0)
+                self.control.on_ack(now=self.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
 
     def lose(self, packets: float, *, left: float = math.inf, silent: bool = False) -> None:
         """Of a window that is full, unless it is told how many packets are left in flight."""

@@ -20,6 +20,16 @@ def test_majority_delay__doubles_at_first() -> None:
     assert 1.8 * before <= loop.packets <= 2.2 * before
 
 
+def test_majority_delay__does_not_grow_while_something_else_is_the_limit() -> None:
+    loop = Loop()
+    before = loop.packets
+    for _ in range(100):
+        loop.now += RTT_S / 10
+        loop.control.on_sample(queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
+        loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=False)
+    assert loop.packets == before
+
+
 def test_majority_delay__grows_gently_once_it_has_met_a_queue() -> None:
     loop = Loop()
     loop.rounds(4, 2 * TARGET_S)
@@ -87,7 +97,7 @@ def test_majority_delay__far_above_target_it_adapts_to_what_was_delivered() -> N
         for _ in range(10):
             loop.now += RTT_S / 10
             loop.control.on_sample(queue_s=10 * RTT_S, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
-            loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0)
+            loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
     assert loop.packets <= 20
 
 
@@ -139,11 +149,11 @@ def test_majority_delay__a_few_slow_samples_do_not_end_the_start() -> None:
     for _ in range(congestion.START_SAMPLES - 1):
         loop.now += RTT_S
         loop.control.on_sample(queue_s=3 * TARGET_S, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
-        loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0)
+        loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
     before = loop.packets
     assert before >= ProtocolConfig().initial_window_packets
     loop.control.on_sample(queue_s=3 * TARGET_S, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
-    loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0)
+    loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
     assert loop.packets < before
 
 
@@ -200,7 +210,7 @@ def test_majority_delay__delay_that_does_not_fall_with_the_window_does_not_starv
         for _ in range(max(int(loop.packets), 1)):
             queue_s = rng.uniform(0.004, 0.012)
             loop.control.on_sample(queue_s=queue_s, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.003, marked=0.0)
-            loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0)
+            loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
         windows.append(loop.packets if step > 200 else 1.0)
     assert min(windows) > 0.3
     assert sum(windows) / len(windows) > 0.8
@@ -213,5 +223,5 @@ def test_majority_delay__a_noisy_host_is_not_taken_for_a_queue() -> None:
     for step in range(400):
         for control, variation_s in ((steady, 0.0), (noisy, TARGET_S)):
             control.on_sample(queue_s=queue_s, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=variation_s, marked=0.0)
-            control.on_ack(now=10.0 + step * RTT_S, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0)
+            control.on_ack(now=10.0 + step * RTT_S, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
     assert steady.window_bytes < 8 * PACKET_BYTES < noisy.window_bytes

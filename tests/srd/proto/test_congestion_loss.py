@@ -24,7 +24,7 @@ def test_majority_delay__while_packets_are_lost_delivery_bounds_it() -> None:
             loop.now += RTT_S / 50
             loop.lose(1)
             loop.control.on_sample(queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
-            loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0)
+            loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
     assert 50 <= loop.packets <= 50 * 1.25 + 50 * TARGET_S / RTT_S + 1
 
 
@@ -34,7 +34,7 @@ def test_majority_delay__when_most_of_the_window_is_lost_it_is_what_was_delivere
     loop.rounds(3, 0.0)
     for _ in range(40):  # ten packets a round trip
         loop.now += RTT_S / 10
-        loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0)
+        loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
     before = loop.packets
     loop.lose(0.3 * before, silent=silent)
     assert loop.packets == before
@@ -70,7 +70,7 @@ def test_majority_delay__what_was_delivered_since_saves_the_window_from_being_ha
     loop = Loop()
     loop.lose(16)
     loop.now += 2 * RTT_S
-    loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0)
+    loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
     before = loop.packets
     loop.lose(3)
     assert loop.packets == before
@@ -125,7 +125,7 @@ def test_undo__delivery_bounds_it_no_more() -> None:
     for _ in range(50):  # fifty packets a round trip, and no queue
         loop.now += RTT_S / 50
         loop.control.on_sample(queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
-        loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0)
+        loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
     assert loop.packets >= 200
 
 

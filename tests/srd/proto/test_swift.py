@@ -32,7 +32,7 @@ class Loop:
             self.control.on_sample(
                 queue_s=queue_s, endpoint_s=endpoint_s, min_rtt_s=RTT_S, variation_s=0.0, marked=marked
             )
-            self.control.on_ack(now=self.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0)
+            self.control.on_ack(now=self.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
 
 
 def test_on_ack__adds_one_packet_a_round_trip() -> None:
