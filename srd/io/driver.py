@@ -171,9 +171,9 @@ class Driver:
         self._turn(read=False)
 
     def _on_timer(self) -> None:
-        self._timer.take()
         # Hear before you judge: a deadline is looked at after everything that has arrived.
-        self._turn(read=True)
+        if self._timer.take():
+            self._turn(read=True)
 
     def _turn(self, *, read: bool) -> None:
         """Read, let time pass, deliver, send; then set the alarm."""

@@ -11,6 +11,7 @@ import errno
 import os
 import socket
 import struct
+import time
 from contextlib import suppress
 
 import numpy as np
@@ -106,22 +107,34 @@ class TimerFd:
         if self.fd < 0:
             code = ctypes.get_errno()
             raise OSError(code, f"timerfd_create: {os.strerror(code)}")
-        self._at: float | None = None
+        self._at: float | None = None  # what the kernel has
+        self._wanted_at: float | None = None
 
     def arm(self, at: float | None) -> None:
-        """Become readable at `at` (seconds of `time.monotonic`); never, for None."""
-        if at == self._at:
+        """Become readable at `at` (seconds of `time.monotonic`), or before; never, for None.
+
+        A time that moves later is not told to the kernel: nearly every turn moves it, and hardly any reaches it.
+        """
+        self._wanted_at = at
+        if at == self._at or (at is not None and self._at is not None and self._at < at):
             return
         self._at = at
         ns = 0 if at is None else max(int(at * 1e9), 1)
         spec = struct.pack("=qqqq", 0, 0, ns // 1_000_000_000, ns % 1_000_000_000)
         _libc.timerfd_settime(self.fd, self._TFD_TIMER_ABSTIME, spec, None)
 
-    def take(self) -> None:
-        """Read the expiry, so that the file is no longer readable."""
+    def take(self) -> bool:
+        """Read the expiry, so that the file is no longer readable; return whether the time has come.
+
+        If it moved later meanwhile, it is told to the kernel now.
+        """
         self._at = None
         with suppress(BlockingIOError):  # armed anew since
             os.read(self.fd, 8)
+        due = self._wanted_at is not None and time.monotonic() >= self._wanted_at
+        if not due:
+            self.arm(self._wanted_at)
+        return due
 
     def close(self) -> None:
         """Close the file."""

@@ -119,7 +119,7 @@ def settle(
                 if now < look_again_at:
                     settled.look_again_at = look_again_at
                     break
-                settled.look_again_at = min(lost_at, now + path.rtt.smoothed_s / 4)
+                settled.look_again_at = min(lost_at, now + max(path.rtt.smoothed_s, evidence.jitter_s) / 4)
                 if path.asked_sequence != head.path_sequence:
                     path.asked_sequence, settled.ask = head.path_sequence, True
                 break

@@ -166,6 +166,15 @@ def test_settle__a_silent_path_is_asked_once() -> None:
     assert asked == [False, True, False]
 
 
+def test_settle__a_silent_path_is_not_looked_at_more_often_than_hosts_answer() -> None:
+    """On links of 0.1 ms a quarter of the round trip would be 30 us, for the 10 ms until the timeout."""
+    flight = Flight(10.0)
+    at = 10.0 + usual_s(flight.path)
+    assert flight.settle(at)[2] == pytest.approx(at + flight.path.rtt.smoothed_s / 4)
+    flight.evidence.jitter_s = 2 * flight.path.rtt.smoothed_s
+    assert flight.settle(at)[2] == pytest.approx(at + flight.path.rtt.smoothed_s / 2)
+
+
 def test_evidence__the_reordering_window_grows_once_a_round_trip_and_calms() -> None:
     evidence = Evidence()
     for at in (10.0, 10.001, 10.0025, 10.005):
