@@ -45,6 +45,7 @@ from typing import NamedTuple
 from srd.proto.config import ProtocolConfig
 from srd.proto.controller import Controller
 from srd.proto.delivery import DeliveryRate
+from srd.proto.rtt import Minimum
 
 ADDITIVE_PACKETS = 1.0
 """Growth a round trip near the target (Swift's ai)."""
@@ -75,6 +76,10 @@ MARKED_EXCESS = 0.25
 links of 250 Mbit/s and 2 ms that mark from 0.6 ms of queue on (`scripts/bench ecn`) were used to 0.99 of their capacity
 with it, to 0.92 with 0.5 and to 0.79 with 1; with 0 their buffers filled as without marks. To let marked packets earn
 nothing in `spray`, too, as REPS does, cost 0.14 of the capacity: the ACK clock was lost."""
+HELD_WINDOW_S = 0.1
+"""A receiving host is slow if packets have waited there for so long all the time (CoDel's interval, RFC 8289): where
+others use its processors, too, a process that has waited for its turn for 5 ms reads all that came, and is as fast as
+before; fewer packets would not have waited less."""
 JITTER_GAIN = 4.0
 """Delay target over the mean deviation of round trips: four deviations are what RFC 6298 takes for noise, too."""
 LOSS_MEMORY_RTTS = 16
@@ -113,6 +118,7 @@ class MajorityDelay(Controller):
         self._jitter_s = 0.0  # smoothed deviation of round trips, over all paths
         self._base_s = 0.0  # smoothed length of the paths, each as often as it is heard from
         self._held_s = 0.0  # smoothed time that packets wait in the receiving host, its ack delay included
+        self._least_held = Minimum(window_s=HELD_WINDOW_S)
         self._late_s = 0.0  # smoothed time that acks wait in this host
         self._delivery = DeliveryRate()
 
@@ -128,11 +134,12 @@ class MajorityDelay(Controller):
         return ordered[len(ordered) // 4] if ordered else 0.0
 
     def on_sample(
-        self, *, queue_s: float, endpoint_s: float, min_rtt_s: float, variation_s: float, marked: float
+        self, *, now: float, queue_s: float, endpoint_s: float, min_rtt_s: float, variation_s: float, marked: float
     ) -> None:
         """Push one sample of the level."""
         self._jitter_s += (variation_s - self._jitter_s) / 64
-        level = max(queue_s / self.target_s(min_rtt_s), endpoint_s / self._config.endpoint_delay_target_s)
+        self._least_held.take(endpoint_s, now=now)
+        level = max(queue_s / self.target_s(min_rtt_s), self._least_held.min_s / self._config.endpoint_delay_target_s)
         if marked:
             level = max(level, 1 + MARKED_EXCESS * marked)
         self._levels.append(level)
@@ -156,8 +163,8 @@ class MajorityDelay(Controller):
     def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, late_s: float, limited: bool) -> None:
         """Grow or shrink, rules 4 to 6."""
         self._late_s += (late_s - self._late_s) / 16
-        self._delivery.on_ack(now=now, acked_bytes=acked_bytes, span_s=rtt_s)
         self._rtt_s, self._barren = rtt_s, False
+        self._delivery.on_ack(now=now, acked_bytes=acked_bytes, span_s=self._loop_s)
         level = self.level
         if level < 1:
             if limited:
@@ -165,11 +172,16 @@ class MajorityDelay(Controller):
         elif now - self._decreased_at >= rtt_s and self._fresh_levels >= self._enough_levels:
             self._shrink(level, now=now)
         fastest = self._delivery.max_bytes_per_s
-        if fastest and now - self._lost_at < LOSS_MEMORY_RTTS * rtt_s:
+        if fastest and now - self._lost_at < LOSS_MEMORY_RTTS * self._loop_s:
             bdp_bytes = fastest * (self._base_s + self._held_s + self._late_s)
             cap = INFLIGHT_GAIN * bdp_bytes + fastest * self.target_s(self._base_s)
             floor = self._config.initial_window_packets * self._packet_bytes
             self.window_bytes = min(self.window_bytes, max(cap, floor))
+
+    @property
+    def _loop_s(self) -> float:
+        """How long what is sent takes to be acknowledged: the round trip, and what both hosts wait."""
+        return self._rtt_s + self._held_s + self._late_s
 
     @property
     def _enough_levels(self) -> int:
@@ -209,7 +221,7 @@ class MajorityDelay(Controller):
 
     def _remember(self, *, now: float) -> None:
         """Keep what `undo` goes back to: the window before the first of several blows."""
-        if self._before is None or now - self._before.at > LOSS_MEMORY_RTTS * self._rtt_s:
+        if self._before is None or now - self._before.at > LOSS_MEMORY_RTTS * self._loop_s:
             self._before = _Before(now, self.window_bytes, self._starting, self._lost_at)
 
     def _grow(self, acked_bytes: int, *, level: float) -> None:

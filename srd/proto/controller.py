@@ -22,7 +22,7 @@ class Controller(ABC):
 
     @abstractmethod
     def on_sample(
-        self, *, queue_s: float, endpoint_s: float, min_rtt_s: float, variation_s: float, marked: float
+        self, *, now: float, queue_s: float, endpoint_s: float, min_rtt_s: float, variation_s: float, marked: float
     ) -> None:
         """Take one path's report: time spent in the fabric's queues and inside the receiving host.
 
@@ -67,7 +67,7 @@ class Fixed(Controller):
         return 100.0
 
     def on_sample(
-        self, *, queue_s: float, endpoint_s: float, min_rtt_s: float, variation_s: float, marked: float
+        self, *, now: float, queue_s: float, endpoint_s: float, min_rtt_s: float, variation_s: float, marked: float
     ) -> None:
         """Ignore it."""
 

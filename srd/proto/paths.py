@@ -18,6 +18,8 @@ with a good chance (PLB, SIGCOMM 2022, repaths flows for that reason). So:
 
 from __future__ import annotations
 
+import math
+
 from srd.proto.config import ProtocolConfig
 from srd.proto.control import PathReport
 from srd.proto.errors import PacketError
@@ -143,7 +145,9 @@ class PathTable:
         return None
 
     def probe_at(self) -> float:
-        """When the next probe is due; not to be asked when none is."""
+        """When the next probe is due; infinite when none is."""
+        if not self.probed:
+            return math.inf
         due_at = min(path.probe_at for path in self.probed if path.probe_at is not None)
         return max(due_at, self._pacer.release_at())
 

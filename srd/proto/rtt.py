@@ -22,11 +22,12 @@ their capacity is never used."""
 
 
 class Minimum:
-    """`take` each sample; `min_s` is the smallest of the last five to ten seconds."""
+    """`take` each sample; `min_s` is the smallest of the last `window_s`, or of the second half of it."""
 
-    __slots__ = ("_older_min_s", "_younger_min_s", "_younger_since", "min_s")
+    __slots__ = ("_half_s", "_older_min_s", "_younger_min_s", "_younger_since", "min_s")
 
-    def __init__(self) -> None:
+    def __init__(self, *, window_s: float = MIN_WINDOW_S) -> None:
+        self._half_s = window_s / 2
         self.min_s = math.inf  # infinite before the first sample
         # Of the current half window and of the one before it.
         self._younger_min_s = math.inf
@@ -35,7 +36,7 @@ class Minimum:
 
     def take(self, sample_s: float, *, now: float) -> None:
         """Take one sample."""
-        if now - self._younger_since > MIN_WINDOW_S / 2:
+        if now - self._younger_since > self._half_s:
             self._older_min_s, self._younger_min_s = self._younger_min_s, sample_s
             self._younger_since = now
         else:

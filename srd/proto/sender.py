@@ -206,6 +206,7 @@ class Sender:
             return
         base_s = self._round_trip.base_s(path.rtt, now=now)
         self.control.on_sample(
+            now=now,
             queue_s=path.rtt.latest_s - base_s,
             endpoint_s=report.held_us / 1e6,
             min_rtt_s=base_s,
@@ -268,8 +269,7 @@ class Sender:
         at = now if self._asks else self._look_at
         if (deadline_at := self.outbox.requests.deadline_at) is not None and deadline_at < at:
             at = deadline_at
-        if self._table.probed:
-            at = min(at, self._table.probe_at())
+        at = min(at, self._table.probe_at())
         if self._may_send() and self._has_work():
             at = min(at, self._pacer.release_at())
         return None if at == math.inf else max(at, now)

@@ -11,8 +11,9 @@ Theory of operation.
    and its smallest one some round trips later. A path that was never heard from is tried once. A path that leaves a
    burst unanswered for longer than its smoothed round trip will take longer still: else a dead path, whose last
    measurement fades, would look ever better until its timeout.
-4. What was dropped earns nothing: a path that overflows a queue gets less. A lost packet's next path is another one;
-   if that is silent, the one that answered last: where most paths died a moment ago, a random one is likely dead.
+4. What was dropped earns nothing: a path that overflows a queue gets less. A lost packet's next path is another one; if
+   that has not answered lately, the one that answered last: where most paths died a moment ago, a random one is likely
+   dead, and an idle one that is dead looks fast.
 
 Why not the power of two choices on (round trip, bytes in flight) alone: source ports share links, and a port does not
 see what the others have sent into the same queue. In virtual time (4 links of 250 Mbit/s, 2 ms, 16 ports, three
@@ -26,11 +27,15 @@ from collections.abc import Sequence
 from random import Random
 
 from srd.proto.path import Path, PathState
+from srd.proto.rtt import FRESH_RTTS
 
 CLEARLY_FASTER = 1.25
 """Ratio of smoothed round trips from which the random candidate is preferred; below it noise would move bursts."""
 FADE_RTTS = 20.0
 """Smallest round trips in which a measured queue is taken to have drained: a buffer is rarely larger."""
+FULL_LOST_AT_MOST = 3
+"""Full packets lost in a row that the path which answered last may have, to be sent more of them: one that answers only
+what is small carries no full ones, and each path has to be found out."""
 MAX_EARNED = 256
 """Answers remembered: a few windows' worth; older ones say nothing of the queues now."""
 
@@ -66,8 +71,14 @@ class Spray:
     def retry_path(self, active: Sequence[Path], *, now: float, avoid: Path | None) -> Path:
         """Pick one of the active paths (at least one) for what was lost on `avoid`, which is taken only if alone."""
         chosen = self._faster(self._random(active, avoid=avoid), self._random(active, avoid=avoid), now=now)
-        heard = self.heard
-        if heard is None or heard is avoid or heard.state is not PathState.ACTIVE or not silence_s(chosen, now=now):
+        heard, recent = self.heard, now - chosen.rtt.sampled_at < FRESH_RTTS * chosen.rtt.smoothed_s
+        if (
+            recent
+            or heard is None
+            or heard is avoid
+            or heard.full_lost > FULL_LOST_AT_MOST
+            or heard.state is not PathState.ACTIVE
+        ):
             return chosen
         return heard
 

@@ -75,6 +75,7 @@ class Swift(Controller):
     def on_sample(
         self,
         *,
+        now: float,  # noqa: ARG002 - the interface's: Swift counts acks
         queue_s: float,
         endpoint_s: float,
         min_rtt_s: float,

@@ -64,8 +64,10 @@ def test_trace__of_a_sender(traces: tuple[Path, Path, Network], called: Command)
     assert any(line.startswith("requests: 1 OK; acks taken: ") for line in lines)
     assert any(line.startswith("latency of those that ended well: least ") for line in lines)
     table = rows(result.stdout, "bursts")
-    assert [row[0] for row in table] == [str(number) for number in range(32)] + ["all"]
-    for path_state, row in zip(sender.paths, table, strict=False):
+    used = [path for path in sender.paths if path.counters.packets]
+    assert len(used) > 24
+    assert [row[0] for row in table] == [*(str(path.index) for path in used), "all"]
+    for path_state, row in zip(used, table, strict=False):
         counters = path_state.counters
         assert [row[2], row[4], row[5]] == [str(counters.packets), str(counters.retransmitted), str(counters.lost)]
         assert row[10].startswith(path_state.state.name.lower())

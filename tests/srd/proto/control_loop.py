@@ -32,6 +32,7 @@ class Loop:
                 self.now += RTT_S / packets
                 queue_s = queues_s[index % len(queues_s)]
                 self.control.on_sample(
+                    now=self.now,
                     queue_s=queue_s,
                     endpoint_s=endpoint_s,
                     min_rtt_s=RTT_S,

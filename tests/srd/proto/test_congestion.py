@@ -25,7 +25,7 @@ def test_majority_delay__does_not_grow_while_something_else_is_the_limit() -> No
     before = loop.packets
     for _ in range(100):
         loop.now += RTT_S / 10
-        loop.control.on_sample(queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
+        loop.control.on_sample(now=loop.now, queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
         loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=False)
     assert loop.packets == before
 
@@ -96,17 +96,39 @@ def test_majority_delay__far_above_target_it_adapts_to_what_was_delivered() -> N
     for _ in range(40):  # a link that delivers ten packets a round trip, and queues for ten round trips
         for _ in range(10):
             loop.now += RTT_S / 10
-            loop.control.on_sample(queue_s=10 * RTT_S, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
+            loop.control.on_sample(
+                now=loop.now, queue_s=10 * RTT_S, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0
+            )
             loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
     assert loop.packets <= 20
+
+
+def waiting_host(loop: Loop, *, pattern_s: tuple[float, ...]) -> None:
+    """For 0.2 s, ten packets a round trip waited in the receiving host, for as long as `pattern_s` says in turn."""
+    for step in range(100):
+        for _ in range(10):
+            loop.now += RTT_S / 10
+            wait_s = pattern_s[step % len(pattern_s)]
+            loop.control.on_sample(
+                now=loop.now, queue_s=0.0, endpoint_s=wait_s, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0
+            )
+            loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
 
 
 def test_majority_delay__a_slow_receiving_host_slows_it_too() -> None:
     loop = Loop()
     loop.rounds(3, 0.0)
     before = loop.packets
-    loop.rounds(5, 0.0, endpoint_s=3 * ProtocolConfig().endpoint_delay_target_s)
-    assert loop.packets < 0.8 * before
+    waiting_host(loop, pattern_s=(0.02,))
+    assert loop.packets < before / 2
+
+
+def test_majority_delay__a_receiving_host_that_waits_for_its_turn_now_and_then_is_not_slow() -> None:
+    loop = Loop()
+    loop.rounds(3, 0.0)
+    before = loop.packets
+    waiting_host(loop, pattern_s=(0.02, 0.02, 0.02, 0.001))
+    assert loop.packets > before
 
 
 def test_majority_delay__noise_on_few_samples_does_not_hold_it() -> None:
@@ -148,11 +170,15 @@ def test_majority_delay__a_few_slow_samples_do_not_end_the_start() -> None:
     loop = Loop()
     for _ in range(congestion.START_SAMPLES - 1):
         loop.now += RTT_S
-        loop.control.on_sample(queue_s=3 * TARGET_S, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
+        loop.control.on_sample(
+            now=loop.now, queue_s=3 * TARGET_S, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0
+        )
         loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
     before = loop.packets
     assert before >= ProtocolConfig().initial_window_packets
-    loop.control.on_sample(queue_s=3 * TARGET_S, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
+    loop.control.on_sample(
+        now=loop.now, queue_s=3 * TARGET_S, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0
+    )
     loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
     assert loop.packets < before
 
@@ -209,7 +235,9 @@ def test_majority_delay__delay_that_does_not_fall_with_the_window_does_not_starv
         loop.now += RTT_S
         for _ in range(max(int(loop.packets), 1)):
             queue_s = rng.uniform(0.004, 0.012)
-            loop.control.on_sample(queue_s=queue_s, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.003, marked=0.0)
+            loop.control.on_sample(
+                now=loop.now, queue_s=queue_s, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.003, marked=0.0
+            )
             loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
         windows.append(loop.packets if step > 200 else 1.0)
     assert min(windows) > 0.3
@@ -222,6 +250,8 @@ def test_majority_delay__a_noisy_host_is_not_taken_for_a_queue() -> None:
     steady, noisy = controller("majority-delay"), controller("majority-delay")
     for step in range(400):
         for control, variation_s in ((steady, 0.0), (noisy, TARGET_S)):
-            control.on_sample(queue_s=queue_s, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=variation_s, marked=0.0)
+            control.on_sample(
+                now=10.0, queue_s=queue_s, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=variation_s, marked=0.0
+            )
             control.on_ack(now=10.0 + step * RTT_S, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
     assert steady.window_bytes < 8 * PACKET_BYTES < noisy.window_bytes

@@ -23,7 +23,9 @@ def test_majority_delay__while_packets_are_lost_delivery_bounds_it() -> None:
         for _ in range(50):
             loop.now += RTT_S / 50
             loop.lose(1)
-            loop.control.on_sample(queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
+            loop.control.on_sample(
+                now=loop.now, queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0
+            )
             loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
     assert 50 <= loop.packets <= 50 * 1.25 + 50 * TARGET_S / RTT_S + 1
 
@@ -124,7 +126,7 @@ def test_undo__delivery_bounds_it_no_more() -> None:
     loop.control.undo()
     for _ in range(50):  # fifty packets a round trip, and no queue
         loop.now += RTT_S / 50
-        loop.control.on_sample(queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
+        loop.control.on_sample(now=loop.now, queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
         loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
     assert loop.packets >= 200
 

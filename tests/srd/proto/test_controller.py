@@ -10,7 +10,7 @@ def test_fixed__never_changes() -> None:
     control = controller("fixed")
     before = control.window_bytes
     for step in range(50):
-        control.on_sample(queue_s=1.0, endpoint_s=1.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
+        control.on_sample(now=10.0, queue_s=1.0, endpoint_s=1.0, min_rtt_s=RTT_S, variation_s=0.0, marked=0.0)
         control.on_ack(now=10.0 + step, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
         control.on_loss(now=10.0 + step, lost_bytes=PACKET_BYTES, inflight_bytes=0, silent=False)
         control.on_silence(now=10.0 + step)

@@ -331,7 +331,7 @@ def test_fabric__an_mtu_that_shrinks_everywhere_ends_the_peer_and_the_next_agree
     source.on_event = None  # nothing more is posted
     for spine in topology.spines:
         simulation.fabric.narrow(spine, mtu=1500)
-    simulation.run(seconds=3.0)
+    simulation.run(seconds=5.0)  # 256 packets, at a window that delivers nothing
     assert [(ended.status, ended.reason) for ended in source.ended] == [
         (Status.LOCAL_ERROR_UNRESP_REMOTE, "no path carries packets of 8972 bytes any more")
     ]

@@ -30,7 +30,7 @@ class Loop:
         for _ in range(count := max(int(self.packets), 1)):
             self.now += RTT_S / count
             self.control.on_sample(
-                queue_s=queue_s, endpoint_s=endpoint_s, min_rtt_s=RTT_S, variation_s=0.0, marked=marked
+                now=self.now, queue_s=queue_s, endpoint_s=endpoint_s, min_rtt_s=RTT_S, variation_s=0.0, marked=marked
             )
             self.control.on_ack(now=self.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
 
