@@ -5,14 +5,14 @@ Theory of operation. SRD's published rule is that a connection slows down only w
 (Shalev et al., IEEE Micro 40(6), 2020). `MajorityDelay` realises it with Swift's AIMD (Kumar et al., SIGCOMM
 2020) on an order statistic of recent samples of all paths, as arXiv:2509.07907 proposes for Swift under spraying.
 
-1. Each path report is one sample: queueing delay (round trip, less the path's smallest, less the time the packet waited
-   inside the receiving host) over its target, or that waiting time, the least of the last 0.1 s, over its own target,
-   whichever is worse. A sample above 1 speaks for slowing down. In the first second the smallest round trip of all paths, the handshake's among
-   them, is taken for each one's: with 64 paths and a few packets in flight most have never met an empty queue, and each
-   would take the standing one for the length of its way. Answers to probes are no samples: what is short arrives
-   sooner, and only tells how long the way is. A switch that marks (ECN, RFC 3168) says so before the delay can: a
-   report of which the share m was marked is a sample of 1 + m / 4 at least (DCTCP, too, shrinks by what share was
-   marked, RFC 8257).
+1. Each path report is one sample: queueing delay (round trip, less the path's smallest, less the time the packet
+   waited inside the receiving host) over its target, or that waiting time, the least of the last 0.1 s, over its own
+   target, whichever is worse. A sample above 1 speaks for slowing down. In the first second the smallest round trip of
+   all paths, the handshake's among them, is taken for each one's: with 64 paths and a few packets in flight most have
+   never met an empty queue, and each would take the standing one for the length of its way. Answers to probes are no
+   samples: what is short arrives sooner, and only tells how long the way is. A switch that marks (ECN, RFC 3168) says
+   so before the delay can: a report of which the share m was marked is a sample of 1 + m / 4 at least (DCTCP, too,
+   shrinks by what share was marked, RFC 8257).
 2. The target grows as the window falls, with the inverse of its root (Swift's flow scaling, section 3.2). Of flows that
    see the same queue those with more shrink while those with less grow, so that they meet; and many flows, which cannot
    do with less than a packet or two each, have a queue that holds them.
