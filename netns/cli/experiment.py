@@ -89,7 +89,7 @@ def set_command(name: str | None, direction: Literal["both", "ab", "ba"], link: 
 @click.option("--for", "for_s", type=TIME, help="Repair it after so long, as 2s; without, it stays dead.")
 @click.option("--carrier", is_flag=True, help="Let the carrier go, too: both ends see it, and route around it.")
 @click.argument("target", metavar="LINK|NODE")
-def fail_command(name: str | None, at_s: float, for_s: float | None, carrier: bool, target: str) -> None:  # noqa: FBT001
+def fail_command(*, name: str | None, at_s: float, for_s: float | None, carrier: bool, target: str) -> None:
     """Let a link or a node lose everything, silently: no carrier goes, no route changes.
 
     With --carrier the neighbours see NO-CARRIER and route around it; routers further off still know nothing.
@@ -172,11 +172,12 @@ def capture_command(name: str | None, output: Path, for_s: float | None, packets
 @click.argument("source")
 @click.argument("destination")
 def discover(
+    *,
     name: str | None,
     ports: int,
-    ipv6: bool,  # noqa: FBT001 - click passes by keyword
-    counters: bool,  # noqa: FBT001
-    as_json: bool,  # noqa: FBT001
+    ipv6: bool,
+    counters: bool,
+    as_json: bool,
     source: str,
     destination: str,
 ) -> None:

@@ -29,10 +29,11 @@ Theory of operation. SRD's published rule is that a connection slows down only w
    plus what fills the delay target, is in flight (SRD's "delivers less than it sends"). The delay is that of the paths
    in use, with what both hosts hold packets and acks for: left out, any window would confirm itself. Without loss there
    is no such bound: where the hosts are the bottleneck it would keep a small window small.
-7. When more than half of what was in flight is lost within a round trip, be it by silence, the window is set to what
-   was delivered; when nothing was delivered since, it is halved, as a timeout is doubled: of a queue that let nothing
-   through no delay is told, and what is sent again in one go is lost again (48 first windows of a bandwidth-delay
-   product each; 1,000 messages of eight packets). Half is far above what loss without congestion takes.
+7. When more than half of what was in flight, and a few packets, is lost within a round trip, be it by silence, the
+   window is set to what was delivered; when nothing was delivered since, it is halved, as a timeout is doubled: of a
+   queue that let nothing through no delay is told, and what is sent again in one go is lost again (48 first windows of
+   a bandwidth-delay product each; 1,000 messages of eight packets). Half is far above what loss without congestion
+   takes.
 8. What was no loss is undone. When most of what was lost turns out to have arrived (the receiver reports duplicates;
    RFC 3708), or what all paths had left unanswered is answered, the window is what it was before (Eifel, RFC 4015).
 """

@@ -50,7 +50,7 @@ class Controller(ABC):
     def pacing_gain(self) -> float:
         """Pace over window / round trip."""
 
-    def pace_bytes_per_s(self, rtt_s: float) -> float:
+    def bytes_per_s(self, rtt_s: float) -> float:
         """How fast bursts follow each other."""
         return self.pacing_gain * self.window_bytes / rtt_s
 

@@ -69,8 +69,7 @@ class Sender:
         self.segment_bytes = datagram_bytes - HEADER_BYTES
         # A message starts only when all of it is granted, so one beyond the whole window could never start.
         self.max_message_bytes = min(max_message_bytes, credit_bytes)
-        self.packets = 0
-        self.retransmitted = 0
+        self.packets = self.retransmitted = 0
         self.inflight_bytes = 0  # sent on paths that answer, and neither acknowledged nor lost
         self.ack_way = NO_WAY  # of the last ack that arrived
         self._trace = trace
@@ -278,8 +277,9 @@ class Sender:
         """Return a path that is to be probed now, and the probe's path sequence."""
         if self._asks:
             return (path := self._asks.pop(0)), path.take_probe_sequence()
-        pace = self.control.pace_bytes_per_s(self.rtt_s) / self._datagram_bytes
-        return self._table.probe(now=now, packets_per_s=pace) if self._table.probed else None
+        if not self._table.probed:  # as nearly always
+            return None
+        return self._table.probe(now=now, packets_per_s=self.control.bytes_per_s(self.rtt_s) / self._datagram_bytes)
 
     def probe_any(self, *, others: bool = False) -> tuple[Path, int]:
         """Return a path to ask the peer for a sign of life over: the one that answered last; `others`: all in turn."""
@@ -370,7 +370,7 @@ class Sender:
         self.packets += count
         if self._look_at > now + path.rtt.smoothed_s:  # else it is early enough, as nearly always
             self._look_at = min(self._look_at, now + usual_s(path, jitter_s=self._evidence.jitter_s))
-        self._pacer.charge(size_bytes, now=now, rate_bytes_per_s=self.control.pace_bytes_per_s(self.rtt_s))
+        self._pacer.charge(size_bytes, now=now, rate_bytes_per_s=self.control.bytes_per_s(self.rtt_s))
         message = run.message
         number, offset, place, payload_bytes, segment_bytes, places = run.content(
             first, count=count, segment_bytes=self.segment_bytes
