@@ -25,7 +25,7 @@ MAY_IMPORT = {
 # The core is sans-I/O: it may not read a clock, roll dice, open a socket, block or run in a loop of its own.
 PROTO_MAY_IMPORT = {
     "__future__", "abc", "collections", "collections.abc", "dataclasses", "enum", "functools", "hashlib", "hmac",
-    "heapq", "itertools", "math", "numpy", "numpy.typing", "random", "struct", "typing",
+    "heapq", "itertools", "math", "mypy_extensions", "numpy", "numpy.typing", "random", "struct", "typing",
 }  # fmt: skip
 
 # Third-party libraries that are wanted in one place only.

@@ -10,6 +10,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from srd.build import BUILD
+
 _ROOT: Final = Path(__file__).resolve().parent.parent.parent
 
 
@@ -23,7 +25,7 @@ def environment() -> dict[str, str | int]:
         "system": _system(),
         "python": platform.python_version(),
         "iproute2": _first_line("ip", "-V"),
-        "open-srd": _version("open-srd"),
+        "open-srd": f"{_version('open-srd')} {BUILD}",
         "revision": _first_line("git", "-C", str(_ROOT), "describe", "--always", "--dirty"),
         "numpy": _version("numpy"),
         "uvloop": _version("uvloop"),

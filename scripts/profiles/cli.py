@@ -1,5 +1,7 @@
 """scripts/profile [bulk|rate|ping] [--mtu N] [--seconds N] [--top N] [--json]: shares of functions and system calls.
 
+Functions are those of the sources, interpreted: of what is compiled a profiler sees nothing.
+
 Exit status: 0, 1 if it could not be measured (with the reason), 2 for wrong usage.
 """
 
@@ -25,6 +27,7 @@ from scripts.benches.veth.wire import Wire, wire
 from scripts.compare.environment import environment
 from scripts.compare.errors import CompareError
 from scripts.compare.unwinding import unwinding
+from scripts.installed import ROOT
 from scripts.profiles.reading import Share, function_shares, syscall_shares
 
 WORKER: Final = "scripts.benches.veth.worker"
@@ -36,6 +39,8 @@ WORKLOADS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
 }
 """Name -> the two roles of the benches' worker, and what both are called with."""
 LAB_NAME: Final = "profile-veth"
+OF_SOURCES: Final = ("env", f"PYTHONPATH={ROOT}")
+"""A profiler sees no functions of compiled modules. System calls are those of what is installed."""
 SLOWER: Final = 60.0
 """Seconds that a run under a profiler may take besides."""
 ENDS: Final = ("receiver", "sender")
@@ -80,7 +85,7 @@ def _measure(two: Wire, workload: str, *, seconds: float, directory: Path) -> tu
         two,
         workload,
         seconds=seconds,
-        wrapper=lambda end: [sys.executable, "-m", "cProfile", "-o", str(profiles[end]), "-m", WORKER],
+        wrapper=lambda end: [*OF_SOURCES, sys.executable, "-m", "cProfile", "-o", str(profiles[end]), "-m", WORKER],
     )
     _run(
         two,

@@ -12,6 +12,7 @@ import sys
 import click
 
 from devmem import DevmemError
+from srd.build import BUILD
 from srd.cli.recv import recv
 from srd.cli.send import send
 from srd.cli.trace import trace
@@ -21,7 +22,7 @@ from srd.errors import SrdError
 @click.group(
     invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@click.version_option(package_name="open-srd", prog_name="srd")
+@click.version_option(package_name="open-srd", prog_name="srd", message=f"%(prog)s %(version)s, {BUILD}")
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Send and receive files over SRD: many paths, reliable, out of order."""

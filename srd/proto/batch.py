@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from srd.proto.events import MessagesReceived
 from srd.proto.seqset import mask, ranges
@@ -21,7 +22,7 @@ class Batch:
 
     places: Words
     """Where each one's payload starts in the sender's region."""
-    owner: object = None
+    owner: Any = None
     """What is to be kept alive until all have ended: the memory, say."""
     cut: int = 0
     """Messages that were given their PSNs."""

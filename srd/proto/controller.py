@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from mypy_extensions import mypyc_attr
+
 from srd.proto.config import ProtocolConfig
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # one of your own may be an ordinary class
 class Controller(ABC):
     """What the peer tells a controller, and what it asks."""
 

@@ -99,6 +99,7 @@ _NO_SEND = 0xFF & ~IMMEDIATE  # bits of the flags that no SEND has
 _INDEX = np.arange(MAX_BURST_PACKETS, dtype=np.uint64)[:, np.newaxis]
 
 Words = npt.NDArray[np.uint64]
+Octets = memoryview  # by a name of this module's own: mypyc finds no other in a dataclass
 
 
 Address = Any
@@ -200,7 +201,7 @@ class Arrival:
     A series comes from one address over one path; its payloads lie back to back.
     """
 
-    headers: memoryview
+    headers: Octets
     """Headers back to back, as bytes; what follows the first `count` means nothing."""
     count: int
     payload_offset: int

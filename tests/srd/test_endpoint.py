@@ -333,6 +333,7 @@ async def test_on_event__a_close_that_waits_to_be_told_ends_a_send_in_a_peer_err
             await send(here, b"too late")
 
 
+@pytest.mark.sources
 async def test_on_failure__an_error_of_our_own_ends_everyone_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing hangs, not even on a bug: requests, receivers, attempts to connect, and who accepts."""
     problems: list[BaseException | None] = []

@@ -98,6 +98,7 @@ async def test_both__everything_at_once() -> None:
 # -- predicted placement ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize(("lost", "seed"), [(0.0, 1), (0.02, 2), (0.1, 3), (0.1, 4), (0.3, 5)])
 async def test_predicted__lands_in_place_and_nowhere_else(lost: float, seed: int) -> None:
     """Writes and sends at once to a queue that is the peer's own, with arrivals lost at random."""

@@ -58,6 +58,7 @@ async def test_busy_poll__spins_without_end_and_stops_at_the_close() -> None:
         one._driver._epoll = one_epoll
 
 
+@pytest.mark.sources
 async def test_rest__only_after_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "BUSY_S", PATIENCE_S)  # a busy host spaces turns out by itself
     async with node(accepting=True) as two, node(accepting=False) as one:

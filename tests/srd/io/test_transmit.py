@@ -58,6 +58,7 @@ def test_flush__arrives_byte_for_byte(family: socket.AddressFamily, size_bytes: 
         assert two.queue.bytes_copied == 0
 
 
+@pytest.mark.sources
 def test_flush__headers_say_what_the_burst_said() -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two:
         one.fill(content(2500, seed=SEED))

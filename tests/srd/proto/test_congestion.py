@@ -216,6 +216,7 @@ def test_controllers__config_names_one() -> None:
     assert ProtocolConfig().controller in CONTROLLERS
 
 
+@pytest.mark.sources
 def test_constants__have_a_reason_beside_them() -> None:
     """DESIGN: every constant has its unit and its source beside it."""
     lines = inspect.getsource(congestion).splitlines()

@@ -7,6 +7,7 @@ from srd.proto.errors import PacketError, PeerError, SrdError, UsageError
 from srd.proto.status import Status
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("kind", [PacketError, PeerError, UsageError])
 def test_errors__have_one_root_and_stand_in_the_tree(kind: type[Exception]) -> None:
     assert issubclass(kind, SrdError)

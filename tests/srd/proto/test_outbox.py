@@ -198,6 +198,7 @@ def test_timeout__for_ever() -> None:
     assert pair.statuses() == {1: Status.OK}
 
 
+@pytest.mark.sources
 def test_timeout__of_a_read_that_is_never_answered() -> None:
     """Its responder acknowledges and says nothing more."""
     pair = Pair(request_timeout_s=1.5)

@@ -254,6 +254,7 @@ def test_blocked_path__half_of_the_links_slow(seed: int) -> None:
     assert 8 * MIB * 8 / (network.now - 100.0) > 0.2 * 550e6
 
 
+@pytest.mark.sources
 def test_handle_ack__counts_marks_and_tells_the_controller_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
     network = Network(seed=1)
     number, _ = network.connect()
@@ -272,6 +273,7 @@ def test_handle_ack__counts_marks_and_tells_the_controller_their_share(monkeypat
 # -- what the controller is told ------------------------------------------------------------------------------------
 
 
+@pytest.mark.sources
 def test_take_round_trip__the_handshakes_is_the_base_of_all_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     """A newcomer does not take the queue that others keep for the length of the way."""
     network = Network(seed=1, shape=Shape(delay_us=500))
@@ -291,6 +293,7 @@ def test_take_round_trip__the_handshakes_is_the_base_of_all_paths(monkeypatch: p
     assert base_s == pytest.approx(0.001, rel=0.01)
 
 
+@pytest.mark.sources
 def test_handle_ack__a_probes_answer_is_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     network = Network(seed=1)
     number, _ = network.connect()
@@ -308,6 +311,7 @@ def test_handle_ack__a_probes_answer_is_no_sample(monkeypatch: pytest.MonkeyPatc
     assert path.rtt.latest_s == pytest.approx(0.004, rel=0.01)
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("seed", SEEDS)
 def test_undo__what_was_late_and_not_lost_leaves_the_window_as_it_was(
     seed: int, monkeypatch: pytest.MonkeyPatch

@@ -31,6 +31,7 @@ def peers() -> dict[int, Receiving]:
     return {number: Receiving(number) for number in (1, 2)}
 
 
+@pytest.mark.sources
 def test_admits__only_the_oldest_part(peers: dict[int, Receiving]) -> None:
     shortage = Shortage()
     for psn, message in enumerate((4, 5)):
@@ -41,6 +42,7 @@ def test_admits__only_the_oldest_part(peers: dict[int, Receiving]) -> None:
     assert shortage.refused_packets == 2
 
 
+@pytest.mark.sources
 def test_admits__the_next_once_it_is_whole(peers: dict[int, Receiving]) -> None:
     shortage = Shortage()
     peers[1].receiver.take(run(4, psn=0), now=100.0)
@@ -51,6 +53,7 @@ def test_admits__the_next_once_it_is_whole(peers: dict[int, Receiving]) -> None:
     assert shortage.admits(peers[2], run(8), peers=peers)  # type: ignore[arg-type]
 
 
+@pytest.mark.sources
 def test_admits__one_that_begins_when_nothing_is_held_in_part(peers: dict[int, Receiving]) -> None:
     shortage = Shortage()
     assert shortage.admits(peers[1], run(4), peers=peers)  # type: ignore[arg-type]
@@ -58,6 +61,7 @@ def test_admits__one_that_begins_when_nothing_is_held_in_part(peers: dict[int, R
     assert not shortage.admits(peers[1], run(5, psn=1), peers=peers)  # type: ignore[arg-type]
 
 
+@pytest.mark.sources
 def test_admits__the_favoured_peer_may_go(peers: dict[int, Receiving]) -> None:
     shortage = Shortage()
     peers[1].receiver.take(run(4), now=100.0)
@@ -66,6 +70,7 @@ def test_admits__the_favoured_peer_may_go(peers: dict[int, Receiving]) -> None:
     assert shortage.admits(peers[2], run(4), peers=peers)  # type: ignore[arg-type]
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize(("flags", "payload_bytes"), [(Opcode.WRITE, 100), (Opcode.RESPONSE, 100), (Opcode.SEND, 0)])
 def test_admits__what_needs_no_memory(peers: dict[int, Receiving], flags: int, payload_bytes: int) -> None:
     shortage = Shortage()

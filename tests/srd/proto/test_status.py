@@ -151,6 +151,7 @@ REACHED: dict[Status, Reached] = {
 }
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("status", Status, ids=lambda status: status.name)
 def test_status__is_reachable(status: Status) -> None:
     assert REACHED[status]() is status

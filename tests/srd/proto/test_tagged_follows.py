@@ -45,6 +45,7 @@ def spoil(node: Node) -> list[Follows]:
     return hints
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("weather", WEATHERS)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_write__is_right_whatever_is_guessed(weather: str, seed: int) -> None:
@@ -61,6 +62,7 @@ def test_write__is_right_whatever_is_guessed(weather: str, seed: int) -> None:
     assert {hint.opcode for hint in hints} == {Opcode.WRITE}
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("weather", WEATHERS)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_read__is_right_whatever_is_guessed(weather: str, seed: int) -> None:
@@ -76,6 +78,7 @@ def test_read__is_right_whatever_is_guessed(weather: str, seed: int) -> None:
     assert {hint.opcode for hint in hints} == {Opcode.RESPONSE}
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("immediate", [0, 4321])
 def test_write__with_an_immediate_gives_no_hints(immediate: int) -> None:
     pair = Pair()

@@ -1,0 +1,19 @@
+"""Which code the tests run: the checkout's sources, in this process and in all that it starts.
+
+    PYTHONSAFEPATH=1 .venv/bin/python -m pytest -o pythonpath= -m "not sources" tests/srd
+
+runs the same tests on what is installed in .venv, compiled. Those marked `sources` replace parts of the code, or read
+it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import srd
+
+ROOT = Path(__file__).resolve().parent.parent
+
+if Path(srd.__file__).is_relative_to(ROOT / "srd"):
+    os.environ["PYTHONPATH"] = str(ROOT)

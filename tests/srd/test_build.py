@@ -1,0 +1,52 @@
+"""srd.build: what runs is said as it is; and what mypyc made of the sources does what they do, to the last bit."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.installed import STAMP, digest
+from srd.build import BUILD
+from srd.proto import wire
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PROGRAM = """
+import sys
+from scripts.benches.registry import CASES, Request
+from srd.build import BUILD
+print(BUILD, file=sys.stderr)
+for measured in CASES[sys.argv[1]].measure(Request(seed=7, seconds=0.3)):
+    print(measured)
+"""
+
+
+def test_build__says_what_runs() -> None:
+    native = str(wire.__file__).endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
+    assert (BUILD == "compiled") == native
+
+
+def outcome(case: str, **environment: str) -> tuple[str, str]:
+    """How a seed of a case in virtual time went, and what ran it."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, case],
+        capture_output=True, text=True, check=True, timeout=100,
+        env={**inherited, "PYTHONSAFEPATH": "1", **environment},
+    )  # fmt: skip
+    return done.stdout, done.stderr.strip()
+
+
+@pytest.mark.sources
+@pytest.mark.parametrize("case", ["loss", "slow-path", "messages", "fair"])
+def test_build__of_the_same_seed_the_same_comes_to_the_last_bit(case: str) -> None:
+    """Thousands of decisions, of which one that fell otherwise would change all that follow."""
+    assert STAMP.read_text() == digest(), "what is installed was made of other sources: make setup"
+    of_sources, sources = outcome(case, PYTHONPATH=str(ROOT))
+    of_installed, _ = outcome(case)
+    assert sources == "interpreted"
+    assert of_sources == of_installed
