@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from srd.proto.control import LEAST_WINDOW_PACKETS
 from srd.proto.credit import RNR_FOR_EVER
 from srd.proto.errors import UsageError
+from srd.proto.wire import MAX_DATAGRAM_BYTES
 
 MAX_MESSAGE_BYTES = 1 << 30
 """EFA's `max_rdma_size` is about 1 GB. A length has 32 bits."""
@@ -31,6 +32,13 @@ class ProtocolConfig:
     """Packets from the lowest unacknowledged one to the highest that may be sent; the other end is told, and the lesser
     of both ends' counts. Bounds the SACK bitmap to 512 bytes; at MTU 9000 it is 36 MB, ten times the bandwidth-delay
     product of 25 Gbit/s and 1 ms."""
+
+    max_inflight_bytes: int = 8 << 20
+    """Bytes on the way to a peer beyond which no burst is sent, whatever the window: twice the bandwidth-delay
+    product of 25 Gbit/s and 1 ms, and a quarter of what a socket takes (packets count for up to 1.8 times their
+    length there, and again when they are sent again). Without it a receiver that was held up loses packets, and
+    small messages wait behind what is queued: beside a bulk flow p99.9 was 10 to 14 ms, with it 5 to 8; half of it
+    slows bulk down (25 to 20 Gbit/s)."""
 
     receive_window_bytes: int = 32 << 20
     """Message bytes a peer may have outstanding that the application has not released. Half the default region,
@@ -102,6 +110,8 @@ class ProtocolConfig:
             raise UsageError(f"paths: {self.paths} is not between 1 and {MAX_PATHS}")
         if not LEAST_WINDOW_PACKETS <= self.window_packets <= 1 << 16:
             raise UsageError(f"window_packets: {self.window_packets} is not between {LEAST_WINDOW_PACKETS} and 65536")
+        if self.max_inflight_bytes < MAX_DATAGRAM_BYTES:
+            raise UsageError(f"max_inflight_bytes: {self.max_inflight_bytes} is less than {MAX_DATAGRAM_BYTES}")
         longest = min(self.receive_window_bytes, MAX_MESSAGE_BYTES)
         if not 1 <= self.max_message_bytes <= longest:
             raise UsageError(

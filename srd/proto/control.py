@@ -167,6 +167,8 @@ class Accept:
 _PROBE = struct.Struct(">IBB")
 NO_PATH = 255
 """A path's number where there is none to tell."""
+NO_WAY = (NO_PATH, NO_PATH)
+"""There and back over paths that nobody names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from random import Random
 
 from srd.proto.batch import received
 from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
-from srd.proto.control import Accept, Ack, Close, Datagram, Hello, Nack, Probe, Refuse
+from srd.proto.control import NO_WAY, Accept, Ack, Close, Datagram, Hello, Nack, Probe, Refuse
 from srd.proto.errors import UsageError
 from srd.proto.events import BatchCompletion, Completion, Event, Frag, MessageReceived, PeerEnded, PeerOpened, Placement
 from srd.proto.handshake import Initiator
@@ -25,7 +25,7 @@ from srd.proto.memory import Memory
 from srd.proto.path import Path
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.receive import Receiver
-from srd.proto.sender import NO_WAY, Sender
+from srd.proto.sender import Sender
 from srd.proto.status import Status, refusal_untrusted
 from srd.proto.tagged import Tagged
 from srd.proto.wire import IMMEDIATE, Address, Burst, Run

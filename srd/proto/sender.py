@@ -3,7 +3,7 @@
 1. Messages are cut in the order of `backlog`, and may finish in any. A send starts only when all of it fits into the
    credit granted by the receiver, so that half-started messages cannot starve each other.
 2. What was lost goes before what is new, and on another path.
-3. How much may be in flight is the congestion controller's word; when, the pacer's; where, `spray`'s.
+3. How much may be in flight is the congestion controller's word, to a limit; when, the pacer's; where, `spray`'s.
 4. While no path is active nothing is sent but probes; the first that is answered brings its path back (see `paths`).
 """
 
@@ -14,7 +14,7 @@ from random import Random
 
 from srd.proto.batch import most_packets
 from srd.proto.config import ProtocolConfig
-from srd.proto.control import NO_PATH, NOT_READY, Ack, PathReport
+from srd.proto.control import NO_WAY, NOT_READY, Ack, PathReport
 from srd.proto.controllers import CONTROLLERS
 from srd.proto.credit import Credit
 from srd.proto.loss import Evidence, settle, usual_s
@@ -32,10 +32,8 @@ from srd.proto.wire import HEADER_BYTES, MAX_BURST_PACKETS, MAX_DATAGRAM_BYTES, 
 BURSTS_PER_WINDOW = 16
 """A burst is at most this share of the window, so that a window is spread over paths and not sent to one queue."""
 CLOCKED_RTTS = 16
-"""Round trips after the window last held this sender back during which a burst is as short as what was answered. Later
-something else limits it (the application, credit, the processor): no queue need be spared, and bursts are as long as
-they may be."""
-NO_WAY = (NO_PATH, NO_PATH)
+"""Round trips after the window last held this sender back during which a burst is as short as what was answered; later
+something else limits it (application, credit, processor), no queue need be spared, and bursts are as long as may be."""
 VOID_PSNS = 2
 """PSNs of the window that are kept for messages given up half cut: as many as can be half cut (see `backlog`)."""
 
@@ -296,7 +294,8 @@ class Sender:
     def poll_burst(self, *, now: float) -> Burst | None:
         """Return the next burst that window, pace and credit allow."""
         if not self._may_send() or now < self._pacer.release_at():
-            self._limited_at = now
+            if self.inflight_bytes < self._config.max_inflight_bytes:  # else the window need not grow
+                self._limited_at = now
             return None
         window_packets = int(self.control.window_bytes) // self._datagram_bytes
         room_packets = window_packets - self.inflight_bytes // self._datagram_bytes
@@ -306,7 +305,8 @@ class Sender:
         return self._retransmit(limit, now=now) if self._lost else self._send_new(limit, now=now)
 
     def _may_send(self) -> bool:
-        return bool(self._active) and self.inflight_bytes < self.control.window_bytes
+        most_bytes = min(self.control.window_bytes, self._config.max_inflight_bytes)
+        return bool(self._active) and self.inflight_bytes < most_bytes
 
     def _clocked(self, now: float) -> bool:
         return now - self._limited_at < CLOCKED_RTTS * self.rtt_s

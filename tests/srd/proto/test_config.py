@@ -31,6 +31,12 @@ def test_config__a_message_must_fit_the_window() -> None:
         ProtocolConfig(receive_window_bytes=1 << 20)
 
 
+def test_config__a_datagram_must_fit_what_may_be_in_flight() -> None:
+    assert ProtocolConfig(max_inflight_bytes=65_507).max_inflight_bytes == 65_507
+    with pytest.raises(UsageError, match="max_inflight_bytes: 65506 is less than 65507"):
+        ProtocolConfig(max_inflight_bytes=65_506)
+
+
 def test_config__a_message_must_fit_its_32_bit_length() -> None:
     with pytest.raises(UsageError, match="max_message_bytes: 4294967296 is not between 1 and"):
         ProtocolConfig(max_message_bytes=1 << 32, receive_window_bytes=1 << 34)

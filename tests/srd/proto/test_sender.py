@@ -11,7 +11,7 @@ from netns.shape import Shape
 from srd.proto.config import ProtocolConfig
 from srd.proto.control import Ack, Datagram, PathReport
 from srd.proto.path import PathState
-from srd.proto.sender import Sender
+from srd.proto.sender import CLOCKED_RTTS, Sender
 from srd.proto.status import Status
 from srd.proto.wire import HEADER_BYTES, MAX_BURST_PACKETS, Burst
 from tests.simulation import Network, Node, Weather, completed, content, ended, received
@@ -220,6 +220,28 @@ def test_poll_burst__is_within_what_was_agreed() -> None:
     assert max(burst.count for burst in bursts) > 4, "bursts, not packets"
     psns = sorted(psn for burst in bursts for psn in range(burst.psn, burst.psn + burst.count))
     assert psns == list(range(len(psns)))
+
+
+def test_poll_burst__no_more_in_flight_than_may_be_and_a_window_that_need_not_grow() -> None:
+    most_bytes = 256 << 10
+    config = ProtocolConfig(max_inflight_bytes=most_bytes)
+    network = Network(seed=1, shape=Shape(delay_us=5000), config=config)
+    number, _ = network.connect()
+    network.a.core.post(number, request=1, payload_offset=0, length=12 * MIB)
+    sender, seen = sender_of(network, number), list[int]()
+    transmit = network._transmit
+
+    def spy(node: Node, out: Burst | Datagram) -> None:
+        if node is network.a and isinstance(out, Burst):
+            seen.append(sender.inflight_bytes - out.count * (HEADER_BYTES + out.segment_bytes))
+        transmit(node, out)
+
+    network._transmit = spy  # type: ignore[method-assign]  # a look at what passes, nothing else
+    network.run(until=lambda: bool(completed(network.a)), seconds=5)
+    assert completed(network.a)
+    assert most_bytes / 2 < max(seen) < most_bytes
+    # It grows up to there, and for CLOCKED_RTTS more.
+    assert most_bytes < sender.control.window_bytes < (CLOCKED_RTTS + 3) * most_bytes
 
 
 @pytest.mark.parametrize("seed", SEEDS)
