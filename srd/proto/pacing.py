@@ -4,7 +4,7 @@ It also makes windows below one packet possible: at a window of half a packet th
 round trips (Swift, SIGCOMM 2020, section 3.4).
 
 A bucket that ran empty is left alone until it is half full, so that a sender is woken once for several bursts: being
-woken costs an interpreter more than sending one.
+woken costs an interpreter more than sending one. So is the ceiling of what may be in flight, once it was reached.
 """
 
 from __future__ import annotations
@@ -34,3 +34,22 @@ class Pacer:
         """Account for a burst sent at `now`."""
         self._debt_until = max(self._debt_until, now) + size_bytes / rate_bytes_per_s
         self._empty = self._debt_until - now > self._depth_s
+
+
+class Ceiling:
+    """The most that may be in flight. Once it is reached nothing is sent until half of it has been answered.
+
+    A receiver that is slower than its sender would get a short burst for each ack, which costs both ends more: over
+    veth, MTU 9000, 18.7/25.5/23.3 -> 27.2/26.8/24.2 Gbit/s.
+    """
+
+    __slots__ = ("_full", "_most_bytes")
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._full = False
+
+    def reached(self, inflight_bytes: int) -> bool:
+        """Whether nothing more may be sent while so much is in flight."""
+        self._full = inflight_bytes >= (self._most_bytes // 2 if self._full else self._most_bytes)
+        return self._full

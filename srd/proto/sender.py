@@ -19,7 +19,7 @@ from srd.proto.controllers import CONTROLLERS
 from srd.proto.credit import Credit
 from srd.proto.loss import Evidence, settle, usual_s
 from srd.proto.outbox import Outbox
-from srd.proto.pacing import Pacer
+from srd.proto.pacing import Ceiling, Pacer
 from srd.proto.path import Path, PathState
 from srd.proto.paths import PathTable
 from srd.proto.peer_trace import PeerTrace
@@ -42,7 +42,7 @@ class Sender:
     """State of everything this end sends to one peer."""
 
     __slots__ = (
-        "_active", "_address", "_asked", "_asks", "_backlog", "_config", "_context", "_datagram_bytes",
+        "_active", "_address", "_asked", "_asks", "_backlog", "_ceiling", "_config", "_context", "_datagram_bytes",
         "_evidence", "_limited_at", "_look_at", "_lost", "_pacer", "_round_trip", "_sent", "_series_packets",
         "_silent_at", "_spray", "_table", "_trace", "_window_packets", "ack_way", "control", "inflight_bytes",
         "max_message_bytes", "outbox", "packets", "paths", "retransmitted", "segment_bytes",
@@ -79,9 +79,9 @@ class Sender:
         self._series_packets = min(MAX_DATAGRAM_BYTES // datagram_bytes, MAX_SERIES_PACKETS)  # go as one message
         self._spray = Spray(rng=rng)
         self._pacer = Pacer(depth_s=config.pacing_depth_s)
+        self._ceiling = Ceiling(config.max_inflight_bytes)
         self._sent = SentPackets()
-        # (run, first PSN, count, path it was lost on; None: it was not sent yet)
-        self._lost: list[tuple[SendRun, int, int, Path | None]] = []
+        self._lost: list[tuple[SendRun, int, int, Path | None]] = []  # first PSN, count, path it was lost on, if any
         credit = Credit(credit_bytes, retries=config.rnr_retry)
         self.outbox = Outbox(
             self._sent, credit=credit, send_first=lambda run: self._lost.insert(0, (run, run.first, 1, None))
@@ -294,7 +294,7 @@ class Sender:
     def poll_burst(self, *, now: float) -> Burst | None:
         """Return the next burst that window, pace and credit allow."""
         if not self._may_send() or now < self._pacer.release_at():
-            if self.inflight_bytes < self._config.max_inflight_bytes:  # else the window need not grow
+            if not self._ceiling.reached(self.inflight_bytes):  # else the window need not grow
                 self._limited_at = now
             return None
         window_packets = int(self.control.window_bytes) // self._datagram_bytes
@@ -305,8 +305,8 @@ class Sender:
         return self._retransmit(limit, now=now) if self._lost else self._send_new(limit, now=now)
 
     def _may_send(self) -> bool:
-        most_bytes = min(self.control.window_bytes, self._config.max_inflight_bytes)
-        return bool(self._active) and self.inflight_bytes < most_bytes
+        within = self.inflight_bytes < self.control.window_bytes and not self._ceiling.reached(self.inflight_bytes)
+        return bool(self._active) and within
 
     def _clocked(self, now: float) -> bool:
         return now - self._limited_at < CLOCKED_RTTS * self.rtt_s

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.proto.pacing import Pacer
+from srd.proto.pacing import Ceiling, Pacer
 
 DEPTH_S = 0.001
 
@@ -49,3 +49,10 @@ def test_hold__nothing_before_and_no_burst_of_bursts_after() -> None:
     assert pacer.release_at() == pytest.approx(11.0)
     pacer.charge(1000, now=11.0, rate_bytes_per_s=1e6)
     assert pacer.release_at() == pytest.approx(11.001)
+
+
+def test_ceiling__once_reached_half_is_answered_first() -> None:
+    ceiling = Ceiling(1000)
+    assert [ceiling.reached(inflight) for inflight in (0, 999, 1000, 1200, 999, 500, 499, 999, 1000)] == [
+        False, False, True, True, True, True, False, False, True,
+    ]  # fmt: skip
