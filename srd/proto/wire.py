@@ -298,7 +298,8 @@ def _cuts(arrival: Arrival) -> list[tuple[int, bool]]:
     count = arrival.count
     if count == 1:
         return [(1, False)]
-    heads = [_SEVEN.unpack_from(arrival.headers, at * HEADER_BYTES) for at in range(min(count, FEW_PACKETS))]
+    some = count if count <= FEW_PACKETS else 2
+    heads = [_SEVEN.unpack_from(arrival.headers, at * HEADER_BYTES) for at in range(some)]
     if count <= FEW_PACKETS:
         return _cut([_relation(one, other, arrival.segment_bytes) for one, other in pairwise(heads)], arrival)
     # As if it were one burst: what its sender wrote from the first header is compared as bytes. It nearly always is.
