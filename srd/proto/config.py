@@ -34,11 +34,11 @@ class ProtocolConfig:
     product of 25 Gbit/s and 1 ms."""
 
     max_inflight_bytes: int = 8 << 20
-    """Bytes on the way to a peer beyond which no burst is sent, whatever the window: twice the bandwidth-delay
-    product of 25 Gbit/s and 1 ms, and a quarter of what a socket takes (packets count for up to 1.8 times their
-    length there, and again when they are sent again). Without it a receiver that was held up loses packets, and
-    small messages wait behind what is queued: beside a bulk flow p99.9 was 10 to 14 ms, with it 5 to 8; half of it
-    slows bulk down (25 to 20 Gbit/s)."""
+    """Bytes on the way to a peer beyond which no burst is sent, whatever the window; peers that are at work share
+    it. Twice the bandwidth-delay product of 25 Gbit/s and 1 ms, and little enough for the socket of a receiver that
+    is held up, where all of it may wait, twice if it is sent again. Without it thousands of packets were dropped
+    there, and small messages waited behind what was queued: beside a bulk flow p99.9 was 10 to 14 ms, with it 5 to
+    8; half of it slows bulk down (25 to 20 Gbit/s)."""
 
     receive_window_bytes: int = 32 << 20
     """Message bytes a peer may have outstanding that the application has not released. Half the default region,

@@ -43,6 +43,7 @@ from srd.proto.errors import PacketError, UsageError
 from srd.proto.events import Completion, Event, Frag, Placement
 from srd.proto.handshake import Initiator
 from srd.proto.memory import Memory
+from srd.proto.pacing import Crowd
 from srd.proto.peer import PeerCore, PeerState
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.shortage import Shortage
@@ -90,6 +91,7 @@ class EndpointCore:
         self._placements: list[Placement] = []
         self._trace = trace
         self._peers: dict[int, PeerCore] = {}  # by number
+        self._crowd = Crowd(self._peers)
         self._by_context: dict[int, PeerCore] = {}  # by the context id that we chose
         self._by_remote: dict[int, PeerCore] = {}  # by the context id that the other end chose
         self._ready: dict[int, None] = {}  # numbers of the peers that may have something to send, in turn
@@ -369,7 +371,7 @@ class EndpointCore:
             rng=self._rng,
             memory=self._memory,
             placements=self._placements,
-            crowd=self._peers,
+            crowd=self._crowd,
             now=now,
             trace=None if self._trace is None else PeerTrace(self._trace, number=self._next_number),
         )
@@ -394,4 +396,5 @@ class EndpointCore:
             del self._by_context[peer.own_context]
             self._by_remote.pop(peer.remote_context, None)
             self._ready.pop(peer.number, None)
+            self._crowd.busy.discard(peer.number)
             self._timers.arm(peer.number, at=None)

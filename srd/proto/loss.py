@@ -47,14 +47,17 @@ class Evidence:
     reordering_steps: int = 1
     jitter_s: float = 0.0
     """What the hosts' scheduling may add to a round trip."""
+    held_s: float = 0.0
+    """How long packets wait in the receiving host, smoothed: no part of a round trip, but of when an answer is due."""
     _widened_at: float = -math.inf
     _lost_at: float = -math.inf
     _lost_packets: int = 0
     _late_packets: int = 0
 
-    def hear(self, sent_at: float) -> None:
-        """Note that a packet sent at `sent_at` was reported."""
+    def hear(self, sent_at: float, *, held_s: float = 0.0) -> None:
+        """Note that a packet sent at `sent_at` was reported, which had waited in the receiving host for `held_s`."""
         self.heard_sent_at = max(self.heard_sent_at, sent_at)
+        self.held_s += (held_s - self.held_s) / 8
 
     def lose(self, packets: int, *, now: float, rtt_s: float) -> None:
         """Note that so many were found lost."""
@@ -144,7 +147,8 @@ def _verdict_at(path: Path, head: Transmission, evidence: Evidence, min_rto_s: f
         window_s = evidence.reordering_steps * REORDERING * path.rtt.min_s
         lost_at = head.sent_at + path.rtt.latest_s + window_s
         return lost_at, lost_at
-    usual_at = head.sent_at + usual_s(path, jitter_s=evidence.jitter_s)
+    due_at = head.sent_at + max(evidence.held_s - evidence.jitter_s, 0.0)  # a receiver that is slow loses nothing
+    usual_at = due_at + usual_s(path, jitter_s=evidence.jitter_s)
     if evidence.heard_sent_at >= head.sent_at + path.rtt.smoothed_s:
         return usual_at, usual_at
-    return head.sent_at + path.rtt.timeout_s(floor_s=min_rto_s), usual_at
+    return due_at + path.rtt.timeout_s(floor_s=min_rto_s), usual_at

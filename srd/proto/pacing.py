@@ -9,6 +9,10 @@ woken costs an interpreter more than sending one. So is the ceiling of what may 
 
 from __future__ import annotations
 
+from collections.abc import Sized
+
+from srd.proto.wire import MAX_DATAGRAM_BYTES
+
 
 class Pacer:
     """`release_at` says when a burst may go; `charge` when it went."""
@@ -36,20 +40,43 @@ class Pacer:
         self._empty = self._debt_until - now > self._depth_s
 
 
+class Crowd:
+    """All peers of an endpoint: how many there are, and which of them have packets on the way."""
+
+    __slots__ = ("_members", "busy")
+
+    def __init__(self, members: Sized) -> None:
+        self._members = members
+        self.busy: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+
 class Ceiling:
-    """The most that may be in flight. Once it is reached nothing is sent until half of it has been answered.
+    """The most that may be in flight to a peer. Once it is reached, half of it is answered before more is sent.
 
     A receiver that is slower than its sender would get a short burst for each ack, which costs both ends more: over
-    veth, MTU 9000, 18.7/25.5/23.3 -> 27.2/26.8/24.2 Gbit/s.
+    veth, MTU 9000, 18.7/25.5/23.3 -> 27.2/26.8/24.2 Gbit/s. Peers of one endpoint that are at work share the most: all
+    of theirs may wait in one socket. (Who has reached a share that is smaller now has packets on the way, so that an
+    ack will come.)
     """
 
-    __slots__ = ("_full", "_most_bytes")
+    __slots__ = ("_crowd", "_full", "_most_bytes", "_number")
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, *, crowd: Crowd, number: int) -> None:
+        """Take the peer's number, by which it is one of the crowd."""
         self._most_bytes = most_bytes
+        self._crowd = crowd
+        self._number = number
         self._full = False
 
     def reached(self, inflight_bytes: int) -> bool:
         """Whether nothing more may be sent while so much is in flight."""
-        self._full = inflight_bytes >= (self._most_bytes // 2 if self._full else self._most_bytes)
+        if inflight_bytes:
+            self._crowd.busy.add(self._number)
+        else:
+            self._crowd.busy.discard(self._number)
+        most_bytes = max(self._most_bytes // max(len(self._crowd.busy), 1), MAX_DATAGRAM_BYTES)
+        self._full = inflight_bytes >= (most_bytes // 2 if self._full else most_bytes)
         return self._full

@@ -11,7 +11,7 @@ least three were left unanswered: an interpreter that was stopped for a second m
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from enum import Enum, auto
 from random import Random
 
@@ -22,6 +22,7 @@ from srd.proto.errors import UsageError
 from srd.proto.events import BatchCompletion, Completion, Event, Frag, MessageReceived, PeerEnded, PeerOpened, Placement
 from srd.proto.handshake import Initiator
 from srd.proto.memory import Memory
+from srd.proto.pacing import Ceiling, Crowd
 from srd.proto.path import Path
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.receive import Receiver
@@ -66,7 +67,7 @@ class PeerCore:
         rng: Random,
         memory: Memory | None,
         placements: list[Placement],
-        crowd: Sized,
+        crowd: Crowd,
         now: float,
         trace: PeerTrace | None = None,
     ) -> None:
@@ -74,8 +75,7 @@ class PeerCore:
         self.trace = trace
         self.address = address
         self.own_context = own_context
-        self.remote_context = 0
-        self.datagram_bytes = 0
+        self.remote_context = self.datagram_bytes = 0
         self.state = PeerState.OPENING
         self.receiver = Receiver(config)
         self.sender: Sender | None = None
@@ -91,10 +91,9 @@ class PeerCore:
         self._placements = placements
         self._heard_at = now
         self._asked_at = now  # when it was last heard, or asked for a sign of life
-        self._probes_unanswered = 0
+        self._probes_unanswered = self._closes = 0
         self._probes_due = 0  # paths over which a sign of life is yet to be asked for now
         self._close_at = 0.0
-        self._closes = 0
 
     # -- opening ------------------------------------------------------------------------------------------------
 
@@ -111,6 +110,7 @@ class PeerCore:
             credit_bytes=packet.credit_bytes,
             max_message_bytes=packet.max_message_bytes,
             window_packets=packet.window_packets,
+            ceiling=Ceiling(self._config.max_inflight_bytes, crowd=self._crowd, number=self.number),
             rng=self._rng,
             trace=self.trace,
         )

@@ -58,6 +58,7 @@ class Sender:
         credit_bytes: int,
         max_message_bytes: int,
         window_packets: int,
+        ceiling: Ceiling,
         rng: Random,
         trace: PeerTrace | None = None,
     ) -> None:
@@ -79,7 +80,7 @@ class Sender:
         self._series_packets = min(MAX_DATAGRAM_BYTES // datagram_bytes, MAX_SERIES_PACKETS)  # go as one message
         self._spray = Spray(rng=rng)
         self._pacer = Pacer(depth_s=config.pacing_depth_s)
-        self._ceiling = Ceiling(config.max_inflight_bytes)
+        self._ceiling = ceiling
         self._sent = SentPackets()
         self._lost: list[tuple[SendRun, int, int, Path | None]] = []  # first PSN, count, path it was lost on, if any
         credit = Credit(credit_bytes, retries=config.rnr_retry)
@@ -189,7 +190,7 @@ class Sender:
         self._round_trip.take(path.rtt.latest_s, now=now)
         sent_at = received_at - (rtt_us + report.held_us) / 1e6
         path.heard_sent_at = sent_at
-        self._evidence.hear(sent_at)
+        self._evidence.hear(sent_at, held_s=report.held_us / 1e6)
         if self._silent_at < math.inf:
             if sent_at < self._silent_at:  # the answer was late, not missing
                 self.control.undo()
@@ -300,8 +301,7 @@ class Sender:
         window_packets = int(self.control.window_bytes) // self._datagram_bytes
         room_packets = window_packets - self.inflight_bytes // self._datagram_bytes
         limit = max(min(room_packets, window_packets // BURSTS_PER_WINDOW, MAX_BURST_PACKETS), 1)
-        if limit > self._series_packets:
-            limit -= limit % self._series_packets
+        limit -= limit % self._series_packets if limit > self._series_packets else 0
         return self._retransmit(limit, now=now) if self._lost else self._send_new(limit, now=now)
 
     def _may_send(self) -> bool:

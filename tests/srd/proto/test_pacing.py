@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.proto.pacing import Ceiling, Pacer
+from srd.proto.pacing import Ceiling, Crowd, Pacer
 
 DEPTH_S = 0.001
 
@@ -52,7 +52,28 @@ def test_hold__nothing_before_and_no_burst_of_bursts_after() -> None:
 
 
 def test_ceiling__once_reached_half_is_answered_first() -> None:
-    ceiling = Ceiling(1000)
-    assert [ceiling.reached(inflight) for inflight in (0, 999, 1000, 1200, 999, 500, 499, 999, 1000)] == [
-        False, False, True, True, True, True, False, False, True,
-    ]  # fmt: skip
+    ceiling = Ceiling(1_000_000, crowd=Crowd({}), number=1)
+    assert [
+        ceiling.reached(1000 * inflight) for inflight in (0, 999, 1000, 1200, 999, 500, 499, 999, 1000)
+    ] == [False, False, True, True, True, True, False, False, True]  # fmt: skip
+
+
+def test_ceiling__is_shared_by_those_at_work() -> None:
+    crowd = Crowd({1: None, 2: None, 3: None})
+    one, other, idle = (Ceiling(1_000_000, crowd=crowd, number=number) for number in range(3))
+    assert not idle.reached(0)
+    assert not one.reached(600_000)
+    assert not other.reached(1)
+    assert one.reached(600_000)
+    assert other.reached(500_000)
+    assert not other.reached(0)
+    assert not one.reached(499_999)
+    assert not one.reached(600_000)
+    assert len(crowd) == 3
+
+
+def test_ceiling__leaves_everyone_a_datagram() -> None:
+    crowd = Crowd({})
+    ceilings = [Ceiling(1_000_000, crowd=crowd, number=number) for number in range(1000)]
+    assert not any(ceiling.reached(65_506) for ceiling in ceilings)
+    assert all(ceiling.reached(65_507) for ceiling in ceilings)
