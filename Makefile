@@ -22,6 +22,8 @@ test:
 	@scripts/check
 	@$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_FLAGS)
 	@$(BIN)/python scripts/coverage_floor.py
+	@echo "the same, compiled (see setup.py):"
+	@env -u PYTHONPATH PYTHONSAFEPATH=1 $(BIN)/python -m pytest -q -o pythonpath= -m "not sources" tests/srd/proto tests/srd/io
 
 check: setup
 	@scripts/check

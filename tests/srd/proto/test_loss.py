@@ -146,6 +146,17 @@ def test_settle__a_tail_is_lost_in_its_usual_time_when_later_packets_were_answer
     assert flight.settle(usual_at) == ([(0, 0b11)], True, None)
 
 
+def test_settle__a_receiver_that_lets_packets_wait_is_waited_for() -> None:
+    flight = Flight(10.0)
+    usual_at = 10.0 + usual_s(flight.path)
+    for _ in range(100):
+        flight.evidence.hear(10.0 + RTT_S, held_s=0.5)
+    assert flight.settle(usual_at) == ([], False, pytest.approx(usual_at + 0.5, abs=1e-3))
+    for _ in range(100):
+        flight.evidence.hear(10.0 + RTT_S, held_s=0.0)
+    assert flight.settle(usual_at + 1e-6) == ([(0, 0b11)], True, None)
+
+
 def test_settle__what_was_sent_less_than_a_round_trip_later_is_no_evidence() -> None:
     flight = Flight(10.0)
     flight.evidence.hear(10.0 + 0.9 * RTT_S)
