@@ -1,4 +1,4 @@
-"""Compiles the protocol core and the datapath with mypyc when a wheel is built: the same sources, twice as fast.
+"""Compiles the protocol core and the datapath with mypyc when a wheel is built: the same sources, 1.2 to 2 times as fast.
 
 Rules.
 1. The sources are the program; compiled modules are what a build makes of them. An editable install and a checkout run
@@ -23,7 +23,7 @@ def extensions() -> list[Extension]:
     """Return what is to be compiled; raises SystemExit when mypy finds the types wrong."""
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(compiler) is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
-        print("no C compiler or no Python.h: not compiled, and about half as fast", file=sys.stderr)
+        print("no C compiler or no Python.h: not compiled, and slower", file=sys.stderr)
         return []
     from mypyc.build import mypycify  # noqa: PLC0415 - not needed to run setup.py for anything else
 

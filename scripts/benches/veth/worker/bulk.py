@@ -5,8 +5,8 @@ first posting to the last completion), the receiver takes them all, and gives no
 every byte with what was sent. That lies between two turns, so it costs no time that is counted.
 
 Messages are sent from the same few buffers over and over, as iperf3 sends one of 128 KiB: from a cache the kernel
-copies twice as fast as from memory. They land in ever other memory, where iperf3 reads into one buffer: that is the
-price of the comparison.
+copies twice as fast as from memory. They land in memory that is ever another, where iperf3 reads
+into one buffer: that is the price of the comparison.
 """
 
 from __future__ import annotations
