@@ -1,4 +1,4 @@
-"""Compiles the protocol core and the datapath with mypyc when a wheel is built: the same sources, 1.2 to 2 times as fast.
+"""Compiles the protocol core and the datapath with mypyc when a wheel is built: the same sources, up to twice as fast.
 
 Rules.
 1. The sources are the program; compiled modules are what a build makes of them. An editable install and a checkout run
