@@ -3,28 +3,30 @@
 It also makes windows below one packet possible: at a window of half a packet the bucket refills one packet in two
 round trips (Swift, SIGCOMM 2020, section 3.4).
 
-A bucket that ran empty is left alone until it is half full, so that a sender is woken once for several bursts: being
-woken costs an interpreter more than sending one. So is the ceiling of what may be in flight, once it was reached.
+With it, what else says how much goes at once: what limited a sender lately, and the ceiling of what may be in flight.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sized
 
 from srd.proto.wire import MAX_DATAGRAM_BYTES
+
+CLOCKED_RTTS = 16
+"""Round trips after window or pace last held a sender back during which it counts as limited by them."""
 
 
 class Pacer:
     """`release_at` says when a burst may go; `charge` when it went."""
 
-    __slots__ = ("_debt_until", "_depth_s", "_empty")
+    __slots__ = ("_debt_until", "_depth_s")
 
     def __init__(self, *, depth_s: float) -> None:
         """`depth_s` is what the bucket holds, in time at the pace."""
         self._depth_s = depth_s
         # The bucket as a point in time: everything sent so far would have left, at the pace, by then.
         self._debt_until = 0.0
-        self._empty = False
 
     def release_at(self) -> float:
         """Return the time from which the next burst may be sent."""
@@ -37,7 +39,42 @@ class Pacer:
     def charge(self, size_bytes: int, *, now: float, rate_bytes_per_s: float) -> None:
         """Account for a burst sent at `now`."""
         self._debt_until = max(self._debt_until, now) + size_bytes / rate_bytes_per_s
-        self._empty = self._debt_until - now > self._depth_s
+
+
+class Progress:
+    """What limits a sender, which says how long its bursts may be.
+
+    `clocked`: window and pace do, whose clock the acks are; a burst is as short as what was answered. Not `clocked`:
+    something else does (application, credit, processor), and a window need not grow. `free`: nor has it run out of work
+    lately, so that it is the processor, or the receiver's; no queue is near to full, and long bursts cost less.
+    """
+
+    __slots__ = ("_held_at", "_since")
+
+    def __init__(self) -> None:
+        self._held_at = 0.0  # when window or pace last held anything back
+        self._since = math.inf  # since when there was always something to send
+
+    def held(self, now: float) -> None:
+        """Note that window or pace hold something back."""
+        self._held_at = now
+
+    def pause(self) -> None:
+        """Note that there is nothing that may be sent, were the window wider."""
+        self._since = math.inf
+
+    def go_on(self, now: float) -> None:
+        """Note that there is."""
+        if self._since == math.inf:
+            self._since = now
+
+    def clocked(self, now: float, *, rtt_s: float) -> bool:
+        """Whether window or pace held anything back lately."""
+        return now - self._held_at < CLOCKED_RTTS * rtt_s
+
+    def free(self, now: float, *, rtt_s: float) -> bool:
+        """Whether neither they nor a want of work did."""
+        return now - max(self._held_at, self._since) >= CLOCKED_RTTS * rtt_s
 
 
 class Crowd:

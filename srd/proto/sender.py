@@ -19,7 +19,7 @@ from srd.proto.controllers import CONTROLLERS
 from srd.proto.credit import Credit
 from srd.proto.loss import Evidence, settle, usual_s
 from srd.proto.outbox import Outbox
-from srd.proto.pacing import Ceiling, Pacer
+from srd.proto.pacing import Ceiling, Pacer, Progress
 from srd.proto.path import Path, PathState
 from srd.proto.paths import PathTable
 from srd.proto.peer_trace import PeerTrace
@@ -30,10 +30,9 @@ from srd.proto.spray import Spray
 from srd.proto.wire import HEADER_BYTES, MAX_BURST_PACKETS, MAX_DATAGRAM_BYTES, MAX_SERIES_PACKETS, VOID, Address, Burst
 
 BURSTS_PER_WINDOW = 16
-"""A burst is at most this share of the window, so that a window is spread over paths and not sent to one queue."""
-CLOCKED_RTTS = 16
-"""Round trips after the window last held this sender back during which a burst is as short as what was answered; later
-something else limits it (application, credit, processor), no queue need be spared, and bursts are as long as may be."""
+"""A burst is at most this share of the window, so that a window is spread over paths and not sent to one queue; but for
+a sender that its processor limits (see `Progress`), whose bursts cost less the longer they are. To 100 peers with 4 KiB
+each, where windows are a few packets: 45,000/55,000 -> 269,000/200,000 messages/s."""
 VOID_PSNS = 2
 """PSNs of the window that are kept for messages given up half cut: as many as can be half cut (see `backlog`)."""
 
@@ -43,7 +42,7 @@ class Sender:
 
     __slots__ = (
         "_active", "_address", "_asked", "_asks", "_backlog", "_ceiling", "_config", "_context", "_datagram_bytes",
-        "_evidence", "_limited_at", "_look_at", "_lost", "_pacer", "_round_trip", "_sent", "_series_packets",
+        "_evidence", "_look_at", "_lost", "_pacer", "_progress", "_round_trip", "_sent", "_series_packets",
         "_silent_at", "_spray", "_table", "_trace", "_window_packets", "ack_way", "control", "inflight_bytes",
         "max_message_bytes", "outbox", "packets", "paths", "retransmitted", "segment_bytes",
     )  # fmt: skip
@@ -95,7 +94,7 @@ class Sender:
         self._silent_at = math.inf  # when no path answered any more; infinite while one does
         self._look_at = math.inf  # not later than when the oldest burst of some path will be lost
         self._round_trip = RoundTrip(initial_s=config.initial_rtt_s)
-        self._limited_at = 0.0  # when window or pace last held anything back
+        self._progress = Progress()
 
     @property
     def idle(self) -> bool:
@@ -141,7 +140,8 @@ class Sender:
             if now >= self._round_trip.refresh_at:
                 self._round_trip.refresh([path.rtt for path in self._active], now=now)
                 self._evidence.calm(now=now, rtt_s=self.rtt_s)
-            rtt_s, late_s, limited = self.rtt_s, now - received_at, self._clocked(now)
+            rtt_s, late_s = self.rtt_s, now - received_at
+            limited = self._progress.clocked(now, rtt_s=rtt_s)
             self.control.on_ack(now=now, acked_bytes=acked_bytes, rtt_s=rtt_s, late_s=late_s, limited=limited)
         if self._trace is not None:
             self._trace.ack_taken(
@@ -296,20 +296,18 @@ class Sender:
         """Return the next burst that window, pace and credit allow."""
         if not self._may_send() or now < self._pacer.release_at():
             if not self._ceiling.reached(self.inflight_bytes):  # else the window need not grow
-                self._limited_at = now
+                self._progress.held(now)
             return None
         window_packets = int(self.control.window_bytes) // self._datagram_bytes
-        room_packets = window_packets - self.inflight_bytes // self._datagram_bytes
-        limit = max(min(room_packets, window_packets // BURSTS_PER_WINDOW, MAX_BURST_PACKETS), 1)
-        limit -= limit % self._series_packets if limit > self._series_packets else 0
+        limit = min(window_packets - self.inflight_bytes // self._datagram_bytes, MAX_BURST_PACKETS)
+        if not self._progress.free(now, rtt_s=self.rtt_s):
+            limit = min(limit, window_packets // BURSTS_PER_WINDOW)
+        limit = max(limit - limit % self._series_packets if limit > self._series_packets else limit, 1)
         return self._retransmit(limit, now=now) if self._lost else self._send_new(limit, now=now)
 
     def _may_send(self) -> bool:
         within = self.inflight_bytes < self.control.window_bytes and not self._ceiling.reached(self.inflight_bytes)
         return bool(self._active) and within
-
-    def _clocked(self, now: float) -> bool:
-        return now - self._limited_at < CLOCKED_RTTS * self.rtt_s
 
     def _has_work(self) -> bool:
         return bool(self._lost) or (self._room_packets() > 0 and self._backlog.head() is not None)
@@ -339,7 +337,9 @@ class Sender:
     def _send_new(self, limit: int, *, now: float) -> Burst | None:
         outbound, room = self._backlog.head(), self._room_packets()
         if outbound is None or room <= 0:
+            self._progress.pause()
             return None
+        self._progress.go_on(now)
         if self.inflight_bytes:
             self._table.unfold_all()
         batch = outbound.batch
@@ -351,7 +351,7 @@ class Sender:
             offset, packet_bytes = batch.cut, HEADER_BYTES + outbound.length
             count = min(batch.count - batch.cut, self.outbox.credit.covered(outbound.length))
             count = min(count, most_packets(limit, packet_bytes, self._datagram_bytes))
-        count, clocked = min(count, room), self._clocked(now)
+        count, clocked = min(count, room), self._progress.clocked(now, rtt_s=self.rtt_s)
         path, count = self._spray.next_burst(self._active, packets=count, now=now, clocked=clocked)
         run = self._sent.add(outbound, offset=offset, count=count, packet_bytes=packet_bytes)
         if batch is None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.proto.pacing import Ceiling, Crowd, Pacer
+from srd.proto.pacing import CLOCKED_RTTS, Ceiling, Crowd, Pacer, Progress
 
 DEPTH_S = 0.001
 
@@ -49,6 +49,24 @@ def test_hold__nothing_before_and_no_burst_of_bursts_after() -> None:
     assert pacer.release_at() == pytest.approx(11.0)
     pacer.charge(1000, now=11.0, rate_bytes_per_s=1e6)
     assert pacer.release_at() == pytest.approx(11.001)
+
+
+def test_progress__free_after_so_many_round_trips_of_neither_waiting_nor_want() -> None:
+    rtt_s, progress = 0.001, Progress()
+    long_s = CLOCKED_RTTS * rtt_s
+    assert not progress.free(100.0, rtt_s=rtt_s), "nothing was sent yet"
+    progress.go_on(100.0)
+    assert not progress.free(100.0 + 0.9 * long_s, rtt_s=rtt_s)
+    progress.go_on(100.0 + 0.9 * long_s)
+    assert progress.free(100.0 + 1.1 * long_s, rtt_s=rtt_s)
+    progress.pause()
+    assert not progress.free(100.0 + 1.1 * long_s, rtt_s=rtt_s), "it ran out of work"
+    progress.go_on(101.0)
+    progress.held(101.0 + long_s)
+    assert progress.clocked(101.0 + 1.5 * long_s, rtt_s=rtt_s)
+    assert not progress.free(101.0 + 1.5 * long_s, rtt_s=rtt_s), "the window held something back"
+    assert not progress.clocked(101.0 + 2.1 * long_s, rtt_s=rtt_s)
+    assert progress.free(101.0 + 2.1 * long_s, rtt_s=rtt_s)
 
 
 def test_ceiling__once_reached_half_is_answered_first() -> None:

@@ -10,8 +10,9 @@ import pytest
 from netns.shape import Shape
 from srd.proto.config import ProtocolConfig
 from srd.proto.control import Ack, Datagram, PathReport
+from srd.proto.pacing import CLOCKED_RTTS
 from srd.proto.path import PathState
-from srd.proto.sender import CLOCKED_RTTS, Sender
+from srd.proto.sender import Sender
 from srd.proto.status import Status
 from srd.proto.wire import HEADER_BYTES, MAX_BURST_PACKETS, Burst
 from tests.simulation import Network, Node, Weather, completed, content, ended, received
@@ -242,6 +243,20 @@ def test_poll_burst__no_more_in_flight_than_may_be_and_a_window_that_need_not_gr
     assert most_bytes / 2 < max(seen) < most_bytes
     # It grows up to there, and for CLOCKED_RTTS more, while what is acknowledged at all is 12 MiB.
     assert most_bytes < sender.control.window_bytes < (CLOCKED_RTTS + 8) * most_bytes < 12 * MIB
+
+
+def test_poll_burst__long_when_the_processor_is_the_limit() -> None:
+    network = Network(seed=1)
+    number, _ = network.connect()
+    sender = sender_of(network, number)
+    sender.take_round_trip(0.00001, now=network.now)
+    sender.control.window_bytes = 10.0 * sender.segment_bytes + 10 * HEADER_BYTES
+    network.a.core.post(number, request=1, payload_offset=0, length=MIB)
+    first = sender.poll_burst(now=network.now)
+    later = sender.poll_burst(now=network.now + 0.01)  # a thousand round trips, in which it might have sent
+    assert first is not None
+    assert later is not None
+    assert (first.count, later.count) == (1, 7), "a packet of a small window; a message's worth"
 
 
 @pytest.mark.parametrize("seed", SEEDS)

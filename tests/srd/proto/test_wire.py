@@ -20,6 +20,7 @@ from srd.proto import (
     credit,
     handshake,
     loss,
+    pacing,
     path,
     paths,
     peer,
@@ -363,7 +364,7 @@ def test_protocol_md__packet_types() -> None:
 
 
 CONSTANTS_IN = (
-    backlog, config, congestion, control, credit, handshake, loss, path, paths, peer, receive, rtt, sender,
+    backlog, config, congestion, control, credit, handshake, loss, pacing, path, paths, peer, receive, rtt, sender,
     strangers, tagged, ways, wire,
 )  # fmt: skip
 
