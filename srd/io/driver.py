@@ -2,9 +2,10 @@
 
 1. A turn reads every socket that has something (one epoll of our own holds them all), a bounded number of batches each,
    so that a flood on one starves nobody; then it sends, bounded too.
-2. Turns that follow each other closely and carry bulk are spaced out, as a network card moderates its interrupts: being
-   woken costs an interpreter more than a packet does. The kernel's timestamps keep round trips free of that rest. Small
-   messages that go to and fro are not held up.
+2. Turns that follow each other closely and carry a stream are spaced out, as a network card moderates its interrupts:
+   being woken costs an interpreter more than a packet does. The kernel's timestamps keep round trips free of that rest.
+   A stream is bulk of which more comes whatever this end does: acks let more of it go, a message is far from whole, or
+   several came at once. Messages that go to and fro are not held up.
 3. A socket that is full keeps the bursts it refused; nothing is sent until it is writable again.
 4. With `busy_poll` the loop never sleeps: sockets are looked at without end, some times in a row whenever the loop
    comes by. Turns are not spaced out, and what is asked of the core goes out at the next look.
@@ -27,7 +28,7 @@ from srd.io.socket import dropped_packets, unreachable_addresses
 from srd.io.transmit import Transmitter
 from srd.proto.control import Datagram
 from srd.proto.endpoint import EndpointCore
-from srd.proto.events import Completion, Event
+from srd.proto.events import Completion, Event, MessageReceived, MessagesReceived
 from srd.proto.status import Status
 from srd.proto.wire import Burst
 
@@ -37,9 +38,9 @@ REST_S = 0.0003
 """Between two turns of a busy endpoint: at 1 Gbit/s four packets of 9,000 bytes. With turns for every one or two
 packets the two ends and the fabric of the demo spent most of their time on waking each other."""
 BUSY_S = 0.001
-"""Two turns closer than this make an endpoint busy, if they carry bulk."""
+"""Two turns closer than this make an endpoint busy, if they carry a stream."""
 BULK_BYTES = 8 << 10
-"""Payload received and sent since the turn before from which that is bulk: a packet of 9,000 bytes is."""
+"""Payload received or sent in a turn from which that is bulk: a packet of 9,000 bytes is."""
 SPINS = 16
 """Looks at the sockets, with `busy_poll`, before the loop has its turn: a look takes 0.5 us, a turn of the loop 3."""
 TURN_BYTES = 1 << 20
@@ -87,7 +88,7 @@ class Driver:
         self._held: Burst | None = None  # taken from the core when the socket of those before it was full
         self._read_at = 0.0  # when the last turn read something
         self._rest_until: float | None = None  # sockets are not looked at before
-        self._moved_bytes = 0  # payload received and sent since the sockets were last read
+        self._read_bytes = self._sent_bytes = self._messages = 0  # of this turn: payload, and what became whole
         self._busy_poll = busy_poll
         self._closed = False
         if busy_poll:
@@ -179,9 +180,9 @@ class Driver:
         """Read, let time pass, deliver, send; then set the alarm."""
         if self._closed:
             return
+        self._read_bytes = self._sent_bytes = self._messages = 0
         try:
-            if read:
-                self._read()
+            heard_at = self._read() if read else None
             self._core.handle_timeout(time.monotonic())
             self._deliver()
             if self._send_turn():
@@ -192,26 +193,34 @@ class Driver:
             self._on_failure(error)
             raise
         if not self._closed:  # an event's receiver may have closed us
+            if read:
+                self._rest(heard_at)
             deadlines = [at for at in (self._core.poll_timeout(), self._rest_until) if at is not None]
             self._timer.arm(min(deadlines, default=None))
 
     # -- receiving ----------------------------------------------------------------------------------------------
 
-    def _read(self) -> None:
-        """Read every socket that has something; rest afterwards if that was so a moment ago, too."""
+    def _read(self) -> float | None:
+        """Read every socket that has something; return when, None if none had."""
         heard = False
         for fd, _ in self._epoll.poll(0):
             heard |= self._read_socket(self._sockets[fd])
-        now = time.monotonic()
-        bulk, self._moved_bytes = self._moved_bytes >= BULK_BYTES, 0
-        busy = heard and bulk and now - self._read_at < BUSY_S and not self._busy_poll
-        if heard:
-            self._read_at = now
-        if busy and self._rest_until is None:
+        return time.monotonic() if heard else None
+
+    def _rest(self, heard_at: float | None) -> None:
+        """Do not look at the sockets for a moment, if this turn carried a stream and followed closely on another."""
+        rest_until = None
+        if heard_at is not None:
+            coming = self._read_bytes >= BULK_BYTES and (self._messages > 1 or self._core.amid)
+            stream = coming or self._sent_bytes >= BULK_BYTES
+            if stream and heard_at - self._read_at < BUSY_S and not self._busy_poll:
+                rest_until = heard_at + REST_S
+            self._read_at = heard_at
+        if rest_until is not None and self._rest_until is None:
             self._loop.remove_reader(self._epoll.fileno())
-        elif not busy and self._rest_until is not None:
+        elif rest_until is None and self._rest_until is not None:
             self._loop.add_reader(self._epoll.fileno(), self._on_readable)
-        self._rest_until = now + REST_S if busy else None
+        self._rest_until = rest_until
 
     def _read_socket(self, sock: socket.socket) -> bool:
         """Take what a socket has, a turn's worth at most; return whether there was anything."""
@@ -226,7 +235,7 @@ class Driver:
                 self._icmp(sock)
                 break
             heard = True
-            self._moved_bytes += batch.payload_bytes
+            self._read_bytes += batch.payload_bytes
             now = time.monotonic()
             shortage = queue.shortage if queue.scarce else None
             kept = self._core.handle_packets(batch.arrivals, controls=batch.controls, now=now, shortage=shortage)
@@ -254,6 +263,10 @@ class Driver:
         while (event := self._core.poll_event()) is not None:
             if isinstance(event, Completion) and event.status is not Status.OK:
                 self.drop_unsent()
+            if isinstance(event, MessageReceived):
+                self._messages += 1
+            elif isinstance(event, MessagesReceived):
+                self._messages += event.count
             self._on_event(event)
 
     def drop_unsent(self) -> None:
@@ -280,7 +293,7 @@ class Driver:
                 self._send_datagram(out)
                 continue
             sent_bytes += BURST_BYTES + out.payload_bytes
-            self._moved_bytes += out.payload_bytes
+            self._sent_bytes += out.payload_bytes
             if not self._transmitter.takes(out):
                 self._transmit()
                 if self._blocked():

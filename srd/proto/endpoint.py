@@ -51,7 +51,17 @@ from srd.proto.status import Status
 from srd.proto.strangers import Strangers
 from srd.proto.timers import Timers
 from srd.proto.trace import Trace
-from srd.proto.wire import IMMEDIATE, MIN_DATAGRAM_BYTES, Address, Arrival, Burst, Opcode, Words, runs_untrusted
+from srd.proto.wire import (
+    IMMEDIATE,
+    MAX_DATAGRAM_BYTES,
+    MIN_DATAGRAM_BYTES,
+    Address,
+    Arrival,
+    Burst,
+    Opcode,
+    Words,
+    runs_untrusted,
+)
 from srd.proto.work import check, check_batch, refusal
 
 
@@ -80,6 +90,7 @@ class EndpointCore:
         if config.controller not in CONTROLLERS:
             raise UsageError(f"controller: {config.controller!r} is not one of {', '.join(CONTROLLERS)}")
         self.malformed = 0
+        self.amid = False  # whether much is yet to come of the messages of the data that was taken last
         self._config = config
         self._datagram_bytes = datagram_bytes
         self._strangers = Strangers(
@@ -169,7 +180,7 @@ class EndpointCore:
 
         Each ends with a Completion or as part of a BatchCompletion; `owner` lives as long. Raises as `post` does.
         """
-        sender = self._peer(peer).open_sender()
+        sender = self.peer(peer).open_sender()
         check_batch(length, immediate=immediate, packet_bytes=sender.segment_bytes)
         sender.outbox.post_batch(first_request, places=places, length=length, immediate=immediate, owner=owner)
         self._ready[peer] = None
@@ -198,13 +209,16 @@ class EndpointCore:
 
     def close(self, peer: int, *, now: float) -> None:
         """Close a peer in an orderly way, after what was posted; ends with PeerEnded."""
-        core = self._peer(peer)
+        core = self.peer(peer)
         core.close(now=now)
         self._after(core, now=now)
 
     def peer(self, number: int) -> PeerCore:
-        """Look at a peer. Raises UsageError if it is gone."""
-        return self._peer(number)
+        """Return a peer. Raises UsageError if it is gone."""
+        peer = self._peers.get(number)
+        if peer is None:
+            raise UsageError(f"peer {number} is gone")
+        return peer
 
     # -- input --------------------------------------------------------------------------------------------------
 
@@ -238,6 +252,7 @@ class EndpointCore:
                     kept += peer.handle_run(run, now=now)
         for peer in touched.values():
             self._after(peer, now=now)
+        self.amid = any(peer.receiver.expects(MAX_DATAGRAM_BYTES) for peer in touched.values())
         for data, address, received_at in controls:
             try:
                 self._handle_control_untrusted(decode_untrusted(data), address, now=now, received_at=received_at)
@@ -378,12 +393,6 @@ class EndpointCore:
         self._next_number += 1
         self._peers[peer.number] = self._by_context[peer.own_context] = peer
         self._ready[peer.number] = None
-        return peer
-
-    def _peer(self, number: int) -> PeerCore:
-        peer = self._peers.get(number)
-        if peer is None:
-            raise UsageError(f"peer {number} is gone")
         return peer
 
     def _after(self, peer: PeerCore, *, now: float) -> None:

@@ -99,6 +99,14 @@ class Receiver:
         """Whether part of a message has landed and not all of it."""
         return bool(self._inbound)
 
+    def expects(self, more_bytes: int) -> bool:
+        """Whether of the messages that have begun to land more than `more_bytes` are missing."""
+        for inbound in self._inbound.values():
+            more_bytes -= inbound.length - inbound.landed_bytes
+            if more_bytes < 0:
+                return True
+        return False
+
     def oldest_part(self, holds: Callable[[Frag], bool]) -> int | None:
         """Return the message, not whole yet, of which memory has been held longest; of pieces that `holds` is for."""
         return next((message for message, inbound in self._inbound.items() if any(map(holds, inbound.frags))), None)

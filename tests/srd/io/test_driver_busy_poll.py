@@ -1,4 +1,4 @@
-"""srd.io.driver: spinning instead of sleeping, and rest only for what carries bulk."""
+"""srd.io.driver: spinning instead of sleeping, and rest only in a stream."""
 
 from __future__ import annotations
 
@@ -59,23 +59,29 @@ async def test_busy_poll__spins_without_end_and_stops_at_the_close() -> None:
 
 
 @pytest.mark.sources
-async def test_rest__only_after_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rest__only_in_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "BUSY_S", PATIENCE_S)  # a busy host spaces turns out by itself
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 4 << 20)
         for request in range(20):
-            one.post(peer, request=request, offset=0, length=100)
+            one.post(peer, request=request, offset=0, length=(100, 64 << 10)[request % 2])
             await one.until(completed, count=request + 1)
             assert one.driver._rest_until is two.driver._rest_until is None
-        rested = []
-        rest = two.driver._read
+        rested = {one.driver: False, two.driver: False}
+        rest = driver.Driver._rest
 
-        def noting() -> None:
-            rest()
-            rested.append(two.driver._rest_until is not None)
+        def noting(self: driver.Driver, heard_at: float | None) -> None:
+            rest(self, heard_at)
+            rested[self] |= self._rest_until is not None
 
-        two.driver._read = noting  # type: ignore[method-assign]  # to look at it
+        monkeypatch.setattr(driver.Driver, "_rest", noting)
         one.post(peer, request=20, offset=0, length=4 << 20)
         await two.until(received, count=21)
-        assert any(rested)
+        await one.until(completed, count=21)
+        assert all(rested.values())
+        rested[two.driver] = False
+        for request in range(21, 221):  # messages of a packet each, many at once
+            one.post(peer, request=request, offset=0, length=9000)
+        await two.until(received, count=221)
+        assert rested[two.driver]
