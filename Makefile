@@ -23,7 +23,7 @@ test:
 	@$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_FLAGS)
 	@$(BIN)/python scripts/coverage_floor.py
 	@echo "the same, compiled (see setup.py):"
-	@env -u PYTHONPATH PYTHONSAFEPATH=1 $(BIN)/python -m pytest -q -o pythonpath= -m "not sources" tests/srd/proto tests/srd/io
+	@env -u PYTHONPATH PYTHONSAFEPATH=1 $(BIN)/python -m pytest -q -o pythonpath= -m "not sources" tests/srd/proto tests/srd/io tests/srd/test_*.py tests/devmem/test_pool.py
 
 check: setup
 	@scripts/check

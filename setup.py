@@ -1,10 +1,14 @@
-"""Compiles the protocol core and the datapath with mypyc when a wheel is built: the same sources, up to twice as fast.
+"""Compiles the protocol core, the datapath and what every message passes through to the application, with mypyc.
+
+It happens when a wheel is built: the same sources, up to twice as fast.
 
 Rules.
 1. The sources are the program; compiled modules are what a build makes of them. An editable install and a checkout run
    the sources.
 2. Without a C compiler or Python's headers the wheel is pure Python, and says so by its name and by `srd --version`.
-3. Not compiled: protocols (`typing.Protocol`) that ordinary classes implement by inheritance, and modules that hand the
+3. A compiled class takes no weak references, subclasses or mocks. Where users want them it stays an ordinary one
+   (`native_class=False`), or is not compiled.
+4. Not compiled: protocols (`typing.Protocol`) that ordinary classes implement by inheritance, and modules that hand the
    kernel the address of something that only a local variable holds: mypyc lets go of it after its last use.
 """
 
@@ -15,7 +19,16 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-COMPILED = ("srd/proto/*.py", "srd/io/*.py")
+COMPILED = (
+    "srd/proto/*.py",
+    "srd/io/*.py",
+    "srd/endpoint.py",
+    "srd/message.py",
+    "srd/peer.py",
+    "srd/queues.py",
+    "srd/waiting.py",
+    "devmem/pool.py",
+)
 NOT_COMPILED = {"__init__.py", "memory.py", "trace.py", "libc.py", "steering.py"}
 
 

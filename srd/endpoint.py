@@ -13,6 +13,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, cast
 
+from mypy_extensions import mypyc_attr
+
 from devmem.errors import RegionError
 from devmem.refill import RefillRing
 from devmem.region import Region
@@ -22,6 +24,7 @@ from srd.completions import Completed, CompletionQueue
 from srd.config import EndpointConfig
 from srd.errors import PeerError, SrdError
 from srd.io.driver import Driver
+from srd.io.libc import Address
 from srd.io.socket import IP_UDP_BYTES, open_socket, route_mtu
 from srd.message import Message, Written
 from srd.peer import Peer
@@ -46,7 +49,7 @@ FALLBACK_MTUS = (1500, 1280)
 """Tried when the route's own MTU is not answered: Ethernet's, and the least that IPv6 promises."""
 
 
-async def resolve(host: str, *, port: int, passive: bool) -> tuple[socket.AddressFamily, tuple[str, int]]:
+async def resolve(host: str, *, port: int, passive: bool) -> tuple[socket.AddressFamily, Address]:
     """Return family and address of `host`. Raises SrdError naming it."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(
@@ -56,9 +59,10 @@ async def resolve(host: str, *, port: int, passive: bool) -> tuple[socket.Addres
         why = error.strerror if isinstance(error, socket.gaierror) else "not a name"
         raise SrdError(f"{host}: unknown host ({why}); check the name or give an address") from error
     family, _, _, _, address = found[0]
-    return socket.AddressFamily(family), cast("tuple[str, int]", address)  # and two more numbers, for IPv6
+    return socket.AddressFamily(family), cast("Address", address)
 
 
+@mypyc_attr(native_class=False)  # compiled, too, it is an ordinary class: for subclasses, weak references and mocks
 class Endpoint:
     """`await Endpoint.listen(...)` or `await Endpoint.open()`; an async context manager."""
 
@@ -119,14 +123,14 @@ class Endpoint:
     async def open(cls, *, towards: str, config: EndpointConfig | None = None, trace: Trace | None = None) -> Self:
         """Open an endpoint that only connects, of the address family of host `towards`; `trace` as in `listen`."""
         family, _ = await resolve(towards, port=0, passive=False)
-        anywhere = ("::", 0) if family == socket.AF_INET6 else ("0.0.0.0", 0)  # noqa: S104 - any source address
+        anywhere: Address = ("::", 0) if family == socket.AF_INET6 else ("0.0.0.0", 0)  # noqa: S104 - any source address
         return cls._open(config or EndpointConfig(), anywhere, family=family, accepting=False, trace=trace)
 
     @classmethod
     def _open(
         cls,
         config: EndpointConfig,
-        address: tuple[str, int],
+        address: Address,
         *,
         family: socket.AddressFamily,
         accepting: bool,

@@ -22,9 +22,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from srd.io.libc import TimerFd
 from srd.io.receive import ReceiveQueue
 from srd.io.socket import dropped_packets, unreachable_addresses
+from srd.io.timer import TimerFd
 from srd.io.transmit import Transmitter
 from srd.proto.control import Datagram
 from srd.proto.endpoint import EndpointCore

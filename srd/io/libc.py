@@ -12,7 +12,6 @@ import os
 import socket
 import struct
 import time
-from contextlib import suppress
 
 import numpy as np
 
@@ -40,6 +39,7 @@ MMSGHDR = np.dtype(
         "itemsize": 64,
     }
 )
+_TFD_TIMER_ABSTIME = 1  # linux/timerfd.h
 SOCKADDR_BYTES = 28  # sockaddr_in6, the longer of the two
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -96,46 +96,15 @@ def unpack_address(data: bytes) -> Address:
     return socket.inet_ntop(socket.AF_INET, data[4:8]), port
 
 
-class TimerFd:
-    """A timer with the kernel's resolution as a readable file: event loops round their own to a millisecond."""
+def timerfd_create() -> int:
+    """Return the descriptor of a timer over CLOCK_MONOTONIC that never blocks. Raises OSError."""
+    fd: int = _libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+    if fd < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"timerfd_create: {os.strerror(code)}")
+    return fd
 
-    _CLOCK_MONOTONIC = 1
-    _TFD_TIMER_ABSTIME = 1
 
-    def __init__(self) -> None:
-        self.fd: int = _libc.timerfd_create(self._CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
-        if self.fd < 0:
-            code = ctypes.get_errno()
-            raise OSError(code, f"timerfd_create: {os.strerror(code)}")
-        self._at: float | None = None  # what the kernel has
-        self._wanted_at: float | None = None
-
-    def arm(self, at: float | None) -> None:
-        """Become readable at `at` (seconds of `time.monotonic`), or before; never, for None.
-
-        A time that moves later is not told to the kernel: nearly every turn moves it, and hardly any reaches it.
-        """
-        self._wanted_at = at
-        if at == self._at or (at is not None and self._at is not None and self._at < at):
-            return
-        self._at = at
-        ns = 0 if at is None else max(int(at * 1e9), 1)
-        spec = struct.pack("=qqqq", 0, 0, ns // 1_000_000_000, ns % 1_000_000_000)
-        _libc.timerfd_settime(self.fd, self._TFD_TIMER_ABSTIME, spec, None)
-
-    def take(self) -> bool:
-        """Read the expiry, so that the file is no longer readable; return whether the time has come.
-
-        If it moved later meanwhile, it is told to the kernel now.
-        """
-        self._at = None
-        with suppress(BlockingIOError):  # armed anew since
-            os.read(self.fd, 8)
-        due = self._wanted_at is not None and time.monotonic() >= self._wanted_at
-        if not due:
-            self.arm(self._wanted_at)
-        return due
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self.fd)
+def timerfd_settime(fd: int, *, at_ns: int) -> None:
+    """Let a timer expire once at `at_ns` of its clock; 0: never."""
+    _libc.timerfd_settime(fd, _TFD_TIMER_ABSTIME, struct.pack("=qqqq", 0, 0, *divmod(at_ns, 1_000_000_000)), None)

@@ -120,6 +120,7 @@ class ReceiveQueue:
         self._results.messages["iov"] = self._iov.ctypes.data + rows * np.uint64(self._iov[0].nbytes)
         self._open: Arrival | None = None  # what the next slot may continue
         self._next_slot = 0
+        self._count = 0  # messages of the last batch
         self._wanted_bytes = 0  # size of the datagrams of series that did not fit
         self._expect(datagram_bytes)
 
@@ -168,7 +169,7 @@ class ReceiveQueue:
         aimed = self.prediction.aim(series_bytes=self._landing.series_bytes)
         if aimed or before:
             self._aim(range(SLOTS), aimed=aimed)
-        self._results.reset()
+        self._results.reset(self._count)
 
     def place(self, placement: Placement) -> None:
         """Copy what landed to registered memory, an address of this process, if it did not land there."""
@@ -215,7 +216,8 @@ class ReceiveQueue:
     def receive(self, sock: socket.socket) -> Batch | None:
         """Receive one batch; None when there is none. Raises OSError (an ICMP error among them)."""
         self._prepare()
-        count = libc.recvmmsg(sock.fileno(), messages=self._results.pointer, count=SLOTS)
+        self._count = SLOTS  # if it fails, who knows what it has written
+        count = self._count = libc.recvmmsg(sock.fileno(), messages=self._results.pointer, count=SLOTS)
         if count == 0:
             return None
         batch = Batch(full=count == SLOTS)
@@ -327,6 +329,10 @@ class ReceiveQueue:
     def _gather(self, slot: int, length: int) -> bytes:
         """Put a message together again from where it was scattered."""
         pairs = -(-length // (HEADER_BYTES + self.payload_bytes))
+        if pairs == 1:  # as nearly always: a control packet
+            place, rest = self._landing.cursors[slot], length - HEADER_BYTES
+            head = self._rows[slot][: min(length, HEADER_BYTES)].tobytes()
+            return head + self._region.array[place : place + rest].tobytes() if rest > 0 else head
         headers = self._rows[slot][: min(pairs, self._series) * HEADER_BYTES].tobytes()
         headers += self._extras[slot].tobytes()
         region, size = self._region.array, self.payload_bytes

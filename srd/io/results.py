@@ -29,7 +29,7 @@ _WITH_GRO_BYTES = 80
 _TOS_ALONE, _TOS_WITH_GRO, _CE = 48, 72, 3  # where its byte is; both ECN bits set: congestion experienced
 _MSG_TRUNC = int(socket.MSG_TRUNC)  # a plain integer: an enum's & costs ten times as much
 # Words of a message (32 bits), and of a control buffer as times (64 bits) and as sizes (32 bits).
-_RESULT_WORDS, _CONTROL_LENGTH, _FLAGS, _LENGTH = MMSGHDR.itemsize // 4, 10, 12, 14
+_RESULT_WORDS, _NAME_LENGTH, _CONTROL_LENGTH, _FLAGS, _LENGTH = MMSGHDR.itemsize // 4, 2, 10, 12, 14
 _TIME_WORDS, _SECONDS, _NANOSECONDS = CONTROL.itemsize // 8, 2, 3
 _SIZE_WORDS, _GRO_SIZE = CONTROL.itemsize // 4, 12
 _MOST_ADDRESSES = 1 << 16
@@ -51,13 +51,14 @@ class Results:
         self._sizes = self._control.view(np.int32).data
         self._control_bytes = self._control.view(np.uint8).data
         self._name_bytes = [name.data for name in self._names]
-        self._name_lengths, self._control_lengths = self.messages["namelen"], self.messages["controllen"]
         self._addresses: dict[bytes, Address] = {}
+        self.reset(slots)
 
-    def reset(self) -> None:
-        """Set what the kernel overwrites; before each call."""
-        self._name_lengths.fill(SOCKADDR_BYTES)
-        self._control_lengths.fill(CONTROL.itemsize)
+    def reset(self, count: int) -> None:
+        """Set what the kernel has overwritten of the first `count` messages; before the next call."""
+        words = self._words
+        for row in range(0, count * _RESULT_WORDS, _RESULT_WORDS):
+            words[row + _NAME_LENGTH], words[row + _CONTROL_LENGTH] = SOCKADDR_BYTES, CONTROL.itemsize
 
     def read(self, slot: int) -> tuple[int, int, bool, float]:
         """Return length, segment size, whether it bore a congestion mark, and when it came (the kernel's clock, s).

@@ -298,7 +298,9 @@ class Receiver:
         path, towards = self._ways.next(candidates, now=now)
         self._granted_bytes = self.credit_bytes
         flags, self._dropped = NOT_READY * self._dropped, False
-        bitmap = self._window.bits & mask(8 * bitmap_room_bytes(room_bytes, reports=len(reports)))
+        bitmap, room_bits = self._window.bits, 8 * bitmap_room_bytes(room_bytes, reports=len(reports))
+        if bitmap.bit_length() > room_bits:
+            bitmap &= mask(room_bits)
         ack = Ack(context, self._window.base, bitmap, self.credit_bytes, reports, flags, path, towards)
         return ack, self._heard[towards].address, path
 

@@ -290,6 +290,7 @@ def test_pool__keeps_its_region_open_until_released() -> None:
     region.close()
 
 
+@pytest.mark.sources  # what is compiled has no weak references
 def test_pool__that_nobody_refers_to_is_gone_though_a_view_lives() -> None:
     pool = held_chunk()
     view = pool.view(10, length=20)

@@ -15,6 +15,7 @@ from typing import Self
 from devmem.region import Region
 from srd.io.landing import spare_bytes
 from srd.io.libc import UDP_GRO, UDP_SEGMENT, Address
+from srd.io.prediction import PLACED
 from srd.io.receive import SLOTS, Batch, ReceiveQueue
 from srd.io.socket import open_socket
 from srd.io.transmit import Transmitter
@@ -73,8 +74,9 @@ class Receiver:
         for arrival in batch.arrivals:
             for run in runs_untrusted(arrival):
                 landed_bytes = run.payload_bytes + (run.count - 1) * run.gap_bytes
-                self.pool.hold(run.payload_offset, length=landed_bytes)
-                self._held.append((run.payload_offset, landed_bytes))
+                if not run.payload_offset & PLACED:
+                    self.pool.hold(run.payload_offset, length=landed_bytes)
+                    self._held.append((run.payload_offset, landed_bytes))
                 self.runs.append(run)
         self.controls += batch.controls
 

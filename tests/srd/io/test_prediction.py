@@ -57,17 +57,7 @@ class Desk:
         for burst in bursts:
             self.one.transmitter.add(burst)
         assert self.one.transmitter.flush(self.one.socket)
-        hold = self.two.pool.hold
-
-        def hold_what_is_not_placed(offset: int, *, length: int) -> None:
-            if not offset & PLACED:
-                hold(offset, length=length)
-
-        self.two.pool.hold = hold_what_is_not_placed  # type: ignore[method-assign]
-        try:
-            self.two.receive(packets=self.two.packets + sum(burst.count for burst in bursts))
-        finally:
-            self.two.pool.hold = hold  # type: ignore[method-assign]
+        self.two.receive(packets=self.two.packets + sum(burst.count for burst in bursts))
         return self.two.runs[before:]
 
     def place(self, runs: list[Run]) -> None:
@@ -86,9 +76,7 @@ class Desk:
 @pytest.fixture
 def desk(target: Region) -> Iterator[Desk]:
     with source() as one, Receiver() as two:
-        made = Desk(one, two, target)
-        yield made
-        two._held = [(offset, length) for offset, length in two._held if not offset & PLACED]
+        yield Desk(one, two, target)
 
 
 def test_right__lies_in_place_without_a_copy(desk: Desk) -> None:

@@ -32,7 +32,7 @@ def receive(sock: socket.socket, results: Results) -> int:
     pieces["length"] = ROOM_BYTES
     results.messages["iov"] = pieces.ctypes.data + np.arange(len(pieces), dtype=np.uint64) * np.uint64(IOVEC.itemsize)
     results.messages["iovlen"] = 1
-    results.reset()
+    results.reset(len(results.messages))
     wait_readable(sock)
     return libc.recvmmsg(sock.fileno(), messages=results.pointer, count=len(pieces))
 

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import math
+import os
+import select
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from srd.io.timer import TimerFd
+
+
+@pytest.fixture
+def timer() -> Iterator[TimerFd]:
+    made = TimerFd()
+    yield made
+    made.close()
+
+
+def readable(timer: TimerFd, *, within_s: float) -> bool:
+    return bool(select.select([timer.fd], [], [], within_s)[0])
+
+
+def test_timer__fires_at_its_time_and_not_before(timer: TimerFd) -> None:
+    at = time.monotonic() + 0.02
+    timer.arm(at)
+    assert not readable(timer, within_s=0) or time.monotonic() >= at
+    assert readable(timer, within_s=5)
+    assert time.monotonic() >= at
+
+
+def test_timer__the_past_fires_at_once(timer: TimerFd) -> None:
+    timer.arm(0.0)
+    assert readable(timer, within_s=5)
+
+
+def test_timer__none_disarms(timer: TimerFd) -> None:
+    timer.arm(time.monotonic() + 3600)
+    timer.arm(0.0)
+    assert readable(timer, within_s=5)
+    timer.arm(None)
+    assert not readable(timer, within_s=0)
+
+
+def test_timer__an_earlier_time_replaces_a_later_one(timer: TimerFd) -> None:
+    timer.arm(time.monotonic() + 3600)
+    timer.arm(time.monotonic() + 0.001)
+    assert readable(timer, within_s=5)
+
+
+def test_timer__take_makes_it_unreadable_and_the_same_time_may_be_armed_again(timer: TimerFd) -> None:
+    assert not timer.take(), "nothing has expired"
+    at = time.monotonic()
+    timer.arm(at)
+    assert readable(timer, within_s=5)
+    assert timer.take()
+    assert not readable(timer, within_s=0)
+    timer.arm(at)
+    assert readable(timer, within_s=5)
+
+
+def test_timer__a_later_time_is_told_to_the_kernel_when_the_earlier_one_has_come(timer: TimerFd) -> None:
+    at = time.monotonic() + 0.03
+    timer.arm(time.monotonic() + 0.001)
+    timer.arm(at)
+    assert readable(timer, within_s=5)
+    if time.monotonic() < at:  # a busy machine may be that late
+        assert not timer.take()
+    assert readable(timer, within_s=5)
+    assert time.monotonic() >= at
+    assert timer.take()
+
+
+def test_timer__resolution_is_finer_than_a_millisecond(timer: TimerFd) -> None:
+    """The best of several: a busy machine is late, but never early."""
+    late_s = math.inf
+    for _ in range(50):
+        at = time.monotonic() + 0.0005
+        timer.arm(at)
+        assert readable(timer, within_s=5)
+        late_s = min(late_s, time.monotonic() - at)
+        assert late_s >= 0
+        timer.take()
+    assert late_s < 0.0005
+
+
+def test_timer__close_closes() -> None:
+    timer = TimerFd()
+    fd = timer.fd
+    timer.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
