@@ -51,17 +51,7 @@ from srd.proto.status import Status
 from srd.proto.strangers import Strangers
 from srd.proto.timers import Timers
 from srd.proto.trace import Trace
-from srd.proto.wire import (
-    IMMEDIATE,
-    MAX_DATAGRAM_BYTES,
-    MIN_DATAGRAM_BYTES,
-    Address,
-    Arrival,
-    Burst,
-    Opcode,
-    Words,
-    runs_untrusted,
-)
+from srd.proto.wire import IMMEDIATE, MIN_DATAGRAM_BYTES, Address, Arrival, Burst, Opcode, Words, runs_untrusted
 from srd.proto.work import check, check_batch, refusal
 
 
@@ -252,7 +242,7 @@ class EndpointCore:
                     kept += peer.handle_run(run, now=now)
         for peer in touched.values():
             self._after(peer, now=now)
-        self.amid = any(peer.receiver.expects(MAX_DATAGRAM_BYTES) for peer in touched.values())
+        self.amid = any(peer.receiver.amid for peer in touched.values())
         for data, address, received_at in controls:
             try:
                 self._handle_control_untrusted(decode_untrusted(data), address, now=now, received_at=received_at)

@@ -21,7 +21,7 @@ from srd.proto.events import Frag
 from srd.proto.inbound import Inbound, new_parts
 from srd.proto.seqset import SequenceSet, mask, ranges
 from srd.proto.ways import Way, Ways
-from srd.proto.wire import OPCODE_BITS, Address, Opcode, Run, expand
+from srd.proto.wire import MAX_DATAGRAM_BYTES, OPCODE_BITS, Address, Opcode, Run, expand
 
 ACK_EVERY_PACKETS = 4
 """Packets after which an ack is due at once. An ack costs both ends and the fabric more than a data packet does: it is
@@ -99,11 +99,13 @@ class Receiver:
         """Whether part of a message has landed and not all of it."""
         return bool(self._inbound)
 
-    def expects(self, more_bytes: int) -> bool:
-        """Whether of the messages that have begun to land more than `more_bytes` are missing."""
+    @property
+    def amid(self) -> bool:
+        """Whether of the messages that have begun to land more is missing than comes at once."""
+        left_bytes = MAX_DATAGRAM_BYTES
         for inbound in self._inbound.values():
-            more_bytes -= inbound.length - inbound.landed_bytes
-            if more_bytes < 0:
+            left_bytes -= inbound.length - inbound.landed_bytes
+            if left_bytes < 0:
                 return True
         return False
 

@@ -1,4 +1,4 @@
-"""srd.io.driver: spinning instead of sleeping, and rest only in a stream."""
+"""srd.io.driver: spinning instead of sleeping, rest only in a stream, and staying awake between messages to and fro."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ async def test_rest__only_in_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
             await one.until(completed, count=request + 1)
             assert one.driver._rest_until is two.driver._rest_until is None
         rested = {one.driver: False, two.driver: False}
-        rest = driver.Driver._rest
+        rest = driver.Driver._pause
 
         def noting(self: driver.Driver, heard_at: float | None) -> None:
             rest(self, heard_at)
             rested[self] |= self._rest_until is not None
 
-        monkeypatch.setattr(driver.Driver, "_rest", noting)
+        monkeypatch.setattr(driver.Driver, "_pause", noting)
         one.post(peer, request=20, offset=0, length=4 << 20)
         await two.until(received, count=21)
         await one.until(completed, count=21)
@@ -85,3 +85,72 @@ async def test_rest__only_in_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
             one.post(peer, request=request, offset=0, length=9000)
         await two.until(received, count=221)
         assert rested[two.driver]
+
+
+class Process:
+    """What the kernel says of this thread."""
+
+    RUSAGE_THREAD = 1
+
+    def __init__(self) -> None:
+        self.ru_nivcsw = 7
+
+    def getrusage(self, _who: int) -> Process:
+        return self
+
+
+@pytest.mark.sources
+async def test_awake__where_messages_follow_closely_and_nobody_else_wants_the_processor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = Process()
+    monkeypatch.setattr(driver, "resource", process)
+    monkeypatch.setattr(driver, "CALM_S", PATIENCE_S)
+    async with node(accepting=True) as two, node(accepting=False) as one:
+        peer = await open_pair(one, two)
+        fill(one, 4 << 20)
+        awake = []
+        request = 0
+
+        async def exchange(times: int) -> None:
+            nonlocal request
+            for _ in range(times):
+                one.post(peer, request=request, offset=0, length=100)
+                request += 1
+                await one.until(completed, count=request)
+                awake.append(one.driver._awake)
+
+        monkeypatch.setattr(driver, "AWAKE_S", 0.0)
+        await exchange(3)
+        assert not any(awake), "each came longer after the one before"
+        monkeypatch.setattr(driver, "AWAKE_S", PATIENCE_S)
+        await exchange(3)
+        assert not any(awake), "the processor was taken away a moment ago"
+        monkeypatch.setattr(driver, "CALM_S", 0.0)
+        process.ru_nivcsw += 1
+        await exchange(3)
+        assert awake[-1]
+        monkeypatch.setattr(driver, "CALM_S", PATIENCE_S)
+        monkeypatch.setattr(driver, "AWAKE_S", 0.02)
+        process.ru_nivcsw += 1
+        one.driver._awake_until = 0.0
+        await asyncio.sleep(0.001)
+        await exchange(1)
+        assert not awake[-1], "it was taken away again"
+
+
+@pytest.mark.sources
+async def test_awake__ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "resource", Process())
+    monkeypatch.setattr(driver, "CALM_S", 0.0)
+    monkeypatch.setattr(driver, "AWAKE_S", 0.05)
+    async with node(accepting=True) as two, node(accepting=False) as one:
+        peer = await open_pair(one, two)
+        fill(one, 4 << 20)
+        for request in range(2):
+            one.post(peer, request=request, offset=0, length=100)
+            await one.until(completed, count=request + 1)
+        assert one.driver._awake
+        await asyncio.sleep(0.2)
+        assert not one.driver._awake
+        assert not two.driver._awake

@@ -31,10 +31,6 @@ def run(psn: int, *, count: int = 1, length: int | None = None, **changes: int) 
     return Run(psn=psn, count=count, address=f"a:{fields['path']}", received_at=10.0, **fields)
 
 
-def marked(run: Run) -> Run:
-    return replace(run, marked=True)
-
-
 def receiver(**changes: int) -> Receiver:
     return Receiver(replace(ProtocolConfig(), **changes))  # type: ignore[arg-type]  # every setting changed here is an integer
 
@@ -60,6 +56,14 @@ def test_take__zero_length() -> None:
     assert kept == [], "nothing needs no memory"
     assert message is not None
     assert (message.length, ours.incomplete) == (0, False)
+
+
+def test_amid__while_more_is_missing_than_comes_at_once() -> None:
+    ours, amid = receiver(), []
+    for part in (run(0, count=40, length=200_000, offset=0), run(40, count=100, length=200_000)):
+        ours.take(part, now=10.0)
+        amid.append(ours.amid)
+    assert amid == [True, False]
 
 
 def test_take__the_later_message_is_not_held_back_by_the_earlier() -> None:
@@ -257,15 +261,15 @@ def test_ack__says_in_the_next_one_what_there_was_no_room_for() -> None:
 def test_ack__reports_how_many_packets_bore_a_mark() -> None:
     ours = receiver(window_packets=65_536)
     ours.take(run(0, count=3, length=10**9), now=10.0)
-    ours.take(marked(run(3, count=2, length=10**9)), now=10.0)
-    ours.take(marked(run(3, count=2, length=10**9)), now=10.0)
-    ours.take(marked(run(5, path=1, path_sequence=0, length=10**9)), now=10.0)
+    ours.take(run(3, count=2, length=10**9, marked=True), now=10.0)
+    ours.take(run(3, count=2, length=10**9, marked=True), now=10.0)
+    ours.take(run(5, path=1, path_sequence=0, length=10**9, marked=True), now=10.0)
     reports = {report.path: (report.packets, report.duplicates, report.marked) for report in ack_of(ours).reports}
     assert reports == {0: (7, 2, 4), 1: (1, 0, 1)}
-    ours.take(marked(run(6, count=(1 << 16) - 7, length=10**9)), now=10.0)
+    ours.take(run(6, count=(1 << 16) - 7, length=10**9, marked=True), now=10.0)
     (report,) = ack_of(ours).reports
     assert report.marked == (1 << 16) - 3, "16 bits hold it yet"
-    ours.take(marked(run(3, count=4, length=10**9)), now=10.0)
+    ours.take(run(3, count=4, length=10**9, marked=True), now=10.0)
     (report,) = ack_of(ours).reports
     assert report.marked == 1, "and wrap"
 
