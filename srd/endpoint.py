@@ -98,6 +98,7 @@ class Endpoint:
             queue=self._queues.host,
             open_socket=open_another,
             busy_poll=config.busy_poll,
+            stay_awake_s=config.stay_awake_s,
             on_event=self._on_event,
             on_failure=self._on_failure,
         )

@@ -39,9 +39,6 @@ BATCHES_PER_TURN = 4
 REST_S = 0.0003
 """Between two turns of a busy endpoint: at 1 Gbit/s four packets of 9,000 bytes. With turns for every one or two
 packets the two ends and the fabric of the demo spent most of their time on waking each other."""
-AWAKE_S = 0.0003
-"""How long the loop stays awake after the application was told something, if what came before came within as long: to
-be put to sleep and woken takes 30 to 50 us of a virtual processor, four times a round trip."""
 CALM_S = 0.01
 """After a stream, or after the kernel took the processor from this thread to give it to another, it sleeps when it may
 for as long: in the demo, where five processes share two processors, staying awake cost 9 % of the throughput."""
@@ -69,6 +66,7 @@ class Driver:
         queue: ReceiveQueue,
         open_socket: Callable[[], socket.socket],
         busy_poll: bool = False,
+        stay_awake_s: float = 0.0,
         on_event: Callable[[Event], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
@@ -103,6 +101,7 @@ class Driver:
         # Of this turn: payload, what became whole, and what the application was told.
         self._read_bytes = self._sent_bytes = self._messages = self._events = 0
         self._busy_poll = busy_poll
+        self._stay_awake_s = stay_awake_s
         self._closed = False
         if busy_poll:
             self._loop.call_soon(self._spin)
@@ -230,7 +229,7 @@ class Driver:
             if stream:
                 self._calm_from = heard_at + CALM_S
                 rest_until = heard_at + REST_S if since_s < BUSY_S else None
-            elif self._events and since_s < AWAKE_S:
+            elif self._events and since_s < self._stay_awake_s:
                 self._stay_awake(heard_at)
         if rest_until is not None and self._rest_until is None:
             self._loop.remove_reader(self._epoll.fileno())
@@ -244,7 +243,7 @@ class Driver:
             self._interrupted, self._calm_from = interrupted, now + CALM_S
         if now < self._calm_from:
             return
-        self._awake_until = now + AWAKE_S
+        self._awake_until = now + self._stay_awake_s
         if not self._awake:
             self._awake = True
             self._loop.call_soon(self._on_awake)

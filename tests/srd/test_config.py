@@ -49,3 +49,9 @@ def test_datagram_bytes__out_of_range_bad_flow(value: int) -> None:
 @pytest.mark.parametrize("value", [MIN_DATAGRAM_BYTES, MAX_DATAGRAM_BYTES])
 def test_datagram_bytes__ends_of_the_range(value: int) -> None:
     assert EndpointConfig(datagram_bytes=value).datagram_bytes == value
+
+
+@pytest.mark.parametrize("value", [-0.001, 0.2, float("nan")])
+def test_stay_awake_s__bad_flow(value: float) -> None:
+    with pytest.raises(UsageError, match=f"stay_awake_s: {value} is not between 0 and 0.1"):
+        EndpointConfig(stay_awake_s=value)

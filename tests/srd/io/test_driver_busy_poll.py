@@ -120,10 +120,9 @@ async def test_awake__where_messages_follow_closely_and_nobody_else_wants_the_pr
                 await one.until(completed, count=request)
                 awake.append(one.driver._awake)
 
-        monkeypatch.setattr(driver, "AWAKE_S", 0.0)
         await exchange(3)
         assert not any(awake), "each came longer after the one before"
-        monkeypatch.setattr(driver, "AWAKE_S", PATIENCE_S)
+        one.driver._stay_awake_s = PATIENCE_S
         await exchange(3)
         assert not any(awake), "the processor was taken away a moment ago"
         monkeypatch.setattr(driver, "CALM_S", 0.0)
@@ -131,7 +130,7 @@ async def test_awake__where_messages_follow_closely_and_nobody_else_wants_the_pr
         await exchange(3)
         assert awake[-1]
         monkeypatch.setattr(driver, "CALM_S", PATIENCE_S)
-        monkeypatch.setattr(driver, "AWAKE_S", 0.02)
+        one.driver._stay_awake_s = 0.02
         process.ru_nivcsw += 1
         one.driver._awake_until = 0.0
         await asyncio.sleep(0.001)
@@ -143,10 +142,10 @@ async def test_awake__where_messages_follow_closely_and_nobody_else_wants_the_pr
 async def test_awake__ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "resource", Process())
     monkeypatch.setattr(driver, "CALM_S", 0.0)
-    monkeypatch.setattr(driver, "AWAKE_S", 0.05)
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 4 << 20)
+        one.driver._stay_awake_s = 0.05
         for request in range(2):
             one.post(peer, request=request, offset=0, length=100)
             await one.until(completed, count=request + 1)

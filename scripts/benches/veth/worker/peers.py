@@ -20,12 +20,14 @@ import numpy as np
 from devmem.region import Region
 from scripts.benches.errors import BenchError
 from scripts.compare.events import emit
-from srd import Endpoint, Peer, PeerError, Status
+from srd import Endpoint, EndpointConfig, Peer, PeerError, Status
 
 MESSAGE_BYTES: Final = 4096
 MESSAGES: Final = 20_000
 AT_A_TIME: Final = 50
 """Handshakes under way."""
+CONFIG: Final = EndpointConfig(stay_awake_s=0)
+"""Waiting is no cost of a packet."""
 
 
 async def receive(host: str) -> int:
@@ -47,7 +49,7 @@ async def receive(host: str) -> int:
         while True:
             tasks.append(asyncio.ensure_future(take(await endpoint.accept())))
 
-    async with await Endpoint.listen(host, port=0) as endpoint:
+    async with await Endpoint.listen(host, port=0, config=CONFIG) as endpoint:
         emit("listening", port=endpoint.address[1])
         first = asyncio.ensure_future(endpoint.accept())
         peer = await first
@@ -62,7 +64,7 @@ async def send(host: str, *, port: int, peers: int, trace_memory: bool) -> int:
     """Connect, and measure."""
     with Region(MESSAGE_BYTES, name="bench-peers") as region:
         region.array[:] = np.frombuffer(np.random.default_rng(MESSAGE_BYTES).bytes(MESSAGE_BYTES), np.uint8)
-        async with await Endpoint.open(towards=host) as endpoint:
+        async with await Endpoint.open(towards=host, config=CONFIG) as endpoint:
             opened = [await endpoint.connect(host, port=port)]
             await _post(opened * 100, region)  # to warm up
             if trace_memory:
