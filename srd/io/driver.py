@@ -66,14 +66,14 @@ class Driver:
         queue: ReceiveQueue,
         open_socket: Callable[[], socket.socket],
         busy_poll: bool = False,
-        stay_awake_s: float = 0.0,
+        stay_awake_s: float,
         on_event: Callable[[Event], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
         """Take `on_failure` for errors of our own: after it nothing moves any more.
 
         `queue` receives from `sockets`; `add_queue` gives more. `open_socket` makes the socket of another path, when
-        the core calls one of the reserve; it raises OSError.
+        the core calls one of the reserve; it raises OSError. `stay_awake_s`: see `EndpointConfig`.
         """
         self._core = core
         self._sockets = {sock.fileno(): sock for sock in sockets}

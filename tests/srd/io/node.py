@@ -43,7 +43,7 @@ class Node(Receiver):
             accepting=accepting,
         )
         self.driver = Driver(
-            self.core, sockets=sockets, queue=self.queue,
+            self.core, sockets=sockets, queue=self.queue, stay_awake_s=0,
             open_socket=lambda: loopback_sockets(1)[0], on_event=self.on_event, on_failure=self.on_failure,
         )  # fmt: skip
 
