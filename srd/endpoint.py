@@ -124,7 +124,7 @@ class Endpoint:
     async def open(cls, *, towards: str, config: EndpointConfig | None = None, trace: Trace | None = None) -> Self:
         """Open an endpoint that only connects, of the address family of host `towards`; `trace` as in `listen`."""
         family, _ = await resolve(towards, port=0, passive=False)
-        anywhere: Address = ("::", 0) if family == socket.AF_INET6 else ("0.0.0.0", 0)  # noqa: S104 - any source address
+        anywhere = ("::", 0) if family == socket.AF_INET6 else ("0.0.0.0", 0)  # noqa: S104 - any source address
         return cls._open(config or EndpointConfig(), anywhere, family=family, accepting=False, trace=trace)
 
     @classmethod
