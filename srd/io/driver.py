@@ -2,22 +2,23 @@
 
 1. A turn reads every socket that has something (one epoll of our own holds them all), a bounded number of batches each,
    so that a flood on one starves nobody; then it sends, bounded too.
-2. Turns that follow each other closely and carry a stream are spaced out, as a network card moderates its interrupts:
+2. While messages go to and fro the application has its turn in between: what it answers goes first, and only then are
+   acks heard that came with the message, and sent. Both ends deal with acks while they wait for each other anyway.
+3. Turns that follow each other closely and carry a stream are spaced out, as a network card moderates its interrupts:
    being woken costs an interpreter more than a packet does. The kernel's timestamps keep round trips free of that rest.
    A stream is bulk of which more comes whatever this end does: acks let more of it go, a message is far from whole, or
    several came at once. Messages that go to and fro are not held up: after one that came soon after another the loop
-   stays awake for a while instead of going to sleep, where nobody else wants the processor.
-3. A socket that is full keeps the bursts it refused; nothing is sent until it is writable again.
-4. With `busy_poll` the loop never sleeps: sockets are looked at without end, some times in a row whenever the loop
+   stays awake for a while instead of going to sleep (see `vigil`).
+4. A socket that is full keeps the bursts it refused; nothing is sent until it is writable again.
+5. With `busy_poll` the loop never sleeps: sockets are looked at without end, some times in a row whenever the loop
    comes by. Turns are not spaced out, and what is asked of the core goes out at the next look.
-5. The core's clock is `time.monotonic()` in seconds; its deadlines go into a timerfd.
+6. The core's clock is `time.monotonic()` in seconds; its deadlines go into a timerfd.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import resource
 import select
 import socket
 import time
@@ -28,20 +29,18 @@ from srd.io.receive import ReceiveQueue
 from srd.io.socket import dropped_packets, unreachable_addresses
 from srd.io.timer import TimerFd
 from srd.io.transmit import Transmitter
+from srd.io.vigil import Vigil
 from srd.proto.control import Datagram
 from srd.proto.endpoint import EndpointCore
 from srd.proto.events import Completion, Event, MessageReceived, MessagesReceived
 from srd.proto.status import Status
-from srd.proto.wire import Burst
+from srd.proto.wire import Address, Burst
 
 BATCHES_PER_TURN = 4
 """Receive batches of one socket before the others have their turn."""
 REST_S = 0.0003
 """Between two turns of a busy endpoint: at 1 Gbit/s four packets of 9,000 bytes. With turns for every one or two
 packets the two ends and the fabric of the demo spent most of their time on waking each other."""
-CALM_S = 0.01
-"""After a stream, or after the kernel took the processor from this thread to give it to another, it sleeps when it may
-for as long: in the demo, where five processes share two processors, staying awake cost 9 % of the throughput."""
 BUSY_S = 0.001
 """Two turns closer than this make an endpoint busy, if they carry a stream."""
 BULK_BYTES = 8 << 10
@@ -92,12 +91,12 @@ class Driver:
         self._wake_due = False
         self._full: socket.socket | None = None
         self._held: Burst | None = None  # taken from the core when the socket of those before it was full
+        self._controls: list[tuple[bytes, Address, float]] = []  # read and not heard yet: acks above all
         self._read_at = 0.0  # when the last turn read something
+        self._since_s = 0.0  # how long after the one before
+        self._answering = False  # whether the last turn left the word to the application
         self._rest_until: float | None = None  # sockets are not looked at before
-        self._awake_until = 0.0  # the loop does not sleep before
-        self._awake = False
-        self._interrupted = 0  # how often the kernel took the processor away
-        self._calm_from = 0.0  # from when on nobody else is taken to want it
+        self._vigil = Vigil(self._loop, stay_awake_s=stay_awake_s)
         # Of this turn: payload, what became whole, and what the application was told.
         self._read_bytes = self._sent_bytes = self._messages = self._events = 0
         self._busy_poll = busy_poll
@@ -137,6 +136,7 @@ class Driver:
         if self._closed:
             return
         self._closed = True
+        self._vigil.end()
         self._loop.remove_reader(self._timer.fd)
         self._loop.remove_reader(self._epoll.fileno())
         if self._full is not None:
@@ -172,10 +172,12 @@ class Driver:
         for _ in range(SPINS):
             if self._closed:
                 return
-            ready = self._epoll.poll(0)
-            if ready or self._wake_due:
+            if self._wake_due:
                 self._wake_due = False
-                self._turn(read=bool(ready))
+                self._turn(read=False)
+                break
+            if self._epoll.poll(0):
+                self._turn(read=True)
                 break
         self._loop.call_soon(self._spin)  # behind those that the turn has woken
 
@@ -189,70 +191,72 @@ class Driver:
             self._turn(read=True)
 
     def _turn(self, *, read: bool) -> None:
-        """Read, let time pass, deliver, send; then set the alarm."""
+        """Read, deliver, and either leave the word to the application or finish the turn; then set the alarm."""
         if self._closed:
             return
         self._read_bytes = self._sent_bytes = self._messages = self._events = 0
         try:
-            heard_at = self._read() if read else None
-            self._core.handle_timeout(time.monotonic())
+            heard = read and self._read()
             self._deliver()
-            if self._send_turn():
+            answered, self._answering = self._answering, heard and self._has_answers()
+            if self._answering or self._finish_turn(answered=answered):
                 self.wake()
-            self._deliver()
         except Exception as error:
             self.close()
             self._on_failure(error)
             raise
         if not self._closed:  # an event's receiver may have closed us
             if read:
-                self._pause(heard_at)
+                self._pause(heard=heard)
             deadlines = [at for at in (self._core.poll_timeout(), self._rest_until) if at is not None]
             self._timer.arm(min(deadlines, default=None))
 
+    def _finish_turn(self, *, answered: bool) -> bool:
+        """Send what was `answered`; hear acks, let time pass, deliver, send; return whether there is more."""
+        more = answered and self._send_turn(acks_last=True)
+        if self._controls:
+            self._core.handle_packets((), controls=self._controls, now=time.monotonic())
+            self._controls.clear()
+        self._core.handle_timeout(time.monotonic())
+        self._deliver()
+        more |= self._send_turn(acks_last=False)
+        self._deliver()
+        return more
+
     # -- receiving ----------------------------------------------------------------------------------------------
 
-    def _read(self) -> float | None:
-        """Read every socket that has something; return when, None if none had."""
+    def _read(self) -> bool:
+        """Read every socket that has something; return whether one had."""
         heard = False
         for fd, _ in self._epoll.poll(0):
             heard |= self._read_socket(self._sockets[fd])
-        return time.monotonic() if heard else None
+        if heard:
+            now = time.monotonic()
+            self._since_s, self._read_at = now - self._read_at, now
+        return heard
 
-    def _pause(self, heard_at: float | None) -> None:
+    def _coming(self) -> bool:
+        """Whether what was read is part of a stream."""
+        return self._read_bytes >= BULK_BYTES and (self._messages > 1 or self._core.amid)
+
+    def _has_answers(self) -> bool:
+        """Whether the application was told something that it may have an answer to, while messages go to and fro."""
+        return self._events > 0 and self._since_s < self._stay_awake_s and self._read_bytes < BULK_BYTES
+
+    def _pause(self, *, heard: bool) -> None:
         """Rest, stay awake, or neither, as it suits what this turn carried and how closely it followed on another."""
         rest_until = None
-        if heard_at is not None and not self._busy_poll:
-            coming = self._read_bytes >= BULK_BYTES and (self._messages > 1 or self._core.amid)
-            stream = coming or self._sent_bytes >= BULK_BYTES
-            since_s, self._read_at = heard_at - self._read_at, heard_at
-            if stream:
-                self._calm_from = heard_at + CALM_S
-                rest_until = heard_at + REST_S if since_s < BUSY_S else None
-            elif self._events and since_s < self._stay_awake_s:
-                self._stay_awake(heard_at)
+        if heard and not self._busy_poll:
+            if self._coming() or self._sent_bytes >= BULK_BYTES:
+                self._vigil.disturb(self._read_at)
+                rest_until = self._read_at + REST_S if self._since_s < BUSY_S else None
+            elif self._events and self._since_s < self._stay_awake_s:
+                self._vigil.keep(self._read_at)
         if rest_until is not None and self._rest_until is None:
             self._loop.remove_reader(self._epoll.fileno())
         elif rest_until is None and self._rest_until is not None:
             self._loop.add_reader(self._epoll.fileno(), self._on_readable)
         self._rest_until = rest_until
-
-    def _stay_awake(self, now: float) -> None:
-        """Have the loop not sleep for a while, in calm times."""
-        if (interrupted := resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw) != self._interrupted:
-            self._interrupted, self._calm_from = interrupted, now + CALM_S
-        if now < self._calm_from:
-            return
-        self._awake_until = now + self._stay_awake_s
-        if not self._awake:
-            self._awake = True
-            self._loop.call_soon(self._on_awake)
-
-    def _on_awake(self) -> None:
-        """Let the loop look at its files once more, without waiting."""
-        self._awake = not self._closed and time.monotonic() < self._awake_until
-        if self._awake:
-            self._loop.call_soon(self._on_awake)
 
     def _read_socket(self, sock: socket.socket) -> bool:
         """Take what a socket has, a turn's worth at most; return whether there was anything."""
@@ -270,7 +274,8 @@ class Driver:
             self._read_bytes += batch.payload_bytes
             now = time.monotonic()
             shortage = queue.shortage if queue.scarce else None
-            kept = self._core.handle_packets(batch.arrivals, controls=batch.controls, now=now, shortage=shortage)
+            self._controls += batch.controls
+            kept = self._core.handle_packets(batch.arrivals, controls=(), now=now, shortage=shortage)
             queue.hold(kept)
             if shortage is not None:
                 queue.reuse(batch.arrivals, kept=kept)
@@ -312,17 +317,19 @@ class Driver:
         for queue in self._queues.values():
             queue.prediction.forget()
 
-    def _send_turn(self) -> bool:
-        """Send up to a turn's worth; return whether there is more."""
+    def _send_turn(self, *, acks_last: bool) -> bool:
+        """Send up to a turn's worth; return whether there is more. `acks_last`: after what was posted."""
         if self._closed or self._blocked():
             return False
         sent_bytes = 0
         while sent_bytes < TURN_BYTES:
-            out, self._held = self._held or self._core.poll_transmit(time.monotonic()), None
+            out, self._held = self._held or self._core.poll_transmit(time.monotonic(), acks_last=acks_last), None
             if out is None:
                 break
             if isinstance(out, Datagram):
                 sent_bytes += BURST_BYTES
+                if acks_last:
+                    self._transmit()
                 self._send_datagram(out)
                 continue
             sent_bytes += BURST_BYTES + out.payload_bytes

@@ -242,7 +242,8 @@ class EndpointCore:
                     kept += peer.handle_run(run, now=now)
         for peer in touched.values():
             self._after(peer, now=now)
-        self.amid = any(peer.receiver.amid for peer in touched.values())
+        if touched:
+            self.amid = any(peer.receiver.amid for peer in touched.values())
         for data, address, received_at in controls:
             try:
                 self._handle_control_untrusted(decode_untrusted(data), address, now=now, received_at=received_at)
@@ -335,8 +336,8 @@ class EndpointCore:
 
     # -- output -------------------------------------------------------------------------------------------------
 
-    def poll_transmit(self, now: float) -> Burst | Datagram | None:
-        """Return the next thing to send."""
+    def poll_transmit(self, now: float, *, acks_last: bool = False) -> Burst | Datagram | None:
+        """Return the next thing to send. `acks_last`: of each peer first what was posted."""
         if self._strangers.replies:
             return self._strangers.replies.popleft()
         while self._ready:
@@ -345,11 +346,11 @@ class EndpointCore:
             peer = self._peers.get(number)
             if peer is None:
                 continue
-            out: Burst | Datagram | None = None
-            if peer.control_due:
+            out: Burst | Datagram | None = peer.poll_burst(now=now) if acks_last else None
+            if out is None and peer.control_due:
                 out = peer.poll_control(now=now)
                 peer.control_due = out is not None
-            if out is None:
+            if out is None and not acks_last:
                 out = peer.poll_burst(now=now)
             if out is not None:
                 self._ready[number] = None  # to the end of the line

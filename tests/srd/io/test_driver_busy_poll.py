@@ -1,15 +1,19 @@
-"""srd.io.driver: spinning instead of sleeping, rest only in a stream, and staying awake between messages to and fro."""
+"""srd.io.driver: spinning instead of sleeping, rest only in a stream, and what messages to and fro are treated to."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from srd.io import driver
+from srd.proto.events import Event, MessageReceived, PeerOpened
 from srd.proto.status import Status
-from tests.srd.io.node import completed, fill, node, open_pair, received
+from tests.srd.io.node import Node, completed, fill, node, open_pair, opened, received
 from tests.srd.loopback import PATIENCE_S, SMALL, content, memory, pair, receive, send
 
 SEED = 13
@@ -71,8 +75,8 @@ async def test_rest__only_in_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
         rested = {one.driver: False, two.driver: False}
         rest = driver.Driver._pause
 
-        def noting(self: driver.Driver, heard_at: float | None) -> None:
-            rest(self, heard_at)
+        def noting(self: driver.Driver, *, heard: bool) -> None:
+            rest(self, heard=heard)
             rested[self] |= self._rest_until is not None
 
         monkeypatch.setattr(driver.Driver, "_pause", noting)
@@ -87,68 +91,91 @@ async def test_rest__only_in_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
         assert rested[two.driver]
 
 
-class Process:
-    """What the kernel says of this thread."""
-
-    RUSAGE_THREAD = 1
+class Recorder:
+    """In place of a vigil."""
 
     def __init__(self) -> None:
-        self.ru_nivcsw = 7
+        self.heard: list[str] = []
 
-    def getrusage(self, _who: int) -> Process:
-        return self
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: self.heard.append(name)
 
 
 @pytest.mark.sources
-async def test_awake__where_messages_follow_closely_and_nobody_else_wants_the_processor(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    process = Process()
-    monkeypatch.setattr(driver, "resource", process)
-    monkeypatch.setattr(driver, "CALM_S", PATIENCE_S)
+async def test_vigil__kept_between_messages_that_follow_closely_and_not_beside_streams() -> None:
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 4 << 20)
-        awake = []
-        request = 0
 
-        async def exchange(times: int) -> None:
-            nonlocal request
-            for _ in range(times):
-                one.post(peer, request=request, offset=0, length=100)
-                request += 1
-                await one.until(completed, count=request)
-                awake.append(one.driver._awake)
+        async def exchange(request: int, *, length: int) -> list[str]:
+            one.driver._vigil = recorder = Recorder()  # type: ignore[assignment]
+            one.post(peer, request=request, offset=0, length=length)
+            await one.until(completed, count=request + 1)
+            await asyncio.sleep(0)
+            return recorder.heard
 
-        await exchange(3)
-        assert not any(awake), "each came longer after the one before"
+        one.driver._stay_awake_s = 0.0
+        assert await exchange(0, length=100) == []
         one.driver._stay_awake_s = PATIENCE_S
-        await exchange(3)
-        assert not any(awake), "the processor was taken away a moment ago"
-        monkeypatch.setattr(driver, "CALM_S", 0.0)
-        process.ru_nivcsw += 1
-        await exchange(3)
-        assert awake[-1]
-        monkeypatch.setattr(driver, "CALM_S", PATIENCE_S)
-        one.driver._stay_awake_s = 0.02
-        process.ru_nivcsw += 1
-        one.driver._awake_until = 0.0
-        await asyncio.sleep(0.001)
-        await exchange(1)
-        assert not awake[-1], "it was taken away again"
+        assert set(await exchange(1, length=100)) == {"keep"}
+        assert "disturb" in await exchange(2, length=4 << 20)
 
 
 @pytest.mark.sources
-async def test_awake__ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "resource", Process())
-    monkeypatch.setattr(driver, "CALM_S", 0.0)
+@pytest.mark.parametrize("length", [100, driver.BULK_BYTES])
+async def test_answer__goes_first_where_small_messages_go_to_and_fro(length: int) -> None:
+    """Then the ack of what it answers; and then an ack is heard that came with that."""
+    async with node(accepting=True) as two, node(accepting=False) as one:
+        peers = {one: await open_pair(one, two)}
+        (opening,) = await two.until(opened)
+        assert isinstance(opening, PeerOpened)
+        peers[two] = opening.peer
+        rounds: list[list[str]] = []  # what `two` did after each message
+
+        def answering(node: Node) -> None:
+            """Have a node answer each message it is told of with one like it."""
+
+            def on_event(event: Event) -> None:
+                node.on_event(event)
+                if isinstance(event, MessageReceived):
+                    if node is two:
+                        rounds.append([])
+                    number = sum(map(received, node.events))
+                    loop.call_soon(lambda: node.post(peers[node], request=number, offset=0, length=length))
+
+            node.driver._on_event = on_event
+
+        def noting(what: str, do: Callable[..., Any]) -> Callable[..., Any]:
+            def noted(*args: Any, **named: Any) -> Any:
+                if rounds and (what != "heard" or named["controls"]):
+                    rounds[-1].append(what)
+                return do(*args, **named)
+
+            return noted
+
+        loop = asyncio.get_running_loop()
+        for each in (one, two):
+            fill(each, 4 << 20)
+            each.driver._stay_awake_s = PATIENCE_S
+            answering(each)
+        two.driver._transmitter.flush = noting("answer", two.driver._transmitter.flush)  # type: ignore[method-assign]
+        two.driver._send_datagram = noting("ack", two.driver._send_datagram)  # type: ignore[method-assign]
+        two.core.handle_packets = noting("heard", two.core.handle_packets)  # type: ignore[method-assign]
+        one.post(peers[one], request=0, offset=0, length=length)
+        await two.until(received, count=10)
+        small = length < driver.BULK_BYTES
+        told = [words for words in rounds if words]
+        assert sum(words == ["answer", "ack", "heard"] for words in told) >= (5 if small else 0)
+        assert small or all(words[0] == "ack" for words in told)
+
+
+async def test_answer__an_application_that_has_none_delays_no_ack() -> None:
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 4 << 20)
-        one.driver._stay_awake_s = 0.05
-        for request in range(2):
+        two.driver._stay_awake_s = PATIENCE_S
+        before = time.monotonic()
+        for request in range(20):
             one.post(peer, request=request, offset=0, length=100)
             await one.until(completed, count=request + 1)
-        awake = [one.driver._awake]
-        await asyncio.sleep(0.2)
-        assert [*awake, one.driver._awake, two.driver._awake] == [True, False, False]
+        assert time.monotonic() - before < 1

@@ -20,7 +20,7 @@ from srd.proto.events import Completion, PeerEnded, PeerOpened
 from srd.proto.status import Status
 from srd.proto.wire import MIN_DATAGRAM_BYTES
 from tests.simulation import Network, Weather, completed, content, ended, received
-from tests.srd.proto.byhand import answers, give, hello, opened_by_hand
+from tests.srd.proto.byhand import answers, data_packet, give, hello, opened_by_hand
 
 SEEDS = [1, 2, 3]
 
@@ -299,6 +299,20 @@ def test_two_peers__share_an_endpoint_and_each_other_harm_nothing(seed: int) -> 
         assert content(network.b, message.frags) == network.a.region[index << 20 : (index + 1) << 20].tobytes()
     finished = [c.peer for c in completed(network.a)]
     assert abs(finished.index(first) - finished.index(second)) <= 4, "they take turns"
+
+
+@pytest.mark.parametrize("acks_last", [False, True])
+def test_poll_transmit__acks_first_or_last(acks_last: bool) -> None:  # noqa: FBT001 - a case
+    network = Network(seed=1)
+    accept = opened_by_hand(network)
+    answers(network.b, now=network.now)
+    core = network.b.core
+    core.handle_packets([data_packet(accept.own_context)], controls=[], now=network.now)
+    core.post(0, request=0, payload_offset=0, length=100)
+    order = list[str]()
+    while (out := core.poll_transmit(network.now, acks_last=acks_last)) is not None:
+        order.append(type(out).__name__)
+    assert order == (["Burst", "Datagram"] if acks_last else ["Datagram", "Burst"])
 
 
 @pytest.mark.parametrize("seed", SEEDS)

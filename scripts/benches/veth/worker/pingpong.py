@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import socket
 import time
+from collections import deque
 from typing import Final
 
 import numpy as np
@@ -64,18 +66,23 @@ async def _accept(endpoint: Endpoint) -> None:
 
 
 async def _answer(peer: Peer) -> None:
-    with Region(max(SIZES.values()), name="bench-answer") as region, contextlib.suppress(PeerError):
-        while True:
+    """Answer from two buffers in turn, so that an answer's status is waited for when its buffer is wanted again."""
+    with contextlib.ExitStack() as stack, contextlib.suppress(PeerError):
+        regions = [stack.enter_context(Region(max(SIZES.values()), name=f"bench-answer-{n}")) for n in range(2)]
+        sent: deque[asyncio.Future[Status]] = deque()
+        for region in itertools.cycle(regions):
             message = await peer.recv()
             if message.immediate == BULK:
                 message.release()
                 continue
+            if len(sent) == len(regions):
+                await sent.popleft()
             at = 0
             for view in message.views():
                 region.array[at : at + len(view)] = view
                 at += len(view)
             message.release()
-            await peer.send(region, offset=0, length=at)
+            sent.append(peer.send(region, offset=0, length=at))
 
 
 async def send(host: str, *, port: int, seconds: float, busy_poll: bool, loaded: bool) -> int:

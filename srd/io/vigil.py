@@ -1,0 +1,52 @@
+"""Staying awake: between messages that follow each other closely an event loop does not go to sleep.
+
+To be woken takes 30 to 50 us, and a message to and fro is waited for four times. But who does not sleep takes the
+processor from others: so not for long, not beside streams, which need it, and not where others do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+
+CALM_S = 0.01
+"""After a stream, or after the kernel took the processor from this thread to give it to another, it sleeps when it may
+for as long: in the demo, where five processes share two processors, staying awake cost 9 % of the throughput."""
+
+
+class Vigil:
+    """Has a loop look at its files without waiting, each time for `stay_awake_s` (see `EndpointConfig`)."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, stay_awake_s: float) -> None:
+        self.awake = False
+        self._loop = loop
+        self._stay_awake_s = stay_awake_s
+        self._until = 0.0  # the loop does not sleep before
+        self._interrupted = 0  # how often the kernel took the processor away
+        self._calm_from = 0.0  # from when on nobody else is taken to want it
+
+    def disturb(self, now: float) -> None:
+        """Note a stream."""
+        self._calm_from = now + CALM_S
+
+    def keep(self, now: float) -> None:
+        """Have the loop not sleep for a while, in calm times."""
+        if (interrupted := resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw) != self._interrupted:
+            self._interrupted, self._calm_from = interrupted, now + CALM_S
+        if now < self._calm_from:
+            return
+        self._until = now + self._stay_awake_s
+        if not self.awake:
+            self.awake = True
+            self._loop.call_soon(self._look)
+
+    def end(self) -> None:
+        """Let the loop sleep."""
+        self._until = 0.0
+
+    def _look(self) -> None:
+        """Let the loop look at its files once more, without waiting."""
+        self.awake = time.monotonic() < self._until
+        if self.awake:
+            self._loop.call_soon(self._look)
