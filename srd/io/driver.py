@@ -274,8 +274,11 @@ class Driver:
             self._read_bytes += batch.payload_bytes
             now = time.monotonic()
             shortage = queue.shortage if queue.scarce else None
-            self._controls += batch.controls
-            kept = self._core.handle_packets(batch.arrivals, controls=(), now=now, shortage=shortage)
+            controls = batch.controls
+            if batch.arrivals and controls:  # the application may have its turn before
+                self._controls += controls
+                controls = []
+            kept = self._core.handle_packets(batch.arrivals, controls=controls, now=now, shortage=shortage)
             queue.hold(kept)
             if shortage is not None:
                 queue.reuse(batch.arrivals, kept=kept)

@@ -125,7 +125,7 @@ async def test_vigil__kept_between_messages_that_follow_closely_and_not_beside_s
 @pytest.mark.parametrize("length", [100, driver.BULK_BYTES])
 async def test_answer__goes_first_where_small_messages_go_to_and_fro(length: int) -> None:
     """Then the ack of what it answers; and then an ack is heard that came with that."""
-    async with node(accepting=True) as two, node(accepting=False) as one:
+    async with node(accepting=True, paths=1) as two, node(accepting=False, paths=1) as one:
         peers = {one: await open_pair(one, two)}
         (opening,) = await two.until(opened)
         assert isinstance(opening, PeerOpened)
