@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from srd.io import vigil
-from srd.io.vigil import CALM_S, Vigil
+from srd.io.vigil import CALM_S, YIELD_S, Vigil
 
 AWAKE_S = 0.0003
 
@@ -83,10 +83,11 @@ def test_keep__not_until_all_has_been_calm_for_a_while(host: Host, stream: bool)
     else:
         host.ru_nivcsw += 1
     one.keep(host.now)
-    host.now += CALM_S * 0.9
+    calm_s = CALM_S if stream else YIELD_S
+    host.now += calm_s * 0.9
     one.keep(host.now)
     assert not loop.turn()
-    host.now += CALM_S * 0.2
+    host.now += calm_s * 0.2
     one.keep(host.now)
     assert loop.turn()
 
@@ -98,4 +99,15 @@ def test_end__lets_it_sleep_at_once(host: Host) -> None:
     one.end()
     loop.turn()
     assert not one.awake
+    assert not loop.turn()
+
+
+def test_keep__what_else_happens_makes_calm_no_sooner(host: Host) -> None:
+    loop = Loop()
+    one = Vigil(loop, stay_awake_s=AWAKE_S)  # type: ignore[arg-type]  # what is used of it
+    one.disturb(host.now)
+    host.ru_nivcsw += 1
+    one.keep(host.now)
+    host.now += CALM_S * 0.9
+    one.keep(host.now)
     assert not loop.turn()
