@@ -40,7 +40,7 @@ class EndpointConfig:
     """How long the event loop may stay awake between messages that follow each other as closely, in seconds; 0: it
     sleeps whenever there is nothing to do. Several times what being put to sleep and woken costs a virtual processor
     (30 to 50 us, four times a round trip), which it saves. Not while a stream flows, nor where others want the
-    processor."""
+    processor. Among such messages an answer goes before the acks, with `busy_poll`, too."""
 
     busy_poll: bool = False
     """Whether to spin on the sockets instead of sleeping until one has something, as an EFA application polls its

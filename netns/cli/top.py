@@ -29,7 +29,13 @@ from netns.watch import Rates, rates
 @click.option("--looks", type=click.IntRange(min=1), help="Stop after so many; without, on Ctrl-C.")
 @click.option("--busy", is_flag=True, help="Only links that carry, drop or hold something.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object a look, each on a line.")
-def top(name: str | None, interval: float, looks: int | None, busy: bool, as_json: bool) -> None:  # noqa: FBT001
+def top(
+    name: str | None,
+    interval: float,
+    looks: int | None,
+    busy: bool,  # noqa: FBT001 - click passes by keyword
+    as_json: bool,  # noqa: FBT001 - click passes by keyword
+) -> None:
     """Show the rates, drops and queues of every direction of every link of the lab NAME (or the only one)."""
     require_root("srd-lab top")
     lab = lab_named(name)

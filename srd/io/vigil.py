@@ -14,7 +14,7 @@ CALM_S = 0.01
 """After a stream a loop sleeps when it may for as long: in the demo, where five processes share two processors, staying
 awake cost 9 % of the throughput."""
 YIELD_S = 0.001
-"""The same after the kernel took the processor from this thread to give it to another. It does that for work of its own,
+"""The same after the kernel took the processor from this thread to give it to another. It does so for work of its own,
 too, every few milliseconds: with 10 ms p50 of 64 B was 170 us instead of 134 (medians of eight runs in turn)."""
 
 
