@@ -172,12 +172,10 @@ class Driver:
         for _ in range(SPINS):
             if self._closed:
                 return
-            if self._wake_due:
+            ready = None if self._answering else self._epoll.poll(0)  # first the answer
+            if ready or self._wake_due:
                 self._wake_due = False
-                self._turn(read=False)
-                break
-            if self._epoll.poll(0):
-                self._turn(read=True)
+                self._turn(read=bool(ready))
                 break
         self._loop.call_soon(self._spin)  # behind those that the turn has woken
 

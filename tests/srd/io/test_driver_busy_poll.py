@@ -63,6 +63,27 @@ async def test_busy_poll__spins_without_end_and_stops_at_the_close() -> None:
 
 
 @pytest.mark.sources
+@pytest.mark.parametrize(("answering", "read"), [(False, True), (True, False)])
+async def test_busy_poll__who_has_more_to_send_reads_no_less_but_before_an_answer(answering: bool, read: bool) -> None:  # noqa: FBT001 - a case
+    async with pair(config=SPINNING) as (one, _, _, _):
+        turns: list[bool] = []
+
+        class Ready:
+            def poll(self, _timeout: float) -> list[tuple[int, int]]:
+                return [(0, 0)]
+
+        spinning, epoll = one._driver, one._driver._epoll
+        spinning._epoll = Ready()  # type: ignore[assignment]  # what is used of it
+        spinning._turn = lambda *, read: turns.append(read)  # type: ignore[method-assign]
+        spinning._wake_due, spinning._answering = True, answering
+        spinning._spin()
+        assert turns == [read]
+        assert not spinning._wake_due
+        spinning._epoll, spinning._answering = epoll, False
+        del spinning._turn
+
+
+@pytest.mark.sources
 async def test_rest__only_in_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "BUSY_S", PATIENCE_S)  # a busy host spaces turns out by itself
     async with node(accepting=True) as two, node(accepting=False) as one:
