@@ -6,6 +6,8 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import click
+
 from netns.signals import signals_raise
 
 
@@ -15,5 +17,5 @@ def unwinding() -> Iterator[None]:
     try:
         with signals_raise():
             yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, click.Abort):  # what click makes of it
         raise SystemExit(128 + signal.SIGINT) from None

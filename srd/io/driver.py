@@ -32,7 +32,7 @@ from srd.io.transmit import Transmitter
 from srd.io.vigil import Vigil
 from srd.proto.control import Datagram
 from srd.proto.endpoint import EndpointCore
-from srd.proto.events import Completion, Event, MessageReceived, MessagesReceived
+from srd.proto.events import Completion, Event, MessageReceived, MessagesReceived, PeerEnded, WriteReceived
 from srd.proto.status import Status
 from srd.proto.wire import Address, Burst
 
@@ -90,15 +90,16 @@ class Driver:
         self._transmitter = Transmitter()
         self._wake_due = False
         self._full: socket.socket | None = None
-        self._held: Burst | None = None  # taken from the core when the socket of those before it was full
+        self._held: Burst | Datagram | None = None  # taken from the core when the socket of those before it was full
         self._controls: list[tuple[bytes, Address, float]] = []  # read and not heard yet: acks above all
         self._read_at = 0.0  # when the last turn read something
         self._since_s = 0.0  # how long after the one before
         self._answering = False  # whether the last turn left the word to the application
         self._rest_until: float | None = None  # sockets are not looked at before
         self._vigil = Vigil(self._loop, stay_awake_s=stay_awake_s)
-        # Of this turn: payload, what became whole, and what the application was told.
+        # Of this turn: payload, what became whole, what the application was told, and whether it was told an end.
         self._read_bytes = self._sent_bytes = self._messages = self._events = 0
+        self._ended = False
         self._busy_poll = busy_poll
         self._stay_awake_s = stay_awake_s
         self._closed = False
@@ -184,7 +185,6 @@ class Driver:
         self._turn(read=False)
 
     def _on_timer(self) -> None:
-        # Hear before you judge: a deadline is looked at after everything that has arrived.
         if self._timer.take():
             self._turn(read=True)
 
@@ -193,11 +193,12 @@ class Driver:
         if self._closed:
             return
         self._read_bytes = self._sent_bytes = self._messages = self._events = 0
+        self._ended = False
         try:
             heard = read and self._read()
             self._deliver()
             answered, self._answering = self._answering, heard and self._has_answers()
-            if self._answering or self._finish_turn(answered=answered):
+            if self._answering or self._finish_turn(read=read, answered=answered):
                 self.wake()
         except Exception as error:
             self.close()
@@ -209,15 +210,14 @@ class Driver:
             deadlines = [at for at in (self._core.poll_timeout(), self._rest_until) if at is not None]
             self._timer.arm(min(deadlines, default=None))
 
-    def _finish_turn(self, *, answered: bool) -> bool:
+    def _finish_turn(self, *, read: bool, answered: bool) -> bool:
         """Send what was `answered`; hear acks, let time pass, deliver, send; return whether there is more."""
         more = answered and self._send_turn(acks_last=True)
-        if self._controls:
-            self._core.handle_packets((), controls=self._controls, now=time.monotonic())
-            self._controls.clear()
-        self._core.handle_timeout(time.monotonic())
+        self._hear_controls()
+        if read:  # hear before you judge: what is due makes the timer fire, and that reads
+            self._core.handle_timeout(time.monotonic())
         self._deliver()
-        more |= self._send_turn(acks_last=False)
+        more = more or self._send_turn(acks_last=False)
         self._deliver()
         return more
 
@@ -238,8 +238,9 @@ class Driver:
         return self._read_bytes >= BULK_BYTES and (self._messages > 1 or self._core.amid)
 
     def _has_answers(self) -> bool:
-        """Whether the application was told something that it may have an answer to, while messages go to and fro."""
-        return self._events > 0 and self._since_s < self._stay_awake_s and self._read_bytes < BULK_BYTES
+        """Whether the application was told a short message, and so may have an answer, while they go to and fro."""
+        told = self._messages > 0 and not self._ended  # who hears of an end may close this endpoint at once
+        return told and self._since_s < self._stay_awake_s and self._read_bytes < BULK_BYTES
 
     def _pause(self, *, heard: bool) -> None:
         """Rest, stay awake, or neither, as it suits what this turn carried and how closely it followed on another."""
@@ -272,6 +273,7 @@ class Driver:
             self._read_bytes += batch.payload_bytes
             now = time.monotonic()
             shortage = queue.shortage if queue.scarce else None
+            self._hear_controls()  # those of batches before: in the order of their coming
             controls = batch.controls
             if batch.arrivals and controls:  # the application may have its turn before
                 self._controls += controls
@@ -291,6 +293,12 @@ class Driver:
                 break
         return heard
 
+    def _hear_controls(self) -> None:
+        """Have the core take the control packets that came with data."""
+        if self._controls:
+            self._core.handle_packets((), controls=self._controls, now=time.monotonic())
+            self._controls.clear()
+
     def _icmp(self, sock: socket.socket) -> None:
         for address in unreachable_addresses(sock):
             self._core.handle_icmp_unreachable(address, now=time.monotonic())
@@ -301,10 +309,12 @@ class Driver:
         while (event := self._core.poll_event()) is not None:
             if isinstance(event, Completion) and event.status is not Status.OK:
                 self.drop_unsent()
-            if isinstance(event, MessageReceived):
+            if isinstance(event, MessageReceived | WriteReceived):
                 self._messages += 1
             elif isinstance(event, MessagesReceived):
                 self._messages += event.count
+            elif isinstance(event, PeerEnded):
+                self._ended = True
             self._events += 1
             self._on_event(event)
 
@@ -331,6 +341,9 @@ class Driver:
                 sent_bytes += BURST_BYTES
                 if acks_last:
                     self._transmit()
+                    if self._blocked():
+                        self._held = out
+                        return False
                 self._send_datagram(out)
                 continue
             sent_bytes += BURST_BYTES + out.payload_bytes
