@@ -214,7 +214,7 @@ class Driver:
         """Send what was `answered`; hear acks, let time pass, deliver, send; return whether there is more."""
         more = answered and self._send_turn(acks_last=True)
         self._hear_controls()
-        if read:  # hear before you judge: what is due makes the timer fire, and that reads
+        if read or answered:  # hear before you judge: else what is due makes the timer fire, and that turn reads
             self._core.handle_timeout(time.monotonic())
         self._deliver()
         more = more or self._send_turn(acks_last=False)

@@ -142,6 +142,16 @@ async def test_vigil__kept_between_messages_that_follow_closely_and_not_beside_s
         assert "disturb" in await exchange(2, length=4 << 20)
 
 
+def noting(note: Callable[[str], None], what: str, do: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `do`, which says so."""
+
+    def noted(*args: Any) -> Any:
+        note(what)
+        return do(*args)
+
+    return noted
+
+
 @pytest.mark.sources
 @pytest.mark.parametrize("length", [100, driver.BULK_BYTES])
 async def test_answer__goes_first_where_small_messages_go_to_and_fro(length: int) -> None:
@@ -166,22 +176,24 @@ async def test_answer__goes_first_where_small_messages_go_to_and_fro(length: int
 
             node.driver._on_event = on_event
 
-        def noting(what: str, do: Callable[..., Any]) -> Callable[..., Any]:
-            def noted(*args: Any, **named: Any) -> Any:
-                if rounds and (what != "heard" or named["controls"]):
-                    rounds[-1].append(what)
-                return do(*args, **named)
+        def note(what: str) -> None:
+            if rounds:
+                rounds[-1].append(what)
 
-            return noted
+        def hear(*args: Any, **named: Any) -> Any:
+            if named["controls"]:
+                note("heard")
+            return handle_packets(*args, **named)
 
+        handle_packets = two.core.handle_packets
         loop = asyncio.get_running_loop()
         for each in (one, two):
             fill(each, 4 << 20)
             each.driver._stay_awake_s = PATIENCE_S
             answering(each)
-        two.driver._transmitter.flush = noting("answer", two.driver._transmitter.flush)  # type: ignore[method-assign]
-        two.driver._send_datagram = noting("ack", two.driver._send_datagram)  # type: ignore[method-assign]
-        two.core.handle_packets = noting("heard", two.core.handle_packets)  # type: ignore[method-assign]
+        two.driver._transmitter.flush = noting(note, "answer", two.driver._transmitter.flush)  # type: ignore[method-assign]
+        two.driver._send_datagram = noting(note, "ack", two.driver._send_datagram)  # type: ignore[method-assign]
+        two.core.handle_packets = hear  # type: ignore[method-assign]
         one.post(peers[one], request=0, offset=0, length=length)
         await two.until(received, count=10)
         small = length < driver.BULK_BYTES
@@ -199,20 +211,30 @@ async def test_answer__an_application_that_has_none_delays_no_ack() -> None:
         two.driver._stay_awake_s = PATIENCE_S
         turns: list[str] = []
 
-        def noting(what: str, do: Callable[..., Any]) -> Callable[..., Any]:
-            def noted(*args: Any) -> Any:
-                turns.append(what)
-                return do(*args)
-
-            return noted
-
-        two.driver._read = noting("read", two.driver._read)  # type: ignore[method-assign]
-        two.driver._send_datagram = noting("ack", two.driver._send_datagram)  # type: ignore[method-assign]
+        two.driver._read = noting(turns.append, "read", two.driver._read)  # type: ignore[method-assign]
+        two.driver._send_datagram = noting(turns.append, "ack", two.driver._send_datagram)  # type: ignore[method-assign]
         for request in range(20):
             one.post(peer, request=request, offset=0, length=100)
             await one.until(completed, count=request + 1)
         assert turns.count("ack") >= 20
         assert "read read read" not in " ".join(turns), "a message, and what asks after it"
+
+
+@pytest.mark.sources
+async def test_answer__deadlines_are_judged_where_every_turn_that_reads_brings_a_message() -> None:
+    """A server of many would else never see that an answer of its own was lost."""
+    async with node(accepting=True) as two, node(accepting=False) as one:
+        peer = await open_pair(one, two)
+        fill(one, 4 << 20)
+        two.driver._stay_awake_s = PATIENCE_S
+        turns: list[str] = []
+        two.core.handle_timeout = noting(turns.append, "judged", two.core.handle_timeout)  # type: ignore[method-assign]
+        two.driver._on_event = noting(turns.append, "told", two.on_event)
+        two.driver._send_datagram = noting(turns.append, "ack", two.driver._send_datagram)  # type: ignore[method-assign]
+        for request in range(20):
+            one.post(peer, request=request, offset=0, length=100)
+            await one.until(completed, count=request + 1)
+        assert "told ack judged" in " ".join(turns)
 
 
 @pytest.mark.sources
