@@ -85,7 +85,7 @@ def test_libraries_stay_in_their_place(path: Path) -> None:
 @pytest.mark.parametrize("path", ALL_SOURCES, ids=name_of)
 def test_files_and_functions_are_short(path: Path) -> None:
     text = path.read_text()
-    assert len(text.splitlines()) <= 400, f"{name_of(path)} is over 400 lines: one noun a file"
+    assert len(text.splitlines()) <= 600, f"{name_of(path)} is over 600 lines: is it one concept?"
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
