@@ -89,7 +89,7 @@ class MessageBatch:
             raise UsageError("the batch was released: its memory may hold other messages by now")
         event = self._event
         memory = self._queues.view(event.frag)
-        return np.ndarray((event.count, event.length), np.uint8, buffer=memory, strides=(event.stride, 1))
+        return np.frombuffer(memory, np.uint8).reshape(event.count, event.length)
 
     def release(self) -> None:
         """Give the memory and the credit back. Once is enough; more does nothing."""
@@ -107,7 +107,7 @@ class MessageBatch:
         event, index = self._event, self._handed_out
         self._handed_out += 1
         self._outside += 1
-        frag = Frag(0, event.region_offset + index * event.stride, event.length)
+        frag = Frag(0, event.region_offset + index * event.length, event.length)
         single = MessageReceived(event.peer, event.message + index & 0xFFFFFFFF, event.length, event.immediate, (frag,))
         message = Message(single, queues=self._queues, release=self._take_back)
         return message, self._handed_out < event.count

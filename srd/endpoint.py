@@ -91,7 +91,7 @@ class Endpoint:
             memory=self._registry,
         )
         self._region = Region(config.receive_region_bytes, name="srd-receive")
-        self._queues = ReceiveQueues(config, self._region, first=sockets[0])
+        self._queues = ReceiveQueues(config, self._region, first=sockets[0], contexts=self._core.contexts)
         self._driver = Driver(
             self._core,
             sockets=sockets,

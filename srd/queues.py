@@ -15,7 +15,7 @@ import errno
 import ipaddress
 import socket
 import warnings
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Self
 
 from devmem.errors import PoolError
@@ -118,8 +118,12 @@ def _rule(peer: Peer | None, *, host: str | None, port: int | None) -> Rule:
 class ReceiveQueues:
     """All of an endpoint's, and what is in the application's hands."""
 
-    def __init__(self, config: EndpointConfig, region: Region, *, first: socket.socket) -> None:
+    def __init__(
+        self, config: EndpointConfig, region: Region, *, first: socket.socket, contexts: Container[int]
+    ) -> None:
+        """Take `contexts`, those of open peers, as they are at any time."""
         self.tokens = Tokens()
+        self._contexts = contexts
         self.host = self._make(config, region, chunk_bytes=config.chunk_bytes, number=0)
         self._config = config
         self._queues = {0: self.host}
@@ -136,12 +140,12 @@ class ReceiveQueues:
         """Take the driver that reads the sockets."""
         self._driver = driver
 
-    @staticmethod
-    def _make(config: EndpointConfig, region: Region, *, chunk_bytes: int, number: int) -> ReceiveQueue:
+    def _make(self, config: EndpointConfig, region: Region, *, chunk_bytes: int, number: int) -> ReceiveQueue:
         return ReceiveQueue(
             region,
             chunk_bytes=chunk_bytes,
             datagram_bytes=config.datagram_bytes,
+            contexts=self._contexts,
             # The longest message may have a piece in a chunk of every slot.
             reserve_bytes=config.protocol.max_message_bytes + (SLOTS + 1) * chunk_bytes,
             number=number,

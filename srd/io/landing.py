@@ -15,8 +15,6 @@ A chunk is given back to the pool only in `settle`, when the pieces that were ke
 
 from __future__ import annotations
 
-import numpy as np
-
 from devmem.pool import Pool
 from devmem.region import Region
 
@@ -43,6 +41,7 @@ class Landing:
         self._copies = slots
         self.closed = False
         self._stacked = False
+        self._full: list[int] = []  # chunks of copies that filled up since `settle`
         self._moved: list[int] = []  # slots that something landed in since `settle`
         self._moved_bytes = 0
         self._chunk_of = [-1] * slots  # index of the chunk that a slot lies in; -1: its spare place
@@ -69,14 +68,17 @@ class Landing:
                 self.cursors[slot] = self._ends[chunk] = offset
                 return
 
-    def copy(self, payload: bytes) -> int | None:
-        """Copy a payload to a place of its own; return its offset, or None when there is no memory."""
+    def take_copy(self, size_bytes: int) -> int | None:
+        """Return a place for `size_bytes` (at least 1) that are copied; None when there is no memory."""
         offset, chunk = self._ends[self._copies], self._chunks[self._copies]
-        end = chunk + self._pool.chunk_bytes
-        if chunk < 0 or offset == end or offset + len(payload) > end:
-            return None  # nothing may lie at the end of a chunk, not even nothing: that is the next one's
-        self._region.array[offset : offset + len(payload)] = np.frombuffer(payload, np.uint8)
-        self._ends[self._copies] = offset + len(payload)
+        if chunk < 0 or offset + size_bytes > chunk + self._pool.chunk_bytes:
+            opened = self._pool.open()
+            if opened is None:
+                return None
+            if chunk >= 0:
+                self._full.append(chunk)
+            self._chunks[self._copies] = offset = opened
+        self._ends[self._copies] = offset + size_bytes
         return offset
 
     def settle(self) -> list[int]:
@@ -92,17 +94,27 @@ class Landing:
         self._stacked = stacked
         return self._lay() if moved or refilled else []
 
+    def lay(self, *, series_bytes: int) -> None:
+        """Give every slot its place for series of another size; what landed in the last batch is held by now."""
+        self.series_bytes = series_bytes
+        self.settle()
+        self._lay()
+
     def _refill(self, used: set[int]) -> bool:
         """Close the chunks of `used`, and the copies', that are full, open those that are missing; whether any was."""
         refilled = False
+        for offset in self._full:
+            self._pool.close(offset)
+        self._full.clear()
         for chunk in (self._copies, *used):
             offset = self._chunks[chunk]
             if offset >= 0 and self._ends[chunk] + SUPER_BYTES > offset + self._pool.chunk_bytes:
                 self._pool.close(offset)
                 self._chunks[chunk], refilled = -1, True
         if -1 in self._chunks:
-            for chunk, offset in enumerate(self._chunks):
-                if offset < 0 and (opened := self._pool.open()) is not None:
+            # The copies come first: while memory is short, a message that has to be copied must become whole, too.
+            for chunk in (self._copies, *range(self._copies)):
+                if self._chunks[chunk] < 0 and (opened := self._pool.open()) is not None:
                     self._chunks[chunk] = self._ends[chunk] = opened
                     refilled = True
         return refilled
@@ -123,7 +135,8 @@ class Landing:
     def close(self) -> None:
         """Give the chunks back; nothing lands any more."""
         self.closed = True
-        for chunk, offset in enumerate(self._chunks):
+        for offset in (*self._full, *self._chunks):
             if offset >= 0:
                 self._pool.close(offset)
-                self._chunks[chunk] = -1
+        self._full.clear()
+        self._chunks = [-1] * len(self._chunks)

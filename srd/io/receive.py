@@ -5,11 +5,13 @@ GRO super-datagram may have segments. With segments of the expected size (header
 in the slot's row of the header array, and the payloads contiguous in the slot's chunk of the pool. That is header-data
 split in software, and the only path that touches no byte of payload.
 
-A series of small datagrams whole fits into one such place: payloads lie there with their headers in between, of which
-the core gets a copy. (A sender makes no longer series of them.)
-
-What does not fit takes the slower path, which is right: a super-datagram of another size is put together, cut, and its
-payloads are copied (and counted); control packets become bytes. A size that keeps coming becomes the expected one.
+Rules.
+1. Of an arrival the payloads always lie back to back. Whatever arrives in another form is copied into that one, a whole
+   series at a time, and counted (`bytes_copied`): series of another size, series of small datagrams, which land whole
+   in the place of one.
+2. Data counts only if it names the context of an open peer. What strangers send is dropped before it takes memory.
+3. The layout of the slots follows what the core keeps of open peers' data, and nothing else: when most of it was of
+   another size lately, all slots are laid out anew for that size (`_expect`), and only between two batches.
 
 `landing` says where each slot's payload goes, and what happens when the pool is empty.
 
@@ -22,10 +24,11 @@ from __future__ import annotations
 import ctypes
 import socket
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from devmem.pool import Pool
 from devmem.region import Region
@@ -47,6 +50,7 @@ from srd.proto.wire import (
     SMALL_BYTES,
     VERSION,
     Arrival,
+    Octets,
     PacketType,
 )
 
@@ -58,8 +62,10 @@ FEW_SLOTS = 3
 MIN_EXPECTED_BYTES = SUPER_BYTES // MAX_SERIES_PACKETS
 """Least datagram size that slots are laid out for: with smaller ones a slot would not hold a whole super-datagram."""
 
+LAYOUT_BYTES = 4 << 20
+"""Data kept between two decisions on the layout: enough that laying it out anew (0.1 ms) costs nothing."""
 _DATA = int(PacketType.DATA)  # a plain integer: an enum's member costs ten times as much
-_DATA_PREFIX = bytes([VERSION, _DATA])
+_DATA_PREFIX = np.array([VERSION, _DATA], np.uint8)
 
 
 @dataclass(slots=True)
@@ -91,11 +97,15 @@ class ReceiveQueue:
         *,
         chunk_bytes: int,
         datagram_bytes: int,
+        contexts: Container[int],
         reserve_bytes: int = 0,
         number: int = 0,
         header_split: bool = True,
     ) -> None:
-        """Take `reserve_bytes`: with less free there is a `shortage`; without `header_split` all payload is copied."""
+        """Take `contexts`, those of open peers, as they are at any time; data of others is dropped.
+
+        With less than `reserve_bytes` free there is a `shortage`; without `header_split` all payload is copied.
+        """
         self.number = number
         self.region = region
         self.bytes_copied = 0
@@ -109,6 +119,7 @@ class ReceiveQueue:
         self._reserve_bytes = reserve_bytes
         self._area = number << AREA_SHIFT
         self._split = header_split
+        self._contexts = contexts
         self._region = region
         self._landing = self.landing
         self._headers = np.zeros(SLOTS * MAX_SERIES_PACKETS, HEADER)
@@ -121,7 +132,12 @@ class ReceiveQueue:
         self._open: Arrival | None = None  # what the next slot may continue
         self._next_slot = 0
         self._count = 0  # messages of the last batch
-        self._wanted_bytes = 0  # size of the datagrams of series that did not fit
+        self._copied: list[
+            tuple[int, int, int]
+        ] = []  # of this batch: where series were copied to, their datagrams' size
+        self._copied_bytes: dict[int, int] = {}  # kept of such series since the last decision, by datagram size
+        self._decided_bytes = 0  # kept in all up to the last decision
+        self._placed_bytes = 0
         self._expect(datagram_bytes)
 
     # -- memory -------------------------------------------------------------------------------------------------
@@ -144,7 +160,7 @@ class ReceiveQueue:
         self._rows = [header_bytes[slot * series * HEADER_BYTES :] for slot in range(SLOTS)]
         self._steps = np.arange(series, dtype=np.uint64) * np.uint64(self.payload_bytes)
         self._bases = self._iov["base"][:, :series, 1]
-        self._landing.series_bytes = series * self.payload_bytes
+        self._landing.lay(series_bytes=series * self.payload_bytes)
         self._aim(range(SLOTS))
 
     def _aim(self, slots: Sequence[int], *, aimed: Sequence[int] = ()) -> None:
@@ -162,14 +178,37 @@ class ReceiveQueue:
         if self.refill is not None:
             self.refill()
         self._aim(self._landing.settle())
-        if self._wanted_bytes:
-            self._expect(self._wanted_bytes)
-            self._wanted_bytes = 0
+        self._copied.clear()
+        if self._copied_bytes and self._kept_bytes - self._decided_bytes >= LAYOUT_BYTES:
+            self._choose_layout()
         before = self.prediction.aimed
         aimed = self.prediction.aim(series_bytes=self._landing.series_bytes)
         if aimed or before:
             self._aim(range(SLOTS), aimed=aimed)
         self._results.reset(self._count)
+
+    @property
+    def _kept_bytes(self) -> int:
+        """Payload that the core kept or had placed."""
+        return self.landed_bytes + self._placed_bytes
+
+    def _choose_layout(self) -> None:
+        """Lay the slots out for the size that three quarters of what was kept lately came in, if that is another.
+
+        Between peers of two sizes that send alike the layout stays, and one of them is copied.
+        """
+        size, most_bytes = max(self._copied_bytes.items(), key=lambda item: item[1])
+        if 4 * most_bytes > 3 * (self._kept_bytes - self._decided_bytes):
+            self._expect(size)
+        self._copied_bytes.clear()
+
+    def _note_copied(self, offset: int, size_bytes: int) -> None:
+        """Count what was kept of a series that had to be copied as its size did not fit."""
+        for start, end, size in self._copied:
+            if start <= offset < end:
+                if not self._copied_bytes:
+                    self._decided_bytes = self._kept_bytes
+                self._copied_bytes[size] = self._copied_bytes.get(size, 0) + size_bytes
 
     def place(self, placement: Placement) -> None:
         """Copy what landed to registered memory, an address of this process, if it did not land there."""
@@ -182,6 +221,9 @@ class ReceiveQueue:
             source = self._region.address + placement.region_offset - self._area
         ctypes.memmove(placement.place, source, placement.length)
         self.bytes_copied += placement.length
+        if self._copied:
+            self._note_copied(placement.region_offset, placement.length)
+        self._placed_bytes += placement.length
 
     @property
     def scarce(self) -> bool:
@@ -201,6 +243,8 @@ class ReceiveQueue:
         """Keep what the core kept."""
         for frag in kept:
             self.pool.hold(frag.region_offset - self._area, length=frag.length)
+            if self._copied:
+                self._note_copied(frag.region_offset, frag.length)
             self.landed_bytes += frag.length
 
     def drop(self, frag: Frag) -> None:
@@ -240,19 +284,25 @@ class ReceiveQueue:
     def _take(self, batch: Batch, slot: int, clock_offset_s: float) -> None:
         """Describe what landed in a slot: a datagram, or a series of equal ones (the last may be shorter)."""
         length, size, marked, seconds = self._results.read(slot)
-        if length < 0:
-            self.dropped_for_memory += 1
+        if length <= 0:
+            self.dropped_for_memory += length < 0  # an empty datagram says nothing
             return
         received_at = seconds + clock_offset_s
         address, headers = self._results.address(slot), self._rows[slot]
         expected = HEADER_BYTES + self.payload_bytes
         is_data = length >= HEADER_BYTES and headers[0] == VERSION and headers[1] == _DATA and self._split
         fits = is_data and (size == expected or size == length < expected) and length <= self._series_bytes
+        if fits and (tail_bytes := length % size) >= HEADER_BYTES:  # GRO may end a series with a control packet
+            fits = headers[(length - tail_bytes) // size * HEADER_BYTES + 1] == _DATA
         placed = slot < len(self.prediction.aimed) and self._is_placed(slot, length, size, fits=fits)
-        if is_data and HEADER_BYTES < size < SMALL_BYTES and size < length <= expected and not length % size:
+        if size >= length <= expected and (length < HEADER_BYTES or headers[0] != VERSION or headers[1] != _DATA):
+            batch.controls.append((self._first(slot, length), address, received_at))
+        elif is_data and HEADER_BYTES < size < SMALL_BYTES and size < length <= expected and not length % size:
             self._take_small(batch, slot, length, size, address, received_at, marked=marked)
         elif not fits:
-            self._detour(batch, self._gather(slot, length), size, address, received_at, marked=marked)
+            self._take_slowly(batch, slot, length, size, address, received_at, marked=marked)
+        elif not self._is_known(headers, length // size):
+            return
         elif self._landing.is_spare(slot) and length > HEADER_BYTES and not placed:
             self._drop(batch, headers)
         else:
@@ -294,86 +344,116 @@ class ReceiveQueue:
         self.bytes_copied += size_bytes
         return False
 
-    def _take_small(
-        self, batch: Batch, slot: int, length: int, size: int, address: Address, received_at: float, *, marked: bool
-    ) -> None:
-        """Describe a series of small datagrams, all of which fit into the place of one: only headers are copied."""
-        if self._landing.is_spare(slot):
-            self._drop(batch, self._rows[slot])
-            return
-        count, landed_bytes = length // size, length - HEADER_BYTES
-        offset = self._landing.take(slot, landed_bytes)
-        others = self._region.array[offset + size - HEADER_BYTES : offset + landed_bytes].reshape(count - 1, size)
-        headers = self._rows[slot][:HEADER_BYTES].tobytes() + others[:, :HEADER_BYTES].tobytes()
-        payload = size - HEADER_BYTES
-        batch.arrivals.append(
-            Arrival(
-                memoryview(headers),
-                count,
-                self._area + offset,
-                count * payload,
-                payload,
-                address,
-                received_at,
-                marked,
-                HEADER_BYTES,
-            )
-        )
+    def _is_known(self, headers: Octets, count: int) -> bool:
+        """Whether one of these headers names an open peer: nearly always the first does."""
+        for at in range(8, count * HEADER_BYTES, HEADER_BYTES):
+            if int.from_bytes(headers[at : at + 8], "big") in self._contexts:
+                return True
+        return False
 
-    def _drop(self, batch: Batch, headers: memoryview) -> None:
+    def _drop(self, batch: Batch, headers: Octets) -> None:
         self.dropped_for_memory += 1
         batch.unready.add(int.from_bytes(headers[8:16], "big"))
 
-    # -- the slower path ----------------------------------------------------------------------------------------
+    # -- what has to be copied ------------------------------------------------------------------------------------
 
-    def _gather(self, slot: int, length: int) -> bytes:
-        """Put a message together again from where it was scattered."""
-        pairs = -(-length // (HEADER_BYTES + self.payload_bytes))
-        if pairs == 1:  # as nearly always: a control packet
-            place, rest = self._landing.cursors[slot], length - HEADER_BYTES
-            head = self._rows[slot][: min(length, HEADER_BYTES)].tobytes()
-            return head + self._region.array[place : place + rest].tobytes() if rest > 0 else head
-        headers = self._rows[slot][: min(pairs, self._series) * HEADER_BYTES].tobytes()
-        headers += self._extras[slot].tobytes()
-        region, size = self._region.array, self.payload_bytes
-        places = range(self._landing.cursors[slot], self._landing.cursors[slot] + self._series * size, size)
-        pieces = []
-        for pair, place in enumerate([*places, self._landing.spare[slot] + self._series * size][:pairs]):
-            pieces += [headers[pair * HEADER_BYTES : (pair + 1) * HEADER_BYTES], region[place : place + size].tobytes()]
-        return b"".join(pieces)[:length]
-
-    def _detour(
-        self, batch: Batch, whole: bytes, size: int, address: Address, received_at: float, *, marked: bool
+    def _take_small(
+        self, batch: Batch, slot: int, length: int, size: int, address: Address, received_at: float, *, marked: bool
     ) -> None:
-        """Cut a message where its datagrams end; copy the payloads of those that are data."""
-        for start in range(0, len(whole), max(size, 1)):
-            piece = whole[start : start + size]
-            if len(piece) >= HEADER_BYTES and piece[:2] == _DATA_PREFIX:
-                self._copy(batch, piece, address, received_at, marked=marked)
-                if self._split and len(whole) > size >= MIN_EXPECTED_BYTES:
-                    self._wanted_bytes = size
-            else:
-                batch.controls.append((piece, address, received_at))
-
-    def _copy(self, batch: Batch, piece: bytes, address: Address, received_at: float, *, marked: bool) -> None:
-        payload = piece[HEADER_BYTES:]
-        offset = self._landing.copy(payload) if payload else 0
-        if offset is None:
-            self._drop(batch, memoryview(piece))
+        """Describe a series of small datagrams, all of which landed in the place of one: move the payloads together."""
+        count, payload = length // size, size - HEADER_BYTES
+        place = self._landing.cursors[slot]
+        others = self._region.array[place + payload : place + length - HEADER_BYTES].reshape(count - 1, size)
+        headers = memoryview(self._rows[slot][:HEADER_BYTES].tobytes() + others[:, :HEADER_BYTES].tobytes())
+        if not self._is_known(headers, count):
             return
-        self.bytes_copied += len(payload)
+        if self._landing.is_spare(slot):
+            self._drop(batch, headers)
+            return
+        offset = self._landing.take(slot, count * payload)
+        # Row i moves down by i headers. NumPy copies what overlaps beforehand.
+        self._region.array[offset + payload : offset + count * payload].reshape(-1, payload)[:] = others[
+            :, HEADER_BYTES:
+        ]
+        self.bytes_copied += (count - 1) * payload
         batch.arrivals.append(
-            Arrival(
-                headers=memoryview(piece),
-                count=1,
-                payload_offset=self._area + offset,
-                payload_bytes=len(payload),
-                segment_bytes=len(payload),
-                address=address,
-                received_at=received_at,
-                marked=marked,
-            )
+            Arrival(headers, count, self._area + offset, count * payload, payload, address, received_at, marked)
         )
+
+    def _take_slowly(
+        self, batch: Batch, slot: int, length: int, size: int, address: Address, received_at: float, *, marked: bool
+    ) -> None:
+        """Cut a message where its datagrams end: data is copied to a place of its own, the rest is control packets."""
+        stream = self._gather(slot, length)
+        if size >= HEADER_BYTES:
+            whole = stream[: length - length % size].reshape(-1, size)
+            tail = stream[len(whole) * size :]
+            ends_well = len(tail) < HEADER_BYTES or bool((tail[:2] == _DATA_PREFIX).all())
+            if ends_well and (whole[:, :2] == _DATA_PREFIX).all():
+                self._copy(batch, stream, size, address, received_at, marked=marked)
+                return
+        for start in range(0, length, max(size, 1)):
+            piece = stream[start : start + size]
+            if len(piece) >= HEADER_BYTES and (piece[:2] == _DATA_PREFIX).all():
+                self._copy(batch, piece, len(piece), address, received_at, marked=marked)
+            else:
+                batch.controls.append((piece.tobytes(), address, received_at))
+
+    def _first(self, slot: int, length: int) -> bytes:
+        """Put a packet together again that fits into the first pair: nearly always an ack."""
+        place, rest = self._landing.cursors[slot], length - HEADER_BYTES
+        head = self._rows[slot][: min(length, HEADER_BYTES)].tobytes()
+        return head + self._region.array[place : place + rest].tobytes() if rest > 0 else head
+
+    def _gather(self, slot: int, length: int) -> npt.NDArray[np.uint8]:
+        """Put a message together again from where it was scattered."""
+        size, place = self.payload_bytes, self._landing.cursors[slot]
+        region, rows = self._region.array, np.frombuffer(self._rows[slot], np.uint8)
+        whole = min(length // (HEADER_BYTES + size), self._series)
+        stream = np.empty(length, np.uint8)
+        pairs = stream[: whole * (HEADER_BYTES + size)].reshape(whole, HEADER_BYTES + size)
+        pairs[:, :HEADER_BYTES] = rows[: whole * HEADER_BYTES].reshape(whole, HEADER_BYTES)
+        pairs[:, HEADER_BYTES:] = region[place : place + whole * size].reshape(whole, size)
+        if (rest := stream[pairs.size :]).size:  # the last pair, which may be the one behind a whole series
+            head = (
+                rows[whole * HEADER_BYTES :] if whole < self._series else self._extras[slot : slot + 1].view(np.uint8)
+            )
+            place = place + whole * size if whole < self._series else self._landing.spare[slot] + whole * size
+            rest[:HEADER_BYTES] = head[: min(rest.size, HEADER_BYTES)]
+            rest[HEADER_BYTES:] = region[place : place + max(rest.size - HEADER_BYTES, 0)]
+        return stream
+
+    def _copy(
+        self,
+        batch: Batch,
+        stream: npt.NDArray[np.uint8],
+        size: int,
+        address: Address,
+        received_at: float,
+        *,
+        marked: bool,
+    ) -> None:
+        """Copy the payloads of a series of data packets of `size` bytes to a place of their own, back to back."""
+        count, length = _whole(len(stream), size)
+        full, segment = length // size, size - HEADER_BYTES
+        series, tail = stream[: full * size].reshape(full, size), stream[full * size : length]
+        headers = memoryview(series[:, :HEADER_BYTES].tobytes() + tail[:HEADER_BYTES].tobytes())
+        if not self._is_known(headers, count):
+            return
+        offset, payload_bytes = 0, length - count * HEADER_BYTES
+        if payload_bytes:
+            place = self._landing.take_copy(payload_bytes)
+            if place is None:
+                self._drop(batch, headers)
+                return
+            target = self._region.array[place : place + payload_bytes]
+            target[: full * segment].reshape(full, segment)[:] = series[:, HEADER_BYTES:]
+            target[full * segment :] = tail[HEADER_BYTES:]
+            offset = self._area + place
+            self.bytes_copied += payload_bytes
+            if count > 1 and size >= MIN_EXPECTED_BYTES and self._split:
+                self._copied.append((offset, offset + payload_bytes, size))
+        batch.arrivals.append(Arrival(headers, count, offset, payload_bytes, segment, address, received_at, marked))
 
 
 def _whole(length: int, size: int) -> tuple[int, int]:

@@ -62,7 +62,7 @@ def most_packets(limit: int, packet_bytes: int, datagram_bytes: int) -> int:
 
 def received(run: Run, arrived: Iterable[tuple[int, int]], *, peer: int) -> list[MessagesReceived]:
     """Return what is told of the messages (first, count) of a batch that arrived as a run."""
-    stride, word = run.segment_bytes + run.gap_bytes, run.immediate if run.flags & IMMEDIATE else None
+    word = run.immediate if run.flags & IMMEDIATE else None
     return [
         MessagesReceived(
             peer,
@@ -70,8 +70,7 @@ def received(run: Run, arrived: Iterable[tuple[int, int]], *, peer: int) -> list
             count,
             run.length,
             word,
-            run.payload_offset + first * stride,
-            stride,
+            run.payload_offset + first * run.length,
         )
         for first, count in arrived
     ]

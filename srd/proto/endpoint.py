@@ -19,7 +19,7 @@ Peers take turns: `poll_transmit` gives one packet or burst of the peer whose tu
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from random import Random
 
 from srd.proto.config import ProtocolConfig
@@ -209,6 +209,11 @@ class EndpointCore:
         if peer is None:
             raise UsageError(f"peer {number} is gone")
         return peer
+
+    @property
+    def contexts(self) -> Container[int]:
+        """The contexts that data of open peers names, as they are at any time."""
+        return self._by_context.keys()
 
     # -- input --------------------------------------------------------------------------------------------------
 

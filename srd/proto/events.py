@@ -66,14 +66,12 @@ class MessagesReceived:
     immediate: int | None
     """All their senders' word; None: there was none."""
     region_offset: int
-    """Where the first landed in the receive region, bytes."""
-    stride: int
-    """From one message to the next, bytes."""
+    """Where the first landed in the receive region, bytes; the others lie behind it, back to back."""
 
     @property
     def frag(self) -> Frag:
         """The memory that they lie in, as one piece."""
-        return Frag(0, self.region_offset, (self.count - 1) * self.stride + self.length)
+        return Frag(0, self.region_offset, self.count * self.length)
 
 
 @dataclass(frozen=True, slots=True)

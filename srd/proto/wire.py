@@ -215,8 +215,6 @@ class Arrival:
     """When the kernel received it, on the clock of `now`."""
     marked: bool = False
     """Whether its packets bore a congestion mark (CE, RFC 3168): all or none, as GRO keeps those that differ apart."""
-    gap_bytes: int = 0
-    """Between two payloads: of small datagrams, what lies between them are their headers."""
 
 
 @dataclass(slots=True)
@@ -241,7 +239,6 @@ class Run:
     received_at: float
     flags: int = 0
     marked: bool = False
-    gap_bytes: int = 0
     batch: bool = False
     """Whether each packet is a message of its own, numbered in turn from `message`."""
 
@@ -257,7 +254,6 @@ def runs_untrusted(arrival: Arrival) -> list[Run]:
         if kind == _DATA_KIND:
             skipped = start * arrival.segment_bytes
             payload_bytes = min(end * arrival.segment_bytes, arrival.payload_bytes) - skipped
-            skipped += start * arrival.gap_bytes
             runs.append(
                 Run(  # in the order of the fields: names would cost as much again
                     path,
@@ -278,7 +274,6 @@ def runs_untrusted(arrival: Arrival) -> list[Run]:
                     arrival.received_at,
                     flags,
                     arrival.marked,
-                    arrival.gap_bytes,
                     batch,
                 )
             )

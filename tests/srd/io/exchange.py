@@ -6,7 +6,7 @@ import random
 import select
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -19,6 +19,7 @@ from srd.io.prediction import PLACED
 from srd.io.receive import SLOTS, Batch, ReceiveQueue
 from srd.io.socket import open_socket
 from srd.io.transmit import Transmitter
+from srd.proto.events import Frag
 from srd.proto.wire import Burst, Run, runs_untrusted
 
 LOOPBACK: dict[socket.AddressFamily, Address] = {
@@ -37,6 +38,13 @@ def wait_readable(file: socket.socket | int) -> None:
     assert ready, f"nothing came within {PATIENCE_S} s"
 
 
+class Everyone:
+    """Contexts of open peers: all there are."""
+
+    def __contains__(self, context: object) -> bool:
+        return True
+
+
 class Receiver:
     """A socket and a queue that receives from it into a region; keeps (holds) all that lands until `release`."""
 
@@ -48,10 +56,13 @@ class Receiver:
         chunk_bytes: int = 512 << 10,
         chunks: int = SLOTS + 9,
         address: Address | None = None,
+        contexts: Container[int] | None = None,
     ) -> None:
         self.socket = open_socket(address or LOOPBACK[family], family=family)
         self.region = Region(chunks * chunk_bytes + spare_bytes(SLOTS))
-        self.queue = ReceiveQueue(self.region, chunk_bytes=chunk_bytes, datagram_bytes=datagram_bytes)
+        self.queue = ReceiveQueue(
+            self.region, chunk_bytes=chunk_bytes, datagram_bytes=datagram_bytes, contexts=contexts or Everyone()
+        )
         self.pool, self.landing = self.queue.pool, self.queue.landing
         self.runs: list[Run] = []
         self.controls: list[tuple[bytes, Address, float]] = []
@@ -73,10 +84,9 @@ class Receiver:
         """Hold and note what a batch brought, as a core that keeps everything would."""
         for arrival in batch.arrivals:
             for run in runs_untrusted(arrival):
-                landed_bytes = run.payload_bytes + (run.count - 1) * run.gap_bytes
                 if not run.payload_offset & PLACED:
-                    self.pool.hold(run.payload_offset, length=landed_bytes)
-                    self._held.append((run.payload_offset, landed_bytes))
+                    self.queue.hold([Frag(run.offset, run.payload_offset, run.payload_bytes)])
+                    self._held.append((run.payload_offset, run.payload_bytes))
                 self.runs.append(run)
         self.controls += batch.controls
 
@@ -99,7 +109,7 @@ class Receiver:
         """Put a message together by the offsets in its headers."""
         for run in self.runs:
             if run.batch and run.message <= number < run.message + run.count:
-                at = run.payload_offset + (number - run.message) * (run.segment_bytes + run.gap_bytes)
+                at = run.payload_offset + (number - run.message) * run.length
                 return self.region.array[at : at + run.length].tobytes()
         runs = [run for run in self.runs if run.message == number]
         whole = bytearray(runs[0].length)

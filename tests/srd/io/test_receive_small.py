@@ -1,17 +1,17 @@
-"""srd.io.receive: series of small datagrams, which land in the place of one."""
+"""srd.io.receive: series of small datagrams, all of which land in the place of one."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from srd.proto.wire import HEADER_BYTES, Burst
+from srd.proto.wire import Burst
 from tests.srd.io.exchange import Receiver, content, source, wait_readable
 
 SEED = 12
 
 
-def test_receive__a_series_of_small_messages_lands_in_place() -> None:
-    """Headers lie between the payloads; only they are copied."""
+def test_receive__a_series_of_small_messages_is_moved_together() -> None:
+    """It lands with the headers between the payloads; all but the first are moved, and counted."""
     payload = content(64 * 60, seed=SEED)
     with source() as one, Receiver() as two:
         one.fill(payload)
@@ -21,11 +21,11 @@ def test_receive__a_series_of_small_messages_lands_in_place() -> None:
         assert one.transmitter.flush(one.socket)
         two.receive(packets=60)
         (run,) = two.runs
-        assert (run.batch, run.count, run.gap_bytes) == (True, 60, HEADER_BYTES)
+        assert (run.batch, run.count, run.payload_bytes) == (True, 60, 60 * 64)
         for index in range(60):
-            at = run.payload_offset + index * (64 + HEADER_BYTES)
+            at = run.payload_offset + index * 64
             assert two.region.array[at : at + 64].tobytes() == payload[(59 - index) * 64 :][:64]
-        assert two.queue.bytes_copied == 0
+        assert two.queue.bytes_copied == 59 * 64
 
 
 def test_receive__small_messages_without_memory_are_dropped() -> None:

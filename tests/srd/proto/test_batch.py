@@ -146,7 +146,7 @@ def test_handle_packets__a_batch_that_arrives_together_is_one_event() -> None:
         )
         headers = memoryview(bytearray(count * HEADER_BYTES))
         write_headers(burst, out=headers)
-        return Arrival(headers, count, 1000, 10 * count, 10, "a:0", network.now, gap_bytes=6)
+        return Arrival(headers, count, 1000, 10 * count, 10, "a:0", network.now)
 
     core, now = network.b.core, network.now
     core.handle_packets([arrival(3, 2, 0)], controls=[], now=now)
@@ -155,11 +155,11 @@ def test_handle_packets__a_batch_that_arrives_together_is_one_event() -> None:
     while (event := core.poll_event()) is not None:
         events.append(event)
     assert events == [
-        MessagesReceived(other, 3, 2, 10, 7, 1000, 16),
-        MessagesReceived(other, 0, 3, 10, 7, 1000, 16),
-        MessagesReceived(other, 5, 3, 10, 7, 1000 + 5 * 16, 16),
+        MessagesReceived(other, 3, 2, 10, 7, 1000),
+        MessagesReceived(other, 0, 3, 10, 7, 1000),
+        MessagesReceived(other, 5, 3, 10, 7, 1000 + 5 * 10),
     ]
-    assert [(frag.region_offset, frag.length) for frag in kept] == [(1000, 42), (1080, 42)]
+    assert [(frag.region_offset, frag.length) for frag in kept] == [(1000, 30), (1050, 30)]
 
 
 def test_batch__ranges_and_what_is_open() -> None:
@@ -180,4 +180,4 @@ def test_most_packets__by_weight_and_small_ones_within_a_datagram(limit: int, pa
 def test_received__without_immediate() -> None:
     run = Run(0, 0, 0, 0, 4, 0, 2**32 - 1, 10, 5, 0, 0, 100, 40, 10, "a", 0.0, batch=True)
     (event,) = received(run, [(1, 2)], peer=3)
-    assert event == MessagesReceived(3, 0, 2, 10, None, 110, 10)
+    assert event == MessagesReceived(3, 0, 2, 10, None, 110)

@@ -20,11 +20,10 @@ def batch(*, count: int, first: int, length: int) -> Burst:
 @given(
     counts=st.lists(st.integers(1, 9), min_size=1, max_size=4),
     length=st.integers(1, 900),
-    gap=st.integers(0, 60),
     message_first=st.booleans(),
 )
 def test_runs_untrusted__batches_and_messages_of_one_series(
-    counts: list[int], length: int, gap: int, *, message_first: bool
+    counts: list[int], length: int, *, message_first: bool
 ) -> None:
     """Batches are apart by a PSN, a long message of the same packet size stands before or behind them."""
     bursts, psn = [], 5
@@ -35,13 +34,12 @@ def test_runs_untrusted__batches_and_messages_of_one_series(
                  payload_bytes=3 * length, segment_bytes=length)  # fmt: skip
     bursts.insert(0 if message_first else len(bursts), long)
     came = arrival(*bursts)
-    came.gap_bytes = gap
     at = 0
     for run, sent in zip(runs_untrusted(came), bursts, strict=True):
         assert (run.psn, run.count, run.message, run.length) == (sent.psn, sent.count, sent.message, sent.length)
         assert run.batch == (sent.places is not None and sent.count > 1)
         assert (run.payload_offset, run.payload_bytes) == (
-            came.payload_offset + at * (length + gap),
+            came.payload_offset + at * length,
             sent.count * length,
         )
         at += sent.count
