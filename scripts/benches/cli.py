@@ -46,19 +46,24 @@ EPILOG = "\b\n" + "\n".join(f"{case.name:12} {case.summary}" for case in CASES.v
 @click.option(
     "--runs", type=click.IntRange(min=1), help="How many runs: of chaos, each with a seed of its own; else rounds."
 )
-def main(*, name: str, as_json: bool, seconds: float | None, seed: int | None, runs: int | None) -> None:
+@click.option("--packets", type=click.IntRange(min=1), help="How many hostile packets to send.")
+def main(
+    *, name: str, as_json: bool, seconds: float | None, seed: int | None, runs: int | None, packets: int | None
+) -> None:
     """Measure CASE and say how it did beside what was asked for."""
     case = CASES[name]
     if seconds is not None and not case.timed:
         raise click.UsageError(f"--seconds: {name} lasts as long as its messages take; leave it out")
     if runs is not None and not case.counted:
         raise click.UsageError(f"--runs: {name} makes one round for each seed; leave it out")
+    if packets is not None and not case.packeted:
+        raise click.UsageError(f"--packets: {name} sends what its messages need; leave it out")
     if seed is not None and not case.seeded:
         raise click.UsageError(f"--seed: nothing in {name} is drawn by lot; leave it out")
     console = Console(stderr=as_json, highlight=False)
     try:
         with unwinding():
-            outcome = _measure(case, Request(seed=seed, seconds=seconds, runs=runs))
+            outcome = _measure(case, Request(seed=seed, seconds=seconds, runs=runs, packets=packets))
     except BenchError as error:
         click.echo(f"scripts/bench {name}: {error}", err=True)
         sys.exit(1)

@@ -16,6 +16,7 @@ from scripts.benches.cases import (
     ecn,
     fair,
     fidelity,
+    hostile,
     incast,
     jitter,
     lab,
@@ -50,6 +51,7 @@ class Request:
     seed: int | None = None
     seconds: float | None = None
     runs: int | None = None
+    packets: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class Case:
     """Whether `seconds` says how long it measures; else it lasts as long as its messages take."""
     counted: bool = False
     """Whether it makes a number of runs, which `runs` says."""
+    packeted: bool = False
+    """Whether `packets` says how many packets it sends."""
     seeded: bool = True
     """Whether chance decides anything that a seed could repeat."""
 
@@ -108,6 +112,11 @@ def _chaos(request: Request) -> Iterator[Round]:
     yield chaos.measure(range(first, first + runs))
 
 
+def _hostile(request: Request) -> Iterator[Round]:
+    """One round, of so many packets."""
+    yield hostile.measure(SEEDS[0] if request.seed is None else request.seed, request.packets or hostile.PACKETS)
+
+
 def _devmem(request: Request) -> Iterator[Round]:
     """Rounds are numbered; nothing is drawn."""
     return devmem.rounds(request.seconds or devmem.SECONDS)
@@ -144,6 +153,9 @@ _TABLE: Final = (
     _virtual("messages", "a loss in every tenth of 1,000 messages", messages.measure, messages.WANTED),
     Case("devmem", "region to region, beside copies around TCP", "kernel", _devmem, devmem.WANTED, timed=True),
     Case("chaos", "everything goes wrong, by seed", "virtual", _chaos, chaos.WANTED, counted=True),
+    Case(
+        "hostile", "malformed and forged packets beside a transfer", "loopback", _hostile, hostile.WANTED, packeted=True
+    ),
     Case(
         "placement",
         "all-reduce by placement; how long placing takes",

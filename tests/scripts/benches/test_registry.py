@@ -40,6 +40,13 @@ CHECKS = {
     "ecmp": {"share_p_value": ">= 0.000833333", "moved_ports": "<= 0", "counter_mismatch": "<= 0"},
     "fidelity": {"cases": ">= 20", "cases_failed": "<= 0", "seed_failed": "<= 0"},
     "tcp-fidelity": {"tcp_worst_deviation_fraction": "<= 0.15"},
+    "hostile": {
+        "transfer_ok": ">= 1",
+        "crashes": "<= 0",
+        "rss_growth_mb": "<= 16",
+        "amplification_ratio": "<= 3",
+        "honest_throughput_ratio": ">= 0.8",
+    },
     "virtual": {"packet_hops_per_second": ">= 100000"},
 }
 

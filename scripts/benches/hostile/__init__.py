@@ -1,0 +1,1 @@
+"""Hostile packets beside a regular transfer: what they cost it, and whether anything gives way."""

@@ -1,0 +1,182 @@
+"""The attacker, a process of its own: forges packets ahead of time, then sends them at a steady pace.
+
+Four kinds of sockets: strangers; peers that it opened; addresses that never opened anything, from which it sends with
+the contexts of its peers (a forged source address would look so); and a packet socket that captures the transfer.
+Lines on stdin say what to do, one event on stdout answers each:
+
+    forge N         make N packets                               -> forged {packets}
+    send SECONDS    send them, evenly spread over that time      -> sent {packets, bytes, amplification, late_s}
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from typing import Final
+
+from scripts.benches.hostile.packets import Forge, Session
+from scripts.compare.events import emit
+from srd.io.libc import SO_RCVBUFFORCE, UDP_SEGMENT
+from srd.proto.control import Accept, Hello, Retry, decode_untrusted
+from srd.proto.errors import PacketError
+from srd.proto.wire import HEADER_BYTES
+
+PEERS: Final = 3
+VICTIMS: Final = 4
+TICK_S: Final = 0.005
+TRAIN_SHARE: Final = 0.02
+"""Of all sends; each carries up to 16 packets."""
+CAPTURED: Final = 400
+_ETH_P_ALL: Final = 3
+_LOOPBACK_HEADERS: Final = 14 + 20 + 8
+_PROPOSED_BYTES: Final = 1472
+_BUFFER_BYTES: Final = 8 << 20
+_OPEN_BOUND_S: Final = 5.0
+Target = tuple[str, int]
+
+
+def _socket(host: str) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, _BUFFER_BYTES)
+    sock.bind((host, 0))
+    sock.settimeout(0)
+    return sock
+
+
+class Tally:
+    """A socket that counts what it sends and what comes back."""
+
+    def __init__(self, host: str) -> None:
+        self.socket = _socket(host)
+        self.sent_bytes = self.received_bytes = 0
+
+    def send(self, packet: bytes, target: Target, *, segment_bytes: int = 0) -> None:
+        """Send a packet, or a train of packets."""
+        control = [(socket.SOL_UDP, UDP_SEGMENT, struct.pack("=H", segment_bytes))] if segment_bytes else []
+        with suppress(OSError):  # full, or an ICMP error of before: as good as lost
+            self.socket.sendmsg([packet], control, 0, target)
+            self.sent_bytes += len(packet)
+
+    def drain(self) -> None:
+        """Count what has come."""
+        with suppress(BlockingIOError, ConnectionRefusedError):
+            while True:
+                self.received_bytes += len(self.socket.recv(1 << 16))
+
+
+def open_peer(target: Target, *, rng: Random) -> tuple[Tally, Session]:
+    """Open a peer as anyone may. Raises TimeoutError."""
+    tally, own = Tally("127.0.0.1"), rng.getrandbits(64)
+    cookie, give_up_at = b"", time.monotonic() + _OPEN_BOUND_S
+    while time.monotonic() < give_up_at:
+        hello = Hello(
+            own_context=own,
+            credit_bytes=1 << 20,
+            max_message_bytes=1 << 20,
+            window_packets=4096,
+            datagram_bytes=_PROPOSED_BYTES,
+            cookie=cookie,
+        )
+        tally.send(hello.encode(), target)
+        tally.socket.settimeout(0.2)
+        with suppress(TimeoutError, PacketError, ConnectionRefusedError):
+            answer = decode_untrusted(tally.socket.recv(1 << 16))
+            if isinstance(answer, Retry):
+                cookie = answer.cookie
+            elif isinstance(answer, Accept):
+                tally.socket.settimeout(0)
+                return tally, Session(answer.own_context, own, answer.datagram_bytes - HEADER_BYTES)
+    raise TimeoutError(f"the target did not open a peer within {_OPEN_BOUND_S:g} s")
+
+
+def capture(port: int, *, count: int) -> list[bytes]:
+    """Return datagrams on their way to `port` over loopback; a super-datagram's beginning."""
+    found: list[bytes] = []
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL)) as sock:
+        sock.bind(("lo", 0))
+        sock.settimeout(0.5)
+        give_up_at = time.monotonic() + _OPEN_BOUND_S
+        with suppress(TimeoutError):
+            while len(found) < count and time.monotonic() < give_up_at:
+                frame = sock.recv(1 << 16)
+                if len(frame) > _LOOPBACK_HEADERS and frame[36:38] == port.to_bytes(2, "big"):
+                    found.append(frame[_LOOPBACK_HEADERS : _LOOPBACK_HEADERS + 1400])
+    return found
+
+
+class Attack:
+    """Everything that is sent, and how much came back to whom."""
+
+    def __init__(self, target: Target, *, seed: int) -> None:
+        self._target = target
+        self._rng = Random(seed)  # noqa: S311 - a run is to be repeated
+        self._strangers = [Tally("127.0.0.1") for _ in range(4)]
+        self._victims = [Tally(f"127.0.0.{10 + number}") for number in range(VICTIMS)]
+        self._peers: list[Tally] = []
+        self._packets: list[bytes] = []
+
+    def forge(self, count: int) -> None:
+        """Make packets for the next `send`; peers are opened anew, as the last ones may be gone."""
+        for peer in self._peers:
+            peer.socket.close()
+        opened = [open_peer(self._target, rng=self._rng) for _ in range(PEERS)]
+        self._peers = [tally for tally, _ in opened]
+        captured = capture(self._target[1], count=CAPTURED)
+        forge = Forge(self._rng, sessions=[session for _, session in opened], captured=captured)
+        self._packets = [forge.packet() for _ in range(count)]
+        emit("forged", packets=count, captured=len(captured))
+
+    def send(self, seconds: float) -> None:
+        """Send them all, a tick's worth at a time."""
+        started, sent_packets, sent_bytes = time.monotonic(), 0, 0
+        rate = len(self._packets) / seconds
+        senders = [*self._strangers, *self._victims, *self._peers]
+        while sent_packets < len(self._packets):
+            due = min(int((time.monotonic() - started + TICK_S) * rate), len(self._packets))
+            while sent_packets < due:
+                count = self._train(self._rng.choice(senders), sent_packets)
+                sent_bytes += sum(map(len, self._packets[sent_packets : sent_packets + count]))
+                sent_packets += count
+            for tally in senders:
+                tally.drain()
+            time.sleep(max(started + due / rate - time.monotonic(), 0.0))
+        time.sleep(0.2)  # what is answered late
+        for tally in senders:
+            tally.drain()
+        unvalidated = [*self._strangers, *self._victims]
+        worst = max(tally.received_bytes / max(tally.sent_bytes, 1) for tally in unvalidated)
+        late_s = time.monotonic() - 0.2 - started - seconds
+        emit("sent", packets=sent_packets, bytes=sent_bytes, amplification=worst, late_s=late_s)
+
+    def _train(self, sender: Tally, first: int) -> int:
+        """Send the next packet, or the next few as one train of the first one's size; return how many."""
+        packet = self._packets[first]
+        if packet and self._rng.random() < TRAIN_SHARE:
+            train = self._packets[first : first + 16]
+            pieces = [each[: len(packet)].ljust(len(packet), b"\0") for each in train]
+            sender.send(b"".join(pieces)[:65_000], self._target, segment_bytes=len(packet))
+            return len(train)
+        sender.send(packet, self._target)
+        return 1
+
+
+def main() -> None:
+    """Serve stdin."""
+    host, port, seed = sys.argv[1:]
+    attack = Attack((host, int(port)), seed=int(seed))
+    commands: dict[str, Callable[[str], None]] = {
+        "forge": lambda text: attack.forge(int(text)),
+        "send": lambda text: attack.send(float(text)),
+    }
+    for line in sys.stdin:
+        verb, _, argument = line.strip().partition(" ")
+        commands[verb](argument)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Slices of the transfer alone, and beside hostile packets, in turn, until all packets were sent."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from scripts.benches.errors import BenchError
+
+RATE: Final = 10_000
+"""Hostile packets a second."""
+SLICE_PACKETS: Final = 40_000
+"""In a slice of four seconds."""
+START_BOUND_S: Final = 30.0
+ANSWER_BOUND_S: Final = 120.0
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_HOST: Final = "127.0.0.1"
+
+
+@dataclass(slots=True)
+class Worker:
+    """A process that answers each line with one event."""
+
+    name: str
+    process: subprocess.Popen[str]
+    errors: Path
+    _buffer: str = field(default="", repr=False)
+
+    def tell(self, line: str) -> None:
+        """Send a line. Raises BenchError when it is gone."""
+        assert self.process.stdin is not None  # noqa: S101 - Popen made the pipe
+        try:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise self._gone() from None
+
+    def event(self, kind: str, *, bound_s: float = ANSWER_BOUND_S) -> dict[str, Any]:
+        """Return the next event of a kind. Raises BenchError when it does not come."""
+        assert self.process.stdout is not None  # noqa: S101 - Popen made the pipe
+        give_up_at = time.monotonic() + bound_s
+        while True:
+            line, newline, rest = self._buffer.partition("\n")
+            if newline:
+                self._buffer = rest
+                event: dict[str, Any] = json.loads(line)
+                if event["event"] == kind:
+                    return event
+                continue
+            ready, _, _ = select.select([self.process.stdout], [], [], max(give_up_at - time.monotonic(), 0.0))
+            if not ready:
+                raise BenchError(f"the {self.name} did not say {kind!r} within {bound_s:g} s")
+            data = os.read(self.process.stdout.fileno(), 1 << 16).decode()
+            if not data:
+                raise self._gone()
+            self._buffer += data
+
+    def ask(self, line: str, kind: str) -> dict[str, Any]:
+        """Send a line; return the event that answers it."""
+        self.tell(line)
+        return self.event(kind)
+
+    @property
+    def complaints(self) -> str:
+        """What it wrote to stderr."""
+        return self.errors.read_text(errors="replace").strip()
+
+    @property
+    def cpu_s(self) -> float:
+        """Its processor time."""
+        values = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(values[11]) + int(values[12])) / _TICKS
+
+    @property
+    def anonymous_bytes(self) -> int:
+        """Its memory but for what it shares: the receive region is a memfd of a fixed size."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) << 10
+        raise BenchError("/proc has no RssAnon: this kernel is too old")
+
+    def _gone(self) -> BenchError:
+        self.process.wait()
+        lines = self.complaints.splitlines()
+        return BenchError(f"the {self.name} ended with status {self.process.returncode}: {lines[-1] if lines else ''}")
+
+
+@contextmanager
+def worker(name: str, *arguments: str) -> Iterator[Worker]:
+    """Run a module of this package until the end of the block."""
+    with tempfile.NamedTemporaryFile(prefix="srd-hostile-") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+        try:
+            yield Worker(name, process, Path(errors.name))
+        finally:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    stream.close()
+
+
+@dataclass(slots=True)
+class Tally:
+    """Of all slices of one kind."""
+
+    seconds: float = 0.0
+    bytes: int = 0
+    receiver_cpu_s: float = 0.0
+
+    def add(self, before: tuple[float, int, float], after: tuple[float, int, float]) -> None:
+        """Count what lies between two readings of (time, bytes delivered, processor time)."""
+        self.seconds += after[0] - before[0]
+        self.bytes += after[1] - before[1]
+        self.receiver_cpu_s += after[2] - before[2]
+
+    @property
+    def bytes_per_s(self) -> float:
+        """What was delivered a second."""
+        return self.bytes / self.seconds
+
+
+def measure(packets: int, *, seed: int) -> dict[str, float]:
+    """Send so many hostile packets; return the figures. Raises BenchError when it cannot be measured."""
+    quiet, hostile = Tally(), Tally()
+    amplification = late_s = 0.0
+    sent = 0
+    with ExitStack() as running:
+        receiver = running.enter_context(worker("receiver", "scripts.benches.hostile.transfer", "receive"))
+        port = str(receiver.event("listening", bound_s=START_BOUND_S)["port"])
+        sender = running.enter_context(worker("sender", "scripts.benches.hostile.transfer", "send", _HOST, port))
+        sender.event("sending", bound_s=START_BOUND_S)
+        attack = running.enter_context(worker("attacker", "scripts.benches.hostile.attack", _HOST, port, str(seed)))
+
+        def reading() -> tuple[float, int, float]:
+            return time.monotonic(), int(sender.ask("", "total")["bytes"]), receiver.cpu_s
+
+        rss_bytes = 0
+        while sent < packets:
+            count = min(SLICE_PACKETS, packets - sent)
+            attack.ask(f"forge {count}", "forged")
+            rss_bytes = rss_bytes or receiver.anonymous_bytes
+            before = reading()
+            time.sleep(count / RATE)
+            between = reading()
+            done = attack.ask(f"send {count / RATE}", "sent")
+            quiet.add(before, between)
+            hostile.add(between, reading())
+            sent += done["packets"]
+            amplification, late_s = max(amplification, done["amplification"]), late_s + done["late_s"]
+        totals, failed = receiver.ask("", "total"), sender.ask("", "total")["failed"]
+        grown_bytes = receiver.anonymous_bytes - rss_bytes
+        crashes = sum(each.process.poll() is not None or "Traceback" in each.complaints for each in (receiver, sender))
+    before_cpu_s = quiet.receiver_cpu_s / max(quiet.bytes, 1) * hostile.bytes
+    return {
+        "packets": sent,
+        "transfer_ok": int(totals["messages"] > 0 and not totals["wrong_messages"] and not failed),
+        "wrong_bytes": totals["wrong_bytes"],
+        "crashes": crashes,
+        "rss_growth_mb": grown_bytes / 1e6,
+        "amplification_ratio": amplification,
+        "honest_throughput_ratio": hostile.bytes_per_s / quiet.bytes_per_s,
+        "honest_quiet_gbps": 8e-9 * quiet.bytes_per_s,
+        "hostile_packets_per_second": sent / (sent / RATE + late_s),
+        "cpu_us_per_hostile_packet": max(hostile.receiver_cpu_s - before_cpu_s, 0.0) / sent * 1e6,
+    }

@@ -1,0 +1,124 @@
+"""The regular transfer, two processes: patterned messages without end, every byte compared where they arrive.
+
+    python -m scripts.benches.hostile.transfer receive            listening {port}
+    python -m scripts.benches.hostile.transfer send HOST PORT     sending
+
+Each line on stdin is answered by one event with the totals so far:
+
+    receiver   total {messages, wrong_messages, wrong_bytes, bytes, dropped}
+    sender     total {bytes, failed}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from devmem.region import Region
+from scripts.compare.events import emit
+from srd import Endpoint, Message, Peer, Status
+from srd.cli.options import run
+from srd.errors import PeerError
+
+MESSAGE_BYTES: Final = 1 << 20
+PATTERNS: Final = 8
+"""Messages differ by their number modulo this; prepared beforehand, so that making them costs no time."""
+IN_FLIGHT: Final = 6
+HONEST: Final = 0x5A000000
+"""In the immediate of the messages that count, with their number."""
+
+
+def pattern(number: int) -> npt.NDArray[np.uint8]:
+    """Return what message `number` is made of: no eight bytes of it lie anywhere else."""
+    lanes = (np.arange(MESSAGE_BYTES // 8, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    return (lanes ^ np.uint64((number % PATTERNS) << 56)).view(np.uint8)
+
+
+async def receive() -> int:
+    """Listen, and check what comes of whoever it comes."""
+    totals = {"messages": 0, "wrong_messages": 0, "wrong_bytes": 0, "bytes": 0}
+    expected = [pattern(number) for number in range(PATTERNS)]
+
+    def check(message: Message) -> None:
+        number = (message.immediate or 0) ^ HONEST
+        if message.immediate is None or number >> 24 or message.length != MESSAGE_BYTES:
+            return  # the attacker's
+        at = wrong_bytes = 0
+        for view in message.views():
+            piece = np.frombuffer(view, np.uint8)
+            wrong_bytes += int(np.count_nonzero(piece != expected[number % PATTERNS][at : at + len(piece)]))
+            at += len(piece)
+        totals["messages"] += 1
+        totals["bytes"] += at
+        totals["wrong_bytes"] += wrong_bytes
+        totals["wrong_messages"] += wrong_bytes > 0
+
+    async def serve(peer: Peer) -> None:
+        while True:
+            try:
+                with await peer.recv() as message:
+                    check(message)
+            except PeerError:
+                return
+
+    async with await Endpoint.listen("127.0.0.1", port=0) as endpoint:
+        _answer(lambda: {**totals, "dropped": endpoint.dropped_packets})
+        emit("listening", port=endpoint.address[1])
+        serving: set[asyncio.Task[None]] = set()
+        while True:
+            task = asyncio.ensure_future(serve(await endpoint.accept()))
+            serving.add(task)
+            task.add_done_callback(serving.discard)
+
+
+async def send(host: str, *, port: int) -> int:
+    """Send without end, some messages at a time."""
+    totals = {"bytes": 0, "failed": 0}
+    with Region(PATTERNS * MESSAGE_BYTES, name="hostile-source") as region:
+        for number in range(PATTERNS):
+            region.array[number * MESSAGE_BYTES :][:MESSAGE_BYTES] = pattern(number)
+        async with await Endpoint.open(towards=host) as endpoint:
+            peer = await endpoint.connect(host, port=port)
+            _answer(lambda: dict(totals))
+            emit("sending")
+
+            async def keep_sending(first: int) -> None:
+                number = first
+                while True:
+                    offset = number % PATTERNS * MESSAGE_BYTES
+                    status = await peer.send(
+                        region, offset=offset, length=MESSAGE_BYTES, immediate=HONEST | number & 0xFFFFFF
+                    )
+                    totals["bytes"] += MESSAGE_BYTES * (status is Status.OK)
+                    totals["failed"] += status is not Status.OK
+                    number += IN_FLIGHT
+
+            await asyncio.gather(*(keep_sending(number) for number in range(IN_FLIGHT)))
+    return 0
+
+
+def _answer(totals: Callable[[], dict[str, Any]]) -> None:
+    """Answer each line on stdin with the totals."""
+
+    def on_line() -> None:
+        if sys.stdin.readline():
+            emit("total", **totals())
+        else:
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+
+    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), on_line)
+
+
+def main() -> None:
+    """Be one end."""
+    role, *arguments = sys.argv[1:]
+    sys.exit(run(receive() if role == "receive" else send(arguments[0], port=int(arguments[1]))))
+
+
+if __name__ == "__main__":
+    main()
