@@ -216,13 +216,13 @@ class Region(mmap.mmap):
     # -- life -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Unmap. Raises RegionError while a view of the memory is alive: it would be left dangling."""
+        """Unmap. Raises RegionError while a view of the memory is alive, or a request reads it: they would dangle."""
         if self.fd < 0:
             return
         try:
             super().close()
         except BufferError as error:
-            raise RegionError("the region has live views; release them first") from error
+            raise RegionError("the region has live views, or requests in flight; let these end first") from error
         self._release_fd()
         self.fd = -1
 

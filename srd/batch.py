@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,26 +22,48 @@ if TYPE_CHECKING:
 Integers = Sequence[int] | npt.NDArray[np.integer]
 
 
+def integer(name: str, value: Any) -> int:
+    """Return a number of the caller's as an integer. Raises UsageError for what is none; so is a truth value."""
+    if type(value) is int:  # as nearly always
+        return value
+    if not isinstance(value, bool):
+        with suppress(TypeError):
+            return operator.index(value)
+    raise UsageError(f"{name}: {value!r} is no integer; give one")
+
+
+def _integers(name: str, values: int | Integers) -> npt.NDArray[np.int64]:
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu" and array.size:
+        for value in np.ravel(np.asarray(values, dtype=object)):
+            integer(name, value)
+        raise UsageError(f"{name}: {array.flat[0]!r} is no integer that fits into 64 bits; give such")
+    return array.astype(np.int64, copy=False)
+
+
 def equal_parts(
     region: Region, offsets: Integers, lengths: int | Integers, *, most_bytes: int
 ) -> Iterator[tuple[npt.NDArray[np.uint64], int]]:
     """Yield (addresses, length) of consecutive messages of equal length in a region.
 
-    Raises UsageError for messages that are not within the region, or longer than `most_bytes`.
+    Raises UsageError for what is no integer, and messages that are not within the region or longer than `most_bytes`.
     """
-    starts = np.asarray(offsets, dtype=np.int64)
-    sizes = np.broadcast_to(np.asarray(lengths, dtype=np.int64), starts.shape)
+    starts, sizes = _integers("offsets", offsets), _integers("lengths", lengths)
     if starts.ndim != 1:
         raise UsageError(f"offsets: {starts.ndim} dimensions; give one offset for each message")
+    if sizes.ndim and sizes.shape != starts.shape:
+        raise UsageError(f"lengths: {sizes.size} of them for {len(starts)} messages; give one, or one for each")
+    sizes = np.broadcast_to(sizes, starts.shape)
     if not len(starts):
         return
     if sizes.min() < 0 or sizes.max() > most_bytes:
         raise UsageError(
             f"lengths: {sizes.min()} to {sizes.max()} bytes; a batch takes 0 to {most_bytes}, a packet's worth"
         )
-    if starts.min() < 0 or (starts + sizes).max() > region.size_bytes:
+    if starts.min() < 0 or (starts > region.size_bytes - sizes).any():
         raise UsageError(
-            f"offsets: bytes {starts.min()} to {(starts + sizes).max()} are not within a region of {region.size_bytes}"
+            f"offsets: bytes {starts.min()} to {int(starts.max()) + int(sizes.max())} "
+            f"are not within a region of {region.size_bytes}"
         )
     addresses = starts.astype(np.uint64) + np.uint64(region.address)
     edges = [0, *(np.flatnonzero(np.diff(sizes)) + 1).tolist(), len(sizes)]

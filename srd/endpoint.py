@@ -188,8 +188,9 @@ class Endpoint:
         self._driver.wake()
 
     def cancel(self, peer: int, *, request: int) -> None:
-        """End a request with FLUSHED; for `Peer`."""
+        """End a request with FLUSHED; its memory is not read any more. For `Peer`."""
         self._core.cancel(peer, request=request, now=time.monotonic())
+        self._driver.drop_unsent()
         self._driver.wake()
 
     def close_peer(self, peer: int) -> None:

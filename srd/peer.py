@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from devmem.region import Region
 from devmem.registry import Registration
-from srd.batch import Integers, MessageBatch, equal_parts
+from srd.batch import Integers, MessageBatch, equal_parts, integer
 from srd.errors import PeerError, UsageError
 from srd.message import Message, Written
 from srd.proto.fifo import Fifo
@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     from srd.endpoint import Endpoint
 
 
+def _word(immediate: int | None) -> int | None:
+    return None if immediate is None else integer("immediate", immediate)
+
+
 class Peer:
     """Send to it, receive from it, close it. Made by `Endpoint.connect` and `Endpoint.accept`."""
 
     __slots__ = (
-        "_changed", "_core", "_endpoint", "_gone", "_messages", "_next_request", "_regions", "_requests",
+        "_changed", "_core", "_endpoint", "_gone", "_messages", "_next_request", "_requests", "_views",
         "_writes", "address", "number",
     )  # fmt: skip
 
@@ -36,28 +40,30 @@ class Peer:
         self._endpoint = endpoint
         self._core = core  # what there is to see outlives the peer
         self._requests: dict[int, asyncio.Future[Status]] = {}
-        self._regions: dict[int, Region] = {}  # keeps the memory of requests that are in flight mapped
+        self._views: dict[int, memoryview] = {}  # of requests in flight: while one lives its region cannot be closed
         self._next_request = 0
         self._messages = Fifo[Message | MessageBatch]()
         self._writes = Fifo[Written]()
         self._changed = Waiting()
         self._gone = False  # whether its end was told, after all else
 
-    # -- work requests: the result is the completion status, and cancelling the future ends the request --------------
+    # -- work requests: the result is the completion status. Cancelling the future ends the request; who awaits it has
+    #    the memory back by then ---------------------------------------------------------------------------------------
 
     def send(self, region: Region, *, offset: int, length: int, immediate: int | None = None) -> asyncio.Future[Status]:
         """Send `length` bytes of `region` from `offset` as one message, with a 32-bit word for the other application.
 
-        The memory must not change before the end. Raises RegionError when it is out of bounds, UsageError for a message
-        that cannot be, PeerError when the peer is gone.
+        The memory must not change before the end, and the region cannot be closed. Raises RegionError when it is out of
+        bounds, UsageError for a message that cannot be, PeerError when the peer is gone.
         """
-        region.view(offset, length=length).release()
+        offset, length = integer("offset", offset), integer("length", length)
         if length > self._endpoint.config.protocol.max_message_bytes:
             raise UsageError(
                 f"length: {length} bytes is more than a message may have "
                 f"({self._endpoint.config.protocol.max_message_bytes}); send it in parts"
             )
-        return self._post(region, payload_offset=region.address + offset, length=length, immediate=immediate)
+        view = region.view(offset, length=length)
+        return self._post(view, payload_offset=region.address + offset, length=length, immediate=_word(immediate))
 
     def write(
         self, region: Region, *, offset: int, length: int, key: int, target_offset: int, immediate: int | None = None
@@ -68,15 +74,15 @@ class Peer:
         refused (REMOTE_ERROR_BAD_ADDRESS) may have written a part of what lay within the bounds. Raises as `send` does,
         and UsageError for a key or an offset that is no 64-bit number.
         """
-        region.view(offset, length=length).release()
+        offset, length = integer("offset", offset), integer("length", length)
         return self._post(
-            region,
+            region.view(offset, length=length),
             opcode=Opcode.WRITE,
             payload_offset=region.address + offset,
             length=length,
-            key=key,
-            offset=target_offset,
-            immediate=immediate,
+            key=integer("key", key),
+            offset=integer("target_offset", target_offset),
+            immediate=_word(immediate),
         )
 
     def read(
@@ -88,13 +94,13 @@ class Peer:
         LOCAL_ERROR_INVALID_LKEY. Raises PeerError when the peer is gone, UsageError for what is no 64-bit number.
         """
         return self._post(
-            registration.region,
+            None,  # a registration keeps its memory itself
             opcode=Opcode.READ,
-            length=length,
-            key=key,
-            offset=source_offset,
+            length=integer("length", length),
+            key=integer("key", key),
+            offset=integer("source_offset", source_offset),
             local_key=registration.local_key,
-            local_offset=offset,
+            local_offset=integer("offset", offset),
         )
 
     def post_send(
@@ -104,22 +110,27 @@ class Peer:
 
         Those of equal length that follow each other go together, and cost a fraction of what single ones do. How each
         ends is told by `Endpoint.completions`, in no order; neighbours that end alike share an entry. All bear the
-        `immediate`, if one is given. The memory must not change before the end.
+        `immediate`, if one is given. The memory must not change before the end, and the region cannot be closed.
 
         Raises UsageError for what is no batch, PeerError when the peer is gone.
         """
-        if self.ended:
-            raise self.error()
+        self._check_open()
+        immediate = _word(immediate)
         first = self._next_request
         for places, length in equal_parts(region, offsets, lengths, most_bytes=self.batch_bytes):
-            self._endpoint.post_batch(
-                self.number,
-                first_request=self._next_request,
-                places=places,
-                length=length,
-                immediate=immediate,
-                owner=region,
-            )
+            view = region.view(0, length=0)
+            try:
+                self._endpoint.post_batch(
+                    self.number,
+                    first_request=self._next_request,
+                    places=places,
+                    length=length,
+                    immediate=immediate,
+                    owner=view,
+                )
+            except BaseException:
+                view.release()
+                raise
             self._next_request += len(places)
         return range(first, self._next_request)
 
@@ -128,25 +139,37 @@ class Peer:
         """Longest message that `post_send` takes: what a packet to this peer carries."""
         return self._core.sender.segment_bytes if self._core.sender else 0
 
-    def _post(self, region: Region, **work_request: Any) -> asyncio.Future[Status]:
-        """Post to the core, which checks what it is given, and keep `region` mapped until the end."""
-        if self.ended:
-            raise self.error()
-        request = self._next_request
-        self._next_request += 1
-        future: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
-        self._requests[request], self._regions[request] = future, region
+    def _post(self, view: memoryview | None, **work_request: Any) -> asyncio.Future[Status]:
+        """Post to the core, which checks what it is given, and keep the memory of `view` until the end."""
         try:
+            self._check_open()
+            future: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
+            request = self._next_request
             self._endpoint.post(self.number, request=request, **work_request)
-        except UsageError:
-            del self._requests[request], self._regions[request]
+        except BaseException:
+            if view is not None:
+                view.release()  # else the error's traceback keeps it
             raise
+        self._next_request += 1
+        self._requests[request] = future
+        if view is not None:
+            self._views[request] = view
         future.add_done_callback(lambda done: self._cancel(request) if done.cancelled() else None)
         return future
+
+    def _check_open(self) -> None:
+        if self.ended:
+            raise self.error()
 
     def _cancel(self, request: int) -> None:
         if request in self._requests:
             self._endpoint.cancel(self.number, request=request)
+            self._let_go(request)  # at once: who has cancelled may close the region before the end is told
+
+    def _let_go(self, request: int) -> None:
+        """Give the memory of a request back: nothing of it is sent any more."""
+        if (view := self._views.pop(request, None)) is not None:
+            view.release()
 
     async def recv(self) -> Message:
         """Return the next message, in the order of completion. Raises PeerError when the peer has ended."""
@@ -272,7 +295,7 @@ class Peer:
 
     def complete(self, request: int, *, status: Status) -> bool:
         """End a request that is awaited; return whether it is one."""
-        self._regions.pop(request, None)
+        self._let_go(request)
         future = self._requests.pop(request, None)
         if future is not None and not future.done():
             future.set_result(status)

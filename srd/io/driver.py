@@ -32,7 +32,15 @@ from srd.io.transmit import Transmitter
 from srd.io.vigil import Vigil
 from srd.proto.control import Datagram
 from srd.proto.endpoint import EndpointCore
-from srd.proto.events import Completion, Event, MessageReceived, MessagesReceived, PeerEnded, WriteReceived
+from srd.proto.events import (
+    BatchCompletion,
+    Completion,
+    Event,
+    MessageReceived,
+    MessagesReceived,
+    PeerEnded,
+    WriteReceived,
+)
 from srd.proto.status import Status
 from srd.proto.wire import Address, Burst
 
@@ -306,9 +314,13 @@ class Driver:
     # -- sending ------------------------------------------------------------------------------------------------
 
     def _deliver(self) -> None:
+        settled = None  # peer whose memory is not read any more where its requests have completed
         while (event := self._core.poll_event()) is not None:
             if isinstance(event, Completion) and event.status is not Status.OK:
                 self.drop_unsent()
+            elif self._full is not None and isinstance(event, Completion | BatchCompletion) and event.peer != settled:
+                settled = event.peer
+                self._drop_acknowledged(settled)
             if isinstance(event, MessageReceived | WriteReceived):
                 self._messages += 1
             elif isinstance(event, MessagesReceived):
@@ -323,6 +335,16 @@ class Driver:
         self._forget_places()
         self._held = None
         self._transmitter.discard()
+
+    def _drop_acknowledged(self, peer: int) -> None:
+        """Forget what a full socket refused and was acknowledged meanwhile, as it had been sent before."""
+
+        def goes(burst: Burst) -> bool:
+            return not burst.payload_bytes or self._core.may_read(burst, peer=peer)
+
+        self._transmitter.keep(goes)
+        if isinstance(self._held, Burst) and not goes(self._held):
+            self._held = None
 
     def _forget_places(self) -> None:
         for queue in self._queues.values():

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Self
@@ -106,6 +107,7 @@ class Transmitter:
         self._count = 0  # messages in use
         self._first = 0  # messages before it have been sent
         self._alive: list[_Kept] = []  # what the messages in use point to
+        self._bursts: list[tuple[Burst, int]] = []  # those that wait, and the messages in use up to their last
         self._no_gso: set[int] = set()  # file descriptors
 
     def takes(self, burst: Burst) -> bool:
@@ -121,6 +123,7 @@ class Transmitter:
         write_headers(burst, out=self._headers[first * HEADER_BYTES :])
         self._point(burst, first)
         self._describe(burst, first)
+        self._bursts.append((burst, self._count))
         self._packets = first + count
         self.path = burst.path
 
@@ -172,7 +175,26 @@ class Transmitter:
         """Forget what waits: it counts as lost on the way."""
         self._packets = self._count = self._first = 0
         self._alive.clear()
+        self._bursts.clear()
         self.path = None
+
+    def keep(self, goes: Callable[[Burst], bool]) -> None:
+        """Forget those of the bursts that wait which may not go any more: they count as lost on the way."""
+        rows: list[int] = []
+        kept: list[tuple[Burst, int]] = []
+        first = 0
+        for burst, end in self._bursts:
+            if goes(burst):
+                rows += range(max(first, self._first), end)
+                kept.append((burst, len(rows)))
+            first = end
+        if len(kept) == len(self._bursts):
+            return
+        if not rows:
+            self.discard()
+            return
+        self._messages[: len(rows)] = self._messages[rows]
+        self._bursts, self._first, self._count = kept, 0, len(rows)
 
     def _send(self, fd: int) -> int:
         if fd in self._no_gso:

@@ -23,7 +23,7 @@ class Batch:
     places: Words
     """Where each one's payload starts in the sender's region."""
     owner: Any = None
-    """What is to be kept alive until all have ended: the memory, say."""
+    """What is to be kept alive until all have ended: an export of the memory, say. None: they have."""
     cut: int = 0
     """Messages that were given their PSNs."""
     ended: int = 0

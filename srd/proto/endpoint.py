@@ -184,6 +184,18 @@ class EndpointCore:
             core.cancel(request)
             self._after(core, now=now)
 
+    def flush(self, peer: int, *, now: float) -> None:
+        """End every open request of a peer with FLUSHED."""
+        if (core := self._peers.get(peer)) is not None:
+            core.flush()
+            self._after(core, now=now)
+
+    def abandon(self, peer: int, *, status: Status, reason: str, now: float) -> None:
+        """Be done with a peer at once: its requests and then it end with this status, and it is told nothing more."""
+        if (core := self._peers.get(peer)) is not None:
+            core.end(status, reason=reason)
+            self._after(core, now=now)
+
     def revoke(self, key: int, *, now: float) -> None:
         """Note that registration `key` of this end is gone: what uses it ends in error, at both ends."""
         for core in list(self._peers.values()):
@@ -362,6 +374,18 @@ class EndpointCore:
                 return out
             self._timers.arm(number, at=peer.poll_timeout(now=now))
         return None
+
+    def may_read(self, burst: Burst, *, peer: int) -> bool:
+        """Whether a burst may still go after requests of `peer` have completed; not, if their memory is what it reads.
+
+        That of a peer that is gone may be any burst's.
+        """
+        core = self._peers.get(peer)
+        if core is None or core.sender is None:
+            return False
+        if (core.address, core.remote_context) != (burst.address, burst.context):
+            return True
+        return not core.sender.acknowledged(burst.psn, count=burst.count)
 
     def poll_timeout(self) -> float | None:
         """When `handle_timeout` wants to be called. Valid once `poll_transmit` has returned None."""

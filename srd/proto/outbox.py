@@ -109,6 +109,8 @@ class Outbox:
     def end(self, outbound: Outbound) -> None:
         """Note that a message has served its purpose."""
         self.requests.end(outbound)
+        if outbound.batch is not None:
+            outbound.batch.owner = None  # records of what was sent outlive it
         if outbound.opcode == Opcode.READ and outbound.cut:
             self.backlog.reads_unanswered -= 1
 
@@ -130,6 +132,11 @@ class Outbox:
             outbound.void, outbound.carried_bytes = True, 0
         else:
             self.backlog.remove(outbound)
+
+    def flush(self, *, status: Status) -> None:
+        """End every open request with this status."""
+        for outbound in self.requests.open:
+            self.give_up(outbound, status=status)
 
     def refused(self, message: int, *, status: Status) -> None:
         """Note that the responder refused a message of this number."""

@@ -217,6 +217,12 @@ class PeerCore:
             self.sender.outbox.give_up(outbound, status=Status.FLUSHED)
             self.collect()
 
+    def flush(self) -> None:
+        """End every open request with FLUSHED."""
+        if self.sender is not None:
+            self.sender.outbox.flush(status=Status.FLUSHED)
+            self.collect()
+
     def revoke(self, key: int) -> None:
         """End what uses a registration of our own."""
         if self.sender is not None:
@@ -263,8 +269,9 @@ class PeerCore:
         self.state = PeerState.ENDED
         self.ended = (status, reason)
         failed = Status.REMOTE_ERROR_ABORT if status is Status.OK else status
-        for request in self.sender.outbox.requests.names if self.sender else []:
-            self.events.append(Completion(self.number, request, failed))
+        if self.sender is not None:
+            self.sender.outbox.flush(status=failed)
+            self.collect()
         self.events.append(PeerEnded(self.number, status, reason, self.receiver.abandon()))
 
     def close(self, *, now: float) -> None:

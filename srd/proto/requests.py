@@ -34,6 +34,11 @@ class Requests:
         return len(self._by_name)
 
     @property
+    def open(self) -> list[Outbound]:
+        """The open messages that are requests of the caller's."""
+        return list(self._by_name.values())
+
+    @property
     def names(self) -> list[int]:
         """The caller's names of the open requests."""
         return [name for outbound in self._by_name.values() for name in outbound.open_requests]

@@ -25,7 +25,7 @@ from srd.proto.paths import PathTable
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.rtt import RoundTrip
 from srd.proto.sent import SendRun, SentPackets, Transmission
-from srd.proto.seqset import ranges
+from srd.proto.seqset import mask, ranges
 from srd.proto.spray import Spray
 from srd.proto.wire import HEADER_BYTES, MAX_BURST_PACKETS, MAX_DATAGRAM_BYTES, MAX_SERIES_PACKETS, VOID, Address, Burst
 
@@ -211,6 +211,10 @@ class Sender:
             variation_s=path.rtt.variation_s,
             marked=marked,
         )
+
+    def acknowledged(self, first: int, *, count: int) -> bool:
+        """Whether any of these PSNs was acknowledged."""
+        return self._sent.missing(first, count=count) != mask(count)
 
     # -- loss and silence ---------------------------------------------------------------------------------------
 

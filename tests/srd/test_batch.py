@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -175,6 +177,25 @@ def owner() -> Iterator[Owner]:
         made = Owner(region)
         yield made
         made.queues.close()
+
+
+@pytest.mark.parametrize(
+    ("offsets", "lengths", "named"),
+    [
+        ([0.5], 1, "offsets: 0.5 is no integer"),
+        (np.array([1.0]), 1, "offsets: 1.0 is no integer"),
+        (["0"], 1, "offsets: '0' is no integer"),
+        ([True], 1, "offsets: True is no integer"),
+        ([0], 1.5, "lengths: 1.5 is no integer"),
+        ([0, 1], [1, 2.5], "lengths: 2.5 is no integer"),
+        ([0, 1], [1, 1, 1], "lengths: 3 of them for 2 messages"),
+        ([1 << 70], 1, "offsets: 1180591620717411303424 is no integer that fits"),
+        ([(1 << 63) - 1], 1, "offsets: bytes 9223372036854775807 to 9223372036854775808 are not within a region"),
+    ],
+)
+def test_equal_parts__bad_flow(offsets: Any, lengths: Any, named: str) -> None:
+    with Region(4096) as region, pytest.raises(UsageError, match=re.escape(named)):
+        list(equal_parts(region, offsets, lengths, most_bytes=1000))
 
 
 def test_batch__rows_are_the_regions_own_memory(owner: Owner) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import numpy as np
 import pytest
 
 from devmem.errors import RegionError
 from devmem.region import Region
+from devmem.registry import Access
 from srd.errors import PeerError, SrdError, UsageError
 from srd.message import Message
 from srd.proto.status import Status
@@ -101,6 +104,129 @@ async def test_send__immediate_of_more_than_32_bits_bad_flow(immediate: int) -> 
             here.send(region, offset=0, length=1, immediate=immediate)
         await send(here, b"and goes on")
         assert await receive(there) == b"and goes on"
+
+
+NUMBERS = pytest.mark.parametrize("value", [0.5, True, "1", None])
+
+
+@NUMBERS
+@pytest.mark.parametrize("name", ["offset", "length", "immediate"])
+async def test_send__what_is_no_integer_bad_flow(name: str, value: Any) -> None:
+    if (name, value) == ("immediate", None):
+        return  # there is none
+    async with pair() as (_, _, here, _):
+        with Region(4096) as region, pytest.raises(UsageError, match=f"^{name}: {value!r} is no integer"):
+            here.send(region, **{"offset": 0, "length": 1, name: value})
+
+
+@NUMBERS
+@pytest.mark.parametrize("name", ["offset", "length", "key", "target_offset"])
+async def test_write__what_is_no_integer_bad_flow(name: str, value: Any) -> None:
+    async with pair() as (_, _, here, _):
+        with Region(4096) as region, pytest.raises(UsageError, match=f"^{name}: {value!r} is no integer"):
+            here.write(region, **{"offset": 0, "length": 1, "key": 1, "target_offset": 0, name: value})
+
+
+@NUMBERS
+@pytest.mark.parametrize("name", ["offset", "length", "key", "source_offset"])
+async def test_read__what_is_no_integer_bad_flow(name: str, value: Any) -> None:
+    async with pair() as (one, _, here, _):
+        with Region(4096) as region:
+            mine = one.register(region, offset=0, length=4096, access=Access.LOCAL_WRITE)
+            with pytest.raises(UsageError, match=f"^{name}: {value!r} is no integer"):
+                here.read(mine, **{"offset": 0, "length": 1, "key": 1, "source_offset": 0, name: value})
+            one.deregister(mine)
+
+
+async def test_send__numpy_integers_are_integers() -> None:
+    async with pair() as (_, _, here, there):
+        with memory(b"abc") as region:
+            assert await here.send(region, offset=np.int64(1), length=np.uint8(1)) is Status.OK  # type: ignore[arg-type]
+            assert await receive(there) == b"b"
+
+
+# -- the memory of requests in flight -------------------------------------------------------------------------------
+
+
+async def test_send__its_region_cannot_be_closed_before_it_has_ended() -> None:
+    payload = content(4 << 20, seed=SEED)
+    async with pair() as (_, _, here, there):
+        with memory(payload) as region:
+            future = here.send(region, offset=0, length=len(payload))
+            with pytest.raises(RegionError, match="requests in flight"):
+                region.close()
+            assert await receive(there) == payload
+            assert await future is Status.OK
+            region.close()
+
+
+async def test_write__its_region_cannot_be_closed_before_it_has_ended() -> None:
+    async with pair() as (_, two, here, _):
+        with memory(bytes(1 << 20)) as region, Region(1 << 20) as target:
+            theirs = two.register(target, offset=0, length=1 << 20, access=Access.LOCAL_WRITE | Access.REMOTE_WRITE)
+            future = here.write(region, offset=0, length=1 << 20, key=theirs.remote_key, target_offset=0)
+            with pytest.raises(RegionError, match="requests in flight"):
+                region.close()
+            assert await future is Status.OK
+            region.close()
+            two.deregister(theirs)
+
+
+async def test_post_send__its_region_cannot_be_closed_before_the_last_has_ended() -> None:
+    async with pair() as (one, _, here, _):
+        with Region(1 << 16) as region:
+            here.post_send(region, [0, 10, 20], lengths=[5, 6, 6])
+            with pytest.raises(RegionError, match="requests in flight"):
+                region.close()
+            ended = 0
+            while ended < 3:
+                ended += sum(entry.count for entry in await one.completions.wait())
+            region.close()
+
+
+async def test_cancel__the_region_may_be_closed_at_once() -> None:
+    async with pair() as (_, _, here, there):
+        with Region(4 << 20) as region:
+
+            async def give_up() -> None:
+                try:
+                    await here.send(region, offset=0, length=4 << 20)
+                finally:
+                    region.close()
+
+            giving_up = asyncio.ensure_future(give_up())
+            await asyncio.sleep(0)
+            giving_up.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await giving_up
+        await send(here, b"goes on")
+        assert await receive(there) == b"goes on"
+
+
+async def test_peer_ended__the_regions_of_its_requests_may_be_closed() -> None:
+    async with pair() as (_, two, here, _):
+        with Region(4 << 20) as region, Region(1 << 20) as batch:
+            futures = [here.send(region, offset=0, length=4 << 20) for _ in range(3)]
+            here.post_send(batch, range(1000), lengths=1000)
+            await two.close()
+            assert await asyncio.wait_for(futures[2], PATIENCE_S) is Status.REMOTE_ERROR_ABORT
+            await here.wait_ended()
+            region.close()
+            batch.close()
+
+
+async def test_post__what_is_refused_keeps_no_region() -> None:
+    async with pair() as (_, _, here, _):
+        with Region(4096) as region:
+            with pytest.raises(UsageError) as word:
+                here.send(region, offset=0, length=1, immediate=-1)
+            with pytest.raises(UsageError) as batch:
+                here.post_send(region, [0], lengths=1, immediate=-1)
+            await here.close()
+            with pytest.raises(PeerError) as gone:
+                here.send(region, offset=0, length=1)
+            region.close()
+            assert all(caught.tb for caught in (word, batch, gone)), "with their tracebacks alive"
 
 
 # -- credit ---------------------------------------------------------------------------------------------------------

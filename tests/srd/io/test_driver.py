@@ -17,7 +17,7 @@ import pytest
 from netns.fabric.netlink import in_namespace
 from srd.io import libc
 from srd.io.socket import open_socket
-from srd.proto.events import Completion, MessageReceived, PeerEnded
+from srd.proto.events import Completion, Event, MessageReceived, PeerEnded
 from srd.proto.status import Status
 from srd.proto.wire import Burst
 from tests.srd.io.node import completed, ended, fill, loopback_sockets, node, open_pair, received
@@ -283,6 +283,36 @@ async def test_drop_unsent__a_cancelled_request_with_a_full_socket_leaves_its_me
         assert [(e.request, e.status) for e in await one.until(completed, count=2) if isinstance(e, Completion)] == [
             (1, Status.FLUSHED), (2, Status.OK),
         ]  # fmt: skip
+
+
+async def test_completion__what_a_full_socket_refused_again_is_not_read_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The ack of the first transmission arrives while a second one waits: the memory is the application's again."""
+    async with node(accepting=True) as two, node(accepting=False) as one:
+        peer = await open_pair(one, two)
+        fill(one, 1000)
+        real = libc.sendmmsg
+
+        def send_and_deny(fd: int, *, messages: int, count: int) -> int:
+            real(fd, messages=messages, count=count)
+            raise BlockingIOError(errno.EAGAIN, "EAGAIN")
+
+        waiting: list[int | None] = []
+        told = one.on_event
+
+        def on_event(event: Event) -> None:
+            waiting.append(one.driver._transmitter.path)
+            told(event)
+
+        one.driver._on_event = on_event
+        monkeypatch.setattr(libc, "sendmmsg", send_and_deny)
+        one.post(peer, request=0, offset=0, length=1000)
+        (event,) = await one.until(completed)
+        assert isinstance(event, Completion)
+        assert event.status is Status.OK
+        assert waiting == [None]
+        assert not isinstance(one.driver._held, Burst)
 
 
 async def test_dropped_packets__counts_every_socket() -> None:

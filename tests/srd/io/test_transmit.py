@@ -208,6 +208,54 @@ def test_flush__a_single_datagram_that_is_too_large_is_raised() -> None:
             one.transmitter.flush(one.socket)
 
 
+# -- what is not wanted any more ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unwanted", [{0}, {1}, {2}, {0, 2}, set()])
+def test_keep__the_others_arrive(monkeypatch: pytest.MonkeyPatch, unwanted: set[int]) -> None:
+    payload = content(60_000, seed=SEED)
+    with source() as one, Receiver(datagram_bytes=1056) as two:
+        Gate(monkeypatch, [0])
+        for message in range(3):
+            one.add(two.address, payload, segment_bytes=1000, message=message)
+        assert not one.transmitter.flush(one.socket)
+        one.transmitter.keep(lambda burst: burst.message not in unwanted)
+        assert one.transmitter.flush(one.socket)
+        wanted = {0, 1, 2} - unwanted
+        two.receive(packets=60 * len(wanted))
+        assert {run.message for run in two.runs} == wanted
+        assert all(two.message(message) == payload for message in wanted)
+
+
+def test_keep__all_of_them_and_on_with_another_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    with source() as one, Receiver(datagram_bytes=1056) as two:
+        Gate(monkeypatch, [0])
+        one.add(two.address, bytes(5000), segment_bytes=1000)
+        assert not one.transmitter.flush(one.socket)
+        one.transmitter.keep(lambda _: False)
+        assert one.transmitter.path is None
+        assert one.transmitter.flush(one.socket)
+
+
+def test_keep__of_a_burst_that_went_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has left is not sent again, and the burst behind it is."""
+    payload = content(100_000, seed=SEED)
+    with source() as one, Receiver(datagram_bytes=1056) as two:
+        Gate(monkeypatch, [1, 0])
+        for message in range(2):
+            one.add(two.address, payload, segment_bytes=1000, message=message)
+        assert not one.transmitter.flush(one.socket)
+        one.transmitter.keep(lambda burst: burst.message != 0)
+        assert one.transmitter.flush(one.socket)
+        two.receive(packets=messages_share(1056) + 100)
+        assert two.message(1) == payload
+
+
+def messages_share(datagram_bytes: int) -> int:
+    """Return how many datagrams go as one message."""
+    return min(65_507 // datagram_bytes, 64)
+
+
 # -- full sockets ---------------------------------------------------------------------------------------------------
 
 
