@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from srd.io.landing import SUPER_BYTES, spare_bytes
@@ -46,6 +47,11 @@ class EndpointConfig:
     """Whether to spin on the sockets instead of sleeping until one has something, as an EFA application polls its
     completion queue: it costs a processor, and saves what being woken takes. Turns are not spaced out then."""
 
+    close_timeout_s: float = 2.0
+    """How long `Peer.close` and `Endpoint.close` wait for what was posted, in seconds: then it ends with FLUSHED, as a
+    receiver that gives no credit could hold a closing program up for as long as a request may take. Twice what a peer
+    that is gone takes to be found silent, so that an orderly end has its time. Await what must arrive."""
+
     def __post_init__(self) -> None:
         """Refuse a region that cannot hold what is promised to peers."""
         if not 2 * SUPER_BYTES <= self.chunk_bytes <= self.receive_region_bytes // 16:
@@ -59,6 +65,8 @@ class EndpointConfig:
             )
         if not 0 <= self.stay_awake_s <= MOST_AWAKE_S:
             raise UsageError(f"stay_awake_s: {self.stay_awake_s} is not between 0 and {MOST_AWAKE_S}; see busy_poll")
+        if not 0 <= self.close_timeout_s < math.inf:
+            raise UsageError(f"close_timeout_s: {self.close_timeout_s} is no time to wait; give seconds, 0 or more")
         # A chunk for every slot, the slots' spare places, and twice the window, as chunks are pinned whole.
         slots = (SLOTS + 1) * self.chunk_bytes + spare_bytes(SLOTS)
         least = slots + 2 * self.protocol.receive_window_bytes

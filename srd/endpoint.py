@@ -8,7 +8,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, cast
@@ -22,7 +22,7 @@ from devmem.registry import Access, Registration, Registry
 from srd.batch import MessageBatch
 from srd.completions import Completed, CompletionQueue
 from srd.config import EndpointConfig
-from srd.errors import PeerError, SrdError
+from srd.errors import PeerError, SrdError, UsageError
 from srd.io.driver import Driver
 from srd.io.libc import Address
 from srd.io.socket import IP_UDP_BYTES, open_socket, route_mtu
@@ -43,10 +43,15 @@ from srd.proto.events import (
 )
 from srd.proto.status import Status
 from srd.proto.trace import Trace
+from srd.proto.wire import MIN_DATAGRAM_BYTES
 from srd.queues import ReceiveQueues, RxQueue
+from srd.waiting import Waiting
 
 FALLBACK_MTUS = (1500, 1280)
 """Tried when the route's own MTU is not answered: Ethernet's, and the least that IPv6 promises."""
+
+CLOSES_PER_TURN = 100
+"""CLOSEs that surely leave in one turn of the driver."""
 
 
 async def resolve(host: str, *, port: int, passive: bool) -> tuple[socket.AddressFamily, Address]:
@@ -99,10 +104,13 @@ class Endpoint:
             open_socket=open_another,
             busy_poll=config.busy_poll,
             stay_awake_s=config.stay_awake_s,
-            on_event=self._on_event,
+            on_event=self._take_event,
             on_failure=self._on_failure,
         )
         self._queues.start(self._driver)
+        self._why_ended: str | None = None  # nothing new may be begun
+        self._closing = self._closed = False
+        self._closed_now = Waiting()
         self._peers: dict[int, Peer] = {}
         self._opening: dict[int, asyncio.Future[Peer]] = {}
         self.completions = CompletionQueue()
@@ -155,11 +163,18 @@ class Endpoint:
 
     async def connect(self, host: str, *, port: int) -> Peer:
         """Open a peer. Raises PeerError when it does not answer or refuses, SrdError for an unknown host."""
+        self._check_open()
         family, address = await resolve(host, port=port, passive=False)
+        self._check_open()
         try:
             mtu = route_mtu(address, family=family)
         except OSError as error:
             raise SrdError(f"{host}: no route to it ({error.strerror}); check the address") from error
+        if (least := MIN_DATAGRAM_BYTES + IP_UDP_BYTES[family]) > mtu:
+            raise SrdError(
+                f"{host}: the route's MTU is {mtu} bytes; SRD needs at least {least} ({MIN_DATAGRAM_BYTES}-byte "
+                "datagrams); raise the MTU of the interface"
+            )
         largest = min(mtu - IP_UDP_BYTES[family], self.config.datagram_bytes)
         smaller = (size - IP_UDP_BYTES[family] for size in FALLBACK_MTUS)
         sizes = (largest, *(size for size in smaller if size < largest))
@@ -171,6 +186,7 @@ class Endpoint:
 
     async def accept(self) -> Peer:
         """Return the next peer that was opened from outside. Raises SrdError once the endpoint is closed."""
+        self._check_open()
         peer = await self._incoming.get()
         if peer is None:
             self._incoming.put_nowait(None)
@@ -195,9 +211,30 @@ class Endpoint:
 
     def close_peer(self, peer: int) -> None:
         """Begin to close a peer; for `Peer`."""
-        if peer in self._peers:
+        with suppress(UsageError):  # it is gone
             self._core.close(peer, now=time.monotonic())
             self._driver.wake()
+
+    def flush_peer(self, peer: int) -> None:
+        """End a peer's open requests with FLUSHED; for `Peer`."""
+        self._core.flush(peer, now=time.monotonic())
+        self._driver.wake()
+
+    def abandon(self, peers: Sequence[int]) -> None:
+        """Part from peers at once, in a word that nobody waits to see confirmed; what is open ends with FLUSHED."""
+        now = time.monotonic()
+        for peer in peers:
+            self.close_peer(peer)
+            self._core.flush(peer, now=now)
+        for _ in peers[::CLOSES_PER_TURN]:
+            self._driver.flush()
+        for peer in peers:
+            self._core.abandon(peer, status=Status.OK, reason="closed; the other end did not confirm", now=now)
+        self._driver.flush()
+
+    def _check_open(self) -> None:
+        if self._why_ended is not None:
+            raise SrdError(self._why_ended)
 
     # -- registered memory --------------------------------------------------------------------------------------------
 
@@ -206,6 +243,7 @@ class Endpoint:
 
         Raises RegionError for a range out of bounds, RegistrationError for rights that cannot be.
         """
+        self._check_open()
         return self._registry.register(region, offset=offset, length=length, access=access)
 
     def deregister(self, registration: Registration) -> None:
@@ -227,6 +265,7 @@ class Endpoint:
         `chunk_bytes`, by default the endpoint's, is the piece that is reused as a whole. Raises UsageError where header
         split is off and for too small a region, PoolError for a read-only one, SrdError where the kernel cannot.
         """
+        self._check_open()
         return self._queues.bind(region, chunk_bytes=chunk_bytes or self.config.chunk_bytes)
 
     def dontneed(self, token_ranges: Sequence[tuple[int, int]]) -> int:
@@ -245,9 +284,28 @@ class Endpoint:
 
         It is looked at before each batch that is received.
         """
+        self._check_open()
         return self._queues.refill_ring(entries)
 
     # -- events -------------------------------------------------------------------------------------------------
+
+    def _take_event(self, event: Event) -> None:
+        """Pass an event on. What goes wrong in that is no matter of the other peers."""
+        try:
+            self._on_event(event)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+            self._fail_peer(event, error)
+
+    def _fail_peer(self, event: Event, error: Exception) -> None:
+        status, reason = Status.LOCAL_ERROR_QP_INTERNAL_ERROR, f"internal error: {error!r}"
+        asyncio.get_running_loop().call_exception_handler({"message": f"{event}: {reason}", "exception": error})
+        self._core.abandon(event.peer, status=status, reason=reason, now=time.monotonic())
+        if isinstance(event, PeerEnded):  # no more will be heard of it
+            if peer := self._peers.pop(event.peer, None):
+                peer.fail_requests(status)
+                peer.end()
+            if (future := self._opening.pop(event.peer, None)) and not future.done():
+                future.set_exception(PeerError(reason, status=status))
 
     def _on_event(self, event: Event) -> None:
         match event:
@@ -272,7 +330,7 @@ class Endpoint:
                 peer = self._peers[event.peer] = Peer(self, self._core.peer(event.peer))
                 if event.incoming:
                     self._incoming.put_nowait(peer)
-                elif not (future := self._opening.pop(event.peer)).done():
+                elif (future := self._opening.pop(event.peer, None)) and not future.done():
                     future.set_result(peer)
             case PeerEnded():
                 self._on_ended(event)
@@ -287,12 +345,23 @@ class Endpoint:
 
     def _on_failure(self, error: Exception) -> None:
         """Our own fault: nobody may wait for what will never come."""
-        for number, peer in list(self._peers.items()):
-            self._core.peer(number).end(Status.LOCAL_ERROR_QP_INTERNAL_ERROR, reason=f"internal error: {error!r}")
-            peer.fail_requests(Status.LOCAL_ERROR_QP_INTERNAL_ERROR)
+        status, reason = Status.LOCAL_ERROR_QP_INTERNAL_ERROR, f"internal error: {error!r}"
+        self._why_ended = reason
+        with suppress(Exception):  # it may be the core that is broken
+            for number in list(self._peers):
+                self._core.abandon(number, status=status, reason=reason, now=time.monotonic())
+            self._deliver_rest()
+        for peer in self._peers.values():
+            peer.fail_requests(status)
             peer.end()
         self._peers.clear()
-        self._turn_away(f"internal error: {error!r}")
+        self._turn_away(reason)
+        self.completions.close()
+
+    def _deliver_rest(self) -> None:
+        """Pass on what the core has to tell when its driver does so no more."""
+        while (event := self._core.poll_event()) is not None:
+            self._take_event(event)
 
     def _turn_away(self, reason: str) -> None:
         """Wake who waits for a peer to be opened: none will be."""
@@ -301,7 +370,6 @@ class Endpoint:
             if not future.done():
                 future.set_exception(PeerError(reason, status=Status.FLUSHED))
         self._opening.clear()
-        self.completions.close()
 
     def _release(self, peer: int, frags: Sequence[Frag], size_bytes: int) -> None:
         """Take pieces back from the application: memory, and the credit of so many bytes."""
@@ -327,14 +395,46 @@ class Endpoint:
         return self._driver.dropped_packets() + self._queues.refused_packets
 
     async def close(self) -> None:
-        """Close every peer in an orderly way, then the sockets, and give the memory back."""
-        await asyncio.gather(*(peer.close() for peer in list(self._peers.values())))
-        self._driver.close()
-        self._turn_away("the endpoint was closed")
-        self._registry.close()
-        self._queues.close()
+        """Close every peer in an orderly way, then the sockets, and give the memory back.
+
+        It takes little more than `EndpointConfig.close_timeout_s`; what was posted and has not ended by then ends with
+        FLUSHED. Cancelled, it parts from all peers at once. Who calls it again waits for the first call.
+        """
+        while self._closing:
+            if self._closed:
+                return
+            await self._closed_now.wait()
+        self._closing = True
+        self._why_ended = self._why_ended or "the endpoint is closed"
+        self._turn_away(self._why_ended)
+        try:
+            closing = (peer.close() for peer in list(self._peers.values()))
+            results = await asyncio.gather(*closing, return_exceptions=True)
+        finally:
+            self._shut()
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    def _shut(self) -> None:
+        """Let go of everything, whatever goes wrong with some of it."""
+        with ExitStack() as stack:  # from the last to the first
+            stack.callback(self._end_closing)
+            stack.callback(self._close_region)
+            stack.callback(self._queues.close)
+            stack.callback(self._registry.close)
+            stack.callback(self.completions.close)
+            stack.callback(self._deliver_rest)
+            stack.callback(self._driver.close)
+            stack.callback(self.abandon, list(self._peers))
+
+    def _close_region(self) -> None:
         with suppress(RegionError):  # the application still looks at a message: the memory goes with its last view
             self._region.close()
+
+    def _end_closing(self) -> None:
+        self._closed = True
+        self._closed_now.wake()
 
     async def __aenter__(self) -> Self:
         return self

@@ -26,11 +26,15 @@ def _word(immediate: int | None) -> int | None:
     return None if immediate is None else integer("immediate", immediate)
 
 
+GOODBYE_S = 0.25
+"""For a CLOSE to be confirmed once requests had to be flushed: five of them are sent within such a time."""
+
+
 class Peer:
     """Send to it, receive from it, close it. Made by `Endpoint.connect` and `Endpoint.accept`."""
 
     __slots__ = (
-        "_changed", "_core", "_endpoint", "_gone", "_messages", "_next_request", "_requests", "_views",
+        "_changed", "_closing", "_core", "_endpoint", "_gone", "_messages", "_next_request", "_requests", "_views",
         "_writes", "address", "number",
     )  # fmt: skip
 
@@ -45,6 +49,7 @@ class Peer:
         self._messages = Fifo[Message | MessageBatch]()
         self._writes = Fifo[Written]()
         self._changed = Waiting()
+        self._closing = False
         self._gone = False  # whether its end was told, after all else
 
     # -- work requests: the result is the completion status. Cancelling the future ends the request; who awaits it has
@@ -207,10 +212,39 @@ class Peer:
             await self._changed.wait()
 
     async def close(self) -> None:
-        """Send what was posted, then part in an orderly way."""
+        """Send what was posted, then part in an orderly way, within `EndpointConfig.close_timeout_s`.
+
+        What has not ended by then ends with FLUSHED; so it does at once when this is cancelled. Messages that nobody
+        has taken are released.
+        """
+        self._closing = True
         self._endpoint.close_peer(self.number)
-        while not self._gone:
-            await self._changed.wait()
+        try:
+            if not await self._gone_within(self._endpoint.config.close_timeout_s):
+                self._endpoint.flush_peer(self.number)
+                await self._gone_within(GOODBYE_S)
+        finally:
+            if not self._gone:
+                self._endpoint.abandon([self.number])
+        self._release_all()
+
+    async def _gone_within(self, timeout_s: float) -> bool:
+        late = False
+
+        def expire() -> None:
+            nonlocal late
+            late = True
+            self._changed.wake()
+
+        timer = asyncio.get_running_loop().call_later(timeout_s, expire)
+        try:
+            while not (self._gone or late):
+                await self._changed.wait()
+        finally:
+            timer.cancel()
+        return self._gone
+
+    def _release_all(self) -> None:
         while self._messages:
             left = self._messages.popleft()  # nobody will ask for them
             if isinstance(left, MessageBatch):
@@ -309,4 +343,6 @@ class Peer:
     def end(self) -> None:
         """Be gone; the core says how."""
         self._gone = True
+        if self._closing:
+            self._release_all()
         self._changed.wake()

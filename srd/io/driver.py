@@ -111,6 +111,7 @@ class Driver:
         self._busy_poll = busy_poll
         self._stay_awake_s = stay_awake_s
         self._closed = False
+        self._dropped = 0  # packets, by the time of the end
         if busy_poll:
             self._loop.call_soon(self._spin)
         else:
@@ -140,11 +141,18 @@ class Driver:
             if not self._busy_poll:  # else the next look sees it
                 self._loop.call_soon(self._on_wake)
 
+    def flush(self) -> None:
+        """Send and deliver now what `wake` would soon. Not from within an event's handler."""
+        self._turn(read=False)
+
     def close(self) -> None:
         """Stop; close the sockets. What was not sent is not."""
         if self._closed:
             return
+        self._dropped = self.dropped_packets()
         self._closed = True
+        self._transmitter.discard()
+        self._held = None
         self._vigil.end()
         self._loop.remove_reader(self._timer.fd)
         self._loop.remove_reader(self._epoll.fileno())
@@ -157,6 +165,8 @@ class Driver:
 
     def dropped_packets(self) -> int:
         """Datagrams that the kernel dropped because a socket's buffer was full."""
+        if self._closed:
+            return self._dropped
         return sum(dropped_packets(sock) for sock in self._sockets.values())
 
     def _socket(self, path: int) -> socket.socket:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import socket
 import time
 from contextlib import AsyncExitStack
@@ -11,12 +12,16 @@ from dataclasses import replace
 
 import pytest
 
+import srd.endpoint
 from devmem.region import Region
+from devmem.registry import Access
+from srd.batch import MessageBatch
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint, resolve
 from srd.errors import PeerError, SrdError, UsageError
 from srd.io.landing import SUPER_BYTES, spare_bytes
 from srd.io.receive import SLOTS
+from srd.message import Message
 from srd.peer import Peer
 from srd.proto.config import ProtocolConfig
 from srd.proto.control import Close
@@ -25,6 +30,8 @@ from tests.srd.loopback import PATIENCE_S, SMALL, closed_port, content, memory, 
 
 HOSTS = ["127.0.0.1", "::1", "localhost"]
 SEED = 21
+HASTY = replace(SMALL, close_timeout_s=0.05)
+SLOW = replace(SMALL, protocol=replace(SMALL.protocol, handshake_timeout_s=60), close_timeout_s=60)
 
 
 async def test_failure__of_our_own_ends_every_request_and_peer_with_its_status() -> None:
@@ -38,6 +45,75 @@ async def test_failure__of_our_own_ends_every_request_and_peer_with_its_status()
             assert "internal error: ValueError('no')" in str(here.error())
             async with asyncio.timeout(PATIENCE_S):
                 assert await there.wait_ended() is Status.LOCAL_ERROR_UNRESP_REMOTE
+
+
+async def test_failure__in_the_delivery_to_one_peer_ends_that_peer_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pair() as (one, two, here, there):
+        second = await one.connect("127.0.0.1", port=two.address[1])
+        second_there = await two.accept()
+        deliver = Peer.deliver
+
+        def fail(peer: Peer, message: Message | MessageBatch) -> None:
+            if peer is there:
+                raise ValueError("no")
+            deliver(peer, message)
+
+        monkeypatch.setattr(Peer, "deliver", fail)
+        loop, errors = asyncio.get_running_loop(), []
+        loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await send(here, b"one too many")
+                assert await there.wait_ended() is Status.LOCAL_ERROR_QP_INTERNAL_ERROR
+                with pytest.raises(PeerError, match="internal error: ValueError"):
+                    await there.recv()
+                await send(second, b"still here")
+                assert await receive(second_there) == b"still here"
+                assert await here.wait_ended() is not Status.OK
+        finally:
+            loop.set_exception_handler(None)
+        assert [str(error) for error in errors] == ["no"]
+
+
+async def test_failure__of_the_core_wakes_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, errors = asyncio.get_running_loop(), []
+    loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        async with pair(config=SLOW) as (_, two, here, there):
+            calls = [
+                there.recv(),
+                there.recv_write(),
+                there.close(),
+                two.accept(),
+                two.connect("127.0.0.1", port=silent.getsockname()[1]),
+                two.completions.wait(),
+            ]
+            waiting = [asyncio.ensure_future(call) for call in calls]
+            await asyncio.sleep(0)
+
+            def fail(*_: object, **__: object) -> None:
+                raise ValueError("no")
+
+            monkeypatch.setattr(two._core, "handle_packets", fail)
+            with Region(4096) as region:
+                here.send(region, offset=0, length=1)
+                async with asyncio.timeout(PATIENCE_S):
+                    results = await asyncio.gather(*waiting, return_exceptions=True)
+                    await asyncio.gather(two.close(), two.close())
+                    await here.close()
+            assert [type(result) for result in results] == [
+                PeerError,
+                PeerError,
+                type(None),
+                SrdError,
+                PeerError,
+                SrdError,
+            ]
+            with pytest.raises(SrdError, match="internal error: ValueError"):
+                await two.connect("127.0.0.1", port=9)
+    loop.set_exception_handler(None)
+    assert [str(error) for error in errors] == ["no"]
 
 
 # -- opening --------------------------------------------------------------------------------------------------------
@@ -145,6 +221,17 @@ async def test_connect__no_route_bad_flow() -> None:
             await one.connect("255.255.255.255", port=9)
 
 
+async def test_connect__an_mtu_that_is_too_small_bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(srd.endpoint, "route_mtu", lambda _address, *, family: 600 if family else 0)
+    async with await Endpoint.open(towards="127.0.0.1", config=SMALL) as one:
+        said = (
+            "127.0.0.1: the route's MTU is 600 bytes; SRD needs at least 604 (576-byte datagrams); "
+            "raise the MTU of the interface"
+        )
+        with pytest.raises(SrdError, match=f"^{re.escape(said)}$"):
+            await one.connect("127.0.0.1", port=9)
+
+
 async def test_resolve__nothing_is_any_address_for_who_listens() -> None:
     family, address = await resolve("", port=7, passive=True)
     assert address[:2] == (("::" if family == socket.AF_INET6 else "0.0.0.0"), 7)  # noqa: S104 - a text
@@ -222,6 +309,98 @@ async def test_close__twice_is_once() -> None:
         await one.close()
         await one.close()
         await two.close()
+
+
+async def test_close__nothing_new_may_be_begun_bad_flow() -> None:
+    async with pair() as (one, two, _, _):
+        for endpoint in (one, two):
+            await endpoint.close()
+        with Region(4096) as region:
+            for begin in (
+                lambda: one.register(region, offset=0, length=1, access=Access.REMOTE_READ),
+                lambda: one.bind_rx(region),
+                one.refill_ring,
+            ):
+                with pytest.raises(SrdError, match=r"^the endpoint is closed$"):
+                    begin()
+        with pytest.raises(SrdError, match=r"^the endpoint is closed$"):
+            await one.connect("127.0.0.1", port=two.address[1])
+        with pytest.raises(SrdError, match=r"^the endpoint is closed$"):
+            await two.accept()
+        assert one.dropped_packets == two.dropped_packets == 0
+
+
+async def test_close__during_a_look_up_of_the_host_ends_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = await Endpoint.open(towards="127.0.0.1", config=SMALL)
+    answered = asyncio.get_running_loop().create_future()
+
+    async def look_up(_host: str, *, port: int, passive: bool) -> tuple[socket.AddressFamily, tuple[str, int]]:
+        await answered
+        assert not passive
+        return socket.AF_INET, ("127.0.0.1", port)
+
+    monkeypatch.setattr(srd.endpoint, "resolve", look_up)
+    connecting = asyncio.ensure_future(one.connect("name", port=9))
+    await asyncio.sleep(0)
+    await one.close()
+    answered.set_result(None)
+    with pytest.raises(SrdError, match="the endpoint is closed"):
+        await asyncio.wait_for(connecting, PATIENCE_S)
+
+
+async def test_close__is_not_held_up_by_a_receiver_without_credit() -> None:
+    """It has 300 s to take what was posted, but a program that closes does not."""
+    async with pair(opener=HASTY) as (one, _, here, there):
+        with Region(4 << 20) as region:
+            futures = [here.send(region, offset=0, length=4 << 20) for _ in range(4)]
+            async with asyncio.timeout(PATIENCE_S):
+                await one.close()
+                assert {*await asyncio.gather(*futures)} <= {Status.OK, Status.FLUSHED}
+                assert futures[-1].result() is Status.FLUSHED
+                assert await there.wait_ended() is Status.OK, "it was told"
+                assert here.error().status is Status.OK
+
+
+async def test_close__cancelled_gives_everything_back_at_once() -> None:
+    files = open_files()
+    async with pair(opener=replace(SMALL, close_timeout_s=1000)) as (one, _, here, there):
+        with Region(4 << 20) as region:
+            futures = [here.send(region, offset=0, length=4 << 20) for _ in range(4)]
+            closing = [asyncio.ensure_future(one.close()) for _ in range(2)]
+            (await there.recv()).release()
+            closing[0].cancel()
+            async with asyncio.timeout(PATIENCE_S):
+                with pytest.raises(asyncio.CancelledError):
+                    await closing[0]
+                await closing[1]
+                await one.close()
+                assert futures[-1].result() is Status.FLUSHED
+                assert await there.wait_ended() is Status.OK, "it was told"
+    gc.collect()
+    assert open_files() == files
+
+
+async def test_close__an_error_with_one_peer_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = open_files()
+    async with pair() as (one, two, here, there):
+        await one.connect("127.0.0.1", port=two.address[1])
+        second_there = await two.accept()
+        close = Peer.close
+
+        async def fail(peer: Peer) -> None:
+            if peer is here:
+                raise ValueError("no")
+            await close(peer)
+
+        monkeypatch.setattr(Peer, "close", fail)
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(ValueError, match="no"):
+                await one.close()
+            assert await there.wait_ended() is Status.OK
+            assert await second_there.wait_ended() is Status.OK
+        assert here.ended
+    gc.collect()
+    assert open_files() == files
 
 
 async def test_close__ends_an_attempt_to_connect() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -341,6 +342,38 @@ async def test_close__of_a_peer_that_is_closing_bad_flow() -> None:
             (await there.recv()).release()
             await closing
             assert await future is Status.OK
+
+
+async def test_close__is_not_held_up_by_a_receiver_without_credit() -> None:
+    async with pair(opener=replace(SMALL, close_timeout_s=0.05)) as (one, two, here, there):
+        with Region(4 << 20) as region:
+            futures = [here.send(region, offset=0, length=4 << 20) for _ in range(4)]
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.gather(here.close(), here.close())
+                assert futures[-1].result() is Status.FLUSHED
+                assert await there.wait_ended() is Status.OK
+            region.close()
+        again = await one.connect("127.0.0.1", port=two.address[1])
+        await send(again, b"again")
+        assert await receive(await two.accept()) == b"again"
+
+
+async def test_close__cancelled_parts_at_once() -> None:
+    async with pair(opener=replace(SMALL, close_timeout_s=1000)) as (_, _, here, there):
+        await send(there, b"never taken")
+        with Region(4 << 20) as region:
+            futures = [here.send(region, offset=0, length=4 << 20) for _ in range(4)]
+            closing = asyncio.ensure_future(here.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            async with asyncio.timeout(PATIENCE_S):
+                with pytest.raises(asyncio.CancelledError):
+                    await closing
+                assert here.ended
+                assert futures[-1].result() is Status.FLUSHED
+                assert await there.wait_ended() is Status.OK
+            with pytest.raises(PeerError):
+                await here.recv()
 
 
 async def test_wait_ended__and_error_say_how() -> None:
