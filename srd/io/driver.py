@@ -18,17 +18,15 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import select
 import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from srd.io.receive import ReceiveQueue
 from srd.io.socket import dropped_packets, unreachable_addresses
 from srd.io.timer import TimerFd
-from srd.io.transmit import Transmitter
+from srd.io.transmit import TRIES, Transmitter
 from srd.io.vigil import Vigil
 from srd.proto.control import Datagram
 from srd.proto.endpoint import EndpointCore
@@ -95,7 +93,7 @@ class Driver:
         self._epoll = select.epoll()
         for fd in self._sockets:
             self._epoll.register(fd, select.EPOLLIN)
-        self._transmitter = Transmitter()
+        self._transmitter = Transmitter(drain=self._icmp)
         self._wake_due = False
         self._full: socket.socket | None = None
         self._held: Burst | Datagram | None = None  # taken from the core when the socket of those before it was full
@@ -282,8 +280,9 @@ class Driver:
         for _ in range(BATCHES_PER_TURN):
             try:
                 batch = queue.receive(sock)
-            except OSError:
-                batch = None
+            except OSError:  # of something that was sent: what has arrived still waits
+                self._icmp(sock)
+                continue
             if batch is None:
                 self._icmp(sock)
                 break
@@ -397,15 +396,9 @@ class Driver:
         if (path := self._transmitter.path) is None:
             return
         sock = self._socket(path)
-        try:
-            if not self._transmitter.flush(sock):
-                self._full = sock
-                self._loop.add_writer(sock.fileno(), self._writable)
-        except OSError as error:
-            # Refused by the network or by an earlier ICMP error: lost like any packet, and sent again like any.
-            self._transmitter.discard()
-            if error.errno == errno.ECONNREFUSED:
-                self._icmp(sock)
+        if not self._transmitter.flush(sock):
+            self._full = sock
+            self._loop.add_writer(sock.fileno(), self._writable)
 
     def _writable(self) -> None:
         if self._full is not None:
@@ -416,6 +409,13 @@ class Driver:
 
     def _send_datagram(self, datagram: Datagram) -> None:
         sock = self._socket(datagram.path)
-        # A control packet that cannot be sent is lost: all of them are repeated or made superfluous by later ones.
-        with suppress(OSError):
-            sock.sendto(datagram.data, datagram.address)
+        for _ in range(TRIES):
+            try:
+                sock.sendto(datagram.data, datagram.address)
+            except BlockingIOError:
+                break
+            except OSError:  # of what went before, perhaps: see `transmit`
+                self._icmp(sock)
+            else:
+                break
+        # One that cannot be sent is lost: all control packets are repeated or made superfluous by later ones.

@@ -22,6 +22,8 @@ BUFFER_BYTES = 32 << 20
 gives less."""
 ECT_0 = 2
 """ECN-capable transport (RFC 3168, section 5), in the low two bits of IPv4's TOS and IPv6's traffic class."""
+MOST_ERRORS = 256
+"""Taken from an error queue at a time: whoever makes ICMP errors faster than they are drained shall not keep us."""
 IP_UDP_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}
 
 
@@ -74,16 +76,17 @@ def route_mtu(address: Address, *, family: socket.AddressFamily) -> int:
 
 
 def unreachable_addresses(sock: socket.socket) -> list[Address]:
-    """Drain the socket's error queue; return the destinations that answered "port unreachable"."""
-    addresses: list[Address] = []
-    while True:
+    """Drain the socket's error queue; return the destinations that answered "port unreachable", each once."""
+    addresses: dict[Address, None] = {}
+    for _ in range(MOST_ERRORS):
         try:
             _, ancillary, _, address = sock.recvmsg(0, 512, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
         except OSError:
-            return addresses
+            break
         # struct sock_extended_err begins with the errno (linux/errqueue.h).
         if any(struct.unpack_from("=I", data)[0] == errno.ECONNREFUSED for _, _, data in ancillary if len(data) >= 4):
-            addresses.append(address)
+            addresses[address] = None
+    return list(addresses)
 
 
 def dropped_packets(sock: socket.socket) -> int:

@@ -1,9 +1,14 @@
 """Sending bursts: header and payload gathered by the kernel, several messages a system call, GSO with a fallback.
 
-A burst takes consecutive rows of two arrays: headers, and iovec pairs of (header, payload). It goes as messages of
-`sendmmsg`, each with as many of its packets as an IP packet's length allows, and a UDP_SEGMENT control message that
-makes the kernel cut it into datagrams. Where the kernel or the device refuses that (EIO, EINVAL, EMSGSIZE), the same
-pairs go as one message a datagram, on that socket, from then on.
+1. A burst takes consecutive rows of two arrays: headers, and iovec pairs of (header, payload). It goes as messages of
+   `sendmmsg`, each with as many of its packets as an IP packet's length allows, and a UDP_SEGMENT control message that
+   makes the kernel cut it into datagrams.
+2. An error may be about another datagram: what ICMP says of one that went before is reported by the next call, once.
+   So the socket's error queue is drained, and the same message sent again. One that is refused all the same counts as
+   lost on the way; those behind it go on. So does what the device's queue had no room for (ENOBUFS), at once: it is
+   gone, in part perhaps, and sending it again now would not help.
+3. Where the kernel or the device refuses to segment (EIO, EINVAL, EMSGSIZE), the same pairs go as one message a
+   datagram; on that socket from then on, if that worked.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ import numpy.typing as npt
 
 from srd.io import libc
 from srd.io.libc import IOVEC, MMSGHDR, Address
+from srd.io.socket import unreachable_addresses
 from srd.proto.wire import (
     FEW_PACKETS,
     HEADER,
@@ -38,6 +44,8 @@ MESSAGES = MAX_BURST_PACKETS
 """Messages that may wait for it: in the worst case one a packet of a burst."""
 GSO_ERRORS = (errno.EIO, errno.EINVAL, errno.EMSGSIZE, errno.ENOPROTOOPT)
 """What kernels and devices answer when they cannot segment (quinn-udp, msquic and quic-go found these the hard way)."""
+TRIES = 4
+"""Calls before a message counts as refused: ICMP errors may come faster than they are drained, about one in a call."""
 _CMSG = struct.Struct("=QiiH6x")
 _WORDS = MMSGHDR.itemsize // 8
 _NAME, _NAME_BYTES, _IOV, _IOV_COUNT, _CONTROL, _CONTROL_BYTES = range(6)  # words of MMSGHDR
@@ -88,7 +96,9 @@ def _per_message(segment_bytes: int) -> int:
 class Transmitter:
     """Collects bursts of one path in `add`, sends them in `flush`. Reuses its arrays; allocates nothing a burst."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, drain: Callable[[socket.socket], object] = unreachable_addresses) -> None:
+        """Take `drain` to take what a socket's error queue holds."""
+        self._drain = drain
         self.path: int | None = None  # of the bursts that wait; None when there are none
         headers = np.zeros(PACKETS, HEADER)
         self._iov = np.zeros((PACKETS, 2), IOVEC)
@@ -162,14 +172,47 @@ class Transmitter:
             left -= count
 
     def flush(self, sock: socket.socket) -> bool:
-        """Send what waits; return False when the socket is full and some still waits. Raises OSError."""
+        """Send what waits; return False when the socket is full and some still waits."""
+        fd = sock.fileno()
+        tries, singly = 0, False  # of the first message that waits: how often, and whether it is not to be segmented
         while self._first < self._count:
             try:
-                self._first += self._send(sock.fileno())
+                if singly or fd in self._no_gso:
+                    self._send_singly(fd)
+                    self._no_gso.add(fd)
+                else:
+                    pointer = self._messages_at + self._first * MMSGHDR.itemsize
+                    self._first += libc.sendmmsg(fd, messages=pointer, count=self._count - self._first)
+                tries, singly = 0, False
             except BlockingIOError:
                 return False
+            except OSError as error:
+                self._drain(sock)
+                tries += 1
+                if tries < TRIES and error.errno != errno.ENOBUFS:
+                    continue
+                tries = 0
+                if fd in self._no_gso:
+                    self._advance(1)
+                elif not singly and error.errno in GSO_ERRORS and self._is_series():
+                    singly = True
+                else:
+                    self._first, singly = self._first + 1, False
         self.discard()
         return True
+
+    def _is_series(self) -> bool:
+        """Whether the first message that waits has several datagrams."""
+        return int(self._messages[self._first]["iovlen"]) > 2
+
+    def _advance(self, datagrams: int) -> None:
+        """Note that so many datagrams of the first message that waits need not be sent any more."""
+        message = self._messages[self._first]
+        if 2 * datagrams < message["iovlen"]:
+            message["iov"] += 2 * IOVEC.itemsize * datagrams
+            message["iovlen"] -= 2 * datagrams
+        else:
+            self._first += 1
 
     def discard(self) -> None:
         """Forget what waits: it counts as lost on the way."""
@@ -196,25 +239,12 @@ class Transmitter:
         self._messages[: len(rows)] = self._messages[rows]
         self._bursts, self._first, self._count = kept, 0, len(rows)
 
-    def _send(self, fd: int) -> int:
-        if fd in self._no_gso:
-            self._send_singly(fd, self._first)
-            return 1
-        messages = self._messages_at + self._first * MMSGHDR.itemsize
-        try:
-            return libc.sendmmsg(fd, messages=messages, count=self._count - self._first)
-        except OSError as error:
-            if error.errno not in GSO_ERRORS or self._messages[self._first]["iovlen"] == 2:
-                raise
-            self._no_gso.add(fd)
-            return 0
-
-    def _send_singly(self, fd: int, row: int) -> None:
-        """Send the datagrams of one message as a message each; a full socket loses the rest."""
-        message = self._messages[row]
+    def _send_singly(self, fd: int) -> None:
+        """Send the datagrams of the first message that waits as a message each, as many as the socket takes."""
+        message = self._messages[self._first]
         count = int(message["iovlen"]) // 2
         single = self._single[:count]
         single["name"], single["namelen"] = message["name"], message["namelen"]
         single["iov"] = message["iov"] + _INDEX[:count] * np.uint64(2 * IOVEC.itemsize)
         single["iovlen"] = 2
-        libc.sendmmsg(fd, messages=single.ctypes.data, count=count)
+        self._advance(libc.sendmmsg(fd, messages=single.ctypes.data, count=count))

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import os
 import random
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
+import numpy as np
 import pytest
 
 from netns.fabric.netlink import in_namespace
 from srd.io import libc
 from srd.io.socket import open_socket
+from srd.proto.control import Datagram
 from srd.proto.events import Completion, Event, MessageReceived, PeerEnded
 from srd.proto.status import Status
 from srd.proto.wire import Burst
+from tests.srd.io.exchange import wait_readable
 from tests.srd.io.node import completed, ended, fill, loopback_sockets, node, open_pair, received
 
 SEED = 13
@@ -147,25 +151,78 @@ async def test_driver__a_full_socket_delays_and_loses_nothing(monkeypatch: pytes
         assert not one.failures, one.failures[0]
 
 
-async def test_driver__a_refusal_loses_what_waits_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = libc.sendmmsg
-    refusals = [errno.ENETUNREACH, errno.EPERM, errno.ENOBUFS, errno.ECONNREFUSED]
+class Ledger:
+    """Beside sendmmsg: counts the datagrams that went."""
 
-    def refuse(fd: int, *, messages: int, count: int) -> int:
-        if refusals:
-            code = refusals.pop()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, errors: Sequence[int] = ()) -> None:
+        self.datagrams = 0
+        self.errors = list(errors)
+        self._real = libc.sendmmsg
+        monkeypatch.setattr(libc, "sendmmsg", self)
+
+    def __call__(self, fd: int, *, messages: int, count: int) -> int:
+        if self.errors:
+            code = self.errors.pop()
             raise OSError(code, os.strerror(code))
-        return real(fd, messages=messages, count=count)
+        went = self._real(fd, messages=messages, count=count)
+        rows = np.ctypeslib.as_array((ctypes.c_uint8 * (libc.MMSGHDR.itemsize * went)).from_address(messages))
+        self.datagrams += int(rows.view(libc.MMSGHDR)["iovlen"].sum()) // 2
+        return went
 
+
+async def test_driver__a_refusal_loses_one_message_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         payload = fill(one, 1 << 20)
-        monkeypatch.setattr(libc, "sendmmsg", refuse)
+        ledger = Ledger(monkeypatch, errors=[errno.EPERM] * 10 + [errno.ENOBUFS])
         one.post(peer, request=0, offset=0, length=1 << 20)
         (message,) = await two.until(received)
         assert isinstance(message, MessageReceived)
         assert two.body(message) == payload
-        assert not refusals
+        assert not ledger.errors
+
+
+async def test_driver__an_icmp_error_of_one_peer_loses_nothing_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    (closed,) = loopback_sockets(1)
+    nobody = closed.getsockname()
+    closed.close()
+    async with node(accepting=True) as two, node(accepting=False) as one:
+        peer = await open_pair(one, two)
+        fill(one, 1 << 20)
+        sender = one.core.peer(peer).sender
+        assert sender is not None
+        ledger = Ledger(monkeypatch)
+        for request in range(5):
+            for sock in one.sockets:
+                sock.sendto(b"anyone?", nobody)  # loopback answers at once: the next call is told
+            one.post(peer, request=request, offset=0, length=200_000)
+            await one.until(completed, count=request + 1)
+        assert ledger.datagrams == sender.packets, "every packet that the core gave has left, whatever became of it"
+
+
+async def test_driver__an_icmp_error_does_not_lose_a_control_packet() -> None:
+    (closed,) = loopback_sockets(1)
+    nobody = closed.getsockname()
+    closed.close()
+    (silent,) = loopback_sockets(1)
+    with silent:
+        async with node(accepting=False) as one:
+            one.sockets[0].sendto(b"anyone?", nobody)
+            one.driver._send_datagram(Datagram(silent.getsockname(), 0, b"hello"))
+            wait_readable(silent)
+            assert silent.recv(100) == b"hello"
+
+
+async def test_driver__an_icmp_error_does_not_hide_what_has_arrived() -> None:
+    (closed,) = loopback_sockets(1)
+    nobody = closed.getsockname()
+    closed.close()
+    async with node(accepting=True) as two:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+            one.sendto(b"no packet", two.sockets[0].getsockname())
+            two.sockets[0].sendto(b"anyone?", nobody)
+            assert two.driver._read_socket(two.sockets[0]), "in the same look"
+            assert two.core.malformed == 1
 
 
 # -- a device whose queue is full -----------------------------------------------------------------------------------

@@ -6,12 +6,13 @@ import ctypes
 import errno
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from srd.io import libc
-from srd.io.transmit import MESSAGES, PACKETS, messages_of
+from srd.io.transmit import MESSAGES, PACKETS, TRIES, messages_of
 from srd.proto.wire import HEADER_BYTES
 from tests.srd.io.exchange import Receiver, Source, content, source
 
@@ -192,20 +193,95 @@ def test_flush__the_fallback_is_that_sockets_only() -> None:
         assert len(two.runs) == 1
 
 
-def test_flush__an_error_that_is_no_matter_of_segmentation_is_raised() -> None:
-    with source() as one:
-        nowhere = ("255.255.255.255", 9)  # broadcast, which a socket must ask for
-        one.add(nowhere, bytes(500), segment_bytes=1000)
-        with pytest.raises(PermissionError):
-            one.transmitter.flush(one.socket)
+# -- errors ---------------------------------------------------------------------------------------------------------
 
 
-def test_flush__a_single_datagram_that_is_too_large_is_raised() -> None:
-    with source() as one, Receiver() as two:
-        burst = one.burst(two.address, message=0, offset=0, size_bytes=65_452, length=65_452, segment_bytes=65_452)
-        one.transmitter.add(burst)
-        with pytest.raises(OSError, match="EMSGSIZE"):
-            one.transmitter.flush(one.socket)
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_flush__an_icmp_error_of_another_datagram_loses_nothing(family: socket.AddressFamily) -> None:
+    """Loopback answers at once, and the error is the next call's: here between the bursts of one call, and before."""
+    payload = content(60_000, seed=SEED)
+    with source(family=family) as one, Receiver(family=family, datagram_bytes=1056) as two:
+        with Receiver(family=family) as gone:
+            nobody = gone.address
+        one.socket.sendto(b"anyone?", nobody)
+        packets = one.add(two.address, payload, segment_bytes=1000, message=0)
+        one.add(nobody, bytes(10), segment_bytes=1000, message=1)
+        packets += one.add(two.address, payload, segment_bytes=1000, message=2)
+        assert one.transmitter.flush(one.socket)
+        two.receive(packets=packets)
+        assert (two.message(0), two.message(2)) == (payload, payload)
+
+
+def refused_by_address(one: Source) -> None:
+    one.add(
+        ("255.255.255.255", 9), bytes(5000), segment_bytes=1000, message=1
+    )  # broadcast, which a socket must ask for
+
+
+def refused_for_its_length(one: Source) -> None:
+    nobody = ("127.0.0.1", 9)
+    burst = one.burst(nobody, message=1, offset=0, size_bytes=65_452, length=65_452, segment_bytes=65_452)
+    one.transmitter.add(burst)
+
+
+@pytest.mark.parametrize("add_refused", [refused_by_address, refused_for_its_length])
+def test_flush__what_is_refused_is_lost_alone(add_refused: Callable[[Source], None]) -> None:
+    with source() as one, Receiver(datagram_bytes=1056) as two:
+        packets = one.add(two.address, content(5000, seed=1), segment_bytes=1000, message=0)
+        add_refused(one)
+        packets += one.add(two.address, content(5000, seed=1), segment_bytes=1000, message=2)
+        assert one.transmitter.flush(one.socket)
+        two.receive(packets=packets)
+        assert [two.message(message) for message in (0, 2)] == [content(5000, seed=1)] * 2
+        assert not one.transmitter._no_gso, "it was no matter of segmentation"
+
+
+class Errors:
+    """In place of the system call: fails with these, one a call, and then no more."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, codes: list[int]) -> None:
+        self.codes = codes
+        self.real = libc.sendmmsg
+        monkeypatch.setattr(libc, "sendmmsg", self)
+
+    def __call__(self, fd: int, *, messages: int, count: int) -> int:
+        if self.codes:
+            raise OSError(self.codes.pop(0), "error")
+        return self.real(fd, messages=messages, count=count)
+
+
+@pytest.mark.parametrize(
+    ("codes", "lost"),
+    [
+        ([errno.EMSGSIZE] * (TRIES - 1), 0),  # said of what went before
+        ([errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH], 0),
+        ([errno.EMSGSIZE] * 2 * TRIES, 1),  # in a series, and singly
+        ([errno.EPERM] * TRIES, 1),
+        ([errno.ENOBUFS], 1),
+        ([errno.ENOBUFS] * 2, 2),
+    ],
+)
+def test_flush__errors_lose_what_they_are_about(monkeypatch: pytest.MonkeyPatch, codes: list[int], lost: int) -> None:
+    with source() as one, Receiver(datagram_bytes=1056) as two:
+        Errors(monkeypatch, codes)
+        for message in range(3):
+            one.add(two.address, content(5000, seed=SEED), segment_bytes=1000, message=message)
+        assert one.transmitter.flush(one.socket)
+        two.receive(packets=5 * (3 - lost))
+        for message in range(lost, 3):
+            assert two.message(message) == content(5000, seed=SEED)
+        assert (codes, one.transmitter._no_gso) == ([], set())
+
+
+def test_flush__a_refused_datagram_of_those_sent_singly_is_lost_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with source() as one, Receiver(datagram_bytes=1056) as two:
+        refuse_segmentation(one.socket)
+        one.send(two.address, bytes(2000), segment_bytes=1000, message=0)
+        Errors(monkeypatch, [errno.EPERM] * TRIES)
+        one.add(two.address, bytes(10_000), segment_bytes=1000, message=1)
+        assert one.transmitter.flush(one.socket)
+        two.receive(packets=2 + 9)
+        assert sum(run.count for run in two.runs if run.message == 1) == 9
 
 
 # -- what is not wanted any more ------------------------------------------------------------------------------------
@@ -287,17 +363,18 @@ def test_flush__a_full_socket_keeps_what_waits(monkeypatch: pytest.MonkeyPatch, 
         assert two.message(0) == payload
 
 
-def test_flush__full_while_it_sends_singly_loses_only_what_the_peer_will_miss(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("answers", [[0], [4, 0], [1, 2, 0, 3, 0]])
+def test_flush__full_while_it_sends_singly_loses_nothing(monkeypatch: pytest.MonkeyPatch, answers: list[int]) -> None:
+    payload = content(70_000, seed=SEED)  # two messages
     with source() as one, Receiver(datagram_bytes=1056) as two:
         refuse_segmentation(one.socket)
-        one.send(two.address, bytes(2000), segment_bytes=1000)
-        Gate(monkeypatch, [0, 4])
-        one.add(two.address, bytes(10_000), segment_bytes=1000, message=1)
-        assert not one.transmitter.flush(one.socket)
-        assert one.transmitter.flush(one.socket)
-        one.send(two.address, b"last", segment_bytes=1000, message=2)
-        two.receive(packets=2 + 4 + 1)
-        assert sum(run.count for run in two.runs if run.message == 1) == 4
+        one.send(two.address, bytes(2000), segment_bytes=1000, message=0)
+        blocked = answers.count(0)
+        Gate(monkeypatch, answers)
+        one.add(two.address, payload, segment_bytes=1000, message=1)
+        assert [one.transmitter.flush(one.socket) for _ in range(blocked + 1)] == [False] * blocked + [True]
+        two.receive(packets=2 + 70)
+        assert two.message(1) == payload
 
 
 def test_control_message__is_what_the_kernel_wants() -> None:
