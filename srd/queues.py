@@ -175,7 +175,8 @@ class ReceiveQueues:
         except OSError as error:
             queue.landing.close()
             queue.pool.release()
-            raise SrdError(f"a receive queue cannot be had: {error.strerror}; it needs Linux 4.5 or later") from error
+            remedy = "" if error.errno == errno.EADDRINUSE else "; it needs Linux 4.5 or later"
+            raise SrdError(f"a receive queue cannot be had: {error.strerror}{remedy}") from error
         queue.refill = self.host.refill
         self._next += 1
         self._queues[queue.number] = queue

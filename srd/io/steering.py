@@ -8,15 +8,24 @@ flow rule does (`ethtool -N`), and costs this process nothing.
 
 The first socket is bound alone, so that a port that is taken is noticed, and joins the group when there is one. In the
 place of a socket that leaves comes the last (reuseport_detach_sock): `_sockets` does the same, and stays in step.
+
+While there is a group, processes of the same user may join it: the kernel asks no more than SO_REUSEPORT of both (and
+without it on the socket that it finds first it looks for no group). The program never answers with the index of one
+that joined, so it is sent nothing; but indices would not be ours any more. So a group that somebody has joined is not
+made larger, and steers nothing once one of its sockets has left. When all have left the port is ours alone again.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import ipaddress
+import os
 import socket
 import struct
+import warnings
 from dataclasses import dataclass
+from pathlib import Path
 
 from srd.io.socket import open_socket
 from srd.proto.wire import PacketType
@@ -27,6 +36,7 @@ _WORD, _HALF, _BYTE = 0x20, 0x28, 0x30  # BPF_LD | BPF_ABS, of so much
 _AND, _SHIFT_RIGHT, _EQUAL, _RETURN = 0x54, 0x74, 0x15, 0x06
 _INSTRUCTION = struct.Struct("=HBBI")
 _TYPE_AT, _CONTEXT_AT = 1, 8  # in the header of every packet (srd.proto.wire)
+_LOCAL, _INODE = 1, 9  # columns of /proc/net/udp
 MAX_RULES = 200
 """A program has 4,096 instructions at most (BPF_MAXINSNS), a rule up to 18. Where net.core.optmem_max is small the
 kernel takes fewer."""
@@ -94,12 +104,19 @@ class Steering:
         """Open another socket on the same port, to which nothing is steered yet. Raises OSError."""
         first = self._sockets[0]
         first.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        added = open_socket(first.getsockname(), family=first.family, share_port=True)
+        try:
+            added = open_socket(first.getsockname(), family=first.family, share_port=True)
+        except OSError:
+            self._settle()
+            raise
         self._sockets.append(added)
+        if self._is_joined():
+            self._leave(added)  # nothing is steered to it yet, and so its index is nobody's matter
+            raise OSError(errno.EADDRINUSE, f"a process has joined port {first.getsockname()[1]}")
         try:
             self._apply()
         except OSError:
-            self.remove(added)
+            self._leave(added)
             raise
         return added
 
@@ -128,12 +145,37 @@ class Steering:
 
     def remove(self, sock: socket.socket) -> None:
         """Close a socket of the group, after `divert`."""
+        if self._rules and self._is_joined():
+            self._rules.clear()
+            warnings.warn("a process has joined the port: nothing is steered any more", RuntimeWarning, stacklevel=2)
+            self._apply()
+        self._leave(sock)
+
+    def _leave(self, sock: socket.socket) -> None:
         index = self._sockets.index(sock)
         self._sockets[index] = self._sockets[-1]
         self._sockets.pop()
         sock.close()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Steer as it must be from now on; a port that is not shared is nobody else's."""
         if len(self._sockets) > 1:
             self._apply()
+        elif self._sockets[0].fileno() >= 0:
+            self._sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
+
+    def _is_joined(self) -> bool:
+        """Whether a socket that is not ours is in the group; of a group in another network namespace nobody can say."""
+        first = self._sockets[0]
+        if first.fileno() < 0:
+            return False
+        table = "/proc/thread-self/net/udp6" if first.family == socket.AF_INET6 else "/proc/thread-self/net/udp"
+        fields = [line.split() for line in Path(table).read_text(encoding="ascii").splitlines()[1:]]
+        addresses = {int(line[_INODE]): line[_LOCAL] for line in fields}
+        own = {os.fstat(sock.fileno()).st_ino for sock in self._sockets if sock.fileno() >= 0}
+        local = addresses.get(os.fstat(first.fileno()).st_ino)
+        return any(address == local and inode not in own for inode, address in addresses.items())
 
     def _apply(self) -> None:
         if self._sockets[0].fileno() < 0:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -153,6 +155,74 @@ def test_add__a_port_that_is_not_shared_stays_taken() -> None:
         made.add("queue")
         with pytest.raises(OSError, match="Address already in use"):
             open_socket(made.sockets["first"].getsockname(), family=socket.AF_INET)
+
+
+JOIN = """
+import socket, sys
+sock = socket.socket(int(sys.argv[1]), socket.SOCK_DGRAM)
+sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+try:
+    sock.bind((sys.argv[2], int(sys.argv[3])))
+except OSError as error:
+    print(error.strerror, flush=True)
+else:
+    print("joined", flush=True)
+    sys.stdin.read(1)
+    sock.setblocking(False)
+    try:
+        print(len(sock.recv(1000)), flush=True)
+    except BlockingIOError:
+        print("got nothing", flush=True)
+"""
+
+
+@contextmanager
+def joining(first: socket.socket) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Let another process try to join a socket's port; give what came of it, and how to ask what it was sent."""
+    host, port, *_ = first.getsockname()
+    command = [sys.executable, "-c", JOIN, str(int(first.family)), host, str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        stdin, stdout = process.stdin, process.stdout
+
+        def ask() -> str:
+            stdin.write("?")
+            stdin.flush()
+            return stdout.readline().strip()
+
+        try:
+            yield stdout.readline().strip(), ask
+        finally:
+            process.kill()
+
+
+@FAMILIES
+def test_add__a_process_that_has_joined_is_sent_nothing_and_noticed(family: socket.AddressFamily) -> None:
+    with desk(family) as made:
+        for number, name in enumerate(("a", "b")):
+            made.steering.steer(Rule(context=number), made.add(name))
+        with joining(made.sockets["first"]) as (said, ask):
+            assert said == "joined", "if not, this kernel has become stricter: all the better"
+            with pytest.raises(OSError, match="a process has joined port"):
+                made.add("c")
+            assert [made.goes_to(packet(number)) for number in range(3)] == ["a", "b", "first"]
+            with pytest.warns(RuntimeWarning, match="a process has joined the port"):
+                made.remove("a")
+            assert [made.goes_to(packet(number)) for number in range(3)] == ["first"] * 3
+            assert ask() == "got nothing"
+
+
+@FAMILIES
+def test_remove__the_port_is_nobody_elses_again(family: socket.AddressFamily) -> None:
+    with desk(family) as made:
+        for _ in range(2):
+            made.steering.steer(Rule(context=1), made.add("queue"))
+            assert made.goes_to(packet(1)) == "queue"
+            made.remove("queue")
+            with joining(made.sockets["first"]) as (said, _):
+                assert said == "Address already in use"
+            assert made.goes_to(packet(1)) == "first"
 
 
 def test_program__ends_in_the_first_socket_for_all_the_rest() -> None:
