@@ -55,3 +55,9 @@ def test_datagram_bytes__ends_of_the_range(value: int) -> None:
 def test_stay_awake_s__bad_flow(value: float) -> None:
     with pytest.raises(UsageError, match=f"stay_awake_s: {value} is not between 0 and 0.1"):
         EndpointConfig(stay_awake_s=value)
+
+
+@pytest.mark.parametrize("value", [-0.001, float("nan"), float("inf")])
+def test_close_timeout_s__bad_flow(value: float) -> None:
+    with pytest.raises(UsageError, match=f"close_timeout_s: {value} is no time to wait"):
+        EndpointConfig(close_timeout_s=value)

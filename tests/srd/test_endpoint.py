@@ -47,6 +47,7 @@ async def test_failure__of_our_own_ends_every_request_and_peer_with_its_status()
                 assert await there.wait_ended() is Status.LOCAL_ERROR_UNRESP_REMOTE
 
 
+@pytest.mark.sources
 async def test_failure__in_the_delivery_to_one_peer_ends_that_peer_only(monkeypatch: pytest.MonkeyPatch) -> None:
     async with pair() as (one, two, here, there):
         second = await one.connect("127.0.0.1", port=two.address[1])
@@ -75,6 +76,7 @@ async def test_failure__in_the_delivery_to_one_peer_ends_that_peer_only(monkeypa
         assert [str(error) for error in errors] == ["no"]
 
 
+@pytest.mark.sources
 async def test_failure__of_the_core_wakes_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, errors = asyncio.get_running_loop(), []
     loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
@@ -221,6 +223,7 @@ async def test_connect__no_route_bad_flow() -> None:
             await one.connect("255.255.255.255", port=9)
 
 
+@pytest.mark.sources
 async def test_connect__an_mtu_that_is_too_small_bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(srd.endpoint, "route_mtu", lambda _address, *, family: 600 if family else 0)
     async with await Endpoint.open(towards="127.0.0.1", config=SMALL) as one:
@@ -330,6 +333,7 @@ async def test_close__nothing_new_may_be_begun_bad_flow() -> None:
         assert one.dropped_packets == two.dropped_packets == 0
 
 
+@pytest.mark.sources
 async def test_close__during_a_look_up_of_the_host_ends_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     one = await Endpoint.open(towards="127.0.0.1", config=SMALL)
     answered = asyncio.get_running_loop().create_future()
@@ -380,6 +384,7 @@ async def test_close__cancelled_gives_everything_back_at_once() -> None:
     assert open_files() == files
 
 
+@pytest.mark.sources
 async def test_close__an_error_with_one_peer_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     files = open_files()
     async with pair() as (one, two, here, there):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from netns.shape import Shape
@@ -18,7 +20,7 @@ from srd.proto.control import (
 from srd.proto.errors import UsageError
 from srd.proto.events import Completion, PeerEnded, PeerOpened
 from srd.proto.status import Status
-from srd.proto.wire import MIN_DATAGRAM_BYTES
+from srd.proto.wire import MIN_DATAGRAM_BYTES, Burst
 from tests.simulation import Network, Weather, completed, content, ended, received
 from tests.srd.proto.byhand import answers, data_packet, give, hello, opened_by_hand
 
@@ -385,6 +387,63 @@ def test_close__after_what_was_posted(seed: int) -> None:
         assert node.core.poll_timeout() is None
         core = node.core
         assert [core._peers, core._by_context, core._by_remote, core._ready] == [{}] * 4
+
+
+def test_flush__ends_what_is_open_and_lets_a_close_through() -> None:
+    """A receiver that takes nothing: 16 MiB of window, 64 MiB posted, and a batch behind them."""
+    network = Network(seed=1)
+    at_a, _ = network.connect()
+    for request in range(16):
+        network.a.core.post(at_a, request=request, length=4 << 20)
+    owner = [None]
+    places = np.arange(100, dtype=np.uint64)
+    network.a.core.post_batch(at_a, first_request=16, places=places, length=64, immediate=None, owner=owner)
+    network.a.core.close(at_a, now=network.now)
+    network.run(seconds=1)
+    assert not ended(network.a)
+    network.a.core.flush(at_a, now=network.now)
+    network.run(until=lambda: bool(ended(network.a)) and bool(ended(network.b)), seconds=1)
+    statuses = {completion.request: completion.status for completion in completed(network.a)}
+    assert sorted(statuses) == list(range(116))
+    assert set(statuses.values()) == {Status.OK, Status.FLUSHED}
+    assert {end.status for end in ended(network.a) + ended(network.b)} == {Status.OK}
+    assert sys.getrefcount(owner) == 2, "here, and as the argument: the memory of a batch that has ended is let go"
+
+
+def test_abandon__completes_all_and_says_nothing() -> None:
+    network = Network(seed=1)
+    at_a, at_b = network.connect()
+    owner = [None]
+    places = np.arange(100, dtype=np.uint64)
+    network.a.core.post(at_a, request=0, length=1 << 20)
+    network.a.core.post_batch(at_a, first_request=1, places=places, length=64, immediate=None, owner=owner)
+    peer = network.a.core.peer(at_a)
+    for _ in range(2):
+        network.a.core.abandon(at_a, status=Status.LOCAL_ERROR_QP_INTERNAL_ERROR, reason="why", now=network.now)
+    assert network.a.core.poll_transmit(network.now) is None
+    network.run(until=lambda: bool(ended(network.b)), seconds=60)
+    assert [c.request for c in completed(network.a)] == list(range(101))
+    assert {c.status for c in completed(network.a)} == {Status.LOCAL_ERROR_QP_INTERNAL_ERROR}
+    assert [(end.status, end.reason) for end in ended(network.a)] == [(Status.LOCAL_ERROR_QP_INTERNAL_ERROR, "why")]
+    assert peer.sender is not None
+    assert sys.getrefcount(owner) == 2, "though the records of the peer live"
+    assert [end.peer for end in ended(network.b)] == [at_b]
+
+
+def test_may_read__not_what_was_acknowledged() -> None:
+    network = Network(seed=1)
+    at_a, _ = network.connect()
+    network.a.core.post(at_a, request=0, length=1000)
+    burst = network.a.core.poll_transmit(network.now)
+    assert isinstance(burst, Burst)
+    assert network.a.core.may_read(burst, peer=at_a)
+    network._transmit(network.a, burst)
+    network.run(until=lambda: bool(completed(network.a)), seconds=1)
+    assert not network.a.core.may_read(burst, peer=at_a)
+    elsewhere = replace(burst, address="c:0")
+    assert network.a.core.may_read(elsewhere, peer=at_a)
+    network.a.core.abandon(at_a, status=Status.OK, reason="", now=network.now)
+    assert not network.a.core.may_read(elsewhere, peer=at_a), "it may be the gone peer's"
 
 
 def test_handle_packets__reset_while_closing() -> None:
