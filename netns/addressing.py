@@ -2,7 +2,7 @@
 
     10.0.LEAF.HOST         fd53:5244:0:LEAF::HOST         a host's main address: reached over every spine (ECMP)
     10.(100+S).LEAF.HOST   fd53:5244:(100+S):LEAF::HOST   the same host, pinned: its traffic crosses spine S only
-    10.255.x.y/31          fd53:5244:255:x::y/127         transfer addresses of links, two each
+    10.255.x.y/31          fd53:5244:255:x::y/127         transfer addresses of links, two each (topology.MAX_LINKS)
     02:53:52:xx:xx:0e                                     hardware addresses, from the link's number and the end
 
 LEAF counts the switches that have hosts, S the spines, HOST the hosts of a leaf; all from 1, in the topology's order.
@@ -30,7 +30,6 @@ IpVersion = Literal[4, 6]
 MAX_SPINES: Final = 154  # 10.101 to 10.254
 MAX_LEAVES: Final = 254
 MAX_HOSTS_PER_LEAF: Final = 254
-MAX_LINKS: Final = 32768  # pairs in 10.255.0.0/16
 MAIN_OCTET: Final = 0
 PINNED_OCTET: Final = 100
 TRANSFER_OCTET: Final = 255
@@ -145,7 +144,6 @@ def _check_size(topology: Topology, *, leaves: int, hosts_per_leaf: int) -> None
         ("spines", len(topology.spines), MAX_SPINES),
         ("switches with hosts", leaves, MAX_LEAVES),
         ("hosts on one switch", hosts_per_leaf, MAX_HOSTS_PER_LEAF),
-        ("links", len(topology.links), MAX_LINKS),
     ):
         if count > most:
             raise TopologyError(f"{topology.name}: {count} {what}; the address plan has room for {most}")

@@ -48,6 +48,7 @@ def capture(
     link: str,
     *,
     path: Path,
+    overwrite: bool = False,
     seconds: float | None = None,
     packets: int | None = None,
     stop: Callable[[], bool] = lambda: False,
@@ -55,14 +56,15 @@ def capture(
 ) -> Captured:
     """Record a link until so many seconds or packets are over, or `stop` says so; `ready` is called when it begins.
 
-    Raises TopologyError for an unknown link, FabricError if the file cannot be written.
+    `overwrite` allows to replace an earlier capture in that file (netns/pcapng.py). Raises TopologyError for an unknown
+    link, FabricError if the file cannot be written.
     """
     found = lab.topology.link(link)
     ends = ((found.a, found.b), (found.b, found.a))
     names = tuple(f"{sender}>{receiver}" for sender, receiver in ends)
     with ExitStack() as resources:
         file = resources.enter_context(
-            PcapngFile(path, interfaces=names, comment=f"srd-lab: {found.name} of {lab.name}")
+            PcapngFile(path, interfaces=names, comment=f"{found.name} of {lab.name}", overwrite=overwrite)
         )
         recorders = [
             resources.enter_context(in_namespace(lab.netns(receiver), partial(_open, sender)))

@@ -24,7 +24,7 @@ from typing import Final
 
 from netns.errors import TopologyError
 from netns.shape import Shape, limit_for
-from netns.topology import ETHERNET_HEADER_BYTES, Link, Switch, Topology
+from netns.topology import ETHERNET_HEADER_BYTES, Link, Switch, Topology, check_size
 
 PORT_BUFFER_PACKETS: Final = 16
 """144 kB at MTU 9000: about what a port of a shallow-buffered switch gets of the shared memory."""
@@ -133,6 +133,9 @@ def clos(
     ):
         _check_count(key, value, low=1)
     racks = _racks(hosts_per_leaf, blocks=blocks, leaves_per_block=leaves_per_block)
+    hosts_count = sum(count for _, count in racks)
+    uplinks = len(racks) * aggregations_per_block + blocks * aggregations_per_block * spines
+    check_size(links=hosts_count + uplinks)
     block_of = {f"leaf{index + 1}": block for index, (block, _) in enumerate(racks)}
     homes = [leaf for leaf, (_, hosts) in zip(block_of, racks, strict=True) for _ in range(hosts)]
     hosts = tuple(f"h{index + 1}" for index in range(len(homes)))

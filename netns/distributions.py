@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SCALE: Final = 8192  # NETEM_DIST_SCALE
 MAX_ENTRIES: Final = 16384  # NETEM_DIST_MAX
 MAX_FILE_BYTES: Final = 1 << 20
+MAX_DIGITS: Final = 20
 INT16_MIN, INT16_MAX = -(2**15), 2**15 - 1
 
 _BINS: Final = 16384  # of the generators, which write every fourth
@@ -93,20 +94,20 @@ def _read(path: Path) -> tuple[int, ...]:
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
         known = ", ".join(BUILTIN)
-        raise ShapeError(
-            f"distribution: {path}: {error.strerror or error}; name one of {known}, or the file of a table"
-        ) from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ShapeError(f"distribution: {path}: {reason}; name one of {known}, or the file of a table") from None
     if len(content) > MAX_FILE_BYTES:
         raise ShapeError(f"distribution: {path}: larger than {MAX_FILE_BYTES >> 20} MiB; this is no table")
     try:
         lines = content.decode().splitlines()
-        entries = tuple(int(word) for line in lines if not line.lstrip().startswith("#") for word in line.split())
+        words = [word for line in lines if not line.lstrip().startswith("#") for word in line.split()]
+        entries = tuple(int(word[:MAX_DIGITS]) for word in words[: MAX_ENTRIES + 1])  # cut off: out of range as it is
     except ValueError as error:
         raise ShapeError(f"distribution: {path}: not a table of integers: {error}") from None
-    if not 1 <= len(entries) <= MAX_ENTRIES:
-        raise ShapeError(f"distribution: {path}: {len(entries)} entries; netem takes 1 to {MAX_ENTRIES}")
+    if not 1 <= len(words) <= MAX_ENTRIES:
+        raise ShapeError(f"distribution: {path}: {len(words)} entries; netem takes 1 to {MAX_ENTRIES}")
     for entry in entries:
         if not INT16_MIN <= entry <= INT16_MAX:
             raise ShapeError(f"distribution: {path}: {entry} does not fit 16 bits, as netem's entries do")

@@ -17,9 +17,22 @@ from __future__ import annotations
 
 from typing import Final
 
+MAX_MESSAGE: Final = 2000
+"""Characters: a message that quotes a file, or lists all links of a large fabric, stays readable."""
+
 
 class LabError(Exception):
-    """Root of the errors that this package raises; the message names the value and the remedy."""
+    """Root of the errors that this package raises; the message names the value and the remedy.
+
+    Messages quote what files hold. They are made one printable line here, so that no value can break the line or
+    reach the terminal as an escape sequence.
+    """
+
+    def __init__(self, message: str) -> None:
+        line = "".join(each if each.isprintable() else repr(each)[1:-1] for each in message)
+        if len(line) > MAX_MESSAGE:  # the value is at the beginning, the remedy at the end
+            line = f"{line[: MAX_MESSAGE // 2]} ... {line[-(MAX_MESSAGE // 2) :]}"
+        super().__init__(line)
 
 
 class ShapeError(LabError):

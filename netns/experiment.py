@@ -27,6 +27,9 @@ from netns.units import parse_time_us
 from netns.yaml_file import Place, first_mistake, load_mapping
 
 Action = Literal["fail", "repair", "set"]
+MAX_PLAN_S: Final = 30 * 86400
+"""No lab lives longer, and the system's clocks and timers can count so far."""
+
 ACTIONS: Final = ("fail", "set", "repair")
 
 
@@ -128,6 +131,8 @@ def _time(value: str | float, *, at: str) -> float:
         raise TopologyError(f"{at}: {error}") from None
     if time_us < 0:
         raise TopologyError(f"{at}: {value} lies before the plan's start")
+    if time_us > MAX_PLAN_S * 1e6:
+        raise TopologyError(f"{at}: {value} is too long; at most {MAX_PLAN_S} s")
     return time_us
 
 

@@ -30,6 +30,7 @@ from netns.fabric.control import request
 from netns.fabric.kernel import missing
 from netns.fabric.netlink import interface_statistics, netem_statistics, take, tool
 from netns.netem_words import netem_words
+from netns.pcapng import check_writable
 from netns.plan import Fabric, namespace, plan, shape_seed
 from netns.probe import Wanted, choose_fabric, require_root
 from netns.processes import Process, processes_in
@@ -73,6 +74,8 @@ class Lab:
                 if not problems(existing):
                     raise FabricError(f"lab {topology.name} is up; take it down first: srd-lab down {topology.name}")
                 dismantle(directory, existing)
+            for capture in topology.captures:
+                check_writable(Path(capture.file), overwrite=capture.overwrite)
             state = build(directory, LabState(topology, chosen, reason), steps)
         return cls(directory, state)
 

@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from sys import intern
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -41,10 +41,20 @@ from netns.yaml_file import first_mistake
 MAX_FILE_BYTES: Final = 512 << 20
 """Ten thousand nodes of Kubernetes are some 200 MB."""
 
+PRINTABLE: Final = r"^[^\x00-\x1f\x7f-\x9f]*$"
+"""Names are shown on terminals, which take the others for orders."""
+
 KUBELET_PODS: Final = 110
 """The kubelet's maxPods where its configuration says nothing."""
 
 WANTED: Final = "neither Instances (aws ec2 describe-instance-topology) nor items (kubectl get nodes -o json)"
+
+
+MAX_VALUES: Final = 32 << 20
+"""Ten thousand nodes of Kubernetes have some ten million; a file of nothing but brackets takes 60 bytes for each."""
+
+Name = Annotated[str, Field(min_length=1, pattern=PRINTABLE)]
+Label = Annotated[str, Field(pattern=PRINTABLE)]
 
 
 class _Lenient(BaseModel):
@@ -54,12 +64,12 @@ class _Lenient(BaseModel):
 
 
 class _Instance(_Lenient):
-    InstanceId: str = Field(min_length=1)
-    InstanceType: str | None = None
-    NetworkNodes: list[str] | None = Field(default=None, max_length=MAX_LAYERS)
-    AvailabilityZone: str | None = None
-    ZoneId: str | None = None
-    CapacityBlockId: str | None = None
+    InstanceId: Name
+    InstanceType: Label | None = None
+    NetworkNodes: list[Label] | None = Field(default=None, max_length=MAX_LAYERS)
+    AvailabilityZone: Label | None = None
+    ZoneId: Label | None = None
+    CapacityBlockId: Label | None = None
 
 
 class _Ec2(_Lenient):
@@ -67,8 +77,8 @@ class _Ec2(_Lenient):
 
 
 class _Metadata(_Lenient):
-    name: str = Field(min_length=1)
-    labels: dict[str, str] = {}
+    name: Name
+    labels: dict[Label, Label] = {}
 
 
 class _Taint(_Lenient):
@@ -164,6 +174,9 @@ def _load(path: Path) -> object:
         raise NodesError(error.strerror or str(error)) from None
     if len(content) > MAX_FILE_BYTES:
         raise NodesError(f"larger than {MAX_FILE_BYTES >> 20} MiB; this is no list of nodes")
+    values = sum(content.count(sign) for sign in (b",", b"[", b"{"))
+    if values > MAX_VALUES:
+        raise NodesError(f"{values} values; at most {MAX_VALUES}: this is no list of nodes")
     try:
         return json.loads(content)
     except json.JSONDecodeError as error:

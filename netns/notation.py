@@ -30,6 +30,9 @@ from netns.impairments import FourStates, GilbertElliott, Slot
 from netns.opportunities import read_trace
 from netns.units import parse_percent, parse_rate_bps, parse_time_us
 
+MAX_DIGITS: Final = 20
+"""Of a whole number: all of 64 bits."""
+
 Fields = dict[str, Any]
 """Fields of a Shape, by name."""
 
@@ -87,13 +90,15 @@ def _as_in_yaml(value: str) -> Any:
     """A command line's text as the integer or truth value that a YAML file would have had; else as it is."""
     words = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
     text = value.strip()
-    return int(text) if text.removeprefix("-").isdecimal() else words.get(text.lower(), value)
+    if len(text) <= MAX_DIGITS and text.removeprefix("-").isdecimal():
+        return int(text)
+    return words.get(text.lower(), value)
 
 
 def _words(value: Any, *, most: int, least: int = 1) -> list[str]:
     """The words of a value; a number counts as one."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ShapeError(f"{value!r} is not in tc's notation")
+        raise ShapeError(f"{value!r} is not in tc's notation; give a number or a text, as in 10ms")
     words = str(value).split()
     if not least <= len(words) <= most:
         wanted = f"{least} to {most} words" if least < most else f"{most} word{'s' if most > 1 else ''}"
@@ -149,7 +154,7 @@ def _rate(value: Any) -> Fields:
     fields: Fields = {"rate_bps": parse_rate_bps(words[0])}
     for word, name in zip(words[1:], ("rate_overhead_bytes", "cell_bytes", "cell_overhead_bytes"), strict=False):
         try:
-            fields[name] = int(word)
+            fields[name] = int(word[: MAX_DIGITS + 1])  # what is cut off would be out of range anyway
         except ValueError:
             raise ShapeError(f"{word} is not a whole number of bytes (as in: 1mbit 20 53 5)") from None
     return fields
@@ -160,7 +165,7 @@ def _slot(value: Any) -> Fields:
     fields: Fields = {}
     while len(words) > 1 and words[-2] in ("packets", "bytes"):
         count, key = words.pop(), words.pop()
-        if not count.isdecimal():
+        if not count.isdecimal() or len(count) > MAX_DIGITS:
             raise ShapeError(f"{key}: {count} is not a whole number")
         fields[key] = int(count)
     if words and words[0] == "distribution":

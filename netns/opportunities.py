@@ -23,22 +23,28 @@ OPPORTUNITY_BYTES: Final = 1500
 ETHERNET_HEADER_BYTES: Final = 14
 NS_PER_MS: Final = 1_000_000
 MAX_FILE_BYTES: Final = 64 << 20
+MAX_DIGITS: Final = 12
+"""Of a millisecond: 30 years."""
 
 
 @lru_cache(maxsize=64)
 def read_trace(path: Path) -> tuple[int, ...]:
     """The milliseconds of the opportunities in `path`. Raises ShapeError, naming file, line and value."""
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise ShapeError(f"trace: {path}: larger than {MAX_FILE_BYTES >> 20} MiB; this is no trace")
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+        lines = content.decode().splitlines()
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have, or not text
         reason = error.strerror if isinstance(error, OSError) else "not text"
         raise ShapeError(f"trace: {path}: {reason}; give a file in mahimahi's format, a millisecond a line") from None
+    if len(content) > MAX_FILE_BYTES:
+        raise ShapeError(f"trace: {path}: larger than {MAX_FILE_BYTES >> 20} MiB; this is no trace")
     times: list[int] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip().isdecimal():
             raise ShapeError(f"trace: {path}: line {number}: {line[:20]!r} is not a whole number of milliseconds")
+        if len(line.strip()) > MAX_DIGITS:
+            raise ShapeError(f"trace: {path}: line {number}: {line[:20]!r}... ms are longer than a trace can be")
         if times and int(line) < times[-1]:
             raise ShapeError(f"trace: {path}: line {number}: {int(line)} ms comes after {times[-1]} ms; sort the file")
         times.append(int(line))

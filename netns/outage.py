@@ -116,7 +116,7 @@ def active(lab: Lab, name: str | None = None) -> tuple[Failure, ...]:
             failure = Failure(values["name"], tuple(values["links"]), path.name.split(".")[1], values["carrier"])
         except FileNotFoundError:  # repaired meanwhile
             continue
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise FabricError(f"{path}: not a record of a failure ({error}); delete the file") from None
         if name in (None, failure.name):
             found.append(failure)

@@ -7,6 +7,7 @@ left of a unit counts as one.
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, Decimal
 from typing import Final
@@ -24,7 +25,7 @@ def parse_quantity(text: str | float, *, resource: str) -> int:
     """The amount of `resource` in `text`, rounded up; QuantityError if it is no quantity, or negative."""
     match = None if isinstance(text, bool) else _QUANTITY.fullmatch(str(text).strip())
     if match is None:
-        raise QuantityError(f"{resource}: {text!r} is no quantity (for example 2, 500m, 16Gi)")
+        raise QuantityError(f"{resource}: {reprlib.repr(text)} is no quantity (for example 2, 500m, 16Gi)")
     number, suffix = Decimal(match[1]), match[2]
     if suffix in _SCALE:
         number *= _SCALE[suffix]

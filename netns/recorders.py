@@ -20,10 +20,11 @@ _LOOK_S: Final = 0.01
 
 def start_recorder(lab: str, capture: Capture, *, log_path: Path) -> Process:
     """Start recording, in a session of its own; return when it records. FabricError in its words if it cannot."""
+    overwrite = ["--overwrite"] if capture.overwrite else []
     log = (os.POSIX_SPAWN_OPEN, 1, str(log_path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     pid = os.posix_spawn(
         sys.executable,
-        [sys.executable, "-m", "netns", "capture", "--lab", lab, capture.link, "-o", capture.file],
+        [sys.executable, "-m", "netns", "capture", "--lab", lab, capture.link, "-o", capture.file, *overwrite],
         os.environ,
         file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), log, (os.POSIX_SPAWN_DUP2, 1, 2)],
         setsid=True,

@@ -203,6 +203,9 @@ class Shape:
             if name not in known:
                 raise ShapeError(f"{name}: no such field of a shape; the known ones are {', '.join(known)}")
         found = dict(values)
+        for name in ("distribution", "trace"):
+            if not isinstance(found.get(name, ""), str | None):
+                raise ShapeError(f"{name}: {found[name]!r} is not a text")
         try:
             if (model := found.get("loss_model")) is not None:
                 found["loss_model"] = (FourStates if "p13_percent" in model else GilbertElliott)(**model)

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from netns.errors import FabricError, LabError
-from netns.plan import Fabric
+from netns.errors import FabricError, LabError, TopologyError
+from netns.plan import Fabric, namespace
 from netns.processes import Process
 from netns.shape import Shape
-from netns.topology import Topology
+from netns.topology import Topology, check_lab_name
 
 ROOT: Final = Path("/run/srd-lab")
 
@@ -102,6 +102,9 @@ class LabDirectory:
 
     name: str
 
+    def __post_init__(self) -> None:
+        check_lab_name(self.name)  # it becomes a path, below which `down` removes everything
+
     @property
     def path(self) -> Path:
         """The directory."""
@@ -126,13 +129,24 @@ class LabDirectory:
         """The record; None if there is no such lab. FabricError if it cannot be understood."""
         state_path = self.path / "state.json"
         try:
-            return LabState.from_dict(json.loads(state_path.read_text()))
+            state = LabState.from_dict(json.loads(state_path.read_text()))
+            self._check(state)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, ValueError, KeyError, TypeError, LabError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, LabError) as error:
             raise FabricError(
                 f"{state_path}: not a lab's record ({error}); delete its namespaces ({self.name}-...) and the file"
             ) from None
+        return state
+
+    def _check(self, state: LabState) -> None:
+        """FabricError if the record names what is not this lab's: `down` removes what it names."""
+        if state.topology.name != self.name:
+            raise FabricError(f"it is of lab {state.topology.name}")
+        own = {namespace(state.topology, node) for node in state.topology.nodes}
+        for netns in state.namespaces:
+            if netns not in own:
+                raise FabricError(f"namespace {netns} is not of its topology")
 
     def write(self, state: LabState) -> None:
         """Replace the record, at once as seen by any reader."""
@@ -169,12 +183,25 @@ def _replace(path: Path, content: str) -> None:
 
 def recorded_labs() -> list[str]:
     """Names of the labs that have a record, sorted."""
-    return sorted(path.parent.name for path in ROOT.glob("*/state.json"))
+    return sorted(path.parent.name for path in ROOT.glob("*/state.json") if _may_be_lab(path.parent))
 
 
 def leftover_directories() -> list[LabDirectory]:
     """Directories of labs without a record: all that was in them is gone, or was never made."""
-    return [LabDirectory(path.name) for path in sorted(ROOT.glob("*")) if not (path / "state.json").exists()]
+    return [
+        LabDirectory(path.name)
+        for path in sorted(ROOT.glob("*"))
+        if _may_be_lab(path) and not (path / "state.json").exists()
+    ]
+
+
+def _may_be_lab(path: Path) -> bool:
+    """Whether a lab can have the directory `path`: nothing else in ROOT is touched, links are not followed."""
+    try:
+        check_lab_name(path.name)
+    except TopologyError:
+        return False
+    return path.is_dir() and not path.is_symlink()
 
 
 @contextmanager

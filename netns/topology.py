@@ -32,6 +32,10 @@ MIN_MTU: Final = 1280
 MAX_MTU: Final = 65535
 MAX_SEED: Final = 2**32 - 1
 ETHERNET_HEADER_BYTES: Final = 14
+MAX_LINKS: Final = 32768
+"""As many as the address plan has transfer addresses for (netns/addressing.py). A host has a link, and a connected
+network at most one node more than links, so that this bounds the nodes, too. Counted before anything is built."""
+
 MAX_NODE_NAME: Final = 15  # IFNAMSIZ - 1: interfaces carry the names of nodes
 
 _LAB_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
@@ -79,6 +83,10 @@ class Capture:
     file: str
     """The pcapng file, by its absolute path."""
 
+    overwrite: bool = False
+    """Whether an earlier capture in that file may be replaced. Labs are built by root, and topologies come from others:
+    without it a capture only makes a new file, and with it only replaces one that a capture made."""
+
 
 @dataclass(frozen=True)  # not slotted: the cached views need a __dict__
 class Topology:
@@ -113,9 +121,10 @@ class Topology:
     the others move, too. With `resilient` only those move that the lost next hop carried."""
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        check_lab_name(self.name)
         check_range("mtu", self.mtu, low=MIN_MTU, high=MAX_MTU)
         check_range("seed", self.seed, low=0, high=MAX_SEED)
+        check_size(links=len(self.links), nodes=len(self.hosts) + len(self.switches))
         if not self.hosts:
             raise TopologyError("hosts: none; a fabric needs at least one")
         _check_nodes(self.nodes)
@@ -128,8 +137,10 @@ class Topology:
         _check_hosts(self)
         if self.ecmp not in get_args(Ecmp):
             raise TopologyError(f"ecmp: {self.ecmp!r} is unknown; use {' or '.join(get_args(Ecmp))}")
-        for capture in self.captures:
+        for index, capture in enumerate(self.captures):
             self.link(capture.link)
+            if any(capture.file == other.file for other in self.captures[:index]):
+                raise TopologyError(f"captures[{index}].file: {capture.file} is given twice; each needs its own")
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
@@ -249,6 +260,7 @@ def fully_meshed(
     """`leaf_spine` with the shape as it is. Raises TopologyError."""
     for key, value in (("leaves", leaves), ("spines", spines), ("hosts_per_leaf", hosts_per_leaf)):
         check_range(key, value, low=1, high=254)
+    check_size(links=leaves * (hosts_per_leaf + spines))
     leaf_names = [f"leaf{index + 1}" for index in range(leaves)]
     spine_names = [f"spine{index + 1}" for index in range(spines)]
     hosts = tuple(f"h{index + 1}" for index in range(leaves * hosts_per_leaf))
@@ -286,11 +298,19 @@ def with_buffer(shape: Shape, *, mtu: int) -> Shape:
     return replace(shape, limit_packets=limit)
 
 
-def _check_name(name: str) -> None:
+def check_lab_name(name: str) -> None:
+    """TopologyError unless `name` can name a lab, and so a directory and namespaces."""
     if not _LAB_NAME.fullmatch(name):
         raise TopologyError(
             f"name: {name!r} cannot name a lab; use letters, digits, '_', '.', '-', at most 32, first a letter or digit"
         )
+
+
+def check_size(*, links: int, nodes: int = 0) -> None:
+    """TopologyError if a topology of so many links and nodes is larger than any that can be built."""
+    if links > MAX_LINKS or nodes > MAX_LINKS + 1:
+        count = f"{links} links" if links > MAX_LINKS else f"{nodes} hosts and switches"
+        raise TopologyError(f"{count}; a topology has at most {MAX_LINKS} links, and a node more; make it smaller")
 
 
 def check_range(key: str, value: object, *, low: int, high: int) -> None:

@@ -47,7 +47,7 @@ Or every node and link:
 Beside each of them, links that are recorded while the lab is up (netns/capture.py; files lie beside this one), IPv6
 beside IPv4 (netns/addressing.py), and how routers choose among equal paths (`hash-threshold` or `resilient`):
 
-    captures: [{link: leaf1-spine1, file: up.pcapng}]
+    captures: [{link: leaf1-spine1, file: up.pcapng}]      # a new file; overwrite: true replaces an earlier capture
     ipv6: true
     ecmp: resilient
 
@@ -70,7 +70,19 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from netns.clos import ClosLinks, clos
 from netns.errors import ShapeError, TopologyError
 from netns.shape import Shape
-from netns.topology import Capture, Ecmp, Link, Switch, Tier, Topology, fully_meshed, with_buffer
+from netns.topology import (
+    MAX_MTU,
+    MIN_MTU,
+    Capture,
+    Ecmp,
+    Link,
+    Switch,
+    Tier,
+    Topology,
+    check_range,
+    fully_meshed,
+    with_buffer,
+)
 from netns.variants import dumbbell, with_paths
 from netns.yaml_file import Place, first_mistake, load_mapping
 
@@ -120,7 +132,8 @@ class _Link(_Strict):
 
 class _Capture(_Strict):
     link: str
-    file: str
+    file: str = Field(min_length=1)
+    overwrite: bool = False
 
 
 class _File(_Strict):
@@ -167,7 +180,10 @@ def read_topology(path: Path) -> Topology:
     try:
         document = load_mapping(path, error=TopologyError, wanted=WANTED)
         file = _File.model_validate(document)
-        captures = tuple(Capture(each.link, str((path.parent / each.file).absolute())) for each in file.captures or ())
+        captures = tuple(
+            Capture(each.link, str((path.parent / each.file).absolute()), each.overwrite)
+            for each in file.captures or ()
+        )
         made = _topology(file, default_name=path.stem, base=path.parent)
         return replace(made, captures=captures, ipv6=file.ipv6, ecmp=file.ecmp)
     except ValidationError as error:
@@ -177,6 +193,7 @@ def read_topology(path: Path) -> Topology:
 
 
 def _topology(file: _File, *, default_name: str, base: Path) -> Topology:
+    check_range("mtu", file.mtu, low=MIN_MTU, high=MAX_MTU)  # before shapes are given room for packets of this size
     shapes = _Shapes(base=base, mtu=file.mtu)
     name = default_name if file.name is None else file.name
     explicit = {"hosts": file.hosts, "switches": file.switches, "links": file.links}

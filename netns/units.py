@@ -15,6 +15,9 @@ from typing import Final
 
 from netns.errors import ShapeError
 
+MAX_LENGTH: Final = 100
+"""Characters of a value: no number needs more, and Decimal takes quadratic time for long ones."""
+
 _NUMBER: Final = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?)\s*([a-z%]*)\s*", re.IGNORECASE)
 
 _US_PER: Final[dict[str, Decimal]] = {
@@ -67,7 +70,7 @@ def parse_percent(text: str | float) -> float:
 
 def _split(text: str | float, *, example: str) -> tuple[Decimal, str]:
     """Split into number and lower-case unit; decimal, so that 0.1ms is 100 us and not a little more."""
-    match = None if isinstance(text, bool) else _NUMBER.fullmatch(str(text))
+    match = None if isinstance(text, bool) or len(str(text)) > MAX_LENGTH else _NUMBER.fullmatch(str(text))
     if match is None:
         raise ShapeError(f"{text!r} is not a number with a unit (for example {example})")
     return Decimal(match[1]), match[2].lower()

@@ -1,10 +1,13 @@
-"""YAML files that hold one mapping: read with a limit, keys not given twice, a mistake as one line.
+"""YAML files that hold one mapping: read with limits, keys not given twice, a mistake as one line.
 
-A key given twice is a mistake that PyYAML alone would not notice.
+The subset of YAML that is read: mappings, lists, texts, numbers of 64 bits, truth values and null, with anchors,
+aliases and merge keys. Tags are refused, and a date is a text: PyYAML's constructors of other types raise whatever they
+like. A key given twice is a mistake that PyYAML alone would not notice.
 """
 
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
@@ -16,6 +19,14 @@ from pydantic import ValidationError
 from netns.errors import LabError
 
 MAX_FILE_BYTES: Final = 4 << 20
+
+MAX_VALUES: Final = 250_000
+"""Keys, values, lists and mappings of a file, with aliases written out: all links of the largest topology
+(topology.MAX_LINKS) without shapes. PyYAML takes about 1 kB for each, and a line of aliases can stand for any number
+of them."""
+
+MAX_NUMBER_LENGTH: Final = 100
+"""Characters of a number as it is written; Python's integers have no limit, and long ones take quadratic time."""
 
 Place = Sequence[int | str]
 
@@ -30,13 +41,15 @@ def load_mapping(path: Path, *, error: type[LabError], wanted: str) -> dict[Hash
     if len(content) > MAX_FILE_BYTES:
         raise error(f"larger than {MAX_FILE_BYTES >> 20} MiB; this is no such file")
     try:
-        document = yaml.load(content, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader
-    except _GivenTwice as twice:
-        raise error(str(twice)) from None
+        document = _document(content)
+    except _Refused as refused:
+        raise error(str(refused)) from None
     except yaml.MarkedYAMLError as mistake:
         line = f"line {mistake.problem_mark.line + 1}: " if mistake.problem_mark else ""
         raise error(f"{line}not YAML: {mistake.problem}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as mistake:
+    except RecursionError:
+        raise error("not YAML: nested too deeply") from None
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as mistake:
         raise error(f"not YAML: {str(mistake).splitlines()[0]}") from None
     if not isinstance(document, dict):
         raise error(wanted)
@@ -57,21 +70,104 @@ def first_mistake(error: ValidationError, *, known_keys: Callable[[Place], Seque
     if mistake["type"] == "value_error":  # from a validator of ours, whose message says it all
         return f"{key}: {mistake['msg'].removeprefix('Value error, ')}".removeprefix(": ")
     reason = mistake["msg"].removeprefix("Input ").partition(" or instance of ")[0].replace("dictionary", "mapping")
+    if mistake["type"] == "string_type" and isinstance(mistake["input"], bool | int | float):
+        reason += "; put it in quotes"
     return f"{key}: {reprlib.repr(mistake['input'])} {reason}"
 
 
-class _GivenTwice(Exception):  # noqa: N818 - never leaves this module
-    """A key stands twice in one mapping."""
+class _Refused(Exception):  # noqa: N818 - never leaves this module
+    """The file is YAML, but holds what is not read here."""
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """A SafeLoader that refuses a key given twice in one mapping."""
+def _document(content: bytes) -> object:
+    loader = _Loader(content)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _written_out(node, {})
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _written_out(node: yaml.Node, known: dict[yaml.Node, int]) -> int:
+    """How many values `node` stands for, aliases written out. Raises _Refused if too many, or without end."""
+    if node in known:
+        if known[node] == 0:  # still being counted
+            raise _Refused(f"{_line(node)}: an alias stands within what it is an alias of; write it out")
+        return known[node]
+    known[node] = 0
+    count = 1
+    if isinstance(node, yaml.MappingNode):
+        count += sum(_written_out(key, known) + _written_out(value, known) for key, value in node.value)
+    elif isinstance(node, yaml.SequenceNode):
+        count += sum(_written_out(item, known) for item in node.value)
+    if count > MAX_VALUES:
+        raise _Refused(f"{_line(node)}: stands for {count} values, aliases written out; at most {MAX_VALUES}")
+    known[node] = count
+    return count
+
+
+def _line(node: yaml.Node | yaml.Event) -> str:
+    mark = node.start_mark
+    return f"line {mark.line + 1 if mark else 0}"
+
+
+class _Loader(yaml.SafeLoader):
+    """A SafeLoader of the subset that the module's docstring tells."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own way
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def __init__(self, stream: bytes) -> None:
+        super().__init__(stream)
+        self._values = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]  # PyYAML's
+        if (tag := getattr(event, "tag", None)) is not None:
+            raise _Refused(f"{_line(event)}: the tag {tag} is not read here; leave it out, and quote a text")
+        self._values += 1
+        if self._values > MAX_VALUES:
+            raise _Refused(f"{_line(event)}: more than {MAX_VALUES} values; this is no such file")
+        return super().compose_node(parent, index)
+
+    def construct_text(self, node: yaml.ScalarNode) -> str:
+        """A text that paths, command lines and environments can hold."""
+        if _UNTYPABLE.search(node.value):
+            raise _Refused(f"{_line(node)}: {node.value!r} holds a character that no text can have; leave it out")
+        return str(node.value)
+
+    def construct_number(self, node: yaml.ScalarNode) -> float:
+        """An int or a float, of a size that everything else can handle."""
+        if len(node.value) > MAX_NUMBER_LENGTH:
+            raise _Refused(f"{_line(node)}: {node.value[:20]}... is too long for a number; quote a text")
+        if node.tag.endswith(":float"):
+            return float(self.construct_yaml_float(node))
+        number = int(self.construct_yaml_int(node))
+        if not -(2**63) <= number < 2**64:
+            raise _Refused(f"{_line(node)}: {node.value} is no number of 64 bits; give a smaller one, or quote a text")
+        return number
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
         seen: set[Any] = set()
         for key_node, _ in node.value:
             if isinstance(key_node, yaml.ScalarNode):
                 if key_node.value in seen:
-                    raise _GivenTwice(f"line {key_node.start_mark.line + 1}: {key_node.value} is given twice")
+                    raise _Refused(f"{_line(key_node)}: {key_node.value} is given twice")
                 seen.add(key_node.value)
         return super().construct_mapping(node, deep=deep)
+
+
+_UNTYPABLE: Final = re.compile("[\0\ud800-\udfff]")
+"""What neither a path, a command line nor an environment can hold: NUL, and halves of characters."""
+
+for _kind, _construct in (
+    ("int", _Loader.construct_number),
+    ("float", _Loader.construct_number),
+    ("str", _Loader.construct_text),
+):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _construct)

@@ -22,7 +22,7 @@ from netns.cli.show import show_paths
 from netns.cli.tables import count
 from netns.ecmp import MAX_PORTS, trace_paths
 from netns.errors import FabricError, ShapeError
-from netns.experiment import Event, read_plan
+from netns.experiment import MAX_PLAN_S, Event, read_plan
 from netns.netem_words import netem_words
 from netns.notation import parse_assignments
 from netns.outage import active, fail, repair
@@ -48,6 +48,8 @@ class _Time(click.ParamType[float]):
             self.fail(str(error), param, ctx)
         if seconds < 0:
             self.fail(f"{value} is in the past", param, ctx)
+        if seconds > MAX_PLAN_S:
+            self.fail(f"{value} is too long; at most {MAX_PLAN_S} s", param, ctx)
         return seconds
 
 
@@ -144,10 +146,13 @@ def play(name: str | None, plan: Path) -> None:
 @click.command("capture")
 @LAB_OPTION
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The pcapng file to write.")
+@click.option("--overwrite", is_flag=True, help="Replace an earlier capture in that file.")
 @click.option("--for", "for_s", type=TIME, help="Stop after so long, as 10s.")
 @click.option("-c", "--packets", type=click.IntRange(min=1), help="Stop after so many packets.")
 @click.argument("link")
-def capture_command(name: str | None, output: Path, for_s: float | None, packets: int | None, link: str) -> None:
+def capture_command(
+    *, name: str | None, output: Path, overwrite: bool, for_s: float | None, packets: int | None, link: str
+) -> None:
     """Record what crosses a link, in both directions, until Ctrl-C."""
     require_root("srd-lab capture")
     with _asked() as asked:
@@ -155,6 +160,7 @@ def capture_command(name: str | None, output: Path, for_s: float | None, packets
             lab_named(name),
             link,
             path=output,
+            overwrite=overwrite,
             seconds=for_s,
             packets=packets,
             stop=asked.is_set,

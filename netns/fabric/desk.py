@@ -81,7 +81,7 @@ class Desk:
     def _reply(self, line: bytes) -> dict[str, Any]:
         try:
             message = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return {"error": f"not JSON: {error}"}
         if not isinstance(message, dict):
             return {"error": "a request is a JSON object"}

@@ -47,7 +47,7 @@ def load_spec(path: Path) -> RelaySpec:
         document = json.loads(path.read_text())
     except OSError as error:
         raise FabricError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FabricError(f"{path}: not JSON: {error}") from None
     try:
         return _relay(document)

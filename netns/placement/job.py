@@ -98,7 +98,7 @@ class Job(_Strict):
     resources: dict[str, int] = {}
     """Of one rank, in the units of `Node.allocatable`; the file has Kubernetes' quantities."""
 
-    env: dict[str, str] = {}
+    env: dict[Annotated[str, Field(pattern="^[^=]+$")], str] = {}
 
     node_selector: dict[str, str] = {}
 

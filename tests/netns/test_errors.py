@@ -15,3 +15,10 @@ def test_the_docstring_draws_the_whole_tree() -> None:
     kinds = [name for name, value in vars(errors).items() if isinstance(value, type)]
     assert len(kinds) == 9
     assert all(f" {name} " in (errors.__doc__ or "") for name in kinds)
+
+
+def test_message__is_one_short_printable_line() -> None:
+    assert str(errors.LabError("a\nb\x1b[31m: \ud800 é \\")) == r"a\nb\x1b[31m: \ud800 é " + "\\"
+    told = str(errors.LabError("value " + "x" * 10_000 + " remedy"))
+    assert (told[:6], told[-7:], len(told)) == ("value ", " remedy", errors.MAX_MESSAGE + 5)
+    assert str(errors.LabError(told)).startswith("value ")

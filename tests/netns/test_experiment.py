@@ -53,6 +53,10 @@ def test_read_plan__in_order_of_time(tmp_path: Path) -> None:
             "events: [{at: 5, fail: spine1}]",
             "events[0].at: 5 is not a time: give a unit, one of s, ms, us, ns (for example 0.5ms)",
         ),
+        (
+            "events: [{at: 1e99s, fail: spine1}]",
+            "events[0].at: 1e99s is too long; at most 2592000 s",
+        ),
         ("events: [{at: -5s, fail: spine1}]", "events[0].at: -5s lies before the plan's start"),
         (
             "events: [{fail: spine9}]",

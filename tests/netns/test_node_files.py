@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import netns.node_files
 from netns.errors import LabError, NodesError, TopologyError
 from netns.fabric_layers import nodes_of
 from netns.node_files import nodes_untrusted, read_nodes
@@ -118,6 +119,11 @@ def changed(*place: str, value: Any) -> dict[str, Any]:
     [
         ({}, "holds neither Instances (aws ec2 describe-instance-topology) nor items (kubectl get nodes -o json)"),
         ([], "holds neither Instances"),
+        (
+            {"Instances": [INSTANCE | {"InstanceId": "i\x1b[31m"}]},
+            "Instances[0].InstanceId: 'i\\x1b[31m' String should",
+        ),
+        ({"items": [{"metadata": {"name": "a\nb"}}]}, "items[0].metadata.name: 'a\\nb' String should match pattern"),
         ({"Instances": {}}, "Instances: {} should be a valid list"),
         ({"Instances": [{}]}, "Instances[0].InstanceId: missing"),
         ({"Instances": [INSTANCE | {"NetworkNodes": "nn"}]}, "Instances[0].NetworkNodes: 'nn' should be a valid list"),
@@ -162,6 +168,14 @@ def test_read_nodes__malformed_json_bad_flow(tmp_path: Path, content: bytes, mes
         read_nodes(path)
     assert str(caught.value).startswith(f"{path}: {message}")
     assert "\n" not in str(caught.value)
+
+
+def test_read_nodes__more_values_than_are_read_bad_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(netns.node_files, "MAX_VALUES", 5)
+    path = tmp_path / "nodes.json"
+    path.write_text('{"Instances": [[], [], [], []]}')
+    with pytest.raises(NodesError, match=r"nodes.json: 9 values; at most 5: this is no list of nodes$"):
+        read_nodes(path)
 
 
 def test_read_nodes__no_file_bad_flow(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_parse_fields(mapping: dict[str, Any], fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("mapping", "message"),
     [
-        ({"delay": True}, "delay: True is not in tc's notation"),
+        ({"delay": True}, "delay: True is not in tc's notation; give a number or a text, as in 10ms"),
         ({"delay": ""}, "delay: '' has 0 words; want 1 to 3 words"),
         ({"delay": "1ms 2ms 3% 4"}, "delay: '1ms 2ms 3% 4' has 4 words; want 1 to 3 words"),
         ({"loss": "bursty 1%"}, "loss: bursty: no such model of loss; the models are random, gemodel, state"),

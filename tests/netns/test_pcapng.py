@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from netns.errors import FabricError
-from netns.pcapng import PcapngFile
+from netns.pcapng import MAKER, PcapngFile, check_writable
 
 
 def blocks(path: Path) -> list[tuple[int, bytes]]:
@@ -40,7 +40,7 @@ def test_blocks(tmp_path: Path) -> None:
     section, first, second, packet, statistics = blocks(path)
     assert section[0] == 0x0A0D0D0A
     assert struct.unpack_from("=IHHq", section[1]) == (0x1A2B3C4D, 1, 0, -1)
-    assert options(section[1][16:])[1] == b"a lab"
+    assert options(section[1][16:])[1] == MAKER + b"a lab"
     assert [options(body[8:]) for _, body in (first, second)] == [
         {2: b"a>b", 9: b"\x09", 0: b""},
         {2: b"b>a", 9: b"\x09", 0: b""},
@@ -75,7 +75,55 @@ def test_full_disk__the_file_ends_with_its_last_whole_block_bad_flow(
 
 
 def test_unwritable__bad_flow(tmp_path: Path) -> None:
-    with pytest.raises(FabricError, match="Is a directory; name a file that can be written"):
-        PcapngFile(tmp_path, interfaces=(), comment="")
-    with pytest.raises(FabricError, match=r"^/dev/full: No space left on device after 0 packets"):
-        PcapngFile(Path("/dev/full"), interfaces=(), comment="")
+    for name in ("no/file", "x" * 300):
+        with pytest.raises(FabricError, match=r"; name a file that can be written$"):
+            PcapngFile(tmp_path / name, interfaces=(), comment="")
+        with pytest.raises(FabricError, match=r"; name a file that can be written$"):
+            check_writable(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_existing_file__is_replaced_only_if_asked_and_only_if_a_capture(tmp_path: Path) -> None:
+    path = tmp_path / "a.pcapng"
+    with PcapngFile(path, interfaces=("a>b",), comment="first") as file:
+        file.packet(bytes(200), interface=0, at_ns=0, length_bytes=200)
+    with pytest.raises(FabricError, match=rf"^{path}: exists already; name another, or overwrite an earlier capture"):
+        PcapngFile(path, interfaces=(), comment="")
+    with pytest.raises(FabricError, match="exists already"):
+        check_writable(path)
+    check_writable(path, overwrite=True)
+    assert len(blocks(path)) == 3
+    with PcapngFile(path, interfaces=("a>b",), comment="second", overwrite=True):
+        pass
+    section, _ = blocks(path)
+    assert options(section[1][16:])[1] == MAKER + b"second"
+    with PcapngFile(tmp_path / "new", interfaces=(), comment="", overwrite=True):
+        pass
+    check_writable(tmp_path / "newer", overwrite=True)
+    assert not (tmp_path / "newer").exists()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_existing_file__that_is_no_capture_stays_as_it_is_bad_flow(tmp_path: Path, *, overwrite: bool) -> None:
+    capture, other = tmp_path / "capture", tmp_path / "other"
+    with PcapngFile(capture, interfaces=(), comment=""):
+        pass
+    before = capture.read_bytes()
+    other.write_bytes(before.replace(MAKER, b"dumpcap: ", 1))
+    (tmp_path / "empty").touch()
+    (tmp_path / "link").symlink_to(capture)
+    (tmp_path / "dangling").symlink_to(tmp_path / "absent")
+    os.mkfifo(tmp_path / "pipe")
+    content = other.read_bytes()
+    for path in (
+        other,
+        *(tmp_path / name for name in ("empty", "link", "dangling", "pipe")),
+        tmp_path,
+        Path("/dev/full"),
+    ):
+        with pytest.raises(FabricError, match=rf"^{path}: "):
+            check_writable(path, overwrite=overwrite)
+        with pytest.raises(FabricError, match=rf"^{path}: "):
+            PcapngFile(path, interfaces=(), comment="", overwrite=overwrite)
+    assert (capture.read_bytes(), other.read_bytes()) == (before, content)
+    assert not (tmp_path / "absent").exists()

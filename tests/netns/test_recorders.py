@@ -9,6 +9,7 @@ import pytest
 
 from netns.errors import FabricError, TopologyError
 from netns.lab import Lab
+from netns.pcapng import PcapngFile
 from netns.shape import Shape
 from netns.state import LabDirectory
 from netns.topology import Capture, Topology, leaf_spine
@@ -38,10 +39,36 @@ def test_capture__from_up_to_down(lab_name: str, tmp_path: Path) -> None:
     assert kinds == [0x0A0D0D0A, 1, 1, *[6] * 5, 5, 5], "the statistics at the end say that it was finished in order"
 
 
-def test_capture__a_file_that_cannot_be_leaves_nothing_bad_flow(lab_name: str, tmp_path: Path) -> None:
-    with pytest.raises(FabricError, match=rf"^{tmp_path}: Is a directory; name a file that can be written$"):
-        Lab.up(topology(lab_name, tmp_path), fabric="relay")
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_capture__over_a_file_of_others_is_refused_before_anything_is_built_bad_flow(
+    lab_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, overwrite: bool
+) -> None:
+    path, link = tmp_path / "passwd", tmp_path / "link"
+    path.write_text("root:x:0:0")
+    link.symlink_to(path)
+    monkeypatch.setattr("netns.lab.build", lambda *_: pytest.fail("nothing may be built"))
+    for file in (path, link, tmp_path):
+        wanted = replace(topology(lab_name, file), captures=(Capture("leaf1-spine1", str(file), overwrite),))
+        with pytest.raises(FabricError, match=rf"^{file}: "):
+            Lab.up(wanted, fabric="relay")
+    assert path.read_text() == "root:x:0:0"
     assert LabDirectory(lab_name).read() is None
+
+
+def test_capture__replaces_an_earlier_one_if_asked(lab_name: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.pcapng"
+    with PcapngFile(path, interfaces=("a>b",) * 5, comment="earlier"):
+        pass
+    wanted = replace(topology(lab_name, path), captures=(Capture("leaf1-spine1", str(path), overwrite=True),))
+    with Lab.up(wanted, fabric="relay"):
+        pass
+    assert [kind for kind, _ in blocks(path)] == [0x0A0D0D0A, 1, 1, 5, 5]
+
+
+def test_capture__two_in_one_file_bad_flow(tmp_path: Path) -> None:
+    path = str(tmp_path / "c")
+    with pytest.raises(TopologyError, match=rf"^captures\[1\].file: {path} is given twice; each needs its own$"):
+        replace(leaf_spine(), captures=(Capture("leaf1-spine1", path), Capture("leaf2-spine1", path)))
 
 
 def test_capture__of_an_unknown_link_bad_flow(tmp_path: Path) -> None:

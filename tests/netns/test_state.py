@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import netns.state
-from netns.errors import FabricError
+from netns.errors import FabricError, TopologyError
 from netns.processes import Process
-from netns.state import LabDirectory, LabState, locked, recorded_labs
+from netns.state import LabDirectory, LabState, leftover_directories, locked, recorded_labs
 from netns.topology import reference
 from tests.netns.strategies import TOPOLOGIES
 
@@ -32,11 +34,11 @@ def root(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 @given(
     state=st.builds(
         LabState,
-        topology=TOPOLOGIES,
+        topology=TOPOLOGIES.map(lambda made: replace(made, name="demo")),
         fabric=st.sampled_from(["kernel", "relay"]),
         reason=st.text(max_size=20),
         phase=st.sampled_from(["coming up", "up", "going down"]),
-        namespaces=st.lists(st.text(max_size=8), max_size=3).map(tuple),
+        namespaces=st.sampled_from([(), ("demo-h1",)]),
         relay=PROCESSES,
         owner=PROCESSES,
         notes=st.lists(st.text(max_size=8), max_size=3).map(tuple),
@@ -50,7 +52,37 @@ def test_write_read__is_the_same(state: LabState) -> None:
 
 def test_read__absent() -> None:
     assert LabDirectory("nope").read() is None
-    assert LabDirectory("a/b").read() is None
+
+
+@pytest.mark.parametrize("name", ["../../dir", "..", ".", "", "a/b", "/etc", "a\n", "-a", "x" * 33, "\0"])
+def test_name__of_no_lab_is_no_directory_bad_flow(name: str) -> None:
+    with pytest.raises(TopologyError, match=r"^name: .* cannot name a lab; use letters"):
+        LabDirectory(name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"topology": reference(name="other")}, "it is of lab other"),
+        ({"namespaces": ("demo-h1", "../../etc/x")}, "namespace ../../etc/x is not of its topology"),
+        ({"namespaces": ("other-h1",)}, "namespace other-h1 is not of its topology"),
+    ],
+)
+def test_read__what_is_not_the_labs_own_bad_flow(changes: dict[str, Any], reason: str) -> None:
+    directory = LabDirectory("demo")
+    directory.write(replace(LabState(reference(name="demo"), "relay", "x"), **changes))
+    with pytest.raises(FabricError, match=rf"state.json: not a lab's record \({reason}\)"):
+        directory.read()
+
+
+def test_recorded_labs_and_leftovers__are_directories_with_names_of_labs(root: Path, tmp_path: Path) -> None:
+    for name in (".hidden", "x" * 33):
+        (root / name).mkdir()
+    (root / "file").touch()
+    (root / "link").symlink_to(tmp_path)
+    (root / "left").mkdir()
+    (tmp_path / "state.json").touch()
+    assert (recorded_labs(), [each.name for each in leftover_directories()]) == ([], ["left"])
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"topology": {}}', "\0"])
@@ -64,8 +96,8 @@ def test_read__damaged_bad_flow(root: Path, content: str) -> None:
 
 def test_write__leaves_no_half_record(root: Path) -> None:
     directory = LabDirectory("demo")
-    directory.write(LabState(reference(), "relay", "x"))
-    directory.write(LabState(reference(), "relay", "y"))
+    directory.write(LabState(reference(name="demo"), "relay", "x"))
+    directory.write(LabState(reference(name="demo"), "relay", "y"))
     assert [path.name for path in (root / "demo").iterdir()] == ["state.json"]
 
 

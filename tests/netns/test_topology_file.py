@@ -126,7 +126,7 @@ def test_read_topology__clos(file: Path) -> None:
         ("hosts: [h1]", "switches: missing"),
         ("a: [", "line 1: not YAML: expected the node content"),
         ("\tx: 1", "line 1: not YAML"),
-        ("x: 2020-99-99", "not YAML: month must be in 1..12"),
+        ("mtu: 2020-99-99", "mtu: '2020-99-99' should be a valid integer"),
         ("? [1]\n: 3", "line 1: not YAML: found unhashable key"),
         ("mtu: 9000\nmtu: 1500", "line 2: mtu is given twice"),
         ("1: 3", "[1]: 1 Keys should be strings"),
@@ -135,12 +135,28 @@ def test_read_topology__clos(file: Path) -> None:
         ("leaf_spine: {spines: four}", "leaf_spine.spines: 'four' should be a valid integer"),
         ("leaf_spine: {spines: 4.5}", "leaf_spine.spines: 4.5 should be a valid integer"),
         ("leaf_spine: {spines: 0}", "leaf_spine.spines: 0 should be greater than or equal to 1"),
+        (
+            "leaf_spine: {leaves: 254, hosts_per_leaf: 254}",
+            "65532 links; a topology has at most 32768 links, and a node",
+        ),
+        (
+            "clos: {blocks: 254, leaves_per_block: 254, hosts_per_leaf: 254, aggregations_per_block: 254, spines: 254}",
+            "49161192 links; a topology has at most 32768 links, and a node more; make it smaller",
+        ),
+        (
+            "mtu: -14\nleaf_spine: {link: {rate: 1gbit, delay: 1ms}}",
+            "mtu: -14 is not an integer between 1280 and 65535",
+        ),
+        (
+            "leaf_spine: {}\ncaptures: [{link: leaf1-spine1, file: ''}]",
+            "captures[0].file: '' String should have at least 1",
+        ),
         ("leaf_spine: {spines: 200}", None),  # valid here; the address plan refuses it, which test_addressing tests
         ("ipv6: 1\nleaf_spine: {}", "ipv6: 1 should be a valid boolean"),
         ("ecmp: fast\nleaf_spine: {}", "ecmp: 'fast' should be 'hash-threshold' or 'resilient'"),
         ("leaf_spine: 3", "leaf_spine: 3 should be a valid mapping"),
         ("leaf_spine: {link: 3}", "leaf_spine.link: 3 should be a valid mapping"),
-        ("leaf_spine: {link: &a {link: *a}}", "leaf_spine.link.link: no such property"),
+        ("leaf_spine: {link: &a {link: *a}}", "line 1: an alias stands within what it is an alias of"),
         ("leaf_spine: {link: {loss: 120%}}", "leaf_spine.link.loss: 120 % is not between 0 % and 100 %"),
         ("leaf_spine: {link: {delay: 3}}", "leaf_spine.link.delay: 3 is not a time"),
         ("mtu: 100\nleaf_spine: {}", "mtu: 100 is not an integer between 1280 and 65535"),
@@ -228,5 +244,5 @@ def test_read_topology__captures_lie_beside_it(file: Path) -> None:
     assert made.captures == (Capture("leaf1-spine1", str(file.parent / "up.pcapng")),)
     with pytest.raises(TopologyError, match=r"link a-b: no such link"):
         read(file, "leaf_spine: {}\ncaptures: [{link: a-b, file: x}]")
-    with pytest.raises(TopologyError, match=r"captures\[0\].fil: no such key; the known ones here are link, file"):
+    with pytest.raises(TopologyError, match=r"captures\[0\].fil: no such key; the known ones here are link, file, ov"):
         read(file, "leaf_spine: {}\ncaptures: [{link: a-b, file: x, fil: x}]")

@@ -175,15 +175,13 @@ async def test_connect__agrees_on_the_smaller_datagram() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-async def test_connect__closed_port_ends_at_once_with_15(host: str) -> None:
+async def test_connect__closed_port_ends_by_its_icmp_error_with_15(host: str) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with closed_port(family) as port:
         async with asyncio.timeout(PATIENCE_S), await Endpoint.open(towards=host, config=SMALL) as one:
-            before = time.monotonic()
             with pytest.raises(PeerError, match=r"nothing listens there \(port unreachable\)") as caught:
                 await one.connect(host, port=port)
-            assert caught.value.status == 15
-            assert time.monotonic() - before < 0.9  # not the handshake's timeout
+            assert caught.value.status == 15  # and not "no answer", the handshake's timeout
 
 
 async def test_connect__no_answer_ends_in_time_with_15() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,8 @@ from netns.fabric.kernel import missing_netem
 from netns.fabric.tap import NETNS_DIRECTORY
 from netns.lab import Lab
 from netns.shape import Shape
-from netns.state import LabDirectory
+from netns.state import ROOT, LabDirectory, LabState
+from netns.topology import reference
 from netns.topology_file import read_topology
 
 SMALL = "name: {}\nleaf_spine: {{leaves: 2, spines: 2, link: {{delay: 1ms}}}}\n"
@@ -103,6 +106,16 @@ def test_bad_file__is_one_line_and_status_2(tmp_path: Path, command: str, text: 
     file = tmp_path / "bad.yaml"
     file.write_text(text)
     assert one_line(srd_lab(command, str(file)), status=2).startswith(f"{file}: {message}")
+
+
+@pytest.mark.parametrize("command", ["plan", "topology"])
+def test_bad_file__of_a_size_that_no_memory_holds(tmp_path: Path, command: str) -> None:
+    file = tmp_path / "large.yaml"
+    each = ("blocks", "leaves_per_block", "hosts_per_leaf", "aggregations_per_block", "spines")
+    file.write_text(f"clos: {{{', '.join(f'{key}: 254' for key in each)}}}")
+    limited = ["prlimit", f"--as={1 << 30}", sys.executable, "-m", "netns", command, str(file)]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=60, check=False)
+    assert one_line(done, status=2).startswith(f"{file}: 49161192 links; a topology has at most 32768 links")
 
 
 def test_missing_file__is_one_line_and_status_2(tmp_path: Path) -> None:
@@ -192,6 +205,32 @@ def test_down__name_and_all_bad_flow() -> None:
     done = srd_lab("down", "x", "--all")
     assert done.returncode == 2
     assert "give NAME or --all, not both" in done.stderr
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("down", "{}"),
+        ("status", "{}"),
+        ("verify", "{}"),
+        ("top", "{}", "--looks", "1"),
+        ("exec", "--lab", "{}", "h1", "true"),
+        ("set", "--lab", "{}", "leaf1-spine1", "delay=1ms"),
+        ("fail", "--lab", "{}", "spine1"),
+        ("repair", "--lab", "{}", "--all"),
+        ("capture", "--lab", "{}", "leaf1-spine1", "-o", "none.pcapng"),
+        ("discover", "--lab", "{}", "h1", "h2"),
+    ],
+)
+def test_name__that_is_a_path_bad_flow(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """What looks like a lab's directory, elsewhere, is nobody's to remove."""
+    record = LabState(replace(reference(), name="x"), "relay", "a reason", phase="up").to_dict()
+    (tmp_path / "state.json").write_text(json.dumps(record))
+    name = os.path.relpath(tmp_path, ROOT)
+    message = one_line(srd_lab(*(each.format(name) for each in arguments)), status=2)
+    assert message.startswith(f"name: {name!r} cannot name a lab; use letters, digits")
+    assert json.loads((tmp_path / "state.json").read_text()) == record
 
 
 @pytest.mark.root

@@ -7,10 +7,10 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -147,14 +147,23 @@ def test_in_namespace__the_caller_stays_where_it_is(two: tuple[str, str]) -> Non
 def test_in_namespace__a_signal_waits_for_the_work(two: tuple[str, str]) -> None:
     """What was begun is over before anybody undoes it."""
     finished: list[bool] = []
+    told = threading.Event()
 
     def work() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0.2)  # the caller, which waits, is told of the signal meanwhile
+        assert told.wait(20), "the caller, which waits, is told of the signal meanwhile"
         finished.append(True)
 
     def interrupted() -> None:
         with signals_raise():
+            handler = signal.getsignal(signal.SIGTERM)
+            assert callable(handler)
+
+            def handle(number: int, frame: FrameType | None) -> None:
+                told.set()
+                handler(number, frame)
+
+            signal.signal(signal.SIGTERM, handle)
             try:
                 in_namespace(two[0], work)
             finally:

@@ -66,7 +66,6 @@ def test_delay_is_that_of_both_directions(pair: TapPair) -> None:
         returned_at = time.monotonic()
     assert arrived_at - sent_at >= 0.020
     assert returned_at - arrived_at >= 0.030
-    assert returned_at - sent_at < 1
 
 
 def test_ping_crosses(pair: TapPair) -> None:

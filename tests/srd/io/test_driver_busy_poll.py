@@ -36,9 +36,7 @@ async def test_busy_poll__messages_to_and_fro_and_an_orderly_end() -> None:
 
 async def test_busy_poll__leaves_other_tasks_their_turn() -> None:
     async with asyncio.timeout(PATIENCE_S), pair(config=SPINNING):
-        before = asyncio.get_running_loop().time()
-        await asyncio.sleep(0.01)
-        assert asyncio.get_running_loop().time() - before < 1
+        await asyncio.sleep(0.01)  # its timer comes at all: what spins gives the loop its turn
 
 
 async def test_busy_poll__spins_without_end_and_stops_at_the_close() -> None:
@@ -57,8 +55,9 @@ async def test_busy_poll__spins_without_end_and_stops_at_the_close() -> None:
 
         one_epoll = one._driver._epoll
         one._driver._epoll = Counting()  # type: ignore[assignment]  # what is used of it
-        await asyncio.sleep(0.05)
-        assert turns > 100 * driver.SPINS / 16
+        async with asyncio.timeout(PATIENCE_S):  # nothing else happens that would have it look
+            while turns <= 100 * driver.SPINS / 16:  # noqa: ASYNC110 - the driver tells nobody
+                await asyncio.sleep(0)
         one._driver._epoll = one_epoll
 
 
@@ -199,7 +198,8 @@ async def test_answer__goes_first_where_small_messages_go_to_and_fro(length: int
         small = length < driver.BULK_BYTES
         told = [words for words in rounds if words]
         assert (["answer", "ack", "heard"] in told) is small
-        assert small or all(words[0] == "ack" for words in told)
+        if not small:  # something else may be heard or acknowledged before, as a probe of a path
+            assert all("ack" in words[: words.index("answer")] for words in told if "answer" in words)
 
 
 @pytest.mark.sources
