@@ -112,7 +112,9 @@ class Ceiling:
        Gbit/s.
     """
 
-    __slots__ = ("_crowd", "_datagram_bytes", "_delivery", "_full", "_least_bytes", "_number", "_path_bytes")
+    __slots__ = (
+        "_crowd", "_datagram_bytes", "_delivery", "_full", "_least_bytes", "_number", "_path_bytes", "path_full",
+    )  # fmt: skip
 
     def __init__(self, least_bytes: int, *, datagram_bytes: int, crowd: Crowd, number: int) -> None:
         """Take the peer's number, by which it is one of the crowd."""
@@ -121,6 +123,8 @@ class Ceiling:
         self._crowd = crowd
         self._number = number
         self._full = False
+        self.path_full = False
+        """Whether it was reached when last asked, on a path that is worth more than the least."""
         self._delivery = DeliveryRate()
         self._path_bytes = 0  # what the path to the peer is worth: INFLIGHT_BDPS bandwidth-delay products
 
@@ -144,4 +148,5 @@ class Ceiling:
         share_bytes = max(self._least_bytes // max(len(self._crowd.busy), 1), MAX_DATAGRAM_BYTES)
         limit_bytes = max(share_bytes, self._path_bytes)
         self._full = inflight_bytes >= (limit_bytes - share_bytes // 2 if self._full else limit_bytes)
+        self.path_full = self._full and limit_bytes > share_bytes
         return self._full

@@ -145,7 +145,8 @@ class Sender:
             rtt_s, late_s = self.rtt_s, now - received_at
             min_rtt_s = self._round_trip.min_s
             self._ceiling.on_ack(now=now, acked_bytes=acked_bytes, rtt_s=rtt_s, min_rtt_s=min_rtt_s)
-            limited = self._progress.clocked(now, rtt_s=rtt_s)
+            # On a long path a window beyond the ceiling would take a round trip for each halving, until it holds again.
+            limited = self._progress.clocked(now, rtt_s=rtt_s) and not self._ceiling.path_full
             self.control.on_ack(now=now, acked_bytes=acked_bytes, rtt_s=rtt_s, late_s=late_s, limited=limited)
         if self._trace is not None:
             self._trace.ack_taken(

@@ -121,6 +121,18 @@ def test_ceiling__follows_the_bandwidth_delay_product_of_a_long_path() -> None:
     assert ceiling.span_packets == pytest.approx(SPAN_LIMITS * limit_bytes / 1000, rel=0.01)
 
 
+def test_ceiling__says_when_a_long_path_is_full() -> None:
+    """Then a window need not grow; that of a short path may, as processors take turns with the window there."""
+    ceiling = ceiling_of(1_000_000)
+    assert ceiling.reached(1_000_000)
+    assert not ceiling.path_full
+    deliver(ceiling, bytes_per_s=1e9, rtt_s=0.1, min_rtt_s=0.1)
+    assert not ceiling.reached(100_000_000)
+    assert not ceiling.path_full
+    assert ceiling.reached(201_000_000)
+    assert ceiling.path_full
+
+
 def test_ceiling__queues_do_not_count() -> None:
     """25 Gbit/s over veth: 0.1 ms, of which hosts make 3."""
     ceiling = ceiling_of(8 << 20)

@@ -254,10 +254,13 @@ def test_poll_burst__no_more_in_flight_than_may_be_and_a_window_that_need_not_gr
 
 def test_poll_burst__as_much_in_flight_as_a_long_path_holds() -> None:
     """100 ms and 400 Mbit/s: 5 MB are on the way, whatever little may wait in hosts."""
-    config = ProtocolConfig(min_inflight_limit_bytes=256 << 10, receive_window_bytes=128 * MIB)
-    network = Network(seed=1, shape=Shape(delay_us=50_000, rate_bps=100_000_000), config=config)
-    _, most_bytes = most_in_flight(network, length=16 * MIB)
+    config = ProtocolConfig(
+        min_inflight_limit_bytes=256 << 10, receive_window_bytes=128 * MIB, max_message_bytes=32 * MIB
+    )
+    shape = Shape(delay_us=50_000, rate_bps=100_000_000, limit_packets=10_000)
+    sender, most_bytes = most_in_flight(Network(seed=1, shape=shape, config=config), length=24 * MIB)
     assert 5e6 < most_bytes < 2.2 * 5e6
+    assert sender.control.window_bytes < 2.2 * 5e6, "what is not sent for the ceiling makes it no wider"
 
 
 def test_window__an_ack_has_bits_for_all_of_it() -> None:
