@@ -24,6 +24,8 @@ test:
 	@$(BIN)/python scripts/coverage_floor.py
 	@echo "the same, compiled (see setup.py):"
 	@env -u PYTHONPATH PYTHONSAFEPATH=1 $(BIN)/python -m pytest -q -o pythonpath= -m "not sources" tests/srd/proto tests/srd/io tests/srd/test_*.py tests/devmem/test_pool.py
+	@echo "the benches in virtual time, compiled:"
+	@env -u PYTHONPATH $(BIN)/python scripts/check_benches.py
 
 check: setup
 	@scripts/check

@@ -47,9 +47,16 @@ def fabric(*, spines: int, name: str, seed: int, change: Callable[[str, str], Sh
     )
 
 
-def bulk(topology: Topology, *, seed: int, message_bytes: int = MESSAGE_BYTES, outstanding: int = OUTSTANDING) -> Bulk:
-    """A running stream from sender to receiver."""
-    simulation = Simulation(topology, config=ProtocolConfig(), seed=seed)
+def bulk(
+    topology: Topology,
+    *,
+    seed: int,
+    message_bytes: int = MESSAGE_BYTES,
+    outstanding: int = OUTSTANDING,
+    config: ProtocolConfig | None = None,
+) -> Bulk:
+    """A running stream from sender to receiver; on the defaults, if no `config` is given."""
+    simulation = Simulation(topology, config=config or ProtocolConfig(), seed=seed)
     (connection,) = simulation.connect([(SENDER, RECEIVER)])
     stream = Stream(connection, message_bytes=message_bytes, outstanding=outstanding, now_ns=lambda: simulation.now_ns)
     stream.start()

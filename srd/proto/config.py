@@ -28,17 +28,19 @@ class ProtocolConfig:
     leaves one link unused is 4 * 0.75^32 = 0.04 %; at 8 ports it would be 40 %. Others stand in for those that fall
     silent (see the module `paths`)."""
 
-    window_packets: int = 4096
+    window_packets: int = 32768
     """Packets from the lowest unacknowledged one to the highest that may be sent; the other end is told, and the lesser
-    of both ends' counts. Bounds the SACK bitmap to 512 bytes; at MTU 9000 it is 36 MB, ten times the bandwidth-delay
-    product of 25 Gbit/s and 1 ms."""
+    of both ends' counts. At MTU 9000 it is 290 MB, twice the bandwidth-delay product of 10 Gbit/s and 100 ms. It is the
+    most that a sender uses: it needs `pacing.MIN_SPAN_PACKETS` or four bandwidth-delay products, and never has more
+    than the bitmap of an ACK has bits for (35,000 packets at MTU 9000, 5,900 at 1500)."""
 
-    max_inflight_bytes: int = 8 << 20
-    """Bytes on the way to a peer beyond which no burst is sent, whatever the window; peers that are at work share
-    it. Twice the bandwidth-delay product of 25 Gbit/s and 1 ms, and little enough for the socket of a receiver that
-    is held up, where all of it may wait, twice if it is sent again. Without it thousands of packets were dropped
-    there, and small messages waited behind what was queued: beside a bulk flow p99.9 was 10 to 14 ms, with it 5 to
-    8; half of it slows bulk down (25 to 20 Gbit/s)."""
+    min_inflight_limit_bytes: int = 8 << 20
+    """Bytes on the way to a peer beyond which no burst is sent, whatever the window, unless twice what it delivers in
+    its smallest round trip is more (see `pacing.Ceiling`); peers that are at work share it. Twice the bandwidth-delay
+    product of 25 Gbit/s and 1 ms, and little enough for the socket of a receiver that is held up, where all of it may
+    wait, twice if it is sent again. Without a limit thousands of packets were dropped there, and small messages waited
+    behind what was queued: beside a bulk flow p99.9 was 10 to 14 ms, with it 5 to 8; half of it slows bulk down (25 to
+    20 Gbit/s)."""
 
     receive_window_bytes: int = 32 << 20
     """Message bytes a peer may have outstanding that the application has not released. Half the default region,
@@ -110,8 +112,8 @@ class ProtocolConfig:
             raise UsageError(f"paths: {self.paths} is not between 1 and {MAX_PATHS}")
         if not LEAST_WINDOW_PACKETS <= self.window_packets <= 1 << 16:
             raise UsageError(f"window_packets: {self.window_packets} is not between {LEAST_WINDOW_PACKETS} and 65536")
-        if self.max_inflight_bytes < MAX_DATAGRAM_BYTES:
-            raise UsageError(f"max_inflight_bytes: {self.max_inflight_bytes} is less than {MAX_DATAGRAM_BYTES}")
+        if (limit := self.min_inflight_limit_bytes) < MAX_DATAGRAM_BYTES:
+            raise UsageError(f"min_inflight_limit_bytes: {limit} is less than {MAX_DATAGRAM_BYTES}")
         longest = min(self.receive_window_bytes, MAX_MESSAGE_BYTES)
         if not 1 <= self.max_message_bytes <= longest:
             raise UsageError(

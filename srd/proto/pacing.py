@@ -11,10 +11,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sized
 
+from srd.proto.delivery import DeliveryRate
 from srd.proto.wire import MAX_DATAGRAM_BYTES
 
 CLOCKED_RTTS = 16
 """Round trips after window or pace last held a sender back during which it counts as limited by them."""
+INFLIGHT_BDPS = 2.0
+"""Limit of what is in flight, over the bandwidth-delay product: one is on the way, up to half waits in the fabric's
+queues (`delay_target_rtts`), the rest is for what hosts hold and for a window that grows (BBR's cwnd_gain is 2)."""
+SPAN_LIMITS = 2
+"""PSNs that may be open, over the packets of that limit: a lost packet holds the lowest one for two round trips, one
+until it is missed and one until it has arrived again, and a new window is sent in each."""
+MIN_SPAN_PACKETS = 4096
+"""PSNs that may be open at least. Small messages of so many packets fit into a receiver's socket."""
 
 
 class Pacer:
@@ -91,22 +100,44 @@ class Crowd:
 
 
 class Ceiling:
-    """The most that may be in flight to a peer. Once it is reached, half of it is answered before more is sent.
+    """The most that may be in flight to a peer. Once it is reached, part of it is answered before more is sent.
 
-    A receiver that is slower than its sender would get a short burst for each ack, which costs both ends more: over
-    veth, MTU 9000, 18.7/25.5/23.3 -> 27.2/26.8/24.2 Gbit/s. Peers of one endpoint that are at work share the most: all
-    of theirs may wait in one socket. (Who has reached a share that is smaller now has packets on the way, so that an
-    ack will come.)
+    1. It is twice the bandwidth-delay product: what was delivered a second, in the best of the last ten round trips,
+       times the smallest round trip. Queues, in the fabric and in hosts, do not count: they would confirm themselves.
+    2. It is at least what hosts may hold, which rules where round trips are short. Peers of one endpoint that are at
+       work share this least amount: all of theirs may wait in one socket. (Who has reached a share that is smaller now
+       has packets on the way, so that an ack will come.)
+    3. Half of a peer's share of it is answered before more is sent: a receiver that is slower than its sender would get
+       a short burst for each ack, which costs both ends more: over veth, MTU 9000, 18.7/25.5/23.3 -> 27.2/26.8/24.2
+       Gbit/s.
     """
 
-    __slots__ = ("_crowd", "_full", "_most_bytes", "_number")
+    __slots__ = (
+        "_crowd", "_datagram_bytes", "_delivery", "_full", "_least_bytes", "_number", "_path_bytes", "path_full",
+    )  # fmt: skip
 
-    def __init__(self, most_bytes: int, *, crowd: Crowd, number: int) -> None:
+    def __init__(self, least_bytes: int, *, datagram_bytes: int, crowd: Crowd, number: int) -> None:
         """Take the peer's number, by which it is one of the crowd."""
-        self._most_bytes = most_bytes
+        self._least_bytes = least_bytes
+        self._datagram_bytes = datagram_bytes
         self._crowd = crowd
         self._number = number
         self._full = False
+        self.path_full = False
+        """Whether it was reached when last asked, on a path that is worth more than the least."""
+        self._delivery = DeliveryRate()
+        self._path_bytes = 0  # what the path to the peer is worth: INFLIGHT_BDPS bandwidth-delay products
+
+    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float) -> None:
+        """Follow what is delivered: `rtt_s` is the smoothed round trip, `min_rtt_s` the smallest or infinity."""
+        self._delivery.on_ack(now=now, acked_bytes=acked_bytes, span_s=rtt_s)
+        if min_rtt_s < math.inf:  # else no ack has told of a round trip yet
+            self._path_bytes = int(INFLIGHT_BDPS * self._delivery.max_bytes_per_s * min_rtt_s)
+
+    @property
+    def span_packets(self) -> int:
+        """The most PSNs that may be open, from the lowest one that is not acknowledged."""
+        return max(SPAN_LIMITS * self._path_bytes // self._datagram_bytes, MIN_SPAN_PACKETS)
 
     def reached(self, inflight_bytes: int) -> bool:
         """Whether nothing more may be sent while so much is in flight."""
@@ -114,6 +145,8 @@ class Ceiling:
             self._crowd.busy.add(self._number)
         else:
             self._crowd.busy.discard(self._number)
-        most_bytes = max(self._most_bytes // max(len(self._crowd.busy), 1), MAX_DATAGRAM_BYTES)
-        self._full = inflight_bytes >= (most_bytes // 2 if self._full else most_bytes)
+        share_bytes = max(self._least_bytes // max(len(self._crowd.busy), 1), MAX_DATAGRAM_BYTES)
+        limit_bytes = max(share_bytes, self._path_bytes)
+        self._full = inflight_bytes >= (limit_bytes - share_bytes // 2 if self._full else limit_bytes)
+        self.path_full = self._full and limit_bytes > share_bytes
         return self._full

@@ -110,7 +110,12 @@ class PeerCore:
             credit_bytes=packet.credit_bytes,
             max_message_bytes=packet.max_message_bytes,
             window_packets=packet.window_packets,
-            ceiling=Ceiling(self._config.max_inflight_bytes, crowd=self._crowd, number=self.number),
+            ceiling=Ceiling(
+                self._config.min_inflight_limit_bytes,
+                datagram_bytes=datagram_bytes,
+                crowd=self._crowd,
+                number=self.number,
+            ),
             rng=self._rng,
             trace=self.trace,
         )

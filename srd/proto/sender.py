@@ -14,7 +14,7 @@ from random import Random
 
 from srd.proto.batch import most_packets
 from srd.proto.config import ProtocolConfig
-from srd.proto.control import NO_WAY, NOT_READY, Ack, PathReport
+from srd.proto.control import NO_WAY, NOT_READY, Ack, PathReport, bitmap_room_bytes, max_reports
 from srd.proto.controllers import CONTROLLERS
 from srd.proto.credit import Credit
 from srd.proto.loss import Evidence, settle, usual_s
@@ -72,7 +72,9 @@ class Sender:
         self.ack_way = NO_WAY  # of the last ack that arrived
         self._trace = trace
         self._config = config
-        self._window_packets = min(config.window_packets, window_packets)
+        # An ack must have bits for the whole window: what it has none for would be taken for lost.
+        bitmap_bytes = bitmap_room_bytes(datagram_bytes, reports=max_reports(datagram_bytes))
+        self._window_packets = min(config.window_packets, window_packets, 8 * bitmap_bytes)
         self._address = address
         self._context = context
         self._datagram_bytes = datagram_bytes
@@ -141,7 +143,10 @@ class Sender:
                 self._round_trip.refresh([path.rtt for path in self._active], now=now)
                 self._evidence.calm(now=now, rtt_s=self.rtt_s)
             rtt_s, late_s = self.rtt_s, now - received_at
-            limited = self._progress.clocked(now, rtt_s=rtt_s)
+            min_rtt_s = self._round_trip.min_s
+            self._ceiling.on_ack(now=now, acked_bytes=acked_bytes, rtt_s=rtt_s, min_rtt_s=min_rtt_s)
+            # On a long path a window beyond the ceiling would take a round trip for each halving, until it holds again.
+            limited = self._progress.clocked(now, rtt_s=rtt_s) and not self._ceiling.path_full
             self.control.on_ack(now=now, acked_bytes=acked_bytes, rtt_s=rtt_s, late_s=late_s, limited=limited)
         if self._trace is not None:
             self._trace.ack_taken(
@@ -317,7 +322,8 @@ class Sender:
         return bool(self._lost) or (self._room_packets() > 0 and self._backlog.head() is not None)
 
     def _room_packets(self) -> int:
-        return self._window_packets - VOID_PSNS - (self._sent.next_psn - self._sent.base)
+        window_packets = min(self._window_packets, self._ceiling.span_packets)
+        return window_packets - VOID_PSNS - (self._sent.next_psn - self._sent.base)
 
     def _retransmit(self, limit: int, *, now: float) -> Burst | None:
         while self._lost:

@@ -13,6 +13,7 @@ CHECKS = {
     "ecn": {"queue_ratio": "<= 0.7", "capacity_fraction": ">= 0.95"},
     "blackhole": {"stall_rtts": "<= 3", "failed_requests": "<= 0", "repaired_s": "<= 1"},
     "jitter": {"spurious_fraction": "< 0.01"},
+    "long-fat": {"capacity_fraction": ">= 0.9"},
     "fair": {"jain_index": ">= 0.95", "median_queue_bdp": "<= 1"},
     "messages": {"undisturbed_ratio": "<= 1.05"},
     "devmem": {

@@ -32,9 +32,9 @@ def test_config__a_message_must_fit_the_window() -> None:
 
 
 def test_config__a_datagram_must_fit_what_may_be_in_flight() -> None:
-    assert ProtocolConfig(max_inflight_bytes=65_507).max_inflight_bytes == 65_507
-    with pytest.raises(UsageError, match="max_inflight_bytes: 65506 is less than 65507"):
-        ProtocolConfig(max_inflight_bytes=65_506)
+    assert ProtocolConfig(min_inflight_limit_bytes=65_507).min_inflight_limit_bytes == 65_507
+    with pytest.raises(UsageError, match="min_inflight_limit_bytes: 65506 is less than 65507"):
+        ProtocolConfig(min_inflight_limit_bytes=65_506)
 
 
 def test_config__a_message_must_fit_its_32_bit_length() -> None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.proto.pacing import CLOCKED_RTTS, Ceiling, Crowd, Pacer, Progress
+from srd.proto.pacing import CLOCKED_RTTS, INFLIGHT_BDPS, MIN_SPAN_PACKETS, SPAN_LIMITS, Ceiling, Crowd, Pacer, Progress
 
 DEPTH_S = 0.001
 
@@ -69,8 +71,19 @@ def test_progress__free_after_so_many_round_trips_of_neither_waiting_nor_want() 
     assert progress.free(101.0 + 2.1 * long_s, rtt_s=rtt_s)
 
 
+def ceiling_of(least_bytes: int, *, crowd: Crowd | None = None, number: int = 1) -> Ceiling:
+    return Ceiling(least_bytes, datagram_bytes=1000, crowd=Crowd({}) if crowd is None else crowd, number=number)
+
+
+def deliver(ceiling: Ceiling, *, bytes_per_s: float, rtt_s: float, min_rtt_s: float, rtts: int = 10) -> None:
+    """Acks of so many round trips, ten in each."""
+    for ack in range(1, 10 * rtts + 1):
+        now, size = 100.0 + ack * rtt_s / 10, int(bytes_per_s * rtt_s / 10)
+        ceiling.on_ack(now=now, acked_bytes=size, rtt_s=rtt_s, min_rtt_s=min_rtt_s)
+
+
 def test_ceiling__once_reached_half_is_answered_first() -> None:
-    ceiling = Ceiling(1_000_000, crowd=Crowd({}), number=1)
+    ceiling = ceiling_of(1_000_000)
     assert [
         ceiling.reached(1000 * inflight) for inflight in (0, 999, 1000, 1200, 999, 500, 499, 999, 1000)
     ] == [False, False, True, True, True, True, False, False, True]  # fmt: skip
@@ -78,7 +91,7 @@ def test_ceiling__once_reached_half_is_answered_first() -> None:
 
 def test_ceiling__is_shared_by_those_at_work() -> None:
     crowd = Crowd({1: None, 2: None, 3: None})
-    one, other, idle = (Ceiling(1_000_000, crowd=crowd, number=number) for number in range(3))
+    one, other, idle = (ceiling_of(1_000_000, crowd=crowd, number=number) for number in range(3))
     assert not idle.reached(0)
     assert not one.reached(600_000)
     assert not other.reached(1)
@@ -92,6 +105,64 @@ def test_ceiling__is_shared_by_those_at_work() -> None:
 
 def test_ceiling__leaves_everyone_a_datagram() -> None:
     crowd = Crowd({})
-    ceilings = [Ceiling(1_000_000, crowd=crowd, number=number) for number in range(1000)]
+    ceilings = [ceiling_of(1_000_000, crowd=crowd, number=number) for number in range(1000)]
     assert not any(ceiling.reached(65_506) for ceiling in ceilings)
     assert all(ceiling.reached(65_507) for ceiling in ceilings)
+
+
+def test_ceiling__follows_the_bandwidth_delay_product_of_a_long_path() -> None:
+    ceiling = ceiling_of(1_000_000)
+    deliver(ceiling, bytes_per_s=1.25e9, rtt_s=0.15, min_rtt_s=0.1)
+    limit_bytes = INFLIGHT_BDPS * 125e6
+    assert not ceiling.reached(int(0.99 * limit_bytes))
+    assert ceiling.reached(int(1.01 * limit_bytes))
+    assert ceiling.reached(int(limit_bytes - 0.45e6)), "half of the least is answered first, not half of it all"
+    assert not ceiling.reached(int(0.99 * limit_bytes - 0.5e6))
+    assert ceiling.span_packets == pytest.approx(SPAN_LIMITS * limit_bytes / 1000, rel=0.01)
+
+
+def test_ceiling__says_when_a_long_path_is_full() -> None:
+    """Then a window need not grow; that of a short path may, as processors take turns with the window there."""
+    ceiling = ceiling_of(1_000_000)
+    assert ceiling.reached(1_000_000)
+    assert not ceiling.path_full
+    deliver(ceiling, bytes_per_s=1e9, rtt_s=0.1, min_rtt_s=0.1)
+    assert not ceiling.reached(100_000_000)
+    assert not ceiling.path_full
+    assert ceiling.reached(201_000_000)
+    assert ceiling.path_full
+
+
+def test_ceiling__queues_do_not_count() -> None:
+    """25 Gbit/s over veth: 0.1 ms, of which hosts make 3."""
+    ceiling = ceiling_of(8 << 20)
+    deliver(ceiling, bytes_per_s=3.1e9, rtt_s=0.003, min_rtt_s=0.0001)
+    assert not ceiling.reached((8 << 20) - 1)
+    assert ceiling.reached(8 << 20)
+    assert ceiling.span_packets == MIN_SPAN_PACKETS
+
+
+def test_ceiling__acks_that_tell_of_no_round_trip_say_nothing() -> None:
+    ceiling = ceiling_of(1_000_000)
+    deliver(ceiling, bytes_per_s=1e9, rtt_s=0.1, min_rtt_s=math.inf)
+    assert not ceiling.reached(999_999)
+    assert ceiling.reached(1_000_000)
+
+
+def test_ceiling__what_is_delivered_no_more_is_forgotten() -> None:
+    ceiling = ceiling_of(1_000_000)
+    deliver(ceiling, bytes_per_s=1e9, rtt_s=0.1, min_rtt_s=0.1)
+    assert not ceiling.reached(150_000_000)
+    for ack in range(1, 25):  # ten round trips, and those that are cut by rounding
+        ceiling.on_ack(now=101.0 + ack / 10, acked_bytes=1000, rtt_s=0.1, min_rtt_s=0.1)
+    assert ceiling.reached(1_000_000)
+
+
+def test_ceiling__a_path_is_each_peers_own() -> None:
+    """What hosts may hold is shared, as it may wait in one socket; what is on its way over a long path is not."""
+    crowd = Crowd({})
+    one, other = (ceiling_of(1_000_000, crowd=crowd, number=number) for number in range(2))
+    deliver(one, bytes_per_s=1e9, rtt_s=0.1, min_rtt_s=0.1)
+    assert not other.reached(400_000)
+    assert not one.reached(150_000_000)
+    assert other.reached(500_000)

@@ -223,12 +223,10 @@ def test_poll_burst__is_within_what_was_agreed() -> None:
     assert psns == list(range(len(psns)))
 
 
-def test_poll_burst__no_more_in_flight_than_may_be_and_a_window_that_need_not_grow() -> None:
-    most_bytes = 256 << 10
-    config = ProtocolConfig(max_inflight_bytes=most_bytes)
-    network = Network(seed=1, shape=Shape(delay_us=5000), config=config)
+def most_in_flight(network: Network, *, length: int) -> tuple[Sender, int]:
+    """Send one message; return its sender, and the most that was in flight when a burst was sent."""
     number, _ = network.connect()
-    network.a.core.post(number, request=1, payload_offset=0, length=12 * MIB)
+    network.a.core.post(number, request=1, payload_offset=0, length=length)
     sender, seen = sender_of(network, number), list[int]()
     transmit = network._transmit
 
@@ -238,11 +236,52 @@ def test_poll_burst__no_more_in_flight_than_may_be_and_a_window_that_need_not_gr
         transmit(node, out)
 
     network._transmit = spy  # type: ignore[method-assign]  # a look at what passes, nothing else
-    network.run(until=lambda: bool(completed(network.a)), seconds=5)
+    network.run(until=lambda: bool(completed(network.a)), seconds=20)
     assert completed(network.a)
-    assert most_bytes / 2 < max(seen) < most_bytes
+    return sender, max(seen)
+
+
+def test_poll_burst__no_more_in_flight_than_may_be_and_a_window_that_need_not_grow() -> None:
+    """1 ms and 100 Mbit/s, where a queue of 100 ms is accepted: the bandwidth-delay product is 12 kB."""
+    least_bytes = 256 << 10
+    config = ProtocolConfig(min_inflight_limit_bytes=least_bytes, min_delay_target_s=0.1)
+    network = Network(seed=1, shape=Shape(delay_us=500, rate_bps=25_000_000), config=config)
+    sender, most_bytes = most_in_flight(network, length=12 * MIB)
+    assert least_bytes / 2 < most_bytes < least_bytes
     # It grows up to there, and for CLOCKED_RTTS more, while what is acknowledged at all is 12 MiB.
-    assert most_bytes < sender.control.window_bytes < (CLOCKED_RTTS + 8) * most_bytes < 12 * MIB
+    assert least_bytes < sender.control.window_bytes < (CLOCKED_RTTS + 8) * least_bytes < 12 * MIB
+
+
+def test_poll_burst__as_much_in_flight_as_a_long_path_holds() -> None:
+    """100 ms and 400 Mbit/s: 5 MB are on the way, whatever little may wait in hosts."""
+    config = ProtocolConfig(
+        min_inflight_limit_bytes=256 << 10, receive_window_bytes=128 * MIB, max_message_bytes=32 * MIB
+    )
+    shape = Shape(delay_us=50_000, rate_bps=100_000_000, limit_packets=10_000)
+    sender, most_bytes = most_in_flight(Network(seed=1, shape=shape, config=config), length=24 * MIB)
+    assert 5e6 < most_bytes < 2.2 * 5e6
+    assert sender.control.window_bytes < 2.2 * 5e6, "what is not sent for the ceiling makes it no wider"
+
+
+def test_window__an_ack_has_bits_for_all_of_it() -> None:
+    """Else what lies beyond its bitmap is taken for lost, as long as the window's first packet is missing."""
+    config = ProtocolConfig(window_packets=65_536, controller="fixed", initial_window_packets=5000)
+    network = Network(seed=1, shape=Shape(delay_us=20_000), config=config, datagram_bytes=576)
+    number, at_b = network.connect()
+    sender, receiver = sender_of(network, number), network.b.core.peer(at_b).receiver
+    network.a.core.post(number, request=1, payload_offset=0, length=4 * MIB)
+    transmit, lost = network._transmit, list[int]()
+
+    def lossy(node: Node, out: Burst | Datagram) -> None:
+        if isinstance(out, Burst) and not lost:
+            lost.append(out.count)
+        else:
+            transmit(node, out)
+
+    network._transmit = lossy  # type: ignore[method-assign]  # the first burst is lost, nothing else
+    network.run(until=lambda: bool(completed(network.a)), seconds=20)
+    assert sender.retransmitted == sum(lost)
+    assert receiver.duplicates == 0
 
 
 def test_poll_burst__long_when_the_processor_is_the_limit() -> None:

@@ -12,12 +12,14 @@ from scripts.benches.cases import (
     fair,
     incast,
     jitter,
+    long_fat,
     loss,
     messages,
     permutation,
     placement_scaling,
     slow_path,
 )
+from scripts.benches.fabrics import PACKET_BYTES
 from scripts.benches.millisecond import LINK, bulk, fabric
 from scripts.benches.presets import MICROSECOND_FABRIC
 from srd.proto.wire import Burst
@@ -65,6 +67,15 @@ def test_jitter__a_delay_of_50_ms_each_way() -> None:
     link = topology.link("leaf2-spine3")
     assert link.shape_ab is not None
     assert (link.shape_ab.delay_us, link.shape_ab.jitter_us, link.shape_ba) == (50_000, 1000, None)
+
+
+def test_long_fat__100_ms_and_room_for_as_much_again() -> None:
+    topology = long_fat.fabric(seed=1)
+    link = topology.link("leaf2-spine1")
+    assert link.shape_ab is not None
+    assert (link.shape_ab.delay_us, link.shape_ab.rate_bps, link.shape_ba) == (50_000, 10**10, None)
+    bdp_bytes = 10**10 / 8 * 0.1
+    assert link.shape_ab.limit_packets * PACKET_BYTES == pytest.approx(1.5 * bdp_bytes, rel=0.01)  # half in the line
 
 
 def test_jain_index() -> None:
