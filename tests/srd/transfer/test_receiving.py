@@ -16,10 +16,10 @@ import pytest
 
 from srd.errors import PeerError
 from srd.peer import Peer
-from srd.transfer.receiving import FileReceiver, Received
+from srd.transfer.receiving import FileReceiver, Inbox, Received
 from srd.transfer.words import CHUNK_BYTES, Offer, TransferError
 from tests.srd.loopback import PATIENCE_S, content, pair
-from tests.srd.transfer.ends import OFFER, hear, names, put, say, say_raw
+from tests.srd.transfer.ends import OFFER, TRANSFER, hear, names, put, say, say_raw
 
 PAYLOAD = content(3000, seed=51)
 DIGEST = hashlib.sha256(PAYLOAD).hexdigest()
@@ -37,7 +37,8 @@ async def receiving(output: Path) -> AsyncIterator[tuple[Peer, asyncio.Future[Re
     """Give (the scripted sender's peer, the receiver's future, what has started)."""
     started: list[Offer] = []
     async with pair() as (_, _, here, there):
-        receiver = FileReceiver(there, directory=output, overwrite=False, on_start=started.append)
+        inbox = Inbox(output, overwrite=False)
+        receiver = FileReceiver(there, inbox=inbox, on_start=lambda offer, _: started.append(offer))
         future = asyncio.ensure_future(receiver.receive())
         try:
             yield here, future, started
@@ -45,7 +46,7 @@ async def receiving(output: Path) -> AsyncIterator[tuple[Peer, asyncio.Future[Re
             future.cancel()
             await asyncio.gather(future, return_exceptions=True)
             await there.close()
-            receiver.close()
+            inbox.close()
 
 
 async def result(future: asyncio.Future[Received | None]) -> Received | None:
@@ -75,7 +76,7 @@ async def test_receive__chunks_in_any_order(output: Path) -> None:
         assert (received.path, received.size) == (output / "a.bin", len(payload))
         assert received.seconds > 0
         assert (output / "a.bin").read_bytes() == payload
-        assert started == [Offer("a.bin", len(payload), 1024)]
+        assert started == [Offer("a.bin", len(payload), 1024, TRANSFER)]
 
 
 async def test_receive__empty_file(output: Path) -> None:

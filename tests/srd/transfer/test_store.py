@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import secrets
 import subprocess
 from pathlib import Path
 
@@ -36,9 +37,24 @@ def chunk(payload: bytes, index: int) -> list[memoryview]:
     return views_of(payload[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES], pieces=3)
 
 
+def offer(size: int, *, name: str = "a.bin", chunk_bytes: int = CHUNK_BYTES, retry_for_s: int = 0) -> Offer:
+    """An offer of a transfer of its own."""
+    return Offer(name, size, chunk_bytes, secrets.token_hex(16), retry_for_s=retry_for_s)
+
+
+def opened(directory: Path, what: Offer, *, overwrite: bool = False) -> Store:
+    store = Store(directory, what, overwrite=overwrite)
+    try:
+        store.open()
+    except TransferError:
+        store.abort()
+        raise
+    return store
+
+
 def stored(directory: Path, payload: bytes, *, name: str = "a.bin", overwrite: bool = False) -> Store:
     """Put all of a file but its name."""
-    store = Store(directory, Offer(name, len(payload), CHUNK_BYTES), overwrite=overwrite)
+    store = opened(directory, offer(len(payload), name=name), overwrite=overwrite)
     for index in range(-(-len(payload) // CHUNK_BYTES)):
         store.put(index, chunk(payload, index))
     return store
@@ -57,7 +73,7 @@ def test_put__chunks_in_any_order_make_the_file(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, size: int
 ) -> None:
     payload, directory = content(size), tmp_path_factory.mktemp("store")
-    store = Store(directory, Offer("a.bin", size, CHUNK_BYTES), overwrite=False)
+    store = opened(directory, offer(size))
     order = data.draw(st.permutations(range(-(-size // CHUNK_BYTES))))
     for index in order:
         assert not store.complete
@@ -73,7 +89,7 @@ def test_put__chunks_in_any_order_make_the_file(
 def test_put__more_pieces_than_one_call_takes(tmp_path: Path) -> None:
     size = 2 * IOV_MAX + 100
     payload = content(size)
-    store = Store(tmp_path, Offer("a.bin", size, 1 << 16), overwrite=False)
+    store = opened(tmp_path, offer(size, chunk_bytes=1 << 16))
     store.put(0, views_of(payload, pieces=size))
     store.finish(sha256=sha256(payload))
     assert (tmp_path / "a.bin").read_bytes() == payload
@@ -134,14 +150,14 @@ def test_names__two_of_one_name_at_a_time(tmp_path: Path) -> None:
 def test_init__existing_file_bad_flow(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"old")
     with pytest.raises(TransferError, match=r"^a.bin: exists already at the receiver, .* without --overwrite$"):
-        Store(tmp_path, Offer("a.bin", 3, CHUNK_BYTES), overwrite=False)
+        opened(tmp_path, offer(3))
     assert names(tmp_path) == ["a.bin"]
 
 
 def test_init__a_dangling_link_exists_too_bad_flow(tmp_path: Path) -> None:
     (tmp_path / "a.bin").symlink_to("/nowhere/else")
     with pytest.raises(TransferError, match="exists already"):
-        Store(tmp_path, Offer("a.bin", 3, CHUNK_BYTES), overwrite=False)
+        opened(tmp_path, offer(3))
 
 
 def test_overwrite__replaces_a_link_and_not_what_it_leads_to(tmp_path: Path) -> None:
@@ -164,7 +180,7 @@ def test_overwrite__a_directory_is_not_a_file_bad_flow(tmp_path: Path) -> None:
 
 def test_init__no_directory_bad_flow(tmp_path: Path) -> None:
     with pytest.raises(TransferError, match=r"^a.bin: cannot be created at the receiver: No such file"):
-        Store(tmp_path / "gone", Offer("a.bin", 3, CHUNK_BYTES), overwrite=False)
+        opened(tmp_path / "gone", offer(3))
 
 
 @pytest.mark.parametrize(
@@ -172,7 +188,7 @@ def test_init__no_directory_bad_flow(tmp_path: Path) -> None:
     [(0, 0), (0, CHUNK_BYTES - 1), (0, CHUNK_BYTES + 1), (2, 0), (2, CHUNK_BYTES), (3, 1), (3, 0), (1 << 30, 7)],
 )
 def test_put__what_is_no_part_of_the_file_bad_flow(tmp_path: Path, index: int, size: int) -> None:
-    store = Store(tmp_path, Offer("a.bin", 2 * CHUNK_BYTES + 7, CHUNK_BYTES), overwrite=False)
+    store = opened(tmp_path, offer(2 * CHUNK_BYTES + 7))
     with pytest.raises(TransferError, match=rf"^a.bin: chunk {index} of {size} bytes is not part of the file$"):
         store.put(index, views_of(bytes(size)))
     store.abort()
@@ -181,7 +197,7 @@ def test_put__what_is_no_part_of_the_file_bad_flow(tmp_path: Path, index: int, s
 
 @pytest.mark.parametrize("order", [[0, 0], [1, 1], [1, 0, 1], [1, 0, 0]])
 def test_put__twice_bad_flow(tmp_path: Path, order: list[int]) -> None:
-    store = Store(tmp_path, Offer("a.bin", 3 * CHUNK_BYTES, CHUNK_BYTES), overwrite=False)
+    store = opened(tmp_path, offer(3 * CHUNK_BYTES))
     for index in order[:-1]:
         store.put(index, views_of(bytes(CHUNK_BYTES)))
     with pytest.raises(TransferError, match=rf"^a.bin: chunk {order[-1]} came twice$"):
@@ -222,14 +238,14 @@ def test_abort__leaves_nothing_and_may_come_twice(tmp_path: Path) -> None:
 @pytest.mark.root
 def test_init__more_than_the_disk_has_is_refused_at_once_bad_flow(tiny: Path) -> None:
     with pytest.raises(TransferError, match=r"^a.bin: needs 2097152 bytes; the receiver has \d+ left$"):
-        Store(tiny, Offer("a.bin", 2 << 20, 1 << 16), overwrite=False)
+        opened(tiny, offer(2 << 20, chunk_bytes=1 << 16))
     assert names(tiny) == []
 
 
 @pytest.mark.root
 def test_put__a_disk_that_fills_up_meanwhile_bad_flow(tiny: Path) -> None:
     size = 900 << 10
-    store = Store(tiny, Offer("a.bin", size, 300 << 10), overwrite=False)
+    store = opened(tiny, offer(size, chunk_bytes=300 << 10))
     store.put(0, views_of(content(300 << 10)))
     (tiny / "other").write_bytes(bytes(550 << 10))
     with pytest.raises(TransferError, match=r"^a.bin: cannot be written at the receiver: No space left on device$"):
@@ -242,7 +258,7 @@ def test_put__a_disk_that_fills_up_meanwhile_bad_flow(tiny: Path) -> None:
 def test_init__read_only_bad_flow(tiny: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(tiny)], check=True)
     with pytest.raises(TransferError, match=r"^a.bin: cannot be created at the receiver: Read-only file system$"):
-        Store(tiny, Offer("a.bin", 3, CHUNK_BYTES), overwrite=False)
+        opened(tiny, offer(3))
 
 
 @pytest.mark.parametrize("call", ["fsync", "link"])
@@ -263,7 +279,7 @@ def test_put__a_disk_that_cannot_be_read_back_bad_flow(tmp_path: Path, monkeypat
     def fail(*_: object) -> bytes:
         raise OSError(5, "Input/output error")
 
-    store = Store(tmp_path, Offer("a.bin", 2 * CHUNK_BYTES, CHUNK_BYTES), overwrite=False)
+    store = opened(tmp_path, offer(2 * CHUNK_BYTES))
     store.put(1, views_of(bytes(CHUNK_BYTES)))
     monkeypatch.setattr(os, "pread", fail)
     with pytest.raises(TransferError, match="Input/output error"):
