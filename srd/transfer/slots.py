@@ -23,6 +23,7 @@ class SendSlots:
         self._region = Region(COUNT * MAX_WORD_BYTES, name="srd-words")
         self._free = list(range(COUNT))
         self._changed = Waiting()
+        self._lent: set[asyncio.Future[Status]] = set()  # ends of peers that cancelled words wait for
 
     async def send(self, peer: Peer, body: bytes) -> bool:
         """Send a word; return whether the peer has taken it. Takes no longer than WITHIN_S."""
@@ -32,28 +33,35 @@ class SendSlots:
                     await self._changed.wait()
                 if peer.ended:
                     return False
-                return await asyncio.shield(self._post(peer, body)) is Status.OK
+                return await self._send(peer, body, slot=self._free.pop()) is Status.OK
         except TimeoutError:
             return False
 
-    def _post(self, peer: Peer, body: bytes) -> asyncio.Future[Status]:
-        slot = self._free.pop()
+    async def _send(self, peer: Peer, body: bytes, *, slot: int) -> Status:
         offset = slot * MAX_WORD_BYTES
         with self._region.view(offset, length=len(body)) as view:
             view[:] = body
-
-        def done(_: asyncio.Future[Status]) -> None:
-            self._free.append(slot)
-            self._changed.wake()
-
         try:
-            sending = peer.send(self._region, offset=offset, length=len(body), immediate=WORD)
-        except BaseException:
-            self._free.append(slot)
+            status = await peer.send(self._region, offset=offset, length=len(body), immediate=WORD)
+        except asyncio.CancelledError:
+            # A packet may still be on its way out of this memory; nothing is when the peer has ended.
+            waiting = asyncio.ensure_future(peer.wait_ended())
+            self._lent.add(waiting)
+            waiting.add_done_callback(lambda _: self._give_back(slot))
+            waiting.add_done_callback(self._lent.discard)
             raise
-        sending.add_done_callback(done)
-        return sending
+        except BaseException:
+            self._give_back(slot)
+            raise
+        self._give_back(slot)
+        return status
+
+    def _give_back(self, slot: int) -> None:
+        self._free.append(slot)
+        self._changed.wake()
 
     def close(self) -> None:
         """Give the memory back; every peer must be gone."""
+        for waiting in self._lent:
+            waiting.cancel()
         self._region.close()

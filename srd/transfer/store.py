@@ -171,7 +171,8 @@ class Store:
         """Remove what there is of it. What cannot be removed is no error here: see `unremoved`."""
         if self._fd < 0:
             return
-        for path in (self._partial, self._notes):  # while the lock is held
+        paths = (self._partial, self._notes) if self._journal >= 0 else (self._partial,)
+        for path in paths:  # while the lock is held
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:

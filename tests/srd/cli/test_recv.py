@@ -235,7 +235,8 @@ def test_recv__a_signal_ends_an_idle_one_with_0(output: Path, number: signal.Sig
 def test_recv__a_signal_in_the_middle_ends_with_1_and_leaves_nothing(
     inputs: Path, output: Path, number: signal.Signals
 ) -> None:
-    with receiver(output) as (process, target), Process(command("send", str(sparse(inputs)), target)) as sender:
+    argv = command("send", str(sparse(inputs)), "--retry-for", "0")
+    with receiver(output) as (process, target), Process([*argv, target]) as sender:
         process.event("progress")
         process.kill(number)
         assert process.wait(within_s=5) == 1
@@ -248,7 +249,7 @@ def test_recv__a_signal_in_the_middle_ends_with_1_and_leaves_nothing(
 
 def test_recv__a_killed_sender_is_reported_and_serving_goes_on(inputs: Path, output: Path) -> None:
     with receiver(output) as (process, target):
-        with Process(command("send", str(sparse(inputs)), target)) as sender:
+        with Process(command("send", str(sparse(inputs)), target, "--retry-for", "0")) as sender:
             process.event("progress")
             assert len(names(output)) == 1
             sender.kill(signal.SIGKILL)

@@ -193,7 +193,8 @@ def test_send__a_signal_in_the_middle_ends_with_1_and_the_receiver_goes_on(
 
 
 def test_send__a_killed_receiver_is_a_clear_error_within_two_seconds(inputs: Path, output: Path) -> None:
-    with receiver(output) as (process, target), Process(command("send", str(sparse(inputs)), target)) as sender:
+    argv = command("send", str(sparse(inputs)), "--retry-for", "0")
+    with receiver(output) as (process, target), Process([*argv, target]) as sender:
         process.event("progress")
         killed_at = time.monotonic()
         process.kill(signal.SIGKILL)

@@ -7,14 +7,17 @@ import os
 import random
 import secrets
 import subprocess
+import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from srd.transfer.store import IOV_MAX, Store
-from srd.transfer.words import Offer, TransferError
+from srd.transfer.words import Offer, TransferError, TransferInterruptedError
 
 CHUNK_BYTES = 1024
 SEED = 31
@@ -286,3 +289,140 @@ def test_put__a_disk_that_cannot_be_read_back_bad_flow(tmp_path: Path, monkeypat
         store.put(0, views_of(bytes(CHUNK_BYTES)))
     store.abort()
     assert names(tmp_path) == []
+
+
+# -- leftovers ------------------------------------------------------------------------------------------------------
+
+
+def test_open__goes_on_where_the_verified_chunks_end(tmp_path: Path) -> None:
+    payload = content(5 * CHUNK_BYTES - 9)
+    what = offer(len(payload), retry_for_s=60)
+    first = opened(tmp_path, what)
+    for index in (0, 1, 4):
+        first.put(index, chunk(payload, index))
+    first.leave()
+    second = opened(tmp_path, what)
+    assert second.resumed_chunks == 2
+    for index in (3, 2, 4):
+        second.put(index, chunk(payload, index))
+    assert second.finish(sha256=sha256(payload)) == sha256(payload)
+    assert names(tmp_path) == ["a.bin"]
+    assert (tmp_path / "a.bin").read_bytes() == payload
+
+
+def test_open__what_changed_meanwhile_is_not_verified(tmp_path: Path) -> None:
+    payload = content(3 * CHUNK_BYTES)
+    what = offer(len(payload), retry_for_s=60)
+    first = opened(tmp_path, what)
+    for index in range(3):
+        first.put(index, chunk(payload, index))
+    first.leave()
+    (part,) = tmp_path.glob("*.part")
+    with part.open("r+b") as file:
+        file.seek(CHUNK_BYTES + 3)
+        file.write(b"other")
+    second = opened(tmp_path, what)
+    assert second.resumed_chunks == 1
+    for index in (1, 2):
+        second.put(index, chunk(payload, index))
+    second.finish(sha256=sha256(payload))
+    assert (tmp_path / "a.bin").read_bytes() == payload
+
+
+def test_open__a_whole_part_needs_only_its_end(tmp_path: Path) -> None:
+    payload = content(2 * CHUNK_BYTES + 1)
+    what = offer(len(payload), retry_for_s=60)
+    first = opened(tmp_path, what)
+    for index in range(3):
+        first.put(index, chunk(payload, index))
+    first.leave()
+    second = opened(tmp_path, what)
+    assert second.complete
+    second.finish(sha256=sha256(payload))
+    assert names(tmp_path) == ["a.bin"]
+
+
+@pytest.mark.parametrize("changed", [{"name": "b.bin"}, {"size": 3 * CHUNK_BYTES - 1}, {"chunk_bytes": 2048}], ids=str)
+def test_open__another_file_of_the_same_transfer_begins_anew(tmp_path: Path, changed: dict[str, Any]) -> None:
+    payload = content(3 * CHUNK_BYTES)
+    what = offer(len(payload), retry_for_s=60)
+    first = opened(tmp_path, what)
+    first.put(0, chunk(payload, 0))
+    first.leave()
+    second = opened(tmp_path, replace(what, **changed))
+    assert second.resumed_chunks == 0
+    second.abort()
+    assert names(tmp_path) == []
+
+
+def test_open__two_of_one_transfer_at_a_time_bad_flow(tmp_path: Path) -> None:
+    what = offer(10, retry_for_s=60)
+    first = opened(tmp_path, what)
+    with pytest.raises(TransferInterruptedError, match="another process is receiving this transfer"):
+        opened(tmp_path, what)
+    first.put(0, views_of(content(10)))
+    first.finish(sha256=sha256(content(10)))
+    assert (tmp_path / "a.bin").read_bytes() == content(10)
+
+
+def test_open__reading_back_can_be_stopped(tmp_path: Path) -> None:
+    payload = content(3 * CHUNK_BYTES)
+    what = offer(len(payload), retry_for_s=60)
+    first = opened(tmp_path, what)
+    first.put(0, chunk(payload, 0))
+    first.leave()
+    stop = threading.Event()
+    stop.set()
+    store = Store(tmp_path, what, overwrite=False, stop=stop)
+    with pytest.raises(TransferInterruptedError):
+        store.open()
+    store.leave()
+    assert len(names(tmp_path)) == 2
+
+
+def test_open__too_many_files_are_open_is_for_now_bad_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "open", fail)
+    with pytest.raises(TransferInterruptedError, match="cannot take it now: Too many open files"):
+        Store(tmp_path, offer(10), overwrite=False).open()
+
+
+# -- what cannot be removed -----------------------------------------------------------------------------------------
+
+
+def test_abort__what_cannot_be_removed_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    store = stored(tmp_path, b"one")
+    monkeypatch.setattr(Path, "unlink", fail)
+    store.abort()
+    assert store.unremoved == f"{tmp_path / names(tmp_path)[0]}: cannot be removed: Operation not permitted"
+
+
+def test_finish__a_verified_file_is_no_failure_because_its_part_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    store = stored(tmp_path, b"one")
+    monkeypatch.setattr(Path, "unlink", fail)
+    assert store.finish(sha256=sha256(b"one")) == sha256(b"one")
+    assert (tmp_path / "a.bin").read_bytes() == b"one"
+    assert "cannot be removed" in store.unremoved
+
+
+def test_finish__without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", fail)
+    one, two = stored(tmp_path, b"one"), stored(tmp_path, b"two")
+    one.finish(sha256=sha256(b"one"))
+    with pytest.raises(TransferError, match=r"^a.bin: cannot be kept at the receiver: File exists$"):
+        two.finish(sha256=sha256(b"two"))
+    assert names(tmp_path) == ["a.bin"]
+    assert (tmp_path / "a.bin").read_bytes() == b"one"
