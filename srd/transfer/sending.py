@@ -162,7 +162,8 @@ class FileSender:
     async def attempt(self, source: SourceFile) -> Sent:
         """Send what the receiver does not have yet of a file.
 
-        Raises TransferError, and TransferInterruptedError or PeerError (the peer is gone) when another attempt may do.
+        Raises TransferError, and TransferInterruptedError or PeerError (the peer is gone) when another attempt may do,
+        over another peer: on this one, what was said of the failed attempt may still be on its way.
         """
         source.check_unchanged()
         await self._say(
