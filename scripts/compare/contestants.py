@@ -75,7 +75,7 @@ def _srd_receive(ends: Ends) -> list[str]:
 
 def _srd_send(ends: Ends, port: int) -> list[str]:
     target = f"{ends.receiver_address}:{port}"
-    return [_SRD, "send", str(ends.source), target, "--paths", str(PATH_COUNT), "--json"]
+    return [_SRD, "send", str(ends.source), target, "--paths", str(PATH_COUNT), "--json", "--retry-for", "0"]
 
 
 def _srd_unavailable() -> str | None:

@@ -17,6 +17,7 @@ from srd.cli.recv import recv
 from srd.cli.send import send
 from srd.cli.trace import trace
 from srd.errors import SrdError
+from srd.printable import printable
 
 
 @click.group(
@@ -40,16 +41,18 @@ def main() -> None:
     try:
         status = cli.main(standalone_mode=False)
     except click.ClickException as error:
-        click.echo(f"srd: {error.format_message()}", err=True)
-        status = error.exit_code
+        status = _complain(error.format_message(), status=error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("srd: interrupted", err=True)
-        status = 1
+        status = _complain("interrupted")
     except (SrdError, DevmemError) as error:
-        click.echo(f"srd: {error}", err=True)
-        status = 1
+        status = _complain(str(error))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
-        click.echo("srd: nobody reads the output any more", err=True)
-        status = 1
+        status = _complain("nobody reads the output any more")
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _complain(line: str, *, status: int = 1) -> int:
+    """Say what is wrong; return the exit status."""
+    click.echo(f"srd: {printable(line)}", err=True)
+    return status

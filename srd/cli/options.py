@@ -5,13 +5,19 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 import signal
+import sys
+import threading
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 import click
 import uvloop
+
+STOP_WITHIN_S = 2.0
+"""From a signal to the end of the process, at most. A peer that does not answer takes half of it to be given up."""
 
 
 class Interrupted(click.ClickException):
@@ -82,7 +88,11 @@ def _calm_collector() -> None:
 
 
 def run(main: Coroutine[Any, Any, int]) -> int:
-    """Run `main` on uvloop; SIGINT and SIGTERM cancel it, so that it cleans up. Returns its exit status."""
+    """Run `main` on uvloop; SIGINT and SIGTERM cancel it, so that it cleans up. Returns its exit status.
+
+    Cleaning up takes at most STOP_WITHIN_S: then the process ends, whatever a disk or a peer still keeps waiting.
+    """
+    backstop: list[threading.Timer] = []
 
     async def supervised() -> int:
         task = asyncio.ensure_future(main)
@@ -91,6 +101,9 @@ def run(main: Coroutine[Any, Any, int]) -> int:
         def stop(number: signal.Signals) -> None:
             caught.append(number)
             task.cancel()
+            backstop.append(threading.Timer(STOP_WITHIN_S, _end, [number]))
+            backstop[-1].daemon = True
+            backstop[-1].start()
 
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop, number)
@@ -102,7 +115,17 @@ def run(main: Coroutine[Any, Any, int]) -> int:
             raise Interrupted(f"stopped by {caught[0].name}") from None
 
     _calm_collector()
-    return uvloop.run(supervised())
+    try:
+        return uvloop.run(supervised())
+    finally:
+        for timer in backstop:
+            timer.cancel()
+
+
+def _end(number: signal.Signals) -> None:
+    """End the process from a thread, with what an orderly end says and returns."""
+    os.write(sys.stderr.fileno(), f"srd: stopped by {number.name}\n".encode())
+    os._exit(Interrupted.exit_code)
 
 
 def emit(event: str, **fields: object) -> None:

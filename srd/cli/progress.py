@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Callable
+
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
+
+from srd.peer import Peer
+from srd.printable import printable
+from srd.transfer.words import Offer
+
+PROGRESS_INTERVAL_S = 0.05
+"""Between two looks at a transfer: fine enough to see a stall of a tenth of a second."""
 
 
 def rate_text(bits_per_s: float) -> str:
@@ -39,7 +50,7 @@ class TransferProgress:
             console=console,
             disable=not visible or not console.is_terminal,
         )
-        self._task = self._bar.add_task(name, total=total_bytes)
+        self._task = self._bar.add_task(printable(name), total=total_bytes)
         self._bar.start()
 
     def add(self, size_bytes: int) -> None:
@@ -50,6 +61,48 @@ class TransferProgress:
         """Set how much is done."""
         self._bar.update(self._task, completed=done_bytes)
 
+    def note(self, line: str) -> None:
+        """Print a line above the bar, on stderr, also where there is no bar."""
+        self._bar.console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
+
     def close(self) -> None:
         """Leave the bar as it is and give the terminal back."""
         self._bar.stop()
+
+
+class Watch:
+    """Looks at what lands from a peer, one file after the other, and shows how far each is."""
+
+    def __init__(self, peer: Peer, *, visible: bool) -> None:
+        self._peer = peer
+        self._visible = visible
+        self._progress: TransferProgress | None = None
+        self._sampler: asyncio.Future[None] | None = None
+
+    def start(self, offer: Offer, *, resumed_bytes: int, on_progress: Callable[[float, int], None]) -> None:
+        """Begin with a file; `on_progress(seconds, bytes)` is called when there is something new."""
+        self._progress = TransferProgress(offer.name, total_bytes=offer.size, visible=self._visible)
+        base_bytes = self._peer.landed_bytes - resumed_bytes
+        self._sampler = asyncio.ensure_future(self._sample(self._progress, base_bytes, on_progress))
+
+    async def _sample(
+        self, progress: TransferProgress, base_bytes: int, on_progress: Callable[[float, int], None]
+    ) -> None:
+        started, shown = None, self._peer.landed_bytes
+        while True:
+            landed_bytes = self._peer.landed_bytes
+            if landed_bytes != shown:
+                started = time.monotonic() if started is None else started
+                shown = landed_bytes
+                progress.show(landed_bytes - base_bytes)
+                on_progress(time.monotonic() - started, landed_bytes - base_bytes)
+            await asyncio.sleep(PROGRESS_INTERVAL_S)
+
+    def stop(self) -> bool:
+        """End with the file; return whether there was one."""
+        if self._progress is None or self._sampler is None:
+            return False
+        self._sampler.cancel()
+        self._progress.close()
+        self._progress = self._sampler = None
+        return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-import time
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,18 +16,17 @@ from rich.console import Console
 from devmem import DevmemError, RegionError
 from srd.cli.devmem import DeviceMemory
 from srd.cli.options import HostPort, Interrupted, Size, busy_poll_option, emit, is_directory, run
-from srd.cli.progress import TransferProgress
+from srd.cli.progress import Watch
 from srd.cli.tracing import check_trace_file, trace_option, tracing
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
-from srd.errors import SrdError
+from srd.errors import PeerError, SrdError
 from srd.peer import Peer
+from srd.printable import printable
 from srd.proto.trace import Trace
-from srd.transfer.receiving import FileReceiver, Received
-from srd.transfer.words import Offer
-
-PROGRESS_INTERVAL_S = 0.05
-"""Between two progress events: fine enough to see a stall of a tenth of a second."""
+from srd.transfer.partials import GRACE_S, Leftover, expire, leftovers
+from srd.transfer.receiving import MAX_TRANSFERS, FileReceiver, Inbox, NotStartedError, Received
+from srd.transfer.words import Offer, TransferInterruptedError
 
 
 @click.command()
@@ -35,6 +34,13 @@ PROGRESS_INTERVAL_S = 0.05
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Directory that files appear in.")
 @click.option("--once", is_flag=True, help="End after one file, in success or failure.")
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+@click.option(
+    "--max-transfers",
+    type=click.IntRange(1, 10_000),
+    default=MAX_TRANSFERS,
+    show_default=True,
+    help="Files received at a time; senders beyond that are told to try again.",
+)
 @click.option("--devmem", type=Size(), help="Have payload land in a region of this size (256M, 1G), and nowhere else.")
 @busy_poll_option
 @trace_option
@@ -45,6 +51,7 @@ def recv(
     output: Path,
     once: bool,
     overwrite: bool,
+    max_transfers: int,
     devmem: int | None,
     busy_poll: bool,
     trace_file: Path | None,
@@ -54,6 +61,7 @@ def recv(
 
     A file appears under its name only when every byte was verified (SHA-256), synced and renamed; until then it has
     a temporary name. Files that exist are refused without --overwrite, names that lead out of the directory always.
+    What a lost sender has left is kept for as long as it tries again (srd send --retry-for), over a restart, too.
     """
     if not is_directory(output):
         raise click.UsageError(f"--output {output}: is not a directory; make it first")
@@ -66,7 +74,8 @@ def recv(
     check_trace_file(trace_file, inputs=[])
     memory = None if devmem is None else DeviceMemory(devmem)
     config = replace(memory.config if memory else EndpointConfig(), busy_poll=busy_poll)
-    daemon = Daemon(output, config=config, overwrite=overwrite, memory=memory, as_json=as_json)
+    inbox = Inbox(output, overwrite=overwrite, max_transfers=max_transfers)
+    daemon = Daemon(inbox, config=config, memory=memory, as_json=as_json)
     return run(_serve(daemon, listen, once=once, trace_file=trace_file))
 
 
@@ -78,110 +87,134 @@ async def _serve(daemon: Daemon, listen: tuple[str, int], *, once: bool, trace_f
 class Daemon:
     """Serves any number of peers at a time."""
 
-    def __init__(
-        self, directory: Path, *, config: EndpointConfig, overwrite: bool, memory: DeviceMemory | None, as_json: bool
-    ) -> None:
-        self._directory = directory
+    def __init__(self, inbox: Inbox, *, config: EndpointConfig, memory: DeviceMemory | None, as_json: bool) -> None:
+        self._inbox = inbox
         self._config = config
-        self._overwrite = overwrite
         self._memory = memory
         self._as_json = as_json
         self._console = Console(stderr=True, highlight=False)
         self._transfers = 0  # going on now
-        self._outcomes: asyncio.Queue[int] = asyncio.Queue()  # exit status that each file asks for
+        self._tasks: set[asyncio.Task[None]] = set()  # one a peer, and one a leftover part
+        self._outcomes: asyncio.Queue[int | BaseException] = asyncio.Queue()  # exit status that each file asks for
 
     async def serve(self, listen: tuple[str, int], *, once: bool, trace: Trace | None) -> int:
         """Listen until cancelled; with `once` until one file has ended, and return how it did."""
         endpoint = await Endpoint.listen(listen[0], port=listen[1], config=self._config, trace=trace)
-        host, port = endpoint.address
-        if self._as_json:
-            emit("listening", address=host, port=port)
-        else:
-            self._say(f"listening on {host}:{port}, files go to {self._directory}")
-        accepting = asyncio.ensure_future(self._accept(endpoint))
         try:
             if self._memory:
                 self._memory.bind(endpoint)
-            return await self._outcome(accepting, once=once)
+            host, port = endpoint.address
+            if self._as_json:
+                emit("listening", address=host, port=port)
+            else:
+                self._say(f"listening on {host}:{port}, files go to {self._inbox.directory}")
+            self._spawn(self._accept(endpoint))
+            for leftover in await asyncio.to_thread(leftovers, self._inbox.directory):
+                self._spawn(self._expire(leftover, counts=False))
+            return await self._outcome(once=once)
         except asyncio.CancelledError:
             if self._transfers:
                 raise Interrupted(f"stopped with {self._transfers} transfer(s) unfinished") from None
             return 0
         finally:
-            accepting.cancel()
-            await asyncio.wait([accepting])
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
             await endpoint.close()
-            if self._memory:
-                with suppress(RegionError):  # a transfer that was cut off still looks at it: it goes with the process
+            with suppress(RegionError):  # what was cut off may still look at it: it goes with the process
+                self._inbox.close()
+                if self._memory:
                     self._memory.close()
 
-    async def _outcome(self, accepting: asyncio.Future[None], *, once: bool) -> int:
-        """Wait for files to end; raises what made accepting end."""
+    async def _outcome(self, *, once: bool) -> int:
+        """Wait for files to end; raises what ends the daemon."""
         while True:
-            ended: asyncio.Future[int] = asyncio.ensure_future(self._outcomes.get())
-            waiting: set[asyncio.Future[Any]] = {ended, accepting}
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if not ended.done():
-                ended.cancel()
-                try:
-                    accepting.result()
-                except BaseExceptionGroup as group:
-                    raise group.exceptions[0] from None
-            elif once:
-                return ended.result()
+            outcome = await self._outcomes.get()
+            if isinstance(outcome, BaseException):
+                raise outcome
+            if once:
+                return outcome
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run beside the rest; what it raises ends the daemon."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self._outcomes.put_nowait(error)
+
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(ended)
 
     async def _accept(self, endpoint: Endpoint) -> None:
-        async with asyncio.TaskGroup() as group:
-            while True:
-                group.create_task(self._serve_peer(await endpoint.accept()))
+        while True:
+            self._spawn(self._serve_peer(await endpoint.accept()))
 
     async def _serve_peer(self, peer: Peer) -> None:
-        """Take files from a peer until it parts; a failed one ends it."""
-        progress: TransferProgress | None = None
-        sampler: asyncio.Future[None] | None = None
+        """Take files from a peer until it parts. What goes wrong with it is logged, and ends nothing else."""
+        try:
+            await self._serve_files(peer)
+        except BrokenPipeError:
+            raise  # nobody reads what is printed, of any peer
+        except Exception as error:  # noqa: BLE001 - also our own faults, and what the host is short of
+            self._say(f"{peer.address[0]}:{peer.address[1]}: {type(error).__name__}: {error}")
+        finally:
+            await peer.close()
 
-        def on_start(offer: Offer) -> None:
-            nonlocal progress, sampler
+    async def _serve_files(self, peer: Peer) -> None:
+        watch = Watch(peer, visible=not self._as_json)
+
+        def on_start(offer: Offer, resumed_bytes: int) -> None:
             self._transfers += 1
-            progress = TransferProgress(offer.name, total_bytes=offer.size, visible=not self._as_json)
-            sampler = asyncio.ensure_future(self._sample(peer, progress))
+            watch.start(offer, resumed_bytes=resumed_bytes, on_progress=self._emit_progress)
 
         def stop() -> None:
-            nonlocal progress, sampler
-            if progress is not None and sampler is not None:
-                sampler.cancel()
-                progress.close()
+            if watch.stop():
                 self._transfers -= 1
-            progress = sampler = None
 
-        receiver = FileReceiver(peer, directory=self._directory, overwrite=self._overwrite, on_start=on_start)
+        receiver = FileReceiver(peer, inbox=self._inbox, on_start=on_start, warn=self._say)
         try:
             while (received := await receiver.receive()) is not None:
                 stop()
                 self._report(received, peer)
                 self._outcomes.put_nowait(0)
+        except NotStartedError as error:
+            self._say(str(error))
         except (SrdError, DevmemError) as error:
             stop()
-            self._say(str(error))
-            self._outcomes.put_nowait(1)
+            self._note_failure(error, receiver.offer)
         finally:
             stop()
-            receiver.close()
-            await peer.close()
 
-    async def _sample(self, peer: Peer, progress: TransferProgress) -> None:
-        """Show, or print, how far a transfer is."""
-        base_bytes, started, shown = peer.landed_bytes, None, -1
-        while True:
-            landed_bytes = peer.landed_bytes - base_bytes
-            if landed_bytes and started is None:
-                started = time.monotonic()
-            if started is not None and landed_bytes != shown:
-                shown = landed_bytes
-                progress.show(landed_bytes)
-                if self._as_json:
-                    emit("progress", seconds=round(time.monotonic() - started, 4), bytes=landed_bytes)
-            await asyncio.sleep(PROGRESS_INTERVAL_S)
+    def _note_failure(self, error: SrdError | DevmemError, offer: Offer | None) -> None:
+        """Report a file that failed, or wait for its sender to come back."""
+        has_parted = isinstance(error, PeerError) and error.status == 0
+        may_resume = isinstance(error, PeerError | TransferInterruptedError) and not has_parted
+        if offer is None or not may_resume or not offer.retry_for_s:
+            self._say(str(error))
+            self._outcomes.put_nowait(1)
+            return
+        self._say(f"{error}; {offer.name} is kept for {offer.retry_for_s} s, for its sender to go on")
+        leftover = Leftover(offer.transfer, offer.name, offer.retry_for_s + GRACE_S)
+        self._spawn(self._expire(leftover, counts=True))
+
+    async def _expire(self, leftover: Leftover, *, counts: bool) -> None:
+        """Remove what a lost sender has left, if it did not come back; a file of this daemon's has failed then."""
+        await asyncio.sleep(leftover.expires_in_s)
+        try:
+            removed = await asyncio.to_thread(expire, self._inbox.directory, leftover.transfer)
+        except OSError as error:
+            self._say(f"{leftover.name}: what is left of it cannot be removed: {error.strerror}")
+            return
+        if removed is not None:
+            self._say(f"{leftover.name}: its sender did not come back; what there was of it is removed")
+            if counts:
+                self._outcomes.put_nowait(1)
+
+    def _emit_progress(self, seconds: float, size_bytes: int) -> None:
+        if self._as_json:
+            emit("progress", seconds=round(seconds, 4), bytes=size_bytes)
 
     def _report(self, received: Received, peer: Peer) -> None:
         if self._as_json:
@@ -201,5 +234,5 @@ class Daemon:
             self._say(f"{received.name}: {received.size} bytes, SHA-256 {received.sha256} verified")
 
     def _say(self, text: str) -> None:
-        """Print one line, however long, to a person; names in it are not markup."""
-        self._console.print(f"srd recv: {text}", markup=False, soft_wrap=True)
+        """Print one line, however long, to a person; names in it are neither markup nor commands to the terminal."""
+        self._console.print(f"srd recv: {printable(text)}", markup=False, soft_wrap=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,29 @@ from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
 from srd.peer import Peer
+from srd.printable import printable
 from srd.proto.config import MAX_PATHS, ProtocolConfig
-from srd.transfer.sending import FileSender, Sent
-from srd.transfer.words import TransferError
+from srd.transfer.sending import FileSender, Sent, SourceFile
+from srd.transfer.words import MAX_RETRY_S, TransferError, TransferInterruptedError
+
+RETRY_FOR_S = 60
+"""Default of --retry-for: a receiver that is restarted, a host that is moved or a link that flaps is back by then."""
+RETRY_INTERVAL_S = 0.5
+"""Between two attempts; a receiver that does not answer takes another second."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendOptions:
+    """How files are sent."""
+
+    retry_for_s: int
+    """Seconds without progress after which a lost receiver is given up; 0: at once."""
+
+    devmem: bool
+    """Whether files are mapped."""
+
+    as_json: bool
+    """Whether to print events instead of text."""
 
 
 @click.command()
@@ -30,6 +52,15 @@ from srd.transfer.words import TransferError
     show_default=True,
     help="Source ports to spray over.",
 )
+@click.option(
+    "--retry-for",
+    "retry_for_s",
+    type=click.IntRange(0, MAX_RETRY_S),
+    metavar="SECONDS",
+    default=RETRY_FOR_S,
+    show_default=True,
+    help="Go on for so long when the receiver is lost in the middle of a file; 0: fail at once.",
+)
 @click.option("--devmem", is_flag=True, help="Map files and send them from where the page cache has them.")
 @busy_poll_option
 @trace_option
@@ -38,6 +69,7 @@ def send(
     *,
     arguments: tuple[str, ...],
     paths: int,
+    retry_for_s: int,
     devmem: bool,
     busy_poll: bool,
     trace_file: Path | None,
@@ -45,7 +77,8 @@ def send(
 ) -> int:
     """Send files to an `srd recv` at HOST:PORT.
 
-    The exit status is 0 only when the receiver has verified every byte of every file.
+    The exit status is 0 only when the receiver has verified every byte of every file. A receiver that is lost in the
+    middle of a file is tried again (--retry-for), and what it has already is not sent again.
     """
     if len(arguments) < 2:
         raise click.UsageError("give at least one FILE, and HOST:PORT last")
@@ -59,7 +92,8 @@ def send(
             raise click.UsageError(f"{file}: no such file; check the name")
     check_trace_file(trace_file, inputs=files)
     config = EndpointConfig(protocol=ProtocolConfig(paths=paths), busy_poll=busy_poll)
-    return run(_send(files, host, port=port, config=config, devmem=devmem, trace_file=trace_file, as_json=as_json))
+    options = SendOptions(retry_for_s=retry_for_s, devmem=devmem, as_json=as_json)
+    return run(_send(files, host, port=port, config=config, options=options, trace_file=trace_file))
 
 
 async def _send(
@@ -68,43 +102,89 @@ async def _send(
     *,
     port: int,
     config: EndpointConfig,
-    devmem: bool,
+    options: SendOptions,
     trace_file: Path | None,
-    as_json: bool,
 ) -> int:
     with tracing(trace_file, title=f"srd send to {host}:{port}", vantage_point="client") as trace:
         async with await Endpoint.open(towards=host, config=config, trace=trace) as endpoint:
             for file in files:
-                total_bytes = (await asyncio.to_thread(file.stat)).st_size
-                await _send_one(
-                    endpoint, file, host, port=port, total_bytes=total_bytes, devmem=devmem, as_json=as_json
-                )
+                with SourceFile(file) as source:
+                    await Delivery(endpoint, source, host, port=port, options=options).run()
     return 0
 
 
-async def _send_one(
-    endpoint: Endpoint, file: Path, host: str, *, port: int, total_bytes: int, devmem: bool, as_json: bool
-) -> None:
-    """One peer a file, so that its figures are the file's own."""
-    started = time.monotonic()
-    try:
-        peer = await endpoint.connect(host, port=port)
-    except PeerError as error:
-        raise SrdError(f"{host}:{port}: {error}; is srd recv running there?") from error
-    progress = TransferProgress(file.name, total_bytes=total_bytes, visible=not as_json)
-    sender = FileSender(peer, on_progress=progress.add, mapped=devmem)
-    try:
-        sent = await sender.send(file)
-        seconds = time.monotonic() - started
-    except PeerError as error:
-        raise SrdError(f"{file}: {error}; the file was not delivered") from error
-    except TransferError as error:
-        raise SrdError(f"{file}: not delivered: {error}") from error
-    finally:
-        progress.close()
-        await peer.close()
-        sender.close()
-    _report(sent, peer, seconds=seconds, as_json=as_json)
+class Delivery:
+    """One file on its way, in as many attempts as it takes. One peer an attempt, so that its figures are the file's."""
+
+    def __init__(self, endpoint: Endpoint, source: SourceFile, host: str, *, port: int, options: SendOptions) -> None:
+        self._endpoint = endpoint
+        self._source = source
+        self._host = host
+        self._port = port
+        self._options = options
+        self._best_bytes = 0  # acknowledged in any attempt
+        self._is_begun = False  # whether a peer was ever open
+
+    async def run(self) -> None:
+        """Send the file and report it. Raises SrdError, one line that names the file."""
+        started = time.monotonic()
+        progress = TransferProgress(
+            self._source.path.name, total_bytes=self._source.size, visible=not self._options.as_json
+        )
+        try:
+            sent, peer = await self._attempts(progress)
+        except TransferError as error:
+            raise SrdError(f"{self._source.path}: not delivered: {error}") from error
+        finally:
+            progress.close()
+        _report(sent, peer, seconds=time.monotonic() - started, as_json=self._options.as_json)
+
+    async def _attempts(self, progress: TransferProgress) -> tuple[Sent, Peer]:
+        """Try until it is done, or nothing new was acknowledged for as long as the user lets us try."""
+        first_loss, give_up_at, seen_bytes = "", math.inf, 0
+        while True:
+            try:
+                return await self._attempt(progress)
+            except SrdError as error:  # also that there is no route, once there was one
+                self._raise_if_final(error)
+                now, retry_for_s = time.monotonic(), self._options.retry_for_s
+                if not first_loss or self._best_bytes > seen_bytes:
+                    first_loss, give_up_at, seen_bytes = str(error), now + retry_for_s, self._best_bytes
+                    if retry_for_s:
+                        progress.note(f"srd send: {self._source.path}: {error}; trying again for {retry_for_s} s")
+                if now >= give_up_at:
+                    tried = f"; tried again for {retry_for_s} s" if retry_for_s else ""
+                    raise SrdError(f"{self._source.path}: {first_loss}{tried}; the file was not delivered") from error
+                await asyncio.sleep(min(RETRY_INTERVAL_S, give_up_at - now))
+
+    def _raise_if_final(self, error: SrdError) -> None:
+        """Raise what another attempt would not change."""
+        if isinstance(error, TransferError) and not isinstance(error, TransferInterruptedError):
+            raise error
+        if not self._is_begun:
+            if isinstance(error, PeerError):
+                raise SrdError(f"{self._host}:{self._port}: {error}; is srd recv running there?") from error
+            raise error
+
+    async def _attempt(self, progress: TransferProgress) -> tuple[Sent, Peer]:
+        peer = await self._endpoint.connect(self._host, port=self._port)
+        self._is_begun = True
+        acked_bytes = 0
+
+        def on_progress(size_bytes: int) -> None:
+            nonlocal acked_bytes
+            acked_bytes += size_bytes
+            self._best_bytes = max(self._best_bytes, acked_bytes)
+            progress.show(acked_bytes)
+
+        sender = FileSender(
+            peer, on_progress=on_progress, mapped=self._options.devmem, retry_for_s=self._options.retry_for_s
+        )
+        try:
+            return await sender.attempt(self._source), peer
+        finally:
+            await peer.close()
+            sender.close()
 
 
 def _report(sent: Sent, peer: Peer, *, seconds: float, as_json: bool) -> None:
@@ -126,7 +206,7 @@ def _report(sent: Sent, peer: Peer, *, seconds: float, as_json: bool) -> None:
         return
     used = sum(1 for path in peer.paths if path.counters.packets)
     click.echo(
-        f"{sent.name}: {sent.size} bytes in {seconds:.3f} s, {rate_text(goodput_bps)}, "
+        f"{printable(sent.name)}: {sent.size} bytes in {seconds:.3f} s, {rate_text(goodput_bps)}, "
         f"{100 * fraction:.1f} % retransmitted, {used} paths, SHA-256 verified"
     )
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from srd.cli.progress import rate_text
+from srd.printable import printable
 from srd.trace.errors import TraceError
 from srd.trace.reader import TraceReader
 from srd.trace.summary import PeerSummary, ReceivedPath, SentPath, Stalls, percentile, summarise
@@ -168,8 +169,3 @@ def _rate(size_bytes: int, seconds: float) -> str:
 def say(console: Console, text: str) -> None:
     """Print one line, however long."""
     console.print(printable(text), markup=False, soft_wrap=True)
-
-
-def printable(text: str) -> str:
-    """Return `text` with what a terminal could take for a command, or cannot show, spelled out."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

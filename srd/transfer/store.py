@@ -2,42 +2,100 @@
 
 Chunks come in any order and are written where they belong. The hash needs them in order: what arrived early is read
 back from the page cache when its turn comes, so that the hash is complete a moment after the last byte.
+
+An interrupted transfer leaves its part. The next attempt reads it back, and goes on after the chunks whose hash is the
+one that was noted when they were written.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
-import secrets
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from srd.transfer.words import Offer, TransferError
+from srd.transfer.partials import DIGEST_BYTES, head_of, journal_path, open_locked, part_path
+from srd.transfer.publish import publish
+from srd.transfer.words import Offer, TransferError, TransferInterruptedError
 
 IOV_MAX = 1024
 """Pieces that one pwritev takes (limits.h)."""
+_FOR_NOW = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+"""What the process or the host is short of: another attempt may have it."""
 
 
 class Store:
-    """`put` chunks, then `finish`, or `abort`. Raises TransferError for what the file system refuses."""
+    """`open`, `put` chunks, then `finish`, `abort` or `leave`. Raises TransferError for what the file system refuses.
 
-    def __init__(self, directory: Path, offer: Offer, *, overwrite: bool) -> None:
+    `stop`, once set, ends the reading back of what an earlier attempt has left, which takes a second a gigabyte.
+    """
+
+    def __init__(self, directory: Path, offer: Offer, *, overwrite: bool, stop: threading.Event | None = None) -> None:
         self.final = directory / offer.name
+        self.resumed_chunks = 0
+        """Leading chunks that an earlier attempt has left here, verified."""
+        self.unremoved = ""
+        """What could not be removed, and why, as one line; empty: nothing."""
         self._offer = offer
         self._overwrite = overwrite
+        self._stop = stop or threading.Event()
         self._hash = hashlib.sha256()
         self._hashed = 0  # chunks
         self._stored: set[int] = set()  # chunks that are written but not hashed
-        if not overwrite and os.path.lexists(self.final):
-            raise TransferError(f"{offer.name}: exists already at the receiver, which was started without --overwrite")
-        self._partial = directory / f".srd-{secrets.token_hex(8)}.part"
+        self._fd = self._journal = -1
+        self._head = head_of(offer)
+        self._partial, self._notes = part_path(directory, offer.transfer), journal_path(directory, offer.transfer)
+
+    def open(self) -> None:
+        """Make the part, or take up the one that an earlier attempt has left."""
+        name = self._offer.name
+        if not self._overwrite and os.path.lexists(self.final):
+            raise TransferError(f"{name}: exists already at the receiver, which was started without --overwrite")
         try:
-            free_bytes = os.statvfs(directory).f_bavail * os.statvfs(directory).f_frsize
-            if offer.size > free_bytes:
-                raise TransferError(f"{offer.name}: needs {offer.size} bytes; the receiver has {free_bytes} left")
-            self._fd = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            self._fd = open_locked(self._partial)
+            self._resume()
+            disk = os.statvfs(self.final.parent)
+            needed_bytes = self._offer.size - os.fstat(self._fd).st_blocks * 512
         except OSError as error:
-            raise TransferError(f"{offer.name}: cannot be created at the receiver: {error.strerror}") from error
+            if error.errno in _FOR_NOW:
+                raise TransferInterruptedError(f"{name}: the receiver cannot take it now: {error.strerror}") from error
+            raise TransferError(f"{name}: cannot be created at the receiver: {error.strerror}") from error
+        if needed_bytes > (free_bytes := disk.f_bavail * disk.f_frsize):
+            raise TransferError(f"{name}: needs {needed_bytes} bytes; the receiver has {free_bytes} left")
+        self.resumed_chunks = self._hashed
+
+    def _resume(self) -> None:
+        """Take up what an earlier attempt left, and note from now on what the next one may. Raises OSError."""
+        if self._offer.retry_for_s:
+            self._journal = os.open(self._notes, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            if os.pread(self._journal, len(self._head), 0) == self._head:
+                self._verify_leading()
+        os.ftruncate(self._fd, self._hashed * self._offer.chunk_bytes)
+        if self._journal >= 0 and not self._hashed:
+            os.ftruncate(self._journal, 0)
+            os.pwrite(self._journal, self._head, 0)
+
+    def _verify_leading(self) -> None:
+        """Hash the chunks that the journal names, up to the first that is another than it was."""
+        while self._hashed < self._offer.chunks:
+            if self._stop.is_set():
+                raise TransferInterruptedError("stopped")
+            noted = os.pread(self._journal, DIGEST_BYTES, self._note_at(self._hashed))
+            chunk = os.pread(self._fd, self._offer.chunk_bytes, self._hashed * self._offer.chunk_bytes)
+            longer = self._hash.copy()
+            longer.update(chunk)
+            if len(chunk) != self._length(self._hashed) or longer.digest() != noted:
+                return
+            self._hash = longer
+            self._hashed += 1
+
+    def _length(self, index: int) -> int:
+        return min(self._offer.chunk_bytes, self._offer.size - index * self._offer.chunk_bytes)
+
+    def _note_at(self, index: int) -> int:
+        return len(self._head) + index * DIGEST_BYTES
 
     @property
     def complete(self) -> bool:
@@ -48,33 +106,34 @@ class Store:
         """Write a chunk."""
         length = sum(len(view) for view in views)
         at = index * self._offer.chunk_bytes
-        if index >= self._offer.chunks or length != min(self._offer.chunk_bytes, self._offer.size - at):
+        if index >= self._offer.chunks or length != self._length(index):
             raise TransferError(f"{self._offer.name}: chunk {index} of {length} bytes is not part of the file")
         if index < self._hashed or index in self._stored:
             raise TransferError(f"{self._offer.name}: chunk {index} came twice")
         try:
             for start in range(0, len(views), IOV_MAX):
                 at += _write_all(self._fd, views[start : start + IOV_MAX], at)
+            if index == self._hashed:
+                for view in views:
+                    self._hash.update(view)
+                self._advance()
+                self._catch_up()
+            else:
+                self._stored.add(index)
         except OSError as error:
             raise TransferError(f"{self._offer.name}: cannot be written at the receiver: {error.strerror}") from error
-        if index == self._hashed:
-            for view in views:
-                self._hash.update(view)
-            self._hashed += 1
-            self._catch_up()
-        else:
-            self._stored.add(index)
 
     def _catch_up(self) -> None:
         while self._hashed in self._stored:
             self._stored.remove(self._hashed)
-            at = self._hashed * self._offer.chunk_bytes
-            try:
-                chunk = os.pread(self._fd, self._offer.chunk_bytes, at)
-            except OSError as error:
-                raise TransferError(f"{self._offer.name}: cannot be read back: {error.strerror}") from error
-            self._hash.update(chunk)
-            self._hashed += 1
+            self._hash.update(os.pread(self._fd, self._offer.chunk_bytes, self._hashed * self._offer.chunk_bytes))
+            self._advance()
+
+    def _advance(self) -> None:
+        """Note that the hash covers one chunk more. Raises OSError."""
+        if self._journal >= 0:
+            os.pwrite(self._journal, self._hash.copy().digest(), self._note_at(self._hashed))
+        self._hashed += 1
 
     def finish(self, *, sha256: str) -> str:
         """Compare the hash, sync, and give the file its name; return the hash."""
@@ -89,8 +148,7 @@ class Store:
             if self._overwrite:
                 self._partial.replace(self.final)
             else:
-                os.link(self._partial, self.final)  # unlike rename, refuses a name that was taken meanwhile
-                self._partial.unlink()
+                publish(self._partial, self.final)
             directory = os.open(self.final.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 os.fsync(directory)
@@ -99,16 +157,27 @@ class Store:
         except OSError as error:
             self.abort()
             raise TransferError(f"{self._offer.name}: cannot be kept at the receiver: {error.strerror}") from error
-        os.close(self._fd)
-        self._fd = -1
+        self.abort()
         return actual
 
+    def leave(self) -> None:
+        """Close what there is of it, for the next attempt."""
+        for fd in (self._journal, self._fd):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._journal = -1
+
     def abort(self) -> None:
-        """Remove what there is of it."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-            self._partial.unlink(missing_ok=True)
+        """Remove what there is of it. What cannot be removed is no error here: see `unremoved`."""
+        if self._fd < 0:
+            return
+        paths = (self._partial, self._notes) if self._journal >= 0 else (self._partial,)
+        for path in paths:  # while the lock is held
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                self.unremoved = f"{path}: cannot be removed: {error.strerror}"
+        self.leave()
 
 
 def _write_all(fd: int, views: Sequence[memoryview], at: int) -> int:

@@ -1,22 +1,30 @@
 """The words of a file transfer, as messages. One file at a time a peer; the immediate says what a message is.
 
     sender                                  receiver
-    OFFER name, size, chunk_bytes  ------>
-                                   <------  ACCEPT, or REFUSE reason
-    chunk 0 .. n-1, in any order   ------>  each written where it belongs as it comes
+    OFFER name, size, chunk_bytes,
+          transfer, retry_for_s    ------>
+                                   <------  ACCEPT chunks, or REFUSE reason, again
+    chunk `chunks` .. n-1          ------>  in any order, each written where it belongs as it comes
     END sha256                     ------>
-                                   <------  VERDICT ok, reason, sha256   once hashed, synced and renamed
+                                   <------  VERDICT sha256, or reason   once hashed, synced and renamed
+    ABORT reason, again            ------>  instead of END: the sender ends the transfer
 
 A chunk's immediate is its index; a word's has the top bit set and its body is a JSON object.
+
+`transfer` is a random number that the sender chooses for each file. A sender that loses its peer opens another and
+offers the same transfer again; `chunks` of ACCEPT says how many leading chunks the receiver still has. The hash of END
+is that of the whole file. `again` says that the same transfer may be offered again.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from srd.errors import SrdError
+from srd.printable import printable
 
 WORD = 1 << 31
 """Immediate of a word; smaller ones are chunk indices."""
@@ -28,15 +36,22 @@ MAX_TEXT = 1000
 """Characters of any text in a word: at most 12 bytes each once escaped. Names are shorter; reasons may be cut."""
 MAX_NAME_BYTES = 255
 """NAME_MAX of Linux file systems."""
+MAX_RETRY_S = 24 * 3600
+"""Longest that a receiver keeps a part for a sender that may come back: a night and a day."""
+_TRANSFER = re.compile(r"[0-9a-f]{32}")
 
 
 class TransferError(SrdError):
     """A transfer failed; the message is one line that says why."""
 
 
-def printable(text: object) -> str:
-    """Return what the other end wrote as one line that is safe to print."""
-    return "".join(char if char.isprintable() else "?" for char in str(text)[:MAX_TEXT])
+class TransferInterruptedError(TransferError):
+    """An attempt failed; the same transfer may be offered again, and goes on where it was."""
+
+
+def reason_of(word: dict[str, Any], *, default: str) -> str:
+    """Return the reason that the other end gives, as one line that is safe to print."""
+    return printable(str(word.get("reason", default))[:MAX_TEXT])
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +61,10 @@ class Offer:
     name: str
     size: int
     chunk_bytes: int
+    transfer: str
+    """Identity of the transfer, 32 hexadecimal digits: the same for every attempt, and for nothing else."""
+    retry_for_s: int = 0
+    """How long the sender comes back after a loss; 0: it does not, and nothing needs to be kept for it."""
 
     @property
     def chunks(self) -> int:
@@ -77,8 +96,11 @@ def offer_untrusted(word: dict[str, Any]) -> Offer:
     if word["kind"] != "offer":
         raise TransferError(f"{word['kind'][:80]!r} where an offer was expected")
     name, size, chunk_bytes = word.get("name"), word.get("size"), word.get("chunk_bytes")
-    if not isinstance(name, str) or not isinstance(size, int) or not isinstance(chunk_bytes, int):
+    if not isinstance(name, str) or not _is_number(size) or not _is_number(chunk_bytes):
         raise TransferError("an offer without name, size and chunk_bytes")
+    transfer, retry_for_s = word.get("transfer"), word.get("retry_for_s")
+    if not isinstance(transfer, str) or not _TRANSFER.fullmatch(transfer) or not _is_number(retry_for_s):
+        raise TransferError("an offer without transfer and retry_for_s")
     try:
         encoded = name.encode()
     except UnicodeEncodeError as error:
@@ -87,7 +109,11 @@ def offer_untrusted(word: dict[str, Any]) -> Offer:
         raise TransferError(f"name {name[:80]!r} is not a plain file name")
     if not 0 <= size < 1 << 62 or not 1 << 10 <= chunk_bytes <= 1 << 24:
         raise TransferError(f"an offer of {size} bytes in chunks of {chunk_bytes} is out of range")
-    offer = Offer(name, size, chunk_bytes)
+    offer = Offer(name, size, chunk_bytes, transfer, retry_for_s=max(0, min(retry_for_s, MAX_RETRY_S)))
     if offer.chunks >= WORD:
         raise TransferError(f"an offer of {offer.chunks} chunks is out of range")
     return offer
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -60,7 +60,8 @@ def receiver(lab: Lab, output: Path, *options: str) -> Process:
 
 
 def sender(lab: Lab, file: Path) -> Process:
-    return Process(lab.command("h1", command("send", str(file), target(lab), "--json")))
+    """One that does not come back: what ends it is the transport's own word."""
+    return Process(lab.command("h1", command("send", str(file), target(lab), "--json", "--retry-for", "0")))
 
 
 def file_of(directory: Path, size_bytes: int) -> Path:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import os
+import resource
 import signal
 import socket
 import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from srd.endpoint import Endpoint
+from srd.transfer.words import WORD, encode
 from tests.srd.cli.processes import Process, assert_fails, command, names, receiver, sparse, srd
-from tests.srd.loopback import content
+from tests.srd.loopback import SMALL, content, receive, send
+from tests.srd.transfer.ends import OFFER
 
 SEED = 61
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -235,7 +243,8 @@ def test_recv__a_signal_ends_an_idle_one_with_0(output: Path, number: signal.Sig
 def test_recv__a_signal_in_the_middle_ends_with_1_and_leaves_nothing(
     inputs: Path, output: Path, number: signal.Signals
 ) -> None:
-    with receiver(output) as (process, target), Process(command("send", str(sparse(inputs)), target)) as sender:
+    argv = command("send", str(sparse(inputs)), "--retry-for", "0")
+    with receiver(output) as (process, target), Process([*argv, target]) as sender:
         process.event("progress")
         process.kill(number)
         assert process.wait() == 1
@@ -248,7 +257,7 @@ def test_recv__a_signal_in_the_middle_ends_with_1_and_leaves_nothing(
 
 def test_recv__a_killed_sender_is_reported_and_serving_goes_on(inputs: Path, output: Path) -> None:
     with receiver(output) as (process, target):
-        with Process(command("send", str(sparse(inputs)), target)) as sender:
+        with Process(command("send", str(sparse(inputs)), target, "--retry-for", "0")) as sender:
             process.event("progress")
             assert len(names(output)) == 1
             sender.kill(signal.SIGKILL)
@@ -278,3 +287,157 @@ def test_recv__an_output_that_nobody_reads_any_more_ends_it(inputs: Path, output
             assert "Traceback" not in process.stderr.read()
         finally:
             process.kill()
+
+
+# -- strangers ------------------------------------------------------------------------------------------------------
+
+
+async def talk(target: str, *bodies: bytes) -> None:
+    """Open a peer, send what no sender would, and part."""
+    host, _, port = target.rpartition(":")
+    async with await Endpoint.open(towards=host) as endpoint:
+        peer = await endpoint.connect(host, port=int(port))
+        for body in bodies:
+            await send(peer, body, immediate=WORD)
+            await receive(peer)  # that it was refused
+        await peer.close()
+
+
+def test_recv__once_is_not_ended_by_strangers(inputs: Path, output: Path) -> None:
+    with receiver(output, "--once") as (process, target):
+        asyncio.run(talk(target))
+        asyncio.run(talk(target, b"\x1b]0;pwn\x07 nonsense"))
+        asyncio.run(talk(target, encode(**{"kind": "offer", **OFFER, "name": "../\x1b[2J"})))
+        assert srd("send", str(file_of(inputs, 10)), target).returncode == 0
+        assert process.wait() == 0
+        nonsense, name = process.stderr.all()
+        assert nonsense.startswith("srd recv: 127.0.0.1:")
+        assert nonsense.endswith(": a word that is no JSON")
+        assert name == r"srd recv: name '../\x1b[2J' is not a plain file name"
+
+
+async def stay_idle(target: str, *, count: int, file: Path) -> subprocess.CompletedProcess[str]:
+    """Open many peers that say nothing, and send a file beside them."""
+    host, _, port = target.rpartition(":")
+    async with await Endpoint.open(towards=host, config=SMALL) as endpoint:
+        for _ in range(count):
+            await endpoint.connect(host, port=int(port))
+        return await asyncio.to_thread(srd, "send", str(file), target, "--paths", "4")
+
+
+def test_recv__idle_peers_take_no_descriptors_from_transfers(inputs: Path, output: Path) -> None:
+    argv = command("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--json")
+    with Process(["prlimit", "--nofile=64", *argv]) as process:
+        target = f"127.0.0.1:{process.event('listening')['port']}"
+        result = asyncio.run(stay_idle(target, count=100, file=file_of(inputs, 3 << 20)))
+        assert (result.returncode, result.stderr) == (0, "")
+        assert process.event("received")["bytes"] == 3 << 20
+        process.kill(signal.SIGTERM)
+        assert process.wait() == 0
+        assert process.stderr.all() == []
+
+
+def test_recv__too_few_descriptors_fail_one_transfer_and_no_other(inputs: Path, output: Path) -> None:
+    """At the limit the senders try again, and every file arrives."""
+    files = [file_of(inputs, (4 << 20) + number, name=f"{number}.bin") for number in range(3)]
+    argv = command("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--json")
+    with Process(argv) as process:
+        target = f"127.0.0.1:{process.event('listening')['port']}"
+        used = len(list(Path(f"/proc/{process.popen.pid}/fd").iterdir()))
+        resource.prlimit(process.popen.pid, resource.RLIMIT_NOFILE, (used + 3, used + 3))
+        senders = [Process(command("send", str(file), target, "--paths", "4")) for file in files]
+        try:
+            assert [sender.wait() for sender in senders] == [0] * 3
+        finally:
+            for sender in senders:
+                sender.__exit__(None, None, None)
+        process.kill(signal.SIGTERM)
+        assert process.wait() == 0
+    assert all((output / file.name).read_bytes() == file.read_bytes() for file in files)
+    assert names(output) == [file.name for file in files]
+
+
+def test_recv__more_senders_than_places(inputs: Path, output: Path) -> None:
+    files = [file_of(inputs, (2 << 20) + number, name=f"{number}.bin") for number in range(3)]
+    with receiver(output, "--max-transfers", "1") as (process, target):
+        senders = [Process(command("send", str(file), target)) for file in files]
+        try:
+            assert [sender.wait() for sender in senders] == [0] * 3
+        finally:
+            for sender in senders:
+                sender.__exit__(None, None, None)
+        assert {process.event("received")["name"] for _ in files} == {file.name for file in files}
+
+
+def test_recv__names_reach_the_terminal_as_text(inputs: Path, output: Path) -> None:
+    file = file_of(inputs, 10, name="\x1b]0;pwn\x07\r\nx")
+    with receiver(output) as (process, target):
+        result = srd("send", str(file), target)
+        assert result.stdout.startswith(r"\x1b]0;pwn\x07\r\nx: 10 bytes in ")
+        assert process.event("received")["name"] == file.name
+        result = srd("send", str(file), target)
+        assert_fails(result, status=1, says=r"\x1b]0;pwn\x07\r\nx: not delivered: \x1b]0;pwn\x07\r\nx: exists already")
+        assert process.stderr.next() == (
+            r"srd recv: \x1b]0;pwn\x07\r\nx: exists already at the receiver, which was started without --overwrite"
+        )
+
+
+# -- file systems ---------------------------------------------------------------------------------------------------
+
+
+def patched(patch: str, *arguments: str) -> list[str]:
+    """`srd` as a process on a system that refuses something."""
+    code = f"import os, sys; from pathlib import Path\n{patch}\nfrom srd.cli import main; main()"
+    return [sys.executable, "-c", code, *arguments]
+
+
+NO_LINKS = "def fail(*_): raise PermissionError(1, 'Operation not permitted')\nos.link = fail"
+NO_UNLINK = "def fail(*_, **__): raise PermissionError(1, 'Operation not permitted')\nPath.unlink = fail"
+
+
+def test_recv__a_file_system_without_hard_links(inputs: Path, output: Path) -> None:
+    file = file_of(inputs, 1000)
+    argv = patched(NO_LINKS, "recv", "--listen", "127.0.0.1:0", "--output", str(output), "--json")
+    with Process(argv) as process:
+        target = f"127.0.0.1:{process.event('listening')['port']}"
+        assert srd("send", str(file), target).returncode == 0
+        assert_fails(srd("send", str(file), target), status=1, says="exists already")
+    assert names(output) == ["a.bin"]
+    assert (output / "a.bin").read_bytes() == file.read_bytes()
+
+
+def test_recv__what_cannot_be_removed_does_not_end_it(inputs: Path, output: Path) -> None:
+    argv = patched(NO_UNLINK, "recv", "--listen", "127.0.0.1:0", "--output", str(output), "--json")
+    with Process(argv) as process:
+        target = f"127.0.0.1:{process.event('listening')['port']}"
+        for name in ("a.bin", "b.bin"):
+            assert srd("send", str(file_of(inputs, 10, name=name)), target, "--retry-for", "0").returncode == 0
+            assert process.event("received")["name"] == name
+            assert (process.stderr.next() or "").endswith(".part: cannot be removed: Operation not permitted")
+        process.kill(signal.SIGTERM)
+        assert process.wait() == 0
+
+
+# -- leftovers ------------------------------------------------------------------------------------------------------
+
+
+def leave(directory: Path, transfer: str, *, age_s: float) -> Path:
+    part = directory / f".srd-{transfer}.part"
+    part.write_bytes(b"x")
+    os.utime(part, (time.time() - age_s,) * 2)
+    return part
+
+
+def test_recv__removes_what_a_killed_one_has_left_and_not_what_is_in_use(inputs: Path, output: Path) -> None:
+    leave(output, "0" * 32, age_s=1000)
+    with receiver(output) as (first, target), Process(command("send", str(sparse(inputs)), target)) as sender:
+        assert (first.stderr.next() or "").endswith("its sender did not come back; what there was of it is removed")
+        first.event("progress")
+        (live,) = output.glob("*.part")
+        first.kill(signal.SIGSTOP)
+        os.utime(live, (0, 0))
+        leave(output, "1" * 32, age_s=1000)
+        with receiver(output) as (second, _):
+            assert "1" * 32 in (second.stderr.next() or "")
+        assert live.exists()
+        sender.kill(signal.SIGTERM)

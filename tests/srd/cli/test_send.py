@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import signal
@@ -11,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.srd.cli.processes import Process, assert_fails, command, names, receiver, sparse, srd
-from tests.srd.loopback import closed_port, content
+from srd.cli.options import STOP_WITHIN_S
+from srd.endpoint import Endpoint
+from srd.transfer.words import CHUNK_BYTES, WORD, encode
+from tests.srd.cli.processes import PATIENCE_S, Process, assert_fails, command, names, receiver, sparse, srd
+from tests.srd.loopback import SMALL, closed_port, content, send
 
 SEED = 62
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -192,7 +196,8 @@ def test_send__a_signal_in_the_middle_ends_with_1_and_the_receiver_goes_on(
 
 
 def test_send__a_killed_receiver_is_a_clear_error(inputs: Path, output: Path) -> None:
-    with receiver(output) as (process, target), Process(command("send", str(sparse(inputs)), target)) as sender:
+    argv = command("send", str(sparse(inputs)), "--retry-for", "0")
+    with receiver(output) as (process, target), Process([*argv, target]) as sender:
         process.event("progress")
         process.kill(signal.SIGKILL)
         assert sender.wait() == 1
@@ -211,3 +216,112 @@ def test_send__a_signal_ends_it_though_the_receiver_has_stopped(inputs: Path, ou
         sender.kill(signal.SIGTERM)
         assert sender.wait(within_s=5) == 1
         assert len(sender.stderr.all()) == 1
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_send__one_signal_ends_it_though_the_receiver_takes_nothing(inputs: Path, number: signal.Signals) -> None:
+    """The receiver lives, accepts, and releases no message: what was posted can never go."""
+
+    async def scenario() -> tuple[int, float, list[str]]:
+        async with asyncio.timeout(PATIENCE_S), await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as endpoint:
+            argv = command("send", str(sparse(inputs)), f"127.0.0.1:{endpoint.address[1]}")
+            with Process(argv) as sender:
+                peer = await endpoint.accept()
+                (await peer.recv()).release()
+                await send(peer, encode("accept", chunks=0), immediate=WORD)
+                held = [await peer.recv() for _ in range(SMALL.protocol.receive_window_bytes // CHUNK_BYTES - 1)]
+                began = time.monotonic()
+                sender.kill(number)
+                status = await asyncio.to_thread(sender.wait)
+                took_s = time.monotonic() - began
+                for message in held:
+                    message.release()
+                return status, took_s, sender.stderr.all()
+
+    status, took_s, lines = asyncio.run(scenario())
+    assert (status, lines) == (1, [f"srd: stopped by {number.name}"])
+    assert took_s < STOP_WITHIN_S + 1
+
+
+# -- files that go away ---------------------------------------------------------------------------------------------
+
+
+def test_send__a_file_that_vanishes_before_its_turn_bad_flow(inputs: Path, output: Path, file: Path) -> None:
+    with receiver(output) as (process, target):
+        big = sparse(inputs, size_bytes=64 << 20)
+        with Process(command("send", str(big), str(file), target)) as sender:
+            process.event("progress")
+            sender.kill(signal.SIGSTOP)
+            file.unlink()
+            sender.kill(signal.SIGCONT)
+            assert sender.wait() == 1
+            assert sender.stderr.all()[-1] == f"srd: {file}: cannot be read: No such file or directory"
+    assert names(output) == [big.name]
+
+
+# -- receivers that come back ---------------------------------------------------------------------------------------
+
+
+def resumed(inputs: Path, output: Path) -> None:
+    """The whole file is there, and nothing else."""
+    assert names(output) == ["large.bin"]
+    assert (output / "large.bin").read_bytes() == (inputs / "large.bin").read_bytes()
+
+
+@pytest.fixture
+def large(inputs: Path) -> Path:
+    """A file that takes a while, of bytes that cannot be mistaken for a hole."""
+    path = inputs / "large.bin"
+    path.write_bytes(content(1 << 20, seed=SEED) * 256)
+    return path
+
+
+def test_send__goes_on_when_a_receiver_that_was_stopped_is_back(inputs: Path, output: Path, large: Path) -> None:
+    with receiver(output) as (process, target), Process(command("send", str(large), target)) as sender:
+        while process.event("progress")["bytes"] < 8 << 20:
+            pass
+        process.kill(signal.SIGSTOP)
+        lost = sender.stderr.next() or ""
+        assert lost.startswith(f"srd send: {large}: {target}: fell silent ")
+        assert lost.endswith("; trying again for 60 s")
+        process.kill(signal.SIGCONT)
+        assert sender.wait() == 0
+        process.event("received")
+        resumed(inputs, output)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_send__goes_on_with_a_receiver_that_was_restarted(
+    inputs: Path, output: Path, large: Path, number: signal.Signals
+) -> None:
+    with receiver(output) as (process, target), Process(command("send", str(large), target, "--json")) as sender:
+        while process.event("progress")["bytes"] < 32 << 20:
+            pass
+        process.kill(number)
+        process.wait()
+        assert len(names(output)) == 2
+        argv = command("recv", "--listen", target, "--output", str(output), "--json", "--once")
+        with Process(argv) as again:
+            first_bytes = again.event("progress")["bytes"]
+            assert first_bytes > 1 << 20, "it began anew"
+            assert again.wait() == 0
+        assert sender.wait() == 0
+        assert sender.event("sent")["sha256"] == hashlib.sha256(large.read_bytes()).hexdigest()
+    resumed(inputs, output)
+
+
+def test_send__gives_up_when_the_receiver_stays_away_bad_flow(inputs: Path, output: Path) -> None:
+    argv = command("send", str(sparse(inputs)), "--retry-for", "1")
+    with receiver(output) as (process, target), Process([*argv, target]) as sender:
+        process.event("progress")
+        process.kill(signal.SIGKILL)
+        assert sender.wait() == 1
+        lost, error = sender.stderr.all()
+        assert lost.endswith("; trying again for 1 s")
+        assert error.startswith(f"srd: {inputs / 'sparse.bin'}: {target}: fell silent ")
+        assert error.endswith("; tried again for 1 s; the file was not delivered")
+
+
+@pytest.mark.parametrize("seconds", ["-1", "x", "86401"])
+def test_send__bad_retry_for_bad_flow(file: Path, seconds: str, called: Command) -> None:
+    assert_fails(called("send", str(file), "127.0.0.1:9", "--retry-for", seconds), status=2, says="--retry-for")

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from srd.cli.trace import printable
 from srd.proto.trace import PeerEnded, PeerOpened
 from srd.trace.writer import TraceWriter
 from tests.simulation import Network, completed
@@ -138,11 +137,6 @@ def test_trace__says_nothing_to_the_terminal_but_text(tmp_path: Path, called: Co
     out = called("trace", str(tmp_path / "a")).stdout
     assert out.count(r"\x1b]0;owned\x07\r\n[red]\ud800\u202e") == 3
     assert set(out) - {"\n"} <= {char for char in out if char.isprintable()}
-
-
-def test_printable__leaves_what_can_be_shown() -> None:
-    assert printable("a ü 🎉 [b]") == "a ü 🎉 [b]"
-    assert printable("\t\x00") == r"\t\x00"
 
 
 # -- asked wrongly --------------------------------------------------------------------------------------------------

@@ -9,12 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from srd.peer import Peer
-from srd.transfer.receiving import FileReceiver
+from srd.transfer.receiving import FileReceiver, Inbox
 from srd.transfer.sending import FileSender
 from srd.transfer.words import CHUNK_BYTES, WORD, Offer, decode_untrusted, encode
 from tests.srd.loopback import PATIENCE_S, content, pair, receive, send
 
-OFFER: dict[str, Any] = {"name": "a.bin", "size": 3000, "chunk_bytes": CHUNK_BYTES}
+TRANSFER = "0123456789abcdef" * 2
+OFFER: dict[str, Any] = {
+    "name": "a.bin",
+    "size": 3000,
+    "chunk_bytes": CHUNK_BYTES,
+    "transfer": TRANSFER,
+    "retry_for_s": 0,
+}
 
 
 @asynccontextmanager
@@ -24,17 +31,19 @@ async def ends(
     overwrite: bool = False,
     mapped: bool = False,
     on_start: Callable[[Offer], None] = lambda _: None,
+    retry_for_s: int = 0,
 ) -> AsyncIterator[tuple[FileSender, FileReceiver]]:
     async with pair() as (_, _, here, there):
-        sender = FileSender(here, on_progress=lambda _: None, mapped=mapped)
-        receiver = FileReceiver(there, directory=output, overwrite=overwrite, on_start=on_start)
+        sender = FileSender(here, on_progress=lambda _: None, mapped=mapped, retry_for_s=retry_for_s)
+        inbox = Inbox(output, overwrite=overwrite)
+        receiver = FileReceiver(there, inbox=inbox, on_start=lambda offer, _: on_start(offer))
         try:
             yield sender, receiver
         finally:
             await here.close()
             await there.close()
             sender.close()
-            receiver.close()
+            inbox.close()
 
 
 async def say(peer: Peer, kind: str, **fields: object) -> None:

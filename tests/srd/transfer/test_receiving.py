@@ -7,6 +7,7 @@ import gc
 import hashlib
 import json
 import logging
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,10 +17,10 @@ import pytest
 
 from srd.errors import PeerError
 from srd.peer import Peer
-from srd.transfer.receiving import FileReceiver, Received
-from srd.transfer.words import CHUNK_BYTES, Offer, TransferError
-from tests.srd.loopback import PATIENCE_S, content, pair
-from tests.srd.transfer.ends import OFFER, hear, names, put, say, say_raw
+from srd.transfer.receiving import FileReceiver, Inbox, NotStartedError, Received
+from srd.transfer.words import CHUNK_BYTES, Offer, TransferError, TransferInterruptedError
+from tests.srd.loopback import PATIENCE_S, content, open_files, pair
+from tests.srd.transfer.ends import OFFER, TRANSFER, hear, names, put, say, say_raw
 
 PAYLOAD = content(3000, seed=51)
 DIGEST = hashlib.sha256(PAYLOAD).hexdigest()
@@ -37,7 +38,8 @@ async def receiving(output: Path) -> AsyncIterator[tuple[Peer, asyncio.Future[Re
     """Give (the scripted sender's peer, the receiver's future, what has started)."""
     started: list[Offer] = []
     async with pair() as (_, _, here, there):
-        receiver = FileReceiver(there, directory=output, overwrite=False, on_start=started.append)
+        inbox = Inbox(output, overwrite=False)
+        receiver = FileReceiver(there, inbox=inbox, on_start=lambda offer, _: started.append(offer))
         future = asyncio.ensure_future(receiver.receive())
         try:
             yield here, future, started
@@ -45,7 +47,7 @@ async def receiving(output: Path) -> AsyncIterator[tuple[Peer, asyncio.Future[Re
             future.cancel()
             await asyncio.gather(future, return_exceptions=True)
             await there.close()
-            receiver.close()
+            inbox.close()
 
 
 async def result(future: asyncio.Future[Received | None]) -> Received | None:
@@ -75,7 +77,7 @@ async def test_receive__chunks_in_any_order(output: Path) -> None:
         assert (received.path, received.size) == (output / "a.bin", len(payload))
         assert received.seconds > 0
         assert (output / "a.bin").read_bytes() == payload
-        assert started == [Offer("a.bin", len(payload), 1024)]
+        assert started == [Offer("a.bin", len(payload), 1024, TRANSFER)]
 
 
 async def test_receive__empty_file(output: Path) -> None:
@@ -252,3 +254,194 @@ async def test_receive__cancelled_in_the_middle_leaves_no_partial_file(output: P
         with pytest.raises(asyncio.CancelledError):
             await future
         assert names(output) == []
+
+
+# -- one transfer, several attempts ---------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def sharing(inbox: Inbox) -> AsyncIterator[tuple[Peer, asyncio.Future[Received | None]]]:
+    """Give (a scripted sender's peer, the receiver's future); any number may share an inbox."""
+    async with pair() as (_, _, here, there):
+        future = asyncio.ensure_future(FileReceiver(there, inbox=inbox, on_start=lambda *_: None).receive())
+        try:
+            yield here, future
+        finally:
+            future.cancel()
+            await asyncio.gather(future, return_exceptions=True)
+            await there.close()
+
+
+KEPT = {"size": 5 * 1024, "chunk_bytes": 1024, "retry_for_s": 60}
+FIVE = content(5 * 1024, seed=53)
+
+
+async def put_chunks(sender: Peer, *indices: int) -> None:
+    for index in indices:
+        await put(sender, FIVE[index * 1024 : (index + 1) * 1024], index=index)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_receive__the_next_attempt_goes_on_where_the_last_one_was(output: Path, *, is_restarted: bool) -> None:
+    first = Inbox(output, overwrite=False)
+    async with sharing(first) as (sender, future):
+        assert (await begin(sender, **KEPT))["chunks"] == 0
+        await put_chunks(sender, 0, 1, 4)
+        await say(sender, "abort", reason="a chunk failed", again=True)
+        with pytest.raises(TransferInterruptedError, match=r"^the sender gave up: a chunk failed$"):
+            await result(future)
+    second = Inbox(output, overwrite=False) if is_restarted else first
+    async with sharing(second) as (sender, future):
+        assert (await begin(sender, **KEPT))["chunks"] == 2
+        await put_chunks(sender, 2, 3, 4)
+        await say(sender, "end", sha256=hashlib.sha256(FIVE).hexdigest())
+        received = await result(future)
+        assert received is not None
+    assert names(output) == ["a.bin"]
+    assert (output / "a.bin").read_bytes() == FIVE
+    for inbox in {first, second}:
+        inbox.close()
+
+
+async def test_receive__another_attempt_ends_the_one_that_hangs(output: Path) -> None:
+    inbox = Inbox(output, overwrite=False)
+    async with sharing(inbox) as (old, lost), sharing(inbox) as (new, future):
+        await begin(old, **KEPT)
+        await put_chunks(old, 0)
+        assert (await begin(new, **KEPT))["chunks"] == 1
+        with pytest.raises(TransferInterruptedError, match=r"a.bin: its sender has begun another attempt"):
+            await result(lost)
+        await put_chunks(new, 1, 2, 3, 4)
+        await say(new, "end", sha256=hashlib.sha256(FIVE).hexdigest())
+        assert await result(future) is not None
+    assert names(output) == ["a.bin"]
+    inbox.close()
+
+
+async def test_receive__a_sender_that_gives_up_leaves_nothing_bad_flow(output: Path) -> None:
+    async with receiving(output) as (sender, future, _):
+        await begin(sender, **KEPT)
+        await put_chunks(sender, 0)
+        await say(sender, "abort", reason="cannot be read", again=False)
+        with pytest.raises(TransferError, match=r"^the sender gave up: cannot be read$"):
+            await result(future)
+        assert names(output) == []
+
+
+async def test_receive__a_sender_that_parts_has_given_up_bad_flow(output: Path) -> None:
+    async with receiving(output) as (sender, future, _):
+        await begin(sender, **KEPT)
+        await put_chunks(sender, 0)
+        await sender.close()
+        with pytest.raises(PeerError):
+            await result(future)
+        assert names(output) == []
+
+
+async def test_receive__what_arrived_is_confirmed_once_more(output: Path) -> None:
+    """The sender lost its peer before the verdict came: its file is not refused because it exists."""
+    inbox = Inbox(output, overwrite=False)
+    digest = hashlib.sha256(FIVE).hexdigest()
+    async with sharing(inbox) as (sender, future):
+        await begin(sender, **KEPT)
+        await put_chunks(sender, 0, 1, 2, 3, 4)
+        await say(sender, "end", sha256=digest)
+        assert await result(future) is not None
+    async with sharing(inbox) as (sender, future):
+        assert (await begin(sender, **KEPT))["chunks"] == 5
+        await say(sender, "end", sha256=digest)
+        assert await hear(sender) == {"kind": "verdict", "sha256": digest}
+        assert await result(future) is None
+    async with sharing(inbox) as (sender, future):
+        answer = await begin(sender, **{**KEPT, "transfer": "f" * 32})
+        assert (answer["kind"], answer.get("again")) == ("refuse", None)
+        assert "exists already" in answer["reason"]
+    inbox.close()
+
+
+async def test_receive__two_senders_of_one_name_stay_apart(output: Path) -> None:
+    inbox = Inbox(output, overwrite=True)
+    async with sharing(inbox) as (one, first), sharing(inbox) as (two, second):
+        await begin(one, **KEPT)
+        await begin(two, **{**KEPT, "transfer": "f" * 32})
+        for index in range(5):
+            await put(one, bytes([1]) * 1024, index=index)
+            await put(two, bytes([2]) * 1024, index=index)
+        await say(one, "end", sha256=hashlib.sha256(bytes([1]) * 5120).hexdigest())
+        assert await result(first) is not None
+        assert (output / "a.bin").read_bytes() == bytes([1]) * 5120
+        await say(two, "end", sha256=hashlib.sha256(bytes([2]) * 5120).hexdigest())
+        assert await result(second) is not None
+        assert (output / "a.bin").read_bytes() == bytes([2]) * 5120
+    inbox.close()
+
+
+# -- peers that do not do their part --------------------------------------------------------------------------------
+
+
+async def test_receive__as_many_as_there_are_places(output: Path) -> None:
+    inbox = Inbox(output, overwrite=False, max_transfers=1)
+    async with sharing(inbox) as (one, _), sharing(inbox) as (two, future):
+        await begin(one, **KEPT)
+        answer = await begin(two, **{**KEPT, "transfer": "f" * 32})
+        assert (answer["kind"], answer["again"]) == ("refuse", True)
+        with pytest.raises(NotStartedError, match="busy with 1 transfers"):
+            await result(future)
+    async with sharing(inbox) as (three, _):
+        assert (await begin(three, **{**KEPT, "transfer": "e" * 32}))["kind"] == "accept"
+    inbox.close()
+
+
+async def test_receive__an_idle_peer_costs_nothing_and_is_not_kept(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("srd.transfer.receiving.OFFER_WITHIN_S", 0.05)
+    inbox = Inbox(output, overwrite=False)
+    async with pair() as (_, _, _, there):
+        files, threads = open_files(), threading.active_count()
+        receiver = FileReceiver(there, inbox=inbox, on_start=lambda *_: None)
+        assert (open_files(), threading.active_count()) == (files, threads)
+        with pytest.raises(NotStartedError, match=r"^127.0.0.1:\d+: offered nothing within 0.05 s$"):
+            await receiver.receive()
+        assert (open_files(), threading.active_count()) == (files, threads)
+    inbox.close()
+
+
+async def test_receive__a_sender_that_lives_and_sends_nothing_bad_flow(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("srd.transfer.receiving.STALL_S", 0.2)
+    async with receiving(output) as (sender, future, _):
+        await begin(sender, size=2048, chunk_bytes=1024)
+        await put(sender, bytes(1024), index=0)
+        answer = await hear(sender)
+        assert (answer["kind"], answer["again"]) == ("verdict", True)
+        with pytest.raises(TransferInterruptedError, match=r"the sender lives, but sent nothing for 0.2 s"):
+            await result(future)
+
+
+async def test_receive__a_part_that_cannot_be_removed_is_told_and_no_more(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ext4's `chattr +a`, a directory that became read-only: the transfer fails as it would, the receiver goes on."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    warnings: list[str] = []
+    inbox = Inbox(output, overwrite=False)
+    async with pair() as (_, _, here, there):
+        receiver = FileReceiver(there, inbox=inbox, on_start=lambda *_: None, warn=warnings.append)
+        for _ in range(2):
+            future = asyncio.ensure_future(receiver.receive())
+            monkeypatch.setattr(Path, "unlink", fail)
+            await begin(here)
+            await put(here, PAYLOAD, index=0)
+            await say(here, "end", sha256="0" * 64)
+            assert "SHA-256 is" in (await hear(here))["reason"]
+            with pytest.raises(TransferError, match="SHA-256 is"):
+                await result(future)
+        monkeypatch.undo()
+    assert len(warnings) == 2
+    assert warnings[0].endswith(".part: cannot be removed: Operation not permitted")
+    inbox.close()

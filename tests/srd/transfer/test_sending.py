@@ -8,6 +8,7 @@ import hashlib
 import logging
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +19,8 @@ from devmem.region import Region
 from srd.errors import PeerError
 from srd.peer import Peer
 from srd.proto.status import Status
-from srd.transfer.sending import SLOTS, FileSender, Sent
-from srd.transfer.words import CHUNK_BYTES, WORD, TransferError
+from srd.transfer.sending import SLOTS, FileSender, Sent, SourceFile
+from srd.transfer.words import CHUNK_BYTES, WORD, TransferError, TransferInterruptedError
 from tests.srd.loopback import PATIENCE_S, SMALL, content, pair, receive
 from tests.srd.transfer.ends import ends, file_of, hear, names, put, say, say_raw, within_patience
 
@@ -94,8 +95,7 @@ async def test_send__a_file_that_shrinks_bad_flow(
         receiving = asyncio.ensure_future(receiver.receive())
         with pytest.raises(TransferError, match=r"a.bin: became shorter while it was read; send it again$"):
             await asyncio.wait_for(sender.send(path), timeout=PATIENCE_S)
-        await sender._peer.close()
-        with pytest.raises(PeerError):
+        with pytest.raises(TransferError, match=r"^the sender gave up: a.bin: became shorter while it was read"):
             await asyncio.wait_for(receiving, timeout=PATIENCE_S)
     assert names(output) == []
     gc.collect()
@@ -348,3 +348,129 @@ async def test_send__cancelled_in_the_middle_leaves_nothing_running(
 
 def test_words__a_chunk_index_is_no_word() -> None:
     assert (1 << 62) // CHUNK_BYTES > WORD  # the largest offer needs the check that words.py makes
+
+
+# -- chunks that fail, and attempts ---------------------------------------------------------------------------------
+
+
+def fail_chunk(monkeypatch: pytest.MonkeyPatch, status: Status, *, index: int) -> None:
+    """Have chunk `index` end in `status`, once, while the peer lives."""
+    send = Peer.send
+    left = [index]
+
+    def failing(
+        peer: Peer, region: Region, *, offset: int, length: int, immediate: int | None = None
+    ) -> asyncio.Future[Status]:
+        if immediate not in left:
+            return send(peer, region, offset=offset, length=length, immediate=immediate)
+        left.clear()
+        future: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
+        future.set_result(status)
+        return future
+
+    monkeypatch.setattr(Peer, "send", failing)
+
+
+@pytest.mark.parametrize("status", [Status.LOCAL_ERROR_UNRESP_REMOTE, Status.REMOTE_ERROR_RNR, Status.FLUSHED])
+@pytest.mark.parametrize("index", [0, 3, 24])
+async def test_send__a_chunk_that_fails_ends_the_attempt_at_both_ends_bad_flow(
+    tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch, status: Status, index: int
+) -> None:
+    path = file_of(tmp_path, 25 * CHUNK_BYTES)
+    async with ends(output) as (sender, receiver):
+        fail_chunk(monkeypatch, status, index=index)
+        sent, received = await within_patience(sender.send(path), receiver.receive())
+        assert isinstance(sent, TransferInterruptedError)
+        assert str(sent) == f"the receiver lives, but a chunk ended with {status.name}"
+        assert isinstance(received, TransferInterruptedError)
+        assert str(received) == f"the sender gave up: {sent}"
+    assert names(output) == []
+
+
+async def test_send__a_receiver_that_takes_no_chunk_is_not_tried_again_bad_flow(
+    tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ends(output) as (sender, receiver):
+        fail_chunk(monkeypatch, Status.REMOTE_ERROR_BAD_LENGTH, index=0)
+        sent, received = await within_patience(sender.send(file_of(tmp_path, 10)), receiver.receive())
+        for error in (sent, received):
+            assert isinstance(error, TransferError)
+            assert not isinstance(error, TransferInterruptedError)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+async def test_attempt__sends_what_the_receiver_does_not_have(
+    tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch, *, mapped: bool
+) -> None:
+    path = file_of(tmp_path, 40 * CHUNK_BYTES + 5)
+    with SourceFile(path) as source:
+        async with ends(output, mapped=mapped, retry_for_s=60) as (sender, receiver):
+            fail_chunk(monkeypatch, Status.LOCAL_ERROR_UNRESP_REMOTE, index=30)
+            sent, _ = await within_patience(sender.attempt(source), receiver.receive())
+            assert isinstance(sent, TransferInterruptedError)
+        resumed: list[int] = []
+        async with ends(output, mapped=mapped, retry_for_s=60) as (sender, receiver):
+            receiver._on_start = lambda _, resumed_bytes: resumed.append(resumed_bytes)
+            seen: list[int] = []
+            sender._on_progress = seen.append
+            sent, _ = await within_patience(sender.attempt(source), receiver.receive())
+            assert isinstance(sent, Sent)
+            assert sum(seen) == path.stat().st_size
+    assert 0 < resumed[0] <= 30 * CHUNK_BYTES
+    assert sent.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert (output / "a.bin").read_bytes() == path.read_bytes()
+    assert names(output) == ["a.bin"]
+
+
+async def test_attempt__a_file_that_changed_meanwhile_bad_flow(tmp_path: Path, output: Path) -> None:
+    path = file_of(tmp_path, 10)
+    with SourceFile(path) as source:
+        path.write_bytes(b"other bytes")
+        async with ends(output) as (sender, _):
+            with pytest.raises(TransferError, match=r"a.bin: was changed while it was sent; send it again$"):
+                await sender.attempt(source)
+
+
+@pytest.mark.parametrize("chunks", [1, -1, 1 << 70, "0", 0.0, None])
+async def test_send__a_receiver_that_has_what_was_never_sent_bad_flow(tmp_path: Path, chunks: object) -> None:
+    async with pair() as (_, _, here, there):
+        sender = FileSender(here, on_progress=lambda _: None)
+        sending = await send_to(there, sender, file_of(tmp_path, 100))
+        await say(there, "accept", chunks=chunks)
+        with pytest.raises(TransferError, match="has chunks that were never sent"):
+            await asyncio.wait_for(sending, timeout=PATIENCE_S)
+        sender.close()
+
+
+async def test_send__refused_for_now_bad_flow(tmp_path: Path) -> None:
+    async with pair() as (_, _, here, there):
+        sender = FileSender(here, on_progress=lambda _: None)
+        sending = await send_to(there, sender, file_of(tmp_path, 10))
+        await say(there, "refuse", reason="busy", again=True)
+        with pytest.raises(TransferInterruptedError, match=r"^busy$"):
+            await asyncio.wait_for(sending, timeout=PATIENCE_S)
+        sender.close()
+
+
+async def test_send__a_receiver_that_takes_nothing_any_more_bad_flow(tmp_path: Path) -> None:
+    """It lives and releases nothing: the requests' time ends the attempt, though not even ABORT has credit."""
+    opener = replace(SMALL, protocol=replace(SMALL.protocol, request_timeout_s=0.5))
+    async with pair(opener=opener) as (_, _, here, there):
+        sender = FileSender(here, on_progress=lambda _: None)
+        sending = await send_to(there, sender, file_of(tmp_path, 40 * CHUNK_BYTES))
+        await say(there, "accept", chunks=0)
+        held = [await there.recv()]
+        with pytest.raises(TransferInterruptedError, match="the receiver lives, but a chunk ended with"):
+            await asyncio.wait_for(sending, timeout=PATIENCE_S)
+        assert not here.ended
+        for message in held:
+            message.release()
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(here.close(), there.close())
+        sender.close()
+
+
+def test_source_file__a_fifo_is_no_file_and_not_waited_for_bad_flow(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(TransferError, match=r"fifo: cannot be read: Is no regular file$"):
+        SourceFile(tmp_path / "fifo")

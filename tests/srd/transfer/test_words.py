@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from srd.transfer.words import (
     CHUNK_BYTES,
+    MAX_RETRY_S,
+    MAX_TEXT,
     MAX_WORD_BYTES,
     WORD,
     Offer,
@@ -18,6 +20,7 @@ from srd.transfer.words import (
     decode_untrusted,
     encode,
     offer_untrusted,
+    reason_of,
 )
 
 JSON = st.recursive(
@@ -26,7 +29,8 @@ JSON = st.recursive(
     max_leaves=12,
 )
 OFFERS: dict[str, Any] = {"kind": "offer", "name": "a.bin", "size": 10, "chunk_bytes": CHUNK_BYTES}
-FIELDS = ("name", "size", "chunk_bytes")
+OFFERS |= {"transfer": "0123456789abcdef" * 2, "retry_for_s": 60}
+FIELDS = ("name", "size", "chunk_bytes", "transfer", "retry_for_s")
 
 
 # -- words ----------------------------------------------------------------------------------------------------------
@@ -65,6 +69,13 @@ def test_decode_untrusted__the_longest_word() -> None:
 def test_encode__whatever_the_text_fits_into_a_word(text: str) -> None:
     """A reason may quote the other end, and JSON makes twelve bytes of some characters."""
     assert text.startswith(decode_untrusted(encode("refuse", reason=text))["reason"])
+
+
+def test_reason_of__one_line_whatever_it_is() -> None:
+    assert reason_of({"reason": "a\x1b[2J\n"}, default="b") == r"a\x1b[2J\n"
+    assert reason_of({"reason": ["\n"]}, default="b") == r"['\n']"
+    assert reason_of({}, default="b") == "b"
+    assert len(reason_of({"reason": "x" * 9000}, default="b")) == MAX_TEXT
 
 
 # -- offers ---------------------------------------------------------------------------------------------------------
@@ -113,6 +124,13 @@ def test_offer_untrusted__names_that_are_only_odd(name: str) -> None:
         {"chunk_bytes": 1023},
         {"chunk_bytes": (1 << 24) + 1},
         {"size": WORD << 10, "chunk_bytes": 1 << 10},
+        {"size": True},
+        {"transfer": None},
+        {"transfer": "../../../../../../../etc/passwd/"},
+        {"transfer": "0" * 31},
+        {"transfer": "0" * 32 + "\n"},
+        {"retry_for_s": None},
+        {"retry_for_s": 1.5},
     ],
     ids=str,
 )
@@ -121,9 +139,14 @@ def test_offer_untrusted__bad_flow(changed: dict[str, Any]) -> None:
         offer_untrusted({**OFFERS, **changed})
 
 
+@pytest.mark.parametrize(("asked_s", "kept_s"), [(-5, 0), (0, 0), (60, 60), (1 << 70, MAX_RETRY_S)])
+def test_offer_untrusted__nobody_makes_us_keep_parts_for_ever(asked_s: int, kept_s: int) -> None:
+    assert offer_untrusted({**OFFERS, "retry_for_s": asked_s}).retry_for_s == kept_s
+
+
 @pytest.mark.parametrize(
     ("size", "chunks"),
     [(0, 0), (1, 1), (CHUNK_BYTES - 1, 1), (CHUNK_BYTES, 1), (CHUNK_BYTES + 1, 2), (10 * CHUNK_BYTES, 10)],
 )
 def test_offer__chunks(size: int, chunks: int) -> None:
-    assert Offer("a", size, CHUNK_BYTES).chunks == chunks
+    assert Offer("a", size, CHUNK_BYTES, "").chunks == chunks

@@ -1,0 +1,42 @@
+"""Giving a file its name without replacing another, on every file system: some have no hard links."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from pathlib import Path
+
+_AT_FDCWD = -100  # linux/fcntl.h
+_RENAME_NOREPLACE = 1  # linux/fs.h
+_libc = ctypes.CDLL(None, use_errno=True)
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES, errno.EINVAL}
+"""How file systems without hard links refuse one: FAT and exFAT with EPERM, others as they please."""
+_NO_FLAG = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
+
+
+def publish(partial: Path, final: Path) -> bool:
+    """Give `partial` the name `final`; return whether the name `partial` is gone. Raises FileExistsError, OSError."""
+    try:
+        os.link(partial, final)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+    else:
+        return False
+    try:
+        rename_noreplace(partial, final)
+    except OSError as error:
+        if error.errno not in _NO_FLAG:
+            raise
+        # Neither: an empty file takes the name, if it is free, and is replaced.
+        os.close(os.open(final, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        partial.replace(final)
+    return True
+
+
+def rename_noreplace(source: Path, target: Path) -> None:
+    """Rename; a target that exists is an error (renameat2(2)). Raises OSError."""
+    if _libc.renameat2(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE) < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), str(source), None, str(target))

@@ -1,0 +1,23 @@
+"""srd.printable: what reaches a terminal is text, and nothing else."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srd.printable import printable
+
+
+def test_printable__leaves_what_can_be_shown() -> None:
+    assert printable("a ü 🎉 [b]") == "a ü 🎉 [b]"
+
+
+def test_printable__spells_out_the_rest() -> None:
+    assert printable("\t\x00\x1b]0;pwn\x07\r\n\u202e\udcff") == r"\t\x00\x1b]0;pwn\x07\r\n\u202e\udcff"
+
+
+@given(text=st.text())
+def test_printable__is_one_line_and_stays_as_it_is(text: str) -> None:
+    once = printable(text)
+    assert once.isprintable()
+    assert printable(once) == once
