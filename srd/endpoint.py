@@ -115,7 +115,10 @@ class Endpoint:
         self._opening: dict[int, asyncio.Future[Peer]] = {}
         self.completions = CompletionQueue()
         """Of what was posted many at a time (`Peer.post_send`), to all peers."""
-        self._incoming: asyncio.Queue[Peer | None] = asyncio.Queue()  # None: no more will come
+        self._incoming: dict[int, Peer] = {}  # opened from outside and not accepted yet, in order
+        self._arrived = Waiting()  # for a change of the former, or for the end
+        self._turns_away = False  # no more will come
+        self._parting: set[asyncio.Task[None]] = set()  # of peers that nobody asks for any more
 
     @classmethod
     async def listen(
@@ -162,7 +165,11 @@ class Endpoint:
     # -- peers --------------------------------------------------------------------------------------------------
 
     async def connect(self, host: str, *, port: int) -> Peer:
-        """Open a peer. Raises PeerError when it does not answer or refuses, SrdError for an unknown host."""
+        """Open a peer. Raises PeerError when it does not answer or refuses, SrdError for an unknown host.
+
+        One that the other end closes at once is returned all the same: it may have sent something before. Whoever
+        cancels this, by a timeout for example, has no peer: one that is opened meanwhile is closed.
+        """
         self._check_open()
         family, address = await resolve(host, port=port, passive=False)
         self._check_open()
@@ -182,16 +189,41 @@ class Endpoint:
         future: asyncio.Future[Peer] = asyncio.get_running_loop().create_future()
         self._opening[number] = future
         self._driver.wake()
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._abandon(number)
+            raise
+
+    def _abandon(self, number: int) -> None:
+        """Close a peer that was being opened, or was opened in this very moment."""
+        self._opening.pop(number, None)
+        if (peer := self._peers.get(number)) is not None:
+            self._part(peer)
+            return
+        with suppress(UsageError):  # it is gone
+            self._core.close(number, now=time.monotonic())
+            self._driver.wake()
+
+    def _part(self, peer: Peer) -> None:
+        """Close a peer that nobody will, and release what it has sent."""
+        task = asyncio.ensure_future(peer.close())
+        self._parting.add(task)
+        task.add_done_callback(self._parting.discard)
 
     async def accept(self) -> Peer:
-        """Return the next peer that was opened from outside. Raises SrdError once the endpoint is closed."""
+        """Return the next peer that was opened from outside. Raises SrdError once the endpoint is closed.
+
+        One that has ended meanwhile is left out, unless it has sent something that waits to be received.
+        """
         self._check_open()
-        peer = await self._incoming.get()
-        if peer is None:
-            self._incoming.put_nowait(None)
-            raise SrdError("the endpoint is closed")
-        return peer
+        while not self._incoming:
+            if self._turns_away:
+                raise SrdError("the endpoint is closed")
+            await self._arrived.wait()
+        number = next(iter(self._incoming))
+        self._core.accepted(number)
+        return self._incoming.pop(number)
 
     def post(self, peer: int, *, request: int, **work_request: Any) -> None:
         """Queue a work request, as `EndpointCore.post` takes it; places are addresses in this process. For `Peer`."""
@@ -308,38 +340,57 @@ class Endpoint:
                 future.set_exception(PeerError(reason, status=status))
 
     def _on_event(self, event: Event) -> None:
+        """Pass an event on. What concerns a peer that this end knows no more concerns nobody."""
+        if isinstance(event, PeerOpened):
+            self._on_opened(event)
+            return
+        if isinstance(event, PeerEnded):
+            self._on_ended(event)
+            return
+        peer = self._peers.get(event.peer)
         match event:
             case MessageReceived():
                 message = Message(event, queues=self._queues, release=self._release)
-                self._peers[event.peer].deliver(message)
+                if peer is None:
+                    message.release()
+                else:
+                    peer.deliver(message)
             case MessagesReceived():
                 batch = MessageBatch(event, queues=self._queues, release=self._release)
-                self._peers[event.peer].deliver(batch)
-            case BatchCompletion():
-                peer = self._peers[event.peer]
+                if peer is None:
+                    batch.abandon()
+                else:
+                    peer.deliver(batch)
+            case BatchCompletion() if peer is not None:
                 self.completions.push(Completed(peer, event.request, event.count, Status.OK))
             case MessageVoided():
                 self._queues.drop(event.orphans)
-            case WriteReceived():
-                self._peers[event.peer].deliver_write(Written(event.length, event.immediate))
-            case Completion():
-                peer = self._peers[event.peer]
+            case WriteReceived() if peer is not None:
+                peer.deliver_write(Written(event.length, event.immediate))
+            case Completion() if peer is not None:
                 if not peer.complete(event.request, status=event.status):  # posted with many
                     self.completions.push(Completed(peer, event.request, 1, event.status))
-            case PeerOpened():
-                peer = self._peers[event.peer] = Peer(self, self._core.peer(event.peer))
-                if event.incoming:
-                    self._incoming.put_nowait(peer)
-                elif (future := self._opening.pop(event.peer, None)) and not future.done():
-                    future.set_result(peer)
-            case PeerEnded():
-                self._on_ended(event)
+
+    def _on_opened(self, event: PeerOpened) -> None:
+        peer = self._peers[event.peer] = Peer(self, self._core.peer(event.peer))
+        if event.incoming:
+            self._incoming[event.peer] = peer
+            self._arrived.wake()
+            return
+        future = self._opening.pop(event.peer, None)
+        if future is None or future.done():
+            self._part(peer)
+        else:
+            future.set_result(peer)
 
     def _on_ended(self, event: PeerEnded) -> None:
         self._queues.drop(event.orphans)
         if peer := self._peers.pop(event.peer, None):
             self._queues.forget_peer(peer.context)
             peer.end()
+            if event.peer in self._incoming and not peer.has_unreceived:
+                del self._incoming[event.peer]
+                self._core.accepted(event.peer)  # its place is free
         elif (future := self._opening.pop(event.peer, None)) and not future.done():
             future.set_exception(PeerError(event.reason, status=event.status))
 
@@ -365,7 +416,9 @@ class Endpoint:
 
     def _turn_away(self, reason: str) -> None:
         """Wake who waits for a peer to be opened: none will be."""
-        self._incoming.put_nowait(None)
+        self._turns_away = True
+        self._incoming.clear()
+        self._arrived.wake()
         for future in self._opening.values():
             if not future.done():
                 future.set_exception(PeerError(reason, status=Status.FLUSHED))
@@ -409,7 +462,7 @@ class Endpoint:
         self._turn_away(self._why_ended)
         try:
             closing = (peer.close() for peer in list(self._peers.values()))
-            results = await asyncio.gather(*closing, return_exceptions=True)
+            results = await asyncio.gather(*closing, *self._parting, return_exceptions=True)
         finally:
             self._shut()
         for result in results:

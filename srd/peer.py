@@ -258,6 +258,11 @@ class Peer:
         return self._core.own_context
 
     @property
+    def has_unreceived(self) -> bool:
+        """Whether messages or writes wait to be received."""
+        return bool(self._messages) or bool(self._writes)
+
+    @property
     def ended(self) -> bool:
         """Whether the peer is gone."""
         return self._core.ended is not None

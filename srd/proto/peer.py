@@ -201,14 +201,27 @@ class PeerCore:
             self.end(Status.REMOTE_ERROR_FEATURE_MISMATCH, reason="the other end speaks another version")
         elif refuse.status == Status.REMOTE_ERROR_BAD_DEST_QPN:
             self.end(Status.REMOTE_ERROR_BAD_DEST_QPN, reason="refused: the other end takes no peers")
+        elif refuse.status == Status.REMOTE_ERROR_RNR:
+            self.end(Status.REMOTE_ERROR_RNR, reason="refused: the other end has no room for more peers")
         else:
             self.end(Status.REMOTE_ERROR_ABORT, reason=f"refused (status {refuse.status})")
 
-    def handle_gone(self, *, reset: bool) -> None:
-        """Take a CLOSED, or a RESET: the other end does not know us, which is what a CLOSE asks for."""
+    def is_known_as(self, remote_context: int) -> bool:
+        """Whether that is the context that the other end chose. An off-path attacker would have to guess it."""
+        return self.sender is not None and remote_context == self.remote_context
+
+    def handle_closed(self) -> None:
+        """Take a CLOSED: the other end does not know us, which is what our CLOSE asked for."""
         if self.state is PeerState.CLOSING:
             self.end(Status.OK, reason="closed")
-        elif reset:
+
+    def handle_reset(self) -> None:
+        """Take a RESET: the other end does not know us any more. Never an orderly end.
+
+        While a CLOSE is out it says nothing: the other end may have taken that CLOSE, and its CLOSED be lost. The next
+        CLOSE is answered.
+        """
+        if self.state is not PeerState.CLOSING:
             self.end(Status.REMOTE_ERROR_UNKNOWN_PEER, reason="the other end does not know us any more")
 
     def cancel(self, request: int) -> None:
@@ -396,12 +409,13 @@ class PeerCore:
         self._close_at = now + max(2 * sender.rtt_s, self._config.min_rto_s) * (1 << self._closes)
         self._closes += 1
         path, _ = sender.probe_any()
-        return Datagram(self.address, path.index, Close(self.remote_context).encode())
+        return Datagram(self.address, path.index, Close(self.remote_context, self.own_context).encode())
 
     def _probe(self, path: Path, sequence: int, *, now: float) -> Datagram:
         way = self.sender.ack_way if self.sender is not None else NO_WAY
         size_bytes = self.datagram_bytes if path.doubted else 0
         if self.trace is not None:
             self.trace.probe_sent(path, path_sequence=sequence, now=now)
-        probe = Probe(self.remote_context, path.index, sequence, int(now * 1e6) & 0xFFFFFFFF, *way, size_bytes).encode()
-        return Datagram(self.address, path.index, probe)
+        sent_us = int(now * 1e6) & 0xFFFFFFFF
+        probe = Probe(self.remote_context, self.own_context, path.index, sequence, sent_us, *way, size_bytes)
+        return Datagram(self.address, path.index, probe.encode())

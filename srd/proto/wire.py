@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-VERSION = 1
+VERSION = 2
 PREFIX_BYTES = 16
 MIN_DATAGRAM_BYTES = 576
 """Smallest datagram two ends may agree on: what any IPv4 host must take (RFC 1122)."""
@@ -103,7 +103,14 @@ Octets = memoryview  # by a name of this module's own: mypyc finds no other in a
 
 
 Address = Any
-"""Where packets go and come from: opaque to the core, which only compares it and hands it back."""
+"""Where packets go and come from: opaque to the core, which only compares it and hands it back (but see `host_of`)."""
+
+
+def host_of(address: Address) -> Any:
+    """Return what of an address names the host: of a socket address (host, port, ...) all but the port, else the text
+    before the last colon.
+    """
+    return (address[0], *address[2:]) if isinstance(address, tuple) else str(address).rpartition(":")[0]
 
 
 @dataclass(slots=True)

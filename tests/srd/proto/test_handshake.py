@@ -54,6 +54,17 @@ def test_check__arbitrary_bytes(cookie: bytes) -> None:
     assert not JAR.check(cookie, address=ADDRESS, context=7, now=100.0)
 
 
+def test_spend__once_for_as_long_as_a_cookie_is_good() -> None:
+    """And no longer: memory for cookies is bounded by their life."""
+    jar = CookieJar(secret=b"k" * 32)
+    spent = [jar.make(address=ADDRESS, context=7, now=now) for now in (100.0, 110.0, 120.0)]
+    assert [jar.spend(cookie, now=now) for cookie, now in zip(spent, (100.0, 110.0, 120.0), strict=True)] == [False] * 3
+    assert jar.used_count == 2, "the first is too old to be taken"
+    assert [jar.spend(cookie, now=129.9) for cookie in spent[1:]] == [True] * 2
+    assert not jar.is_full(now=150.0)
+    assert jar.used_count == 0
+
+
 CONFIG = ProtocolConfig(paths=3, receive_window_bytes=99, max_message_bytes=88, window_packets=77, initial_rtt_s=0.05)
 
 
