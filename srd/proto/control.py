@@ -69,6 +69,11 @@ def max_reports(room_bytes: int) -> int:
     return max((room_bytes - PREFIX_BYTES - _ACK.size) // 2 // _REPORT.size, 1)
 
 
+def ack_bytes(bitmap: int, *, reports: int) -> int:
+    """Return how long an ack is."""
+    return PREFIX_BYTES + _ACK.size + reports * _REPORT.size + (bitmap.bit_length() + 7) // 8
+
+
 def bitmap_room_bytes(room_bytes: int, *, reports: int) -> int:
     """Return what is left for the bitmap of an ack of at most `room_bytes` with so many reports."""
     return room_bytes - PREFIX_BYTES - _ACK.size - reports * _REPORT.size
@@ -265,7 +270,40 @@ class Nack:
         return _prefix(PacketType.NACK, context=self.context) + _NACK.pack(self.message, self.status)
 
 
-Control = Ack | Hello | Retry | Accept | Probe | Refuse | Close | Closed | Reset | Nack
+_CHALLENGE = struct.Struct(">QB")
+
+
+@dataclass(frozen=True, slots=True)
+class PathChallenge:
+    """Asks whether its receiver receives at the address that packets of one of its paths come from."""
+
+    context: int
+    token: int
+    """To be returned over that path."""
+    towards: int
+    """That path of the receiver."""
+
+    def encode(self) -> bytes:
+        """Return the packet."""
+        prefix = _prefix(PacketType.PATH_CHALLENGE, context=self.context)
+        return prefix + _CHALLENGE.pack(self.token, self.towards)
+
+
+@dataclass(frozen=True, slots=True)
+class PathResponse:
+    """Returns the token of a PathChallenge, over the path that it was sent to."""
+
+    context: int
+    token: int
+    path: int
+
+    def encode(self) -> bytes:
+        """Return the packet."""
+        prefix = _prefix(PacketType.PATH_RESPONSE, context=self.context, path=self.path)
+        return prefix + _CONTEXT.pack(self.token)
+
+
+Control = Ack | Hello | Retry | Accept | Probe | Refuse | Close | Closed | Reset | Nack | PathChallenge | PathResponse
 
 
 def decode_untrusted(data: bytes) -> Control:
@@ -351,5 +389,11 @@ _DECODERS: dict[int, Callable[[int, int, int, bytes], Control]] = {
     PacketType.CLOSE: lambda context, _path, _sequence, body: Close(context, *_CONTEXT.unpack_from(body)),
     PacketType.CLOSED: lambda context, _path, _sequence, body: Closed(context, *_CONTEXT.unpack_from(body)),
     PacketType.RESET: lambda context, _path, _sequence, body: Reset(context, *_CONTEXT.unpack_from(body)),
+    PacketType.PATH_CHALLENGE: lambda context, _path, _sequence, body: PathChallenge(
+        context, *_CHALLENGE.unpack_from(body)
+    ),
+    PacketType.PATH_RESPONSE: lambda context, path, _sequence, body: PathResponse(
+        context, _CONTEXT.unpack_from(body)[0], path
+    ),
     PacketType.NACK: lambda context, _path, _sequence, body: Nack(context, *_NACK.unpack_from(body)),
 }

@@ -32,6 +32,8 @@ from srd.proto.control import (
     Datagram,
     Hello,
     Nack,
+    PathChallenge,
+    PathResponse,
     Probe,
     Refuse,
     Reset,
@@ -317,20 +319,35 @@ class EndpointCore:
                 peer.handle_nack(packet, now=now)
             case Probe():
                 peer.handle_probe(packet, address=address, now=now, received_at=received_at)
-            case Retry() if peer.initiator is not None:
-                peer.initiator.retry(packet, now=now)
-            case Accept() if peer.initiator is not None:
-                self._opened(peer, packet, now=now)
-            case Refuse() if peer.initiator is not None:
-                peer.handle_refuse(packet)
-            case Close():
-                self._strangers.reply(address, Closed(packet.own_context, packet.context).encode())
-                peer.end(Status.OK, reason="closed by the other end")
-            case Closed():
-                peer.handle_closed()
-            case Reset():
-                peer.handle_reset()
+            case PathChallenge():
+                peer.handle_challenge(packet)
+            case PathResponse():
+                peer.receiver.handle_response(packet.path, token=packet.token, address=address)
+            case Close() | Closed() | Reset():
+                self._handle_end(peer, packet, address)
+            case Retry() | Accept() | Refuse():
+                self._handle_answer(peer, packet, now=now)
         self._after(peer, now=now)
+
+    def _handle_end(self, peer: PeerCore, packet: Close | Closed | Reset, address: Address) -> None:
+        if isinstance(packet, Close):
+            self._strangers.reply(address, Closed(packet.own_context, packet.context).encode())
+            peer.end(Status.OK, reason="closed by the other end")
+        elif isinstance(packet, Closed):
+            peer.handle_closed()
+        else:
+            peer.handle_reset()
+
+    def _handle_answer(self, peer: PeerCore, packet: Retry | Accept | Refuse, *, now: float) -> None:
+        """Take what answers a HELLO of ours; of a peer that is open, it comes too late."""
+        if peer.initiator is None:
+            return
+        if isinstance(packet, Retry):
+            peer.initiator.retry(packet, now=now)
+        elif isinstance(packet, Accept):
+            self._opened(peer, packet, now=now)
+        else:
+            peer.handle_refuse(packet)
 
     def _handle_hello(self, hello: Hello, address: Address, *, now: float) -> None:
         peer = self._by_remote.get(hello.own_context)
@@ -435,6 +452,7 @@ class EndpointCore:
             config=self._config,
             address=address,
             own_context=self._new_context(),
+            new_token=self._new_context,
             rng=self._rng,
             memory=self._memory,
             placements=self._placements,

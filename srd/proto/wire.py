@@ -43,6 +43,8 @@ class PacketType(IntEnum):
     CLOSED = 9
     RESET = 10
     NACK = 11
+    PATH_CHALLENGE = 12
+    PATH_RESPONSE = 13
 
 
 class Opcode(IntEnum):
@@ -107,9 +109,7 @@ Address = Any
 
 
 def host_of(address: Address) -> Any:
-    """Return what of an address names the host: of a socket address (host, port, ...) all but the port, else the text
-    before the last colon.
-    """
+    """Return an address without its port: of a socket's (host, port, ...), or of a text that ends in ":port"."""
     return (address[0], *address[2:]) if isinstance(address, tuple) else str(address).rpartition(":")[0]
 
 

@@ -160,19 +160,22 @@ async def test_on_event__of_a_peer_that_is_not_there(event: Event) -> None:
 
 
 async def test_connect__cancelled_while_opening_closes_both_ends() -> None:
-    async with responding(goodbye=False) as (responder, port), asyncio.timeout(PATIENCE_S):
-        async with await Endpoint.open(towards="127.0.0.1", config=SMALL) as one:
-            connecting = asyncio.ensure_future(one.connect("127.0.0.1", port=port))
-            while not any(isinstance(packet, Hello) and packet.cookie for packet in responder.heard):
-                await asyncio.sleep(0)
-            connecting.cancel()  # its ACCEPT is on the way
-            with pytest.raises(asyncio.CancelledError):
-                await connecting
-            while not any(isinstance(packet, Close) for packet in responder.heard):
-                await asyncio.sleep(0.001)
-            assert not one._opening
-            while one._core._by_context:
-                await asyncio.sleep(0.001)
+    async with (
+        responding(goodbye=False) as (responder, port),
+        asyncio.timeout(PATIENCE_S),
+        await Endpoint.open(towards="127.0.0.1", config=SMALL) as one,
+    ):
+        connecting = asyncio.ensure_future(one.connect("127.0.0.1", port=port))
+        while not any(isinstance(packet, Hello) and packet.cookie for packet in responder.heard):  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0)
+        connecting.cancel()  # its ACCEPT is on the way
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        while not any(isinstance(packet, Close) for packet in responder.heard):  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.001)
+        assert not one._opening
+        while one._core._by_context:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.001)
 
 
 @pytest.mark.sources
@@ -198,7 +201,7 @@ async def test_connect__cancelled_in_the_turn_in_which_it_opened(*, late: bool) 
         with pytest.raises(asyncio.CancelledError):
             await connecting
         one._driver._on_event = deliver
-        while one._core._peers or two._core._peers or two._incoming or one._parting:
+        while one._core._peers or two._core._peers or two._incoming or one._parting:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.001)
         here, there = await one.connect("127.0.0.1", port=two.address[1]), await two.accept()
         await send(here, b"alive")

@@ -309,7 +309,7 @@ def test_poll_transmit__acks_first_or_last(acks_last: bool) -> None:  # noqa: FB
     accept = opened_by_hand(network)
     answers(network.b, now=network.now)
     core = network.b.core
-    core.handle_packets([data_packet(accept.own_context)], controls=[], now=network.now)
+    core.handle_packets([data_packet(accept.own_context, source="x:1")], controls=[], now=network.now)
     core.post(0, request=0, payload_offset=0, length=100)
     order = list[str]()
     while (out := core.poll_transmit(network.now, acks_last=acks_last)) is not None:

@@ -29,10 +29,26 @@ from srd.proto import (
     sender,
     strangers,
     tagged,
+    validation,
     ways,
     wire,
 )
-from srd.proto.control import Accept, Ack, Close, Closed, Control, Hello, Nack, PathReport, Probe, Refuse, Reset, Retry
+from srd.proto.control import (
+    Accept,
+    Ack,
+    Close,
+    Closed,
+    Control,
+    Hello,
+    Nack,
+    PathChallenge,
+    PathReport,
+    PathResponse,
+    Probe,
+    Refuse,
+    Reset,
+    Retry,
+)
 from srd.proto.wire import (
     HEADER,
     HEADER_BYTES,
@@ -278,6 +294,8 @@ EXAMPLES: dict[str, Control] = {
     "CLOSE": Close(0x1011121314151617, 0x2021222324252627),
     "CLOSED": Closed(0x1011121314151617, 0x2021222324252627),
     "RESET": Reset(0x1011121314151617, 0x2021222324252627),
+    "PATH_CHALLENGE": PathChallenge(0x1011121314151617, 0x2021222324252627, 17),
+    "PATH_RESPONSE": PathResponse(0x1011121314151617, 0x2021222324252627, 9),
     "NACK": Nack(0x1011121314151617, 0x61626364, 10),
 }
 
@@ -313,7 +331,7 @@ def test_protocol_md__control(name: str) -> None:
     data = packet.encode()
     assert data[:2] == bytes([VERSION, PacketType[name]])
     rows = table(f"{name} ({PacketType[name].value})")
-    uses_path = "path" in packet.__dataclass_fields__ and isinstance(packet, Ack | Hello | Retry | Probe)
+    uses_path = "path" in packet.__dataclass_fields__ and isinstance(packet, Ack | Hello | Retry | Probe | PathResponse)
     assert data[3] == (9 if uses_path else 0), "the prefix's path"
     end = wire.PREFIX_BYTES
     for at, size, field in rows:
@@ -359,13 +377,13 @@ def reports_and_bitmap(packet: Control) -> bytes:
 
 
 def test_protocol_md__packet_types() -> None:
-    named = re.findall(r"^### ([A-Z]+) \((\d+)\)$", SPECIFICATION, re.MULTILINE)
+    named = re.findall(r"^### ([A-Z_]+) \((\d+)\)$", SPECIFICATION, re.MULTILINE)
     assert {(name, int(value)) for name, value in named} == {(kind.name, kind.value) for kind in PacketType}
 
 
 CONSTANTS_IN = (
     backlog, config, congestion, control, credit, handshake, loss, pacing, path, paths, peer, receive, rtt, sender,
-    strangers, tagged, ways, wire,
+    strangers, tagged, validation, ways, wire,
 )  # fmt: skip
 
 
