@@ -23,6 +23,7 @@ from srd.batch import MessageBatch
 from srd.completions import Completed, CompletionQueue
 from srd.config import EndpointConfig
 from srd.errors import PeerError, SrdError, UsageError
+from srd.io.addresses import canonical, host_port_text, host_text, split_zone
 from srd.io.driver import Driver
 from srd.io.libc import Address
 from srd.io.socket import IP_UDP_BYTES, open_socket, route_mtu
@@ -55,16 +56,20 @@ CLOSES_PER_TURN = 100
 
 
 async def resolve(host: str, *, port: int, passive: bool) -> tuple[socket.AddressFamily, Address]:
-    """Return family and address of `host`. Raises SrdError naming it."""
+    """Return family and address of `host`, which may be of a link (fe80::1%eth0). Raises SrdError naming it."""
+    try:
+        name, scope = split_zone(host)  # uvloop would forget the zone
+    except OSError as error:
+        raise SrdError(f"{host}: no such interface; `ip link` lists them") from error
     try:
         found = await asyncio.get_running_loop().getaddrinfo(
-            host or None, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE if passive else 0
+            name or None, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE if passive else 0
         )
     except (socket.gaierror, UnicodeError) as error:
         why = error.strerror if isinstance(error, socket.gaierror) else "not a name"
         raise SrdError(f"{host}: unknown host ({why}); check the name or give an address") from error
     family, _, _, _, address = found[0]
-    return socket.AddressFamily(family), cast("Address", address)
+    return socket.AddressFamily(family), canonical(cast("Address", address), scope=scope)
 
 
 @mypyc_attr(native_class=False)  # compiled, too, it is an ordinary class: for subclasses, weak references and mocks
@@ -81,7 +86,8 @@ class Endpoint:
         trace: Trace | None,
     ) -> None:
         self.config = config
-        self.address: tuple[str, int] = sockets[0].getsockname()[:2]
+        bound = canonical(sockets[0].getsockname())
+        self.address: tuple[str, int] = (host_text(bound), bound[1])
         self._family = sockets[0].family
         self._registry = Registry()
         # First what may refuse the configuration, then what must be given back.
@@ -159,7 +165,8 @@ class Endpoint:
             for sock in sockets:
                 sock.close()
             if isinstance(error, OSError):
-                raise SrdError(f"{address[0]}:{address[1]}: cannot be bound: {error.strerror}") from error
+                where = host_port_text(host_text(address), address[1])
+                raise SrdError(f"{where}: cannot be bound: {error.strerror}") from error
             raise
 
     # -- peers --------------------------------------------------------------------------------------------------

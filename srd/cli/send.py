@@ -15,6 +15,7 @@ from srd.cli.tracing import check_trace_file, trace_option, tracing
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
+from srd.io.addresses import host_port_text
 from srd.peer import Peer
 from srd.proto.config import MAX_PATHS, ProtocolConfig
 from srd.transfer.sending import FileSender, Sent
@@ -72,7 +73,7 @@ async def _send(
     trace_file: Path | None,
     as_json: bool,
 ) -> int:
-    with tracing(trace_file, title=f"srd send to {host}:{port}", vantage_point="client") as trace:
+    with tracing(trace_file, title=f"srd send to {host_port_text(host, port)}", vantage_point="client") as trace:
         async with await Endpoint.open(towards=host, config=config, trace=trace) as endpoint:
             for file in files:
                 total_bytes = (await asyncio.to_thread(file.stat)).st_size
@@ -90,7 +91,7 @@ async def _send_one(
     try:
         peer = await endpoint.connect(host, port=port)
     except PeerError as error:
-        raise SrdError(f"{host}:{port}: {error}; is srd recv running there?") from error
+        raise SrdError(f"{host_port_text(host, port)}: {error}; is srd recv running there?") from error
     progress = TransferProgress(file.name, total_bytes=total_bytes, visible=not as_json)
     sender = FileSender(peer, on_progress=progress.add, mapped=devmem)
     try:
