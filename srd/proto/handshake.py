@@ -86,6 +86,10 @@ class CookieJar:
         return text + hmac.new(self._secret, bound, hashlib.sha256).digest()[: COOKIE_BYTES - 8]
 
 
+LEAST_RTT_S = 1e-6
+"""As a path's samples: a pace is computed from it, and a clock may not have moved."""
+
+
 class Initiator:
     """The state of an opening peer on the side that asked: what to send next, and when to give up."""
 
@@ -146,7 +150,7 @@ class Initiator:
 
         None if the HELLO was repeated, as nobody knows which was answered (Karn's rule, RFC 6298).
         """
-        return None if self._sent_at is None or self._sent_at > now else now - self._sent_at
+        return None if self._sent_at is None or self._sent_at > now else max(now - self._sent_at, LEAST_RTT_S)
 
     @property
     def wake_at(self) -> float:

@@ -17,7 +17,7 @@ RECEIVER, SENDER = "fe80::1", "fe80::2"
 
 @pytest.fixture
 def link() -> Iterator[tuple[str, str]]:
-    """Two namespaces joined by a veth pair, with link-local addresses only; the interfaces differ in name and number."""
+    """Two namespaces on a veth pair, with link-local addresses only; the interfaces differ in name and number."""
     names = f"ll{os.getpid()}a", f"ll{os.getpid()}b"
 
     def ip(*arguments: str) -> None:
