@@ -347,7 +347,16 @@ class Endpoint:
                 future.set_exception(PeerError(reason, status=status))
 
     def _on_event(self, event: Event) -> None:
-        """Pass an event on. What concerns a peer that this end knows no more concerns nobody."""
+        """Pass an event on. What goes wrong with it ends the peer that it is of, and no other."""
+        try:
+            self._deliver(event)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is one peer's
+            message = f"peer {event.peer} failed at {type(event).__name__}"
+            asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+            self._core.fail(event.peer, reason=f"internal error: {error!r}", now=time.monotonic())
+
+    def _deliver(self, event: Event) -> None:
+        """What concerns a peer that this end knows no more concerns nobody."""
         if isinstance(event, PeerOpened):
             self._on_opened(event)
             return
@@ -391,15 +400,19 @@ class Endpoint:
             future.set_result(peer)
 
     def _on_ended(self, event: PeerEnded) -> None:
-        self._queues.drop(event.orphans)
-        if peer := self._peers.pop(event.peer, None):
-            self._queues.forget_peer(peer.context)
-            peer.end()
-            if event.peer in self._incoming and not peer.has_unreceived:
-                del self._incoming[event.peer]
-                self._core.accepted(event.peer)  # its place is free
-        elif (future := self._opening.pop(event.peer, None)) and not future.done():
-            future.set_exception(PeerError(event.reason, status=event.status))
+        peer = self._peers.pop(event.peer, None)
+        try:
+            self._queues.drop(event.orphans)
+            if peer is not None:
+                self._queues.forget_peer(peer.context)
+        finally:  # whatever goes wrong here, nobody waits for that peer any longer
+            if peer is not None:
+                peer.end()
+                if event.peer in self._incoming and not peer.has_unreceived:
+                    del self._incoming[event.peer]
+                    self._core.accepted(event.peer)  # its place is free
+            elif (future := self._opening.pop(event.peer, None)) and not future.done():
+                future.set_exception(PeerError(event.reason, status=event.status))
 
     def _on_failure(self, error: Exception) -> None:
         """Our own fault: nobody may wait for what will never come."""

@@ -14,6 +14,7 @@ import pytest
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
+from srd.peer import Peer
 from srd.proto.control import Accept, Close, Control, Hello, Retry, decode_untrusted
 from srd.proto.events import (
     BatchCompletion,
@@ -26,6 +27,7 @@ from srd.proto.events import (
     WriteReceived,
 )
 from srd.proto.status import Status
+from srd.queues import ReceiveQueues
 from tests.srd.loopback import PATIENCE_S, SMALL, pair, receive, send
 
 NOBODY = 99
@@ -154,6 +156,31 @@ async def test_on_event__of_a_peer_that_is_not_there(event: Event) -> None:
         two._on_event(event)
         await send(here, b"alive")
         assert await receive(there) == b"alive"
+
+
+@pytest.mark.sources
+@pytest.mark.parametrize("broken", [Peer.deliver, ReceiveQueues.forget_peer], ids=lambda broken: broken.__name__)
+async def test_on_event__a_fault_of_ours_ends_one_peer(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    problems: list[BaseException | None] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context.get("exception")))
+    async with pair() as (one, two, here, there):
+        here_too, there_too = await one.connect("127.0.0.1", port=two.address[1]), await two.accept()
+
+        def fail_once(owner: object, *arguments: Any) -> None:
+            if owner in (there, two._queues) and not problems:
+                raise ZeroDivisionError("a bug")
+            broken(owner, *arguments)
+
+        owner = Peer if broken is Peer.deliver else ReceiveQueues
+        monkeypatch.setattr(owner, broken.__name__, fail_once)
+        await send(here, b"the last message")
+        if owner is ReceiveQueues:
+            await here.close()
+        status = await there.wait_ended()
+        assert status is (Status.OK if owner is ReceiveQueues else Status.LOCAL_ERROR_QP_INTERNAL_ERROR)
+        await send(here_too, b"alive")
+        assert await receive(there_too) == b"alive"
+    assert [type(problem) for problem in problems] == [ZeroDivisionError]
 
 
 # -- nobody waits for it any more -----------------------------------------------------------------------------------

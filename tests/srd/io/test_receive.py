@@ -196,7 +196,7 @@ def test_receive__data_for_no_open_peer_is_dropped_before_it_takes_memory() -> N
         cursors = two.landing.cursors.copy()
         for message, segment_bytes in enumerate((8916, 1400, 500, 100, 8000) * 20):
             one.send(two.address, content(5 * segment_bytes, seed=message), segment_bytes=segment_bytes)
-        one.socket.sendto(Probe(9, 0, 0, 0).encode(), two.address)
+        one.socket.sendto(Probe(9, 6, 0, 0, 0).encode(), two.address)
         two.receive(controls=1)
         assert two.runs == []
         assert two.landing.cursors == cursors
@@ -217,7 +217,7 @@ def test_receive__a_series_of_which_one_packet_is_for_an_open_peer() -> None:
 @pytest.mark.parametrize("segment_bytes", [1000, 1400, 100], ids=["whole series", "another size", "small"])
 def test_receive__a_control_packet_that_ends_a_series_is_heard(segment_bytes: int) -> None:
     """GRO appends a shorter datagram of the same socket, whatever it is: an ack, for one."""
-    probe = Probe(5, 0, 0, 0, size_bytes=HEADER_BYTES + 1).encode()
+    probe = Probe(5, 6, 0, 0, 0, size_bytes=HEADER_BYTES + 1).encode()
     with source() as one, Receiver(datagram_bytes=1056) as two:
         whole = raw_packets(one, two, content(3 * segment_bytes, seed=SEED), segment_bytes=segment_bytes)
         one.send_series(two.address, whole + probe, segment_bytes=segment_bytes + HEADER_BYTES)
