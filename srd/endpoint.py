@@ -23,6 +23,7 @@ from srd.batch import MessageBatch
 from srd.completions import Completed, CompletionQueue
 from srd.config import EndpointConfig
 from srd.errors import PeerError, SrdError, UsageError
+from srd.io.addresses import canonical, host_port_text, host_text, split_zone
 from srd.io.driver import Driver
 from srd.io.libc import Address
 from srd.io.socket import IP_UDP_BYTES, open_socket, route_mtu
@@ -55,16 +56,20 @@ CLOSES_PER_TURN = 100
 
 
 async def resolve(host: str, *, port: int, passive: bool) -> tuple[socket.AddressFamily, Address]:
-    """Return family and address of `host`. Raises SrdError naming it."""
+    """Return family and address of `host`, which may be of a link (fe80::1%eth0). Raises SrdError naming it."""
+    try:
+        name, scope = split_zone(host)  # uvloop would forget the zone
+    except OSError as error:
+        raise SrdError(f"{host}: no such interface; `ip link` lists them") from error
     try:
         found = await asyncio.get_running_loop().getaddrinfo(
-            host or None, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE if passive else 0
+            name or None, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE if passive else 0
         )
     except (socket.gaierror, UnicodeError) as error:
         why = error.strerror if isinstance(error, socket.gaierror) else "not a name"
         raise SrdError(f"{host}: unknown host ({why}); check the name or give an address") from error
     family, _, _, _, address = found[0]
-    return socket.AddressFamily(family), cast("Address", address)
+    return socket.AddressFamily(family), canonical(cast("Address", address), scope=scope)
 
 
 @mypyc_attr(native_class=False)  # compiled, too, it is an ordinary class: for subclasses, weak references and mocks
@@ -81,7 +86,8 @@ class Endpoint:
         trace: Trace | None,
     ) -> None:
         self.config = config
-        self.address: tuple[str, int] = sockets[0].getsockname()[:2]
+        bound = canonical(sockets[0].getsockname())
+        self.address: tuple[str, int] = (host_text(bound), bound[1])
         self._family = sockets[0].family
         self._registry = Registry()
         # First what may refuse the configuration, then what must be given back.
@@ -115,7 +121,10 @@ class Endpoint:
         self._opening: dict[int, asyncio.Future[Peer]] = {}
         self.completions = CompletionQueue()
         """Of what was posted many at a time (`Peer.post_send`), to all peers."""
-        self._incoming: asyncio.Queue[Peer | None] = asyncio.Queue()  # None: no more will come
+        self._incoming: dict[int, Peer] = {}  # opened from outside and not accepted yet, in order
+        self._arrived = Waiting()  # for a change of the former, or for the end
+        self._turns_away = False  # no more will come
+        self._parting: set[asyncio.Task[None]] = set()  # of peers that nobody asks for any more
 
     @classmethod
     async def listen(
@@ -156,13 +165,18 @@ class Endpoint:
             for sock in sockets:
                 sock.close()
             if isinstance(error, OSError):
-                raise SrdError(f"{address[0]}:{address[1]}: cannot be bound: {error.strerror}") from error
+                where = host_port_text(host_text(address), address[1])
+                raise SrdError(f"{where}: cannot be bound: {error.strerror}") from error
             raise
 
     # -- peers --------------------------------------------------------------------------------------------------
 
     async def connect(self, host: str, *, port: int) -> Peer:
-        """Open a peer. Raises PeerError when it does not answer or refuses, SrdError for an unknown host."""
+        """Open a peer. Raises PeerError when it does not answer or refuses, SrdError for an unknown host.
+
+        One that the other end closes at once is returned all the same: it may have sent something before. Whoever
+        cancels this, by a timeout for example, has no peer: one that is opened meanwhile is closed.
+        """
         self._check_open()
         family, address = await resolve(host, port=port, passive=False)
         self._check_open()
@@ -182,16 +196,41 @@ class Endpoint:
         future: asyncio.Future[Peer] = asyncio.get_running_loop().create_future()
         self._opening[number] = future
         self._driver.wake()
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._abandon(number)
+            raise
+
+    def _abandon(self, number: int) -> None:
+        """Close a peer that was being opened, or was opened in this very moment."""
+        self._opening.pop(number, None)
+        if (peer := self._peers.get(number)) is not None:
+            self._part(peer)
+            return
+        with suppress(UsageError):  # it is gone
+            self._core.close(number, now=time.monotonic())
+            self._driver.wake()
+
+    def _part(self, peer: Peer) -> None:
+        """Close a peer that nobody will, and release what it has sent."""
+        task = asyncio.ensure_future(peer.close())
+        self._parting.add(task)
+        task.add_done_callback(self._parting.discard)
 
     async def accept(self) -> Peer:
-        """Return the next peer that was opened from outside. Raises SrdError once the endpoint is closed."""
+        """Return the next peer that was opened from outside. Raises SrdError once the endpoint is closed.
+
+        One that has ended meanwhile is left out, unless it has sent something that waits to be received.
+        """
         self._check_open()
-        peer = await self._incoming.get()
-        if peer is None:
-            self._incoming.put_nowait(None)
-            raise SrdError("the endpoint is closed")
-        return peer
+        while not self._incoming:
+            if self._turns_away:
+                raise SrdError("the endpoint is closed")
+            await self._arrived.wait()
+        number = next(iter(self._incoming))
+        self._core.accepted(number)
+        return self._incoming.pop(number)
 
     def post(self, peer: int, *, request: int, **work_request: Any) -> None:
         """Queue a work request, as `EndpointCore.post` takes it; places are addresses in this process. For `Peer`."""
@@ -308,40 +347,72 @@ class Endpoint:
                 future.set_exception(PeerError(reason, status=status))
 
     def _on_event(self, event: Event) -> None:
+        """Pass an event on. What goes wrong with it ends the peer that it is of, and no other."""
+        try:
+            self._deliver(event)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is one peer's
+            message = f"peer {event.peer} failed at {type(event).__name__}"
+            asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+            self._core.fail(event.peer, reason=f"internal error: {error!r}", now=time.monotonic())
+
+    def _deliver(self, event: Event) -> None:
+        """What concerns a peer that this end knows no more concerns nobody."""
+        if isinstance(event, PeerOpened):
+            self._on_opened(event)
+            return
+        if isinstance(event, PeerEnded):
+            self._on_ended(event)
+            return
+        peer = self._peers.get(event.peer)
         match event:
             case MessageReceived():
                 message = Message(event, queues=self._queues, release=self._release)
-                self._peers[event.peer].deliver(message)
+                if peer is None:
+                    message.release()
+                else:
+                    peer.deliver(message)
             case MessagesReceived():
                 batch = MessageBatch(event, queues=self._queues, release=self._release)
-                self._peers[event.peer].deliver(batch)
-            case BatchCompletion():
-                peer = self._peers[event.peer]
+                if peer is None:
+                    batch.abandon()
+                else:
+                    peer.deliver(batch)
+            case BatchCompletion() if peer is not None:
                 self.completions.push(Completed(peer, event.request, event.count, Status.OK))
             case MessageVoided():
                 self._queues.drop(event.orphans)
-            case WriteReceived():
-                self._peers[event.peer].deliver_write(Written(event.length, event.immediate))
-            case Completion():
-                peer = self._peers[event.peer]
+            case WriteReceived() if peer is not None:
+                peer.deliver_write(Written(event.length, event.immediate))
+            case Completion() if peer is not None:
                 if not peer.complete(event.request, status=event.status):  # posted with many
                     self.completions.push(Completed(peer, event.request, 1, event.status))
-            case PeerOpened():
-                peer = self._peers[event.peer] = Peer(self, self._core.peer(event.peer))
-                if event.incoming:
-                    self._incoming.put_nowait(peer)
-                elif (future := self._opening.pop(event.peer, None)) and not future.done():
-                    future.set_result(peer)
-            case PeerEnded():
-                self._on_ended(event)
+
+    def _on_opened(self, event: PeerOpened) -> None:
+        peer = self._peers[event.peer] = Peer(self, self._core.peer(event.peer))
+        if event.incoming:
+            self._incoming[event.peer] = peer
+            self._arrived.wake()
+            return
+        future = self._opening.pop(event.peer, None)
+        if future is None or future.done():
+            self._part(peer)
+        else:
+            future.set_result(peer)
 
     def _on_ended(self, event: PeerEnded) -> None:
-        self._queues.drop(event.orphans)
-        if peer := self._peers.pop(event.peer, None):
-            self._queues.forget_peer(peer.context)
-            peer.end()
-        elif (future := self._opening.pop(event.peer, None)) and not future.done():
-            future.set_exception(PeerError(event.reason, status=event.status))
+        peer = self._peers.pop(event.peer, None)
+        try:
+            self._queues.drop(event.orphans)
+            if peer is not None:
+                self._queues.forget_peer(peer.context)
+        finally:  # whatever goes wrong here, nobody waits for that peer any longer
+            if peer is not None:
+                peer.end()
+                if event.peer in self._incoming and not peer.has_unreceived:
+                    del self._incoming[event.peer]
+                    self._core.accepted(event.peer)  # its place is free
+            elif (future := self._opening.pop(event.peer, None)) and not future.done():
+                future.set_exception(PeerError(event.reason, status=event.status))
 
     def _on_failure(self, error: Exception) -> None:
         """Our own fault: nobody may wait for what will never come."""
@@ -365,7 +436,9 @@ class Endpoint:
 
     def _turn_away(self, reason: str) -> None:
         """Wake who waits for a peer to be opened: none will be."""
-        self._incoming.put_nowait(None)
+        self._turns_away = True
+        self._incoming.clear()
+        self._arrived.wake()
         for future in self._opening.values():
             if not future.done():
                 future.set_exception(PeerError(reason, status=Status.FLUSHED))
@@ -409,7 +482,7 @@ class Endpoint:
         self._turn_away(self._why_ended)
         try:
             closing = (peer.close() for peer in list(self._peers.values()))
-            results = await asyncio.gather(*closing, return_exceptions=True)
+            results = await asyncio.gather(*closing, *self._parting, return_exceptions=True)
         finally:
             self._shut()
         for result in results:

@@ -10,6 +10,7 @@ from devmem.region import Region
 from devmem.registry import Registration
 from srd.batch import Integers, MessageBatch, equal_parts, integer
 from srd.errors import PeerError, UsageError
+from srd.io.addresses import host_port_text, host_text
 from srd.message import Message, Written
 from srd.proto.fifo import Fifo
 from srd.proto.path import Path
@@ -40,7 +41,7 @@ class Peer:
 
     def __init__(self, endpoint: Endpoint, core: PeerCore) -> None:
         self.number = core.number
-        self.address: tuple[str, int] = core.address[:2]
+        self.address: tuple[str, int] = (host_text(core.address), core.address[1])
         self._endpoint = endpoint
         self._core = core  # what there is to see outlives the peer
         self._requests: dict[int, asyncio.Future[Status]] = {}
@@ -258,6 +259,11 @@ class Peer:
         return self._core.own_context
 
     @property
+    def has_unreceived(self) -> bool:
+        """Whether messages or writes wait to be received."""
+        return bool(self._messages) or bool(self._writes)
+
+    @property
     def ended(self) -> bool:
         """Whether the peer is gone."""
         return self._core.ended is not None
@@ -272,7 +278,7 @@ class Peer:
     def error(self) -> PeerError:
         """Return the error that says how the peer ended."""
         status, reason = self._core.ended or (Status.OK, "it is open")
-        return PeerError(f"{self.address[0]}:{self.address[1]}: {reason}", status=status)
+        return PeerError(f"{host_port_text(*self.address)}: {reason}", status=status)
 
     # -- what there is to see -----------------------------------------------------------------------------------
 

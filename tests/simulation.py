@@ -104,6 +104,7 @@ class Network:
         traces: Mapping[str, Trace] | None = None,
     ) -> None:
         self.now = 100.0
+        self.accepts = True  # applications accept peers at once
         self.rng = Random(seed)
         self.weather = weather or Weather()
         self.datagram_bytes = datagram_bytes
@@ -182,12 +183,16 @@ class Network:
     def _serve(self, node: Node) -> None:
         if not node.alive:
             return
-        while (event := node.core.poll_event()) is not None:
-            node.events.append(event)
+        self._deliver_events(node)
         while (out := node.core.poll_transmit(self.now)) is not None:
             self._transmit(node, out)
+        self._deliver_events(node)
+
+    def _deliver_events(self, node: Node) -> None:
         while (event := node.core.poll_event()) is not None:
             node.events.append(event)
+            if isinstance(event, PeerOpened) and self.accepts:
+                node.core.accepted(event.peer)
 
     def _next_at(self) -> float | None:
         nodes = [node.core.poll_timeout() for node in (self.a, self.b) if node.alive]

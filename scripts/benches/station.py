@@ -145,6 +145,7 @@ class Station:
                 case Completion():
                     self.completions[event.request] = (self._fabric.now_ns, event.status)
                 case PeerOpened():
+                    core.accepted(event.peer)
                     self.peers[event.address] = event.peer
                 case PeerEnded():
                     self.ended.append(event)

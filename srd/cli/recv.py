@@ -21,6 +21,7 @@ from srd.cli.tracing import check_trace_file, trace_option, tracing
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
+from srd.io.addresses import host_port_text
 from srd.peer import Peer
 from srd.printable import printable
 from srd.proto.trace import Trace
@@ -80,7 +81,7 @@ def recv(
 
 
 async def _serve(daemon: Daemon, listen: tuple[str, int], *, once: bool, trace_file: Path | None) -> int:
-    with tracing(trace_file, title=f"srd recv on {listen[0]}:{listen[1]}", vantage_point="server") as trace:
+    with tracing(trace_file, title=f"srd recv on {host_port_text(*listen)}", vantage_point="server") as trace:
         return await daemon.serve(listen, once=once, trace=trace)
 
 
@@ -107,7 +108,7 @@ class Daemon:
             if self._as_json:
                 emit("listening", address=host, port=port)
             else:
-                self._say(f"listening on {host}:{port}, files go to {self._inbox.directory}")
+                self._say(f"listening on {host_port_text(host, port)}, files go to {self._inbox.directory}")
             self._spawn(self._accept(endpoint))
             for leftover in await asyncio.to_thread(leftovers, self._inbox.directory):
                 self._spawn(self._expire(leftover, counts=False))

@@ -17,6 +17,7 @@ from srd.cli.tracing import check_trace_file, trace_option, tracing
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
+from srd.io.addresses import host_port_text
 from srd.peer import Peer
 from srd.printable import printable
 from srd.proto.config import MAX_PATHS, ProtocolConfig
@@ -105,7 +106,7 @@ async def _send(
     options: SendOptions,
     trace_file: Path | None,
 ) -> int:
-    with tracing(trace_file, title=f"srd send to {host}:{port}", vantage_point="client") as trace:
+    with tracing(trace_file, title=f"srd send to {host_port_text(host, port)}", vantage_point="client") as trace:
         async with await Endpoint.open(towards=host, config=config, trace=trace) as endpoint:
             for file in files:
                 with SourceFile(file) as source:
@@ -163,7 +164,9 @@ class Delivery:
             raise error
         if not self._is_begun:
             if isinstance(error, PeerError):
-                raise SrdError(f"{self._host}:{self._port}: {error}; is srd recv running there?") from error
+                raise SrdError(
+                    f"{host_port_text(self._host, self._port)}: {error}; is srd recv running there?"
+                ) from error
             raise error
 
     async def _attempt(self, progress: TransferProgress) -> tuple[Sent, Peer]:

@@ -78,21 +78,20 @@ Address = tuple[str, int] | tuple[str, int, int, int]
 def pack_address(address: Address) -> bytes:
     """Return `address`, as the socket module gives it, as a sockaddr_in or sockaddr_in6."""
     if len(address) == 4:
-        host, port, flow, scope = address
+        host, port, _, scope = address
         packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
-        head = struct.pack("=H", socket.AF_INET6) + struct.pack("!HI", port, flow)
+        head = struct.pack("=H", socket.AF_INET6) + struct.pack("!HI", port, 0)
         return head + packed + struct.pack("=I", scope)
     return struct.pack("=H", socket.AF_INET) + struct.pack("!H", address[1]) + socket.inet_aton(address[0]) + bytes(8)
 
 
 def unpack_address(data: bytes) -> Address:
-    """Return the address in a sockaddr_in or sockaddr_in6."""
+    """Return the address in a sockaddr_in or sockaddr_in6; the latter's flow label is none of it."""
     (family,) = struct.unpack_from("=H", data)
     (port,) = struct.unpack_from("!H", data, 2)
     if family == socket.AF_INET6:
-        (flow,) = struct.unpack_from("!I", data, 4)
         (scope,) = struct.unpack_from("=I", data, 24)
-        return socket.inet_ntop(socket.AF_INET6, data[8:24]), port, flow, scope
+        return socket.inet_ntop(socket.AF_INET6, data[8:24]), port, 0, scope
     return socket.inet_ntop(socket.AF_INET, data[4:8]), port
 
 

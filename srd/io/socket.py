@@ -15,6 +15,7 @@ import struct
 from contextlib import suppress
 
 from srd.io import libc
+from srd.io.addresses import canonical
 from srd.io.libc import Address
 
 BUFFER_BYTES = 32 << 20
@@ -85,7 +86,7 @@ def unreachable_addresses(sock: socket.socket) -> list[Address]:
             break
         # struct sock_extended_err begins with the errno (linux/errqueue.h).
         if any(struct.unpack_from("=I", data)[0] == errno.ECONNREFUSED for _, _, data in ancillary if len(data) >= 4):
-            addresses[address] = None
+            addresses[canonical(address)] = None
     return list(addresses)
 
 

@@ -97,6 +97,19 @@ class ProtocolConfig:
     """Time that packets may wait inside the receiving host before the sender slows down (Swift's second window):
     a few turns of a busy event loop."""
 
+    max_peers: int = 4096
+    """Peers that this endpoint may have when another one asks to be its peer; beyond, it is refused. An idle peer takes
+    about 7 kB, and the processor time of a sign of life every `IDLE_PROBE_S` times as many seconds: 30 MB and a few per
+    cent of a core. Peers that this endpoint opens itself count, and are not refused."""
+
+    max_peers_per_address: int = 1024
+    """The same of one IP address: a quarter of all, so that a single host cannot take all places. An address of IPv6
+    counts by itself, though a host may have many."""
+
+    max_unaccepted_peers: int = 1024
+    """The same of those that the application has not accepted yet, as `listen`'s backlog. More than come in one turn of
+    an event loop; Linux' own limit (`somaxconn`) is 4096."""
+
     handshake_timeout_s: float = 1.0
     """A peer that never answered is reported unreachable after this long."""
 
@@ -120,6 +133,13 @@ class ProtocolConfig:
                 f"max_message_bytes: {self.max_message_bytes} is not between 1 and {longest} "
                 "(the receive window, or 1 GiB if that is less)"
             )
+        for name, value in (
+            ("max_peers", self.max_peers),
+            ("max_peers_per_address", self.max_peers_per_address),
+            ("max_unaccepted_peers", self.max_unaccepted_peers),
+        ):
+            if value < 1:
+                raise UsageError(f"{name}: {value} is less than 1")
         if not 0 <= self.rnr_retry <= RNR_FOR_EVER:
             raise UsageError(f"rnr_retry: {self.rnr_retry} is not between 0 and {RNR_FOR_EVER} (for ever)")
         if not self.rnr_timer_s > 0:

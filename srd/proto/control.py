@@ -69,6 +69,11 @@ def max_reports(room_bytes: int) -> int:
     return max((room_bytes - PREFIX_BYTES - _ACK.size) // 2 // _REPORT.size, 1)
 
 
+def ack_bytes(bitmap: int, *, reports: int) -> int:
+    """Return how long an ack is."""
+    return PREFIX_BYTES + _ACK.size + reports * _REPORT.size + (bitmap.bit_length() + 7) // 8
+
+
 def bitmap_room_bytes(room_bytes: int, *, reports: int) -> int:
     """Return what is left for the bitmap of an ack of at most `room_bytes` with so many reports."""
     return room_bytes - PREFIX_BYTES - _ACK.size - reports * _REPORT.size
@@ -164,7 +169,7 @@ class Accept:
         return _prefix(PacketType.ACCEPT, context=self.context) + _ACCEPT.pack(self.own_context, *limits)
 
 
-_PROBE = struct.Struct(">IBB")
+_PROBE = struct.Struct(">QIBB")
 NO_PATH = 255
 """A path's number where there is none to tell."""
 NO_WAY = (NO_PATH, NO_PATH)
@@ -176,19 +181,22 @@ class Probe:
     """Asks for an Ack with a report of this path; padded, so that it also tries whether the path carries that size."""
 
     context: int
+    own_context: int
+    """Its sender's, to which a RESET is addressed."""
     path: int
     path_sequence: int
     sent_us: int
     ack_path: int = NO_PATH
     ack_towards: int = NO_PATH
     """Way of the last Ack that arrived (see there)."""
-    size_bytes: int = PREFIX_BYTES + 6
+    size_bytes: int = PREFIX_BYTES + _PROBE.size
     """Of the whole packet."""
 
     def encode(self) -> bytes:
         """Return the packet, padded with zeros."""
         prefix = _prefix(PacketType.PROBE, context=self.context, path=self.path, path_sequence=self.path_sequence)
-        return (prefix + _PROBE.pack(self.sent_us, self.ack_path, self.ack_towards)).ljust(self.size_bytes, b"\0")
+        body = _PROBE.pack(self.own_context, self.sent_us, self.ack_path, self.ack_towards)
+        return (prefix + body).ljust(self.size_bytes, b"\0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,37 +211,45 @@ class Refuse:
         return _prefix(PacketType.REFUSE, context=self.context) + bytes([self.status])
 
 
+_CONTEXT = struct.Struct(">Q")
+
+
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The sender of this packet is done with the peer."""
+    """The sender of this packet is done with the peer. It names both contexts, as all do that end a peer."""
 
     context: int
+    own_context: int
+    """Its sender's."""
 
     def encode(self) -> bytes:
         """Return the packet."""
-        return _prefix(PacketType.CLOSE, context=self.context)
+        return _prefix(PacketType.CLOSE, context=self.context) + _CONTEXT.pack(self.own_context)
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Answers Close. `context` repeats the Close's own, as the closer knows no other of a peer that is gone."""
+    """Answers Close, whose two contexts it has the other way round: nothing of the peer need be known any more."""
 
     context: int
+    own_context: int
 
     def encode(self) -> bytes:
         """Return the packet."""
-        return _prefix(PacketType.CLOSED, context=self.context)
+        return _prefix(PacketType.CLOSED, context=self.context) + _CONTEXT.pack(self.own_context)
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The receiver of a packet knows no such context; `context` repeats it."""
+    """The receiver of a Probe knows no such context. It has the Probe's two contexts the other way round."""
 
     context: int
+    own_context: int
+    """The one that is not known."""
 
     def encode(self) -> bytes:
         """Return the packet."""
-        return _prefix(PacketType.RESET, context=self.context)
+        return _prefix(PacketType.RESET, context=self.context) + _CONTEXT.pack(self.own_context)
 
 
 _NACK = struct.Struct(">IB")
@@ -254,7 +270,40 @@ class Nack:
         return _prefix(PacketType.NACK, context=self.context) + _NACK.pack(self.message, self.status)
 
 
-Control = Ack | Hello | Retry | Accept | Probe | Refuse | Close | Closed | Reset | Nack
+_CHALLENGE = struct.Struct(">QB")
+
+
+@dataclass(frozen=True, slots=True)
+class PathChallenge:
+    """Asks whether its receiver receives at the address that packets of one of its paths come from."""
+
+    context: int
+    token: int
+    """To be returned over that path."""
+    towards: int
+    """That path of the receiver."""
+
+    def encode(self) -> bytes:
+        """Return the packet."""
+        prefix = _prefix(PacketType.PATH_CHALLENGE, context=self.context)
+        return prefix + _CHALLENGE.pack(self.token, self.towards)
+
+
+@dataclass(frozen=True, slots=True)
+class PathResponse:
+    """Returns the token of a PathChallenge, over the path that it was sent to."""
+
+    context: int
+    token: int
+    path: int
+
+    def encode(self) -> bytes:
+        """Return the packet."""
+        prefix = _prefix(PacketType.PATH_RESPONSE, context=self.context, path=self.path)
+        return prefix + _CONTEXT.pack(self.token)
+
+
+Control = Ack | Hello | Retry | Accept | Probe | Refuse | Close | Closed | Reset | Nack | PathChallenge | PathResponse
 
 
 def decode_untrusted(data: bytes) -> Control:
@@ -326,8 +375,8 @@ def _decode_accept(context: int, _path: int, _path_sequence: int, body: bytes) -
 
 
 def _decode_probe(context: int, path: int, path_sequence: int, body: bytes) -> Probe:
-    sent_us, ack_path, ack_towards = _PROBE.unpack_from(body)
-    return Probe(context, path, path_sequence, sent_us, ack_path, ack_towards, PREFIX_BYTES + len(body))
+    own_context, sent_us, ack_path, ack_towards = _PROBE.unpack_from(body)
+    return Probe(context, own_context, path, path_sequence, sent_us, ack_path, ack_towards, PREFIX_BYTES + len(body))
 
 
 _DECODERS: dict[int, Callable[[int, int, int, bytes], Control]] = {
@@ -337,8 +386,14 @@ _DECODERS: dict[int, Callable[[int, int, int, bytes], Control]] = {
     PacketType.ACCEPT: _decode_accept,
     PacketType.REFUSE: lambda context, _path, _sequence, body: Refuse(context, body[0]),
     PacketType.PROBE: _decode_probe,
-    PacketType.CLOSE: lambda context, _path, _sequence, _body: Close(context),
-    PacketType.CLOSED: lambda context, _path, _sequence, _body: Closed(context),
-    PacketType.RESET: lambda context, _path, _sequence, _body: Reset(context),
+    PacketType.CLOSE: lambda context, _path, _sequence, body: Close(context, *_CONTEXT.unpack_from(body)),
+    PacketType.CLOSED: lambda context, _path, _sequence, body: Closed(context, *_CONTEXT.unpack_from(body)),
+    PacketType.RESET: lambda context, _path, _sequence, body: Reset(context, *_CONTEXT.unpack_from(body)),
+    PacketType.PATH_CHALLENGE: lambda context, _path, _sequence, body: PathChallenge(
+        context, *_CHALLENGE.unpack_from(body)
+    ),
+    PacketType.PATH_RESPONSE: lambda context, path, _sequence, body: PathResponse(
+        context, _CONTEXT.unpack_from(body)[0], path
+    ),
     PacketType.NACK: lambda context, _path, _sequence, body: Nack(context, *_NACK.unpack_from(body)),
 }

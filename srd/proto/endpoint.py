@@ -32,6 +32,8 @@ from srd.proto.control import (
     Datagram,
     Hello,
     Nack,
+    PathChallenge,
+    PathResponse,
     Probe,
     Refuse,
     Reset,
@@ -40,7 +42,7 @@ from srd.proto.control import (
 )
 from srd.proto.controllers import CONTROLLERS
 from srd.proto.errors import PacketError, UsageError
-from srd.proto.events import Completion, Event, Frag, Placement
+from srd.proto.events import Completion, Event, Frag, PeerEnded, Placement
 from srd.proto.handshake import Initiator
 from srd.proto.memory import Memory
 from srd.proto.pacing import Crowd
@@ -51,7 +53,17 @@ from srd.proto.status import Status
 from srd.proto.strangers import Strangers
 from srd.proto.timers import Timers
 from srd.proto.trace import Trace
-from srd.proto.wire import IMMEDIATE, MIN_DATAGRAM_BYTES, Address, Arrival, Burst, Opcode, Words, runs_untrusted
+from srd.proto.wire import (
+    IMMEDIATE,
+    MIN_DATAGRAM_BYTES,
+    Address,
+    Arrival,
+    Burst,
+    Opcode,
+    Words,
+    host_of,
+    runs_untrusted,
+)
 from srd.proto.work import check, check_batch, refusal
 
 
@@ -92,9 +104,12 @@ class EndpointCore:
         self._placements: list[Placement] = []
         self._trace = trace
         self._peers: dict[int, PeerCore] = {}  # by number
+        self._ended: dict[int, PeerCore] = {}  # ended peers whose PeerEnded has not been delivered yet
         self._crowd = Crowd(self._peers)
         self._by_context: dict[int, PeerCore] = {}  # by the context id that we chose
-        self._by_remote: dict[int, PeerCore] = {}  # by the context id that the other end chose
+        self._by_remote: dict[int, PeerCore] = {}  # opened from outside, by the context id that the other end chose
+        self._hosts: dict[object, int] = {}  # peers of each host
+        self._unaccepted: set[int] = set()  # numbers of the peers of which `accepted` was not told yet
         self._ready: dict[int, None] = {}  # numbers of the peers that may have something to send, in turn
         self._events: deque[Event] = deque()
         self._timers = Timers()
@@ -215,9 +230,19 @@ class EndpointCore:
         core.close(now=now)
         self._after(core, now=now)
 
+    def fail(self, peer: int, *, reason: str, now: float) -> None:
+        """End a peer by a fault of this end's own; one that is gone is left alone."""
+        if (core := self._peers.get(peer)) is not None:
+            core.end(Status.LOCAL_ERROR_QP_INTERNAL_ERROR, reason=reason)
+            self._after(core, now=now)
+
+    def accepted(self, peer: int) -> None:
+        """Note that the application has taken a peer that was opened from outside, or never will: it waits no more."""
+        self._unaccepted.discard(peer)
+
     def peer(self, number: int) -> PeerCore:
-        """Return a peer. Raises UsageError if it is gone."""
-        peer = self._peers.get(number)
+        """Return a peer, until its PeerEnded was delivered. Raises UsageError if it is gone."""
+        peer = self._peers.get(number) or self._ended.get(number)
         if peer is None:
             raise UsageError(f"peer {number} is gone")
         return peer
@@ -247,11 +272,10 @@ class EndpointCore:
         for arrival in arrivals:
             for run in runs_untrusted(arrival):
                 peer = self._by_context.get(run.context)
-                if peer is None:
-                    self._strangers.reply(run.address, Reset(run.context).encode())
+                if peer is None or peer.sender is None or peer.state is PeerState.ENDED:
+                    # It overtook the responder's ACCEPT and will come again, or nobody waits for it any more; its
+                    # sender's next PROBE is told so.
                     continue
-                if peer.sender is None or peer.state is PeerState.ENDED:
-                    continue  # it overtook the responder's ACCEPT and will come again, or nobody waits for it any more
                 touched[peer.number] = peer
                 if shortage is not None and not shortage.admits(peer, run, peers=self._peers):
                     peer.starve(run, now=now)
@@ -288,11 +312,12 @@ class EndpointCore:
         if isinstance(packet, Hello):
             self._handle_hello(packet, address, now=now)
             return
-        by = self._by_remote if isinstance(packet, Closed | Reset) else self._by_context
-        peer = by.get(packet.context)
+        peer = self._by_context.get(packet.context)
         if peer is None:
             self._strangers.handle_stray(packet, address)
             return
+        if isinstance(packet, Probe | Close | Closed | Reset) and not peer.is_known_as(packet.own_context):
+            return  # whoever sent it knows one of the two contexts only, and so is not the other end
         match packet:
             case Ack():
                 peer.handle_ack(packet, now=now, received_at=received_at)
@@ -300,25 +325,43 @@ class EndpointCore:
                 peer.handle_nack(packet, now=now)
             case Probe():
                 peer.handle_probe(packet, address=address, now=now, received_at=received_at)
-            case Retry() if peer.initiator is not None:
-                peer.initiator.retry(packet, now=now)
-            case Accept() if peer.initiator is not None:
-                self._opened(peer, packet, now=now)
-            case Refuse() if peer.initiator is not None:
-                peer.handle_refuse(packet)
-            case Close():
-                self._strangers.reply(address, Closed(packet.context).encode())
-                peer.end(Status.OK, reason="closed by the other end")
-            case Closed() | Reset():
-                peer.handle_gone(reset=isinstance(packet, Reset))
+            case PathChallenge():
+                peer.handle_challenge(packet)
+            case PathResponse():
+                peer.receiver.handle_response(packet.path, token=packet.token, address=address)
+            case Close() | Closed() | Reset():
+                self._handle_end(peer, packet, address)
+            case Retry() | Accept() | Refuse():
+                self._handle_answer(peer, packet, now=now)
         self._after(peer, now=now)
+
+    def _handle_end(self, peer: PeerCore, packet: Close | Closed | Reset, address: Address) -> None:
+        if isinstance(packet, Close):
+            self._strangers.reply(address, Closed(packet.own_context, packet.context).encode())
+            peer.end(Status.OK, reason="closed by the other end")
+        elif isinstance(packet, Closed):
+            peer.handle_closed()
+        else:
+            peer.handle_reset()
+
+    def _handle_answer(self, peer: PeerCore, packet: Retry | Accept | Refuse, *, now: float) -> None:
+        """Take what answers a HELLO of ours; of a peer that is open, it comes too late."""
+        if peer.initiator is None:
+            return
+        if isinstance(packet, Retry):
+            peer.initiator.retry(packet, now=now)
+        elif isinstance(packet, Accept):
+            self._opened(peer, packet, now=now)
+        else:
+            peer.handle_refuse(packet)
 
     def _handle_hello(self, hello: Hello, address: Address, *, now: float) -> None:
         peer = self._by_remote.get(hello.own_context)
         if peer is None:
-            if not self._strangers.welcomes(hello, address, now=now):
+            if not self._strangers.welcomes(hello, address, now=now, has_room=self._has_room(address)):
                 return
-            peer = self._add(address, now=now)
+            peer = self._by_remote[hello.own_context] = self._add(address, now=now)
+            self._unaccepted.add(peer.number)
             self._opened(peer, hello, now=now)
             self._after(peer, now=now)
         elif peer.address != address:
@@ -333,9 +376,16 @@ class EndpointCore:
         )
         self._strangers.reply(address, accept.encode(), path=hello.path)
 
+    def _has_room(self, address: Address) -> bool:
+        """Whether one more may open a peer from `address`."""
+        return (
+            len(self._peers) < self._config.max_peers
+            and len(self._unaccepted) < self._config.max_unaccepted_peers
+            and self._hosts.get(host_of(address), 0) < self._config.max_peers_per_address
+        )
+
     def _opened(self, peer: PeerCore, packet: Hello | Accept, *, now: float) -> None:
         peer.opened(packet, datagram_bytes=min(packet.datagram_bytes, self._datagram_bytes), now=now)
-        self._by_remote[packet.own_context] = peer
 
     def handle_icmp_unreachable(self, address: Address, *, now: float) -> None:
         """The network says that nothing listens at `address`. Believed only while a peer is being opened."""
@@ -393,7 +443,12 @@ class EndpointCore:
 
     def poll_event(self) -> Event | None:
         """Return the next event."""
-        return self._events.popleft() if self._events else None
+        if not self._events:
+            return None
+        event = self._events.popleft()
+        if isinstance(event, PeerEnded):
+            self._ended.pop(event.peer, None)
+        return event
 
     # -- peers --------------------------------------------------------------------------------------------------
 
@@ -403,6 +458,7 @@ class EndpointCore:
             config=self._config,
             address=address,
             own_context=self._new_context(),
+            new_token=self._new_context,
             rng=self._rng,
             memory=self._memory,
             placements=self._placements,
@@ -412,6 +468,8 @@ class EndpointCore:
         )
         self._next_number += 1
         self._peers[peer.number] = self._by_context[peer.own_context] = peer
+        host = host_of(address)
+        self._hosts[host] = self._hosts.get(host, 0) + 1
         self._ready[peer.number] = None
         return peer
 
@@ -422,8 +480,14 @@ class EndpointCore:
             peer.control_due = True
             self._ready[peer.number] = None
         elif self._peers.pop(peer.number, None):
+            self._ended[peer.number] = peer
+            host = host_of(peer.address)
+            self._hosts[host] -= 1
+            if not self._hosts[host]:
+                del self._hosts[host]
             del self._by_context[peer.own_context]
-            self._by_remote.pop(peer.remote_context, None)
+            if self._by_remote.get(peer.remote_context) is peer:
+                del self._by_remote[peer.remote_context]
             self._ready.pop(peer.number, None)
             self._crowd.busy.discard(peer.number)
             self._timers.arm(peer.number, at=None)

@@ -7,7 +7,8 @@
                                      <-- ACCEPT (context, datagram size, credit)
 
 1. The cookie is a MAC over the initiator's address and context and a coarse time, under a key that only this endpoint
-   knows: whoever returns it receives at that address (as DTLS 1.3 and QUIC Retry do it).
+   knows: whoever returns it receives at that address (as DTLS 1.3 and QUIC Retry do it). It opens one peer: a HELLO
+   that is replayed after that peer has ended opens none.
 2. HELLO and RETRY are sent with "do not fragment" and padded: when a RETRY comes, datagrams of that size pass, there
    and back. Each HELLO goes over another path until one is answered, and the answers over as many others, as single
    links may be dead or carry less. The initiator proposes the largest size first and goes to a smaller one after a
@@ -34,11 +35,38 @@ HELLOS_PER_SIZE = 4
 narrow for it, all four would take that one time in 256. It costs 0.2 s where no link carries the size."""
 
 
+MAX_USED_COOKIES = 1 << 16
+"""Cookies that are remembered as used: 3,000 handshakes a second, more than an interpreter makes, for as long as a
+cookie may be good. They take 8 MB. When there are as many, further handshakes are refused."""
+
+
 class CookieJar:
-    """Makes and checks cookies without keeping any."""
+    """Makes cookies without keeping any; remembers those that were used for as long as they would be good."""
 
     def __init__(self, *, secret: bytes) -> None:
         self._secret = secret
+        self._used: dict[int, set[bytes]] = {}  # by their unit of time
+        self.used_count = 0
+
+    def spend(self, cookie: bytes, *, now: float) -> bool:
+        """Note that a good cookie was used; return whether it had been before. `full` says if there is room."""
+        self._forget_old(now)
+        used = self._used.setdefault(int.from_bytes(cookie[:8], "big"), set())
+        if cookie in used:
+            return True
+        used.add(cookie)
+        self.used_count += 1
+        return False
+
+    def is_full(self, *, now: float) -> bool:
+        """Whether no further cookie can be remembered, and so none be taken."""
+        self._forget_old(now)
+        return self.used_count >= MAX_USED_COOKIES
+
+    def _forget_old(self, now: float) -> None:
+        oldest = int(now / COOKIE_LIFETIME_S) - 1
+        for period in [period for period in self._used if period < oldest]:
+            self.used_count -= len(self._used.pop(period))
 
     def make(self, *, address: Address, context: int, now: float) -> bytes:
         """Return the cookie for an initiator at `address`."""
@@ -56,6 +84,10 @@ class CookieJar:
         text = period.to_bytes(8, "big")
         bound = text + context.to_bytes(8, "big") + repr(address).encode()
         return text + hmac.new(self._secret, bound, hashlib.sha256).digest()[: COOKIE_BYTES - 8]
+
+
+LEAST_RTT_S = 1e-6
+"""As a path's samples: a pace is computed from it, and a clock may not have moved."""
 
 
 class Initiator:
@@ -118,7 +150,7 @@ class Initiator:
 
         None if the HELLO was repeated, as nobody knows which was answered (Karn's rule, RFC 6298).
         """
-        return None if self._sent_at is None or self._sent_at > now else now - self._sent_at
+        return None if self._sent_at is None or self._sent_at > now else max(now - self._sent_at, LEAST_RTT_S)
 
     @property
     def wake_at(self) -> float:

@@ -11,13 +11,25 @@ least three were left unanswered: an interpreter that was stopped for a second m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from random import Random
 
 from srd.proto.batch import received
 from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
-from srd.proto.control import NO_WAY, Accept, Ack, Close, Datagram, Hello, Nack, Probe, Refuse
+from srd.proto.control import (
+    NO_WAY,
+    Accept,
+    Ack,
+    Close,
+    Datagram,
+    Hello,
+    Nack,
+    PathChallenge,
+    PathResponse,
+    Probe,
+    Refuse,
+)
 from srd.proto.errors import UsageError
 from srd.proto.events import BatchCompletion, Completion, Event, Frag, MessageReceived, PeerEnded, PeerOpened, Placement
 from srd.proto.handshake import Initiator
@@ -29,6 +41,7 @@ from srd.proto.receive import Receiver
 from srd.proto.sender import Sender
 from srd.proto.status import Status, refusal_untrusted
 from srd.proto.tagged import Tagged
+from srd.proto.validation import Validation
 from srd.proto.wire import IMMEDIATE, Address, Burst, Run
 
 CLOSE_ATTEMPTS = 5
@@ -42,6 +55,9 @@ one of four dead all are lost once in 10^12 times, with three of four dead once 
 
 IDLE_PROBE_S = 0.005
 """Between two peers with which nothing is under way being asked: of 10,000 each is, every 50 s."""
+MAX_IDLE_PROBE_S = 60.0
+"""The most that such a peer waits to be asked, however many there are, and so, with a second more, the most that a dead
+one lives. One that leaves this unanswered is asked like any other from then on."""
 
 
 class PeerState(Enum):
@@ -64,6 +80,7 @@ class PeerCore:
         config: ProtocolConfig,
         address: Address,
         own_context: int,
+        new_token: Callable[[], int],
         rng: Random,
         memory: Memory | None,
         placements: list[Placement],
@@ -77,7 +94,7 @@ class PeerCore:
         self.own_context = own_context
         self.remote_context = self.datagram_bytes = 0
         self.state = PeerState.OPENING
-        self.receiver = Receiver(config)
+        self.receiver = Receiver(config, validation=Validation(address, paths=config.paths, new_token=new_token))
         self.sender: Sender | None = None
         self.tagged: Tagged | None = None
         self.initiator: Initiator | None = None
@@ -90,10 +107,12 @@ class PeerCore:
         self._memory = memory
         self._placements = placements
         self._heard_at = now
+        self._silent_since = now  # when the silence began of which the questions are; while there are any
         self._asked_at = now  # when it was last heard, or asked for a sign of life
         self._probes_unanswered = self._closes = 0
         self._probes_due = 0  # paths over which a sign of life is yet to be asked for now
         self._close_at = 0.0
+        self._responses: dict[int, int] = {}  # by path of ours: tokens to be returned over it
 
     # -- opening ------------------------------------------------------------------------------------------------
 
@@ -206,14 +225,27 @@ class PeerCore:
             self.end(Status.REMOTE_ERROR_FEATURE_MISMATCH, reason="the other end speaks another version")
         elif refuse.status == Status.REMOTE_ERROR_BAD_DEST_QPN:
             self.end(Status.REMOTE_ERROR_BAD_DEST_QPN, reason="refused: the other end takes no peers")
+        elif refuse.status == Status.REMOTE_ERROR_RNR:
+            self.end(Status.REMOTE_ERROR_RNR, reason="refused: the other end has no room for more peers")
         else:
             self.end(Status.REMOTE_ERROR_ABORT, reason=f"refused (status {refuse.status})")
 
-    def handle_gone(self, *, reset: bool) -> None:
-        """Take a CLOSED, or a RESET: the other end does not know us, which is what a CLOSE asks for."""
+    def is_known_as(self, remote_context: int) -> bool:
+        """Whether that is the context that the other end chose. An off-path attacker would have to guess it."""
+        return self.sender is not None and remote_context == self.remote_context
+
+    def handle_closed(self) -> None:
+        """Take a CLOSED: the other end does not know us, which is what our CLOSE asked for."""
         if self.state is PeerState.CLOSING:
             self.end(Status.OK, reason="closed")
-        elif reset:
+
+    def handle_reset(self) -> None:
+        """Take a RESET: the other end does not know us any more. Never an orderly end.
+
+        While a CLOSE is out it says nothing: the other end may have taken that CLOSE, and its CLOSED be lost. The next
+        CLOSE is answered.
+        """
+        if self.state is not PeerState.CLOSING:
             self.end(Status.REMOTE_ERROR_UNKNOWN_PEER, reason="the other end does not know us any more")
 
     def cancel(self, request: int) -> None:
@@ -260,12 +292,18 @@ class PeerCore:
         self.receiver.answer_probe(
             probe.path,
             way=(probe.ack_path, probe.ack_towards),
+            size_bytes=probe.size_bytes,
             path_sequence=probe.path_sequence,
             sent_us=probe.sent_us,
             address=address,
             now=now,
             received_at=received_at,
         )
+
+    def handle_challenge(self, challenge: PathChallenge) -> None:
+        """Take a challenge of one of our paths; of one that was not used it is none of ours."""
+        if self.sender is not None and self.sender.has_used(challenge.towards):
+            self._responses[challenge.towards] = challenge.token
 
     def end(self, status: Status, *, reason: str) -> None:
         """Complete what is open, in error, and be gone."""
@@ -303,7 +341,7 @@ class PeerCore:
             self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=reason)
             return
         asked = self._probes_unanswered >= PROBES_BEFORE_END and now >= self._ask_at()
-        silent = asked and now >= self._heard_at + self._config.unresponsive_after_s
+        silent = asked and now >= self._silent_since + self._config.unresponsive_after_s
         if silent and self.state is PeerState.CLOSING:
             self.end(Status.OK, reason="closed; the other end did not confirm")
         elif silent:
@@ -340,7 +378,8 @@ class PeerCore:
         """When the peer is to be asked for a sign of life, or to be given up."""
         interval_s = self._config.probe_after_s
         if self.sender is not None and self.sender.idle and not self.receiver.incomplete:
-            interval_s = max(interval_s, IDLE_PROBE_S * len(self._crowd))
+            if not self._probes_unanswered:
+                interval_s = max(interval_s, min(IDLE_PROBE_S * len(self._crowd), MAX_IDLE_PROBE_S))
         elif self.sender is not None and self.sender.blocked:
             # The receiver is not ready, or its grant was lost: ask soon, then ever more slowly.
             interval_s = min(interval_s, self.sender.retry_s * (1 << min(self._probes_unanswered, 16)))
@@ -348,7 +387,7 @@ class PeerCore:
         if self._probes_unanswered < PROBES_BEFORE_END:
             return ask_at
         # The last one asked is given half its time at least, and the silence not more than it may have.
-        return min(ask_at, max(self._heard_at + self._config.unresponsive_after_s, self._asked_at + interval_s / 2))
+        return min(ask_at, max(self._silent_since + self._config.unresponsive_after_s, self._asked_at + interval_s / 2))
 
     # -- output -------------------------------------------------------------------------------------------------
 
@@ -360,9 +399,8 @@ class PeerCore:
         if self.sender is None or self.tagged is None or self.state is PeerState.ENDED:
             return None
         self._date(self.sender, now=now)
-        if self.tagged.nacks:
-            message, status = self.tagged.nacks.popitem()
-            return Datagram(self.address, 0, Nack(self.remote_context, message, status).encode())
+        if (owed := self._poll_owed(self.tagged, now=now)) is not None:
+            return owed
         if self.receiver.ack_at is not None and now >= self.receiver.ack_at:
             due = self.receiver.ack(context=self.remote_context, now=now, room_bytes=self.datagram_bytes)
             if due is not None:
@@ -373,6 +411,8 @@ class PeerCore:
         if probed := self.sender.poll_probe(now=now):
             return self._probe(*probed, now=now)
         if now >= self._ask_at():
+            if not self._probes_unanswered:  # one that is asked rarely has the same patience from then on
+                self._silent_since = max(self._heard_at, now - self._config.probe_after_s)
             self._probes_due = min(PROBES_SPREAD**self._probes_unanswered, self._config.paths)
             self._probes_unanswered += 1
             self._asked_at = now
@@ -401,12 +441,28 @@ class PeerCore:
         self._close_at = now + max(2 * sender.rtt_s, self._config.min_rto_s) * (1 << self._closes)
         self._closes += 1
         path, _ = sender.probe_any()
-        return Datagram(self.address, path.index, Close(self.remote_context).encode())
+        return Datagram(self.address, path.index, Close(self.remote_context, self.own_context).encode())
+
+    def _poll_owed(self, tagged: Tagged, *, now: float) -> Datagram | None:
+        """Return what is to go before an ack: a refusal, an answer to a challenge, a challenge."""
+        if tagged.nacks:
+            message, status = tagged.nacks.popitem()
+            return Datagram(self.address, 0, Nack(self.remote_context, message, status).encode())
+        if self._responses:
+            path, token = self._responses.popitem()
+            return Datagram(self.address, path, PathResponse(self.remote_context, token, path).encode())
+        if self.receiver.validation.due:
+            asked = self.receiver.validation.poll(context=self.remote_context, now=now)
+            if asked is not None:
+                challenge, address, path = asked
+                return Datagram(address, path, challenge.encode())
+        return None
 
     def _probe(self, path: Path, sequence: int, *, now: float) -> Datagram:
         way = self.sender.ack_way if self.sender is not None else NO_WAY
         size_bytes = self.datagram_bytes if path.doubted else 0
         if self.trace is not None:
             self.trace.probe_sent(path, path_sequence=sequence, now=now)
-        probe = Probe(self.remote_context, path.index, sequence, int(now * 1e6) & 0xFFFFFFFF, *way, size_bytes).encode()
-        return Datagram(self.address, path.index, probe)
+        sent_us = int(now * 1e6) & 0xFFFFFFFF
+        probe = Probe(self.remote_context, self.own_context, path.index, sequence, sent_us, *way, size_bytes)
+        return Datagram(self.address, path.index, probe.encode())

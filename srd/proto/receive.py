@@ -16,12 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
-from srd.proto.control import NOT_READY, Ack, PathReport, bitmap_room_bytes, max_reports
+from srd.proto.control import NO_PATH, NOT_READY, Ack, PathReport, ack_bytes, bitmap_room_bytes, max_reports
 from srd.proto.events import Frag
 from srd.proto.inbound import Inbound, new_parts
 from srd.proto.seqset import SequenceSet, mask, ranges
+from srd.proto.validation import Source, Validation
 from srd.proto.ways import Way, Ways
-from srd.proto.wire import MAX_DATAGRAM_BYTES, OPCODE_BITS, Address, Opcode, Run, expand
+from srd.proto.wire import HEADER_BYTES, MAX_DATAGRAM_BYTES, OPCODE_BITS, Address, Opcode, Run, expand
 
 ACK_EVERY_PACKETS = 4
 """Packets after which an ack is due at once. An ack costs both ends and the fabric more than a data packet does: it is
@@ -42,7 +43,7 @@ MAX_ANSWERS = 16
 class HeardPath:
     """What was heard of one of the peer's paths."""
 
-    address: Address
+    source: Source
     sequence: int = -1
     sent_us: int = 0
     received_at: float = 0.0
@@ -69,12 +70,29 @@ class Receiver:
     """`take` what arrives, `ack` when `ack_at` says so, `release` what the application is done with."""
 
     __slots__ = (
-        "_answers", "_config", "_dropped", "_granted_bytes", "_heard", "_inbound", "_landed_at",
-        "_released_bytes", "_unacked_packets", "_void", "_ways", "_window", "ack_at", "contradiction",
-        "duplicates", "landed_bytes", "longest_gap_s", "packets",
+        "_answers",
+        "_config",
+        "_dropped",
+        "_granted_bytes",
+        "_heard",
+        "_inbound",
+        "_landed_at",
+        "_released_bytes",
+        "_unacked_packets",
+        "_void",
+        "_ways",
+        "_window",
+        "ack_at",
+        "contradiction",
+        "duplicates",
+        "landed_bytes",
+        "longest_gap_s",
+        "packets",
+        "validation",
     )  # fmt: skip
 
-    def __init__(self, config: ProtocolConfig) -> None:
+    def __init__(self, config: ProtocolConfig, *, validation: Validation) -> None:
+        self.validation = validation
         self.ack_at: float | None = None  # when the next ack is due; None: nothing to acknowledge
         self.contradiction = ""  # what the peer said that cannot be; nothing more of it can be believed
         self.packets = 0
@@ -227,6 +245,7 @@ class Receiver:
             sent_us=run.sent_us,
             address=run.address,
             received_at=run.received_at,
+            size_bytes=run.payload_bytes + run.count * HEADER_BYTES,
         )
         heard.packets += run.count
         heard.duplicates += duplicates
@@ -235,22 +254,44 @@ class Receiver:
         self.packets += run.count
         self.duplicates += duplicates
 
-    def hear(self, path: int, *, path_sequence: int, sent_us: int, address: Address, received_at: float) -> HeardPath:
-        """Note that a packet (data or probe) came over a path."""
+    def hear(
+        self,
+        path: int,
+        *,
+        path_sequence: int,
+        sent_us: int,
+        address: Address,
+        received_at: float,
+        size_bytes: int,
+    ) -> HeardPath:
+        """Note that packets (data or a probe) of `size_bytes` in all came over a path."""
         heard = self._heard.get(path)
         if heard is None:
-            heard = self._heard[path] = HeardPath(address, sequence=path_sequence - 1)
+            heard = self._heard[path] = HeardPath(self._source(address), sequence=path_sequence - 1)
         sequence = expand(path_sequence & 0xFFFFFFFF, near=max(heard.sequence, 0))
         if sequence > heard.sequence:
             heard.sequence, heard.sent_us, heard.received_at = sequence, sent_us, received_at
-            heard.address = address
+            if address != heard.source.address:
+                heard.source = self._source(address)
+        if not heard.source.validated and address == heard.source.address:
+            self.validation.heard(path, heard.source, size_bytes=size_bytes)
         heard.reports_due = TOLD_REPORT_REPEATS if self._ways.told else REPORT_REPEATS
         return heard
+
+    def _source(self, address: Address) -> Source:
+        return self.validation.source(address, known=[heard.source for heard in self._heard.values()])
+
+    def handle_response(self, path: int, *, token: int, address: Address) -> None:
+        """Take the answer to a challenge; it counts only from the address that was challenged."""
+        heard = self._heard.get(path)
+        if heard is not None and heard.source.address == address:
+            heard.source.validate(token)
 
     def answer_probe(
         self,
         path: int,
         *,
+        size_bytes: int,
         way: Way,
         path_sequence: int,
         sent_us: int,
@@ -259,9 +300,16 @@ class Receiver:
         received_at: float,
     ) -> None:
         """Note a probe, which tells the `way` of an ack. Its answers take several ways, as one of them may be dead."""
-        if way[1] in self._heard:
+        if way[1] in self._heard or way[1] == NO_PATH:  # the latter: to the peer's home address
             self._ways.tell(way, now=now)
-        heard = self.hear(path, path_sequence=path_sequence, sent_us=sent_us, address=address, received_at=received_at)
+        heard = self.hear(
+            path,
+            path_sequence=path_sequence,
+            sent_us=sent_us,
+            address=address,
+            received_at=received_at,
+            size_bytes=size_bytes,
+        )
         heard.packets += 1
         heard.reports_due = PROBE_ANSWERS
         self._answers = min(self._answers + PROBE_ANSWERS, MAX_ANSWERS)
@@ -291,20 +339,37 @@ class Receiver:
         reports = tuple(heard.report(path, now=now) for path, heard in due)
         for _, heard in due:
             heard.reports_due -= 1
-        candidates = [path for path, _ in due] or list(self._heard)
+        candidates = [path for path, _ in due]
         if self._answers:
             self._answers -= 1
             if self._answers < PROBE_ANSWERS - 1:
-                candidates = list(self._heard)
+                candidates = []
             self.ack_at = now if self._answers else self.ack_at
-        path, towards = self._ways.next(candidates, now=now)
         self._granted_bytes = self.credit_bytes
         flags, self._dropped = NOT_READY * self._dropped, False
         bitmap, room_bits = self._window.bits, 8 * bitmap_room_bytes(room_bytes, reports=len(reports))
         if bitmap.bit_length() > room_bits:
             bitmap &= mask(room_bits)
+        size_bytes = ack_bytes(bitmap, reports=len(reports))
+        path, towards, address = self._way(candidates, size_bytes=size_bytes, now=now)
         ack = Ack(context, self._window.base, bitmap, self.credit_bytes, reports, flags, path, towards)
-        return ack, self._heard[towards].address, path
+        return ack, address, path
+
+    def _way(self, towards: list[int], *, size_bytes: int, now: float) -> tuple[int, int, Address]:
+        """Return our path and the peer's for an ack of so many bytes, and the latter's address.
+
+        To one of the paths `towards`, or, where none may be sent as much, to any that may, or to the peer's home.
+        """
+        admitted = [path for path in towards if self._heard[path].source.admits(size_bytes)]
+        if not admitted:
+            admitted = [path for path, heard in self._heard.items() if heard.source.admits(size_bytes)]
+        path, target = self._ways.next(admitted or [NO_PATH], now=now)
+        heard = self._heard.get(target)
+        if heard is None or not heard.source.admits(size_bytes):
+            return path, NO_PATH, self.validation.home
+        if not heard.source.validated:
+            heard.source.sent_bytes += size_bytes
+        return path, target, heard.source.address
 
     def starve(self, *, now: float) -> None:
         """Note that data of this peer was dropped, as there was no memory for it: the peer is told at once."""

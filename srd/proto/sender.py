@@ -289,6 +289,10 @@ class Sender:
             return None
         return self._table.probe(now=now, packets_per_s=self.control.bytes_per_s(self.rtt_s) / self._datagram_bytes)
 
+    def has_used(self, path: int) -> bool:
+        """Whether anything was sent over our path of this number."""
+        return path < len(self.paths) and self.paths[path].next_sequence > 0
+
     def probe_any(self, *, others: bool = False) -> tuple[Path, int]:
         """Return a path to ask the peer for a sign of life over: the one that answered last; `others`: all in turn."""
         path = self._spray.heard

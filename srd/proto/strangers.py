@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 from srd.proto.control import (
+    Accept,
     Close,
     Closed,
     Control,
@@ -44,24 +45,38 @@ class Strangers:
             self.replies.append(Datagram(address, path % self._paths, data))
 
     def handle_stray(self, packet: Control, address: Address) -> None:
-        """Answer a packet for a context that is not, or no longer, ours."""
+        """Answer a packet for a context that is not, or no longer, ours. The answer names both contexts."""
         if isinstance(packet, Close):
-            self.reply(address, Closed(packet.context).encode())
+            self.reply(address, Closed(packet.own_context, packet.context).encode())
         elif isinstance(packet, Probe):
-            self.reply(address, Reset(packet.context).encode())
+            self.reply(address, Reset(packet.own_context, packet.context).encode())
+        elif isinstance(packet, Accept):  # whoever asked has given up since: nobody here will use that peer
+            self.reply(address, Close(packet.own_context, packet.context).encode())
 
     def handle_malformed(self, data: bytes, address: Address) -> None:
         """Answer what is no packet of ours, if it is another version's way to ask for a peer."""
         if (context := foreign_hello_untrusted(data)) is not None:
             self.reply(address, Refuse(context, Status.REMOTE_ERROR_FEATURE_MISMATCH).encode())
 
-    def welcomes(self, hello: Hello, address: Address, *, now: float) -> bool:
-        """Whether a HELLO may open a peer: it is at the address that it names, as it has our cookie. Else answer it."""
+    def refuse(self, hello: Hello, address: Address, *, status: Status) -> None:
+        """Say no."""
+        self.reply(address, Refuse(hello.own_context, status).encode(), path=hello.path)
+
+    def welcomes(self, hello: Hello, address: Address, *, now: float, has_room: bool) -> bool:
+        """Whether a HELLO may open a peer: it is at the address that it names, as it has our cookie. Else answer it.
+
+        `has_room`: for one more peer.
+        """
         if not self.accepting:
-            refuse = Refuse(hello.own_context, Status.REMOTE_ERROR_BAD_DEST_QPN)
-            self.reply(address, refuse.encode(), path=hello.path)
+            self.refuse(hello, address, status=Status.REMOTE_ERROR_BAD_DEST_QPN)
+            return False
+        if not has_room or self._cookies.is_full(now=now):
+            self.refuse(hello, address, status=Status.REMOTE_ERROR_RNR)
             return False
         if self._cookies.check(hello.cookie, address=address, context=hello.own_context, now=now):
+            if self._cookies.spend(hello.cookie, now=now):
+                self.refuse(hello, address, status=Status.REMOTE_ERROR_ABORT)  # that peer has been, and is no more
+                return False
             return True
         cookie = self._cookies.make(address=address, context=hello.own_context, now=now)
         # As long as the HELLO, so that it shows what passes in this direction, but not longer than what we take.

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-VERSION = 1
+VERSION = 2
 PREFIX_BYTES = 16
 MIN_DATAGRAM_BYTES = 576
 """Smallest datagram two ends may agree on: what any IPv4 host must take (RFC 1122)."""
@@ -43,6 +43,8 @@ class PacketType(IntEnum):
     CLOSED = 9
     RESET = 10
     NACK = 11
+    PATH_CHALLENGE = 12
+    PATH_RESPONSE = 13
 
 
 class Opcode(IntEnum):
@@ -103,7 +105,12 @@ Octets = memoryview  # by a name of this module's own: mypyc finds no other in a
 
 
 Address = Any
-"""Where packets go and come from: opaque to the core, which only compares it and hands it back."""
+"""Where packets go and come from: opaque to the core, which only compares it and hands it back (but see `host_of`)."""
+
+
+def host_of(address: Address) -> Any:
+    """Return an address without its port: of a socket's (host, port, ...), or of a text that ends in ":port"."""
+    return (address[0], *address[2:]) if isinstance(address, tuple) else str(address).rpartition(":")[0]
 
 
 @dataclass(slots=True)

@@ -508,7 +508,7 @@ async def test_on_event__a_close_that_waits_to_be_told_ends_a_send_in_a_peer_err
     """The core may know a turn before the peer does that the other end has gone."""
     async with pair() as (one, _, here, _):
         core = one._core.peer(here.number)
-        goodbye = Close(core.own_context).encode()
+        goodbye = Close(core.own_context, core.remote_context).encode()
         one._core.handle_packets([], controls=[(goodbye, core.address, time.monotonic())], now=time.monotonic())
         one._driver.wake()
         with pytest.raises(PeerError, match="closed by the other end"):

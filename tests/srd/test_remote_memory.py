@@ -16,6 +16,7 @@ from devmem.registry import Access
 from srd.errors import PeerError, UsageError
 from srd.message import Written
 from srd.proto.config import MAX_MESSAGE_BYTES
+from srd.proto.control import LEAST_WINDOW_PACKETS
 from srd.proto.events import Frag
 from srd.proto.status import Status
 from srd.proto.wire import Arrival
@@ -290,11 +291,12 @@ async def test_cancel__in_the_middle_gives_memory_and_credit_back() -> None:
 
 @pytest.mark.parametrize("reads", [False, True])
 async def test_deregister__in_the_middle_ends_it_at_both_ends(*, reads: bool) -> None:
-    """One at a time: between two looks no more lands than may be in flight, which is a third of the whole."""
+    """Between two looks no more lands than the window of PSNs lets go, which is a small part of the whole."""
     size = 24 * MIB
-    assert SMALL.protocol.max_inflight_bytes <= size // 3
+    config = replace(SMALL, protocol=replace(SMALL.protocol, window_packets=LEAST_WINDOW_PACKETS))
+    assert LEAST_WINDOW_PACKETS * config.datagram_bytes <= size // 32
     with Region(size) as target, Region(size) as source:
-        async with pair() as (one, two, here, there):
+        async with pair(config=config) as (one, two, here, there):
             remote = two.register(target, offset=0, length=size, access=ALL)
             local = one.register(source, offset=0, length=size, access=ALL)
             if reads:

@@ -145,7 +145,7 @@ async def test_driver__a_full_socket_delays_and_loses_nothing(monkeypatch: pytes
         assert hiccups.blocked > 3
         ports = {index: sock.getsockname()[1] for index, sock in enumerate(one.sockets)}
         heard = two.core.peer(two.events[0].peer).receiver._heard
-        assert {path: heard[path].address[1] for path in heard} == ports
+        assert {path: heard[path].source.address[1] for path in heard} == ports
         assert not one.failures, one.failures[0]
 
 

@@ -42,7 +42,7 @@ def test_address__ipv6_round_trip(host: int, port: int, flow: int, scope: int) -
     address = (socket.inet_ntop(socket.AF_INET6, IPv6Address(host).packed), port, flow, scope)
     packed = pack_address(address)
     assert len(packed) == SOCKADDR_BYTES
-    assert unpack_address(packed) == address
+    assert unpack_address(packed) == (*address[:2], 0, scope), "a flow label is none of an address"
 
 
 def test_address__zone_in_the_name_is_the_scope_in_the_number() -> None:

@@ -147,7 +147,7 @@ def test_receive__time_is_the_kernels_on_the_monotonic_clock() -> None:
     with source() as one, Receiver() as two:
         before = time.monotonic()
         one.send(two.address, b"x" * 3000, segment_bytes=1000)
-        one.socket.sendto(Probe(1, 0, 0, 0).encode(), two.address)
+        one.socket.sendto(Probe(1, 6, 0, 0, 0).encode(), two.address)
         wait_readable(two.socket)
         sent = time.monotonic()
         two.receive(packets=3, controls=1)
@@ -196,7 +196,7 @@ def test_receive__data_for_no_open_peer_is_dropped_before_it_takes_memory() -> N
         cursors = two.landing.cursors.copy()
         for message, segment_bytes in enumerate((8916, 1400, 500, 100, 8000) * 20):
             one.send(two.address, content(5 * segment_bytes, seed=message), segment_bytes=segment_bytes)
-        one.socket.sendto(Probe(9, 0, 0, 0).encode(), two.address)
+        one.socket.sendto(Probe(9, 6, 0, 0, 0).encode(), two.address)
         two.receive(controls=1)
         assert two.runs == []
         assert two.landing.cursors == cursors
@@ -217,7 +217,7 @@ def test_receive__a_series_of_which_one_packet_is_for_an_open_peer() -> None:
 @pytest.mark.parametrize("segment_bytes", [1000, 1400, 100], ids=["whole series", "another size", "small"])
 def test_receive__a_control_packet_that_ends_a_series_is_heard(segment_bytes: int) -> None:
     """GRO appends a shorter datagram of the same socket, whatever it is: an ack, for one."""
-    probe = Probe(5, 0, 0, 0, size_bytes=HEADER_BYTES + 1).encode()
+    probe = Probe(5, 6, 0, 0, 0, size_bytes=HEADER_BYTES + 1).encode()
     with source() as one, Receiver(datagram_bytes=1056) as two:
         whole = raw_packets(one, two, content(3 * segment_bytes, seed=SEED), segment_bytes=segment_bytes)
         one.send_series(two.address, whole + probe, segment_bytes=segment_bytes + HEADER_BYTES)
@@ -287,7 +287,7 @@ def test_receive__a_series_whose_tail_is_no_packet() -> None:
 
 @pytest.mark.parametrize("size_bytes", [0, 1, 15, 16, HEADER_BYTES, 576, 1056, 1057, 5000, 65_507])
 def test_receive__control_packets_come_whole(size_bytes: int) -> None:
-    packet = (Probe(1, 0, 0, 0).encode() + content(size_bytes, seed=SEED))[:size_bytes]
+    packet = (Probe(1, 6, 0, 0, 0).encode() + content(size_bytes, seed=SEED))[:size_bytes]
     with source() as one, Receiver(datagram_bytes=1056) as two:
         one.socket.sendto(packet, two.address)
         if size_bytes:
@@ -304,11 +304,11 @@ def test_receive__control_packets_come_whole(size_bytes: int) -> None:
 def test_receive__control_and_data_mixed() -> None:
     with source() as one, Receiver() as two:
         for number in range(20):
-            one.socket.sendto(Probe(number, 0, 0, 0).encode(), two.address)
+            one.socket.sendto(Probe(number, 6, 0, 0, 0).encode(), two.address)
             one.send(two.address, content(9000, seed=number), segment_bytes=8916, message=number)
         two.receive(packets=40, controls=20)
         assert [two.message(number) for number in range(20)] == [content(9000, seed=number) for number in range(20)]
-        assert [data for data, _, _ in two.controls] == [Probe(number, 0, 0, 0).encode() for number in range(20)]
+        assert [data for data, _, _ in two.controls] == [Probe(number, 6, 0, 0, 0).encode() for number in range(20)]
 
 
 def test_receive__ipv6_source() -> None:
@@ -371,9 +371,9 @@ def test_receive__an_empty_pool_still_hears_control_packets() -> None:
             one.send(two.address, bytes(60_000), segment_bytes=8916)
             wait_readable(two.socket)
             two.drain()
-        one.socket.sendto(Probe(5, 0, 0, 0).encode(), two.address)
+        one.socket.sendto(Probe(5, 6, 0, 0, 0).encode(), two.address)
         two.receive(controls=1)
-        assert two.controls[0][0] == Probe(5, 0, 0, 0).encode()
+        assert two.controls[0][0] == Probe(5, 6, 0, 0, 0).encode()
 
 
 @pytest.mark.parametrize("count", [1, 5], ids=["one", "a series of another size"])

@@ -24,11 +24,20 @@ def answers(node: Node, *, now: float) -> list[Control]:
     raise AssertionError("poll_transmit never comes to an end")
 
 
-def data_packet(context: int, *, psn: int = 0, path: int = 0, length: int = 100, path_sequence: int = 0) -> Arrival:
-    burst = Burst("", path, path_sequence, context, psn, 1, 0, 0, length, 0, 0, 0, 0, 100, 100)
+def data_packet(
+    context: int,
+    *,
+    psn: int = 0,
+    path: int = 0,
+    length: int = 100,
+    path_sequence: int = 0,
+    payload_bytes: int = 100,
+    source: str | None = None,
+) -> Arrival:
+    burst = Burst("", path, path_sequence, context, psn, 1, 0, 0, length, 0, 0, 0, 0, payload_bytes, payload_bytes)
     headers = memoryview(bytearray(HEADER_BYTES))
     write_headers(burst, out=headers)
-    return Arrival(headers, 1, 0, 100, 100, f"x:{path}", 100.0)
+    return Arrival(headers, 1, 0, payload_bytes, payload_bytes, source or f"x:{path}", 100.0)
 
 
 def hello(

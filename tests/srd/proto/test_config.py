@@ -52,3 +52,10 @@ def test_config__a_silent_peer_is_asked_often_enough_before_it_is_given_up() -> 
     config = ProtocolConfig()
     assert config.unresponsive_after_s >= 3 * config.probe_after_s
     assert config.handshake_timeout_s >= 8 * config.initial_rtt_s
+
+
+@pytest.mark.parametrize("field", ["max_peers", "max_peers_per_address", "max_unaccepted_peers"])
+def test_config__at_least_one_peer(field: str) -> None:
+    assert getattr(with_setting(field, 1), field) == 1
+    with pytest.raises(UsageError, match=f"{field}: 0 is less than 1"):
+        with_setting(field, 0)

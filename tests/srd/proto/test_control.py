@@ -18,7 +18,9 @@ from srd.proto.control import (
     Control,
     Hello,
     Nack,
+    PathChallenge,
     PathReport,
+    PathResponse,
     Probe,
     Refuse,
     Reset,
@@ -70,12 +72,16 @@ PACKETS: st.SearchStrategy[Control] = st.one_of(
         window_packets=WINDOWS,
         datagram_bytes=SIZES,
     ),
-    st.builds(Probe, context=U64, path=U8, path_sequence=U32, sent_us=U32, ack_path=U8, ack_towards=U8),
+    st.builds(
+        Probe, context=U64, own_context=U64, path=U8, path_sequence=U32, sent_us=U32, ack_path=U8, ack_towards=U8
+    ),
     st.builds(Refuse, context=U64, status=U8),
-    st.builds(Close, context=U64),
-    st.builds(Closed, context=U64),
-    st.builds(Reset, context=U64),
+    st.builds(Close, context=U64, own_context=U64),
+    st.builds(Closed, context=U64, own_context=U64),
+    st.builds(Reset, context=U64, own_context=U64),
     st.builds(Nack, context=U64, message=U32, status=U8),
+    st.builds(PathChallenge, context=U64, token=U64, towards=U8),
+    st.builds(PathResponse, context=U64, token=U64, path=U8),
 )
 
 
@@ -108,14 +114,14 @@ def test_decode_untrusted__arbitrary_bytes(data: bytes) -> None:
 @given(kind=st.sampled_from(PacketType), rest=st.binary(min_size=14, max_size=400))
 def test_decode_untrusted__arbitrary_body(kind: PacketType, rest: bytes) -> None:
     packet = decoded(bytes([VERSION, kind]) + rest)
-    assert packet is None or type(packet).__name__.upper() == kind.name
+    assert packet is None or type(packet).__name__.upper() == kind.name.replace("_", "")
 
 
 @given(packet=PACKETS, data=st.data())
 def test_decode_untrusted__cut_anywhere(packet: Control, data: st.DataObject) -> None:
     whole = packet.encode()
     cut = decoded(whole[: data.draw(st.integers(0, len(whole) - 1))])
-    if isinstance(packet, Ack | Hello | Accept | Probe | Refuse | Nack):  # these say, or imply, how long they are
+    if not isinstance(packet, Retry):  # these say, or imply, how long they are
         assert cut is None
 
 
@@ -127,17 +133,17 @@ def test_decode_untrusted__one_bit_flipped(packet: Control, data: st.DataObject)
 
 
 def test_decode_untrusted__names_what_is_wrong() -> None:
-    close = Close(1).encode()
+    close = Close(1, 2).encode()
     with pytest.raises(PacketError, match="15 bytes are no packet"):
         decode_untrusted(close[:15])
-    with pytest.raises(PacketError, match="version 9 is not 1"):
+    with pytest.raises(PacketError, match="version 9 is not 2"):
         decode_untrusted(b"\x09" + close[1:])
     with pytest.raises(PacketError, match="type 200"):
-        decode_untrusted(b"\x01\xc8" + close[2:])
+        decode_untrusted(b"\x02\xc8" + close[2:])
     with pytest.raises(PacketError, match="type 1 is no control packet"):
-        decode_untrusted(b"\x01\x01" + close[2:])
+        decode_untrusted(b"\x02\x01" + close[2:])
     with pytest.raises(PacketError, match="cut short"):
-        decode_untrusted(Probe(1, 2, 3, 4).encode()[:-1])
+        decode_untrusted(Probe(1, 6, 2, 3, 4).encode()[:-1])
 
 
 ACK = Ack(context=1, cumulative=10, bitmap=0b1010, credit_bytes=5, reports=())
@@ -182,8 +188,8 @@ def test_ack__of_nothing_has_no_bitmap() -> None:
 
 
 def test_probe__path_sequence_is_truncated() -> None:
-    probe = decode_untrusted(Probe(1, 2, (3 << 32) + 4, 5).encode())
-    assert probe == Probe(1, 2, 4, 5)
+    probe = decode_untrusted(Probe(1, 6, 2, (3 << 32) + 4, 5).encode())
+    assert probe == Probe(1, 6, 2, 4, 5)
 
 
 @given(room=st.integers(MIN_DATAGRAM_BYTES, MAX_DATAGRAM_BYTES), wanted=st.integers(0, 64))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from srd.proto.config import ProtocolConfig
 from srd.proto.control import Hello, Retry
-from srd.proto.handshake import COOKIE_BYTES, COOKIE_LIFETIME_S, HELLOS_PER_SIZE, CookieJar, Initiator
+from srd.proto.handshake import COOKIE_BYTES, COOKIE_LIFETIME_S, HELLOS_PER_SIZE, LEAST_RTT_S, CookieJar, Initiator
 
 JAR = CookieJar(secret=b"k" * 32)
 ADDRESS = ("10.0.0.1", 4000)
@@ -52,6 +52,17 @@ def test_check__any_bit_flipped(bit: int) -> None:
 @given(st.binary(max_size=64))
 def test_check__arbitrary_bytes(cookie: bytes) -> None:
     assert not JAR.check(cookie, address=ADDRESS, context=7, now=100.0)
+
+
+def test_spend__once_for_as_long_as_a_cookie_is_good() -> None:
+    """And no longer: memory for cookies is bounded by their life."""
+    jar = CookieJar(secret=b"k" * 32)
+    spent = [jar.make(address=ADDRESS, context=7, now=now) for now in (100.0, 110.0, 120.0)]
+    assert [jar.spend(cookie, now=now) for cookie, now in zip(spent, (100.0, 110.0, 120.0), strict=True)] == [False] * 3
+    assert jar.used_count == 2, "the first is too old to be taken"
+    assert [jar.spend(cookie, now=129.9) for cookie in spent[1:]] == [True] * 2
+    assert not jar.is_full(now=150.0)
+    assert jar.used_count == 0
 
 
 CONFIG = ProtocolConfig(paths=3, receive_window_bytes=99, max_message_bytes=88, window_packets=77, initial_rtt_s=0.05)
@@ -146,6 +157,15 @@ def test_round_trip_s__of_the_hello_that_was_answered() -> None:
     assert ours.round_trip_s(now=now) is None, "not sent yet"
     assert ours.poll_hello(now=now + 0.001) is not None
     assert ours.round_trip_s(now=now + 0.003) == pytest.approx(0.002)
+
+
+def test_round_trip_s__is_never_zero() -> None:
+    """A pace is computed from it."""
+    ours = initiator(8972)
+    sent(ours, hellos=1)
+    ours.retry(Retry(5, b"cookie", 0, 8972), now=10.0)
+    assert ours.poll_hello(now=10.0) is not None
+    assert ours.round_trip_s(now=10.0) == LEAST_RTT_S > 0
 
 
 def test_round_trip_s__none_if_repeated() -> None:

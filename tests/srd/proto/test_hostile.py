@@ -13,6 +13,7 @@ from srd.proto.control import (
     Close,
     Closed,
     Control,
+    PathChallenge,
     PathReport,
     Probe,
     Refuse,
@@ -22,7 +23,7 @@ from srd.proto.control import (
 from srd.proto.events import PeerOpened
 from srd.proto.status import Status
 from srd.proto.strangers import MAX_REPLIES
-from srd.proto.wire import HEADER_BYTES, MIN_DATAGRAM_BYTES
+from srd.proto.wire import MIN_DATAGRAM_BYTES
 from tests.simulation import Network, completed, content, ended, received
 from tests.srd.proto.byhand import answers, data_packet, give, hello, opened_by_hand
 
@@ -37,18 +38,18 @@ SEEDS = [1, 2, 3]
     [
         hello(size=MIN_DATAGRAM_BYTES),
         replace(hello(size=MIN_DATAGRAM_BYTES), cookie=bytes(24)),
-        Close(5),
-        Probe(5, 1, 2, 3),
+        Close(5, 6),
+        Probe(5, 6, 1, 2, 3),
         Ack(5, 0, 0, 0, ()),
-        Closed(5),
-        Reset(5),
+        Closed(5, 6),
+        Reset(5, 6),
         Refuse(5, 15),
         Retry(5, bytes(24)),
         Accept(5, 6, 7, 8, 64, 1472),
         b"",
-        b"\x01",
+        b"\x02",
         bytes(16),
-        b"\x01\x63" + bytes(60),
+        b"\x02\x63" + bytes(60),
     ],
     ids=lambda packet: type(packet).__name__,
 )
@@ -67,11 +68,11 @@ def test_handle_packets__a_stranger_gets_no_more_than_it_sent(packet: Control | 
 @pytest.mark.parametrize(
     ("packet", "answer"),
     [
-        (Close(5), [Closed(5)]),
-        (Probe(5, 1, 2, 3), [Reset(5)]),
+        (Close(5, 6), [Closed(6, 5)]),
+        (Probe(5, 6, 1, 2, 3), [Reset(6, 5)]),
         (Ack(5, 0, 0, 0, ()), []),
-        (Closed(5), []),
-        (Reset(5), []),
+        (Closed(5, 6), []),
+        (Reset(5, 6), []),
     ],
 )
 def test_handle_packets__strays(packet: Control, answer: list[Control]) -> None:
@@ -79,16 +80,16 @@ def test_handle_packets__strays(packet: Control, answer: list[Control]) -> None:
     assert give(network.b, packet, now=network.now) == answer
 
 
-def test_handle_packets__data_for_nobody_is_reset_and_not_kept() -> None:
+def test_handle_packets__data_for_nobody_is_neither_kept_nor_answered() -> None:
+    """It does not say to which context an answer belongs. Its sender asks with a PROBE, which does."""
     network = Network(seed=1)
     assert network.b.core.handle_packets([data_packet(99)], controls=[], now=network.now) == []
-    assert answers(network.b, now=network.now) == [Reset(99)]
-    assert len(Reset(99).encode()) < HEADER_BYTES
+    assert answers(network.b, now=network.now) == []
 
 
 def test_handle_packets__answers_to_strangers_are_bounded() -> None:
     network = Network(seed=1)
-    flood = [(Probe(context, 0, 0, 0).encode(), "x:1", network.now) for context in range(10 * MAX_REPLIES)]
+    flood = [(Probe(context, 6, 0, 0, 0).encode(), "x:1", network.now) for context in range(10 * MAX_REPLIES)]
     network.b.core.handle_packets([], controls=flood, now=network.now)
     assert len(answers(network.b, now=network.now)) == MAX_REPLIES
 
@@ -113,7 +114,7 @@ def test_handle_packets__path_number_out_of_range() -> None:
     network = Network(seed=1)
     context = opened_by_hand(network).own_context
     for path in range(256):
-        network.b.core.handle_packets([], controls=[(Probe(context, path, 0, 0).encode(), "x:1", 100.0)], now=100.0)
+        network.b.core.handle_packets([], controls=[(Probe(context, 6, path, 0, 0).encode(), "x:1", 100.0)], now=100.0)
         network.b.core.handle_packets([data_packet(context, psn=path, path=path, length=10**6)], controls=[], now=100.0)
     answers(network.b, now=100.1)
 
@@ -134,8 +135,8 @@ def test_poll_transmit__no_control_packet_exceeds_the_agreed_size(paths: int, wi
         network.b.core.handle_timeout(now)
         for answer in answers(network.b, now=now):
             sizes.append(len(answer.encode()))
-            assert isinstance(answer, Ack)
-            heard |= {report.path for report in answer.reports}
+            assert isinstance(answer, Ack | PathChallenge)
+            heard |= {report.path for report in answer.reports} if isinstance(answer, Ack) else set()
     assert max(sizes) <= size
     assert heard == set(range(paths))
 
@@ -183,14 +184,14 @@ def test_handle_packets__corruption_harms_no_one_else(seed: int) -> None:
 
 @pytest.mark.parametrize("packet", [Closed, Reset, Close, Refuse, Accept, Retry])
 def test_handle_packets__unexpected_in_an_open_peer(packet: type[Control]) -> None:
-    """Of an open peer only CLOSE and RESET make an end."""
+    """Of an open peer only CLOSE and RESET make an end, and only with both contexts."""
     network = Network(seed=1)
     at_a, _ = network.connect()
     peer = network.a.core.peer(at_a)
     made: dict[type[Control], Control] = {
-        Closed: Closed(peer.remote_context),
-        Reset: Reset(peer.remote_context),
-        Close: Close(peer.own_context),
+        Closed: Closed(peer.own_context, peer.remote_context),
+        Reset: Reset(peer.own_context, peer.remote_context),
+        Close: Close(peer.own_context, peer.remote_context),
         Refuse: Refuse(peer.own_context, 15),
         Accept: Accept(peer.own_context, 1, 2, 3, 64, 1472),
         Retry: Retry(peer.own_context, bytes(24)),

@@ -11,7 +11,8 @@ from netns.shape import Shape
 from srd.proto.config import ProtocolConfig
 from srd.proto.control import Close, Datagram, Probe, decode_untrusted
 from srd.proto.events import Completion, PeerEnded
-from srd.proto.peer import CLOSE_ATTEMPTS, PROBES_BEFORE_END, PROBES_SPREAD, PeerState
+from srd.proto.pacing import Crowd
+from srd.proto.peer import CLOSE_ATTEMPTS, MAX_IDLE_PROBE_S, PROBES_BEFORE_END, PROBES_SPREAD, PeerState
 from srd.proto.status import Status
 from srd.proto.wire import Burst
 from tests.simulation import Network, Node, completed, content, ended, received, release
@@ -68,6 +69,23 @@ def test_handle_timeout__was_responsive_and_fell_silent(seed: int, *, busy: bool
         Completion(at_a, request, Status.LOCAL_ERROR_UNRESP_REMOTE) for request in range(3 * busy)
     ]
     assert network.a.events[-1] == end, "every request ends before its peer does"
+
+
+@pytest.mark.parametrize(("peers", "waits_s"), [(1, 0.25), (100, 0.5), (2000, 10.0), (10_000, 50.0), (10**6, 60.0)])
+def test_handle_timeout__a_dead_idle_peer_among_many(peers: int, waits_s: float) -> None:
+    """It waits to be asked, the longer the more there are, to a limit; not for each question, and the end."""
+    network = Network(seed=1)
+    at_a, _ = network.connect()
+    network.run(seconds=0.01)
+    peer = network.a.core.peer(at_a)
+    peer._crowd = Crowd(range(peers))
+    died_at = peer._heard_at
+    network.b.alive = False
+    network.a.core._ready[at_a] = None  # look at the clock again
+    network.run(until=lambda: bool(ended(network.a)), seconds=100)
+    assert [end.status for end in ended(network.a)] == [Status.LOCAL_ERROR_UNRESP_REMOTE]
+    assert network.now - died_at == pytest.approx(waits_s + 0.75, abs=0.01)
+    assert MAX_IDLE_PROBE_S == 60
 
 
 def test_handle_timeout__asks_three_times_before_it_gives_up() -> None:

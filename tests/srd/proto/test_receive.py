@@ -15,6 +15,7 @@ from srd.proto.control import Ack
 from srd.proto.events import Frag
 from srd.proto.inbound import Inbound
 from srd.proto.receive import REPORT_REPEATS, Receiver
+from srd.proto.validation import Validation
 from srd.proto.wire import IMMEDIATE, VOID, Opcode, Run
 
 SEGMENT = 1000
@@ -32,7 +33,13 @@ def run(psn: int, *, count: int = 1, length: int | None = None, **changes: int) 
 
 
 def receiver(**changes: int) -> Receiver:
-    return Receiver(replace(ProtocolConfig(), **changes))  # type: ignore[arg-type]  # every setting changed here is an integer
+    config = replace(ProtocolConfig(), **changes)  # type: ignore[arg-type]  # every setting changed here is an integer
+    return Receiver(config, validation=unvalidated())
+
+
+def unvalidated() -> Validation:
+    """No address but "home" is known to be the peer's."""
+    return Validation("home", paths=ProtocolConfig().paths, new_token=lambda: 5)
 
 
 def ack_of(ours: Receiver, *, now: float = 10.0) -> Ack:

@@ -8,6 +8,7 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.receive import Receiver
 from srd.proto.shortage import Shortage
 from srd.proto.wire import Opcode, Run
+from tests.srd.proto.test_receive import unvalidated
 
 
 class Receiving:
@@ -15,7 +16,7 @@ class Receiving:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.receiver = Receiver(ProtocolConfig())
+        self.receiver = Receiver(ProtocolConfig(), validation=unvalidated())
 
 
 def run(message: int, *, psn: int = 0, flags: int = 0, payload_bytes: int = 100, offset: int = 0) -> Run:

@@ -86,7 +86,7 @@ def connecting(prepare: Callable[[Network], None]) -> Reached:
 def another_version(network: Network) -> None:
     def refuse(*_args: object, controls: Sequence[tuple[bytes, str, float]], **_kwargs: object) -> None:
         for data, source, _ in controls:
-            network.b.core._strangers.handle_malformed(b"\x02" + data[1:], source)
+            network.b.core._strangers.handle_malformed(b"\x03" + data[1:], source)
 
     network.b.core.handle_packets = refuse  # type: ignore[method-assign,assignment]  # it speaks another version
 

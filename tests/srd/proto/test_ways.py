@@ -59,7 +59,16 @@ def test_tell__a_path_that_is_not_ours(path: int) -> None:
 
 def answers_to_probe(ours: Receiver, *, way: tuple[int, int], probes: int = 1) -> list[Ack]:
     for sequence in range(probes):
-        ours.answer_probe(0, way=way, path_sequence=sequence, sent_us=0, address="a:0", now=10.0, received_at=10.0)
+        ours.answer_probe(
+            0,
+            size_bytes=8972,
+            way=way,
+            path_sequence=sequence,
+            sent_us=0,
+            address="a:0",
+            now=10.0,
+            received_at=10.0,
+        )
     acks = [ack_of(ours)]
     while ours.ack_at == 10.0:
         acks.append(ack_of(ours))

@@ -29,10 +29,26 @@ from srd.proto import (
     sender,
     strangers,
     tagged,
+    validation,
     ways,
     wire,
 )
-from srd.proto.control import Accept, Ack, Close, Closed, Control, Hello, Nack, PathReport, Probe, Refuse, Reset, Retry
+from srd.proto.control import (
+    Accept,
+    Ack,
+    Close,
+    Closed,
+    Control,
+    Hello,
+    Nack,
+    PathChallenge,
+    PathReport,
+    PathResponse,
+    Probe,
+    Refuse,
+    Reset,
+    Retry,
+)
 from srd.proto.wire import (
     HEADER,
     HEADER_BYTES,
@@ -115,7 +131,7 @@ def test_write_headers__bytes_on_the_wire() -> None:
     """The one test that does not go through the dtype: big endian, byte by byte."""
     data = headers_of(burst(count=1, offset=0x0102030405060708, key=0x1112131415161718)).tobytes()
     assert data.hex(" ", 8) == (
-        "01010005000003e8 1122334455667788 0000000000000046 0001e24000000009 "
+        "02010005000003e8 1122334455667788 0000000000000046 0001e24000000009 "
         "000009c40000abcd 0102030405060708 1112131415161718"
     )  # fmt: skip
 
@@ -274,10 +290,12 @@ EXAMPLES: dict[str, Control] = {
     "RETRY": Retry(0x1011121314151617, b"0123456789abcdefghijklmn", 9, 600),
     "ACCEPT": Accept(0x1011121314151617, 0x4041424344454647, 0x5051525354555657, 0x61626364, 0x71727374, 0x2328),
     "REFUSE": Refuse(0x1011121314151617, 15),
-    "PROBE": Probe(0x1011121314151617, 9, 0x61626364, 0x71727374, 5, 6, 600),
-    "CLOSE": Close(0x1011121314151617),
-    "CLOSED": Closed(0x1011121314151617),
-    "RESET": Reset(0x1011121314151617),
+    "PROBE": Probe(0x1011121314151617, 0x2021222324252627, 9, 0x61626364, 0x71727374, 5, 6, 600),
+    "CLOSE": Close(0x1011121314151617, 0x2021222324252627),
+    "CLOSED": Closed(0x1011121314151617, 0x2021222324252627),
+    "RESET": Reset(0x1011121314151617, 0x2021222324252627),
+    "PATH_CHALLENGE": PathChallenge(0x1011121314151617, 0x2021222324252627, 17),
+    "PATH_RESPONSE": PathResponse(0x1011121314151617, 0x2021222324252627, 9),
     "NACK": Nack(0x1011121314151617, 0x61626364, 10),
 }
 
@@ -313,9 +331,9 @@ def test_protocol_md__control(name: str) -> None:
     data = packet.encode()
     assert data[:2] == bytes([VERSION, PacketType[name]])
     rows = table(f"{name} ({PacketType[name].value})")
-    uses_path = "path" in packet.__dataclass_fields__ and isinstance(packet, Ack | Hello | Retry | Probe)
+    uses_path = "path" in packet.__dataclass_fields__ and isinstance(packet, Ack | Hello | Retry | Probe | PathResponse)
     assert data[3] == (9 if uses_path else 0), "the prefix's path"
-    end = min(rows[0][0], wire.PREFIX_BYTES)  # a packet without a body says something of the prefix's context
+    end = wire.PREFIX_BYTES
     for at, size, field in rows:
         assert at == end, f"{name}.{field} does not follow the field before it"
         end = len(data) if size is None else at + size
@@ -359,13 +377,13 @@ def reports_and_bitmap(packet: Control) -> bytes:
 
 
 def test_protocol_md__packet_types() -> None:
-    named = re.findall(r"^### ([A-Z]+) \((\d+)\)$", SPECIFICATION, re.MULTILINE)
+    named = re.findall(r"^### ([A-Z_]+) \((\d+)\)$", SPECIFICATION, re.MULTILINE)
     assert {(name, int(value)) for name, value in named} == {(kind.name, kind.value) for kind in PacketType}
 
 
 CONSTANTS_IN = (
     backlog, config, congestion, control, credit, handshake, loss, pacing, path, paths, peer, receive, rtt, sender,
-    strangers, tagged, ways, wire,
+    strangers, tagged, validation, ways, wire,
 )  # fmt: skip
 
 

@@ -20,14 +20,18 @@ import numpy as np
 from devmem.region import Region
 from scripts.benches.errors import BenchError
 from scripts.compare.events import emit
-from srd import Endpoint, EndpointConfig, Peer, PeerError, Status
+from srd import Endpoint, EndpointConfig, Peer, PeerError, ProtocolConfig, Status
 
 MESSAGE_BYTES: Final = 4096
 MESSAGES: Final = 20_000
 AT_A_TIME: Final = 50
 """Handshakes under way."""
-CONFIG: Final = EndpointConfig(stay_awake_s=0)
-"""Waiting is no cost of a packet."""
+MOST_PEERS: Final = 16_384
+"""More than are measured."""
+CONFIG: Final = EndpointConfig(
+    stay_awake_s=0, protocol=ProtocolConfig(max_peers=MOST_PEERS, max_peers_per_address=MOST_PEERS)
+)
+"""Waiting is no cost of a packet. All peers are one host's."""
 
 
 async def receive(host: str) -> int:

@@ -1,0 +1,43 @@
+"""Socket addresses as text, and the scopes of IPv6's link-local ones (RFC 4007): `fe80::1%eth0` is one of a link.
+
+Within this project an IPv6 address is (host, port, 0, scope id), without "%eth0" in its host, wherever it comes from:
+so that two that mean the same are equal. The flow label (third) is none of an address: it is always 0.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from srd.io.libc import Address
+
+
+def split_zone(host: str) -> tuple[str, int]:
+    """Part an interface's name or number from an address; return the scope id, 0 if there is none. Raises OSError."""
+    address, percent, zone = host.partition("%")
+    if not percent:
+        return host, 0
+    return address, int(zone) if zone.isascii() and zone.isdigit() else socket.if_nametoindex(zone)
+
+
+def canonical(address: Address, *, scope: int = 0) -> Address:
+    """Return an address of the socket module's in the form that is compared. `scope`: where it names none."""
+    if len(address) == 2:
+        return address
+    host, port, _, own_scope = address
+    return host.partition("%")[0], port, 0, own_scope or scope
+
+
+def host_text(address: Address) -> str:
+    """Return the host of an address, with the interface that a link-local one is of."""
+    if len(address) == 2 or not address[3]:
+        return address[0]
+    try:
+        zone = socket.if_indextoname(address[3])
+    except OSError:  # it is gone
+        zone = str(address[3])
+    return f"{address[0]}%{zone}"
+
+
+def host_port_text(host: str, port: int) -> str:
+    """Return HOST:PORT, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,76 @@
+"""Link-local addresses of IPv6: two hosts on one link, which name their interface (RFC 4007)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.srd.cli.processes import PATIENCE_S, Process, command
+
+RECEIVER, SENDER = "fe80::1", "fe80::2"
+
+
+@pytest.fixture
+def link() -> Iterator[tuple[str, str]]:
+    """Two namespaces on a veth pair, with link-local addresses only; the interfaces differ in name and number."""
+    names = f"ll{os.getpid()}a", f"ll{os.getpid()}b"
+
+    def ip(*arguments: str) -> None:
+        subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+    try:
+        for name in names:
+            ip("netns", "add", name)
+        ip(*f"-n {names[0]} link add left type veth peer name right index 77 netns {names[1]}".split())
+        for name, device, address in zip(names, ("left", "right"), (RECEIVER, SENDER), strict=True):
+            ip("-n", name, "link", "set", device, "addrgenmode", "none")
+            ip("-n", name, "address", "add", f"{address}/64", "dev", device, "nodad")
+            ip("-n", name, "link", "set", device, "up")
+        yield names
+    finally:
+        for name in names:
+            with suppress(subprocess.CalledProcessError):
+                ip("netns", "delete", name)
+
+
+def inside(namespace: str, *arguments: str) -> list[str]:
+    return ["ip", "netns", "exec", namespace, *command(*arguments)]
+
+
+@pytest.mark.root
+def test_send__to_a_link_local_address(link: tuple[str, str], inputs: Path, output: Path) -> None:
+    here, there = link
+    file = inputs / "file.bin"
+    file.write_bytes(os.urandom(300_000))
+    receiving = inside(here, "recv", "--listen", f"[{RECEIVER}%left]:0", "--output", str(output), "--json")
+    with Process(receiving) as receiver:
+        listening = receiver.event("listening")
+        assert listening["address"] == f"{RECEIVER}%left"
+        for zone, says in (("%right", ""), ("%nowhere", f"{RECEIVER}%nowhere: no such interface")):
+            target = f"[{RECEIVER}{zone}]:{listening['port']}"
+            done = subprocess.run(
+                inside(there, "send", str(file), target),
+                capture_output=True, text=True, timeout=PATIENCE_S, check=False, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+            assert (done.returncode, says in done.stderr) == (1 if says else 0, True), done.stderr
+        assert (output / "file.bin").read_bytes() == file.read_bytes()
+
+
+@pytest.mark.root
+def test_send__to_a_link_local_port_at_which_nothing_listens(link: tuple[str, str], inputs: Path) -> None:
+    """The ICMP error's address is compared with the peer's, scope and all: it ends at once."""
+    file = inputs / "file.bin"
+    file.write_bytes(b"x")
+    target = f"[{RECEIVER}%right]:9"
+    done = subprocess.run(
+        inside(link[1], "send", str(file), target),
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"srd: {target}: ")
+    assert "nothing listens there (port unreachable)" in done.stderr

@@ -1,0 +1,174 @@
+"""Random well-formed control packets, back to back, with contexts that live: no error, and events in order."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from srd.proto.config import ProtocolConfig
+from srd.proto.control import (
+    Accept,
+    Ack,
+    Close,
+    Closed,
+    Control,
+    Nack,
+    PathChallenge,
+    PathReport,
+    PathResponse,
+    Probe,
+    Refuse,
+    Reset,
+    Retry,
+)
+from srd.proto.errors import UsageError
+from srd.proto.events import Event, PeerEnded, PeerOpened
+from srd.proto.handshake import CookieJar
+from srd.proto.peer import PeerCore, PeerState
+from tests.simulation import Network, Node
+from tests.srd.proto.byhand import data_packet, hello
+
+CONFIG = ProtocolConfig(paths=4, max_peers=12, max_peers_per_address=6, max_unaccepted_peers=8)
+STEPS = 150
+BATCH = 8
+HOSTS = ("x", "y", "b")
+
+
+class Hostile:
+    """Knows every context of a node, and the key of its cookies; makes packets of what it knows."""
+
+    def __init__(self, network: Network, *, seed: int) -> None:
+        self.network = network
+        self.node = network.a
+        self.rng = Random(seed)
+        self.jar = CookieJar(secret=b"a" * 16)
+        self.contexts = [0, 1, 2**64 - 1]
+
+    def address(self) -> str:
+        return f"{self.rng.choice(HOSTS)}:{self.rng.randrange(4)}"
+
+    def remember(self) -> None:
+        for peer in self.node.core._peers.values():
+            self.contexts += [peer.own_context, peer.remote_context]
+        del self.contexts[3:-40]
+
+    def pair(self) -> tuple[int, int]:
+        """Return two contexts; often those of one peer, so that more is done than dropped."""
+        peers = list(self.node.core._peers.values())
+        if peers and self.rng.random() < 0.7:
+            peer = self.rng.choice(peers)
+            return peer.own_context, peer.remote_context
+        return self.rng.choice(self.contexts), self.rng.choice(self.contexts)
+
+    def packet(self) -> tuple[Control, str]:
+        rng, address = self.rng, self.address()
+        ours, theirs = self.pair()
+        path, small, word = rng.choice((0, 1, 3, 9, 127, 128, 255)), rng.randrange(4), rng.getrandbits(32)
+        cookie = self.jar.make(address=address, context=theirs, now=self.network.now)
+        reports = (PathReport(small, small, word, small, small, small),) * rng.randrange(3)
+        made: tuple[Control, ...] = (
+            hello(context=theirs, cookie=rng.choice((b"", cookie, cookie)), path=path),
+            hello(context=rng.getrandbits(64), path=path),
+            Retry(ours, b"c" * rng.randrange(64), path, rng.choice((576, 1472, 8972))),
+            Accept(ours, rng.choice((theirs, word)), word, word, 64 + small, 576 + small),
+            Refuse(ours, rng.randrange(256)),
+            Close(ours, theirs),
+            Closed(ours, theirs),
+            Reset(ours, theirs),
+            Probe(ours, theirs, path, small, word, path, small),
+            Nack(ours, small, rng.randrange(256)),
+            Ack(ours, rng.randrange(3), small << 1, word, reports, small, path, path),
+            PathChallenge(ours, word, path),
+            PathResponse(ours, self.token(ours, path), path),
+        )
+        return rng.choice(made), address
+
+    def token(self, context: int, path: int) -> int:
+        peer = self.node.core._by_context.get(context)
+        heard = peer.receiver._heard.get(path) if peer else None
+        return heard.source.token if heard else 7
+
+    def step(self) -> None:
+        core, now, rng = self.node.core, self.network.now, self.rng
+        self.remember()
+        batch = [self.packet() for _ in range(rng.randrange(1, BATCH))]
+        controls = [(packet.encode(), address, now) for packet, address in batch]
+        arrivals = [data_packet(rng.choice(self.contexts), psn=rng.randrange(6)) for _ in range(rng.randrange(3))]
+        core.handle_packets(arrivals, controls=controls, now=now)
+        core.take_placements()
+        self.command()
+        if rng.random() < 0.3:
+            self.network.now += rng.choice((0.0001, 0.01, 0.3, 2.0))
+        core.handle_timeout(self.network.now)
+        for _ in range(10_000):
+            if core.poll_transmit(self.network.now) is None:
+                return
+        raise AssertionError("poll_transmit never comes to an end")
+
+    def command(self) -> None:
+        """Do what an application may at any time, with peers that are there or not."""
+        core, now, rng = self.node.core, self.network.now, self.rng
+        number = rng.randrange(core._next_number + 1)
+        try:
+            match rng.randrange(6):
+                case 0:
+                    core.connect(self.address(), sizes=(1472, 576), now=now)
+                case 1 if number in core._peers:
+                    core.post(number, request=rng.getrandbits(30), length=rng.choice((0, 100, 5000)))
+                case 2:
+                    core.close(number, now=now)
+                case 3:
+                    core.accepted(number)
+                case 4:
+                    core.cancel(number, request=1, now=now)
+                case _:
+                    core.release(number, size_bytes=1, now=now)
+        except UsageError:
+            pass  # the peer is gone, or not open
+
+
+def check_order(events: list[Event]) -> tuple[int, int]:
+    """Each peer opens at most once, before all else but its end, and nothing follows that; return opened and ended."""
+    opened, ended = set[int](), set[int]()
+    for event in events:
+        assert event.peer not in ended, f"{event} after the end"
+        if isinstance(event, PeerOpened):
+            assert event.peer not in opened
+            opened.add(event.peer)
+        elif isinstance(event, PeerEnded):
+            ended.add(event.peer)
+        else:
+            assert event.peer in opened, f"{event} before the beginning"
+    return len(opened), len(ended)
+
+
+def check_books(node: Node) -> None:
+    """What the core keeps of peers is of those that there are."""
+    core = node.core
+    alive: dict[int, PeerCore] = core._peers
+    assert all(peer.state is not PeerState.ENDED for peer in alive.values())
+    assert set(core._by_context.values()) == set(alive.values())
+    assert set(core._by_remote.values()) <= set(alive.values())
+    assert sum(core._hosts.values()) == len(alive)
+    assert set(core._ready) <= set(alive)
+    assert len(core._unaccepted) <= CONFIG.max_unaccepted_peers
+
+
+@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("late", [False, True], ids=["delivered at once", "delivered late"])
+def test_handle_packets__any_control_packets_in_any_order(seed: int, *, late: bool) -> None:
+    network = Network(seed=seed, config=CONFIG)
+    hostile, events = Hostile(network, seed=seed), list[Event]()
+    core = network.a.core
+    for step in range(STEPS):
+        hostile.step()
+        check_books(network.a)
+        while (not late or step % 10 == 9) and (event := core.poll_event()) is not None:
+            if isinstance(event, PeerOpened):
+                assert core.peer(event.peer).number == event.peer, "its owner may ask for it"
+            events.append(event)
+    opened, ended = check_order(events + list(iter(core.poll_event, None)))
+    assert opened > 5
+    assert ended > 5
+    assert not core._ended

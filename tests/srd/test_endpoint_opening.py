@@ -1,0 +1,259 @@
+"""srd.endpoint: peers that come and go at once, that nobody accepts, and that nobody waits for any more."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from srd.config import EndpointConfig
+from srd.endpoint import Endpoint
+from srd.errors import PeerError, SrdError
+from srd.peer import Peer
+from srd.proto.control import Accept, Close, Control, Hello, Retry, decode_untrusted
+from srd.proto.events import (
+    BatchCompletion,
+    Completion,
+    Event,
+    MessageReceived,
+    MessageVoided,
+    PeerEnded,
+    PeerOpened,
+    WriteReceived,
+)
+from srd.proto.status import Status
+from srd.queues import ReceiveQueues
+from tests.srd.loopback import PATIENCE_S, SMALL, pair, receive, send
+
+NOBODY = 99
+"""Number of a peer that there is not."""
+
+
+class Responder(asyncio.DatagramProtocol):
+    """Answers as it is told, from a plain socket."""
+
+    def __init__(self, *, goodbye: bool) -> None:
+        self.heard: list[Control] = []
+        self._goodbye = goodbye
+        self._transport: asyncio.DatagramTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.DatagramTransport", transport)
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        packet = decode_untrusted(data)
+        self.heard.append(packet)
+        assert self._transport is not None
+        if isinstance(packet, Hello) and not packet.cookie:
+            self._transport.sendto(Retry(packet.own_context, b"c" * 24, packet.path, len(data)).encode(), addr)
+        elif isinstance(packet, Hello):
+            accept = Accept(packet.own_context, 77, 1 << 20, 1 << 20, 4096, len(data))
+            self._transport.sendto(accept.encode(), addr)
+            if self._goodbye:
+                self._transport.sendto(Close(packet.own_context, 77).encode(), addr)
+
+
+@asynccontextmanager
+async def responding(*, goodbye: bool) -> AsyncIterator[tuple[Responder, int]]:
+    transport, responder = await asyncio.get_running_loop().create_datagram_endpoint(
+        lambda: Responder(goodbye=goodbye), local_addr=("127.0.0.1", 0)
+    )
+    try:
+        yield responder, transport.get_extra_info("sockname")[1]
+    finally:
+        transport.close()
+
+
+# -- peers that end as soon as they are open ------------------------------------------------------------------------
+
+
+async def test_connect__to_one_that_closes_at_once_is_a_peer_that_has_ended() -> None:
+    """Both packets come in one batch. The endpoint goes on, for this peer and for others."""
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        responding(goodbye=True) as (_, port),
+        await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
+        await Endpoint.open(towards="127.0.0.1", config=SMALL) as one,
+    ):
+        for _ in range(3):
+            peer = await one.connect("127.0.0.1", port=port)
+            assert await peer.wait_ended() is Status.OK
+            with pytest.raises(PeerError, match="closed by the other end"):
+                await peer.recv()
+        here, there = await one.connect("127.0.0.1", port=two.address[1]), await two.accept()
+        await send(here, b"alive")
+        assert await receive(there) == b"alive"
+
+
+def open_and_close(two: Endpoint, *, context: int) -> None:
+    """Have a core take HELLO with cookie and CLOSE before any event is delivered, as one batch brings them."""
+    core, now, source = two._core, time.monotonic(), ("127.0.0.1", 9)
+    hello = Hello(context, 1 << 20, 1 << 20, 4096, 576)
+
+    def give(packet: Control) -> Control:
+        core.handle_packets([], controls=[(packet.encode(), source, now)], now=now)
+        return decode_untrusted(core._strangers.replies.pop().data)
+
+    retry = give(hello)
+    assert isinstance(retry, Retry)
+    accept = give(replace(hello, cookie=retry.cookie))
+    assert isinstance(accept, Accept)
+    give(Close(accept.own_context, context))
+
+
+async def test_accept__of_peers_that_came_and_went_in_one_batch() -> None:
+    """They take nobody's place, and are not accepted long after; who else is served is not disturbed."""
+    async with pair() as (one, two, here, there):
+        for context in range(3):
+            open_and_close(two, context=context)
+        two._driver.wake()
+        here_too = await one.connect("127.0.0.1", port=two.address[1])
+        there_too = await two.accept()
+        assert there_too.context == here_too._core.remote_context
+        for sender, receiver in ((here, there), (here_too, there_too)):
+            await send(sender, b"alive")
+            assert await receive(receiver) == b"alive"
+        assert not two._core._unaccepted
+
+
+async def test_accept__of_a_peer_that_has_sent_something_and_closed() -> None:
+    """What was acknowledged is not lost because accept() came late."""
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
+        await Endpoint.open(towards="127.0.0.1", config=SMALL) as one,
+    ):
+        here = await one.connect("127.0.0.1", port=two.address[1])
+        assert await send(here, b"a note") is Status.OK
+        await here.close()
+        assert len(two._core._unaccepted) == 1, "it holds memory, and so its place"
+        there = await two.accept()
+        assert not two._core._unaccepted
+        assert await receive(there) == b"a note"
+        with pytest.raises(PeerError, match="closed by the other end"):
+            await there.recv()
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        MessageReceived(NOBODY, 1, 0, None, ()),
+        MessageVoided(NOBODY, ()),
+        WriteReceived(NOBODY, 1, 2),
+        Completion(NOBODY, 1, Status.OK),
+        BatchCompletion(NOBODY, 1, 2),
+        PeerEnded(NOBODY, Status.OK, "", ()),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+async def test_on_event__of_a_peer_that_is_not_there(event: Event) -> None:
+    async with pair() as (_, two, here, there):
+        two._on_event(event)
+        await send(here, b"alive")
+        assert await receive(there) == b"alive"
+
+
+@pytest.mark.sources
+@pytest.mark.parametrize("broken", [Peer.deliver, ReceiveQueues.forget_peer], ids=lambda broken: broken.__name__)
+async def test_on_event__a_fault_of_ours_ends_one_peer(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    problems: list[BaseException | None] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context.get("exception")))
+    async with pair() as (one, two, here, there):
+        here_too, there_too = await one.connect("127.0.0.1", port=two.address[1]), await two.accept()
+
+        def fail_once(owner: object, *arguments: Any) -> None:
+            if owner in (there, two._queues) and not problems:
+                raise ZeroDivisionError("a bug")
+            broken(owner, *arguments)
+
+        owner = Peer if broken is Peer.deliver else ReceiveQueues
+        monkeypatch.setattr(owner, broken.__name__, fail_once)
+        await send(here, b"the last message")
+        if owner is ReceiveQueues:
+            await here.close()
+        status = await there.wait_ended()
+        assert status is (Status.OK if owner is ReceiveQueues else Status.LOCAL_ERROR_QP_INTERNAL_ERROR)
+        await send(here_too, b"alive")
+        assert await receive(there_too) == b"alive"
+    assert [type(problem) for problem in problems] == [ZeroDivisionError]
+
+
+# -- nobody waits for it any more -----------------------------------------------------------------------------------
+
+
+async def test_connect__cancelled_while_opening_closes_both_ends() -> None:
+    async with (
+        responding(goodbye=False) as (responder, port),
+        asyncio.timeout(PATIENCE_S),
+        await Endpoint.open(towards="127.0.0.1", config=SMALL) as one,
+    ):
+        connecting = asyncio.ensure_future(one.connect("127.0.0.1", port=port))
+        while not any(isinstance(packet, Hello) and packet.cookie for packet in responder.heard):  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0)
+        connecting.cancel()  # its ACCEPT is on the way
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        while not any(isinstance(packet, Close) for packet in responder.heard):  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.001)
+        assert not one._opening
+        while one._core._by_context:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.sources
+@pytest.mark.parametrize("late", [False, True], ids=["before the result", "after the result"])
+async def test_connect__cancelled_in_the_turn_in_which_it_opened(*, late: bool) -> None:
+    """As a timeout may: the result is there, or about to be, and nobody takes it."""
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
+        await Endpoint.open(towards="127.0.0.1", config=SMALL) as one,
+    ):
+        deliver = one._driver._on_event
+
+        def cancelling(event: Event) -> None:
+            if isinstance(event, PeerOpened) and not late:
+                connecting.cancel()
+            deliver(event)
+            if isinstance(event, PeerOpened) and late:
+                connecting.cancel()
+
+        one._driver._on_event = cancelling
+        connecting = asyncio.ensure_future(one.connect("127.0.0.1", port=two.address[1]))
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        one._driver._on_event = deliver
+        while one._core._peers or two._core._peers or two._incoming or one._parting:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.001)
+        here, there = await one.connect("127.0.0.1", port=two.address[1]), await two.accept()
+        await send(here, b"alive")
+        assert await receive(there) == b"alive"
+
+
+async def test_accept__cancelled_takes_nobody() -> None:
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
+        await Endpoint.open(towards="127.0.0.1", config=SMALL) as one,
+    ):
+        first, second = (asyncio.ensure_future(two.accept()) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        here = await one.connect("127.0.0.1", port=two.address[1])
+        assert (await second).context == here._core.remote_context
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
+
+async def test_accept__after_the_end_gives_nobody() -> None:
+    async with await Endpoint.open(towards="127.0.0.1", config=SMALL) as one:
+        two = await Endpoint.listen("127.0.0.1", port=0, config=EndpointConfig())
+        await one.connect("127.0.0.1", port=two.address[1])
+        await two.close()
+        with pytest.raises(SrdError, match="the endpoint is closed"):
+            await two.accept()
