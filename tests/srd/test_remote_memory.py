@@ -292,7 +292,7 @@ async def test_cancel__in_the_middle_gives_memory_and_credit_back() -> None:
 async def test_deregister__in_the_middle_ends_it_at_both_ends(*, reads: bool) -> None:
     """One at a time: between two looks no more lands than may be in flight, which is a third of the whole."""
     size = 24 * MIB
-    assert SMALL.protocol.max_inflight_bytes <= size // 3
+    assert SMALL.protocol.min_inflight_limit_bytes <= size // 3
     with Region(size) as target, Region(size) as source:
         async with pair() as (one, two, here, there):
             remote = two.register(target, offset=0, length=size, access=ALL)
