@@ -106,7 +106,8 @@ def test_transfer__bad_flow(
     sender: str,
     reason: str,
 ) -> None:
-    monkeypatch.setattr("scripts.compare.transfer._FAREWELL_BOUND_S", 0.2)
+    if "pause" in receiver + sender:  # that one never ends; where both do, the second may take its time
+        monkeypatch.setattr("scripts.compare.transfer._FAREWELL_BOUND_S", 0.2)
     outcome = run(scripted(receiver, sender))
     assert outcome.failure is not None
     assert reason in outcome.failure
