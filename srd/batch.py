@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from devmem.region import Region
 from srd.errors import UsageError
-from srd.message import Message
+from srd.message import Message, Release
 from srd.proto.events import Frag, MessageReceived, MessagesReceived
 
 if TYPE_CHECKING:
@@ -58,9 +58,8 @@ class MessageBatch:
         event: MessagesReceived,
         *,
         queues: ReceiveQueues,
-        release: Callable[[int, Sequence[Frag], int], None],
+        release: Release,
     ) -> None:
-        """`release` takes a peer's number, the memory, and the bytes of credit."""
         self._event = event
         self._queues = queues
         self._release = release
@@ -95,7 +94,9 @@ class MessageBatch:
         """Give the memory and the credit back. Once is enough; more does nothing."""
         if not self._released:
             self._released = True
-            self._release(self._event.peer, (self._event.frag,), self._event.count * self._event.length)
+            self._release(
+                self._event.peer, (self._event.frag,), self._event.count * self._event.length, self._event.count
+            )
 
     @property
     def taken(self) -> bool:
@@ -118,7 +119,7 @@ class MessageBatch:
         if not self._outside:
             self.release()
 
-    def _take_back(self, _peer: int, _frags: Sequence[Frag], _size_bytes: int) -> None:
+    def _take_back(self, _peer: int, _frags: Sequence[Frag], _size_bytes: int, _messages: int) -> None:
         self._outside -= 1
         if not self._outside and self._handed_out == self._event.count:
             self.release()

@@ -291,7 +291,7 @@ def content(node: Node, frags: tuple[Frag, ...]) -> bytes:
 
 def release(node: Node, message: MessageReceived, *, now: float) -> None:
     """Be done with a message: its credit goes back."""
-    node.core.release(message.peer, size_bytes=message.length, now=now)
+    node.core.release(message.peer, size_bytes=message.length, messages=1, now=now)
 
 
 def received(node: Node) -> list[MessageReceived]:

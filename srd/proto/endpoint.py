@@ -190,10 +190,12 @@ class EndpointCore:
             core.revoke(key)
             self._after(core, now=now)
 
-    def release(self, peer: int, *, size_bytes: int, now: float) -> None:
-        """Give back the credit of a delivered message; a peer that is gone needs none."""
+    def release(self, peer: int, *, size_bytes: int, messages: int, now: float) -> None:
+        """Give back the credit of delivered messages, or of a part of one (no message then), or of writes that were
+        told of (no bytes); a peer that is gone needs none.
+        """
         if core := self._peers.get(peer):
-            core.receiver.release(size_bytes, now=now)
+            core.receiver.release(size_bytes, messages=messages, now=now)
             core.control_due = True
             self._ready[peer] = None
 
@@ -227,6 +229,9 @@ class EndpointCore:
         """
         kept: list[Frag] = []
         touched: dict[int, PeerCore] = {}
+        if shortage is not None:
+            relieved = shortage.relieve(self._peers, now=now, stalled_after_s=self._config.stalled_after_s)
+            touched = {peer.number: peer for peer in relieved}
         for arrival in arrivals:
             for run in runs_untrusted(arrival):
                 peer = self._by_context.get(run.context)
@@ -236,7 +241,7 @@ class EndpointCore:
                 if peer.sender is None or peer.state is PeerState.ENDED:
                     continue  # it overtook the responder's ACCEPT and will come again, or nobody waits for it any more
                 touched[peer.number] = peer
-                if shortage is not None and not shortage.admits(peer, run, peers=self._peers):
+                if shortage is not None and not shortage.admits(peer, run, peers=self._peers, now=now):
                     peer.starve(run, now=now)
                 else:
                     kept += peer.handle_run(run, now=now)
@@ -310,6 +315,7 @@ class EndpointCore:
             hello.own_context,
             peer.own_context,
             self._config.receive_window_bytes,
+            self._config.receive_window_messages,
             self._config.max_message_bytes,
             self._config.window_packets,
             peer.datagram_bytes,

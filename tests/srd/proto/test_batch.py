@@ -82,7 +82,7 @@ def test_post_batch__needs_credit_for_each_message() -> None:
     network.run(until=lambda: False, seconds=1)
     first = len(delivered(network))
     assert first == network.config.receive_window_bytes // length
-    network.b.core.release(other, size_bytes=first * length, now=network.now)
+    network.b.core.release(other, size_bytes=first * length, messages=first, now=network.now)
     network.run(until=lambda: len(delivered(network)) >= 2 * first, seconds=2)
     assert len(delivered(network)) == 2 * first
 

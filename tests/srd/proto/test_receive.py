@@ -32,7 +32,9 @@ def run(psn: int, *, count: int = 1, length: int | None = None, **changes: int) 
 
 
 def receiver(**changes: int) -> Receiver:
-    return Receiver(replace(ProtocolConfig(), **changes))  # type: ignore[arg-type]  # every setting changed here is an integer
+    ours = Receiver(replace(ProtocolConfig(), **changes))  # type: ignore[arg-type]  # every setting changed here is an integer
+    ours.segment_bytes = SEGMENT
+    return ours
 
 
 def ack_of(ours: Receiver, *, now: float = 10.0) -> Ack:
@@ -47,7 +49,7 @@ def ack_of(ours: Receiver, *, now: float = 10.0) -> Ack:
 def test_take__a_whole_message_in_one_run() -> None:
     kept, message = receiver().take(run(0, count=3, offset=0), now=10.0)
     assert kept == [Frag(0, 100_000, 3000)]
-    assert message == Inbound(length=3000, immediate=7, landed_bytes=3000, frags=kept)
+    assert message == Inbound(3000, 7, began_at=10.0, landed_at=10.0, landed_bytes=3000, frags=kept)
 
 
 def test_take__zero_length() -> None:
@@ -156,7 +158,7 @@ def test_take__packets_that_overlap() -> None:
     """The bytes add up, but they are not the message."""
     ours = receiver()
     ours.take(run(0, length=2000), now=10.0)
-    _, message = ours.take(run(1, length=2000, offset=500), now=10.0)
+    _, message = ours.take(run(1, length=2000, offset=0), now=10.0)
     assert message is None
     assert ours.contradiction == "message 0 has packets that overlap"
     assert len(ours.abandon()) == 2
@@ -290,7 +292,7 @@ def test_release__credit_only_grows() -> None:
     ours = receiver(receive_window_bytes=1 << 20, max_message_bytes=1 << 20)
     ours.take(run(0, offset=0), now=10.0)
     assert ack_of(ours).credit_bytes == 1 << 20
-    ours.release(1000, now=10.0)
+    ours.release(1000, messages=1, now=10.0)
     assert ack_of(ours).credit_bytes == (1 << 20) + 1000
 
 
@@ -298,9 +300,9 @@ def test_release__is_told_at_once_when_it_is_worth_a_packet() -> None:
     ours = receiver(receive_window_bytes=1 << 20, max_message_bytes=1 << 20)
     ours.take(run(0, offset=0), now=10.0)
     ack_of(ours)
-    ours.release((1 << 17) - 1, now=11.0)
+    ours.release((1 << 17) - 1, messages=1, now=11.0)
     assert ours.ack_at is None
-    ours.release(1, now=12.0)
+    ours.release(1, messages=1, now=12.0)
     assert ours.ack_at == 12.0
 
 

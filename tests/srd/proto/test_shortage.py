@@ -16,6 +16,7 @@ class Receiving:
     def __init__(self, number: int) -> None:
         self.number = number
         self.receiver = Receiver(ProtocolConfig())
+        self.receiver.segment_bytes = 100
 
 
 def run(message: int, *, psn: int = 0, flags: int = 0, payload_bytes: int = 100, offset: int = 0) -> Run:
@@ -36,9 +37,9 @@ def test_admits__only_the_oldest_part(peers: dict[int, Receiving]) -> None:
     shortage = Shortage()
     for psn, message in enumerate((4, 5)):
         peers[2].receiver.take(run(message, psn=psn), now=100.0)
-    assert not shortage.admits(peers[1], run(9), peers=peers)  # type: ignore[arg-type]  # as much as it looks at
-    assert not shortage.admits(peers[2], run(5), peers=peers)  # type: ignore[arg-type]
-    assert shortage.admits(peers[2], run(4), peers=peers)  # type: ignore[arg-type]
+    assert not shortage.admits(peers[1], run(9), peers=peers, now=100.0)  # type: ignore[arg-type]  # as much as it looks at
+    assert not shortage.admits(peers[2], run(5), peers=peers, now=100.0)  # type: ignore[arg-type]
+    assert shortage.admits(peers[2], run(4), peers=peers, now=100.0)  # type: ignore[arg-type]
     assert shortage.refused_packets == 2
 
 
@@ -47,27 +48,27 @@ def test_admits__the_next_once_it_is_whole(peers: dict[int, Receiving]) -> None:
     shortage = Shortage()
     peers[1].receiver.take(run(4, psn=0), now=100.0)
     peers[2].receiver.take(run(8, psn=0), now=100.0)
-    assert not shortage.admits(peers[2], run(8), peers=peers)  # type: ignore[arg-type]
+    assert not shortage.admits(peers[2], run(8), peers=peers, now=100.0)  # type: ignore[arg-type]
     for psn in (1, 2):
         peers[1].receiver.take(run(4, psn=psn, offset=100 * psn), now=100.0)
-    assert shortage.admits(peers[2], run(8), peers=peers)  # type: ignore[arg-type]
+    assert shortage.admits(peers[2], run(8), peers=peers, now=100.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.sources
 def test_admits__one_that_begins_when_nothing_is_held_in_part(peers: dict[int, Receiving]) -> None:
     shortage = Shortage()
-    assert shortage.admits(peers[1], run(4), peers=peers)  # type: ignore[arg-type]
+    assert shortage.admits(peers[1], run(4), peers=peers, now=100.0)  # type: ignore[arg-type]
     peers[1].receiver.take(run(4), now=100.0)
-    assert not shortage.admits(peers[1], run(5, psn=1), peers=peers)  # type: ignore[arg-type]
+    assert not shortage.admits(peers[1], run(5, psn=1), peers=peers, now=100.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.sources
 def test_admits__the_favoured_peer_may_go(peers: dict[int, Receiving]) -> None:
     shortage = Shortage()
     peers[1].receiver.take(run(4), now=100.0)
-    assert not shortage.admits(peers[2], run(4), peers=peers)  # type: ignore[arg-type]
+    assert not shortage.admits(peers[2], run(4), peers=peers, now=100.0)  # type: ignore[arg-type]
     del peers[1]
-    assert shortage.admits(peers[2], run(4), peers=peers)  # type: ignore[arg-type]
+    assert shortage.admits(peers[2], run(4), peers=peers, now=100.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.sources
@@ -76,4 +77,4 @@ def test_admits__what_needs_no_memory(peers: dict[int, Receiving], flags: int, p
     shortage = Shortage()
     peers[1].receiver.take(run(4), now=100.0)
     one = run(9, psn=1, flags=flags, payload_bytes=payload_bytes)
-    assert shortage.admits(peers[2], one, peers=peers)  # type: ignore[arg-type]
+    assert shortage.admits(peers[2], one, peers=peers, now=100.0)  # type: ignore[arg-type]

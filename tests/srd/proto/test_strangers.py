@@ -19,7 +19,7 @@ def said(to: Strangers) -> list[Control]:
 
 @pytest.mark.parametrize(
     ("packet", "answer"),
-    [(Close(5), [Closed(5)]), (Probe(5, 1, 2, 3), [Reset(5)]), (Ack(5, 0, 0, 0, ()), []), (Reset(5), [])],
+    [(Close(5), [Closed(5)]), (Probe(5, 1, 2, 3), [Reset(5)]), (Ack(5, 0, 0, 0, 0, ()), []), (Reset(5), [])],
 )
 def test_handle_stray(packet: Control, answer: list[Control]) -> None:
     ours = strangers()
