@@ -1,11 +1,11 @@
 """What the receiver has granted, and how often it was not ready: RNR ("receiver not ready") and its retry budget.
 
-A send needs memory of the receiver's, so it starts only when all of it is granted: its bytes, and itself, since a
-message costs memory besides its bytes, and an empty one nothing else. A write with immediate needs no bytes, but its
-notification waits for the application as a message does: it takes the credit of one. While the first one waits, the peer
-is asked ever more slowly; an answer that grants nothing is one RNR. A request that was refused so `rnr_retry` times
-and once more ends with REMOTE_ERROR_RNR; 7 means for ever, as in InfiniBand and EFA. A grant, however small, starts
-the count anew: the receiver is at work.
+A send needs memory of the receiver's, so it starts only when all of it is granted: its bytes, and a message, which
+costs memory besides its bytes, and an empty one nothing else. A write with immediate needs no bytes, but its
+notification waits for the application as a message does, and takes the credit of one. While the first of these waits,
+the peer is asked ever more slowly; an answer that grants nothing is one RNR. A request that was refused so `rnr_retry`
+times and once more ends with REMOTE_ERROR_RNR; 7 means for ever, as in InfiniBand and EFA. A grant, however small,
+starts the count anew: the receiver is at work.
 
 A receiver may also have promised more than it has, to several peers together: then it drops, and says so in its acks
 (NOT_READY). That is an RNR too: nothing is sent until the wait that follows is over, and what was started is what has

@@ -191,8 +191,9 @@ class EndpointCore:
             self._after(core, now=now)
 
     def release(self, peer: int, *, size_bytes: int, messages: int, now: float) -> None:
-        """Give back the credit of delivered messages, or of a part of one (no message then), or of writes that were
-        told of (no bytes); a peer that is gone needs none.
+        """Give back the credit of delivered messages; a peer that is gone needs none.
+
+        Of a part of a message `messages` is 0, of a write that was told of `size_bytes`.
         """
         if core := self._peers.get(peer):
             core.receiver.release(size_bytes, messages=messages, now=now)

@@ -8,12 +8,12 @@ ready (RNR), and comes again. An owner with several memories has a shortage for 
 
 1. Peers that were refused take turns, in the order of their waiting; a turn is one message, the peer's oldest that is
    in this memory. One that was not heard for WAITING_S waits no more.
-2. A turn in which nothing lands for `stalled_after_s` is over, and all that the peer has in this memory in part is given
-   up (`relieve`): it had what memory there was, and did not use it. Until a message of its is taken in a turn of its
-   own, it comes after all others that wait, so who never finishes anything cannot take turn after turn.
-3. A message of a peer that was not refused, and of which nothing landed for as long, is given up, too. Time in which the
-   peer was refused does not count, nor for a turn the time in which there was no memory at all. What is held for ever
-   all the same ends by the deadline of any message (`reassembly_timeout_s`).
+2. A turn in which nothing lands for `stalled_after_s` is over, and all that the peer has in this memory in part is
+   given up (`relieve`): it had what memory there was, and did not use it. Until a message of its becomes whole in a
+   turn of its own, it comes after all others that wait, so who never finishes anything cannot take turn after turn.
+3. A message of a peer that was not refused, and of which nothing landed for as long, is given up, too. Time in which
+   the peer was refused does not count, nor for a turn the time in which there was no memory at all. What is held for
+   ever all the same ends by the deadline of any message (`reassembly_timeout_s`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Shortage:
         return False
 
     def relieve(self, peers: Mapping[int, PeerCore], *, now: float, stalled_after_s: float) -> list[PeerCore]:
-        """Give up what has stalled; return the peers that it was of. Call it with every batch while memory is scarce."""
+        """Give up what has stalled; return the peers that it was of. With every batch, while memory is scarce."""
         if now < self._look_at:
             return []
         self._look_at = now + stalled_after_s / LOOKS
@@ -73,7 +73,7 @@ class Shortage:
         given_up = list(self._what_stalled(peers, since=now - stalled_after_s, now=now))
         for peer, messages in given_up:
             peer.give_up(messages, now=now)
-        return [peer for peer, _ in given_up]
+        return [peer for peer, messages in given_up if messages]
 
     def _what_stalled(
         self, peers: Mapping[int, PeerCore], *, since: float, now: float
@@ -85,8 +85,7 @@ class Shortage:
                     self._stalled.add(number)
                     yield peer, peer.receiver.parts(self._holds, since=now)
             elif peer.receiver.incomplete and peer.receiver.refused_at <= since:
-                if messages := peer.receiver.parts(self._holds, since=since):
-                    yield peer, messages
+                yield peer, peer.receiver.parts(self._holds, since=since)
 
     def _turn_stalled(self, peer: PeerCore, *, since: float) -> bool:
         if self._message is None or self._since > since or peer.receiver.starved_at > since:
