@@ -52,6 +52,8 @@ class Shortage:
         """Whether the run needs no memory to keep, or belongs to the one message that is taken."""
         if not run.payload_bytes or run.flags & OPCODE_BITS != Opcode.SEND:
             return True
+        if peer.receiver.has_given_up(run.message):
+            return True  # it is refused for good, and its sender is told so
         self._end_turn(peers)
         if self._turn is None:
             self._begin_turn(peer, run, peers=peers, now=now)

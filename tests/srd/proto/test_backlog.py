@@ -5,7 +5,7 @@ from __future__ import annotations
 from srd.proto.backlog import MAX_READS, Backlog
 from srd.proto.credit import Credit
 from srd.proto.sent import Outbound
-from srd.proto.wire import Opcode
+from srd.proto.wire import IMMEDIATE, Opcode
 
 
 def outbound(opcode: Opcode, *, length: int = 1000) -> Outbound:
@@ -85,3 +85,16 @@ def test_unready__those_that_wait_and_not_what_has_started() -> None:
     late.rounds = credit.rounds
     backlog.add(late)
     assert backlog.unready() == [second]
+
+
+def test_head__a_write_that_is_told_of_takes_the_credit_of_a_message_and_no_bytes() -> None:
+    credit = Credit(0, granted_messages=1, retries=7)
+    backlog = Backlog(credit)
+    told, waits = (Outbound(1, 0, 0, 1000, 0, Opcode.WRITE | IMMEDIATE) for _ in range(2))
+    plain, response = outbound(Opcode.WRITE), outbound(Opcode.RESPONSE)
+    for message in (told, waits, plain, response):
+        backlog.add(message)
+    assert order(backlog, burst_bytes=1000) == [told, plain, response], "what waits holds up no answer"
+    assert backlog.starving
+    credit.grant(0, messages=2)
+    assert order(backlog, burst_bytes=1000) == [waits]

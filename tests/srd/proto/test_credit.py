@@ -64,3 +64,27 @@ def test_refuse__an_answer_to_each_try_until_the_receiver_works_again() -> None:
     credit.forgive()
     assert not credit.spent(0)
     assert credit.hold_until == 0.0
+
+
+def test_covers__messages_too() -> None:
+    credit = Credit(100, granted_messages=2, retries=0)
+    assert credit.covered(0) == 2
+    assert credit.covered(60) == 1
+    credit.start(0, messages=2)
+    assert not credit.covers(0)
+    assert (credit.covered(0), credit.covered(1)) == (0, 0)
+    credit.grant(100, messages=3)
+    assert credit.covers(100)
+    assert credit.covered(1) == 1
+
+
+def test_grant__of_messages_alone_is_one() -> None:
+    credit = Credit(100, granted_messages=2, retries=0)
+    credit.ask()
+    credit.grant(100, messages=2)
+    assert credit.spent(0)
+    credit.ask()
+    credit.grant(100, messages=3)
+    assert not credit.spent(0)
+    credit.grant(50, messages=1)  # an ack that was overtaken
+    assert credit.covers(100)
