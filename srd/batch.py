@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from devmem.region import Region
 from srd.errors import UsageError
-from srd.message import Message
+from srd.message import Message, Release
 from srd.proto.events import Frag, MessageReceived, MessagesReceived
 
 if TYPE_CHECKING:
@@ -82,9 +82,8 @@ class MessageBatch:
         event: MessagesReceived,
         *,
         queues: ReceiveQueues,
-        release: Callable[[int, Sequence[Frag], int], None],
+        release: Release,
     ) -> None:
-        """`release` takes a peer's number, the memory, and the bytes of credit."""
         self._event = event
         self._queues = queues
         self._release = release
@@ -119,7 +118,9 @@ class MessageBatch:
         """Give the memory and the credit back. Once is enough; more does nothing."""
         if not self._released:
             self._released = True
-            self._release(self._event.peer, (self._event.frag,), self._event.count * self._event.length)
+            self._release(
+                self._event.peer, (self._event.frag,), self._event.count * self._event.length, self._event.count
+            )
 
     @property
     def taken(self) -> bool:
@@ -142,7 +143,7 @@ class MessageBatch:
         if not self._outside:
             self.release()
 
-    def _take_back(self, _peer: int, _frags: Sequence[Frag], _size_bytes: int) -> None:
+    def _take_back(self, _peer: int, _frags: Sequence[Frag], _size_bytes: int, _messages: int) -> None:
         self._outside -= 1
         if not self._outside and self._handed_out == self._event.count:
             self.release()

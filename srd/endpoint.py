@@ -444,10 +444,14 @@ class Endpoint:
                 future.set_exception(PeerError(reason, status=Status.FLUSHED))
         self._opening.clear()
 
-    def _release(self, peer: int, frags: Sequence[Frag], size_bytes: int) -> None:
-        """Take pieces back from the application: memory, and the credit of so many bytes."""
+    def release_write(self, peer: int) -> None:
+        """Take back the credit of a write that the application has been told of; for `Peer`."""
+        self._release(peer, (), 0, 1)
+
+    def _release(self, peer: int, frags: Sequence[Frag], size_bytes: int, messages: int) -> None:
+        """Take pieces back from the application: memory, and the credit of so many bytes and messages."""
         self._queues.drop(frags)
-        self._core.release(peer, size_bytes=size_bytes, now=time.monotonic())
+        self._core.release(peer, size_bytes=size_bytes, messages=messages, now=time.monotonic())
         self._driver.wake()
 
     # -- life ---------------------------------------------------------------------------------------------------

@@ -15,6 +15,9 @@ from srd.proto.events import MessageReceived
 if TYPE_CHECKING:
     from srd.queues import ReceiveQueues
 
+Release = Callable[[int, Sequence[events.Frag], int, int], None]
+"""Takes back, of a peer's number: memory, the credit of so many bytes, and of so many messages."""
+
 _OFFSET = (1 << AREA_SHIFT) - 1
 
 
@@ -38,11 +41,11 @@ class Message:
         event: MessageReceived,
         *,
         queues: ReceiveQueues,
-        release: Callable[[int, Sequence[events.Frag], int], None],
+        release: Release,
     ) -> None:
         self._event = event
         self._queues = queues
-        self._release: Callable[[int, Sequence[events.Frag], int], None] = release
+        self._release: Release = release
         self._released = False
         self._frags: tuple[Frag, ...] | None = None
         self._out: dict[int, events.Frag] = {}  # by token: pieces that were not returned yet
@@ -77,7 +80,7 @@ class Message:
 
     def _returned(self, frag: Frag) -> None:
         piece = self._out.pop(frag.token)
-        self._release(self._event.peer, (piece,), piece.length)
+        self._release(self._event.peer, (piece,), piece.length, int(not self._out))
 
     def views(self) -> Iterator[memoryview]:
         """Yield the pieces' memory in order, without a copy.
@@ -121,7 +124,7 @@ class Message:
             return
         self._released = True
         if not self._frags:
-            self._release(self._event.peer, self._event.frags, self.length)
+            self._release(self._event.peer, self._event.frags, self.length, 1)
         for token in list(self._out):  # unknown ones, if the endpoint was closed meanwhile
             self._queues.tokens.dontneed([(token, 1)])
 

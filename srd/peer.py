@@ -202,9 +202,14 @@ class Peer:
         return self._messages.popleft()
 
     async def recv_write(self) -> Written:
-        """Return the next write with immediate that has landed here. Raises PeerError when the peer has ended."""
+        """Return the next write with immediate that has landed here. Raises PeerError when the peer has ended.
+
+        Those that nobody takes count against the messages that the peer may have outstanding.
+        """
         await self._wait_for(self._writes)
-        return self._writes.popleft()
+        written = self._writes.popleft()
+        self._endpoint.release_write(self.number)
+        return written
 
     async def _wait_for(self, queue: Sized) -> None:
         while not queue:

@@ -155,7 +155,7 @@ class Station:
     def _deliver(self, message: MessageReceived, *, now: float) -> None:
         number = message.immediate or 0  # every message has one
         self.deliveries.append(Delivery(self._fabric.now_ns, message.peer, number, message.length))
-        self.core.release(message.peer, size_bytes=message.length, now=now)
+        self.core.release(message.peer, size_bytes=message.length, messages=1, now=now)
 
     # -- packets ------------------------------------------------------------------------------------------------
 

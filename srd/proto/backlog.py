@@ -1,8 +1,8 @@
 """Messages that are not wholly cut into packets: which one the next burst is cut from.
 
 Three lanes, each in the order of posting. READs go first: they are one header each, and at most MAX_READS may be
-unanswered. What goes to or comes from registered memory (WRITE, RESPONSE) and SENDs take turns, burst by burst, so that
-neither a long message of one kind nor a receiver without memory for sends holds up the other kind.
+unanswered. What needs credit (SEND, WRITE with immediate) and what does not (WRITE, RESPONSE) take turns, burst by
+burst, so that neither a long message of one kind nor a receiver that grants no credit holds up the other kind.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from srd.proto.fifo import Fifo
 from srd.proto.sent import Outbound
 from srd.proto.wire import Opcode
 
-_SEND, _READ = int(Opcode.SEND), int(Opcode.READ)  # plain integers compare faster than an enum's members
+_READ = int(Opcode.READ)  # a plain integer compares faster than an enum's member
 
 MAX_READS = 128
 """Reads that may be unanswered, so that a responder's memory for them is bounded; it allows for twice as many, as it
@@ -42,7 +42,7 @@ class Backlog:
         if self._reads and self.reads_unanswered < MAX_READS:
             return self._reads[0]
         send = self._sends[0] if self._sends else None
-        if send is not None and not (send.next_offset or self._credit.covers(send.length)):
+        if send is not None and not (send.next_offset or self._credit.covers(send.credit_bytes)):
             send = None
         if self._tagged and (self._tagged_turn or send is None):
             return self._tagged[0]
@@ -50,10 +50,10 @@ class Backlog:
 
     def cut(self, outbound: Outbound, *, size_bytes: int) -> None:
         """Note that up to `size_bytes` of `head`'s payload were cut."""
-        if outbound.opcode == _SEND:
+        if outbound.needs_credit:
             self._tagged_turn = True
             if outbound.next_offset == 0:
-                self._credit.start(outbound.length)
+                self._credit.start(outbound.credit_bytes, messages=1)
         elif outbound.opcode == _READ:
             self.reads_unanswered += 1
         else:
@@ -66,7 +66,7 @@ class Backlog:
     def cut_batch(self, outbound: Outbound, batch: Batch, *, count: int) -> None:
         """Note that so many messages of a batch, the `head`, were given their packets."""
         self._tagged_turn = True
-        self._credit.start(count * outbound.length)
+        self._credit.start(count * outbound.length, messages=count)
         batch.cut += count
         if batch.cut == batch.count:
             outbound.cut = True
@@ -78,16 +78,19 @@ class Backlog:
 
     @property
     def starving(self) -> bool:
-        """Whether the next send waits for credit."""
-        return bool(self._sends) and not self._sends[0].next_offset and not self._credit.covers(self._sends[0].length)
+        """Whether the next message that needs credit waits for it."""
+        if not self._sends:
+            return False
+        send = self._sends[0]
+        return not send.next_offset and not self._credit.covers(send.credit_bytes)
 
     def unready(self) -> list[Outbound]:
-        """Return the sends that wait for credit and whose retry budget is spent."""
+        """Return the messages that wait for credit and whose retry budget is spent."""
         if not self.starving:
             return []
         return [send for send in self._sends if not send.next_offset and self._credit.spent(send.rounds)]
 
     def _lane(self, outbound: Outbound) -> Fifo[Outbound]:
-        if outbound.opcode == _SEND:
+        if outbound.needs_credit:
             return self._sends
         return self._reads if outbound.opcode == _READ else self._tagged

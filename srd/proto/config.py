@@ -46,6 +46,11 @@ class ProtocolConfig:
     """Message bytes a peer may have outstanding that the application has not released. Half the default region,
     because chunks are pinned whole."""
 
+    receive_window_messages: int = 16_384
+    """Messages and writes with immediate that a peer may have outstanding, likewise, as each costs memory besides its
+    bytes: about 400 B, so 7 MB a peer at most. At 1.7 million messages a second, what one sender reaches, it is 10 ms
+    of them: a round trip of 1 ms and an application that is held up for 8, as grants come in eighths."""
+
     max_message_bytes: int = 16 << 20
     """Longest send accepted, to 1 GiB. It must fit into the receive window, since a send starts only when all of it has
     been granted; half of it leaves room for the next. Writes and reads land in registered memory: they need no window,
@@ -62,6 +67,17 @@ class ProtocolConfig:
     request_timeout_s: float = 300.0
     """Every request ends within this time, in success or in a status; `inf` waits for ever. The longest message (1 GiB)
     takes it at 29 Mbit/s."""
+
+    reassembly_timeout_s: float = 30.0
+    """An incomplete send of which nothing more arrives for so long is given up by its receiver, as it is when it has
+    been incomplete for `request_timeout_s`: memory comes back from a sender that never goes on. What of it the receiver
+    refused for want of memory counts, too: who had none for so long is not ready. Linux keeps the fragments of an IP
+    packet as long. An honest sender goes on within a few round trips, or its peer ends within a second or so."""
+
+    stalled_after_s: float = 1.0
+    """The same while memory is scarce, but not counting the time in which the receiver had no memory for the sender.
+    A sender that was refused comes again within `probe_after_s`, four times as often, and one that lives repeats what
+    was lost within some ten milliseconds: `unresponsive_after_s` is as long for the same reason."""
 
     controller: str = "majority-delay"
     """Name in `controllers.CONTROLLERS`."""
@@ -127,6 +143,8 @@ class ProtocolConfig:
             raise UsageError(f"window_packets: {self.window_packets} is not between {LEAST_WINDOW_PACKETS} and 65536")
         if (limit := self.min_inflight_limit_bytes) < MAX_DATAGRAM_BYTES:
             raise UsageError(f"min_inflight_limit_bytes: {limit} is less than {MAX_DATAGRAM_BYTES}")
+        if not 1 <= self.receive_window_messages < 1 << 32:
+            raise UsageError(f"receive_window_messages: {self.receive_window_messages} is not between 1 and 2^32 - 1")
         longest = min(self.receive_window_bytes, MAX_MESSAGE_BYTES)
         if not 1 <= self.max_message_bytes <= longest:
             raise UsageError(
@@ -144,5 +162,6 @@ class ProtocolConfig:
             raise UsageError(f"rnr_retry: {self.rnr_retry} is not between 0 and {RNR_FOR_EVER} (for ever)")
         if not self.rnr_timer_s > 0:
             raise UsageError(f"rnr_timer_s: {self.rnr_timer_s} is not more than 0")
-        if not self.request_timeout_s > 0:
-            raise UsageError(f"request_timeout_s: {self.request_timeout_s} is not more than 0")
+        for name in ("request_timeout_s", "reassembly_timeout_s", "stalled_after_s"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name}: {getattr(self, name)} is not more than 0")

@@ -59,7 +59,7 @@ class PathReport(NamedTuple):
 
 
 _REPORT = struct.Struct(">BxxxIIIIHH")
-_ACK = struct.Struct(">QQHBBBxxx")
+_ACK = struct.Struct(">QQQHBBBxxx")
 NOT_READY = 1
 """Flag of an ack: packets were dropped since the last one because there was no memory for them."""
 
@@ -89,6 +89,8 @@ class Ack:
     """Bit i stands for PSN cumulative + i; bit 0 is always clear."""
     credit_bytes: int
     """Message bytes the peer may start, counted from the beginning of its life."""
+    credit_messages: int
+    """Messages it may start, counted likewise."""
     reports: tuple[PathReport, ...]
     flags: int = 0
     """NOT_READY, or nothing."""
@@ -101,12 +103,13 @@ class Ack:
         """Return the packet."""
         bitmap = self.bitmap.to_bytes((self.bitmap.bit_length() + 7) // 8, "little")
         lengths = (len(bitmap), len(self.reports))
-        head = _ACK.pack(self.cumulative, self.credit_bytes, *lengths, self.flags, self.towards)
+        credit = (self.credit_bytes, self.credit_messages)
+        head = _ACK.pack(self.cumulative, *credit, *lengths, self.flags, self.towards)
         body = b"".join(_REPORT.pack(*report) for report in self.reports)
         return _prefix(PacketType.ACK, context=self.context, path=self.path) + head + body + bitmap
 
 
-_HELLO = struct.Struct(">QQIIHBB")
+_HELLO = struct.Struct(">QQIIIHBB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,7 @@ class Hello:
 
     own_context: int
     credit_bytes: int
+    credit_messages: int
     max_message_bytes: int
     """Longest message that the sender of this packet takes."""
     window_packets: int
@@ -126,8 +130,9 @@ class Hello:
 
     def encode(self) -> bytes:
         """Return the packet, padded with zeros."""
-        limits = (self.credit_bytes, self.max_message_bytes, self.window_packets, self.datagram_bytes)
-        body = _HELLO.pack(self.own_context, *limits, len(self.cookie), 0)
+        credit = (self.credit_bytes, self.credit_messages)
+        limits = (self.max_message_bytes, self.window_packets, self.datagram_bytes)
+        body = _HELLO.pack(self.own_context, *credit, *limits, len(self.cookie), 0)
         prefix = _prefix(PacketType.HELLO, context=0, path=self.path)
         return (prefix + body + self.cookie).ljust(self.datagram_bytes, b"\0")
 
@@ -149,7 +154,7 @@ class Retry:
         return (prefix + bytes([len(self.cookie)]) + self.cookie).ljust(self.size_bytes, b"\0")
 
 
-_ACCEPT = struct.Struct(">QQIIH")
+_ACCEPT = struct.Struct(">QQIIIH")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +164,16 @@ class Accept:
     context: int
     own_context: int
     credit_bytes: int
+    credit_messages: int
     max_message_bytes: int
     window_packets: int
     datagram_bytes: int
 
     def encode(self) -> bytes:
         """Return the packet."""
-        limits = (self.credit_bytes, self.max_message_bytes, self.window_packets, self.datagram_bytes)
-        return _prefix(PacketType.ACCEPT, context=self.context) + _ACCEPT.pack(self.own_context, *limits)
+        credit = (self.credit_bytes, self.credit_messages)
+        limits = (self.max_message_bytes, self.window_packets, self.datagram_bytes)
+        return _prefix(PacketType.ACCEPT, context=self.context) + _ACCEPT.pack(self.own_context, *credit, *limits)
 
 
 _PROBE = struct.Struct(">QIBB")
@@ -330,7 +337,7 @@ def foreign_hello_untrusted(data: bytes) -> int | None:
 
 
 def _decode_ack(context: int, path: int, _path_sequence: int, body: bytes) -> Ack:
-    cumulative, credit_bytes, bitmap_bytes, report_count, flags, towards = _ACK.unpack_from(body)
+    cumulative, credit_bytes, credit_messages, bitmap_bytes, report_count, flags, towards = _ACK.unpack_from(body)
     at = _ACK.size + report_count * _REPORT.size
     reports = tuple(map(PathReport._make, _REPORT.iter_unpack(body[_ACK.size : at])))
     if len(body) != at + bitmap_bytes:
@@ -338,18 +345,20 @@ def _decode_ack(context: int, path: int, _path_sequence: int, body: bytes) -> Ac
     bitmap = int.from_bytes(body[at:], "little")
     if bitmap & 1:
         raise PacketError("an ack's bitmap names its cumulative point as received")
-    return Ack(context, cumulative, bitmap, credit_bytes, reports, flags, path, towards)
+    return Ack(context, cumulative, bitmap, credit_bytes, credit_messages, reports, flags, path, towards)
 
 
 def _decode_hello(_context: int, path: int, _path_sequence: int, body: bytes) -> Hello:
-    own_context, credit_bytes, max_message, window_packets, datagram_bytes, cookie_bytes, _ = _HELLO.unpack_from(body)
+    own_context, credit_bytes, credit_messages, *rest = _HELLO.unpack_from(body)
+    max_message, window_packets, datagram_bytes, cookie_bytes, _ = rest
     cookie = body[_HELLO.size : _HELLO.size + cookie_bytes]
     if len(body) + PREFIX_BYTES != datagram_bytes or len(cookie) != cookie_bytes:
         raise PacketError(f"a hello for {datagram_bytes} bytes has {len(body) + PREFIX_BYTES}")
     if datagram_bytes < MIN_DATAGRAM_BYTES:
         raise PacketError(f"a hello for {datagram_bytes} bytes asks for less than {MIN_DATAGRAM_BYTES}")
     _check_window(window_packets)
-    return Hello(own_context, credit_bytes, max_message, window_packets, datagram_bytes, cookie, path)
+    limits = (max_message, window_packets, datagram_bytes)
+    return Hello(own_context, credit_bytes, credit_messages, *limits, cookie, path)
 
 
 def _check_window(window_packets: int) -> None:
@@ -367,11 +376,13 @@ def _decode_retry(context: int, path: int, _path_sequence: int, body: bytes) -> 
 
 
 def _decode_accept(context: int, _path: int, _path_sequence: int, body: bytes) -> Accept:
-    own_context, credit_bytes, max_message_bytes, window_packets, datagram_bytes = _ACCEPT.unpack_from(body)
+    own_context, credit_bytes, credit_messages, *rest = _ACCEPT.unpack_from(body)
+    max_message_bytes, window_packets, datagram_bytes = rest
     if not MIN_DATAGRAM_BYTES <= datagram_bytes <= MAX_DATAGRAM_BYTES:
         raise PacketError(f"an accept for {datagram_bytes} bytes is out of range")
     _check_window(window_packets)
-    return Accept(context, own_context, credit_bytes, max_message_bytes, window_packets, datagram_bytes)
+    limits = (max_message_bytes, window_packets, datagram_bytes)
+    return Accept(context, own_context, credit_bytes, credit_messages, *limits)
 
 
 def _decode_probe(context: int, path: int, path_sequence: int, body: bytes) -> Probe:

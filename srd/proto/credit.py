@@ -1,15 +1,17 @@
 """What the receiver has granted, and how often it was not ready: RNR ("receiver not ready") and its retry budget.
 
-A send needs memory of the receiver's, so it starts only when all of it is granted. While the first one waits, the peer
-is asked ever more slowly; an answer that grants nothing is one RNR. A request that was refused so `rnr_retry` times
-and once more ends with REMOTE_ERROR_RNR; 7 means for ever, as in InfiniBand and EFA. A grant, however small, starts
-the count anew: the receiver is at work.
+A send needs memory of the receiver's, so it starts only when all of it is granted: its bytes, and a message, which
+costs memory besides its bytes, and an empty one nothing else. A write with immediate needs no bytes, but its
+notification waits for the application as a message does, and takes the credit of one. While the first of these waits,
+the peer is asked ever more slowly; an answer that grants nothing is one RNR. A request that was refused so `rnr_retry`
+times and once more ends with REMOTE_ERROR_RNR; 7 means for ever, as in InfiniBand and EFA. A grant, however small,
+starts the count anew: the receiver is at work.
 
 A receiver may also have promised more than it has, to several peers together: then it drops, and says so in its acks
 (NOT_READY). That is an RNR too: nothing is sent until the wait that follows is over, and what was started is what has
 been refused. A newly acknowledged packet ends it, as a grant does.
 
-Credit is counted in bytes of sends from the beginning of the peer's life, and only ever grows.
+Credit is counted in bytes and in messages from the beginning of the peer's life, and only ever grows.
 """
 
 from __future__ import annotations
@@ -21,33 +23,42 @@ RNR_FOR_EVER = 7
 class Credit:
     """`covers` and `start` a send, `grant` with every ack, `ask` with every probe that asks for more."""
 
-    __slots__ = ("_asked", "_forgiven", "_granted_bytes", "_retries", "_started_bytes", "hold_until", "rounds")
+    __slots__ = (
+        "_asked", "_forgiven", "_granted_bytes", "_granted_messages", "_retries", "_started_bytes",
+        "_started_messages", "hold_until", "rounds",
+    )  # fmt: skip
 
-    def __init__(self, granted_bytes: int, *, retries: int) -> None:
+    def __init__(self, granted_bytes: int, *, granted_messages: int, retries: int) -> None:
         self.rounds = 0  # answers that granted nothing though they were asked to
         self.hold_until = 0.0  # after NOT_READY: the time of the next try
         self._granted_bytes = granted_bytes
-        self._started_bytes = 0
+        self._granted_messages = granted_messages
+        self._started_bytes = self._started_messages = 0
         self._retries = retries
         self._forgiven = 0  # rounds when something was granted last
         self._asked = False
 
     def covers(self, length: int) -> bool:
-        """Whether a send of so many bytes may start."""
-        return self._started_bytes + length <= self._granted_bytes
+        """Whether a message that needs so many bytes may start."""
+        within_bytes = self._started_bytes + length <= self._granted_bytes
+        return within_bytes and self._started_messages < self._granted_messages
 
     def covered(self, length: int) -> int:
-        """Return how many sends of so many bytes may start."""
-        return (self._granted_bytes - self._started_bytes) // max(length, 1)
+        """Return how many messages of so many bytes may start."""
+        messages = self._granted_messages - self._started_messages
+        return min(messages, (self._granted_bytes - self._started_bytes) // length) if length else messages
 
-    def start(self, length: int) -> None:
-        """Take what a send needs."""
+    def start(self, length: int, *, messages: int) -> None:
+        """Take what so many messages need; `length` is the bytes of them all."""
         self._started_bytes += length
+        self._started_messages += messages
 
-    def grant(self, granted_bytes: int) -> None:
+    def grant(self, granted_bytes: int, *, messages: int) -> None:
         """Note what an ack grants in all."""
-        if granted_bytes > self._granted_bytes:
-            self._granted_bytes, self._forgiven = granted_bytes, self.rounds
+        if granted_bytes > self._granted_bytes or messages > self._granted_messages:
+            self._granted_bytes = max(granted_bytes, self._granted_bytes)
+            self._granted_messages = max(messages, self._granted_messages)
+            self._forgiven = self.rounds
         elif self._asked:
             self.rounds += 1
         self._asked = False

@@ -217,10 +217,13 @@ class EndpointCore:
             core.revoke(key)
             self._after(core, now=now)
 
-    def release(self, peer: int, *, size_bytes: int, now: float) -> None:
-        """Give back the credit of a delivered message; a peer that is gone needs none."""
+    def release(self, peer: int, *, size_bytes: int, messages: int, now: float) -> None:
+        """Give back the credit of delivered messages; a peer that is gone needs none.
+
+        Of a part of a message `messages` is 0, of a write that was told of `size_bytes`.
+        """
         if core := self._peers.get(peer):
-            core.receiver.release(size_bytes, now=now)
+            core.receiver.release(size_bytes, messages=messages, now=now)
             core.control_due = True
             self._ready[peer] = None
 
@@ -269,6 +272,9 @@ class EndpointCore:
         """
         kept: list[Frag] = []
         touched: dict[int, PeerCore] = {}
+        if shortage is not None:
+            relieved = shortage.relieve(self._peers, now=now, stalled_after_s=self._config.stalled_after_s)
+            touched = {peer.number: peer for peer in relieved}
         for arrival in arrivals:
             for run in runs_untrusted(arrival):
                 peer = self._by_context.get(run.context)
@@ -277,7 +283,7 @@ class EndpointCore:
                     # sender's next PROBE is told so.
                     continue
                 touched[peer.number] = peer
-                if shortage is not None and not shortage.admits(peer, run, peers=self._peers):
+                if shortage is not None and not shortage.admits(peer, run, peers=self._peers, now=now):
                     peer.starve(run, now=now)
                 else:
                     kept += peer.handle_run(run, now=now)
@@ -370,6 +376,7 @@ class EndpointCore:
             hello.own_context,
             peer.own_context,
             self._config.receive_window_bytes,
+            self._config.receive_window_messages,
             self._config.max_message_bytes,
             self._config.window_packets,
             peer.datagram_bytes,

@@ -76,7 +76,7 @@ class MessagesReceived:
 
 @dataclass(frozen=True, slots=True)
 class MessageVoided:
-    """A message was given up by its sender, and never will be whole: the memory of its pieces may be reused."""
+    """A message was given up, by its sender or here, and never will be whole: its pieces' memory may be reused."""
 
     peer: int
     orphans: tuple[Frag, ...]

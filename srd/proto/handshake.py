@@ -138,6 +138,7 @@ class Initiator:
         return Hello(
             self._own_context,
             config.receive_window_bytes,
+            config.receive_window_messages,
             config.max_message_bytes,
             config.window_packets,
             size,

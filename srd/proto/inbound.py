@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 from srd.proto.events import Frag
 from srd.proto.seqset import ranges
-from srd.proto.wire import IMMEDIATE, Run
+from srd.proto.wire import IMMEDIATE, OPCODE_BITS, VOID, Opcode, Run
+
+_SEND = int(Opcode.SEND)
 
 
 @dataclass(slots=True)
@@ -15,6 +17,10 @@ class Inbound:
 
     length: int
     immediate: int
+    began_at: float = 0.0
+    """When the first of it landed."""
+    landed_at: float = 0.0
+    """When some of it landed last."""
     landed_bytes: int = 0
     frags: list[Frag] = field(default_factory=list)
     """A send's; what goes to registered memory leaves nothing behind."""
@@ -33,6 +39,11 @@ class Inbound:
         return at == self.length
 
     @property
+    def credit_bytes(self) -> int:
+        """What it takes of the memory for messages."""
+        return self.length if self.flags & OPCODE_BITS == _SEND else 0
+
+    @property
     def word(self) -> int | None:
         """The sender's immediate, if it gave one."""
         return self.immediate if self.flags & IMMEDIATE else None
@@ -41,7 +52,7 @@ class Inbound:
         """Return what a run of the same message says that cannot be; empty: nothing."""
         if run.length != self.length:
             return f"message {run.message} is said to have {run.length} and {self.length} bytes"
-        if run.flags != self.flags:
+        if run.flags & ~VOID != self.flags:
             return f"message {run.message} is said to have flags {run.flags} and {self.flags}"
         return ""
 

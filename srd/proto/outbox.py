@@ -161,7 +161,7 @@ class Outbox:
     def end_overdue(self, *, now: float) -> None:
         """End the requests whose time is up: honestly, if it was the receiver's memory that they waited for."""
         for outbound in self.requests.overdue(now=now):
-            waited = outbound.opcode == Opcode.SEND and not outbound.end_psn and self.backlog.starving
+            waited = outbound.needs_credit and not outbound.end_psn and self.backlog.starving
             self.give_up(outbound, status=Status.REMOTE_ERROR_RNR if waited else Status.LOCAL_ERROR_UNRESP_REMOTE)
 
     def revoke(self, key: int) -> None:

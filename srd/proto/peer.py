@@ -11,7 +11,7 @@ least three were left unanswered: an interpreter that was stopped for a second m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from random import Random
 
@@ -42,7 +42,7 @@ from srd.proto.sender import Sender
 from srd.proto.status import Status, refusal_untrusted
 from srd.proto.tagged import Tagged
 from srd.proto.validation import Validation
-from srd.proto.wire import IMMEDIATE, Address, Burst, Run
+from srd.proto.wire import HEADER_BYTES, IMMEDIATE, Address, Burst, Run
 
 CLOSE_ATTEMPTS = 5
 """CLOSE packets sent before the peer is taken for closed; each waits twice as long as the one before."""
@@ -121,12 +121,14 @@ class PeerCore:
         initiator, self.initiator = self.initiator, None
         self.remote_context = packet.own_context
         self.datagram_bytes = datagram_bytes
+        self.receiver.segment_bytes = datagram_bytes - HEADER_BYTES
         self.sender = Sender(
             self._config,
             address=self.address,
             context=packet.own_context,
             datagram_bytes=datagram_bytes,
             credit_bytes=packet.credit_bytes,
+            credit_messages=packet.credit_messages,
             max_message_bytes=packet.max_message_bytes,
             window_packets=packet.window_packets,
             ceiling=Ceiling(
@@ -171,6 +173,8 @@ class PeerCore:
             self.collect()
         elif run.length > self._config.max_message_bytes:
             self.tagged.refuse(run, status=Status.REMOTE_ERROR_BAD_LENGTH, now=now)
+        elif self.receiver.has_given_up(run.message):
+            self.tagged.refuse(run, status=Status.REMOTE_ERROR_RNR, now=now)
         elif run.batch:
             batches = received(run, self.receiver.take_batch(run, now=now), peer=self.number)
             self.events += batches
@@ -191,7 +195,17 @@ class PeerCore:
         """Hear data for which there is no memory."""
         self.heard(now=now)
         self.receiver.refuse(run, now=now)
-        self.receiver.starve(now=now)
+        self.receiver.tell_not_ready(now=now)
+
+    def give_up(self, messages: Iterable[int], *, now: float) -> None:
+        """Give up incomplete sends of the peer's: their memory is free, and the peer is told that we are not ready."""
+        if self.tagged is None:
+            return
+        for message in messages:
+            orphans = self.tagged.give_up(message)
+            if self.trace is not None:
+                self.trace.message_given_up(message, orphans=orphans, now=now)
+        self.collect()
 
     def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> None:
         """Take an ack. Raises PacketError if it cannot be true."""
@@ -335,7 +349,7 @@ class PeerCore:
         if self.sender is None or self.state is PeerState.ENDED:
             return
         self.sender.handle_timeout(now=now)
-        self.collect()
+        self.give_up(self.receiver.overdue(now=now), now=now)
         if now - self.sender.swallowed_since() >= self._config.unresponsive_after_s:
             reason = f"no path carries packets of {self.datagram_bytes} bytes any more"
             self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=reason)
@@ -356,7 +370,7 @@ class PeerCore:
         if self.sender is None or self.state is PeerState.ENDED:
             return None
         self._date(self.sender, now=now)
-        deadlines = [self._ask_at()]
+        deadlines = [self._ask_at(), self.receiver.look_at]
         if self.receiver.ack_at is not None:
             deadlines.append(self.receiver.ack_at)
         if (at := self.sender.poll_timeout(now=now)) is not None:

@@ -169,6 +169,11 @@ class PeerTrace:
         freed_bytes = sum(frag.length for frag in orphans)
         self._record(trace.MessageVoided(run.message, _KINDS[run.flags & OPCODE_BITS], freed_bytes), now=now)
 
+    def message_given_up(self, message: int, *, orphans: Iterable[Frag], now: float) -> None:
+        """Tell of a send that this end gave up, and of the pieces that were held of it."""
+        freed_bytes = sum(frag.length for frag in orphans)
+        self._record(trace.MessageVoided(message, _KINDS[Opcode.SEND], freed_bytes), now=now)
+
     def ack_sent(self, ack: Ack, *, now: float) -> None:
         """Tell of an ack that is handed out to be sent."""
         self._record(trace.AckSent(ack.cumulative, len(ack.reports), ack.credit_bytes), now=now)

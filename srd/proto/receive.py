@@ -4,9 +4,16 @@
 2. A message is delivered when all its bytes have landed, whatever is missing before it.
 3. Everything received is in every ack (cumulative point and bitmap), so that acks may be lost. By which way they go
    back is the word of `ways`.
-4. Credit is counted in message bytes from the beginning of the peer's life and only ever grows: the window plus what
-   the application has released. What was given up is released as soon as it is known.
+4. Credit is counted in message bytes, and in messages, from the beginning of the peer's life and only ever grows: the
+   window plus what the application has released. What was given up is released as soon as it is known. A peer that
+   begins more than it was granted breaks the protocol, and ends: no honest sender does, whatever the network does.
 5. A message that its sender gave up is remembered until all its PSNs were received, so that nothing late revives it.
+6. A message that does not become whole in time is given up here (`overdue`, `give_up`): its memory is free at once, its
+   sender is refused, and gets the credit back when it has turned the message VOID.
+
+What a peer can make this end keep is bounded: bytes and messages by credit, pieces by the rule that all packets but a
+message's last are full (`is_cut_right`), incomplete messages by the window of PSNs (`INCOMPLETE_BEYOND_WINDOW`),
+messages that were given up by credit and by that window, paths by their number.
 """
 
 from __future__ import annotations
@@ -22,7 +29,15 @@ from srd.proto.inbound import Inbound, new_parts
 from srd.proto.seqset import SequenceSet, mask, ranges
 from srd.proto.validation import Source, Validation
 from srd.proto.ways import Way, Ways
-from srd.proto.wire import HEADER_BYTES, MAX_DATAGRAM_BYTES, OPCODE_BITS, Address, Opcode, Run, expand
+from srd.proto.wire import (
+    HEADER_BYTES,
+    MAX_DATAGRAM_BYTES,
+    VOID,
+    Address,
+    Run,
+    expand,
+    takes_credit,
+)
 
 ACK_EVERY_PACKETS = 4
 """Packets after which an ack is due at once. An ack costs both ends and the fabric more than a data packet does: it is
@@ -37,6 +52,10 @@ PROBE_ANSWERS = 4
 answer is lost three times in four, four are all lost one time in three."""
 MAX_ANSWERS = 16
 """Acks that answer probes which came at one time."""
+INCOMPLETE_BEYOND_WINDOW = 2
+"""Incomplete messages that a peer may have besides one for each PSN of the window: such a message lacks a packet that
+was sent, whose PSN is within the window, or it is half cut, of which there are two, one a lane (see `backlog`)."""
+_VOID_LIMIT = 64
 
 
 @dataclass(slots=True)
@@ -70,25 +89,11 @@ class Receiver:
     """`take` what arrives, `ack` when `ack_at` says so, `release` what the application is done with."""
 
     __slots__ = (
-        "_answers",
-        "_config",
-        "_dropped",
-        "_granted_bytes",
-        "_heard",
-        "_inbound",
-        "_landed_at",
-        "_released_bytes",
-        "_unacked_packets",
-        "_void",
-        "_ways",
-        "_window",
-        "ack_at",
-        "contradiction",
-        "duplicates",
-        "landed_bytes",
-        "longest_gap_s",
-        "packets",
-        "validation",
+        "_answers", "_begun_bytes", "_begun_messages", "_config", "_dropped", "_given_up", "_granted_bytes",
+        "_granted_messages", "_heard", "_inbound", "_landed_at", "_missing_bytes", "_released_bytes",
+        "_released_messages", "_unacked_packets", "_void", "_void_limit", "_ways", "_window", "ack_at",
+        "contradiction", "duplicates", "landed_bytes", "longest_gap_s", "look_at", "packets", "refused_at",
+        "segment_bytes", "starved_at", "validation",
     )  # fmt: skip
 
     def __init__(self, config: ProtocolConfig, *, validation: Validation) -> None:
@@ -99,14 +104,23 @@ class Receiver:
         self.duplicates = 0
         self.landed_bytes = 0  # new payload, of complete and incomplete messages
         self.longest_gap_s = 0.0  # longest time between two landings since `start_gap`
+        self.segment_bytes = MAX_DATAGRAM_BYTES - HEADER_BYTES  # payload of a full packet, once that is agreed
+        self.starved_at = -math.inf  # when data was last dropped because the memory was full
+        self.refused_at = -math.inf  # when it was last dropped for want of memory, that or what other messages need
+        self.look_at = math.inf  # not later than when some incomplete message will be overdue
         self._landed_at = math.inf  # nothing yet
         self._config = config
         self._window = SequenceSet()
         self._inbound: dict[int, Inbound] = {}
+        self._missing_bytes = 0  # of all incomplete messages
+        self._given_up: dict[int, Inbound] = {}  # messages given up here, whose sender has not turned them VOID yet
         self._void: dict[int, int] = {}  # messages given up by their sender: PSN after their last
+        self._void_limit = _VOID_LIMIT  # so many, and those that are over are forgotten
         self._heard: dict[int, HeardPath] = {}
-        self._released_bytes = 0
+        self._begun_bytes = self._begun_messages = 0  # of all messages that needed credit
+        self._released_bytes = self._released_messages = 0
         self._granted_bytes = config.receive_window_bytes  # as last told to the peer
+        self._granted_messages = config.receive_window_messages
         self._ways = Ways(paths=config.paths)
         self._answers = 0  # acks that are due at once, to answer a probe
         self._dropped = False  # whether there was no memory for something since the last ack
@@ -120,25 +134,31 @@ class Receiver:
     @property
     def amid(self) -> bool:
         """Whether of the messages that have begun to land more is missing than comes at once."""
-        left_bytes = MAX_DATAGRAM_BYTES
-        for inbound in self._inbound.values():
-            left_bytes -= inbound.length - inbound.landed_bytes
-            if left_bytes < 0:
-                return True
-        return False
+        return self._missing_bytes > MAX_DATAGRAM_BYTES
 
     def oldest_part(self, holds: Callable[[Frag], bool]) -> int | None:
         """Return the message, not whole yet, of which memory has been held longest; of pieces that `holds` is for."""
         return next((message for message, inbound in self._inbound.items() if any(map(holds, inbound.frags))), None)
 
-    def holds_part_of(self, message: int) -> bool:
-        """Whether part of a message has landed and not all of it."""
-        return message in self._inbound
+    def parts(self, holds: Callable[[Frag], bool], *, since: float) -> list[int]:
+        """Return the messages, not whole yet, of which nothing landed after `since`; of pieces that `holds` is for."""
+        idle = [(message, inbound) for message, inbound in self._inbound.items() if inbound.landed_at <= since]
+        return [message for message, inbound in idle if any(map(holds, inbound.frags))]
+
+    def landed_part_at(self, message: int) -> float | None:
+        """Return when some of a message landed last; None: all of it has, or nothing."""
+        inbound = self._inbound.get(message)
+        return None if inbound is None else inbound.landed_at
 
     @property
     def credit_bytes(self) -> int:
         """What the peer may send in all."""
         return self._config.receive_window_bytes + self._released_bytes
+
+    @property
+    def credit_messages(self) -> int:
+        """How many messages it may send in all."""
+        return self._config.receive_window_messages + self._released_messages
 
     def start_gap(self) -> None:
         """Begin to measure the longest gap anew."""
@@ -146,10 +166,11 @@ class Receiver:
 
     def take(self, run: Run, *, now: float) -> tuple[list[Frag], Inbound | None]:
         """Take a run of a send; return the pieces to keep, and the message if it is whole now."""
-        if run.offset + run.payload_bytes > run.length:
+        if not self.is_cut_right(run, offset=run.offset):
             return [], None
+        late = self.is_void(run.message)  # asked before this run may complete what it is remembered for
         new = self.admit(run, now=now)
-        if not new or run.message in self._void:
+        if not new or late:
             return [], None
         if new == mask(run.count) and run.payload_bytes:  # as nearly always
             kept = [Frag(run.offset, run.payload_offset, run.payload_bytes)]
@@ -169,11 +190,32 @@ class Receiver:
 
     def take_batch(self, run: Run, *, now: float) -> list[tuple[int, int]]:
         """Take a run of messages of a packet each; return which of them are new, as ranges (first, count)."""
+        if run.length > self.segment_bytes:
+            return []
         new = self.admit(run, now=now)
         if new:
-            self._note_landed(new.bit_count() * run.length, now=now)
+            count = new.bit_count()
+            self._begin(count * run.length, messages=count)
+            self._note_landed(count * run.length, now=now)
             self.ack_at = now  # their sender waits for nothing else
-        return list(ranges(new))
+        return [] if self.contradiction else list(ranges(new))
+
+    def is_cut_right(self, run: Run, *, offset: int) -> bool:
+        """Whether a run from `offset` of its message on is full packets, but for the message's last."""
+        if not run.payload_bytes:
+            return run.length == offset == 0 and run.count == 1
+        full_bytes = self.segment_bytes
+        if offset % full_bytes or run.payload_bytes != min(run.count * full_bytes, run.length - offset):
+            return False
+        return run.count == 1 or (run.segment_bytes == full_bytes and run.payload_bytes > (run.count - 1) * full_bytes)
+
+    def _begin(self, size_bytes: int, *, messages: int) -> None:
+        """Count what takes the peer's credit."""
+        self._begun_bytes += size_bytes
+        self._begun_messages += messages
+        if self._begun_bytes > self.credit_bytes or self._begun_messages > self.credit_messages:
+            begun = f"{self._begun_messages} messages and {self._begun_bytes} bytes"
+            self.contradiction = f"began {begun}, granted were {self.credit_messages} and {self.credit_bytes}"
 
     def admit(self, run: Run, *, now: float) -> int:
         """Take a run's PSNs; return which are new, as bits. They will be acknowledged, so they must be dealt with."""
@@ -195,7 +237,11 @@ class Receiver:
 
     def is_void(self, message: int) -> bool:
         """Whether a message was given up by its sender, a part of it being on its way yet."""
-        return message in self._void
+        return self._void.get(message, 0) > self._window.base
+
+    def has_given_up(self, message: int) -> bool:
+        """Whether a message was given up here, and its sender has not turned it VOID yet."""
+        return message in self._given_up
 
     def refuse(self, run: Run, *, now: float) -> None:
         """Hear a run without taking it: its sender learns that it came, and was not received."""
@@ -207,11 +253,29 @@ class Receiver:
         """Note that new payload of a message has landed; return the message. `contradiction` says if it cannot be."""
         inbound = self._inbound.get(run.message)
         if inbound is None:
-            inbound = self._inbound[run.message] = Inbound(run.length, run.immediate, flags=run.flags)
+            inbound = self._open(run, now=now)
         elif contradiction := inbound.contradicted_by(run):
             self.contradiction = contradiction
         inbound.landed_bytes += landed_bytes
+        inbound.landed_at = now
+        self._missing_bytes -= landed_bytes
         self._note_landed(landed_bytes, now=now)
+        return inbound
+
+    def _open(self, run: Run, *, now: float) -> Inbound:
+        inbound = self._inbound[run.message] = Inbound(run.length, run.immediate, now, flags=run.flags)
+        self._missing_bytes += run.length
+        if takes_credit(run.flags):
+            self._begin(inbound.credit_bytes, messages=1)
+        if inbound.credit_bytes:
+            self.look_at = min(self.look_at, now + self._patience_s)
+        if len(self._inbound) > self._config.window_packets + INCOMPLETE_BEYOND_WINDOW:
+            self.contradiction = f"has {len(self._inbound)} incomplete messages, more than an honest sender can have"
+        return inbound
+
+    def _close(self, message: int) -> Inbound:
+        inbound = self._inbound.pop(message)
+        self._missing_bytes -= inbound.length - inbound.landed_bytes
         return inbound
 
     def _note_landed(self, size_bytes: int, *, now: float) -> None:
@@ -221,21 +285,67 @@ class Receiver:
 
     def finish(self, message: int, *, now: float) -> None:
         """Note that a message is whole."""
-        del self._inbound[message]
+        self._close(message)
         self.ack_at = now  # its sender waits for nothing else
 
     def void(self, run: Run, *, now: float) -> tuple[Frag, ...] | None:
         """Take a run of a message that its sender gave up; return the message's pieces, None if it was known before."""
-        if not self.admit(run, now=now) or run.message in self._void:
+        known = self.is_void(run.message)
+        if run.payload_bytes or not self.admit(run, now=now) or known:
             return None
         base = self._window.base
-        self._void = {message: end for message, end in self._void.items() if end > base}
         if run.offset > base:
-            self._void[run.message] = min(run.offset, base + self._config.window_packets)
-        if run.flags & OPCODE_BITS == Opcode.SEND:
-            self.release(run.length, now=now)
-        inbound = self._inbound.pop(run.message, None)
-        return tuple(inbound.frags) if inbound else ()
+            self._note_void(run.message, end=min(run.offset, base + self._config.window_packets))
+        inbound = self._inbound.get(run.message) or self._given_up.get(run.message)
+        if inbound is None:
+            inbound = Inbound(run.length, 0, flags=run.flags & ~VOID)
+            if takes_credit(run.flags):
+                self._begin(inbound.credit_bytes, messages=1)
+        elif contradiction := inbound.contradicted_by(run):
+            self.contradiction = contradiction
+        if self.contradiction:
+            return None
+        if takes_credit(run.flags):
+            self.release(inbound.credit_bytes, messages=1, now=now)
+        if self._given_up.pop(run.message, None) is None and run.message in self._inbound:
+            self._close(run.message)
+        return tuple(inbound.frags)
+
+    def _note_void(self, message: int, *, end: int) -> None:
+        self._void[message] = end
+        if len(self._void) > self._void_limit:  # so that each costs the same, however many there are
+            base = self._window.base
+            self._void = {message: end for message, end in self._void.items() if end > base}
+            self._void_limit = max(2 * len(self._void), _VOID_LIMIT)
+
+    def give_up(self, message: int) -> tuple[Frag, ...]:
+        """Give up an incomplete send; return its pieces. Its packets are to be refused until its sender turns it VOID.
+
+        It takes the peer's credit until then, which bounds what is remembered.
+        """
+        inbound = self._close(message)
+        frags, inbound.frags = tuple(inbound.frags), []
+        self._given_up[message] = inbound
+        return frags
+
+    @property
+    def _patience_s(self) -> float:
+        return min(self._config.reassembly_timeout_s, self._config.request_timeout_s)
+
+    def overdue(self, *, now: float) -> list[int]:
+        """Return the incomplete sends whose time is up."""
+        if now < self.look_at:
+            return []
+        found, self.look_at = [], math.inf
+        for message, inbound in self._inbound.items():
+            if inbound.credit_bytes:
+                idle_at = inbound.landed_at + self._config.reassembly_timeout_s
+                over_at = min(idle_at, inbound.began_at + self._config.request_timeout_s)
+                if now >= over_at:
+                    found.append(message)
+                else:
+                    self.look_at = min(self.look_at, over_at)
+        return found
 
     def _hear(self, run: Run, *, duplicates: int) -> None:
         last_sequence = run.path_sequence + run.count - 1
@@ -345,15 +455,15 @@ class Receiver:
             if self._answers < PROBE_ANSWERS - 1:
                 candidates = []
             self.ack_at = now if self._answers else self.ack_at
-        self._granted_bytes = self.credit_bytes
+        self._granted_bytes, self._granted_messages = self.credit_bytes, self.credit_messages
         flags, self._dropped = NOT_READY * self._dropped, False
         bitmap, room_bits = self._window.bits, 8 * bitmap_room_bytes(room_bytes, reports=len(reports))
         if bitmap.bit_length() > room_bits:
             bitmap &= mask(room_bits)
         size_bytes = ack_bytes(bitmap, reports=len(reports))
         path, towards, address = self._way(candidates, size_bytes=size_bytes, now=now)
-        ack = Ack(context, self._window.base, bitmap, self.credit_bytes, reports, flags, path, towards)
-        return ack, address, path
+        credit = (self._granted_bytes, self._granted_messages)
+        return Ack(context, self._window.base, bitmap, *credit, reports, flags, path, towards), address, path
 
     def _way(self, towards: list[int], *, size_bytes: int, now: float) -> tuple[int, int, Address]:
         """Return our path and the peer's for an ack of so many bytes, and the latter's address.
@@ -372,18 +482,31 @@ class Receiver:
         return path, target, heard.source.address
 
     def starve(self, *, now: float) -> None:
-        """Note that data of this peer was dropped, as there was no memory for it: the peer is told at once."""
+        """Note that data of this peer was dropped, as the memory was full: the peer is told at once."""
+        self.starved_at = now
+        self.tell_not_ready(now=now)
+
+    def tell_not_ready(self, *, now: float) -> None:
+        """Tell the peer at once that data was dropped for want of memory."""
+        self.refused_at = now
         self._dropped = True
         self.ack_at = now
 
-    def release(self, size_bytes: int, *, now: float) -> None:
-        """Give the credit of `size_bytes` of delivered messages back; told to the peer once it is worth a packet."""
+    def release(self, size_bytes: int, *, messages: int, now: float) -> None:
+        """Give the credit of delivered messages back; told to the peer once it is worth a packet."""
         self._released_bytes += size_bytes
-        if self.credit_bytes - self._granted_bytes >= self._config.receive_window_bytes // 8:
+        self._released_messages += messages
+        granted_bytes = self.credit_bytes - self._granted_bytes
+        granted_messages = self.credit_messages - self._granted_messages
+        if (
+            granted_bytes >= max(self._config.receive_window_bytes // 8, 1)
+            or granted_messages >= max(self._config.receive_window_messages // 8, 1)
+        ):  # fmt: skip
             self.ack_at = now
 
     def abandon(self) -> tuple[Frag, ...]:
         """Forget all incomplete messages; return their pieces."""
         orphans = tuple(frag for inbound in self._inbound.values() for frag in inbound.frags)
         self._inbound.clear()
+        self._missing_bytes = 0
         return orphans

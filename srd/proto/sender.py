@@ -55,6 +55,7 @@ class Sender:
         context: int,
         datagram_bytes: int,
         credit_bytes: int,
+        credit_messages: int,
         max_message_bytes: int,
         window_packets: int,
         ceiling: Ceiling,
@@ -84,7 +85,7 @@ class Sender:
         self._ceiling = ceiling
         self._sent = SentPackets()
         self._lost: list[tuple[SendRun, int, int, Path | None]] = []  # first PSN, count, path it was lost on, if any
-        credit = Credit(credit_bytes, retries=config.rnr_retry)
+        credit = Credit(credit_bytes, granted_messages=credit_messages, retries=config.rnr_retry)
         self.outbox = Outbox(
             self._sent, credit=credit, send_first=lambda run: self._lost.insert(0, (run, run.first, 1, None))
         )
@@ -130,7 +131,7 @@ class Sender:
         heard = [self._table.find_untrusted(report) for report in ack.reports]
         acked_packets, acked_bytes, done = self._sent.acknowledge(ack.cumulative, bitmap=ack.bitmap)
         self.ack_way = (ack.path, ack.towards)
-        self.outbox.credit.grant(ack.credit_bytes)
+        self.outbox.credit.grant(ack.credit_bytes, messages=ack.credit_messages)
         for (path, sequence), report in zip(heard, ack.reports, strict=True):
             if sequence > path.reported_sequence:  # else repeated for robustness, or overtaken by a later ack
                 self._take_report(path, report, sequence=sequence, now=now, received_at=received_at)
@@ -409,6 +410,6 @@ class Sender:
             places,
         )
         if message.void:
-            burst.flags, burst.immediate, burst.offset = message.opcode | VOID, message.why, run.end_psn(first)
+            burst.flags, burst.immediate, burst.offset = message.flags | VOID, message.why, run.end_psn(first)
             burst.payload_bytes = burst.segment_bytes = 0
         return burst

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from srd.proto.batch import Batch
 from srd.proto.errors import PacketError
 from srd.proto.seqset import mask, trailing_ones
-from srd.proto.wire import OPCODE_BITS, Opcode, Words
+from srd.proto.wire import OPCODE_BITS, Opcode, Words, takes_credit
 
-_READ = int(Opcode.READ)  # a plain integer compares faster than an enum's member
+_SEND, _READ = int(Opcode.SEND), int(Opcode.READ)  # plain integers compare faster than an enum's members
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +44,10 @@ class Outbound:
     """READ: where in it the answer begins."""
     opcode: int = field(init=False)
     """An `Opcode`, as `flags` have it; looked at several times a message."""
+    needs_credit: bool = field(init=False)
+    """Whether it takes a message of the responder's credit: a SEND, or a WRITE whose application is told."""
+    credit_bytes: int = field(init=False)
+    """What it takes of the responder's memory for messages."""
     carried_bytes: int = field(init=False)
     """Payload of its own: a read carries none, whatever length it asks for."""
     next_offset: int = 0
@@ -78,6 +82,8 @@ class Outbound:
     def __post_init__(self) -> None:
         """Work out what follows from the rest."""
         self.opcode = self.flags & OPCODE_BITS
+        self.needs_credit = takes_credit(self.flags)
+        self.credit_bytes = self.length if self.opcode == _SEND else 0
         self.carried_bytes = 0 if self.opcode == _READ else self.length
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from srd.proto.backlog import MAX_READS
 from srd.proto.config import MAX_MESSAGE_BYTES
-from srd.proto.events import Completion, Event, Follows, MessageVoided, Placement, WriteReceived
+from srd.proto.events import Completion, Event, Follows, Frag, MessageVoided, Placement, WriteReceived
 from srd.proto.inbound import new_parts
 from srd.proto.memory import Memory
 from srd.proto.outbox import Outbox
@@ -73,12 +73,33 @@ class Tagged:
             self._receiver.admit(run, now=now)
             return
         self._receiver.refuse(run, now=now)
+        self.tell_refused(run.message, status=status)
+
+    def tell_refused(self, message: int, *, status: Status) -> None:
+        """Have the peer told that a message of its is refused."""
         if len(self.nacks) < MAX_NACKS:
-            self.nacks[run.message] = status
+            self.nacks[message] = status
+
+    def give_up(self, message: int) -> tuple[Frag, ...]:
+        """Give up an incomplete send of the peer's; return its pieces."""
+        orphans = self._receiver.give_up(message)
+        self.events.append(MessageVoided(self._peer, orphans))
+        self.tell_refused(message, status=Status.REMOTE_ERROR_RNR)
+        return orphans
+
+    def _is_cut_right(self, run: Run) -> bool:
+        """Whether a run of a write is as it must be cut. With an immediate it does not say where the write begins."""
+        if not run.flags & IMMEDIATE:
+            return self._receiver.is_cut_right(run, offset=run.offset - run.immediate & 0xFFFFFFFF)
+        last = run.payload_bytes == run.length or run.payload_bytes % self._receiver.segment_bytes
+        offset = run.length - run.payload_bytes if last else 0
+        return offset >= 0 and self._receiver.is_cut_right(run, offset=offset)
 
     def _handle_write(self, run: Run, *, now: float) -> None:
+        if not self._is_cut_right(run):
+            return  # not acknowledged, as nothing that breaks the rules
         place = None
-        if self._memory is not None and run.payload_bytes <= run.length <= MAX_MESSAGE_BYTES:
+        if self._memory is not None and run.length <= MAX_MESSAGE_BYTES:
             place = self._memory.remote_writable(run.key, offset=run.offset, length=run.payload_bytes)
         if place is None:
             self.refuse(run, status=Status.REMOTE_ERROR_BAD_ADDRESS, now=now)
@@ -100,8 +121,10 @@ class Tagged:
         self._outbox.respond(run.message, payload_offset=place, length=run.length, key=run.key)
 
     def _handle_response(self, run: Run, *, now: float) -> None:
+        if not self._receiver.is_cut_right(run, offset=run.offset):
+            return
         read = self._outbox.read(run.key)
-        if read is None or run.length != read.length or run.offset + run.payload_bytes > run.length:
+        if read is None or run.length != read.length:
             self.refuse(run, status=Status.REMOTE_ERROR_ABORT, now=now)
             return
         place = None
@@ -139,8 +162,9 @@ class Tagged:
 
     def _place(self, run: Run, *, place: int, follows: Follows | None, now: float) -> bool:
         """Take a run and have its new parts placed; return whether its message is whole now."""
+        late = self._receiver.is_void(run.message)
         new = self._receiver.admit(run, now=now)
-        if not new or self._receiver.is_void(run.message):
+        if not new or late:
             return False
         parts = new_parts(run, new=new)
         inbound = self._receiver.land(run, landed_bytes=sum(frag.length for frag in parts), now=now)

@@ -208,7 +208,7 @@ class WriteReceived:
 
 @dataclass(frozen=True, slots=True)
 class MessageVoided:
-    """A message was given up by its sender: what had landed of it is forgotten."""
+    """A message was given up, by its sender or its receiver: what had landed of it is forgotten."""
 
     message: int
     kind: str

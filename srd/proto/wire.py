@@ -64,6 +64,14 @@ IMMEDIATE = 4
 VOID = 8
 """The message was given up by its sender: what was received of it is to be forgotten, the rest never comes."""
 
+_WRITE_IMMEDIATE = Opcode.WRITE | IMMEDIATE
+
+
+def takes_credit(flags: int) -> bool:
+    """Whether a message of these flags takes the credit of a message: its receiver's application is told of it."""
+    return flags & OPCODE_BITS == 0 or flags & (OPCODE_BITS | IMMEDIATE) == _WRITE_IMMEDIATE
+
+
 HEADER = np.dtype(
     [
         ("version", "u1"),

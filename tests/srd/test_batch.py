@@ -161,13 +161,13 @@ class Owner:
         self.region = region
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first:
             self.queues = ReceiveQueues(SMALL, region, first=first, contexts=())
-        self.returned: list[tuple[int, Sequence[Frag], int]] = []
+        self.returned: list[tuple[int, Sequence[Frag], int, int]] = []
         event = MessagesReceived(3, 7, 4, 10, 5, 100)
         self.queues.host.hold((event.frag,))
         self.batch = MessageBatch(event, queues=self.queues, release=self.release)
 
-    def release(self, peer: int, frags: Sequence[Frag], size_bytes: int) -> None:
-        self.returned.append((peer, frags, size_bytes))
+    def release(self, peer: int, frags: Sequence[Frag], size_bytes: int, messages: int) -> None:
+        self.returned.append((peer, frags, size_bytes, messages))
         self.queues.drop(frags)
 
 
@@ -206,7 +206,7 @@ def test_batch__rows_are_the_regions_own_memory(owner: Owner) -> None:
         assert rows[2, 3] == 77
         del rows
     taken.release()
-    assert owner.returned == [(3, (Frag(0, 100, 40),), 40)]
+    assert owner.returned == [(3, (Frag(0, 100, 40),), 40, 4)]
     with pytest.raises(UsageError, match="was released"):
         taken.rows()
 

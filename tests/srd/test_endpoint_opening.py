@@ -52,7 +52,7 @@ class Responder(asyncio.DatagramProtocol):
         if isinstance(packet, Hello) and not packet.cookie:
             self._transport.sendto(Retry(packet.own_context, b"c" * 24, packet.path, len(data)).encode(), addr)
         elif isinstance(packet, Hello):
-            accept = Accept(packet.own_context, 77, 1 << 20, 1 << 20, 4096, len(data))
+            accept = Accept(packet.own_context, 77, 1 << 20, 1 << 10, 1 << 20, 4096, len(data))
             self._transport.sendto(accept.encode(), addr)
             if self._goodbye:
                 self._transport.sendto(Close(packet.own_context, 77).encode(), addr)
@@ -93,7 +93,7 @@ async def test_connect__to_one_that_closes_at_once_is_a_peer_that_has_ended() ->
 def open_and_close(two: Endpoint, *, context: int) -> None:
     """Have a core take HELLO with cookie and CLOSE before any event is delivered, as one batch brings them."""
     core, now, source = two._core, time.monotonic(), ("127.0.0.1", 9)
-    hello = Hello(context, 1 << 20, 1 << 20, 4096, 576)
+    hello = Hello(context, 1 << 20, 1 << 10, 1 << 20, 4096, 576)
 
     def give(packet: Control) -> Control:
         core.handle_packets([], controls=[(packet.encode(), source, now)], now=now)

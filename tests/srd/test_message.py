@@ -32,10 +32,10 @@ class Owner:
         for piece, content in zip(PIECES, (b"one", b"four", b"12"), strict=True):
             region.array[piece.region_offset : piece.region_offset + piece.length] = np.frombuffer(content, np.uint8)
         self.queues.host.hold(PIECES)
-        self.returned: list[tuple[int, list[int], int]] = []
+        self.returned: list[tuple[int, list[int], int, int]] = []
 
-    def release(self, peer: int, frags: Sequence[events.Frag], size_bytes: int) -> None:
-        self.returned.append((peer, [frag.offset for frag in frags], size_bytes))
+    def release(self, peer: int, frags: Sequence[events.Frag], size_bytes: int, messages: int) -> None:
+        self.returned.append((peer, [frag.offset for frag in frags], size_bytes, messages))
         self.queues.drop(frags)
 
     def message(self) -> Message:
@@ -67,7 +67,7 @@ def test_views__outlive_the_message_safely(owner: Owner) -> None:
     message = owner.message()
     array = np.frombuffer(next(message.views()), np.uint8)[1:]
     message.release()
-    assert owner.returned == [(1, [0, 3, 7], 9)]
+    assert owner.returned == [(1, [0, 3, 7], 9, 1)]
     assert owner.holds == 1, "what is looked at is not used again"
     assert bytes(array) == b"ne"
     del array
@@ -109,7 +109,7 @@ def test_release__gives_back_once(owner: Owner) -> None:
     message = owner.message()
     message.release()
     message.release()
-    assert owner.returned == [(1, [0, 3, 7], 9)]
+    assert owner.returned == [(1, [0, 3, 7], 9, 1)]
     assert owner.holds == 0
 
 
@@ -126,10 +126,10 @@ def test_frags__returned_one_by_one(owner: Owner) -> None:
     message = owner.message()
     tokens = [frag.token for frag in message.frags()]
     assert owner.queues.tokens.dontneed([(tokens[1], 1)]) == 1
-    assert owner.returned == [(1, [3], 4)]
+    assert owner.returned == [(1, [3], 4, 0)]
     assert owner.queues.tokens.dontneed([(tokens[0], 3)]) == 2
     message.release()
-    assert owner.returned == [(1, [3], 4), (1, [0], 3), (1, [7], 2)]
+    assert owner.returned == [(1, [3], 4, 0), (1, [0], 3, 0), (1, [7], 2, 1)]
     assert owner.holds == 0
     with pytest.raises(PoolError, match="returned before"):
         owner.queues.tokens.give_back(tokens[2])
@@ -140,7 +140,7 @@ def test_release__returns_the_frags_that_are_left(owner: Owner) -> None:
     owner.queues.tokens.give_back(message.frags()[0].token)
     message.release()
     message.release()
-    assert [offsets for _, offsets, _ in owner.returned] == [[0], [3], [7]]
+    assert [(offsets, messages) for _, offsets, _, messages in owner.returned] == [([0], 0), ([3], 0), ([7], 1)]
     assert len(owner.queues.tokens) == owner.holds == 0
 
 
@@ -176,4 +176,4 @@ def test_empty_message(owner: Owner) -> None:
     with Message(empty, queues=owner.queues, release=owner.release) as message:
         assert message.gather() == b""
         assert message.frags() == ()
-    assert owner.returned == [(1, [], 0)]
+    assert owner.returned == [(1, [], 0, 1)]

@@ -174,7 +174,7 @@ class Host(Station):
         def release(_now_ns: int) -> None:
             if life == self.lives:
                 self.free_frags(message.frags)
-                self.core.release(message.peer, size_bytes=message.length, now=self.now)
+                self.core.release(message.peer, size_bytes=message.length, messages=1, now=self.now)
                 self.serve()
 
         self._fabric.at(self._fabric.now_ns + round(self._dice.random() * self._release_s * 1e9), release)

@@ -180,6 +180,7 @@ class Run:
                     self._end(number, event.status)
             case WriteReceived():
                 self._got_word(event)
+                host.core.release(event.peer, size_bytes=0, messages=1, now=host.now)
             case MessageVoided():
                 host.free_frags(event.orphans)
             case PeerEnded():

@@ -77,6 +77,7 @@ def open_peer(target: Target, *, rng: Random) -> tuple[Tally, Session]:
         hello = Hello(
             own_context=own,
             credit_bytes=1 << 20,
+            credit_messages=1 << 10,
             max_message_bytes=1 << 20,
             window_packets=4096,
             datagram_bytes=_PROPOSED_BYTES,

@@ -140,7 +140,7 @@ async def test_driver__a_full_socket_delays_and_loses_nothing(monkeypatch: pytes
             assert two.body(message) == payload
             for frag in message.frags:
                 two.pool.drop(frag.region_offset, length=frag.length)
-            two.core.release(two.events[0].peer, size_bytes=message.length, now=time.monotonic())
+            two.core.release(two.events[0].peer, size_bytes=message.length, messages=1, now=time.monotonic())
             two.driver.wake()
         assert hiccups.blocked > 3
         ports = {index: sock.getsockname()[1] for index, sock in enumerate(one.sockets)}

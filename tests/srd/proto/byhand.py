@@ -31,19 +31,26 @@ def data_packet(
     path: int = 0,
     length: int = 100,
     path_sequence: int = 0,
-    payload_bytes: int = 100,
+    message: int = 0,
+    flags: int = 0,
+    offset: int = 0,
+    size: int = 1472,
+    payload_bytes: int | None = None,
     source: str | None = None,
 ) -> Arrival:
-    burst = Burst("", path, path_sequence, context, psn, 1, 0, 0, length, 0, 0, 0, 0, payload_bytes, payload_bytes)
+    """A packet of a message of `length` bytes, as long as it must be where datagrams of `size` were agreed."""
+    if payload_bytes is None:
+        payload_bytes = min(length - offset, size - HEADER_BYTES)
+    burst = Burst("", path, path_sequence, context, psn, 1, 0, message, length, 0, offset, 0, 0, 0, 0, flags)
     headers = memoryview(bytearray(HEADER_BYTES))
     write_headers(burst, out=headers)
-    return Arrival(headers, 1, 0, payload_bytes, payload_bytes, source or f"x:{path}", 100.0)
+    return Arrival(headers, 1, psn * size, payload_bytes, payload_bytes, source or f"x:{path}", 100.0)
 
 
 def hello(
     *, context: int = 77, size: int = 1472, cookie: bytes = b"", path: int = 0, window_packets: int = 4096
 ) -> Hello:
-    return Hello(context, 1 << 20, 1 << 20, window_packets, size, cookie, path)
+    return Hello(context, 1 << 20, 1 << 10, 1 << 20, window_packets, size, cookie, path)
 
 
 def opened_by_hand(network: Network, *, context: int = 77, source: str = "x:1", size: int = 1472) -> Accept:

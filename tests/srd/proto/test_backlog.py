@@ -5,7 +5,7 @@ from __future__ import annotations
 from srd.proto.backlog import MAX_READS, Backlog
 from srd.proto.credit import Credit
 from srd.proto.sent import Outbound
-from srd.proto.wire import Opcode
+from srd.proto.wire import IMMEDIATE, Opcode
 
 
 def outbound(opcode: Opcode, *, length: int = 1000) -> Outbound:
@@ -24,7 +24,7 @@ def order(backlog: Backlog, *, burst_bytes: int, most: int = 100) -> list[Outbou
 
 
 def test_head__one_kind_is_in_order_of_posting() -> None:
-    backlog = Backlog(Credit(10_000, retries=7))
+    backlog = Backlog(Credit(10_000, granted_messages=100, retries=7))
     sends = [outbound(Opcode.SEND, length=length) for length in (2000, 0, 1000)]
     for send in sends:
         backlog.add(send)
@@ -34,7 +34,7 @@ def test_head__one_kind_is_in_order_of_posting() -> None:
 
 
 def test_head__sends_and_writes_take_turns_and_reads_go_first() -> None:
-    backlog = Backlog(Credit(10_000, retries=7))
+    backlog = Backlog(Credit(10_000, granted_messages=100, retries=7))
     send, write, read = (outbound(opcode, length=3000) for opcode in (Opcode.SEND, Opcode.WRITE, Opcode.READ))
     for message in (send, write, read):
         backlog.add(message)
@@ -42,7 +42,7 @@ def test_head__sends_and_writes_take_turns_and_reads_go_first() -> None:
 
 
 def test_head__sends_without_credit_hold_up_nothing_else() -> None:
-    backlog = Backlog(Credit(999, retries=7))
+    backlog = Backlog(Credit(999, granted_messages=100, retries=7))
     send, small, response = outbound(Opcode.SEND), outbound(Opcode.SEND, length=1), outbound(Opcode.RESPONSE)
     for message in (send, small, response):
         backlog.add(message)
@@ -51,7 +51,7 @@ def test_head__sends_without_credit_hold_up_nothing_else() -> None:
 
 
 def test_head__no_more_reads_than_a_responder_must_remember() -> None:
-    backlog = Backlog(Credit(0, retries=7))
+    backlog = Backlog(Credit(0, granted_messages=100, retries=7))
     for _ in range(MAX_READS + 1):
         backlog.add(outbound(Opcode.READ))
     assert len(order(backlog, burst_bytes=1000, most=1000)) == MAX_READS
@@ -60,7 +60,7 @@ def test_head__no_more_reads_than_a_responder_must_remember() -> None:
 
 
 def test_remove__in_the_middle_of_each_lane() -> None:
-    backlog = Backlog(Credit(10_000, retries=7))
+    backlog = Backlog(Credit(10_000, granted_messages=100, retries=7))
     for opcode in (Opcode.SEND, Opcode.WRITE, Opcode.RESPONSE, Opcode.READ):
         messages = [outbound(opcode) for _ in range(3)]
         for message in messages:
@@ -70,14 +70,14 @@ def test_remove__in_the_middle_of_each_lane() -> None:
 
 
 def test_unready__those_that_wait_and_not_what_has_started() -> None:
-    credit = Credit(1500, retries=0)
+    credit = Credit(1500, granted_messages=100, retries=0)
     backlog = Backlog(credit)
     first, second = outbound(Opcode.SEND), outbound(Opcode.SEND)
     backlog.add(first)
     backlog.add(second)
     backlog.cut(first, size_bytes=500)
     credit.ask()
-    credit.grant(1500)
+    credit.grant(1500, messages=100)
     assert backlog.unready() == [], "the first has all it needs"
     backlog.cut(first, size_bytes=500)
     assert backlog.unready() == [second]
@@ -85,3 +85,16 @@ def test_unready__those_that_wait_and_not_what_has_started() -> None:
     late.rounds = credit.rounds
     backlog.add(late)
     assert backlog.unready() == [second]
+
+
+def test_head__a_write_that_is_told_of_takes_the_credit_of_a_message_and_no_bytes() -> None:
+    credit = Credit(0, granted_messages=1, retries=7)
+    backlog = Backlog(credit)
+    told, waits = (Outbound(1, 0, 0, 1000, 0, Opcode.WRITE | IMMEDIATE) for _ in range(2))
+    plain, response = outbound(Opcode.WRITE), outbound(Opcode.RESPONSE)
+    for message in (told, waits, plain, response):
+        backlog.add(message)
+    assert order(backlog, burst_bytes=1000) == [told, plain, response], "what waits holds up no answer"
+    assert backlog.starving
+    credit.grant(0, messages=2)
+    assert order(backlog, burst_bytes=1000) == [waits]

@@ -7,6 +7,7 @@ import pytest
 
 from netns.shape import Shape
 from srd.proto.batch import Batch, most_packets, received
+from srd.proto.config import ProtocolConfig
 from srd.proto.errors import UsageError
 from srd.proto.events import BatchCompletion, Completion, MessageReceived, MessagesReceived
 from srd.proto.status import Status
@@ -82,7 +83,7 @@ def test_post_batch__needs_credit_for_each_message() -> None:
     network.run(until=lambda: False, seconds=1)
     first = len(delivered(network))
     assert first == network.config.receive_window_bytes // length
-    network.b.core.release(other, size_bytes=first * length, now=network.now)
+    network.b.core.release(other, size_bytes=first * length, messages=first, now=network.now)
     network.run(until=lambda: len(delivered(network)) >= 2 * first, seconds=2)
     assert len(delivered(network)) == 2 * first
 
@@ -181,3 +182,14 @@ def test_received__without_immediate() -> None:
     run = Run(0, 0, 0, 0, 4, 0, 2**32 - 1, 10, 5, 0, 0, 100, 40, 10, "a", 0.0, batch=True)
     (event,) = received(run, [(1, 2)], peer=3)
     assert event == MessagesReceived(3, 0, 2, 10, None, 110)
+
+
+def test_post_batch__needs_a_message_of_credit_for_each() -> None:
+    network = Network(seed=5, config=ProtocolConfig(receive_window_messages=300))
+    peer, other = network.connect()
+    post(network, peer, count=1000, length=1)
+    network.run(seconds=1)
+    assert len(delivered(network)) == 300
+    network.b.core.release(other, size_bytes=300, messages=300, now=network.now)
+    network.run(seconds=1)
+    assert len(delivered(network)) == 600

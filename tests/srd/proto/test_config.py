@@ -6,6 +6,7 @@ import pytest
 
 from srd.proto.config import MAX_PATHS, ProtocolConfig
 from srd.proto.errors import UsageError
+from srd.proto.shortage import WAITING_S
 
 
 def with_setting(field: str, value: int) -> ProtocolConfig:
@@ -59,3 +60,20 @@ def test_config__at_least_one_peer(field: str) -> None:
     assert getattr(with_setting(field, 1), field) == 1
     with pytest.raises(UsageError, match=f"{field}: 0 is less than 1"):
         with_setting(field, 0)
+
+
+@pytest.mark.parametrize("value", [0, 1 << 32])
+def test_config__a_window_of_messages_fits_its_32_bits(value: int) -> None:
+    with pytest.raises(UsageError, match=f"receive_window_messages: {value} is not between 1 and"):
+        ProtocolConfig(receive_window_messages=value)
+
+
+@pytest.mark.parametrize("name", ["reassembly_timeout_s", "stalled_after_s"])
+def test_config__patience_with_incomplete_messages(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name}: 0.0 is not more than 0"):
+        ProtocolConfig(**{name: 0.0})  # type: ignore[arg-type]  # the wrong value is the point
+
+
+def test_config__who_was_refused_comes_again_before_it_has_stalled() -> None:
+    assert ProtocolConfig().stalled_after_s >= 4 * ProtocolConfig().probe_after_s
+    assert 2 * ProtocolConfig().probe_after_s <= WAITING_S

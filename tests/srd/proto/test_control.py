@@ -42,6 +42,7 @@ ACKS = st.builds(
     cumulative=U64,
     bitmap=st.integers(0, 2**4096 - 1).map(lambda bits: bits << 1),
     credit_bytes=U64,
+    credit_messages=U64,
     reports=st.lists(REPORTS, max_size=64).map(tuple),
     flags=U8,
     path=U8,
@@ -52,6 +53,7 @@ HELLOS = st.builds(
     Hello,
     own_context=U64,
     credit_bytes=U64,
+    credit_messages=U32,
     max_message_bytes=U32,
     window_packets=WINDOWS,
     datagram_bytes=st.integers(MIN_DATAGRAM_BYTES, 9000),
@@ -68,6 +70,7 @@ PACKETS: st.SearchStrategy[Control] = st.one_of(
         context=U64,
         own_context=U64,
         credit_bytes=U64,
+        credit_messages=U32,
         max_message_bytes=U32,
         window_packets=WINDOWS,
         datagram_bytes=SIZES,
@@ -146,9 +149,9 @@ def test_decode_untrusted__names_what_is_wrong() -> None:
         decode_untrusted(Probe(1, 6, 2, 3, 4).encode()[:-1])
 
 
-ACK = Ack(context=1, cumulative=10, bitmap=0b1010, credit_bytes=5, reports=())
-HELLO = Hello(1, credit_bytes=2, max_message_bytes=9, window_packets=64, datagram_bytes=MIN_DATAGRAM_BYTES)
-ACCEPT = Accept(1, own_context=2, credit_bytes=3, max_message_bytes=9, window_packets=64, datagram_bytes=1472)
+ACK = Ack(context=1, cumulative=10, bitmap=0b1010, credit_bytes=5, credit_messages=6, reports=())
+HELLO = Hello(1, 2, 3, max_message_bytes=9, window_packets=64, datagram_bytes=MIN_DATAGRAM_BYTES)
+ACCEPT = Accept(1, 2, 3, 4, max_message_bytes=9, window_packets=64, datagram_bytes=1472)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +163,7 @@ ACCEPT = Accept(1, own_context=2, credit_bytes=3, max_message_bytes=9, window_pa
         (HELLO.encode() + b"\0", "a hello for 576 bytes has 577"),
         (HELLO.encode()[:-1], "a hello for 576 bytes has 575"),
         (replace(HELLO, datagram_bytes=MIN_DATAGRAM_BYTES - 1).encode(), "less than 576"),
-        (replace(HELLO, datagram_bytes=44, cookie=bytes(24)).encode()[:44], "a hello for 44 bytes"),
+        (replace(HELLO, datagram_bytes=48, cookie=bytes(24)).encode()[:48], "a hello for 48 bytes"),
         (replace(HELLO, window_packets=63).encode(), "a window of 63 packets is less than 64"),
         (replace(ACCEPT, window_packets=63).encode(), "a window of 63 packets is less than 64"),
         (Retry(1, bytes(MAX_COOKIE_BYTES + 1)).encode(), "a cookie of 65 bytes is longer than 64"),
@@ -196,7 +199,7 @@ def test_probe__path_sequence_is_truncated() -> None:
 def test_bitmap_room_bytes__fills_an_ack_to_the_last_byte(room: int, wanted: int) -> None:
     count = min(wanted, max_reports(room))
     bits = 8 * bitmap_room_bytes(room, reports=count)
-    ack = Ack(1, 0, 1 << bits - 1, 0, (PathReport(1, 2, 3, 4, 5, 6),) * count)
+    ack = Ack(1, 0, 1 << bits - 1, 0, 0, (PathReport(1, 2, 3, 4, 5, 6),) * count)
     assert len(ack.encode()) == room
 
 

@@ -8,54 +8,54 @@ from srd.proto.credit import RNR_FOR_EVER, Credit
 
 
 def test_covers__what_was_granted_and_not_started() -> None:
-    credit = Credit(100, retries=0)
+    credit = Credit(100, granted_messages=10, retries=0)
     assert credit.covers(100)
-    credit.start(60)
+    credit.start(60, messages=1)
     assert not credit.covers(41)
     assert credit.covers(40)
-    credit.grant(130)
+    credit.grant(130, messages=10)
     assert credit.covers(70)
-    credit.grant(120)  # an ack that was overtaken
+    credit.grant(120, messages=10)  # an ack that was overtaken
     assert credit.covers(70)
 
 
 def test_grant__counts_only_answers_to_a_question() -> None:
-    credit = Credit(100, retries=0)
+    credit = Credit(100, granted_messages=10, retries=0)
     for _ in range(5):
-        credit.grant(100)
+        credit.grant(100, messages=10)
     assert credit.refusals == 0
     credit.ask()
     credit.ask()
-    credit.grant(100)
-    credit.grant(100)
+    credit.grant(100, messages=10)
+    credit.grant(100, messages=10)
     assert credit.refusals == 1
 
 
 @pytest.mark.parametrize("retries", range(RNR_FOR_EVER + 1))
 def test_spent__after_the_budget_and_one_try_more(retries: int) -> None:
-    credit = Credit(100, retries=retries)
+    credit = Credit(100, granted_messages=10, retries=retries)
     refused = 0
     while not credit.spent(0) and refused < 100:
         credit.ask()
-        credit.grant(100)
+        credit.grant(100, messages=10)
         refused += 1
     assert refused == (retries + 1 if retries < RNR_FOR_EVER else 100)
 
 
 def test_spent__counts_from_the_posting_and_anew_after_a_grant() -> None:
-    credit = Credit(100, retries=1)
+    credit = Credit(100, granted_messages=10, retries=1)
     for _ in range(2):
         credit.ask()
-        credit.grant(100)
+        credit.grant(100, messages=10)
     assert credit.spent(0)
     assert not credit.spent(since=credit.rounds)
-    credit.grant(101)
+    credit.grant(101, messages=10)
     assert not credit.spent(0)
     assert credit.refusals == 0
 
 
 def test_refuse__an_answer_to_each_try_until_the_receiver_works_again() -> None:
-    credit = Credit(100, retries=1)
+    credit = Credit(100, granted_messages=10, retries=1)
     assert credit.refuse(now=10.0, wait_s=0.5)
     assert not credit.refuse(now=10.4, wait_s=0.5), "of what was under way before"
     assert not credit.spent(0)
@@ -64,3 +64,27 @@ def test_refuse__an_answer_to_each_try_until_the_receiver_works_again() -> None:
     credit.forgive()
     assert not credit.spent(0)
     assert credit.hold_until == 0.0
+
+
+def test_covers__messages_too() -> None:
+    credit = Credit(100, granted_messages=2, retries=0)
+    assert credit.covered(0) == 2
+    assert credit.covered(60) == 1
+    credit.start(0, messages=2)
+    assert not credit.covers(0)
+    assert (credit.covered(0), credit.covered(1)) == (0, 0)
+    credit.grant(100, messages=3)
+    assert credit.covers(100)
+    assert credit.covered(1) == 1
+
+
+def test_grant__of_messages_alone_is_one() -> None:
+    credit = Credit(100, granted_messages=2, retries=0)
+    credit.ask()
+    credit.grant(100, messages=2)
+    assert credit.spent(0)
+    credit.ask()
+    credit.grant(100, messages=3)
+    assert not credit.spent(0)
+    credit.grant(50, messages=1)  # an ack that was overtaken
+    assert credit.covers(100)

@@ -253,7 +253,7 @@ def test_post__to_a_peer_that_is_gone_or_not_yet_open() -> None:
     number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
     with pytest.raises(UsageError, match=f"peer {number} is not open"):
         network.a.core.post(number, request=1, payload_offset=0, length=1)
-    network.a.core.release(5, size_bytes=1, now=network.now)  # a peer that is gone needs no credit
+    network.a.core.release(5, size_bytes=1, messages=1, now=network.now)  # a peer that is gone needs no credit
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,14 @@ def test_spend__once_for_as_long_as_a_cookie_is_good() -> None:
     assert jar.used_count == 0
 
 
-CONFIG = ProtocolConfig(paths=3, receive_window_bytes=99, max_message_bytes=88, window_packets=77, initial_rtt_s=0.05)
+CONFIG = ProtocolConfig(
+    paths=3,
+    receive_window_bytes=99,
+    receive_window_messages=55,
+    max_message_bytes=88,
+    window_packets=77,
+    initial_rtt_s=0.05,
+)
 
 
 def initiator(*sizes: int) -> Initiator:
@@ -103,7 +110,7 @@ def test_poll_hello__takes_another_path_each_time() -> None:
 
 def test_poll_hello__says_what_this_end_takes() -> None:
     assert initiator(600).poll_hello(now=10.0) == Hello(
-        own_context=5, credit_bytes=99, max_message_bytes=88, window_packets=77, datagram_bytes=600
+        own_context=5, credit_bytes=99, credit_messages=55, max_message_bytes=88, window_packets=77, datagram_bytes=600
     )
 
 

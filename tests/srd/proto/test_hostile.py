@@ -40,12 +40,12 @@ SEEDS = [1, 2, 3]
         replace(hello(size=MIN_DATAGRAM_BYTES), cookie=bytes(24)),
         Close(5, 6),
         Probe(5, 6, 1, 2, 3),
-        Ack(5, 0, 0, 0, ()),
+        Ack(5, 0, 0, 0, 0, ()),
         Closed(5, 6),
         Reset(5, 6),
         Refuse(5, 15),
         Retry(5, bytes(24)),
-        Accept(5, 6, 7, 8, 64, 1472),
+        Accept(5, 6, 7, 8, 9, 64, 1472),
         b"",
         b"\x02",
         bytes(16),
@@ -70,7 +70,7 @@ def test_handle_packets__a_stranger_gets_no_more_than_it_sent(packet: Control | 
     [
         (Close(5, 6), [Closed(6, 5)]),
         (Probe(5, 6, 1, 2, 3), [Reset(6, 5)]),
-        (Ack(5, 0, 0, 0, ()), []),
+        (Ack(5, 0, 0, 0, 0, ()), []),
         (Closed(5, 6), []),
         (Reset(5, 6), []),
     ],
@@ -126,8 +126,8 @@ def test_poll_transmit__no_control_packet_exceeds_the_agreed_size(paths: int, wi
     """Sent with "do not fragment": what is longer never arrives."""
     network = Network(seed=1, config=ProtocolConfig(paths=paths, window_packets=window_packets))
     context = opened_by_hand(network, size=size).own_context
-    arrivals = [data_packet(context, psn=1 + 2 * path, path=path, length=10**6) for path in range(paths)]
-    arrivals.append(data_packet(context, psn=window_packets - 1, path_sequence=1, length=10**6))
+    arrivals = [data_packet(context, psn=1 + 2 * path, path=path, length=10**6, size=size) for path in range(paths)]
+    arrivals.append(data_packet(context, psn=window_packets - 1, path_sequence=1, length=10**6, size=size))
     network.b.core.handle_packets(arrivals, controls=[], now=100.0)
     heard, sizes = set(), []
     for step in range(10):  # what does not fit into one ack comes in the next
@@ -144,12 +144,12 @@ def test_poll_transmit__no_control_packet_exceeds_the_agreed_size(paths: int, wi
 @pytest.mark.parametrize(
     "ack",
     [
-        Ack(0, 10, 0, 1 << 20, ()),
-        Ack(0, 0, 0b10, 1 << 20, ()),
-        Ack(0, 2**64 - 1, 0, 1 << 20, ()),
-        Ack(0, 0, 0, 1 << 20, (PathReport(0, 0, 0, 0, 1, 0),)),
-        Ack(0, 0, 0, 1 << 20, (PathReport(0, 2**32 - 1, 0, 0, 1, 0),)),
-        Ack(0, 0, 0, 1 << 20, (PathReport(200, 0, 0, 0, 1, 0),)),
+        Ack(0, 10, 0, 1 << 20, 0, ()),
+        Ack(0, 0, 0b10, 1 << 20, 0, ()),
+        Ack(0, 2**64 - 1, 0, 1 << 20, 0, ()),
+        Ack(0, 0, 0, 1 << 20, 0, (PathReport(0, 0, 0, 0, 1, 0),)),
+        Ack(0, 0, 0, 1 << 20, 0, (PathReport(0, 2**32 - 1, 0, 0, 1, 0),)),
+        Ack(0, 0, 0, 1 << 20, 0, (PathReport(200, 0, 0, 0, 1, 0),)),
     ],
     ids=["cumulative", "bitmap", "far", "sequence", "sequence far", "path"],
 )
@@ -193,7 +193,7 @@ def test_handle_packets__unexpected_in_an_open_peer(packet: type[Control]) -> No
         Reset: Reset(peer.own_context, peer.remote_context),
         Close: Close(peer.own_context, peer.remote_context),
         Refuse: Refuse(peer.own_context, 15),
-        Accept: Accept(peer.own_context, 1, 2, 3, 64, 1472),
+        Accept: Accept(peer.own_context, 1, 2, 3, 4, 64, 1472),
         Retry: Retry(peer.own_context, bytes(24)),
     }
     give(network.a, made[packet], now=network.now, source="b:0")
@@ -207,7 +207,7 @@ def test_handle_packets__memory_of_a_peer_that_contradicts_itself_comes_back() -
     network = Network(seed=1)
     context = opened_by_hand(network).own_context
     batch = [
-        data_packet(context, psn=psn, path_sequence=psn, length=length) for psn, length in enumerate([900, 700, 900])
+        data_packet(context, psn=psn, path_sequence=psn, length=length) for psn, length in enumerate([9000, 7000, 9000])
     ]
     kept = network.b.core.handle_packets(batch, controls=[], now=100.0)
     network.run(seconds=0.1)
@@ -225,7 +225,7 @@ def test_handle_packets__a_false_report_beside_a_true_cumulative_point() -> None
     network.run(until=lambda: bool(received(network.b)), seconds=1)
     assert not completed(network.a)
     context = network.a.core.peer(at_a).own_context
-    lie = Ack(context, 6, 0, 1 << 20, (PathReport(63, 10, 0, 0, 1, 0),))
+    lie = Ack(context, 6, 0, 1 << 20, 0, (PathReport(63, 10, 0, 0, 1, 0),))
     network.a.core.handle_packets([], controls=[(lie.encode(), "b:0", network.now)], now=network.now)
     assert network.a.core.malformed == 1
     network.run(until=lambda: bool(completed(network.a)), seconds=2)

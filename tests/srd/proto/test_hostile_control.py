@@ -71,14 +71,14 @@ class Hostile:
             hello(context=theirs, cookie=rng.choice((b"", cookie, cookie)), path=path),
             hello(context=rng.getrandbits(64), path=path),
             Retry(ours, b"c" * rng.randrange(64), path, rng.choice((576, 1472, 8972))),
-            Accept(ours, rng.choice((theirs, word)), word, word, 64 + small, 576 + small),
+            Accept(ours, rng.choice((theirs, word)), word, word, word, 64 + small, 576 + small),
             Refuse(ours, rng.randrange(256)),
             Close(ours, theirs),
             Closed(ours, theirs),
             Reset(ours, theirs),
             Probe(ours, theirs, path, small, word, path, small),
             Nack(ours, small, rng.randrange(256)),
-            Ack(ours, rng.randrange(3), small << 1, word, reports, small, path, path),
+            Ack(ours, rng.randrange(3), small << 1, word, word, reports, small, path, path),
             PathChallenge(ours, word, path),
             PathResponse(ours, self.token(ours, path), path),
         )
@@ -123,7 +123,7 @@ class Hostile:
                 case 4:
                     core.cancel(number, request=1, now=now)
                 case _:
-                    core.release(number, size_bytes=1, now=now)
+                    core.release(number, size_bytes=1, messages=1, now=now)
         except UsageError:
             pass  # the peer is gone, or not open
 

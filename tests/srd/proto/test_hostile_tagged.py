@@ -47,10 +47,8 @@ def test_handle__flags_that_do_not_exist(flags: int) -> None:
 
 def test_handle__a_write_longer_than_it_says() -> None:
     network, context = opened()
-    kept, out = give(network, flagged(context, Opcode.WRITE, length=99))
-    assert not kept
+    assert give(network, flagged(context, Opcode.WRITE, length=99)) == ([], [])
     assert not network.b.core.take_placements()
-    assert Nack(77, 0, BAD) in out
 
 
 def test_handle__a_read_with_payload_is_no_read() -> None:
@@ -75,7 +73,10 @@ def test_handle__refusals_do_not_pile_up() -> None:
 
 def test_handle__a_write_that_contradicts_itself_ends_the_peer() -> None:
     network, context = opened()
-    first, second = (flagged(context, Opcode.WRITE, psn=psn, length=200 + psn) for psn in range(2))
+    first, second = (flagged(context, Opcode.WRITE, psn=psn, length=2000 + psn) for psn in range(2))
+    network.b.keys.ranges[KEY_B] = (START_B, 3000, "rw")
+    for write in (first, second):
+        write.payload_bytes = write.segment_bytes = 1472 - HEADER_BYTES
     second.headers[28:32] = first.headers[28:32]  # the same message
     give(network, first, second)
     network.run(seconds=0.01)
@@ -104,3 +105,63 @@ def test_handle__a_duplicate_of_what_was_placed_is_no_error_though_the_key_is_go
     assert not any(isinstance(packet, Nack) for packet in out)
     assert [packet.cumulative for packet in out if isinstance(packet, Ack)] == [1]
     assert not network.b.core.take_placements()
+
+
+@pytest.mark.parametrize(
+    ("flags", "length", "payload_bytes", "offset", "fits"),
+    [
+        (Opcode.WRITE, 3000, 1416, 0, True),
+        (Opcode.WRITE, 3000, 1416, 1416, True),
+        (Opcode.WRITE, 3000, 168, 2832, True),
+        (Opcode.WRITE, 3000, 1415, 0, False),
+        (Opcode.WRITE, 3000, 1416, 1, False),
+        (Opcode.WRITE, 3000, 100, 2832, False),
+        (Opcode.WRITE, 3000, 0, 0, False),
+        (Opcode.WRITE, 0, 0, 0, True),
+        (Opcode.WRITE | IMMEDIATE, 3000, 1416, 7, True),
+        (Opcode.WRITE | IMMEDIATE, 3000, 168, 7, True),
+        (Opcode.WRITE | IMMEDIATE, 2832, 1416, 7, True),
+        (Opcode.WRITE | IMMEDIATE, 3000, 167, 7, False),
+        (Opcode.WRITE | IMMEDIATE, 3000, 0, 7, False),
+        (Opcode.WRITE | IMMEDIATE, 0, 0, 7, True),
+        (Opcode.WRITE | IMMEDIATE, 100, 1416, 7, False),
+    ],
+)
+def test_handle__a_write_must_be_cut_right(
+    flags: int,
+    length: int,
+    payload_bytes: int,
+    offset: int,
+    fits: bool,  # noqa: FBT001 - a row of the table
+) -> None:
+    network, context = opened()
+    network.b.keys.ranges[KEY_B] = (START_B, 5000, "rw")
+    write = flagged(context, flags, length=length, offset=offset)
+    write.payload_bytes = write.segment_bytes = payload_bytes
+    _, out = give(network, write)
+    assert [packet.cumulative for packet in out if isinstance(packet, Ack)] == ([1] if fits else [])
+    assert bool(network.b.core.take_placements()) == (fits and payload_bytes > 0)
+
+
+@pytest.mark.parametrize("flags", [Opcode.SEND, Opcode.WRITE, Opcode.WRITE | IMMEDIATE])
+def test_handle__empty_packets_that_each_begin_a_message_leave_nothing_behind(flags: int) -> None:
+    network, context = opened()
+    for psn in range(5000):
+        packet = flagged(context, flags, psn=psn, length=1)
+        packet.payload_bytes = packet.segment_bytes = 0
+        assert give(network, packet) == ([], [])
+    assert not network.b.core.peer(0).receiver.incomplete
+
+
+@pytest.mark.parametrize("flags", [Opcode.SEND, Opcode.WRITE | IMMEDIATE])
+def test_handle__more_messages_than_granted_end_the_peer(flags: int) -> None:
+    network, context = opened()
+    window = network.config.receive_window_messages
+    for psn in range(window + 1):
+        assert not ended(network.b)
+        network.b.core.handle_packets([flagged(context, flags, psn=psn)], controls=[], now=network.now)
+        network.b.core.take_placements()
+    network.run(seconds=0.01)
+    (end,) = ended(network.b)
+    assert end.status is Status.REMOTE_ERROR_ABORT
+    assert end.reason.startswith(f"began {window + 1} messages")

@@ -137,3 +137,57 @@ def test_dropped__partly_landed_gives_its_memory_back() -> None:
     pair.network.run(seconds=3)
     assert pair.orphaned_bytes() == receiver.landed_bytes > MIB
     assert pair.settled()
+
+
+# -- a receiver that never reads ------------------------------------------------------------------------------------
+
+
+def held_back(pair: Pair, *, count: int, window: int, others: int = 0) -> None:
+    """Run until nothing moves: no more than the window was taken; then until all was, each given back when it is."""
+    pair.network.run(seconds=3)
+    assert len(pair.statuses()) == window + others
+    receiver = pair.b.core.peer(pair.at_b).receiver
+    assert receiver._begun_messages == window
+    while len(pair.statuses()) < count:
+        before = len(pair.statuses())
+        pair.b.core.release(pair.at_b, size_bytes=0, messages=window // 2, now=pair.network.now)
+        pair.network.run(until=lambda before=before: len(pair.statuses()) > before, seconds=2)  # type: ignore[misc]  # bound early
+        assert len(pair.statuses()) > before
+        pair.network.run(seconds=0.3)
+    assert set(pair.statuses().values()) == {Status.OK}
+
+
+@pytest.mark.parametrize("length", [0, 1])
+def test_credit__small_messages_are_held_back_like_large_ones(length: int) -> None:
+    pair = Pair(receive_window_messages=40)
+    for request in range(100):
+        pair.send(request, length=length)
+    held_back(pair, count=100, window=40)
+
+
+def test_credit__writes_that_nobody_takes_notice_of() -> None:
+    pair = Pair(receive_window_messages=40)
+    for request in range(100):
+        pair.write(request, length=10, immediate=request)
+    pair.write(1000, length=10)
+    pair.read(1001, length=10)
+    pair.run(1000, 1001)
+    assert len(pair.words()) == 40
+    held_back(pair, count=102, window=40, others=2)
+
+
+@pytest.mark.parametrize("kind", ["send", "write"])
+def test_credit__of_messages_comes_back_from_what_turned_void(kind: str) -> None:
+    pair = Pair(receive_window_messages=2, shape=SLOW)
+    for request in range(12):
+        getattr(pair, kind)(request, length=MIB, immediate=1)
+        pair.network.run(seconds=0.01 * request)
+        pair.cancel(request)
+    pair.network.run(seconds=3)
+    assert set(pair.statuses().values()) == {Status.FLUSHED}
+    sender = pair.a.core.peer(pair.at_a).sender
+    assert sender is not None
+    started = sender.outbox.credit._started_messages
+    assert pair.b.core.peer(pair.at_b).receiver.credit_messages - started == 2
+    assert started >= 10
+    assert pair.settled()

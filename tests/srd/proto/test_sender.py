@@ -341,7 +341,7 @@ def test_handle_ack__counts_marks_and_tells_the_controller_their_share(monkeypat
     for last, marked in ((3, 0), (7, 1), (9, 0xFFFF), (10, 2), (11, 2)):
         path.next_sequence = last + 1
         report = PathReport(3, last, int(now * 1e6) - 1000 & 0xFFFFFFFF, 0, last + 1, 0, marked)
-        sender.handle_ack(Ack(sender._context, 0, 0, 0, (report,)), now=now, received_at=now)
+        sender.handle_ack(Ack(sender._context, 0, 0, 0, 0, (report,)), now=now, received_at=now)
     assert told == [0.0, 0.25, 1.0, 1.0, 0.0], "never more than all, and 16 bits wrap"
     assert path.counters.marked == (1 << 16) + 2
 
@@ -363,7 +363,7 @@ def test_take_round_trip__the_handshakes_is_the_base_of_all_paths(monkeypatch: p
     path, now = sender.paths[3], network.now
     path.next_sequence = 1
     report = PathReport(3, 0, int(now * 1e6) - 3000 & 0xFFFFFFFF, 0, 1, 0, 0)
-    sender.handle_ack(Ack(sender._context, 0, 0, 0, (report,)), now=now, received_at=now)
+    sender.handle_ack(Ack(sender._context, 0, 0, 0, 0, (report,)), now=now, received_at=now)
     ((queue_s, base_s),) = told
     assert queue_s == pytest.approx(0.002, rel=0.01)
     assert base_s == pytest.approx(0.001, rel=0.01)
@@ -382,7 +382,7 @@ def test_handle_ack__a_probes_answer_is_no_sample(monkeypatch: pytest.MonkeyPatc
         path.take_sequence(1)
     for last in range(4):
         report = PathReport(3, last, int(now * 1e6) - 1000 * (last + 1) & 0xFFFFFFFF, 0, last + 1, 0, 0)
-        sender.handle_ack(Ack(sender._context, 0, 0, 0, (report,)), now=now, received_at=now)
+        sender.handle_ack(Ack(sender._context, 0, 0, 0, 0, (report,)), now=now, received_at=now)
     assert len(told) == 2
     assert path.rtt.latest_s == pytest.approx(0.004, rel=0.01)
 

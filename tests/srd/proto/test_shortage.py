@@ -1,12 +1,14 @@
-"""Shortage: of many half-received messages one becomes whole."""
+"""Shortage: of many half-received messages one becomes whole, and what stalls is given up."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from srd.proto.config import ProtocolConfig
 from srd.proto.receive import Receiver
-from srd.proto.shortage import Shortage
+from srd.proto.shortage import WAITING_S, Shortage
 from srd.proto.wire import Opcode, Run
 from tests.srd.proto.test_receive import unvalidated
 
@@ -17,64 +19,187 @@ class Receiving:
     def __init__(self, number: int) -> None:
         self.number = number
         self.receiver = Receiver(ProtocolConfig(), validation=unvalidated())
+        self.receiver.segment_bytes = 100
+        self.given_up: list[int] = []
+
+    def give_up(self, messages: list[int], *, now: float) -> None:
+        assert now
+        self.given_up += messages
+        for message in messages:
+            self.receiver.give_up(message)
+
+    def begin(self, *messages: int, now: float = 100.0) -> None:
+        for message in messages:
+            self.receiver.take(run(message, psn=3 * message), now=now)
+
+    def finish(self, message: int, *, now: float = 100.0) -> None:
+        for part in (1, 2):
+            self.receiver.take(run(message, psn=3 * message + part, offset=100 * part), now=now)
 
 
-def run(message: int, *, psn: int = 0, flags: int = 0, payload_bytes: int = 100, offset: int = 0) -> Run:
+def run(
+    message: int,
+    *,
+    psn: int = 0,
+    flags: int = 0,
+    payload_bytes: int = 100,
+    offset: int = 0,
+    payload_offset: int = 0,
+) -> Run:
     return Run(
         flags=flags, path=0, path_sequence=psn, context=7, psn=psn, count=1, sent_us=0, message=message, length=300,
-        immediate=0, offset=offset, key=0, payload_offset=0, payload_bytes=payload_bytes, segment_bytes=100,
-        address="x:0", received_at=100.0,
+        immediate=0, offset=offset, key=0, payload_offset=payload_offset, payload_bytes=payload_bytes,
+        segment_bytes=100, address="x:0", received_at=100.0,
     )  # fmt: skip
 
 
 @pytest.fixture
-def peers() -> dict[int, Receiving]:
-    return {number: Receiving(number) for number in (1, 2)}
+def peers() -> dict[int, Any]:
+    return {number: Receiving(number) for number in (1, 2, 3)}
+
+
+def asks(shortage: Shortage, peers: dict[int, Any], number: int, message: int, *, now: float = 100.0) -> bool:
+    return shortage.admits(peers[number], run(message), peers=peers, now=now)
+
+
+def relieves(shortage: Shortage, peers: dict[int, Any], *, now: float) -> dict[int, list[int]]:
+    """Return what is given up by now, by peer."""
+    for peer in peers.values():
+        peer.given_up = []
+    found = shortage.relieve(peers, now=now, stalled_after_s=1.0)
+    assert {peer.number for peer in found} == {number for number, peer in peers.items() if peer.given_up}
+    return {number: peer.given_up for number, peer in peers.items() if peer.given_up}
 
 
 @pytest.mark.sources
-def test_admits__only_the_oldest_part(peers: dict[int, Receiving]) -> None:
+def test_admits__only_the_oldest_part_of_one_peer(peers: dict[int, Any]) -> None:
     shortage = Shortage()
-    for psn, message in enumerate((4, 5)):
-        peers[2].receiver.take(run(message, psn=psn), now=100.0)
-    assert not shortage.admits(peers[1], run(9), peers=peers)  # type: ignore[arg-type]  # as much as it looks at
-    assert not shortage.admits(peers[2], run(5), peers=peers)  # type: ignore[arg-type]
-    assert shortage.admits(peers[2], run(4), peers=peers)  # type: ignore[arg-type]
+    peers[2].begin(4, 5)
+    assert not asks(shortage, peers, 2, 5)
+    assert asks(shortage, peers, 2, 4)
+    assert not asks(shortage, peers, 1, 9)
     assert shortage.refused_packets == 2
 
 
 @pytest.mark.sources
-def test_admits__the_next_once_it_is_whole(peers: dict[int, Receiving]) -> None:
+def test_admits__the_next_that_waits_once_it_is_whole(peers: dict[int, Any]) -> None:
     shortage = Shortage()
-    peers[1].receiver.take(run(4, psn=0), now=100.0)
-    peers[2].receiver.take(run(8, psn=0), now=100.0)
-    assert not shortage.admits(peers[2], run(8), peers=peers)  # type: ignore[arg-type]
-    for psn in (1, 2):
-        peers[1].receiver.take(run(4, psn=psn, offset=100 * psn), now=100.0)
-    assert shortage.admits(peers[2], run(8), peers=peers)  # type: ignore[arg-type]
+    peers[1].begin(4)
+    assert asks(shortage, peers, 1, 4)
+    assert not asks(shortage, peers, 2, 8)
+    assert not asks(shortage, peers, 3, 8)
+    peers[1].finish(4)
+    assert not asks(shortage, peers, 1, 5), "it comes after those that wait"
+    assert not asks(shortage, peers, 3, 8)
+    assert asks(shortage, peers, 2, 8)
 
 
 @pytest.mark.sources
-def test_admits__one_that_begins_when_nothing_is_held_in_part(peers: dict[int, Receiving]) -> None:
+def test_admits__who_was_not_heard_waits_no_more(peers: dict[int, Any]) -> None:
     shortage = Shortage()
-    assert shortage.admits(peers[1], run(4), peers=peers)  # type: ignore[arg-type]
-    peers[1].receiver.take(run(4), now=100.0)
-    assert not shortage.admits(peers[1], run(5, psn=1), peers=peers)  # type: ignore[arg-type]
+    peers[1].begin(4)
+    assert asks(shortage, peers, 1, 4)
+    assert not asks(shortage, peers, 2, 8)
+    peers[1].finish(4)
+    assert asks(shortage, peers, 3, 8, now=100.0 + WAITING_S)
 
 
 @pytest.mark.sources
-def test_admits__the_favoured_peer_may_go(peers: dict[int, Receiving]) -> None:
+def test_admits__another_when_the_peer_is_gone(peers: dict[int, Any]) -> None:
     shortage = Shortage()
-    peers[1].receiver.take(run(4), now=100.0)
-    assert not shortage.admits(peers[2], run(4), peers=peers)  # type: ignore[arg-type]
+    peers[1].begin(4)
+    assert asks(shortage, peers, 1, 4)
+    assert not asks(shortage, peers, 2, 4)
     del peers[1]
-    assert shortage.admits(peers[2], run(4), peers=peers)  # type: ignore[arg-type]
+    assert asks(shortage, peers, 2, 4)
 
 
 @pytest.mark.sources
 @pytest.mark.parametrize(("flags", "payload_bytes"), [(Opcode.WRITE, 100), (Opcode.RESPONSE, 100), (Opcode.SEND, 0)])
-def test_admits__what_needs_no_memory(peers: dict[int, Receiving], flags: int, payload_bytes: int) -> None:
+def test_admits__what_needs_no_memory(peers: dict[int, Any], flags: int, payload_bytes: int) -> None:
     shortage = Shortage()
-    peers[1].receiver.take(run(4), now=100.0)
+    peers[1].begin(4)
+    assert asks(shortage, peers, 1, 4)
     one = run(9, psn=1, flags=flags, payload_bytes=payload_bytes)
-    assert shortage.admits(peers[2], one, peers=peers)  # type: ignore[arg-type]
+    assert shortage.admits(peers[2], one, peers=peers, now=100.0)
+
+
+@pytest.mark.sources
+def test_admits__what_was_given_up_so_that_its_sender_is_told(peers: dict[int, Any]) -> None:
+    shortage = Shortage()
+    peers[1].begin(4)
+    peers[2].begin(4)
+    assert asks(shortage, peers, 1, 4)
+    assert not asks(shortage, peers, 2, 4)
+    peers[2].receiver.give_up(4)
+    assert asks(shortage, peers, 2, 4)
+
+
+@pytest.mark.sources
+def test_relieve__a_turn_that_stalls_costs_all_that_its_peer_has_in_part(peers: dict[int, Any]) -> None:
+    shortage = Shortage()
+    peers[1].begin(4, 5)
+    assert asks(shortage, peers, 1, 4)
+    for now in (100.3, 100.6, 100.9):
+        assert not asks(shortage, peers, 2, 8, now=now)
+        assert not relieves(shortage, peers, now=now)
+    assert relieves(shortage, peers, now=101.1) == {1: [4, 5]}
+    assert asks(shortage, peers, 2, 8, now=101.1)
+
+
+@pytest.mark.sources
+def test_relieve__who_stalled_comes_last_until_it_finishes(peers: dict[int, Any]) -> None:
+    shortage = Shortage()
+    peers[1].begin(4)
+    assert asks(shortage, peers, 1, 4)
+    relieves(shortage, peers, now=101.0)
+    peers[2].begin(8, now=101.0)
+    assert asks(shortage, peers, 2, 8, now=101.0)
+    assert not asks(shortage, peers, 1, 6, now=101.0)
+    assert not asks(shortage, peers, 3, 7, now=101.0)
+    peers[2].finish(8, now=101.0)
+    assert not asks(shortage, peers, 1, 6, now=101.1), "though it waits longer"
+    assert asks(shortage, peers, 3, 7, now=101.1)
+
+
+@pytest.mark.sources
+def test_relieve__not_what_goes_on(peers: dict[int, Any]) -> None:
+    shortage = Shortage()
+    peers[1].begin(4)
+    assert asks(shortage, peers, 1, 4)
+    peers[1].receiver.take(run(4, psn=13, offset=100), now=100.9)
+    assert not relieves(shortage, peers, now=101.8)
+    assert relieves(shortage, peers, now=102.0) == {1: [4]}
+
+
+@pytest.mark.sources
+def test_relieve__time_without_memory_does_not_count(peers: dict[int, Any]) -> None:
+    shortage = Shortage()
+    peers[1].begin(4)
+    peers[2].begin(8)
+    assert asks(shortage, peers, 1, 4)
+    peers[1].receiver.starve(now=100.9)  # the memory was full
+    peers[2].receiver.tell_not_ready(now=101.2)  # it was not its turn
+    assert not relieves(shortage, peers, now=101.5)
+    assert relieves(shortage, peers, now=102.0) == {1: [4]}
+    assert relieves(shortage, peers, now=102.3) == {2: [8]}
+
+
+@pytest.mark.sources
+def test_relieve__only_what_lies_in_its_memory(peers: dict[int, Any]) -> None:
+    shortage = Shortage(lambda frag: frag.region_offset == 0)
+    peers[1].begin(4)
+    peers[2].receiver.take(run(8, payload_offset=7), now=100.0)
+    assert relieves(shortage, peers, now=102.0) == {1: [4]}
+
+
+@pytest.mark.sources
+def test_relieve__a_turn_that_nobody_comes_for_is_over(peers: dict[int, Any]) -> None:
+    shortage = Shortage()
+    peers[1].begin(4)
+    assert asks(shortage, peers, 1, 4)
+    assert not asks(shortage, peers, 2, 8, now=100.1)
+    peers[1].finish(4)
+    assert not asks(shortage, peers, 3, 8, now=100.2), "it is the other's turn"
+    assert not relieves(shortage, peers, now=100.2 + WAITING_S)
+    assert asks(shortage, peers, 3, 8, now=100.2 + WAITING_S)

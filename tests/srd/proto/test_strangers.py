@@ -25,8 +25,8 @@ def said(to: Strangers) -> list[Control]:
     [
         (Close(5, 6), [Closed(6, 5)]),
         (Probe(5, 6, 1, 2, 3), [Reset(6, 5)]),
-        (Accept(5, 6, 7, 8, 64, 1472), [Close(6, 5)]),
-        (Ack(5, 0, 0, 0, ()), []),
+        (Accept(5, 6, 7, 8, 9, 64, 1472), [Close(6, 5)]),
+        (Ack(5, 0, 0, 0, 0, ()), []),
         (Closed(5, 6), []),
         (Reset(5, 6), []),
     ],

@@ -29,9 +29,10 @@ MESSAGES: Final = 1 << 16
 WINDOW: Final = 2048
 """Messages posted to one peer and not completed: as many as an application keeps under way, and half the window."""
 CONFIG: Final = EndpointConfig(
-    protocol=ProtocolConfig(receive_window_bytes=TURN_BYTES), receive_region_bytes=4 * TURN_BYTES
+    protocol=ProtocolConfig(receive_window_bytes=TURN_BYTES, receive_window_messages=2 * MESSAGES),
+    receive_region_bytes=4 * TURN_BYTES,
 )
-"""The defaults, but for a window and a region that hold a turn, with what lies between small messages."""
+"""The defaults, but for windows and a region that hold a turn, with what lies between small messages."""
 
 
 def content(message_bytes: int) -> npt.NDArray[np.uint8]:

@@ -28,7 +28,7 @@ def test_is_intact(damaged_at: int | None) -> None:
         frags = (Frag(0, 0, half), Frag(half, half, half))
         queues.host.hold(frags)
         event = MessageReceived(peer=0, message=0, length=bulk.MESSAGE_BYTES, immediate=number, frags=frags)
-        message = Message(event, queues=queues, release=lambda _peer, frags, _size: queues.drop(frags))
+        message = Message(event, queues=queues, release=lambda _peer, frags, _size, _messages: queues.drop(frags))
         assert bulk._is_intact(message, expected) == (damaged_at is None)
         message.release()
         queues.close()
