@@ -33,6 +33,7 @@ from scripts.benches.cases import (
     relay,
     slow_path,
     tcp_fidelity,
+    torture,
     virtual,
 )
 from scripts.benches.errors import BenchError
@@ -118,6 +119,11 @@ def _hostile(request: Request) -> Iterator[Round]:
     yield hostile.measure(SEEDS[0] if request.seed is None else request.seed, request.packets or hostile.PACKETS)
 
 
+def _torture(request: Request) -> Iterator[Round]:
+    """One round of many scenarios: so many runs, or as many as there is time for."""
+    yield torture.measure(seed=request.seed, seconds=request.seconds or torture.SECONDS, runs=request.runs)
+
+
 def _devmem(request: Request) -> Iterator[Round]:
     """Rounds are numbered; nothing is drawn."""
     return devmem.rounds(request.seconds or devmem.SECONDS)
@@ -157,6 +163,15 @@ _TABLE: Final = (
     Case("chaos", "everything goes wrong, by seed", "virtual", _chaos, chaos.WANTED, counted=True),
     Case(
         "hostile", "malformed and forged packets beside a transfer", "loopback", _hostile, hostile.WANTED, packeted=True
+    ),
+    Case(
+        "torture",
+        "real endpoints and strangers, everything at random",
+        "loopback, kernel and relay",
+        _torture,
+        torture.WANTED,
+        timed=True,
+        counted=True,
     ),
     Case(
         "placement",

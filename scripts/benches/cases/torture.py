@@ -1,0 +1,105 @@
+"""Torture: real endpoints in real processes, everything at random by seed, and every byte checked.
+
+A scenario (torture/scenario.py) is 2 to 5 processes that send to one, over loopback, namespaces around a router with an
+MTU for each link, or two leaves and two spines that lose, delay, duplicate, reorder and corrupt: sends, batches, writes
+and reads of 0 bytes to 1 GiB, cancelled, wrong, from memory that is taken away; slow readers, bound queues, held messages
+and full pools; processes that are killed, stopped and started again, links that change their MTU, flap and swallow;
+strangers who send every kind of packet, alone and in trains; numbers and clocks that begin just before they wrap; the
+compiled package and the sources, uvloop and asyncio. Scenarios of some seconds follow each other until the time is up,
+each with a seed of its own.
+
+`wrong_bytes`: of messages, of what was written and read, of all memory around it, and of files. `disagreements`: a
+request that ended well and was not delivered once, a delivery that nobody posted, and the like (torture/reconcile.py).
+`hangs`: requests, calls and processes that did not end within their bound. `tracebacks`: processes with a traceback or a
+warning on stderr, or that died. `leaked_bytes`: anonymous memory beyond 160 MiB more than at first while a process works,
+beyond 48 MiB when everything is closed, and regions that are mapped then. `requests`: of all scenarios.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+from typing import Final
+
+import click
+
+from scripts.benches.outcome import Round, Wanted
+from scripts.benches.torture.plans import Scenario
+from scripts.benches.torture.result import Result
+from scripts.benches.torture.run import live_through
+from scripts.benches.torture.scenario import GIANT_NEEDS_BYTES, Means, scenario
+from scripts.installed import ROOT, STAMP, digest
+
+WANTED: Final = (
+    Wanted("wrong_bytes", "<=", 0),
+    Wanted("disagreements", "<=", 0),
+    Wanted("hangs", "<=", 0),
+    Wanted("tracebacks", "<=", 0),
+    Wanted("leaked_bytes", "<=", 0),
+    Wanted("leaked_descriptors", "<=", 0),
+    Wanted("requests", ">=", 100),
+)
+SECONDS: Final = 60.0
+SCENARIO_S: Final = 3.0
+"""Of traffic, in each scenario; starting, draining and comparing take about as long again."""
+SHOWN: Final = 5
+"""Faults of a scenario that are printed, of each kind."""
+_SHOWN_CHARACTERS: Final = 4000
+
+
+def means() -> Means:
+    """Return what this machine lets scenarios have."""
+    root = os.geteuid() == 0
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+    return Means(namespaces=root, compiled=_is_compiled(), giant=free > GIANT_NEEDS_BYTES)
+
+
+def _is_compiled() -> bool:
+    """Whether what is installed is this checkout, compiled."""
+    installed = STAMP.exists() and STAMP.read_text(encoding="ascii") == digest()
+    return installed and any(Path(ROOT, ".venv", "lib").glob("python*/site-packages/srd/proto/peer.*.so"))
+
+
+def measure(*, seed: int | None, seconds: float, runs: int | None) -> Round:
+    """Live through scenarios until the time is up, or so many; a given seed is the first one's."""
+    first = random.SystemRandom().randrange(1 << 31) if seed is None else seed
+    has, results = means(), list[Result]()
+    give_up_at = time.monotonic() + seconds
+    while not results or (time.monotonic() < give_up_at if runs is None else len(results) < runs):
+        what = scenario(first + len(results), means=has, seconds=SCENARIO_S)
+        click.echo(f"seed {what.seed}: {what.describe()}", err=True)
+        result = live_through(what)
+        results.append(result)
+        if result.faults:
+            complain(result)
+    return Round(first, _figures(results))
+
+
+def _figures(results: list[Result]) -> dict[str, float]:
+    return {
+        "wrong_bytes": sum(len(each.wrong) for each in results),
+        "disagreements": sum(len(each.problems) for each in results),
+        "hangs": sum(len(each.hangs) for each in results),
+        "tracebacks": sum(len(each.tracebacks) for each in results),
+        "leaked_bytes": sum(each.leaked_bytes for each in results),
+        "leaked_descriptors": sum(each.leaked_descriptors for each in results),
+        "scenarios": len(results),
+        "requests": sum(each.requests for each in results),
+        "checked_mb": sum(each.checked_bytes for each in results) / 1e6,
+    }
+
+
+def complain(result: Result) -> None:
+    """Print what was wrong, and how to see it again."""
+    what: Scenario = result.scenario
+    click.echo(f"seed {what.seed}: replay with: scripts/bench torture --runs 1 --seed {what.seed}", err=True)
+    shown: dict[str, int] = {}
+    for kind, text in result.faults:
+        shown[kind] = shown.get(kind, 0) + 1
+        if shown[kind] <= SHOWN:
+            click.echo(f"    {kind}: {text[:_SHOWN_CHARACTERS]}", err=True)
+    for kind, found in shown.items():
+        if found > SHOWN:
+            click.echo(f"    {kind}: {found - SHOWN} more", err=True)

@@ -1,0 +1,51 @@
+"""Memory that messages are sent from: a region of which each request has a piece until it ends."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+
+from devmem.region import Region
+from scripts.benches.torture.pattern import POISON, Bytes, fill
+
+_GAP_BYTES = 64
+_POISONED_BYTES = 64 << 10
+"""Of each end of what is given back."""
+
+
+class Arena:
+    """`take` a piece, `give_back` it: it is overwritten, so that what is sent too late shows."""
+
+    def __init__(self, size_bytes: int, *, seed: int) -> None:
+        self.region = Region(size_bytes, name="torture-arena")
+        self._seed = seed
+        self._busy: list[tuple[int, int]] = []
+
+    def take(self, length: int, *, rng: Random) -> int | None:
+        """Return the offset of a piece that is free, at any alignment; None: there is none."""
+        at = rng.randrange(_GAP_BYTES)
+        for place, (first, end) in enumerate(self._busy):
+            if at + length <= first:
+                self._busy.insert(place, (at, at + length))
+                return at
+            at = end + rng.randrange(_GAP_BYTES)
+        if at + length > self.region.size_bytes:
+            return None
+        self._busy.append((at, at + length))
+        return at
+
+    def bytes(self, offset: int, *, length: int) -> Bytes:
+        """Return a piece."""
+        return np.asarray(self.region.array)[offset : offset + length]
+
+    def give_back(self, offset: int, *, length: int) -> None:
+        """Overwrite a piece; another may have it."""
+        piece = self.bytes(offset, length=length)
+        for part in (piece[:_POISONED_BYTES], piece[_POISONED_BYTES:][-_POISONED_BYTES:]):
+            fill(part, self._seed, who=POISON, message=offset)
+        self._busy.remove((offset, offset + length))
+
+    def close(self) -> None:
+        """Let the memory go."""
+        self.region.close()

@@ -1,0 +1,387 @@
+"""One connection of a sender: what it posts, what becomes of it, and what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from devmem.errors import RegionError
+from devmem.region import Region
+from scripts.benches.torture import layout
+from scripts.benches.torture.lengths import length as draw_length
+from scripts.benches.torture.pattern import LANE_BYTES, POISON, SOURCE, check, fill, first_lane
+from scripts.benches.torture.plans import Kind
+from srd.errors import PeerError, SrdError
+from srd.peer import Peer
+from srd.proto.status import Status
+
+if TYPE_CHECKING:
+    from scripts.benches.torture.local import TortureEndpoint
+    from scripts.benches.torture.sender import Sender
+
+GRACE_S: Final = 6.0
+"""Beyond its own bound: the other helpers of a busy machine have their turn, too."""
+CANCELLED: Final = -1
+"""In the place of a status: the future was cancelled."""
+INTRODUCTION_BYTES: Final = 64
+MOST_BATCH: Final = 200
+LENT_BYTES: Final = 4 << 20
+_CANCEL_WITHIN_S: Final = 0.02
+_ROOM_S: Final = 0.05
+
+
+@dataclass(slots=True)
+class Request:
+    """What is open."""
+
+    number: int
+    posted_s: float
+    """When this process had run for so long."""
+    finish: Callable[[int], None]
+    """Told the status; gives the memory back."""
+    left: int = 1
+    """Messages of a batch that have not ended."""
+    future: asyncio.Future[Status] | None = None
+
+
+class Connection:
+    """`live` from the first message to the end."""
+
+    def __init__(self, sender: Sender, endpoint: TortureEndpoint, peer: Peer, *, who: int) -> None:
+        self.who = who
+        self._sender = sender
+        self._plan = sender.plan
+        self._endpoint = endpoint
+        self._peer = peer
+        self._rng = sender.rng
+        self._note = sender.journal.note
+        self._receiver = sender.orders.latest
+        self._next = 0
+        self._open: dict[int, Request] = {}
+        self._batches: list[tuple[range, Request]] = []
+        self._changed = asyncio.Event()
+        self._known = False  # whether the first message has arrived
+        self._used = sender.used.setdefault(self._receiver["life"], [0, 0])
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    async def live(self) -> None:
+        """Post until the time is up, or the peer is gone; then end it."""
+        running, plan = self._sender.running, self._plan
+        until_s = self._sender.until_s
+        if plan.leaves_after_s is not None:
+            until_s = min(until_s, running.now_s + plan.leaves_after_s)
+        self._note("connected", self.who, self._receiver["life"], self._peer.batch_bytes + 56)
+        replies = asyncio.ensure_future(self._take_replies())
+        await self._introduce()
+        if plan.giant_bytes:
+            self._post_giant()
+        while self._known and running.now_s < until_s and not self._peer.ended:
+            posted = len(self._open) < plan.outstanding and self._post(self._drawn_kind(), most=plan.longest_bytes)
+            if not posted:
+                await self._wait_for_room(most=plan.outstanding - 1)
+            else:
+                await asyncio.sleep(self._rng.random() * plan.pause_s)
+        await self._end(replies)
+
+    async def _introduce(self) -> None:
+        """Send a first message, so that the receiver knows whose peer it is."""
+        try:
+            self._post_send(INTRODUCTION_BYTES, cancelled=0.0)
+        except SrdError:  # it is gone again
+            return
+        while self._open:
+            await self._wait_for_room(most=0)
+
+    async def _wait_for_room(self, *, most: int) -> None:
+        """Wait for at most `most` open requests, or some time if there are no more; nobody waits beyond a bound."""
+        self._changed.clear()
+        if len(self._open) <= most:
+            await asyncio.sleep(_ROOM_S)
+        while len(self._open) > most and not self._overdue():
+            try:
+                await asyncio.wait_for(self._changed.wait(), _ROOM_S)
+            except TimeoutError:
+                continue
+            self._changed.clear()
+
+    def _overdue(self) -> bool:
+        """Say of requests that are open beyond their bound that they hang, and forget them."""
+        bound_s = self._plan.endpoint.request_timeout_s + GRACE_S
+        late = [each for each in self._open.values() if self._sender.running.now_s > each.posted_s + bound_s]
+        for request in late:
+            self._note("hang", f"connection {self.who}: request {request.number} is open after {bound_s:g} s")
+            del self._open[request.number]
+        return bool(late)
+
+    async def _end(self, replies: asyncio.Future[None]) -> None:
+        if self._plan.drains:
+            while self._open:
+                await self._wait_for_room(most=0)
+        bound_s = self._plan.endpoint.request_timeout_s + GRACE_S
+        closing = asyncio.ensure_future(self._peer.close())
+        if await self._sender.running.bounded(closing, bound_s=bound_s):
+            closing.result()
+        else:
+            self._note("hang", f"connection {self.who}: Peer.close did not return within {bound_s:g} s")
+            closing.cancel()
+        await asyncio.sleep(_ROOM_S)  # for what the loop was told to do
+        for number in self._open:
+            self._note("hang", f"connection {self.who}: request {number} is open after its peer was closed")
+        self._note("gone", self.who, int(self._peer.error().status or 0))
+        replies.cancel()
+        await asyncio.wait([replies])
+        if not replies.cancelled():
+            replies.result()
+
+    async def _take_replies(self) -> None:
+        """Check what comes back."""
+        try:
+            while True:
+                with await self._peer.recv() as message:
+                    found = np.frombuffer(message.gather(), np.uint8)
+                    number = message.immediate
+                    wrong = check(found, self._sender.seed, who=self.who | layout.REPLY, message=number or 0)
+                    self._note("reply", self.who, number, len(found))
+                    if wrong:
+                        self._note("wrong", f"reply {number} over connection {self.who}, {len(found)} bytes: {wrong}")
+        except PeerError:
+            return
+
+    # -- posting ----------------------------------------------------------------------------------------------------
+
+    def _drawn_kind(self) -> Kind:
+        weights = self._plan.weights
+        return self._rng.choices(list(weights), list(weights.values()))[0]
+
+    def _post(self, kind: Kind, *, most: int) -> bool:
+        """Post one; return whether it was."""
+        length = draw_length(
+            self._rng,
+            segment_bytes=self._peer.batch_bytes or 512,
+            chunk_bytes=self._plan.endpoint.chunk_bytes,
+            longest=most,
+            small=self._plan.small,
+        )
+        post = {
+            Kind.SEND: self._post_send,
+            Kind.BATCH: self._post_batch,
+            Kind.WRITE: self._post_write,
+            Kind.READ: self._post_read,
+            Kind.LENT: self._post_lent,
+        }[kind]
+        try:
+            return post(length)
+        except (PeerError, SrdError) as error:
+            self._note("unposted", self.who, self._next, str(error))
+            return False
+
+    def _number(self, count: int = 1) -> int:
+        first, self._next = self._next, self._next + count
+        return first
+
+    def _track(
+        self, number: int, future: asyncio.Future[Status], finish: Callable[[int], None], *, cancelled: float = 0.0
+    ) -> None:
+        request = Request(number, self._sender.running.now_s, finish, future=future)
+        self._open[number] = request
+        future.add_done_callback(partial(self._ended, request))
+        if self._rng.random() < cancelled:
+            asyncio.get_running_loop().call_later(self._rng.random() * _CANCEL_WITHIN_S, partial(self._cancel, request))
+
+    def _cancel(self, request: Request) -> None:
+        if request.future is not None and not request.future.done():
+            self._note("cancel", self.who, request.number)
+            request.future.cancel()
+
+    def _ended(self, request: Request, future: asyncio.Future[Status]) -> None:
+        status = CANCELLED if future.cancelled() else int(future.result())
+        self._note("end", self.who, request.number, 1, status)
+        self._known = self._known or status == Status.OK
+        request.finish(status)
+        self._open.pop(request.number, None)
+        self._changed.set()
+
+    def _immediate(self, number: int, *, length: int) -> int | None:
+        """Return the message's number, or nothing, where the message says itself which one it is."""
+        return None if length >= LANE_BYTES and self._rng.random() < 0.5 else number
+
+    def _post_send(self, length: int, *, cancelled: float | None = None) -> bool:
+        arena, number = self._sender.arena, self._next
+        offset = arena.take(length, rng=self._rng)
+        if offset is None:
+            return False
+        fill(arena.bytes(offset, length=length), self._sender.seed, who=self.who, message=number)
+        immediate = self._immediate(number, length=length)
+        self._note("send", self.who, self._number(), length, immediate)
+        free = partial(arena.give_back, offset, length=length)
+        try:
+            future = self._peer.send(arena.region, offset=offset, length=length, immediate=immediate)
+        except SrdError:
+            free()
+            raise
+        share = self._plan.cancelled if cancelled is None else cancelled
+        self._track(number, future, lambda _status: free(), cancelled=share)
+        return True
+
+    def _post_lent(self, _length: int) -> bool:
+        """Send from a region and try to close it at once: either that is refused, or nobody may see what comes there."""
+        number, length = self._next, min(LENT_BYTES, self._plan.longest_bytes)
+        region = Region(LENT_BYTES, name="torture-lent")
+        fill(np.asarray(region.array)[:length], self._sender.seed, who=self.who, message=number)
+        self._note("send", self.who, self._number(), length, number)
+        try:
+            future = self._peer.send(region, offset=0, length=length, immediate=number)
+        except SrdError:
+            region.close()
+            raise
+        try:
+            region.close()
+        except RegionError:
+            self._track(number, future, lambda _status: region.close())
+            return True
+        other = Region(LENT_BYTES, name="torture-other")
+        fill(np.asarray(other.array), self._sender.seed, who=POISON, message=number)
+        self._track(number, future, lambda _status: other.close())
+        return True
+
+    def _post_batch(self, _length: int) -> bool:
+        """Post many messages of a packet at most, in groups of one length."""
+        rng, arena, longest = self._rng, self._sender.arena, self._peer.batch_bytes
+        lengths: list[int] = []
+        for _ in range(rng.randint(1, 3)):
+            size = rng.choice((0, 1, 8, 64, rng.randint(0, longest), longest, max(longest - 1, 0)))
+            lengths += [size] * rng.choice((1, 2, 7, rng.randint(1, MOST_BATCH)))
+        gap = rng.choice((0, 0, 5))
+        room = sum(lengths) + gap * len(lengths)
+        offset = arena.take(room, rng=rng)
+        if offset is None:
+            return False
+        first = self._next
+        places = offset + np.concatenate(([0], np.cumsum(np.array(lengths) + gap)[:-1]))
+        for index, (place, size) in enumerate(zip(places.tolist(), lengths, strict=True)):
+            message = first + index if size >= LANE_BYTES else first
+            fill(arena.bytes(place, length=size), self._sender.seed, who=self.who, message=message)
+        immediate = first if min(lengths) < LANE_BYTES or rng.random() < 0.3 else None
+        self._note("batch", self.who, self._number(len(lengths)), lengths, immediate)
+        free = partial(arena.give_back, offset, length=room)
+        try:
+            ids = self._peer.post_send(arena.region, places, lengths=np.array(lengths), immediate=immediate)
+        except SrdError:
+            free()
+            raise
+        request = Request(first, self._sender.running.now_s, lambda _status: free(), left=len(lengths))
+        self._open[first] = request
+        self._batches.append((ids, request))
+        return True
+
+    def batch_ended(self, first: int, *, count: int, status: int) -> None:
+        """Take an entry of the completion queue; it may be of several batches."""
+        while count:
+            ids, request = next(each for each in self._batches if first in each[0])
+            some = min(count, ids.stop - first)
+            self._note("end", self.who, request.number + first - ids.start, some, status)
+            request.left -= some
+            if not request.left:
+                request.finish(status)
+                self._open.pop(request.number, None)
+                self._batches.remove((ids, request))
+                self._changed.set()
+            first, count = first + some, count - some
+
+    # -- memory of the other end ------------------------------------------------------------------------------------
+
+    def _post_write(self, length: int) -> bool:
+        """Write to a place of the receiver's memory that no other message has."""
+        key_of = self._receiver["keys"][f"{self._sender.who}.{self._sender.life}"]
+        which = self._rng.randrange(2)
+        key, at, size = key_of[which]
+        start = self._used[which] + self._rng.randrange(64)
+        length = min(length, size - start)
+        if length < 0:
+            return self._post_send(min(64, self._plan.longest_bytes))
+        arena = self._sender.arena
+        offset = arena.take(length, rng=self._rng)
+        if offset is None:
+            return False
+        number = self._number()
+        fill(arena.bytes(offset, length=length), self._sender.seed, who=self.who, message=number)
+        flawed = self._rng.random() < self._plan.flawed
+        if flawed and self._rng.random() < 0.5:
+            key ^= 1
+        elif flawed:
+            start = size - length + 1
+        if not flawed:
+            self._used[which] = start + length
+        immediate = at + start if self._rng.random() < 0.4 and not flawed else None
+        self._note("write", self.who, number, length, self._target().name, at + start, immediate, flawed)
+        free = partial(arena.give_back, offset, length=length)
+        try:
+            future = self._peer.write(
+                arena.region, offset=offset, length=length, key=key, target_offset=start, immediate=immediate
+            )
+        except SrdError:
+            free()
+            raise
+        self._track(number, future, lambda _status: free(), cancelled=self._plan.cancelled)
+        return True
+
+    def _target(self) -> layout.Memory:
+        return layout.target(
+            self._sender.who, life=self._sender.life, receiver_life=self._receiver["life"], size_bytes=1 << 10
+        )
+
+    def _post_giant(self) -> None:
+        """Post one message as long as there are."""
+        length, number = self._plan.giant_bytes, self._number()
+        self._sender.giant = region = self._sender.giant or Region(length, name="torture-giant")
+        array = np.asarray(region.array)
+        lane = first_lane(self._sender.seed, who=self.who, message=number)
+        if int(array[:LANE_BYTES].view(np.uint64)[0]) != lane:
+            fill(array[:length], self._sender.seed, who=self.who, message=number)
+        key, at, _size = self._receiver["keys"][f"{self._sender.who}.{self._sender.life}"][0]
+        self._used[0] = length
+        self._note("write", self.who, number, length, self._target().name, at, at, False)
+        future = self._peer.write(region, offset=0, length=length, key=key, target_offset=0, immediate=at)
+        self._track(number, future, lambda _status: None)
+
+    def _post_read(self, length: int) -> bool:
+        """Read from what the receiver has, to a place here that no other message has."""
+        which = self._rng.randrange(2)
+        registration, at = self._sender.landings[which]
+        start = self._sender.landed[which] + self._rng.randrange(64)
+        key, source_at, source_size = self._receiver["source"][self._rng.randrange(2)]
+        length = min(length, registration.length - start, source_size)
+        if length < 0:
+            return self._post_send(min(64, self._plan.longest_bytes))
+        from_offset = self._rng.randint(0, source_size - length)
+        number = self._number()
+        flawed = self._rng.random() < self._plan.flawed
+        if flawed and self._rng.random() < 0.5:
+            key ^= 1
+        elif flawed:
+            from_offset = source_size - length + 1
+        self._sender.landed[which] = start + length
+        told = [self._receiver["life"], source_at + from_offset, at + start]
+        self._note("read", self.who, number, length, *told, flawed)
+        future = self._peer.read(registration, offset=start, length=length, key=key, source_offset=from_offset)
+        self._track(
+            number,
+            future,
+            partial(self._check_read, number, at + start, length, source_at + from_offset),
+            cancelled=self._plan.cancelled,
+        )
+        return True
+
+    def _check_read(self, number: int, at: int, length: int, source_at: int, status: int) -> None:
+        if status != Status.OK:
+            return
+        found = np.asarray(self._sender.read_region.array)[at : at + length]
+        wrong = check(found, self._sender.seed, who=SOURCE, message=self._receiver["life"], offset=source_at)
+        if wrong:
+            self._note("wrong", f"read {number} of connection {self.who}, {length} bytes, as it ended: {wrong}")

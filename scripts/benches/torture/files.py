@@ -1,0 +1,125 @@
+"""Files instead of messages: whatever becomes of a chunk, both ends come to an end, and agree on what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from scripts.benches.torture.connection import GRACE_S
+from scripts.benches.torture.journal import Journal
+from scripts.benches.torture.local import Orders, RunningTime, TortureEndpoint, config
+from scripts.benches.torture.pattern import fill
+from scripts.benches.torture.plans import FilesPlan, Scenario
+from srd.errors import PeerError
+from srd.transfer.receiving import FileReceiver
+from srd.transfer.sending import FileSender
+from srd.transfer.words import TransferError
+
+FILES: Final = 100
+"""Who has written the files: file i is message i of this."""
+TRANSFER_S: Final = 10.0
+"""A file takes no longer than this, beyond the bound of a request."""
+
+
+def received_directory(directory: Path) -> Path:
+    """Where files arrive."""
+    return directory / "received"
+
+
+def _plan(scenario: Scenario) -> FilesPlan:
+    assert scenario.files is not None  # noqa: S101 - what this is for
+    return scenario.files
+
+
+async def send_files(scenario: Scenario, *, directory: Path, journal: Journal, orders: Orders, host: str) -> None:
+    """Send each file over a peer of its own."""
+    running = RunningTime()
+    for number, size in enumerate(_plan(scenario).sizes):
+        path = directory / f"file{number}"
+        data = np.zeros(size, np.uint8)
+        fill(data, scenario.seed, who=FILES, message=number)
+        path.write_bytes(data.tobytes())
+        await _send(scenario, number, path, journal=journal, orders=orders, host=host, running=running)
+    running.stop()
+
+
+async def _send(
+    scenario: Scenario, number: int, path: Path, *, journal: Journal, orders: Orders, host: str, running: RunningTime
+) -> None:
+    plan, endpoint_plan = _plan(scenario), scenario.senders[0].endpoint
+    endpoint = await TortureEndpoint.open(towards=host, config=config(endpoint_plan))
+    endpoint.plan = endpoint_plan
+    peer = await endpoint.connect(host, port=int((await orders.receiver())["port"]))
+    sender = FileSender(peer, on_progress=lambda _bytes: None, mapped=plan.mapped)
+    journal.note("file", number, path.stat().st_size)
+    sending = asyncio.ensure_future(sender.send(path))
+    if plan.cancel_after_s is not None and number == 0:
+        asyncio.get_running_loop().call_later(plan.cancel_after_s, sending.cancel)
+    bound_s = endpoint_plan.request_timeout_s + TRANSFER_S
+    if not await running.bounded(sending, bound_s=bound_s):
+        journal.note("hang", f"FileSender.send of {path.stat().st_size} bytes did not end within {bound_s:g} s")
+        sending.cancel()
+    await asyncio.wait([sending], timeout=GRACE_S)
+    journal.note("file_end", number, _outcome(sending))
+    closing = asyncio.ensure_future(endpoint.close())
+    if not await running.bounded(closing, bound_s=bound_s):
+        journal.note("hang", f"Endpoint.close after a transfer did not return within {bound_s:g} s")
+        closing.cancel()
+    sender.close()
+
+
+def _outcome(future: asyncio.Future[object]) -> str:
+    """Return how a transfer ended; raise what no transfer may."""
+    if not future.done():
+        return "open"
+    if future.cancelled():
+        return "cancelled"
+    if isinstance(error := future.exception(), TransferError | PeerError):
+        return f"failed: {error}"
+    future.result()
+    return "ok"
+
+
+async def receive_files(scenario: Scenario, *, directory: Path, journal: Journal, orders: Orders, host: str) -> None:
+    """Take files from every peer, until the controller says that all senders are gone."""
+    running = RunningTime()
+    plan = scenario.receiver.endpoint
+    received_directory(directory).mkdir()
+    endpoint = await TortureEndpoint.listen(host, port=0, config=config(plan))
+    endpoint.plan = plan
+    journal.note("listening", {"life": 0, "port": endpoint.address[1], "keys": {}, "source": []})
+    tasks: list[asyncio.Future[None]] = []
+
+    async def accept() -> None:
+        while True:
+            peer = await endpoint.accept()
+            receiver = FileReceiver(
+                peer, directory=received_directory(directory), overwrite=True, on_start=lambda _offer: None
+            )
+            tasks.append(asyncio.ensure_future(_receive(receiver, journal)))
+
+    accepting = asyncio.ensure_future(accept())
+    await orders.finish.wait()
+    bound_s = plan.request_timeout_s + GRACE_S
+    if tasks and not await running.bounded(asyncio.gather(*tasks), bound_s=bound_s):
+        journal.note("hang", f"FileReceiver.receive waits, {bound_s:g} s after its sender was gone")
+    accepting.cancel()
+    closing = asyncio.ensure_future(endpoint.close())
+    if not await running.bounded(closing, bound_s=bound_s):
+        journal.note("hang", f"the receiver's Endpoint.close did not return within {bound_s:g} s")
+    await asyncio.wait([accepting, *tasks], timeout=GRACE_S)
+    tasks.clear()
+    running.stop()
+
+
+async def _receive(receiver: FileReceiver, journal: Journal) -> None:
+    try:
+        while (received := await receiver.receive()) is not None:
+            journal.note("file_received", received.name, received.size)
+    except (TransferError, PeerError) as error:
+        journal.note("file_failed", str(error))
+    finally:
+        receiver.close()

@@ -1,0 +1,90 @@
+"""Where things lie: the files of a run, the guard bytes in them, and how connections are numbered.
+
+Memory that peers write to or read from is a file, mapped by the worker, so that the controller sees all of it when the
+worker is gone, however it went. Between the ranges that are registered, and around them, lie guard bytes.
+
+A connection's number says which process made it: sender (5 bits), its life (4 bits), and which of that life (6 bits).
+What is sent back over a connection has the number with REPLY set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from scripts.benches.torture.pattern import CANARY, SOURCE, Bytes, fill
+
+REPLY: Final = 0x8000
+GUARD_BYTES: Final = 4096 + 24
+MOST_CONNECTIONS: Final = 64
+TARGET_BYTES: Final = 12 << 20
+READS_BYTES: Final = 12 << 20
+SOURCE_BYTES: Final = 4 << 20
+
+
+def connection(sender: int, *, life: int, number: int) -> int:
+    """Return the number of a sender's connection."""
+    return sender << 10 | life << 6 | number
+
+
+def sender_of(who: int) -> int:
+    """Return the sender that a connection (or what is sent back over it) belongs to."""
+    return who >> 10 & 31
+
+
+def life_of(who: int) -> int:
+    """Return the life of the sender's process that made the connection."""
+    return who >> 6 & 15
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A file with two ranges that are registered, and what its untouched bytes are."""
+
+    name: str
+    number: int
+    """Of its guard bytes' pattern."""
+    size_bytes: int
+    ranges: tuple[tuple[int, int], ...]
+    """(offset, length) of what is registered."""
+    owner: int = CANARY
+
+    def path(self, directory: Path) -> Path:
+        """Where it is."""
+        return directory / self.name
+
+    def prepare(self, out: Bytes, *, seed: int) -> None:
+        """Fill it with what nobody may change."""
+        fill(out[: self.size_bytes], seed, who=self.owner, message=self.number)
+
+
+def _memory(name: str, number: int, first: int, second: int, *, owner: int = CANARY) -> Memory:
+    ranges = ((GUARD_BYTES, first), (2 * GUARD_BYTES + first, second))
+    return Memory(name, number, 3 * GUARD_BYTES + first + second, ranges, owner)
+
+
+def target(sender: int, *, life: int, receiver_life: int, size_bytes: int) -> Memory:
+    """What a life of a sender may write to, in a life of the receiver."""
+    number = 1 << 16 | sender << 10 | life << 6 | receiver_life
+    return _memory(f"target.{sender}.{life}.{receiver_life}", number, size_bytes, size_bytes // 4)
+
+
+def reads(sender: int, *, life: int, size_bytes: int) -> Memory:
+    """Where a life of a sender has its reads land."""
+    return _memory(f"reads.{sender}.{life}", 2 << 16 | sender << 10 | life << 6, size_bytes, size_bytes // 4)
+
+
+def source(receiver_life: int, *, size_bytes: int) -> Memory:
+    """What all may read, in a life of the receiver."""
+    return _memory(f"source.{receiver_life}", receiver_life, size_bytes, size_bytes // 4, owner=SOURCE)
+
+
+def journal_name(who: int, *, life: int) -> str:
+    """Return the name of the journal of a life of a sender, or of the receiver (0)."""
+    return f"worker.{who}.{life}.jsonl"
+
+
+def target_bytes(giant_bytes: int) -> int:
+    """Return how much a sender may write to, of whom one message may have this length."""
+    return max(TARGET_BYTES, giant_bytes)

@@ -1,0 +1,199 @@
+"""This process: its clock, its memory and descriptors, its endpoint, and what the controller tells it."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import json
+import mmap
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import numpy as np
+
+from devmem.region import Region
+from scripts.benches.torture.layout import Memory
+from scripts.benches.torture.plans import EndpointPlan
+from srd.config import EndpointConfig
+from srd.endpoint import Endpoint
+from srd.proto.config import ProtocolConfig
+from srd.proto.events import Event, PeerOpened
+
+UDP_GRO: Final = 104
+SOL_UDP: Final = 17
+TICK_S: Final = 0.1
+LONGEST_TICK_S: Final = 0.5
+
+
+class RunningTime:
+    """Time in which this process ran: while it is stopped, or starved, next to none passes."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._task = asyncio.ensure_future(self._count())
+
+    async def _count(self) -> None:
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = time.monotonic()
+            self.now_s += min(now - last, LONGEST_TICK_S)
+            last = now
+
+    async def bounded(self, what: asyncio.Future[Any], *, bound_s: float) -> bool:
+        """Wait for a future; return whether it ended within its bound."""
+        give_up_s = self.now_s + bound_s
+        while not what.done() and self.now_s < give_up_s:
+            await asyncio.wait([what], timeout=TICK_S)
+        return what.done()
+
+    def stop(self) -> None:
+        """Count no more."""
+        self._task.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a process has of the machine."""
+
+    anonymous_bytes: int
+    descriptors: tuple[str, ...]
+    regions_bytes: int
+    """Of memfds that are mapped."""
+
+    @classmethod
+    def now(cls) -> Self:
+        """Look, after everything that can be given back was."""
+        gc.collect()
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
+        return cls(anonymous_bytes(os.getpid()), tuple(_descriptors()), _regions_bytes())
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Return the private memory of a process that is in use; 0: it is gone. Regions are not in it."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) << 10
+    return 0
+
+
+def _descriptors() -> list[str]:
+    found = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found.append(f"{entry.name} {entry.readlink()}")
+    return found
+
+
+def _regions_bytes() -> int:
+    total = 0
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():
+        if "memfd:" in line:
+            first, last = line.split()[0].split("-")
+            total += int(last, 16) - int(first, 16)
+    return total
+
+
+class Orders:
+    """What the controller says, on stdin: JSON objects, one a line."""
+
+    def __init__(self) -> None:
+        self.latest: dict[str, Any] = {}
+        """The receiver that there is: where it listens, and its keys."""
+        self.finish = asyncio.Event()
+        self._some = asyncio.Event()
+        self._partial = b""
+        os.set_blocking(0, False)
+        asyncio.get_running_loop().add_reader(0, self._read)
+
+    def _read(self) -> None:
+        with suppress(BlockingIOError):
+            data = os.read(0, 1 << 20)
+            if not data:
+                asyncio.get_running_loop().remove_reader(0)
+                self.finish.set()
+            *lines, self._partial = (self._partial + data).split(b"\n")
+            for line in lines:
+                order = json.loads(line)
+                if order.get("finish"):
+                    self.finish.set()
+                else:
+                    self.latest = order
+                    self._some.set()
+
+    async def receiver(self) -> dict[str, Any]:
+        """Return the receiver that there is; wait until there is one."""
+        await self._some.wait()
+        return self.latest
+
+    def close(self) -> None:
+        """Listen no more."""
+        asyncio.get_running_loop().remove_reader(0)
+
+
+class TortureEndpoint(Endpoint):
+    """An endpoint whose peers' numbers begin just before they wrap."""
+
+    plan: EndpointPlan
+
+    def _on_event(self, event: Event) -> None:
+        super()._on_event(event)
+        if isinstance(event, PeerOpened):  # before it has sent or received any data
+            self._begin_late(self._core.peer(event.peer))
+
+    def _begin_late(self, peer: Any) -> None:
+        """Set where numbers begin: PSNs at both ends, all else at the sending one."""
+        plan = self.plan
+        peer.receiver._window.base = plan.first_psn  # noqa: SLF001 - there is no other way to start late
+        sent = peer.sender._sent  # noqa: SLF001
+        sent.base = sent.next_psn = plan.first_psn
+        peer.sender.outbox._next_message = plan.first_message  # noqa: SLF001
+        if plan.first_sequence:
+            for path in peer.sender.paths:
+                path.next_sequence = plan.first_sequence
+                path.reported_sequence = plan.first_sequence - 1
+
+    def set_offloads(self) -> None:
+        """Switch off what the plan has not."""
+        driver: Any = self._driver
+        for fd, sock in driver._sockets.items():  # noqa: SLF001 - sockets have no other name
+            if not self.plan.gro:
+                sock.setsockopt(SOL_UDP, UDP_GRO, 0)
+            if not self.plan.gso:
+                driver._transmitter._no_gso.add(fd)  # noqa: SLF001
+
+
+def config(plan: EndpointPlan) -> EndpointConfig:
+    """Return an endpoint's settings."""
+    return EndpointConfig(
+        protocol=ProtocolConfig(
+            paths=plan.paths,
+            window_packets=plan.window_packets,
+            receive_window_bytes=plan.receive_window_bytes,
+            max_message_bytes=plan.max_message_bytes,
+            rnr_retry=plan.rnr_retry,
+            request_timeout_s=plan.request_timeout_s,
+            unresponsive_after_s=plan.unresponsive_after_s,
+        ),
+        receive_region_bytes=plan.region_bytes,
+        chunk_bytes=plan.chunk_bytes,
+        datagram_bytes=plan.datagram_bytes,
+        header_split=plan.header_split,
+        busy_poll=plan.busy_poll,
+    )
+
+
+def mapped(memory: Memory, directory: Path, *, seed: int) -> Region:
+    """Map a file, with what nobody may change in it."""
+    region = Region.open(
+        memory.path(directory), size_bytes=-(-memory.size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE, writable=True
+    )
+    memory.prepare(np.asarray(region.array), seed=seed)
+    return region

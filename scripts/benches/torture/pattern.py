@@ -1,0 +1,185 @@
+"""Bytes that say where they belong: a function of (seed, sender, message, offset).
+
+A message is a series of 64-bit lanes. The first is a bijective mix of (magic, who, message) under the seed; each lane
+adds an odd constant to the one before. So a piece of eight bytes or more, at whatever alignment, differs from what
+belongs at any other place of any other message, and `explain` can say of wrong bytes whose they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Lanes = npt.NDArray[np.uint64]
+
+LANE_BYTES: Final = 8
+PIECE_BYTES: Final = 1 << 20
+"""Compared at once: what fits into a cache, so that a message of 1 GiB needs no memory of its own."""
+CANARY: Final = 0xFFFE
+"""Who has written what nobody may write: `message` is the file's number."""
+SOURCE: Final = 0xFFFD
+"""Who has written what reads are answered from."""
+POISON: Final = 0xFFFC
+"""Who has written over memory of requests that have ended."""
+
+_MASK: Final = (1 << 64) - 1
+_STEP: Final = 0x9E3779B97F4A7C15
+_MAGIC: Final = 0x5EAF
+_FACTORS: Final = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+"""Of splitmix64's finaliser; with their inverses modulo 2^64 it can be undone."""
+_INVERSES: Final = tuple(pow(factor, -1, 1 << 64) for factor in _FACTORS)
+_SEARCHED_LANES: Final = 1 << 22
+"""`explain` finds pieces of the first 32 MiB of a message."""
+_PLAUSIBLE_MESSAGES: Final = 1 << 18
+"""Of a connection, at most: of a million lanes sixteen have the magic by chance."""
+_DATA_HEADER: Final = bytes([1, 1])
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """Bytes that are not what they should be."""
+
+    first: int
+    """Offset in the message of the first one."""
+    last: int
+    count: int
+    expected: str
+    actual: str
+    """Sixteen bytes from the first on, in hexadecimal."""
+    whose: str
+    """What the wrong bytes really are, as far as they say."""
+
+    def __str__(self) -> str:
+        return (
+            f"bytes {self.first} to {self.last} ({self.count} of them wrong): expected {self.expected}, "
+            f"found {self.actual} ({self.whose})"
+        )
+
+
+def _mix(value: int) -> int:
+    value ^= value >> 30
+    value = value * _FACTORS[0] & _MASK
+    value ^= value >> 27
+    value = value * _FACTORS[1] & _MASK
+    return value ^ value >> 31
+
+
+def _unmix(lanes: Lanes) -> Lanes:
+    """Undo `_mix`, for many values at once."""
+    lanes = lanes ^ lanes >> np.uint64(31) ^ lanes >> np.uint64(62)
+    lanes = lanes * np.uint64(_INVERSES[1])
+    lanes = lanes ^ lanes >> np.uint64(27) ^ lanes >> np.uint64(54)
+    lanes = lanes * np.uint64(_INVERSES[0])
+    return lanes ^ lanes >> np.uint64(30) ^ lanes >> np.uint64(60)
+
+
+def first_lane(seed: int, *, who: int, message: int) -> int:
+    """Return the lane at offset 0."""
+    return _mix((_MAGIC << 48 | who << 32 | message) ^ _mix(seed + 1 & _MASK))
+
+
+def owners(seed: int, lanes: Lanes) -> tuple[npt.NDArray[np.bool_], Lanes, Lanes]:
+    """Of first lanes, return which are some message's, whose, and of which."""
+    found = _unmix(lanes) ^ np.uint64(_mix(seed + 1 & _MASK))
+    return (
+        found >> np.uint64(48) == np.uint64(_MAGIC),
+        found >> np.uint64(32) & np.uint64(0xFFFF),
+        found & np.uint64(0xFFFFFFFF),
+    )
+
+
+@lru_cache(maxsize=1)
+def _steps() -> Lanes:
+    return np.arange(PIECE_BYTES // LANE_BYTES + 2, dtype=np.uint64) * np.uint64(_STEP)
+
+
+def expected(seed: int, *, who: int, message: int, offset: int, length: int) -> Bytes:
+    """Return `length` bytes (a piece at most) of a message from `offset`."""
+    lane, skipped = divmod(offset, LANE_BYTES)
+    first = first_lane(seed, who=who, message=message) + lane * _STEP & _MASK
+    count = -(-(skipped + length) // LANE_BYTES)
+    lanes = _steps()[:count] + np.array(first, np.uint64)
+    return lanes.view(np.uint8)[skipped : skipped + length]
+
+
+def fill(out: Bytes, seed: int, *, who: int, message: int, offset: int = 0) -> None:
+    """Write a message, from `offset` of it, to all of `out`."""
+    for at in range(0, len(out), PIECE_BYTES):
+        piece = out[at : at + PIECE_BYTES]
+        piece[:] = expected(seed, who=who, message=message, offset=offset + at, length=len(piece))
+
+
+def check(found: Bytes, seed: int, *, who: int, message: int, offset: int = 0) -> Wrong | None:
+    """Compare bytes with those of a message from `offset`; None: they are right."""
+    first = last = -1
+    count = 0
+    for at in range(0, len(found), PIECE_BYTES):
+        piece = found[at : at + PIECE_BYTES]
+        wrong = piece != expected(seed, who=who, message=message, offset=offset + at, length=len(piece))
+        if wrong.any():
+            places = np.flatnonzero(wrong)
+            first = at + int(places[0]) if first < 0 else first
+            last = at + int(places[-1])
+            count += len(places)
+    if not count:
+        return None
+    wanted = expected(seed, who=who, message=message, offset=offset + first, length=min(16, len(found) - first))
+    return Wrong(
+        offset + first,
+        offset + last,
+        count,
+        wanted.tobytes().hex(),
+        found[first : first + 16].tobytes().hex(),
+        explain(found[first : last + 1], seed),
+    )
+
+
+def owner(found: Bytes, seed: int) -> tuple[int, int] | None:
+    """Return (who, message) of what begins like a message; None: too short, or nothing of ours."""
+    if len(found) < LANE_BYTES:
+        return None
+    good, who, message = owners(seed, np.frombuffer(found[:LANE_BYTES].tobytes(), np.uint64))
+    return (int(who[0]), int(message[0])) if good[0] else None
+
+
+def explain(found: Bytes, seed: int) -> str:
+    """Say what bytes are: whose, and from which offset; a packet's header; one value; or nothing known."""
+    data = found[:4096].tobytes()
+    if not data.strip(data[:1]):
+        return f"{len(found)} bytes of {data[0]:#04x}" if len(found) <= len(data) else f"bytes of {data[0]:#04x}"
+    for start in range(0, min(len(data) - 2 * LANE_BYTES, 256) + 1):
+        pair = np.frombuffer(data[start : start + 2 * LANE_BYTES], np.uint64)
+        if (int(pair[0]) + _STEP) & _MASK == int(pair[1]):
+            header = f", {start} other bytes before it" if start else ""
+            return _place(seed, int(pair[0])) + header
+    if _DATA_HEADER in data[:64]:
+        return f"a data packet's header {data.index(_DATA_HEADER)} bytes on"
+    return "nothing that was ever sent" if len(found) > 2 * LANE_BYTES else "too few bytes to say whose"
+
+
+def _place(seed: int, lane: int) -> str:
+    """Say of which message, and of which offset in it, a lane is."""
+    for base in range(0, _SEARCHED_LANES, len(_steps())):
+        back = np.array((lane - base * _STEP) & _MASK, np.uint64) - _steps()
+        good, who, message = owners(seed, back)
+        good &= (message < np.uint64(_PLAUSIBLE_MESSAGES)) & ((who < np.uint64(0xC000)) | (who >= np.uint64(POISON)))
+        if good.any():
+            at = int(np.flatnonzero(good)[0])
+            return f"offset {(base + at) * LANE_BYTES} of {named(int(who[at]), int(message[at]))}"
+    return "a message of ours, from beyond its first 32 MiB, or of another scenario"
+
+
+def named(who: int, message: int) -> str:
+    """Say in words whose message that is."""
+    if who == CANARY:
+        return f"the guard bytes of file {message}"
+    if who == SOURCE:
+        return f"the memory {message} that is read from"
+    if who == POISON:
+        return f"memory of message {message} that had ended"
+    return f"message {message} of connection {who}"

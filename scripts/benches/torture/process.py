@@ -1,0 +1,174 @@
+"""A worker as its controller sees it: started, told, signalled, listened to through its journal, and never left behind."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from scripts.benches.torture.journal import entries
+from scripts.benches.torture.layout import journal_name
+from scripts.benches.torture.local import anonymous_bytes
+from scripts.benches.torture.plans import EndpointPlan
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+_WRAP_S: Final = 2**32 / 1e6
+"""A clock of 32 bits of microseconds comes round so often."""
+_STACK_S: Final = 1.0
+_DIE_WITH_US: Final = ("setpriv", "--pdeathsig", "KILL", "--")
+COMPLAINTS: Final = (
+    "Traceback",
+    "was never awaited",
+    "never retrieved",
+    "Exception ignored",
+    "Task was destroyed",
+    "Warning:",
+    "Fatal Python error",
+)
+"""What a worker never has on its stderr."""
+
+
+class Process:
+    """One life of a worker; made by `start`."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], directory: Path, who: int, *, life: int) -> None:
+        self.who = who
+        self.life = life
+        self.popen = popen
+        self.journal = directory / journal_name(who, life=life)
+        self.errors = directory / f"worker.{who}.{life}.err"
+        self.killed = False
+        self.peak_bytes = 0
+        """Most anonymous memory that was seen."""
+        self.first_bytes = 0
+        """Of it, what there was when it had started."""
+        self._pid: int | None = None
+        self._listening: dict[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"sender {self.who}" if self.who else "the receiver"
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self.popen.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        """Of the worker itself, once it said so: it may be the child of what was started."""
+        if self._pid is None:
+            self._pid = next((int(each.values[0]) for each in entries(self.journal) if each.kind == "pid"), None)
+        return self._pid
+
+    @property
+    def listening(self) -> dict[str, Any] | None:
+        """Where a receiver listens, and its keys, once it does."""
+        if self._listening is None and self.who == 0:
+            found = (each.values[0] for each in entries(self.journal) if each.kind == "listening")
+            self._listening = next(found, None)
+        return self._listening
+
+    def tell(self, order: dict[str, Any]) -> None:
+        """Say something; it may be gone."""
+        assert self.popen.stdin is not None  # noqa: S101 - a pipe was asked for
+        with suppress(BrokenPipeError):
+            self.popen.stdin.write(json.dumps(order).encode() + b"\n")
+            self.popen.stdin.flush()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the worker itself."""
+        if self.pid is not None and self.running:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it as part of the scenario."""
+        self.killed = True
+        self.signal(signal.SIGKILL)
+
+    def look(self) -> None:
+        """See how much memory it has."""
+        if self.pid is not None and self.running:
+            size = anonymous_bytes(self.pid)
+            self.first_bytes = self.first_bytes or size
+            self.peak_bytes = max(self.peak_bytes, size)
+
+    def end(self) -> str:
+        """End what does not end by itself; return where it was, as its stack says."""
+        if not self.running:
+            return ""
+        before = self.errors.stat().st_size
+        self.signal(signal.SIGCONT)
+        self.signal(signal.SIGUSR1)  # faulthandler
+        with suppress(subprocess.TimeoutExpired):
+            self.popen.wait(_STACK_S)
+        self.killed = True
+        self.signal(signal.SIGKILL)
+        self.popen.kill()
+        self.popen.wait()
+        return self.errors.read_bytes()[before:].decode(errors="replace")
+
+    def complaints(self) -> list[str]:
+        """Return what it said that no worker may say."""
+        if not self.errors.exists():
+            return []
+        text = self.errors.read_text(encoding="utf-8", errors="replace")
+        return [text] if any(each in text for each in COMPLAINTS) else []
+
+    def close(self) -> None:
+        """Let its pipe go."""
+        if self.popen.stdin is not None:
+            with suppress(BrokenPipeError):
+                self.popen.stdin.close()
+
+
+def start(
+    directory: Path,
+    who: int,
+    *,
+    life: int,
+    plan: EndpointPlan,
+    part: dict[str, Any],
+    command: Callable[[Sequence[str]], list[str]],
+) -> Process:
+    """Start a worker; `command` says how something is run at its host."""
+    (directory / f"part.{who}.{life}.json").write_text(json.dumps(part))
+    module = "scripts.benches.torture.worker"
+    argv = [sys.executable, "-W", "error", "-m", module, str(directory), str(who), str(life)]
+    if plan.clock_wraps_after_s is not None:
+        offset = math.ceil(_until_wrap_s(time.monotonic()) - plan.clock_wraps_after_s)
+        argv = ["unshare", "--time", "--monotonic", str(offset), "--fork", "--kill-child", *argv]
+    with (directory / f"worker.{who}.{life}.err").open("wb") as errors:
+        popen = subprocess.Popen(
+            [*_DIE_WITH_US, *command(argv)],
+            stdin=subprocess.PIPE,
+            stdout=errors,
+            stderr=errors,
+            cwd=ROOT,
+            env=environment(compiled=plan.compiled),
+            start_new_session=True,
+        )
+    return Process(popen, directory, who, life=life)
+
+
+def _until_wrap_s(now: float) -> float:
+    return _WRAP_S - now % _WRAP_S
+
+
+def environment(*, compiled: bool) -> dict[str, str]:
+    """Return a worker's environment: what is installed comes first, or the checkout's sources."""
+    variables = {**os.environ, "PYTHONSAFEPATH": "1"}
+    variables.pop("PYTHONPATH", None)
+    if not compiled:
+        variables["PYTHONPATH"] = str(ROOT)
+    return variables

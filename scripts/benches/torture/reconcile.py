@@ -1,0 +1,357 @@
+"""What all journals of a scenario say together, and whether it agrees: between both ends, and with what lies in memory.
+
+1. A request ended once. One that ended well was delivered, once, if the process lived that it went to, and read on.
+2. What was delivered was posted, once, with that length and immediate; not what was refused as such.
+3. What was written or read is where it should be, if it ended well; all other bytes of the memory are as they were.
+   Of a request that did not end well the range is undefined (PROTOCOL.md, section 6), and nothing beyond.
+4. What was withdrawn does not change any more, and nothing that is posted later ends well.
+5. In a scenario where nothing goes wrong no request fails.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from scripts.benches.torture import layout
+from scripts.benches.torture.connection import CANCELLED
+from scripts.benches.torture.journal import Entry, entries
+from scripts.benches.torture.layout import Memory
+from scripts.benches.torture.pattern import LANE_BYTES, SOURCE, Bytes, check
+from scripts.benches.torture.plans import Scenario
+from srd.proto.status import Status
+
+NEVER_DELIVERED: Final = frozenset(
+    {
+        Status.REMOTE_ERROR_BAD_LENGTH,
+        Status.LOCAL_ERROR_BAD_LENGTH,
+        Status.LOCAL_ERROR_INVALID_AH,
+        Status.LOCAL_ERROR_UNSUPPORTED_OP,
+        Status.LOCAL_ERROR_UNREACH_REMOTE,
+        Status.REMOTE_ERROR_BAD_DEST_QPN,
+    }
+)
+"""With these a message cannot have been taken. With all others only its acknowledgement may have been lost."""
+HARMLESS: Final = frozenset({Status.OK, Status.FLUSHED, CANCELLED})
+
+Id = tuple[int, int]
+"""(connection, message)."""
+
+
+@dataclass(slots=True)
+class Posted:
+    """A request, as its sender noted it."""
+
+    kind: str
+    length: int
+    immediate: int | None
+    at: float
+    memory: str = ""
+    """WRITE: the file that it went to; READ: the file that it lands in."""
+    offset: int = 0
+    source_life: int = 0
+    source_offset: int = 0
+    flawed: bool = False
+    status: int | None = None
+    cancelled: bool = False
+
+
+@dataclass(slots=True)
+class Books:
+    """What all processes noted."""
+
+    posted: dict[Id, Posted] = field(default_factory=dict)
+    got: Counter[Id] = field(default_factory=Counter)
+    got_writes: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """(connection, offset in its memory) -> how often it was told of."""
+    receiver_of: dict[int, int] = field(default_factory=dict)
+    """Connection -> life of the receiver that had it."""
+    killed: set[tuple[int, int]] = field(default_factory=set)
+    """(who, life) of processes that did not come to their end by themselves."""
+    closed: set[int] = field(default_factory=set)
+    """Connections that the receiver closed: it reads no more of them."""
+    answers: dict[Id, tuple[int, int | None]] = field(default_factory=dict)
+    """Of what the receiver sent back: length and status."""
+    replies: Counter[Id] = field(default_factory=Counter)
+    withdrawn: dict[str, float] = field(default_factory=dict)
+    withdrawing: set[str] = field(default_factory=set)
+    problems: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    """Wrong bytes."""
+    hangs: list[str] = field(default_factory=list)
+    requests: int = 0
+    bytes_checked: int = 0
+
+
+def short(length: int) -> bool:
+    """Whether a message is too short to say which one it is; of a batch, all such have the first one's number."""
+    return length < LANE_BYTES
+
+
+def shares_number(number: int, posted: Posted) -> bool:
+    """Whether a message of a batch may be delivered under the number of others."""
+    return short(posted.length) or number == posted.immediate
+
+
+class Reconciler:
+    """`read` every journal, then `judge`."""
+
+    def __init__(self, scenario: Scenario, directory: Path) -> None:
+        self.books = Books()
+        self._scenario = scenario
+        self._directory = directory
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def read(self, who: int, *, life: int) -> None:
+        """Take a journal."""
+        done = False
+        for entry in entries(self._directory / layout.journal_name(who, life=life)):
+            done |= entry.kind == "done"
+            handler = getattr(self, f"_on_{entry.kind}", None)
+            if handler is not None:
+                handler(entry, life)
+        if not done:
+            self.books.killed.add((who, life))
+
+    def _on_wrong(self, entry: Entry, _life: int) -> None:
+        self.books.wrong.append(str(entry.values[0]))
+
+    def _on_hang(self, entry: Entry, _life: int) -> None:
+        self.books.hangs.append(str(entry.values[0]))
+
+    def _on_send(self, entry: Entry, _life: int) -> None:
+        who, number, length, immediate = entry.values
+        self._post(who, number, Posted("send", length, immediate, entry.at))
+
+    def _on_batch(self, entry: Entry, _life: int) -> None:
+        who, first, lengths, immediate = entry.values
+        for index, length in enumerate(lengths):
+            self._post(who, first + index, Posted("batch", length, immediate, entry.at))
+
+    def _on_write(self, entry: Entry, _life: int) -> None:
+        who, number, length, memory, offset, immediate, flawed = entry.values
+        self._post(who, number, Posted("write", length, immediate, entry.at, memory, offset, flawed=flawed))
+
+    def _on_read(self, entry: Entry, _life: int) -> None:
+        who, number, length, source_life, source_offset, offset, flawed = entry.values
+        sender, life = layout.sender_of(who), layout.life_of(who)
+        memory = layout.reads(sender, life=life, size_bytes=layout.READS_BYTES).name
+        self._post(
+            who, number, Posted("read", length, None, entry.at, memory, offset, source_life, source_offset, flawed)
+        )
+
+    def _post(self, who: int, number: int, posted: Posted) -> None:
+        if (who, number) in self.books.posted:
+            self.books.problems.append(f"request {number} of connection {who} was noted twice: the bench is wrong")
+        self.books.posted[who, number] = posted
+        self.books.requests += 1
+        self.books.bytes_checked += posted.length
+
+    def _on_cancel(self, entry: Entry, _life: int) -> None:
+        who, number = entry.values
+        self.books.posted[who, number].cancelled = True
+
+    def _on_end(self, entry: Entry, _life: int) -> None:
+        who, first, count, status = entry.values
+        for number in range(first, first + count):
+            posted = self.books.posted[who, number]
+            if posted.status is not None:
+                self.books.problems.append(f"request {number} of connection {who} ended twice")
+            posted.status = status
+
+    def _on_got(self, entry: Entry, life: int) -> None:
+        who, number, length, immediate = entry.values
+        self._deliver(who, [number], length, immediate, life)
+
+    def _on_got_batch(self, entry: Entry, life: int) -> None:
+        who, numbers, length, immediate = entry.values
+        self._deliver(who, numbers, length, immediate, life)
+
+    def _deliver(self, who: int, numbers: Iterable[int], length: int, immediate: int | None, life: int) -> None:
+        books = self.books
+        if books.receiver_of.setdefault(who, life) != life:
+            books.problems.append(f"connection {who} reached two lives of the receiver")
+        for number in numbers:
+            books.got[who, number] += 1
+            posted = books.posted.get((who, number))
+            if posted is None:
+                if (layout.sender_of(who), layout.life_of(who)) not in books.killed:
+                    books.problems.append(f"message {number} of connection {who} was delivered, and never posted")
+            elif posted.kind not in ("send", "batch") or posted.immediate != immediate:
+                books.problems.append(
+                    f"message {number} of connection {who} came with immediate {immediate}: it is a {posted.kind} "
+                    f"with {posted.immediate}"
+                )
+            elif posted.length != length and posted.kind == "send":
+                books.problems.append(
+                    f"message {number} of connection {who} has {posted.length} bytes, and came with {length}"
+                )
+
+    def _on_got_write(self, entry: Entry, life: int) -> None:
+        who, offset, _length = entry.values
+        self.books.receiver_of.setdefault(who, life)
+        self.books.got_writes[who, offset] += 1
+
+    def _on_closing(self, entry: Entry, _life: int) -> None:
+        self.books.closed.add(entry.values[0])
+
+    def _on_answer(self, entry: Entry, _life: int) -> None:
+        who, number, length = entry.values
+        self.books.answers[who, number] = (length, None)
+
+    def _on_answer_end(self, entry: Entry, _life: int) -> None:
+        who, number, status = entry.values
+        self.books.answers[who, number] = (self.books.answers[who, number][0], status)
+
+    def _on_reply(self, entry: Entry, _life: int) -> None:
+        who, number, _length = entry.values
+        self.books.replies[who, number] += 1
+
+    def _on_withdrawing(self, entry: Entry, _life: int) -> None:
+        self.books.withdrawing.add(entry.values[0])
+
+    def _on_withdrawn(self, entry: Entry, _life: int) -> None:
+        self.books.withdrawn[entry.values[0]] = entry.at
+
+    # -- judging ----------------------------------------------------------------------------------------------------
+
+    def judge(self) -> Books:
+        """Compare everything."""
+        books = self.books
+        for (who, number), posted in books.posted.items():
+            for problem in self._of_request(who, number, posted):
+                books.problems.append(f"{posted.kind} {number} of connection {who}, {posted.length} bytes: {problem}")
+        books.problems += self._of_short_batches()
+        for (who, number), times in books.replies.items():
+            if times > 1 or (who, number) not in books.answers:
+                books.problems.append(f"reply {number} over connection {who} came {times} times")
+        for memory in self._memories():
+            self._look_at(memory)
+        return books
+
+    def _of_request(self, who: int, number: int, posted: Posted) -> Iterator[str]:
+        sender = (layout.sender_of(who), layout.life_of(who))
+        if posted.status is None:
+            if sender not in self.books.killed and posted.kind != "unposted":
+                yield "it never ended"
+            return
+        if posted.flawed and posted.status == Status.OK:
+            yield "it had no right to what it asked for, and ended well"
+        if posted.status not in HARMLESS and self._scenario.calm and not posted.flawed:
+            yield f"nothing was wrong, and it ended with {Status(posted.status).name}"
+        if posted.memory in self.books.withdrawn and posted.status == Status.OK:
+            if posted.at > self.books.withdrawn[posted.memory]:
+                yield "it was posted after the memory was withdrawn, and ended well"
+        if posted.kind == "send" or (posted.kind == "batch" and not shares_number(number, posted)):
+            yield from self._of_delivery(who, posted, self.books.got[who, number])
+        if posted.kind == "write" and posted.immediate is not None:
+            yield from self._of_delivery(who, posted, self.books.got_writes[who, posted.offset])
+
+    def _of_delivery(self, who: int, posted: Posted, times: int) -> Iterator[str]:
+        if times > 1:
+            yield f"it was delivered {times} times"
+        if posted.status == Status.OK and not times and self._was_read(who):
+            yield "it ended well, and was not delivered"
+        if times and posted.status in NEVER_DELIVERED:
+            yield f"it ended with {Status(posted.status or 0).name}, and was delivered"
+
+    def _was_read(self, who: int) -> bool:
+        """Whether the receiver lived to read all that came over a connection."""
+        life = self.books.receiver_of.get(who)
+        if who in self.books.closed:
+            return False
+        if life is None:  # of one that was killed it is not known what it read
+            return not any(each == 0 for each, _ in self.books.killed)
+        return (0, life) not in self.books.killed
+
+    def _of_short_batches(self) -> Iterator[str]:
+        """Of messages of less than a lane the number is the first's of their batch: there are so many of it."""
+        wanted: dict[Id, list[Posted]] = defaultdict(list)
+        for (who, _), posted in self.books.posted.items():
+            if posted.kind == "batch" and short(posted.length) and posted.immediate is not None:
+                wanted[who, posted.immediate].append(posted)
+        for (who, first), batch in wanted.items():
+            itself = self.books.posted[who, first]
+            longer = 0 if short(itself.length) else 1  # the first one's own, which says its number itself
+            good = sum(posted.status == Status.OK for posted in batch)
+            times = self.books.got[who, first] - min(longer, self.books.got[who, first])
+            if times > len(batch):
+                yield f"batch {first} of connection {who}: {len(batch)} short messages came {times} times"
+            if times < good - longer and self._was_read(who):
+                yield f"batch {first} of connection {who}: {good} short messages ended well, {times} came"
+
+    # -- memory -----------------------------------------------------------------------------------------------------
+
+    def _memories(self) -> Iterator[Memory]:
+        scenario = self._scenario
+        for sender in range(1, len(scenario.senders) + 1):
+            size = layout.target_bytes(scenario.senders[sender - 1].giant_bytes)
+            for life in range(scenario.lives(sender)):
+                yield layout.reads(sender, life=life, size_bytes=layout.READS_BYTES)
+                for receiver_life in range(scenario.lives(0)):
+                    yield layout.target(sender, life=life, receiver_life=receiver_life, size_bytes=size)
+        for receiver_life in range(scenario.lives(0)):
+            yield layout.source(receiver_life, size_bytes=layout.SOURCE_BYTES)
+
+    def _look_at(self, memory: Memory) -> None:
+        """Check every byte of a file that was ever made."""
+        path = memory.path(self._directory)
+        if not path.exists() or path.stat().st_size < memory.size_bytes:
+            return
+        found = np.memmap(path, np.uint8, "r")[: memory.size_bytes]
+        used = sorted(self._used(memory), key=lambda each: each[0])
+        at = 0
+        for start, _end, (who, number), posted in used:
+            self._untouched(memory, found, at, start)
+            at = max(at, start + posted.length)
+            if posted.status == Status.OK and memory.name not in self.books.withdrawing:
+                self._landed(memory, found, who, number, posted)
+        self._untouched(memory, found, at, memory.size_bytes)
+        if memory.name in self.books.withdrawn:
+            self._unchanged(memory, found)
+
+    def _used(self, memory: Memory) -> Iterator[tuple[int, int, Id, Posted]]:
+        """Yield the ranges that requests may have written to."""
+        for id_, posted in self.books.posted.items():
+            if posted.memory == memory.name and not posted.flawed:
+                yield posted.offset, posted.offset + posted.length, id_, posted
+
+    def _untouched(self, memory: Memory, found: Bytes, start: int, end: int) -> None:
+        if start >= end:
+            return
+        if wrong := check(found[start:end], self._scenario.seed, who=memory.owner, message=memory.number, offset=start):
+            self.books.wrong.append(f"{memory.name}, where nothing may be written: {wrong}")
+
+    def _landed(self, memory: Memory, found: Bytes, who: int, number: int, posted: Posted) -> None:
+        piece, seed = found[posted.offset : posted.offset + posted.length], self._scenario.seed
+        if posted.kind == "write":
+            wrong = check(piece, seed, who=who, message=number)
+        else:
+            wrong = check(piece, seed, who=SOURCE, message=posted.source_life, offset=posted.source_offset)
+        if wrong:
+            self.books.wrong.append(
+                f"{memory.name}: {posted.kind} {number} of connection {who}, {posted.length} bytes at "
+                f"{posted.offset}, ended well: {wrong}"
+            )
+
+    def _unchanged(self, memory: Memory, found: Bytes) -> None:
+        before = np.memmap(self._directory / f"{memory.name}.withdrawn", np.uint8, "r")[: memory.size_bytes]
+        places = np.flatnonzero(before != found)
+        if len(places):
+            self.books.wrong.append(
+                f"{memory.name}: bytes {places[0]} to {places[-1]} ({len(places)}) changed after it was withdrawn"
+            )
+
+
+def left_over(path: Path) -> Iterator[tuple[int, int, list[Any]]]:
+    """Yield what a worker had left when all was closed: anonymous bytes more, bytes of regions, descriptors."""
+    for entry in entries(path):
+        if entry.kind == "left":
+            anonymous, regions, descriptors = entry.values
+            yield anonymous, regions, descriptors

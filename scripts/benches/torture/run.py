@@ -1,0 +1,296 @@
+"""One scenario, lived through: processes are started, troubled and ended, and what they noted is compared."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from scripts.benches.errors import BenchError
+from scripts.benches.torture.connection import GRACE_S
+from scripts.benches.torture.files import TRANSFER_S
+from scripts.benches.torture.network import Network, network, undo
+from scripts.benches.torture.plans import MIB, Event, Scenario, Trouble
+from scripts.benches.torture.process import ROOT, Process, environment, start
+from scripts.benches.torture.reconcile import Reconciler, left_over
+from scripts.benches.torture.result import Result
+from scripts.benches.torture.transfers import judge_files
+
+START_BOUND_S: Final = 60.0
+"""To start an interpreter, on a busy machine."""
+TICK_S: Final = 0.02
+LOOK_S: Final = 0.2
+GROWTH_BYTES: Final = 48 * MIB
+"""Anonymous memory that a worker may have more at the end, when everything is closed, than in the beginning: its heap
+does not shrink to what it was."""
+PEAK_BYTES: Final = 160 * MIB
+"""The same while it works: regions are not in it. Received messages that wait, requests, and what the interpreter takes."""
+_SHM: Final = Path("/dev/shm")  # noqa: S108 - a directory of the run's own is made in it
+"""Memory that peers write to is files; here they are memory."""
+
+
+class Run:
+    """The controller of a scenario."""
+
+    def __init__(self, scenario: Scenario, directory: Path, net: Network, *, sabotage: str) -> None:
+        self.result = Result(scenario)
+        self._scenario = scenario
+        self._directory = directory
+        self._network = net
+        self._sabotage = sabotage
+        self._processes: list[Process] = []
+        self._current: dict[int, Process] = {}
+        self._strangers: list[subprocess.Popen[bytes]] = []
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+        self._looked_at = 0.0
+        self._undo: list[Callable[[], None]] = []
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def live(self) -> Result:
+        """Everything; whatever happens, nothing is left running."""
+        scenario = self._scenario
+        (self._directory / "scenario.json").write_bytes(TypeAdapter(Scenario).dump_json(scenario))
+        try:
+            self._start(0, life=0)
+            for who in range(1, len(scenario.senders) + 1):
+                self._start(who, life=0)
+            self._wait_for_receiver()
+            self._tell_senders()
+            started = time.monotonic()
+            for event in scenario.events:
+                self._at(started + event.at_s, lambda event=event: self._trouble(event))  # type: ignore[misc]
+            self._begin_strangers()
+            self._live_until(lambda: not self._senders_running(), bound_s=self._bound_s())
+            self._undo_all()
+            self._end_hanging(of=[each for each in self._processes if each.who])
+            self._current[0].tell({"finish": True})
+            self._live_until(lambda: not self._current[0].running, bound_s=self._end_bound_s())
+            self._end_hanging(of=[self._current[0]])
+        finally:
+            self._clear_up()
+        self._judge()
+        return self.result
+
+    def _bound_s(self) -> float:
+        """By when all senders have ended: their time, what their last requests take, and what stops and kills take."""
+        stops = sum(event.seconds for event in self._scenario.events)
+        files = (TRANSFER_S + 2 * GRACE_S) * len(self._scenario.files.sizes) if self._scenario.files else 0.0
+        return self._scenario.seconds + stops + files + 2 * self._end_bound_s()
+
+    def _end_bound_s(self) -> float:
+        plans = [self._scenario.receiver.endpoint, *(each.endpoint for each in self._scenario.senders)]
+        return 3 * (max(plan.request_timeout_s for plan in plans) + GRACE_S)
+
+    def _start(self, who: int, *, life: int) -> None:
+        scenario = self._scenario
+        port = 0
+        if who == 0 and (before := self._current.get(0)) is not None and before.listening is not None:
+            port = before.listening["port"]
+        process = start(
+            self._directory,
+            who,
+            life=life,
+            plan=scenario.senders[who - 1].endpoint if who else scenario.receiver.endpoint,
+            part={
+                "host": self._network.receiver,
+                "port": port,
+                "strangers": self._network.strangers,
+                "sabotage": self._sabotage,
+            },
+            command=lambda argv: self._network.command(who, argv),
+        )
+        self._processes.append(process)
+        self._current[who] = process
+
+    def _wait_for_receiver(self) -> None:
+        give_up_at = time.monotonic() + START_BOUND_S
+        receiver = self._current[0]
+        while receiver.listening is None:
+            self._tick()
+            if not receiver.running or time.monotonic() > give_up_at:
+                said = receiver.errors.read_text(encoding="utf-8", errors="replace").strip()
+                raise BenchError(f"the receiver does not listen: {said or 'it said nothing'}")
+
+    def _tell_senders(self) -> None:
+        for who, process in self._current.items():
+            if who:
+                process.tell(self._current[0].listening or {})
+
+    def _senders_running(self) -> bool:
+        return bool(self._agenda) or any(each.running for who, each in self._current.items() if who)
+
+    def _live_until(self, done: Callable[[], bool], *, bound_s: float) -> None:
+        give_up_at = time.monotonic() + bound_s
+        while not done() and time.monotonic() < give_up_at:
+            self._tick()
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        while self._agenda and self._agenda[0][0] <= now:
+            heapq.heappop(self._agenda)[2]()
+        if now >= self._looked_at + LOOK_S:
+            self._looked_at = now
+            for process in self._processes:
+                process.look()
+        time.sleep(TICK_S)
+
+    def _at(self, when: float, do: Callable[[], None]) -> None:
+        heapq.heappush(self._agenda, (when, next(self._order), do))
+
+    # -- trouble ----------------------------------------------------------------------------------------------------
+
+    def _trouble(self, event: Event) -> None:
+        process = self._current[event.who]
+        later = time.monotonic() + event.seconds
+        match event.what:
+            case Trouble.STOP:
+                process.signal(signal.SIGSTOP)
+                self._at(later, lambda: process.signal(signal.SIGCONT))
+            case Trouble.KILL:
+                process.kill()
+                self._at(later, lambda: self._restart(process))
+            case _:
+                step = self._network.trouble(event)
+                self._undo.append(step)
+                self._at(later, lambda: self._undo_one(step))
+
+    def _restart(self, process: Process) -> None:
+        """Begin another life, with new keys if it is the receiver's."""
+        process.popen.wait()
+        self._start(process.who, life=process.life + 1)
+        if process.who:
+            self._current[process.who].tell(self._current[0].listening or {})
+            return
+        self._wait_for_receiver()
+        self._tell_senders()
+
+    def _undo_one(self, step: Callable[[], None]) -> None:
+        if step in self._undo:
+            self._undo.remove(step)
+            undo(step)
+
+    def _undo_all(self) -> None:
+        for step in list(self._undo):
+            self._undo_one(step)
+
+    def _begin_strangers(self) -> None:
+        receiver = self._current[0].listening or {}
+        host = len(self._scenario.senders) + 1
+        for number, plan in enumerate(self._scenario.strangers):
+            source = self._network.strangers[0]
+            arguments = [self._network.receiver, str(receiver["port"]), source]
+            seed = f"{self._scenario.seed}/{number}"
+            argv = [
+                sys.executable,
+                "-m",
+                "scripts.benches.torture.stranger",
+                *arguments,
+                seed,
+                json.dumps(asdict(plan)),
+            ]
+            self._strangers.append(
+                subprocess.Popen(
+                    ["setpriv", "--pdeathsig", "KILL", "--", *self._network.command(host, argv)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    cwd=ROOT,
+                    env=environment(compiled=False),
+                    start_new_session=True,
+                )
+            )
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def _end_hanging(self, *, of: list[Process]) -> None:
+        for process in of:
+            if stack := process.end():
+                self.result.hangs.append(f"{process.name} (life {process.life}) does not end; it is at:\n{stack}")
+
+    def _clear_up(self) -> None:
+        self._undo_all()
+        for process in self._processes:
+            process.end()
+            process.close()
+        for stranger in self._strangers:
+            stranger.kill()
+            _, said = stranger.communicate()
+            if said.strip():
+                self.result.problems.append(f"a stranger failed: {said.decode(errors='replace')}")
+
+    def _judge(self) -> None:
+        result = self.result
+        for process in self._processes:
+            result.tracebacks += [f"{process.name} (life {process.life}):\n{said}" for said in process.complaints()]
+            status = process.popen.returncode
+            if status and not process.killed and not process.complaints():
+                result.tracebacks.append(f"{process.name} (life {process.life}) ended with status {status}")
+            self._weigh(process)
+        if self._scenario.files:
+            judge_files(self._scenario, self._directory, result)
+            return
+        reconciler = Reconciler(self._scenario, self._directory)
+        for process in sorted(self._processes, key=lambda each: (each.who == 0, each.life)):
+            reconciler.read(process.who, life=process.life)
+        books = reconciler.judge()
+        result.wrong += books.wrong
+        result.hangs += books.hangs
+        result.problems += books.problems
+        result.requests += books.requests
+        result.checked_bytes += books.bytes_checked
+
+    def _weigh(self, process: Process) -> None:
+        """Compare what a worker had with what it may have."""
+        result = self.result
+        grown = process.peak_bytes - process.first_bytes
+        if grown > PEAK_BYTES:
+            result.leaks.append(f"{process.name} had {grown >> 20} MiB more than in the beginning while it worked")
+            result.leaked_bytes += grown - PEAK_BYTES
+        for anonymous, regions, descriptors in left_over(process.journal):
+            if anonymous > GROWTH_BYTES:
+                result.leaks.append(f"{process.name} has {anonymous >> 20} MiB more than before, when all is closed")
+                result.leaked_bytes += anonymous - GROWTH_BYTES
+            if regions:
+                result.leaks.append(f"{process.name} has regions of {regions} bytes mapped when all is closed")
+                result.leaked_bytes += regions
+            if descriptors:
+                result.leaks.append(f"{process.name} has descriptors left: {descriptors}")
+                result.leaked_descriptors += len(descriptors)
+
+
+@contextmanager
+def _run_directory(*, keep: list[Path] | None) -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="srd-torture-", dir=_SHM if _SHM.is_dir() else None))
+    try:
+        yield directory
+    finally:
+        if keep is not None:
+            for path in directory.iterdir():
+                if path.suffix in (".jsonl", ".err", ".json"):
+                    keep.append(path)
+        with suppress(OSError):
+            shutil.rmtree(directory)
+
+
+def live_through(scenario: Scenario, *, sabotage: str = "") -> Result:
+    """Live through a scenario. Raises BenchError when it could not be built."""
+    with (
+        _run_directory(keep=None) as directory,
+        network(scenario.network, senders=len(scenario.senders), seed=scenario.seed) as net,
+    ):
+        return Run(scenario, directory, net, sabotage=sabotage).live()

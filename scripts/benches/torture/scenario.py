@@ -1,0 +1,263 @@
+"""Draws what a seed stands for.
+
+Each trouble is there in some of the scenarios only, so that both its absence and every combination occur.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Final, TypeVar
+
+from scripts.benches.torture.plans import (
+    GIB,
+    KIB,
+    MIB,
+    EndpointPlan,
+    Event,
+    FilesPlan,
+    Kind,
+    Net,
+    NetworkPlan,
+    ReceiverPlan,
+    Scenario,
+    SenderPlan,
+    StrangerPlan,
+    Trouble,
+)
+
+IP_UDP_BYTES: Final = 28
+LEAST_DATAGRAM, MOST_DATAGRAM = 576, 65_507
+SLOTS: Final = 16
+"""Of a receive queue: its region needs a chunk for each (see `EndpointConfig`)."""
+GIANT_NEEDS_BYTES: Final = 6 * GIB
+"""Free memory without which no message of 1 GiB is drawn: its source, where it lands, and the rest of the machine."""
+MTUS: Final = (604, 1000, 1280, 1500, 1500, 4000, 9000, 9000, 65_535)
+STRANGE: Final = (
+    "noise", "prefix", "data", "small", "ack", "hello", "handshake", "reset", "partial", "empty", "icmp",
+)  # fmt: skip
+"""What strangers send: see `stranger`."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What this machine lets a scenario have."""
+
+    namespaces: bool = False
+    """Root, and so namespaces, time namespaces and raw sockets."""
+    compiled: bool = False
+    giant: bool = False
+
+
+def scenario(seed: int, *, means: Means, seconds: float) -> Scenario:
+    """Draw what `seed` stands for; traffic lasts `seconds`. What the machine has not got is drawn and left out."""
+    rng = Random(f"torture/{seed}")  # noqa: S311 - to be drawn again alike
+    net = _choose(rng, {Net.LOOPBACK: 5, Net.ROUTED: 3, Net.RELAY: 2})
+    count = rng.randint(2, 5)
+    network = _network(rng, net if means.namespaces else Net.LOOPBACK, count)
+    common = _common(rng)
+    endpoints = [_endpoint(rng, common, means=means, network=network, host=host) for host in range(count + 1)]
+    receiver = _receiver(rng, endpoints[0], count=count, seconds=seconds)
+    senders = tuple(_sender(rng, each, longest=receiver.endpoint.max_message_bytes) for each in endpoints[1:])
+    strangers = tuple(_strangers(rng, common, seconds=seconds, raw=means.namespaces))
+    events = tuple(_events(rng, network, count=count, seconds=seconds))
+    if rng.random() < 0.015 and means.giant:
+        return _giant(Scenario(seed, seconds, network, receiver, senders[:2], strangers))
+    if rng.random() < 0.08:
+        return _files(rng, Scenario(seed, seconds, network, receiver, senders[:1], strangers))
+    return Scenario(seed, seconds, network, receiver, senders, strangers, events)
+
+
+def _choose(rng: Random, weights: dict[T, float]) -> T:
+    return rng.choices(list(weights), list(weights.values()))[0]
+
+
+def _often(rng: Random, chance: float, value: T, otherwise: T) -> T:
+    return value if rng.random() < chance else otherwise
+
+
+def _network(rng: Random, net: Net, count: int) -> NetworkPlan:
+    hosts = range(count + 1)
+    if net is Net.LOOPBACK:
+        return NetworkPlan(net)
+    offloads = {host: rng.random() < 0.6 for host in hosts}
+    if net is Net.ROUTED:
+        alike = rng.choice((0, 1500, 9000))
+        return NetworkPlan(net, {host: alike or rng.choice(MTUS) for host in hosts}, offloads)
+    shape: dict[str, str | int] = {
+        "delay": f"{rng.choice((50, 500, 2000))}us {rng.choice((10, 200, 1000))}us",
+        "limit": rng.choice((100, 1000)),
+    }
+    if rng.random() < 0.6:
+        shape["loss"] = rng.choice(("0.1%", "1%", "5%", "gemodel 1% 20%"))
+    if rng.random() < 0.4:
+        shape["duplicate"] = f"{rng.choice((0.5, 2, 10))}%"
+    if rng.random() < 0.4:
+        shape["corrupt"] = f"{rng.choice((0.1, 1, 3))}%"
+    if rng.random() < 0.4:
+        shape["reorder"] = f"{rng.choice((1, 10, 25))}%"
+    return NetworkPlan(net, {host: rng.choice((1500, 9000)) for host in hosts}, offloads, shape)
+
+
+# -- endpoints -----------------------------------------------------------------------------------------------------
+
+
+def _common(rng: Random) -> EndpointPlan:
+    """What both ends of all connections share."""
+    return EndpointPlan(
+        first_psn=_often(rng, 0.3, (1 << rng.choice((31, 32, 63))) - rng.randint(1, 3000), 0),
+        request_timeout_s=rng.choice((2.0, 4.0, 6.0)),
+        unresponsive_after_s=rng.choice((1.0, 1.0, 3.0)),
+    )
+
+
+def _datagram(rng: Random) -> int:
+    """A size: often one of those that go wrong, and so that neighbours differ by a little."""
+    size = rng.choice(
+        (
+            8972, 8972, 1472, 1472, 576, 577, rng.randint(578, 1022), 1023, 1024, 1025, rng.randint(1026, 1500),
+            rng.randint(1501, 9000), 4000, 16_000, 32_753, 32_754, 65_507, rng.randint(9001, 65_507),
+        )
+    )  # fmt: skip
+    return min(max(size, LEAST_DATAGRAM), MOST_DATAGRAM)
+
+
+def _endpoint(rng: Random, common: EndpointPlan, *, means: Means, network: NetworkPlan, host: int) -> EndpointPlan:
+    window = rng.choice((256 * KIB, 1 * MIB, 8 * MIB, 32 * MIB))
+    plan = replace(
+        common,
+        datagram_bytes=_datagram(rng) if network.net is Net.LOOPBACK or rng.random() < 0.3 else MOST_DATAGRAM,
+        paths=rng.choice((1, 2, 4, 8, 32)),
+        window_packets=rng.choice((64, 256, 4096, 4096)),
+        receive_window_bytes=window,
+        max_message_bytes=min(window, rng.choice((64 * KIB, 512 * KIB, 4 * MIB, 16 * MIB))),
+        chunk_bytes=rng.choice((128 * KIB, 256 * KIB, 512 * KIB)),
+        rnr_retry=rng.choice((0, 2, 7, 7, 7)),
+        header_split=rng.random() < 0.92,
+        busy_poll=rng.random() < 0.08,
+        compiled=rng.random() < 0.6 and means.compiled,
+        uvloop=rng.random() < 0.6,
+        gso=rng.random() < 0.8,
+        gro=rng.random() < 0.85,
+        first_message=_often(rng, 0.3, (1 << 32) - rng.randint(1, 2000), 0),
+        first_sequence=_often(rng, 0.3, (1 << 32) - rng.randint(1, 500), 0),
+        clock_wraps_after_s=_often(rng, 0.2, rng.uniform(0.5, 4.0), None) if means.namespaces else None,
+    )
+    return with_room(plan, factor=rng.choice((1.0, 1.0, 2.0)))
+
+
+def with_room(plan: EndpointPlan, *, factor: float) -> EndpointPlan:
+    """Give an endpoint the region that its window needs, or more."""
+    least = (SLOTS + 1) * plan.chunk_bytes + SLOTS * 64 * KIB + 2 * plan.receive_window_bytes
+    region = max(int(least * factor), 16 * plan.chunk_bytes)
+    return replace(plan, region_bytes=region)
+
+
+def _sender(rng: Random, endpoint: EndpointPlan, *, longest: int) -> SenderPlan:
+    weights: dict[Kind, float] = {kind: rng.choice((0, 1, 1, 3)) for kind in (Kind.SEND, Kind.WRITE, Kind.READ)}
+    weights[Kind.BATCH] = rng.choice((0, 0.3, 1))
+    weights[Kind.LENT] = rng.choice((0, 0.05))
+    weights[Kind.SEND] += 0.1
+    return SenderPlan(
+        endpoint,
+        weights=weights,
+        longest_bytes=min(longest, rng.choice((2 * KIB, 64 * KIB, 1 * MIB, 4 * MIB, 16 * MIB))),
+        outstanding=rng.choice((1, 4, 16, 64)),
+        small=rng.choice((0.1, 0.4, 0.9)),
+        cancelled=_often(rng, 0.3, rng.choice((0.02, 0.2)), 0.0),
+        flawed=_often(rng, 0.3, 0.05, 0.0),
+        pause_s=_often(rng, 0.3, rng.choice((0.001, 0.01)), 0.0),
+        leaves_after_s=_often(rng, 0.3, rng.uniform(0.2, 2.0), None),
+        drains=rng.random() < 0.6,
+    )
+
+
+def _receiver(rng: Random, endpoint: EndpointPlan, *, count: int, seconds: float) -> ReceiverPlan:
+    senders = range(1, count + 1)
+    bound = tuple(who for who in senders if rng.random() < 0.5) if rng.random() < 0.35 and endpoint.header_split else ()
+    return ReceiverPlan(
+        endpoint,
+        pause_s=_often(rng, 0.25, rng.choice((0.001, 0.02)), 0.0),
+        hold_s=(hold_s := _often(rng, 0.35, rng.choice((0.01, 0.2, 1.0)), 0.0)),
+        hold_bytes=int(endpoint.receive_window_bytes * rng.choice((0.25, 1.0, 3.0))) if hold_s else 0,
+        returns=rng.choice(("release", "release", "tokens", "ring")),
+        bound=bound,
+        unbind_at_s=_often(rng, 0.3, rng.uniform(0.3, 0.9) * seconds, None) if bound else None,
+        replies=_often(rng, 0.4, rng.choice((0.05, 0.5)), 0.0),
+        withdraw_at_s={who: rng.uniform(0.1, 0.9) * seconds for who in senders if rng.random() < 0.1},
+        close_at_s={who: rng.uniform(0.1, 0.9) * seconds for who in senders if rng.random() < 0.07},
+    )
+
+
+# -- what goes wrong -----------------------------------------------------------------------------------------------
+
+
+def _strangers(rng: Random, common: EndpointPlan, *, seconds: float, raw: bool) -> list[StrangerPlan]:
+    if rng.random() < 0.45:
+        return []
+    some = [kind for kind in STRANGE if raw or kind != "icmp"]
+    return [
+        StrangerPlan(
+            packets_per_s=rng.choice((20, 200, 2000, 20_000)),
+            trains=rng.choice((0.0, 0.3, 0.9)),
+            kinds={kind: rng.choice((1.0, 3.0)) for kind in rng.sample(some, rng.randint(1, 6))},
+            seconds=seconds,
+            first_psn=common.first_psn,
+        )
+        for _ in range(rng.randint(1, 2))
+    ]
+
+
+def _events(rng: Random, network: NetworkPlan, *, count: int, seconds: float) -> list[Event]:
+    events: list[Event] = []
+    if rng.random() < 0.5:
+        return events
+    kinds = {Trouble.KILL: 2.0, Trouble.STOP: 3.0}
+    if network.net is not Net.LOOPBACK:
+        kinds |= {Trouble.MTU: 2.0, Trouble.FLAP: 1.0, Trouble.BLACKHOLE: 1.0}
+    for _ in range(rng.randint(1, 3)):
+        what = _choose(rng, kinds)
+        at_s = rng.uniform(0.05, 0.8) * seconds
+        events.append(
+            Event(
+                at_s,
+                what,
+                rng.randint(0, count) if rng.random() < 0.7 else 0,
+                rng.choice((0.05, 0.3, 0.8, 1.5, 2.5)),
+                value=rng.choice((604, 1000, 1400, 1500)),
+            )
+        )
+    return sorted(events, key=lambda event: event.at_s)
+
+
+# -- other scenarios -----------------------------------------------------------------------------------------------
+
+
+def _giant(plain: Scenario) -> Scenario:
+    """A message of 1 GiB beside others; it has the time that it needs."""
+    first, *others = plain.senders
+    slow = 60.0
+    senders = [replace(each, endpoint=replace(each.endpoint, request_timeout_s=slow)) for each in others]
+    giant = replace(
+        first,
+        endpoint=replace(first.endpoint, request_timeout_s=slow, window_packets=4096, datagram_bytes=MOST_DATAGRAM),
+        giant_bytes=GIB,
+        leaves_after_s=None,
+    )
+    receiver = replace(plain.receiver, endpoint=replace(plain.receiver.endpoint, request_timeout_s=slow))
+    network = NetworkPlan(Net.LOOPBACK)
+    return replace(plain, network=network, receiver=receiver, senders=(giant, *senders), strangers=())
+
+
+def _files(rng: Random, plain: Scenario) -> Scenario:
+    """Files instead of messages; to some receivers a chunk is too long, so that its request fails."""
+    longest = rng.choice((64 * KIB, 512 * KIB, 4 * MIB, 4 * MIB))
+    endpoint = replace(plain.receiver.endpoint, max_message_bytes=longest, receive_window_bytes=8 * MIB)
+    files = FilesPlan(
+        sizes=tuple(rng.choice((0, 1, MIB - 1, MIB, MIB + 1, rng.randint(2, 24 * MIB))) for _ in range(3)),
+        cancel_after_s=_often(rng, 0.3, rng.uniform(0.01, 0.5), None),
+        mapped=rng.random() < 0.3,
+    )
+    return replace(plain, receiver=ReceiverPlan(with_room(endpoint, factor=1.0)), files=files)

@@ -1,0 +1,277 @@
+"""A stranger: `python -m scripts.benches.torture.stranger HOST PORT SOURCE SEED PLAN`; PLAN is a StrangerPlan as JSON.
+
+Sends an endpoint what no endpoint would, from a plain socket: packets of every type and of none, alone and in GSO trains,
+handshakes that lead nowhere, and peers that then misbehave. It is no part of what is measured, and says nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from scripts.benches.torture.plans import StrangerPlan
+from srd.proto.control import (
+    Accept,
+    Ack,
+    Close,
+    Closed,
+    Control,
+    Hello,
+    Nack,
+    Probe,
+    Reset,
+    Retry,
+    decode_untrusted,
+)
+from srd.proto.errors import PacketError
+from srd.proto.wire import HEADER_BYTES, MAX_DATAGRAM_BYTES, VERSION, PacketType
+
+UDP_SEGMENT: Final = 103
+MOST_TRAIN: Final = 64
+TICK_S: Final = 0.02
+HANDSHAKE_S: Final = 0.3
+OPEN_PEERS: Final = 8
+"""At most so many are kept open: it is one stranger, not an army."""
+MOST_AHEAD: Final = 2000
+"""Packets beyond what was acknowledged: less than the window that is told."""
+HELLO_BYTES: Final = 1472
+_PREFIX: Final = struct.Struct(">BBBBIQ")
+_HEADER: Final = struct.Struct(">BBBBIQQIIIIQQ")
+
+
+@dataclass(slots=True)
+class Friend:
+    """A peer that the receiver takes us for."""
+
+    own: int
+    """The context that we chose."""
+    context: int
+    """The one that the receiver chose."""
+    psn: int
+    """That comes next."""
+    acknowledged: int
+    """All PSNs below it were."""
+    path_sequence: int = 0
+
+
+class Stranger:
+    """Sends to one address from one other."""
+
+    def __init__(self, target: tuple[str, int], *, source: str, rng: Random, plan: StrangerPlan) -> None:
+        self._target = target
+        self._rng = rng
+        self._plan = plan
+        self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._sock.bind((source, 0))
+        self._sock.settimeout(HANDSHAKE_S)
+        self._source = source
+        self._peers: list[Friend] = []
+        self._makers: dict[str, Callable[[], bytes]] = {
+            "noise": self._noise, "prefix": self._prefix, "data": self._data, "small": self._small, "ack": self._ack,
+            "hello": self._hello, "handshake": self._handshake, "reset": self._reset, "partial": self._partial,
+            "empty": self._empty,
+        }  # fmt: skip
+
+    def live(self) -> None:
+        """Send at the plan's rate until the time is up."""
+        plan, rng = self._plan, self._rng
+        until = time.monotonic() + plan.seconds
+        budget = 0.0
+        while time.monotonic() < until:
+            budget = min(budget + plan.packets_per_s * TICK_S, 4.0 * plan.packets_per_s * TICK_S + 1)
+            while budget >= 1 and time.monotonic() < until:
+                kind = rng.choices(list(plan.kinds), list(plan.kinds.values()))[0]
+                with suppress(OSError):
+                    budget -= self._send(kind)
+            self._drain()
+            time.sleep(TICK_S)
+
+    def _send(self, kind: str) -> int:
+        """Send one packet, or a train; return how many packets that was."""
+        if kind == "icmp":
+            self._icmp()
+            return 1
+        packet = self._makers[kind]()
+        most = min(MOST_TRAIN, MAX_DATAGRAM_BYTES // max(len(packet), 1))
+        if not packet or most < 2 or self._rng.random() >= self._plan.trains:
+            self._sock.sendto(packet, self._target)
+            return 1
+        count = self._rng.randint(2, most)
+        same = self._rng.random() < 0.5
+        packets = [
+            packet if same else self._makers[kind]()[: len(packet)].ljust(len(packet), b"\0") for _ in range(count - 1)
+        ]
+        train = b"".join([packet, *packets])[:MAX_DATAGRAM_BYTES]
+        segment = [(socket.SOL_UDP, UDP_SEGMENT, struct.pack("H", len(packet)))]
+        self._sock.sendmsg([train], segment, 0, self._target)
+        return count
+
+    def _drain(self) -> None:
+        """Look through what was answered for acks."""
+        self._sock.setblocking(False)
+        with suppress(OSError):
+            while True:
+                with suppress(PacketError):
+                    packet = decode_untrusted(self._sock.recv(MAX_DATAGRAM_BYTES))
+                    for peer in self._peers:
+                        if isinstance(packet, Ack) and packet.context == peer.own:
+                            peer.acknowledged = max(peer.acknowledged, packet.cumulative)
+                        elif isinstance(packet, Reset) and packet.context == peer.context:
+                            self._peers.remove(peer)
+                            break
+        self._sock.settimeout(HANDSHAKE_S)
+
+    # -- packets of no peer -----------------------------------------------------------------------------------------
+
+    def _noise(self) -> bytes:
+        return self._rng.randbytes(self._rng.choice((0, 1, 15, 16, 17, 55, 56, 57, self._rng.randint(0, 9000))))
+
+    def _prefix(self) -> bytes:
+        """A plausible beginning, and then anything."""
+        rng = self._rng
+        kind = rng.choice((*PacketType, 0, 12, 255))
+        prefix = _PREFIX.pack(rng.choice((VERSION, VERSION, 2)), kind, 0, rng.randrange(256), 0, rng.getrandbits(64))
+        return prefix + rng.randbytes(rng.choice((0, 1, 8, 24, 40, 100, 1400)))
+
+    def _header(
+        self, context: int, *, psn: int = 0, path_sequence: int = 0, flags: int = 0, message: int = 0, length: int = 0
+    ) -> bytes:
+        low = path_sequence & 0xFFFFFFFF
+        return _HEADER.pack(
+            VERSION, PacketType.DATA, flags, 0, low, context, psn, 0, message & 0xFFFFFFFF, length, 0, 0, 0
+        )
+
+    def _data(self) -> bytes:
+        rng = self._rng
+        size = rng.choice((576, 1024, 1100, 1472, 8972, rng.randint(HEADER_BYTES, 9000)))
+        flags, psn, length = rng.randrange(16), rng.getrandbits(20), rng.getrandbits(24)
+        return self._header(rng.getrandbits(64), flags=flags, psn=psn, length=length) + bytes(size - HEADER_BYTES)
+
+    def _small(self) -> bytes:
+        return self._header(self._rng.getrandbits(64), length=64) + bytes(self._rng.randint(0, 200))
+
+    def _ack(self) -> bytes:
+        rng = self._rng
+        bitmap = rng.getrandbits(rng.choice((8, 1024, 4096))) & ~1
+        return Ack(rng.getrandbits(64), rng.getrandbits(32), bitmap, rng.getrandbits(40), ()).encode()
+
+    # -- handshakes -------------------------------------------------------------------------------------------------
+
+    def _hello(self, own: int | None = None, *, cookie: bytes = b"") -> bytes:
+        own = self._rng.getrandbits(64) if own is None else own
+        return Hello(own, 1 << 25, 1 << 24, 4096, HELLO_BYTES, cookie).encode()
+
+    def _answer(self, own: int, wanted: type[Retry] | type[Accept]) -> Control:
+        """Return what answers our HELLO. Raises OSError when nothing does."""
+        for _ in range(1000):
+            with suppress(PacketError):
+                packet = decode_untrusted(self._sock.recv(MAX_DATAGRAM_BYTES))
+                if isinstance(packet, wanted) and packet.context == own:
+                    return packet
+        raise TimeoutError
+
+    def _cookie(self, own: int) -> bytes:
+        self._sock.sendto(self._hello(own), self._target)
+        retry = self._answer(own, Retry)
+        return retry.cookie if isinstance(retry, Retry) else b""
+
+    def _open(self) -> Friend:
+        """Become a peer. Raises OSError when that fails."""
+        own = self._rng.getrandbits(64)
+        self._sock.sendto(self._hello(own, cookie=self._cookie(own)), self._target)
+        accept = self._answer(own, Accept)
+        assert isinstance(accept, Accept)  # noqa: S101 - what was asked for
+        return Friend(own, accept.own_context, self._plan.first_psn, self._plan.first_psn)
+
+    def _handshake(self) -> bytes:
+        """A peer that is opened and then never heard of again; of many, an old one is closed."""
+        self._peers.append(self._open())
+        if len(self._peers) > OPEN_PEERS:
+            return Close(self._peers.pop(self._rng.randrange(OPEN_PEERS)).context).encode()
+        return Probe(self._peers[-1].context, 0, 0, 0).encode()
+
+    def _reset(self) -> bytes:
+        """The end of a peer, right behind its beginning: both lie in the socket together."""
+        own = self._rng.getrandbits(64)
+        cookie = self._cookie(own)
+        self._sock.sendto(self._hello(own, cookie=cookie), self._target)
+        return self._rng.choice((Reset, Closed))(own).encode()
+
+    # -- peers that misbehave ---------------------------------------------------------------------------------------
+
+    def _peer(self) -> Friend:
+        if not self._peers:
+            self._peers.append(self._open())
+        return self._rng.choice(self._peers)
+
+    def _next(self, *, length: int) -> bytes:
+        """Return the header of a packet that begins a message; what is not acknowledged comes again in the end."""
+        peer = self._peer()
+        if peer.psn - peer.acknowledged > MOST_AHEAD:
+            peer.psn = peer.acknowledged
+        header = self._header(
+            peer.context, psn=peer.psn, path_sequence=peer.path_sequence, message=peer.psn, length=length
+        )
+        peer.psn += 1
+        peer.path_sequence += 1
+        return header
+
+    def _partial(self) -> bytes:
+        """The beginning of a message that never ends, or something out of place."""
+        rng = self._rng
+        if rng.random() < 0.02:
+            context = self._peer().context
+            return rng.choice((Close(context), Nack(context, rng.getrandbits(8), 7), Probe(context, 0, 0, 0))).encode()
+        payload = bytes(rng.choice((1, 100, 1000, 1416)))
+        return self._next(length=len(payload) + rng.choice((0, 1, 1 << 16))) + payload
+
+    def _empty(self) -> bytes:
+        """A packet without payload that begins a message, of which no more will come."""
+        return self._next(length=1)
+
+    # -- errors that the network reports ----------------------------------------------------------------------------
+
+    def _icmp(self) -> None:
+        """Tell the receiver's host that a packet of its socket could not be delivered."""
+        rng = self._rng
+        quoted = struct.pack(">HHHH", self._target[1], rng.randint(1024, 65535), 100, 0)
+        addresses = socket.inet_aton(self._target[0]) + socket.inet_aton(self._source)
+        inner = struct.pack(">BBHHHBBH", 0x45, 0, 28 + 92, 0, 0, 64, socket.IPPROTO_UDP, 0) + addresses + quoted
+        body = struct.pack(">BBHHH", 3, rng.choice((0, 1, 3, 4, 13)), 0, 0, rng.choice((0, 576, 1280))) + inner
+        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as raw:
+            raw.bind((self._source, 0))
+            raw.sendto(body[:2] + struct.pack(">H", _checksum(body)) + body[4:], self._target)
+
+
+def _checksum(data: bytes) -> int:
+    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def main() -> None:
+    """Be a nuisance."""
+    host, port, source, seed, plan = sys.argv[1:]
+    stranger = Stranger(
+        (host, int(port)),
+        source=source,
+        rng=Random(seed),  # noqa: S311 - to be drawn again alike
+        plan=StrangerPlan(**json.loads(plan)),
+    )
+    with suppress(KeyboardInterrupt):
+        stranger.live()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

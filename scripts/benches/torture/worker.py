@@ -1,0 +1,85 @@
+"""A worker process: `python -m scripts.benches.torture.worker DIRECTORY WHO LIFE`; WHO 0 receives, others send.
+
+DIRECTORY has scenario.json and part.WHO.LIFE.json; the journal goes there, too. What it must not have afterwards, memory
+and descriptors, is compared with what it had before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import json
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from pydantic import TypeAdapter
+
+from scripts.benches.torture.files import receive_files, send_files
+from scripts.benches.torture.journal import Journal
+from scripts.benches.torture.layout import journal_name
+from scripts.benches.torture.local import Footprint, Orders
+from scripts.benches.torture.plans import Scenario
+from scripts.benches.torture.receiver import Receiver
+from scripts.benches.torture.sabotage import SABOTAGES
+from scripts.benches.torture.sender import Sender
+from srd.build import BUILD
+
+Role = Callable[[Orders], Awaitable[None]]
+
+
+def main() -> None:
+    """Live one life."""
+    faulthandler.register(signal.SIGUSR1)
+    directory, who, life = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    scenario = TypeAdapter(Scenario).validate_json((directory / "scenario.json").read_bytes())
+    part = json.loads((directory / f"part.{who}.{life}.json").read_bytes())
+    if name := part["sabotage"]:
+        SABOTAGES[name]()
+    journal = Journal(directory / journal_name(who, life=life))
+    journal.note("pid", os.getpid(), BUILD)
+    plan = scenario.senders[who - 1].endpoint if who else scenario.receiver.endpoint
+    role = _role(scenario, who, life, directory, journal, part)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop if plan.uvloop else None) as runner:
+        runner.run(_measured(role, journal))
+    journal.note("done")
+
+
+def _role(scenario: Scenario, who: int, life: int, directory: Path, journal: Journal, part: dict[str, Any]) -> Role:
+    host, port = part["host"], part["port"]
+
+    async def live(orders: Orders) -> None:
+        if scenario.files:
+            if who:
+                await send_files(scenario, directory=directory, journal=journal, orders=orders, host=host)
+            else:
+                await receive_files(scenario, directory=directory, journal=journal, orders=orders, host=host)
+        elif who:
+            await Sender(scenario, who, life=life, directory=directory, journal=journal, orders=orders).live(host)
+        else:
+            strangers = part["strangers"]
+            receiver = Receiver(
+                scenario, life=life, directory=directory, journal=journal, orders=orders, strangers=strangers
+            )
+            await receiver.live(host, port=port)
+
+    return live
+
+
+async def _measured(role: Role, journal: Journal) -> None:
+    orders = Orders()
+    before = Footprint.now()
+    await role(orders)
+    await asyncio.sleep(0.1)  # what the loop closes by itself, it closes soon
+    after = Footprint.now()
+    orders.close()
+    left = [name for name in after.descriptors if name not in before.descriptors]
+    journal.note("left", after.anonymous_bytes - before.anonymous_bytes, after.regions_bytes, left)
+
+
+if __name__ == "__main__":
+    main()
