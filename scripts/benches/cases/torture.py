@@ -1,18 +1,19 @@
 """Torture: real endpoints in real processes, everything at random by seed, and every byte checked.
 
-A scenario (torture/scenario.py) is 2 to 5 processes that send to one, over loopback, namespaces around a router with an
-MTU for each link, or two leaves and two spines that lose, delay, duplicate, reorder and corrupt: sends, batches, writes
-and reads of 0 bytes to 1 GiB, cancelled, wrong, from memory that is taken away; slow readers, bound queues, held messages
-and full pools; processes that are killed, stopped and started again, links that change their MTU, flap and swallow;
-strangers who send every kind of packet, alone and in trains; numbers and clocks that begin just before they wrap; the
-compiled package and the sources, uvloop and asyncio. Scenarios of some seconds follow each other until the time is up,
-each with a seed of its own.
+A scenario (torture/scenario.py) is 2 to 5 processes that send to one, over loopback, namespaces around a router with
+an MTU for each link, or two leaves and two spines that lose, delay, duplicate, reorder and corrupt: sends, batches,
+writes and reads of 0 bytes to 1 GiB, cancelled, wrong, from memory that is taken away; slow readers, bound queues, held
+messages and full pools; processes that are killed, stopped and started again, links that change their MTU, flap and
+swallow; strangers who send every kind of packet, alone and in trains; numbers and clocks that begin just before they
+wrap; the compiled package and the sources, uvloop and asyncio. Scenarios of some seconds follow each other until the
+time is up, each with a seed of its own.
 
 `wrong_bytes`: of messages, of what was written and read, of all memory around it, and of files. `disagreements`: a
 request that ended well and was not delivered once, a delivery that nobody posted, and the like (torture/reconcile.py).
-`hangs`: requests, calls and processes that did not end within their bound. `tracebacks`: processes with a traceback or a
-warning on stderr, or that died. `leaked_bytes`: anonymous memory beyond 160 MiB more than at first while a process works,
-beyond 48 MiB when everything is closed, and regions that are mapped then. `requests`: of all scenarios.
+`hangs`: requests, calls and processes that did not end within their bound. `tracebacks`: processes with a traceback or
+a warning on stderr, or that died. `leaked_bytes`: of each process anonymous memory beyond PEAK_BYTES more than at first
+while it works, beyond GROWTH_BYTES when everything is closed (torture/run.py), and regions that are mapped then.
+`requests`: of all scenarios.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def _figures(results: list[Result]) -> dict[str, float]:
         "leaked_descriptors": sum(each.leaked_descriptors for each in results),
         "scenarios": len(results),
         "requests": sum(each.requests for each in results),
-        "checked_mb": sum(each.checked_bytes for each in results) / 1e6,
+        "posted_mb": sum(each.checked_bytes for each in results) / 1e6,
     }
 
 

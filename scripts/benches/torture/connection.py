@@ -14,7 +14,7 @@ from devmem.errors import RegionError
 from devmem.region import Region
 from scripts.benches.torture import layout
 from scripts.benches.torture.lengths import length as draw_length
-from scripts.benches.torture.pattern import LANE_BYTES, POISON, SOURCE, check, fill, first_lane
+from scripts.benches.torture.pattern import LANE_BYTES, POISON, SOURCE, check, fill
 from scripts.benches.torture.plans import Kind
 from srd.errors import PeerError, SrdError
 from srd.peer import Peer
@@ -29,6 +29,12 @@ GRACE_S: Final = 6.0
 CANCELLED: Final = -1
 """In the place of a status: the future was cancelled."""
 INTRODUCTION_BYTES: Final = 64
+GIANT_MESSAGE: Final = 1
+"""Number of the one of 1 GiB."""
+NO_FLAW, KEY_FLAW, RANGE_FLAW = range(3)
+"""Why a write or a read must be refused: its key is nobody's, or it reaches a byte beyond what is registered."""
+FLAWED_BYTES: Final = 128 << 10
+"""At the end of a range that is written to, for writes that reach beyond it."""
 MOST_BATCH: Final = 200
 LENT_BYTES: Final = 4 << 20
 _CANCEL_WITHIN_S: Final = 0.02
@@ -79,8 +85,8 @@ class Connection:
         self._note("connected", self.who, self._receiver["life"], self._peer.batch_bytes + 56)
         replies = asyncio.ensure_future(self._take_replies())
         await self._introduce()
-        if plan.giant_bytes:
-            self._post_giant()
+        if self._sender.giant is not None and self._known and self._next == GIANT_MESSAGE and self._is_first():
+            self._post_giant(self._sender.giant)
         while self._known and running.now_s < until_s and not self._peer.ended:
             posted = len(self._open) < plan.outstanding and self._post(self._drawn_kind(), most=plan.longest_bytes)
             if not posted:
@@ -88,6 +94,9 @@ class Connection:
             else:
                 await asyncio.sleep(self._rng.random() * plan.pause_s)
         await self._end(replies)
+
+    def _is_first(self) -> bool:
+        return self.who == layout.connection(self._sender.who, life=self._sender.life, number=0)
 
     async def _introduce(self) -> None:
         """Send a first message, so that the receiver knows whose peer it is."""
@@ -168,17 +177,18 @@ class Connection:
             longest=most,
             small=self._plan.small,
         )
-        post = {
+        posts: dict[Kind, Callable[[int], bool]] = {
             Kind.SEND: self._post_send,
             Kind.BATCH: self._post_batch,
             Kind.WRITE: self._post_write,
             Kind.READ: self._post_read,
             Kind.LENT: self._post_lent,
-        }[kind]
+        }
+        first = self._next
         try:
-            return post(length)
-        except (PeerError, SrdError) as error:
-            self._note("unposted", self.who, self._next, str(error))
+            return posts[kind](length)
+        except SrdError as error:
+            self._note("unposted", self.who, first, self._next - first, str(error))
             return False
 
     def _number(self, count: int = 1) -> int:
@@ -230,7 +240,7 @@ class Connection:
         return True
 
     def _post_lent(self, _length: int) -> bool:
-        """Send from a region and try to close it at once: either that is refused, or nobody may see what comes there."""
+        """Send from a region and try to close it at once: if that is allowed, what is mapped next must not be sent."""
         number, length = self._next, min(LENT_BYTES, self._plan.longest_bytes)
         region = Region(LENT_BYTES, name="torture-lent")
         fill(np.asarray(region.array)[:length], self._sender.seed, who=self.who, message=number)
@@ -302,7 +312,8 @@ class Connection:
         which = self._rng.randrange(2)
         key, at, size = key_of[which]
         start = self._used[which] + self._rng.randrange(64)
-        length = min(length, size - start)
+        flaw = self._rng.choice((KEY_FLAW, RANGE_FLAW)) if self._rng.random() < self._plan.flawed else NO_FLAW
+        length = min(length, FLAWED_BYTES if flaw == RANGE_FLAW else size - FLAWED_BYTES - start)
         if length < 0:
             return self._post_send(min(64, self._plan.longest_bytes))
         arena = self._sender.arena
@@ -311,15 +322,14 @@ class Connection:
             return False
         number = self._number()
         fill(arena.bytes(offset, length=length), self._sender.seed, who=self.who, message=number)
-        flawed = self._rng.random() < self._plan.flawed
-        if flawed and self._rng.random() < 0.5:
+        if flaw == KEY_FLAW:
             key ^= 1
-        elif flawed:
-            start = size - length + 1
-        if not flawed:
-            self._used[which] = start + length
-        immediate = at + start if self._rng.random() < 0.4 and not flawed else None
-        self._note("write", self.who, number, length, self._target().name, at + start, immediate, flawed)
+        elif flaw == RANGE_FLAW:
+            start = size - length + 1  # the packets that lie within may be placed
+        else:
+            self._used[which] = start + max(length, 1)  # each is known by its place
+        immediate = at + start if self._rng.random() < 0.4 and not flaw else None
+        self._note("write", self.who, number, length, self._target().name, at + start, immediate, flaw)
         free = partial(arena.give_back, offset, length=length)
         try:
             future = self._peer.write(
@@ -336,17 +346,12 @@ class Connection:
             self._sender.who, life=self._sender.life, receiver_life=self._receiver["life"], size_bytes=1 << 10
         )
 
-    def _post_giant(self) -> None:
+    def _post_giant(self, region: Region) -> None:
         """Post one message as long as there are."""
         length, number = self._plan.giant_bytes, self._number()
-        self._sender.giant = region = self._sender.giant or Region(length, name="torture-giant")
-        array = np.asarray(region.array)
-        lane = first_lane(self._sender.seed, who=self.who, message=number)
-        if int(array[:LANE_BYTES].view(np.uint64)[0]) != lane:
-            fill(array[:length], self._sender.seed, who=self.who, message=number)
         key, at, _size = self._receiver["keys"][f"{self._sender.who}.{self._sender.life}"][0]
         self._used[0] = length
-        self._note("write", self.who, number, length, self._target().name, at, at, False)
+        self._note("write", self.who, number, length, self._target().name, at, at, NO_FLAW)
         future = self._peer.write(region, offset=0, length=length, key=key, target_offset=0, immediate=at)
         self._track(number, future, lambda _status: None)
 
@@ -361,14 +366,14 @@ class Connection:
             return self._post_send(min(64, self._plan.longest_bytes))
         from_offset = self._rng.randint(0, source_size - length)
         number = self._number()
-        flawed = self._rng.random() < self._plan.flawed
-        if flawed and self._rng.random() < 0.5:
+        flaw = self._rng.choice((KEY_FLAW, RANGE_FLAW)) if self._rng.random() < self._plan.flawed else NO_FLAW
+        if flaw == KEY_FLAW:
             key ^= 1
-        elif flawed:
+        elif flaw == RANGE_FLAW:
             from_offset = source_size - length + 1
         self._sender.landed[which] = start + length
         told = [self._receiver["life"], source_at + from_offset, at + start]
-        self._note("read", self.who, number, length, *told, flawed)
+        self._note("read", self.who, number, length, *told, flaw)
         future = self._peer.read(registration, offset=start, length=length, key=key, source_offset=from_offset)
         self._track(
             number,

@@ -15,7 +15,7 @@ from scripts.benches.torture.pattern import fill
 from scripts.benches.torture.plans import FilesPlan, Scenario
 from srd.errors import PeerError
 from srd.transfer.receiving import FileReceiver
-from srd.transfer.sending import FileSender
+from srd.transfer.sending import FileSender, Sent
 from srd.transfer.words import TransferError
 
 FILES: Final = 100
@@ -54,13 +54,14 @@ async def _send(
     endpoint.plan = endpoint_plan
     peer = await endpoint.connect(host, port=int((await orders.receiver())["port"]))
     sender = FileSender(peer, on_progress=lambda _bytes: None, mapped=plan.mapped)
-    journal.note("file", number, path.stat().st_size)
+    size = plan.sizes[number]
+    journal.note("file", number, size)
     sending = asyncio.ensure_future(sender.send(path))
     if plan.cancel_after_s is not None and number == 0:
         asyncio.get_running_loop().call_later(plan.cancel_after_s, sending.cancel)
     bound_s = endpoint_plan.request_timeout_s + TRANSFER_S
     if not await running.bounded(sending, bound_s=bound_s):
-        journal.note("hang", f"FileSender.send of {path.stat().st_size} bytes did not end within {bound_s:g} s")
+        journal.note("hang", f"FileSender.send of {size} bytes did not end within {bound_s:g} s")
         sending.cancel()
     await asyncio.wait([sending], timeout=GRACE_S)
     journal.note("file_end", number, _outcome(sending))
@@ -71,7 +72,7 @@ async def _send(
     sender.close()
 
 
-def _outcome(future: asyncio.Future[object]) -> str:
+def _outcome(future: asyncio.Future[Sent]) -> str:
     """Return how a transfer ended; raise what no transfer may."""
     if not future.done():
         return "open"

@@ -1,7 +1,7 @@
 """The network of a scenario: what runs a command at which end, and what can be done to its links.
 
-Loopback needs nothing. The others are labs of netns: hosts around one router, whose links have an MTU each, or two leaves
-and two spines, whose links are shaped. Host 0 receives, the next ones send, and the last are strangers'.
+Loopback needs nothing. The others are labs of netns: hosts around one router, whose links have an MTU each, or two
+leaves and two spines, whose links are shaped. Host 0 receives, the next ones send, and the last is the strangers'.
 """
 
 from __future__ import annotations
@@ -136,10 +136,9 @@ def network(plan: NetworkPlan, *, senders: int, seed: int) -> Iterator[Network]:
         with Lab.up(topology) as lab:
             hosts = topology.hosts[:count]
             built = InLab(lab, hosts, plan.mtus)
-            for host, mtu in plan.mtus.items():
-                built.set_mtu(host, mtu)
-            for host, on in plan.offloads.items():
-                built.set_offloads(host, on=on)
+            for host in range(senders + 1):
+                built.set_mtu(host, plan.mtus[host])
+                built.set_offloads(host, on=plan.offloads[host])
             yield built
     except LabError as error:
         raise BenchError(str(error)) from None

@@ -75,7 +75,8 @@ def _unmix(lanes: Lanes) -> Lanes:
     lanes = lanes * np.uint64(_INVERSES[1])
     lanes = lanes ^ lanes >> np.uint64(27) ^ lanes >> np.uint64(54)
     lanes = lanes * np.uint64(_INVERSES[0])
-    return lanes ^ lanes >> np.uint64(30) ^ lanes >> np.uint64(60)
+    found: Lanes = lanes ^ lanes >> np.uint64(30) ^ lanes >> np.uint64(60)
+    return found
 
 
 def first_lane(seed: int, *, who: int, message: int) -> int:
@@ -152,7 +153,7 @@ def explain(found: Bytes, seed: int) -> str:
     data = found[:4096].tobytes()
     if not data.strip(data[:1]):
         return f"{len(found)} bytes of {data[0]:#04x}" if len(found) <= len(data) else f"bytes of {data[0]:#04x}"
-    for start in range(0, min(len(data) - 2 * LANE_BYTES, 256) + 1):
+    for start in range(min(len(data) - 2 * LANE_BYTES, 256) + 1):
         pair = np.frombuffer(data[start : start + 2 * LANE_BYTES], np.uint64)
         if (int(pair[0]) + _STEP) & _MASK == int(pair[1]):
             header = f", {start} other bytes before it" if start else ""

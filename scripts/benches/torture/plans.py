@@ -186,9 +186,14 @@ class Scenario:
 
     @property
     def calm(self) -> bool:
-        """Whether nothing happens that could make a request fail that was not cancelled or wrong itself."""
+        """Whether nothing happens that could make a request fail that was not cancelled or wrong itself.
+
+        But for want of memory: that is up to who reads.
+        """
+        receiver = self.receiver
         peaceful = not self.events and not self.strangers and self.network.net is not Net.RELAY
-        return peaceful and not self.receiver.close_at_s and not self.receiver.withdraw_at_s and not self.files
+        prompt = not receiver.pause_s and not receiver.hold_s
+        return peaceful and prompt and not receiver.close_at_s and not receiver.withdraw_at_s and not self.files
 
     def lives(self, who: int) -> int:
         """Return how many processes there will have been of a sender, or of the receiver (0)."""

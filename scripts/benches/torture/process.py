@@ -1,4 +1,4 @@
-"""A worker as its controller sees it: started, told, signalled, listened to through its journal, and never left behind."""
+"""A worker as its controller sees it: started, told, signalled, heard through its journal, and never left behind."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -71,6 +71,8 @@ class Receiver:
         self._held_bytes = 0
         self._replies = Arena(MOST_REPLIES * 2 * REPLY_BYTES, seed=self.seed)
         self._open_replies: set[asyncio.Future[Any]] = set()
+        self._answers: Counter[int] = Counter()
+        """Connection -> replies that were sent over it."""
         self._queue: RxQueue | None = None
         self._bound_region: Region | None = None
         self._give_back: Callable[[Message], None] = Message.release
@@ -239,7 +241,7 @@ class Receiver:
             self._compare(who, number, (np.frombuffer(view, np.uint8) for view in message.views()), message.length)
 
         recheck()
-        self._answer(peer, number)
+        self._answer(peer)
         self._keep(message.length, recheck, lambda: self._give_back(message))
 
     def _identify(self, peer: Peer, found: Bytes, immediate: int | None) -> tuple[int, int]:
@@ -301,21 +303,23 @@ class Receiver:
                 else:
                     self._held.append(held)
 
-    def _answer(self, peer: Peer, number: int) -> None:
+    def _answer(self, peer: Peer) -> None:
         """Send something back, sometimes."""
         who = self._peers[peer]
         if who is None or self.rng.random() >= self.plan.replies or len(self._open_replies) >= MOST_REPLIES:
             return
         length = self.rng.choice((0, 8, self.rng.randint(0, REPLY_BYTES)))
         offset = self._replies.take(length, rng=self.rng)
-        if offset is None or peer.ended:
+        if offset is None:
             return
+        self._answers[who] += 1
+        number = self._answers[who]
         fill(self._replies.bytes(offset, length=length), self.seed, who=who | layout.REPLY, message=number)
         self.note("answer", who, number, length)
         try:
             future = peer.send(self._replies.region, offset=offset, length=length, immediate=number)
         except SrdError as error:
-            self.note("unposted", who, number, str(error))
+            self.note("unanswered", who, number, str(error))
             self._replies.give_back(offset, length=length)
             return
         self._open_replies.add(future)
@@ -347,7 +351,7 @@ class Receiver:
             self.note("withdrawing", name)
             for registration in self._registered.pop((sender, life)):
                 self.endpoint.deregister(registration)
-            shutil.copyfile(self._directory / name, self._directory / f"{name}.withdrawn")  # noqa: ASYNC251
+            shutil.copyfile(self._directory / name, self._directory / f"{name}.withdrawn")
             self.note("withdrawn", name)
 
     async def _close_peer(self, sender: int, at_s: float) -> None:

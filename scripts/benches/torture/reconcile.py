@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from scripts.benches.torture import layout
-from scripts.benches.torture.connection import CANCELLED
+from scripts.benches.torture.connection import CANCELLED, NO_FLAW, RANGE_FLAW
 from scripts.benches.torture.journal import Entry, entries
 from scripts.benches.torture.layout import Memory
 from scripts.benches.torture.pattern import LANE_BYTES, SOURCE, Bytes, check
@@ -37,7 +38,8 @@ NEVER_DELIVERED: Final = frozenset(
     }
 )
 """With these a message cannot have been taken. With all others only its acknowledgement may have been lost."""
-HARMLESS: Final = frozenset({Status.OK, Status.FLUSHED, CANCELLED})
+HARMLESS: Final = frozenset({Status.OK, Status.FLUSHED, Status.REMOTE_ERROR_RNR, CANCELLED})
+"""How requests may end where nothing goes wrong."""
 
 Id = tuple[int, int]
 """(connection, message)."""
@@ -56,7 +58,7 @@ class Posted:
     offset: int = 0
     source_life: int = 0
     source_offset: int = 0
-    flawed: bool = False
+    flaw: int = NO_FLAW
     status: int | None = None
     cancelled: bool = False
 
@@ -105,6 +107,7 @@ class Reconciler:
         self.books = Books()
         self._scenario = scenario
         self._directory = directory
+        self._of_memory: dict[str, dict[Id, Posted]] = defaultdict(dict)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -135,27 +138,35 @@ class Reconciler:
             self._post(who, first + index, Posted("batch", length, immediate, entry.at))
 
     def _on_write(self, entry: Entry, _life: int) -> None:
-        who, number, length, memory, offset, immediate, flawed = entry.values
-        self._post(who, number, Posted("write", length, immediate, entry.at, memory, offset, flawed=flawed))
+        who, number, length, memory, offset, immediate, flaw = entry.values
+        self._post(who, number, Posted("write", length, immediate, entry.at, memory, offset, flaw=flaw))
 
     def _on_read(self, entry: Entry, _life: int) -> None:
-        who, number, length, source_life, source_offset, offset, flawed = entry.values
+        who, number, length, source_life, source_offset, offset, flaw = entry.values
         sender, life = layout.sender_of(who), layout.life_of(who)
         memory = layout.reads(sender, life=life, size_bytes=layout.READS_BYTES).name
         self._post(
-            who, number, Posted("read", length, None, entry.at, memory, offset, source_life, source_offset, flawed)
+            who, number, Posted("read", length, None, entry.at, memory, offset, source_life, source_offset, flaw)
         )
 
     def _post(self, who: int, number: int, posted: Posted) -> None:
         if (who, number) in self.books.posted:
             self.books.problems.append(f"request {number} of connection {who} was noted twice: the bench is wrong")
         self.books.posted[who, number] = posted
+        if posted.memory:
+            self._of_memory[posted.memory][who, number] = posted
         self.books.requests += 1
         self.books.bytes_checked += posted.length
 
     def _on_cancel(self, entry: Entry, _life: int) -> None:
         who, number = entry.values
         self.books.posted[who, number].cancelled = True
+
+    def _on_unposted(self, entry: Entry, _life: int) -> None:
+        who, first, count, _why = entry.values
+        for number in range(first, first + count):
+            posted = self.books.posted.pop((who, number))
+            self._of_memory[posted.memory].pop((who, number), None)
 
     def _on_end(self, entry: Entry, _life: int) -> None:
         who, first, count, status = entry.values
@@ -238,16 +249,15 @@ class Reconciler:
     def _of_request(self, who: int, number: int, posted: Posted) -> Iterator[str]:
         sender = (layout.sender_of(who), layout.life_of(who))
         if posted.status is None:
-            if sender not in self.books.killed and posted.kind != "unposted":
+            if sender not in self.books.killed:
                 yield "it never ended"
             return
-        if posted.flawed and posted.status == Status.OK:
+        if posted.flaw and posted.status == Status.OK:
             yield "it had no right to what it asked for, and ended well"
-        if posted.status not in HARMLESS and self._scenario.calm and not posted.flawed:
+        if posted.status not in HARMLESS and self._scenario.calm and not posted.flaw:
             yield f"nothing was wrong, and it ended with {Status(posted.status).name}"
-        if posted.memory in self.books.withdrawn and posted.status == Status.OK:
-            if posted.at > self.books.withdrawn[posted.memory]:
-                yield "it was posted after the memory was withdrawn, and ended well"
+        if posted.status == Status.OK and posted.at > self.books.withdrawn.get(posted.memory, math.inf):
+            yield "it was posted after the memory was withdrawn, and ended well"
         if posted.kind == "send" or (posted.kind == "batch" and not shares_number(number, posted)):
             yield from self._of_delivery(who, posted, self.books.got[who, number])
         if posted.kind == "write" and posted.immediate is not None:
@@ -305,22 +315,24 @@ class Reconciler:
         if not path.exists() or path.stat().st_size < memory.size_bytes:
             return
         found = np.memmap(path, np.uint8, "r")[: memory.size_bytes]
-        used = sorted(self._used(memory), key=lambda each: each[0])
         at = 0
-        for start, _end, (who, number), posted in used:
+        for start, end in sorted(self._used(memory)):
             self._untouched(memory, found, at, start)
-            at = max(at, start + posted.length)
+            at = max(at, end)
+        self._untouched(memory, found, at, memory.size_bytes)
+        for (who, number), posted in self._of_memory.get(memory.name, {}).items():
             if posted.status == Status.OK and memory.name not in self.books.withdrawing:
                 self._landed(memory, found, who, number, posted)
-        self._untouched(memory, found, at, memory.size_bytes)
         if memory.name in self.books.withdrawn:
             self._unchanged(memory, found)
 
-    def _used(self, memory: Memory) -> Iterator[tuple[int, int, Id, Posted]]:
-        """Yield the ranges that requests may have written to."""
-        for id_, posted in self.books.posted.items():
-            if posted.memory == memory.name and not posted.flawed:
-                yield posted.offset, posted.offset + posted.length, id_, posted
+    def _used(self, memory: Memory) -> Iterator[tuple[int, int]]:
+        """Yield the ranges (start, end) that requests may have written to."""
+        for posted in self._of_memory.get(memory.name, {}).values():
+            if posted.flaw == NO_FLAW:
+                yield posted.offset, posted.offset + posted.length
+            elif posted.flaw == RANGE_FLAW and posted.kind == "write":
+                yield posted.offset, _end_of_range(memory, posted.offset)
 
     def _untouched(self, memory: Memory, found: Bytes, start: int, end: int) -> None:
         if start >= end:
@@ -347,6 +359,11 @@ class Reconciler:
             self.books.wrong.append(
                 f"{memory.name}: bytes {places[0]} to {places[-1]} ({len(places)}) changed after it was withdrawn"
             )
+
+
+def _end_of_range(memory: Memory, offset: int) -> int:
+    """Return the end of the registered range that `offset` lies in; if it lies in none, itself."""
+    return next((at + size for at, size in memory.ranges if at <= offset <= at + size), offset)
 
 
 def left_over(path: Path) -> Iterator[tuple[int, int, list[Any]]]:

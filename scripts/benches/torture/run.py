@@ -12,10 +12,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pydantic import TypeAdapter
 
@@ -37,7 +37,7 @@ GROWTH_BYTES: Final = 48 * MIB
 """Anonymous memory that a worker may have more at the end, when everything is closed, than in the beginning: its heap
 does not shrink to what it was."""
 PEAK_BYTES: Final = 160 * MIB
-"""The same while it works: regions are not in it. Received messages that wait, requests, and what the interpreter takes."""
+"""The same while it works. Regions are not in it: messages that wait, requests, and what the interpreter takes."""
 _SHM: Final = Path("/dev/shm")  # noqa: S108 - a directory of the run's own is made in it
 """Memory that peers write to is files; here they are memory."""
 

@@ -58,7 +58,7 @@ def scenario(seed: int, *, means: Means, seconds: float) -> Scenario:
     count = rng.randint(2, 5)
     network = _network(rng, net if means.namespaces else Net.LOOPBACK, count)
     common = _common(rng)
-    endpoints = [_endpoint(rng, common, means=means, network=network, host=host) for host in range(count + 1)]
+    endpoints = [_endpoint(rng, common, means=means, network=network) for _ in range(count + 1)]
     receiver = _receiver(rng, endpoints[0], count=count, seconds=seconds)
     senders = tuple(_sender(rng, each, longest=receiver.endpoint.max_message_bytes) for each in endpoints[1:])
     strangers = tuple(_strangers(rng, common, seconds=seconds, raw=means.namespaces))
@@ -124,7 +124,7 @@ def _datagram(rng: Random) -> int:
     return min(max(size, LEAST_DATAGRAM), MOST_DATAGRAM)
 
 
-def _endpoint(rng: Random, common: EndpointPlan, *, means: Means, network: NetworkPlan, host: int) -> EndpointPlan:
+def _endpoint(rng: Random, common: EndpointPlan, *, means: Means, network: NetworkPlan) -> EndpointPlan:
     window = rng.choice((256 * KIB, 1 * MIB, 8 * MIB, 32 * MIB))
     plan = replace(
         common,
@@ -163,7 +163,9 @@ def _sender(rng: Random, endpoint: EndpointPlan, *, longest: int) -> SenderPlan:
     return SenderPlan(
         endpoint,
         weights=weights,
-        longest_bytes=min(longest, rng.choice((2 * KIB, 64 * KIB, 1 * MIB, 4 * MIB, 16 * MIB))),
+        longest_bytes=min(
+            longest, endpoint.max_message_bytes, rng.choice((2 * KIB, 64 * KIB, 1 * MIB, 4 * MIB, 16 * MIB))
+        ),
         outstanding=rng.choice((1, 4, 16, 64)),
         small=rng.choice((0.1, 0.4, 0.9)),
         cancelled=_often(rng, 0.3, rng.choice((0.02, 0.2)), 0.0),
@@ -260,4 +262,11 @@ def _files(rng: Random, plain: Scenario) -> Scenario:
         cancel_after_s=_often(rng, 0.3, rng.uniform(0.01, 0.5), None),
         mapped=rng.random() < 0.3,
     )
-    return replace(plain, receiver=ReceiverPlan(with_room(endpoint, factor=1.0)), files=files)
+    (sender,) = plain.senders
+    sending = replace(sender.endpoint, max_message_bytes=4 * MIB, receive_window_bytes=8 * MIB)
+    return replace(
+        plain,
+        receiver=ReceiverPlan(with_room(endpoint, factor=1.0)),
+        senders=(replace(sender, endpoint=with_room(sending, factor=1.0)),),
+        files=files,
+    )

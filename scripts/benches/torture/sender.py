@@ -7,13 +7,16 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+import numpy as np
+
 from devmem.region import Region
 from devmem.registry import Access, Registration
 from scripts.benches.torture import layout
 from scripts.benches.torture.arena import Arena
-from scripts.benches.torture.connection import GRACE_S, Connection
+from scripts.benches.torture.connection import GIANT_MESSAGE, GRACE_S, Connection
 from scripts.benches.torture.journal import Journal
 from scripts.benches.torture.local import Orders, RunningTime, TortureEndpoint, config, mapped
+from scripts.benches.torture.pattern import fill
 from scripts.benches.torture.plans import Scenario, SenderPlan
 from srd.errors import PeerError, SrdError
 from srd.peer import Peer
@@ -46,10 +49,20 @@ class Sender:
         """Registrations that reads land in, and their offsets in the file."""
         self.landed = [0, 0]
         """Of each of these, what reads were given."""
-        self.giant: Region | None = None
+        self.giant = self._giant()
         self.used: dict[int, list[int]] = {}
         """Life of the receiver -> of each range that may be written, what writes were given."""
         self._connections: dict[Peer, Connection] = {}
+
+    def _giant(self) -> Region | None:
+        """Return the second message of the first connection: filling it takes seconds, in which nothing is answered."""
+        length = self.plan.giant_bytes
+        if not length:
+            return None
+        region = Region(length, name="torture-giant")
+        who = layout.connection(self.who, life=self.life, number=0)
+        fill(np.asarray(region.array)[:length], self.seed, who=who, message=GIANT_MESSAGE)
+        return region
 
     async def live(self, host: str) -> None:
         """All of it: ends when everything is closed."""

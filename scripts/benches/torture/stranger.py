@@ -1,7 +1,7 @@
 """A stranger: `python -m scripts.benches.torture.stranger HOST PORT SOURCE SEED PLAN`; PLAN is a StrangerPlan as JSON.
 
-Sends an endpoint what no endpoint would, from a plain socket: packets of every type and of none, alone and in GSO trains,
-handshakes that lead nowhere, and peers that then misbehave. It is no part of what is measured, and says nothing.
+Sends an endpoint what no endpoint would, from a plain socket: packets of every type and of none, alone and in GSO
+trains, handshakes that lead nowhere, and peers that then misbehave. It is no part of what is measured, and says nothing.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Stranger:
 
     def _drain(self) -> None:
         """Look through what was answered for acks."""
-        self._sock.setblocking(False)
+        self._sock.settimeout(0.0)
         with suppress(OSError):
             while True:
                 with suppress(PacketError):
@@ -170,7 +170,7 @@ class Stranger:
         own = self._rng.getrandbits(64) if own is None else own
         return Hello(own, 1 << 25, 1 << 24, 4096, HELLO_BYTES, cookie).encode()
 
-    def _answer(self, own: int, wanted: type[Retry] | type[Accept]) -> Control:
+    def _answer(self, own: int, wanted: type[Retry | Accept]) -> Control:
         """Return what answers our HELLO. Raises OSError when nothing does."""
         for _ in range(1000):
             with suppress(PacketError):
@@ -253,7 +253,7 @@ class Stranger:
 
 
 def _checksum(data: bytes) -> int:
-    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    total: int = sum(struct.unpack(f">{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF

@@ -1,7 +1,7 @@
 """A worker process: `python -m scripts.benches.torture.worker DIRECTORY WHO LIFE`; WHO 0 receives, others send.
 
-DIRECTORY has scenario.json and part.WHO.LIFE.json; the journal goes there, too. What it must not have afterwards, memory
-and descriptors, is compared with what it had before.
+DIRECTORY has scenario.json and part.WHO.LIFE.json; the journal goes there, too. Last it notes what it has left of
+memory and descriptors.
 """
 
 from __future__ import annotations
