@@ -1,7 +1,7 @@
 """A stranger: `python -m scripts.benches.torture.stranger HOST PORT SOURCE SEED PLAN`; PLAN is a StrangerPlan as JSON.
 
 Sends an endpoint what no endpoint would, from a plain socket: packets of every type and of none, alone and in GSO
-trains, handshakes that lead nowhere, and peers that then misbehave. It is no part of what is measured, and says nothing.
+trains, handshakes that lead nowhere, and peers that then misbehave. It says nothing of its own.
 """
 
 from __future__ import annotations
