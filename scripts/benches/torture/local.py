@@ -145,8 +145,8 @@ class TortureEndpoint(Endpoint):
 
     def _on_event(self, event: Event) -> None:
         super()._on_event(event)
-        if isinstance(event, PeerOpened):  # before it has sent or received any data
-            self._begin_late(self._core.peer(event.peer))
+        if isinstance(event, PeerOpened) and event.peer in self._peers:  # before it has sent or received any data
+            self._begin_late(self._peers[event.peer]._core)  # noqa: SLF001 - as below
 
     def _begin_late(self, peer: Any) -> None:
         """Set where numbers begin: PSNs at both ends, all else at the sending one."""

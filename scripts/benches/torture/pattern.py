@@ -153,13 +153,13 @@ def explain(found: Bytes, seed: int) -> str:
     data = found[:4096].tobytes()
     if not data.strip(data[:1]):
         return f"{len(found)} bytes of {data[0]:#04x}" if len(found) <= len(data) else f"bytes of {data[0]:#04x}"
+    if (header := data[:64].find(_DATA_HEADER)) >= 0:
+        return f"a data packet's header, {header} bytes on"
     for start in range(min(len(data) - 2 * LANE_BYTES, 256) + 1):
         pair = np.frombuffer(data[start : start + 2 * LANE_BYTES], np.uint64)
         if (int(pair[0]) + _STEP) & _MASK == int(pair[1]):
-            header = f", {start} other bytes before it" if start else ""
-            return _place(seed, int(pair[0])) + header
-    if _DATA_HEADER in data[:64]:
-        return f"a data packet's header {data.index(_DATA_HEADER)} bytes on"
+            before = f", {start} other bytes before it" if start else ""
+            return _place(seed, int(pair[0])) + before
     return "nothing that was ever sent" if len(found) > 2 * LANE_BYTES else "too few bytes to say whose"
 
 

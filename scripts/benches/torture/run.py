@@ -36,7 +36,7 @@ LOOK_S: Final = 0.2
 GROWTH_BYTES: Final = 48 * MIB
 """Anonymous memory that a worker may have more at the end, when everything is closed, than in the beginning: its heap
 does not shrink to what it was."""
-PEAK_BYTES: Final = 160 * MIB
+PEAK_BYTES: Final = 64 * MIB
 """The same while it works. Regions are not in it: messages that wait, requests, and what the interpreter takes."""
 _SHM: Final = Path("/dev/shm")  # noqa: S108 - a directory of the run's own is made in it
 """Memory that peers write to is files; here they are memory."""

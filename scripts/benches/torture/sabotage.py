@@ -1,8 +1,89 @@
-"""Defects that were found once, to be put back: what does not find them again is no test (tests only)."""
+"""Defects that were found once, to be put back: what does not find them again is no test (tests only).
+
+Each replaces a part of the sources in a worker, before its endpoint is made.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
-SABOTAGES: Final[dict[str, Callable[[], None]]] = {}
+from srd.io import receive
+from srd.io.landing import Landing
+from srd.io.receive import ReceiveQueue
+from srd.peer import Peer
+from srd.proto import receive as proto_receive
+from srd.proto.receive import Receiver
+from srd.proto.status import Status
+from srd.proto.wire import HEADER_BYTES
+from srd.transfer.sending import FileSender
+
+
+def _replace(where: Any, **parts: Any) -> None:
+    for name, part in parts.items():
+        setattr(where, name, part)
+
+
+def layout_overlaps() -> None:
+    """Change the size of datagrams that slots expect as it comes, and leave the slots where they are."""
+
+    def lay(self: Any, *, series_bytes: int) -> None:
+        self.series_bytes = series_bytes
+
+    _replace(Landing, lay=lay)
+    _replace(receive, LAYOUT_BYTES=0)
+
+
+def gaps_are_payload() -> None:
+    """Leave the payloads of a series of small datagrams where they landed, with the headers between them."""
+    original = ReceiveQueue._take_small  # noqa: SLF001 - what is sabotaged is inside
+
+    def take_small(self: Any, batch: Any, slot: int, length: int, *rest: Any, **options: Any) -> None:
+        place = self._landing.cursors[slot]
+        landed = self._region.array[place : place + length - HEADER_BYTES]
+        before = landed.copy()
+        original(self, batch, slot, length, *rest, **options)
+        landed[:] = before
+
+    _replace(ReceiveQueue, _take_small=take_small)
+
+
+def beginnings_are_unbounded() -> None:
+    """Take any packet that begins a message, whether it has payload or not, and as many as come."""
+
+    def is_cut_right(_self: Any, run: Any, *, offset: int) -> bool:
+        return bool(offset + run.payload_bytes <= run.length)
+
+    def begin(_self: Any, _size_bytes: int, *, messages: int) -> None:
+        """Count nothing, however many `messages`."""
+
+    _replace(Receiver, is_cut_right=is_cut_right, _begin=begin)
+    _replace(proto_receive, INCOMPLETE_BEYOND_WINDOW=1 << 40)
+
+
+def failed_chunks_are_forgotten() -> None:
+    """Treat a chunk whose request failed as if it had arrived."""
+    _replace(FileSender, _failed=property(lambda _self: None, lambda _self, _status: None))
+
+
+def regions_close_in_flight() -> None:
+    """Do not hold the memory of a request."""
+    original = Peer._post  # noqa: SLF001
+
+    def post(self: Any, view: Any, **work_request: Any) -> asyncio.Future[Status]:
+        future: asyncio.Future[Status] = original(self, view, **work_request)
+        if isinstance(view, memoryview):
+            view.release()
+        return future
+
+    _replace(Peer, _post=post)
+
+
+SABOTAGES: Final[dict[str, Callable[[], None]]] = {
+    "c1": layout_overlaps,
+    "c2": gaps_are_payload,
+    "h3": beginnings_are_unbounded,
+    "h6": failed_chunks_are_forgotten,
+    "h7": regions_close_in_flight,
+}

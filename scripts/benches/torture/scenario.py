@@ -34,7 +34,7 @@ GIANT_NEEDS_BYTES: Final = 6 * GIB
 """Free memory without which no message of 1 GiB is drawn: its source, where it lands, and the rest of the machine."""
 MTUS: Final = (604, 1000, 1280, 1500, 1500, 4000, 9000, 9000, 65_535)
 STRANGE: Final = (
-    "noise", "prefix", "data", "small", "ack", "hello", "handshake", "reset", "partial", "empty", "icmp",
+    "noise", "prefix", "data", "small", "ack", "hello", "handshake", "reset", "partial", "empty", "control", "icmp",
 )  # fmt: skip
 """What strangers send: see `stranger`."""
 

@@ -14,9 +14,9 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from random import Random
-from typing import Final
+from typing import Any, Final, get_args
 
 from scripts.benches.torture.plans import StrangerPlan
 from srd.proto.control import (
@@ -37,15 +37,28 @@ from srd.proto.wire import HEADER_BYTES, MAX_DATAGRAM_BYTES, VERSION, PacketType
 
 UDP_SEGMENT: Final = 103
 MOST_TRAIN: Final = 64
-TICK_S: Final = 0.02
+TICK_S: Final = 0.005
 HANDSHAKE_S: Final = 0.3
 OPEN_PEERS: Final = 8
 """At most so many are kept open: it is one stranger, not an army."""
+PATIENCE_S: Final = 0.1
+"""Before packets that are not acknowledged are sent again."""
 MOST_AHEAD: Final = 2000
 """Packets beyond what was acknowledged: less than the window that is told."""
 HELLO_BYTES: Final = 1472
 _PREFIX: Final = struct.Struct(">BBBBIQ")
 _HEADER: Final = struct.Struct(">BBBBIQQIIIIQQ")
+
+
+def made(kind: type[Control], **values: Any) -> bytes:
+    """Return a control packet with these values, of those fields that it has; of others none, or zeros."""
+    found: dict[str, Any] = {}
+    for each in fields(kind):
+        if each.name in values:
+            found[each.name] = values[each.name]
+        elif each.default is MISSING:
+            found[each.name] = () if each.name == "reports" else 0
+    return kind(**found).encode()
 
 
 @dataclass(slots=True)
@@ -61,6 +74,13 @@ class Friend:
     acknowledged: int
     """All PSNs below it were."""
     path_sequence: int = 0
+    heard_at: float = 0.0
+    """When `acknowledged` last grew."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether as much as it may send is not acknowledged."""
+        return self.psn - self.acknowledged > MOST_AHEAD
 
 
 class Stranger:
@@ -78,7 +98,7 @@ class Stranger:
         self._makers: dict[str, Callable[[], bytes]] = {
             "noise": self._noise, "prefix": self._prefix, "data": self._data, "small": self._small, "ack": self._ack,
             "hello": self._hello, "handshake": self._handshake, "reset": self._reset, "partial": self._partial,
-            "empty": self._empty,
+            "empty": self._empty, "control": self._control,
         }  # fmt: skip
 
     def live(self) -> None:
@@ -88,7 +108,7 @@ class Stranger:
         budget = 0.0
         while time.monotonic() < until:
             budget = min(budget + plan.packets_per_s * TICK_S, 4.0 * plan.packets_per_s * TICK_S + 1)
-            while budget >= 1 and time.monotonic() < until:
+            while budget >= 1 and time.monotonic() < until and not any(peer.waits for peer in self._peers):
                 kind = rng.choices(list(plan.kinds), list(plan.kinds.values()))[0]
                 with suppress(OSError):
                     budget -= self._send(kind)
@@ -106,7 +126,7 @@ class Stranger:
             self._sock.sendto(packet, self._target)
             return 1
         count = self._rng.randint(2, most)
-        same = self._rng.random() < 0.5
+        same = kind not in ("partial", "empty") and self._rng.random() < 0.5
         packets = [
             packet if same else self._makers[kind]()[: len(packet)].ljust(len(packet), b"\0") for _ in range(count - 1)
         ]
@@ -116,7 +136,7 @@ class Stranger:
         return count
 
     def _drain(self) -> None:
-        """Look through what was answered for acks."""
+        """Look through what was answered for acks; what is not acknowledged for long is sent again."""
         self._sock.settimeout(0.0)
         with suppress(OSError):
             while True:
@@ -124,11 +144,15 @@ class Stranger:
                     packet = decode_untrusted(self._sock.recv(MAX_DATAGRAM_BYTES))
                     for peer in self._peers:
                         if isinstance(packet, Ack) and packet.context == peer.own:
-                            peer.acknowledged = max(peer.acknowledged, packet.cumulative)
+                            if packet.cumulative > peer.acknowledged:
+                                peer.acknowledged, peer.heard_at = packet.cumulative, time.monotonic()
                         elif isinstance(packet, Reset) and packet.context == peer.context:
                             self._peers.remove(peer)
                             break
         self._sock.settimeout(HANDSHAKE_S)
+        for peer in self._peers:
+            if peer.waits and time.monotonic() > peer.heard_at + PATIENCE_S:
+                peer.psn, peer.heard_at = peer.acknowledged, time.monotonic()
 
     # -- packets of no peer -----------------------------------------------------------------------------------------
 
@@ -162,13 +186,31 @@ class Stranger:
     def _ack(self) -> bytes:
         rng = self._rng
         bitmap = rng.getrandbits(rng.choice((8, 1024, 4096))) & ~1
-        return Ack(rng.getrandbits(64), rng.getrandbits(32), bitmap, rng.getrandbits(40), ()).encode()
+        credit = rng.getrandbits(40)
+        return made(
+            Ack, context=rng.getrandbits(64), cumulative=rng.getrandbits(32), bitmap=bitmap, credit_bytes=credit
+        )
+
+    def _control(self) -> bytes:
+        """A packet of any type but DATA, right in form and wrong in all else."""
+        rng = self._rng
+        kind = rng.choice(get_args(Control))
+        return made(kind, context=rng.getrandbits(64), own_context=rng.getrandbits(64))
 
     # -- handshakes -------------------------------------------------------------------------------------------------
 
     def _hello(self, own: int | None = None, *, cookie: bytes = b"") -> bytes:
         own = self._rng.getrandbits(64) if own is None else own
-        return Hello(own, 1 << 25, 1 << 24, 4096, HELLO_BYTES, cookie).encode()
+        return made(
+            Hello,
+            own_context=own,
+            credit_bytes=1 << 25,
+            credit_messages=1 << 14,
+            max_message_bytes=1 << 24,
+            window_packets=4096,
+            datagram_bytes=HELLO_BYTES,
+            cookie=cookie,
+        )
 
     def _answer(self, own: int, wanted: type[Retry | Accept]) -> Control:
         """Return what answers our HELLO. Raises OSError when nothing does."""
@@ -196,15 +238,19 @@ class Stranger:
         """A peer that is opened and then never heard of again; of many, an old one is closed."""
         self._peers.append(self._open())
         if len(self._peers) > OPEN_PEERS:
-            return Close(self._peers.pop(self._rng.randrange(OPEN_PEERS)).context).encode()
-        return Probe(self._peers[-1].context, 0, 0, 0).encode()
+            return self._to(self._peers.pop(self._rng.randrange(OPEN_PEERS)), Close)
+        return self._to(self._peers[-1], Probe)
+
+    @staticmethod
+    def _to(peer: Friend, kind: type[Control]) -> bytes:
+        return made(kind, context=peer.context, own_context=peer.own)
 
     def _reset(self) -> bytes:
         """The end of a peer, right behind its beginning: both lie in the socket together."""
         own = self._rng.getrandbits(64)
         cookie = self._cookie(own)
         self._sock.sendto(self._hello(own, cookie=cookie), self._target)
-        return self._rng.choice((Reset, Closed))(own).encode()
+        return made(self._rng.choice((Reset, Closed)), context=own, own_context=self._rng.getrandbits(64))
 
     # -- peers that misbehave ---------------------------------------------------------------------------------------
 
@@ -214,10 +260,8 @@ class Stranger:
         return self._rng.choice(self._peers)
 
     def _next(self, *, length: int) -> bytes:
-        """Return the header of a packet that begins a message; what is not acknowledged comes again in the end."""
+        """Return the header of a packet that begins a message."""
         peer = self._peer()
-        if peer.psn - peer.acknowledged > MOST_AHEAD:
-            peer.psn = peer.acknowledged
         header = self._header(
             peer.context, psn=peer.psn, path_sequence=peer.path_sequence, message=peer.psn, length=length
         )
@@ -229,8 +273,7 @@ class Stranger:
         """The beginning of a message that never ends, or something out of place."""
         rng = self._rng
         if rng.random() < 0.02:
-            context = self._peer().context
-            return rng.choice((Close(context), Nack(context, rng.getrandbits(8), 7), Probe(context, 0, 0, 0))).encode()
+            return self._to(self._peer(), rng.choice((Close, Nack, Probe)))
         payload = bytes(rng.choice((1, 100, 1000, 1416)))
         return self._next(length=len(payload) + rng.choice((0, 1, 1 << 16))) + payload
 

@@ -1,0 +1,91 @@
+"""Defects that were found once are put back, one at a time, and torture finds each: what finds nothing proves nothing.
+
+Each scenario has what its defect needs; the checks are those of every scenario. Without the defect it has no fault.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from scripts.benches.torture.plans import (
+    KIB,
+    MIB,
+    EndpointPlan,
+    FilesPlan,
+    Kind,
+    Net,
+    NetworkPlan,
+    ReceiverPlan,
+    Scenario,
+    SenderPlan,
+    StrangerPlan,
+)
+from scripts.benches.torture.run import live_through
+from scripts.benches.torture.scenario import with_room
+
+pytestmark = pytest.mark.sources
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A scenario, and what is to be found in it, of which kind."""
+
+    scenario: Scenario
+    kind: str
+    said: str
+
+
+def endpoint(**settings: int) -> EndpointPlan:
+    return with_room(replace(EndpointPlan(), request_timeout_s=2.0, **settings), factor=1.0)  # type: ignore[arg-type]
+
+
+def sender(weights: dict[Kind, float], *, longest: int, datagram_bytes: int) -> SenderPlan:
+    plan = endpoint(datagram_bytes=datagram_bytes)
+    return SenderPlan(plan, weights=weights, longest_bytes=longest, outstanding=16, small=0.2)
+
+
+def sends(datagram_bytes: int, *, longest: int = MIB) -> SenderPlan:
+    return sender({Kind.SEND: 1.0}, longest=longest, datagram_bytes=datagram_bytes)
+
+
+def over_loopback(*senders: SenderPlan, seconds: float = 3.0) -> Scenario:
+    return Scenario(1, seconds, NetworkPlan(Net.LOOPBACK), ReceiverPlan(endpoint()), senders)
+
+
+def with_strangers(plain: Scenario) -> Scenario:
+    kinds = {"empty": 1.0}
+    strangers = tuple(StrangerPlan(200_000, trains=1.0, kinds=kinds, seconds=plain.seconds) for _ in range(2))
+    return replace(plain, strangers=strangers)
+
+
+def with_files(plain: Scenario) -> Scenario:
+    """The receiver takes no message as long as a chunk: each request fails at once."""
+    receiver = ReceiverPlan(endpoint(max_message_bytes=512 * KIB))
+    return replace(plain, receiver=receiver, files=FilesPlan(sizes=(3 * MIB,)))
+
+
+CASES = {
+    "c1": Case(over_loopback(sends(8972), sends(1472)), "wrong bytes", "message"),
+    "c2": Case(over_loopback(sends(8972), sends(700, longest=64 * KIB)), "wrong bytes", "data packet"),
+    "h3": Case(with_strangers(over_loopback(sends(8972), seconds=20.0)), "leak", "while it worked"),
+    "h6": Case(with_files(over_loopback(sends(8972))), "hang", "FileSender.send"),
+    "h7": Case(
+        over_loopback(sender({Kind.LENT: 1.0}, longest=4 * MIB, datagram_bytes=8972)), "wrong bytes", "came over"
+    ),
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", CASES)
+def test_sabotage__is_found(name: str) -> None:
+    case = CASES[name]
+    faults = live_through(case.scenario, sabotage=name).faults
+    assert any(kind == case.kind and case.said in what for kind, what in faults), faults
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", CASES)
+def test_sabotage__without_it_nothing_is_found(name: str) -> None:
+    assert not live_through(CASES[name].scenario).faults
