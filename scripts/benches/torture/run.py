@@ -33,10 +33,10 @@ START_BOUND_S: Final = 60.0
 """To start an interpreter, on a busy machine."""
 TICK_S: Final = 0.02
 LOOK_S: Final = 0.2
-GROWTH_BYTES: Final = 48 * MIB
+GROWTH_BYTES: Final = 16 * MIB
 """Anonymous memory that a worker may have more at the end, when everything is closed, than in the beginning: its heap
 does not shrink to what it was."""
-PEAK_BYTES: Final = 64 * MIB
+PEAK_BYTES: Final = 24 * MIB
 """The same while it works. Regions are not in it: messages that wait, requests, and what the interpreter takes."""
 _SHM: Final = Path("/dev/shm")  # noqa: S108 - a directory of the run's own is made in it
 """Memory that peers write to is files; here they are memory."""
@@ -161,6 +161,8 @@ class Run:
             case Trouble.STOP:
                 process.signal(signal.SIGSTOP)
                 self._at(later, lambda: process.signal(signal.SIGCONT))
+            case Trouble.KILL if process.killed:
+                pass  # its next life has not begun
             case Trouble.KILL:
                 process.kill()
                 self._at(later, lambda: self._restart(process))

@@ -46,6 +46,7 @@ PATIENCE_S: Final = 0.1
 MOST_AHEAD: Final = 2000
 """Packets beyond what was acknowledged: less than the window that is told."""
 HELLO_BYTES: Final = 1472
+_NOTHING: Final[dict[str, Any]] = {"reports": (), "cookie": b""}
 _PREFIX: Final = struct.Struct(">BBBBIQ")
 _HEADER: Final = struct.Struct(">BBBBIQQIIIIQQ")
 
@@ -57,7 +58,7 @@ def made(kind: type[Control], **values: Any) -> bytes:
         if each.name in values:
             found[each.name] = values[each.name]
         elif each.default is MISSING:
-            found[each.name] = () if each.name == "reports" else 0
+            found[each.name] = _NOTHING.get(each.name, 0)
     return kind(**found).encode()
 
 
