@@ -10,6 +10,7 @@ import pytest
 from netns.shape import Shape
 from srd.proto.config import MAX_MESSAGE_BYTES, ProtocolConfig
 from srd.proto.control import Nack
+from srd.proto.events import Frag
 from srd.proto.status import REFUSALS, Status, refusal_untrusted
 from srd.proto.wire import Opcode
 from tests.simulation import Network, ended
@@ -84,9 +85,10 @@ def connecting(prepare: Callable[[Network], None]) -> Reached:
 
 
 def another_version(network: Network) -> None:
-    def refuse(*_args: object, controls: Sequence[tuple[bytes, str, float]], **_kwargs: object) -> None:
+    def refuse(*_args: object, controls: Sequence[tuple[bytes, str, float]], **_kwargs: object) -> list[Frag]:
         for data, source, _ in controls:
             network.b.core._strangers.handle_malformed(b"\x03" + data[1:], source)
+        return []
 
     network.b.core.handle_packets = refuse  # type: ignore[method-assign,assignment]  # it speaks another version
 
