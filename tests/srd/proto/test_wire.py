@@ -27,6 +27,7 @@ from srd.proto import (
     receive,
     rtt,
     sender,
+    shortage,
     strangers,
     tagged,
     validation,
@@ -388,7 +389,7 @@ def test_protocol_md__packet_types() -> None:
 
 CONSTANTS_IN = (
     backlog, config, congestion, control, credit, handshake, loss, pacing, path, paths, peer, receive, rtt, sender,
-    strangers, tagged, validation, ways, wire,
+    shortage, strangers, tagged, validation, ways, wire,
 )  # fmt: skip
 
 
