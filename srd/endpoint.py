@@ -339,23 +339,8 @@ class Endpoint:
         status, reason = Status.LOCAL_ERROR_QP_INTERNAL_ERROR, f"internal error: {error!r}"
         asyncio.get_running_loop().call_exception_handler({"message": f"{event}: {reason}", "exception": error})
         self._core.abandon(event.peer, status=status, reason=reason, now=time.monotonic())
-        if isinstance(event, PeerEnded):  # no more will be heard of it
-            if peer := self._peers.pop(event.peer, None):
-                peer.fail_requests(status)
-                peer.end()
-            if (future := self._opening.pop(event.peer, None)) and not future.done():
-                future.set_exception(PeerError(reason, status=status))
 
     def _on_event(self, event: Event) -> None:
-        """Pass an event on. What goes wrong with it ends the peer that it is of, and no other."""
-        try:
-            self._deliver(event)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is one peer's
-            message = f"peer {event.peer} failed at {type(event).__name__}"
-            asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
-            self._core.fail(event.peer, reason=f"internal error: {error!r}", now=time.monotonic())
-
-    def _deliver(self, event: Event) -> None:
         """What concerns a peer that this end knows no more concerns nobody."""
         if isinstance(event, PeerOpened):
             self._on_opened(event)

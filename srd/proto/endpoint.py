@@ -233,12 +233,6 @@ class EndpointCore:
         core.close(now=now)
         self._after(core, now=now)
 
-    def fail(self, peer: int, *, reason: str, now: float) -> None:
-        """End a peer by a fault of this end's own; one that is gone is left alone."""
-        if (core := self._peers.get(peer)) is not None:
-            core.end(Status.LOCAL_ERROR_QP_INTERNAL_ERROR, reason=reason)
-            self._after(core, now=now)
-
     def accepted(self, peer: int) -> None:
         """Note that the application has taken a peer that was opened from outside, or never will: it waits no more."""
         self._unaccepted.discard(peer)
