@@ -159,7 +159,7 @@ class Daemon:
         except BrokenPipeError:
             raise  # nobody reads what is printed, of any peer
         except Exception as error:  # noqa: BLE001 - also our own faults, and what the host is short of
-            self._say(f"{peer.address[0]}:{peer.address[1]}: {type(error).__name__}: {error}")
+            self._say(f"{host_port_text(*peer.address)}: {type(error).__name__}: {error}")
         finally:
             await peer.close()
 

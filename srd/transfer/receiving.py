@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from srd.errors import PeerError
+from srd.io.addresses import host_port_text
 from srd.message import Message
 from srd.peer import Peer
 from srd.transfer.slots import SendSlots
@@ -305,7 +306,7 @@ class FileReceiver:
 
     @property
     def _name(self) -> str:
-        return f"{self._peer.address[0]}:{self._peer.address[1]}"
+        return host_port_text(*self._peer.address)
 
     async def _word(self) -> dict[str, Any]:
         with await self._peer.recv() as message:
