@@ -235,6 +235,25 @@ async def test_post__what_cannot_be_bad_flow() -> None:
                     await there.recv_write()
 
 
+async def test_recv_write__makes_room_for_the_next() -> None:
+    config = replace(SMALL, protocol=replace(SMALL.protocol, receive_window_messages=8))
+    async with asyncio.timeout(PATIENCE_S), pair(config=config) as (_, two, here, there):
+        with Region(100) as target, memory(b"0123456789") as source:
+            registration = two.register(target, offset=0, length=100, access=ALL)
+            key = registration.remote_key
+            writing = [
+                here.write(source, offset=0, length=1, key=key, target_offset=0, immediate=number)
+                for number in range(30)
+            ]
+            assert await here.write(source, offset=0, length=10, key=key, target_offset=50) is Status.OK
+            await asyncio.gather(*writing[:8])
+            assert not any(future.done() for future in writing[8:]), "nobody has taken notice of the first"
+            told = [(await there.recv_write()).immediate for _ in range(30)]
+            assert sorted(told) == list(range(30))
+            assert set(await asyncio.gather(*writing)) == {Status.OK}
+            two.deregister(registration)
+
+
 async def test_send__longer_than_the_other_end_takes() -> None:
     little = replace(SMALL, protocol=replace(SMALL.protocol, max_message_bytes=MIB))
     async with pair(config=little, opener=SMALL) as (_, _, here, _):

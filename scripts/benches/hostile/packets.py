@@ -157,7 +157,7 @@ def _made(kind: type, session: Session, rng: Random) -> bytes:
         "datagram_bytes": rng.choice([MIN_DATAGRAM_BYTES, 1472]),
         "size_bytes": rng.choice([24, MIN_DATAGRAM_BYTES]),
         "credit_bytes": rng.choice([0, 1 << 25, (1 << 63) - 1]),
-        "credit_messages": rng.choice([0, 1 << 10, (1 << 63) - 1]),
+        "credit_messages": rng.choice([0, 1 << 10, (1 << 32) - 1]),
         "max_message_bytes": 1 << 20,
         "window_packets": 4096,
         "token": rng.getrandbits(64),

@@ -8,7 +8,7 @@ import pytest
 
 from netns.shape import Shape
 from srd.proto import trace
-from srd.proto.events import PeerOpened
+from srd.proto.events import Frag, PeerOpened
 from srd.proto.peer import PeerCore
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.status import Status
@@ -229,6 +229,12 @@ def test_void__is_told_at_both_ends() -> None:
     assert [event.status for event in a.of(trace.RequestCompleted)] == ["FLUSHED"]
     for kind, events in (("sent", a.of(trace.BurstSent)), ("received", b.of(trace.DataReceived))):
         assert any(event.kind == "void" and not event.payload_bytes for event in events), kind
+
+
+def test_message_given_up() -> None:
+    kept = Kept()
+    PeerTrace(kept, number=3).message_given_up(7, orphans=[Frag(0, 10, 100), Frag(100, 500, 20)], now=1.0)
+    assert kept.records == [(1.0, 3, trace.MessageVoided(7, "send", 120))]
 
 
 def test_window__is_told_only_when_it_changes() -> None:
