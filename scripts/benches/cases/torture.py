@@ -88,7 +88,7 @@ def _figures(results: list[Result]) -> dict[str, float]:
         "leaked_descriptors": sum(each.leaked_descriptors for each in results),
         "scenarios": len(results),
         "requests": sum(each.requests for each in results),
-        "posted_mb": sum(each.checked_bytes for each in results) / 1e6,
+        "posted_mb": sum(each.posted_bytes for each in results) / 1e6,
     }
 
 

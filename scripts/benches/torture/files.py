@@ -14,7 +14,7 @@ from scripts.benches.torture.local import Orders, RunningTime, TortureEndpoint, 
 from scripts.benches.torture.pattern import fill
 from scripts.benches.torture.plans import FilesPlan, Scenario
 from srd.errors import PeerError
-from srd.transfer.receiving import FileReceiver
+from srd.transfer.receiving import FileReceiver, Inbox
 from srd.transfer.sending import FileSender, Sent
 from srd.transfer.words import TransferError
 
@@ -92,14 +92,12 @@ async def receive_files(scenario: Scenario, *, directory: Path, journal: Journal
     endpoint = await TortureEndpoint.listen(host, port=0, config=config(plan))
     endpoint.plan = plan
     journal.note("listening", {"life": 0, "port": endpoint.address[1], "keys": {}, "source": []})
+    inbox = Inbox(received_directory(directory), overwrite=True)
     tasks: list[asyncio.Future[None]] = []
 
     async def accept() -> None:
         while True:
-            peer = await endpoint.accept()
-            receiver = FileReceiver(
-                peer, directory=received_directory(directory), overwrite=True, on_start=lambda _offer: None
-            )
+            receiver = FileReceiver(await endpoint.accept(), inbox=inbox, on_start=lambda _offer, _resumed: None)
             tasks.append(asyncio.ensure_future(_receive(receiver, journal)))
 
     accepting = asyncio.ensure_future(accept())
@@ -112,7 +110,10 @@ async def receive_files(scenario: Scenario, *, directory: Path, journal: Journal
     if not await running.bounded(closing, bound_s=bound_s):
         journal.note("hang", f"the receiver's Endpoint.close did not return within {bound_s:g} s")
     await asyncio.wait([accepting, *tasks], timeout=GRACE_S)
+    if not accepting.cancelled():
+        accepting.result()
     tasks.clear()
+    inbox.close()
     running.stop()
 
 
@@ -122,5 +123,3 @@ async def _receive(receiver: FileReceiver, journal: Journal) -> None:
             journal.note("file_received", received.name, received.size)
     except (TransferError, PeerError) as error:
         journal.note("file_failed", str(error))
-    finally:
-        receiver.close()

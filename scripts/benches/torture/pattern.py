@@ -14,6 +14,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from srd.proto.wire import VERSION, PacketType
+
 Bytes = npt.NDArray[np.uint8]
 Lanes = npt.NDArray[np.uint64]
 
@@ -37,7 +39,7 @@ _SEARCHED_LANES: Final = 1 << 22
 """`explain` finds pieces of the first 32 MiB of a message."""
 _PLAUSIBLE_MESSAGES: Final = 1 << 18
 """Of a connection, at most: of a million lanes sixteen have the magic by chance."""
-_DATA_HEADER: Final = bytes([1, 1])
+_DATA_HEADER: Final = bytes([VERSION, PacketType.DATA])
 
 
 @dataclass(frozen=True, slots=True)

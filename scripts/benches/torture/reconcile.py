@@ -87,7 +87,7 @@ class Books:
     """Wrong bytes."""
     hangs: list[str] = field(default_factory=list)
     requests: int = 0
-    bytes_checked: int = 0
+    posted_bytes: int = 0
 
 
 def short(length: int) -> bool:
@@ -156,7 +156,7 @@ class Reconciler:
         if posted.memory:
             self._of_memory[posted.memory][who, number] = posted
         self.books.requests += 1
-        self.books.bytes_checked += posted.length
+        self.books.posted_bytes += posted.length
 
     def _on_cancel(self, entry: Entry, _life: int) -> None:
         who, number = entry.values

@@ -22,7 +22,8 @@ class Result:
     leaked_bytes: int = 0
     leaked_descriptors: int = 0
     requests: int = 0
-    checked_bytes: int = 0
+    posted_bytes: int = 0
+    """Of messages and files; all of what arrived was compared."""
 
     @property
     def faults(self) -> list[tuple[str, str]]:

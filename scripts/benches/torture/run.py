@@ -254,7 +254,7 @@ class Run:
         result.hangs += books.hangs
         result.problems += books.problems
         result.requests += books.requests
-        result.checked_bytes += books.bytes_checked
+        result.posted_bytes += books.posted_bytes
 
     def _weigh(self, process: Process) -> None:
         """Compare what a worker had with what it may have."""

@@ -116,6 +116,10 @@ class Stranger:
             self._drain()
             time.sleep(TICK_S)
 
+    def close(self) -> None:
+        """Let the socket go."""
+        self._sock.close()
+
     def _send(self, kind: str) -> int:
         """Send one packet, or a train; return how many packets that was."""
         if kind == "icmp":

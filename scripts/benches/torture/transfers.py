@@ -33,7 +33,7 @@ def judge_files(scenario: Scenario, directory: Path, result: Result) -> None:
         if outcome == "ok" and not path.exists():
             result.problems.append(f"file {number} of {size} bytes was sent, and is not there")
         if path.exists():
-            result.checked_bytes += path.stat().st_size
+            result.posted_bytes += path.stat().st_size
             found = np.fromfile(path, np.uint8)
             wrong = check(found, scenario.seed, who=FILES, message=number)
             if wrong or len(found) != size:

@@ -41,6 +41,15 @@ CHECKS = {
     "ecmp": {"share_p_value": ">= 0.000833333", "moved_ports": "<= 0", "counter_mismatch": "<= 0"},
     "fidelity": {"cases": ">= 20", "cases_failed": "<= 0", "seed_failed": "<= 0"},
     "tcp-fidelity": {"tcp_worst_deviation_fraction": "<= 0.15"},
+    "torture": {
+        "wrong_bytes": "<= 0",
+        "disagreements": "<= 0",
+        "hangs": "<= 0",
+        "tracebacks": "<= 0",
+        "leaked_bytes": "<= 0",
+        "leaked_descriptors": "<= 0",
+        "requests": ">= 100",
+    },
     "hostile": {
         "transfer_ok": ">= 1",
         "crashes": "<= 0",

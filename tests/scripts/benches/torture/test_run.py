@@ -1,0 +1,68 @@
+"""scripts.benches.torture.run: short scenarios with real processes; what hangs, dies or complains is a fault."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scripts.benches.torture.plans import (
+    KIB,
+    EndpointPlan,
+    Event,
+    Kind,
+    Net,
+    NetworkPlan,
+    ReceiverPlan,
+    Scenario,
+    SenderPlan,
+    Trouble,
+)
+from scripts.benches.torture.run import live_through
+
+pytestmark = pytest.mark.timeout(120)
+
+EVERYTHING = SenderPlan(
+    EndpointPlan(),
+    weights={Kind.SEND: 3.0, Kind.BATCH: 0.3, Kind.WRITE: 1.0, Kind.READ: 1.0, Kind.LENT: 0.05},
+    longest_bytes=256 * KIB,
+    outstanding=16,
+    small=0.5,
+    cancelled=0.05,
+    flawed=0.05,
+)
+SCENARIO = Scenario(
+    3,
+    1.0,
+    NetworkPlan(Net.LOOPBACK),
+    ReceiverPlan(EndpointPlan(), hold_s=0.1, hold_bytes=1 << 20, returns="tokens", bound=(1,), replies=0.1),
+    (EVERYTHING, replace(EVERYTHING, endpoint=EndpointPlan(datagram_bytes=1472, uvloop=False))),
+)
+
+
+def test_live_through__everything_at_once_over_loopback() -> None:
+    result = live_through(SCENARIO)
+    assert not result.faults
+    assert result.requests > 20
+    assert result.posted_bytes > 0
+
+
+def test_live_through__processes_that_are_stopped_killed_and_started_again() -> None:
+    events = (Event(0.2, Trouble.STOP, 1, 0.3), Event(0.3, Trouble.KILL, 2, 0.1), Event(0.6, Trouble.KILL, 0, 0.1))
+    assert not live_through(replace(SCENARIO, events=events)).faults
+
+
+@pytest.mark.root
+def test_live_through__hosts_with_an_mtu_each_one_of_which_changes() -> None:
+    mtus, offloads = {0: 9000, 1: 1500, 2: 1000}, {0: True, 1: False, 2: True}
+    events = (Event(0.3, Trouble.MTU, 1, 0.2, value=1000), Event(0.5, Trouble.FLAP, 2, 0.1))
+    network = NetworkPlan(Net.ROUTED, mtus, offloads)
+    assert not live_through(replace(SCENARIO, network=network, events=events)).faults
+
+
+@pytest.mark.root
+def test_live_through__links_that_lose_and_corrupt() -> None:
+    shape: dict[str, str | int] = {"delay": "500us 200us", "loss": "2%", "duplicate": "2%", "corrupt": "1%"}
+    network = NetworkPlan(Net.RELAY, dict.fromkeys(range(3), 9000), dict.fromkeys(range(3), True), shape)
+    events = (Event(0.3, Trouble.BLACKHOLE, 1, 0.2),)
+    assert not live_through(replace(SCENARIO, network=network, events=events)).faults

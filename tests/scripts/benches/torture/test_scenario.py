@@ -1,0 +1,62 @@
+"""scripts.benches.torture.scenario: a seed stands for one scenario, whose settings are valid and cross to a worker."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import TypeAdapter
+
+from scripts.benches.torture.layout import target_bytes
+from scripts.benches.torture.local import config
+from scripts.benches.torture.plans import GIB, Kind, Net, Scenario, Trouble
+from scripts.benches.torture.scenario import STRANGE, Means, scenario
+
+ALL = Means(namespaces=True, compiled=True, giant=True)
+SEEDS = range(300)
+
+
+@pytest.fixture(scope="module")
+def many() -> list[Scenario]:
+    return [scenario(seed, means=ALL, seconds=3.0) for seed in SEEDS]
+
+
+def test_scenario__again_alike_and_each_another(many: list[Scenario]) -> None:
+    assert many[:20] == [scenario(seed, means=ALL, seconds=3.0) for seed in range(20)]
+    assert len({each.describe() for each in many}) > len(SEEDS) // 2
+
+
+def test_scenario__crosses_to_a_worker(many: list[Scenario]) -> None:
+    adapter = TypeAdapter(Scenario)
+    for each in many[:50]:
+        assert adapter.validate_json(adapter.dump_json(each)) == each
+
+
+def test_scenario__settings_are_valid(many: list[Scenario]) -> None:
+    for each in many:
+        for plan in (each.receiver.endpoint, *(sender.endpoint for sender in each.senders)):
+            config(plan)  # raises UsageError otherwise
+        assert all(event.who <= len(each.senders) for event in each.events)
+        assert each.network.net is Net.LOOPBACK or set(range(len(each.senders) + 1)) <= set(each.network.mtus)
+
+
+def test_scenario__everything_occurs(many: list[Scenario]) -> None:
+    assert {each.network.net for each in many} == set(Net)
+    assert {event.what for each in many for event in each.events} == set(Trouble)
+    assert {kind for each in many for stranger in each.strangers for kind in stranger.kinds} == set(STRANGE)
+    weights = [sender.weights for each in many for sender in each.senders]
+    assert all(any(weight[kind] for weight in weights) for kind in Kind)
+    assert any(each.files for each in many)
+    assert any(each.calm for each in many)
+    assert any(target_bytes(sender.giant_bytes) == GIB for each in many for sender in each.senders)
+    endpoints = [sender.endpoint for each in many for sender in each.senders]
+    assert {plan.compiled for plan in endpoints} == {plan.uvloop for plan in endpoints} == {True, False}
+    assert any(plan.first_message for plan in endpoints)
+    assert any(plan.clock_wraps_after_s for plan in endpoints)
+
+
+def test_scenario__without_means_stays_on_loopback() -> None:
+    for seed in range(50):
+        each = scenario(seed, means=Means(), seconds=3.0)
+        assert each.network.net is Net.LOOPBACK
+        assert not each.receiver.endpoint.compiled
+        assert all(event.what in (Trouble.KILL, Trouble.STOP) for event in each.events)
+        assert all("icmp" not in stranger.kinds for stranger in each.strangers)
