@@ -21,8 +21,8 @@ from srd.peer import Peer
 from srd.proto.status import Status
 
 if TYPE_CHECKING:
-    from scripts.benches.torture.local import TortureEndpoint
     from scripts.benches.torture.sender import Sender
+    from srd.endpoint import Endpoint
 
 GRACE_S: Final = 6.0
 """Beyond its own bound: the other helpers of a busy machine have their turn, too."""
@@ -58,7 +58,7 @@ class Request:
 class Connection:
     """`live` from the first message to the end."""
 
-    def __init__(self, sender: Sender, endpoint: TortureEndpoint, peer: Peer, *, who: int) -> None:
+    def __init__(self, sender: Sender, endpoint: Endpoint, peer: Peer, *, who: int) -> None:
         self.who = who
         self._sender = sender
         self._plan = sender.plan

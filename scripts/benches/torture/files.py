@@ -10,9 +10,10 @@ import numpy as np
 
 from scripts.benches.torture.connection import GRACE_S
 from scripts.benches.torture.journal import Journal
-from scripts.benches.torture.local import Orders, RunningTime, TortureEndpoint, config
+from scripts.benches.torture.local import Orders, RunningTime, config
 from scripts.benches.torture.pattern import fill
 from scripts.benches.torture.plans import FilesPlan, Scenario
+from srd.endpoint import Endpoint
 from srd.errors import PeerError
 from srd.transfer.receiving import FileReceiver, Inbox
 from srd.transfer.sending import FileSender, Sent
@@ -50,8 +51,7 @@ async def _send(
     scenario: Scenario, number: int, path: Path, *, journal: Journal, orders: Orders, host: str, running: RunningTime
 ) -> None:
     plan, endpoint_plan = _plan(scenario), scenario.senders[0].endpoint
-    endpoint = await TortureEndpoint.open(towards=host, config=config(endpoint_plan))
-    endpoint.plan = endpoint_plan
+    endpoint = await Endpoint.open(towards=host, config=config(endpoint_plan))
     peer = await endpoint.connect(host, port=int((await orders.receiver())["port"]))
     sender = FileSender(peer, on_progress=lambda _bytes: None, mapped=plan.mapped)
     size = plan.sizes[number]
@@ -89,8 +89,7 @@ async def receive_files(scenario: Scenario, *, directory: Path, journal: Journal
     running = RunningTime()
     plan = scenario.receiver.endpoint
     received_directory(directory).mkdir()
-    endpoint = await TortureEndpoint.listen(host, port=0, config=config(plan))
-    endpoint.plan = plan
+    endpoint = await Endpoint.listen(host, port=0, config=config(plan))
     journal.note("listening", {"life": 0, "port": endpoint.address[1], "keys": {}, "source": []})
     inbox = Inbox(received_directory(directory), overwrite=True)
     tasks: list[asyncio.Future[None]] = []

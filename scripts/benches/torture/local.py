@@ -138,36 +138,42 @@ class Orders:
         asyncio.get_running_loop().remove_reader(0)
 
 
-class TortureEndpoint(Endpoint):
-    """An endpoint whose peers' numbers begin just before they wrap."""
+def begin_late(plan: EndpointPlan) -> None:
+    """Have the numbers of all peers of this process begin just before they wrap.
 
-    plan: EndpointPlan
+    A compiled Endpoint cannot be subclassed, but it is an ordinary class, whose methods can be replaced.
+    """
+    parts: Any = Endpoint
+    original = parts._on_event  # noqa: SLF001 - there is no other way to begin late
 
-    def _on_event(self, event: Event) -> None:
-        super()._on_event(event)
+    def on_event(self: Any, event: Event) -> None:
+        original(self, event)
         if isinstance(event, PeerOpened) and event.peer in self._peers:  # before it has sent or received any data
-            self._begin_late(self._peers[event.peer]._core)  # noqa: SLF001 - as below
+            _set_numbers(self._peers[event.peer]._core, plan)  # noqa: SLF001
 
-    def _begin_late(self, peer: Any) -> None:
-        """Set where numbers begin: PSNs at both ends, all else at the sending one."""
-        plan = self.plan
-        peer.receiver._window.base = plan.first_psn  # noqa: SLF001 - there is no other way to start late
-        sent = peer.sender._sent  # noqa: SLF001
-        sent.base = sent.next_psn = plan.first_psn
-        peer.sender.outbox._next_message = plan.first_message  # noqa: SLF001
-        if plan.first_sequence:
-            for path in peer.sender.paths:
-                path.next_sequence = plan.first_sequence
-                path.reported_sequence = plan.first_sequence - 1
+    parts._on_event = on_event  # noqa: SLF001
 
-    def set_offloads(self) -> None:
-        """Switch off what the plan has not."""
-        driver: Any = self._driver
-        for fd, sock in driver._sockets.items():  # noqa: SLF001 - sockets have no other name
-            if not self.plan.gro:
-                sock.setsockopt(SOL_UDP, UDP_GRO, 0)
-            if not self.plan.gso:
-                driver._transmitter._no_gso.add(fd)  # noqa: SLF001
+
+def _set_numbers(peer: Any, plan: EndpointPlan) -> None:
+    """Set where numbers begin: PSNs at both ends, all else at the sending one."""
+    peer.receiver._window.base = plan.first_psn  # noqa: SLF001
+    sent = peer.sender._sent  # noqa: SLF001
+    sent.base = sent.next_psn = plan.first_psn
+    peer.sender.outbox._next_message = plan.first_message  # noqa: SLF001
+    if plan.first_sequence:
+        for path in peer.sender.paths:
+            path.next_sequence = plan.first_sequence
+            path.reported_sequence = plan.first_sequence - 1
+
+
+def set_offloads(endpoint: Endpoint, plan: EndpointPlan) -> None:
+    """Switch off what the plan has not."""
+    driver: Any = endpoint._driver  # noqa: SLF001 - sockets have no other name
+    for fd, sock in driver._sockets.items():  # noqa: SLF001
+        if not plan.gro:
+            sock.setsockopt(SOL_UDP, UDP_GRO, 0)
+        if not plan.gso:
+            driver._transmitter._no_gso.add(fd)  # noqa: SLF001
 
 
 def config(plan: EndpointPlan) -> EndpointConfig:

@@ -20,10 +20,11 @@ from scripts.benches.torture import layout
 from scripts.benches.torture.arena import Arena
 from scripts.benches.torture.connection import GRACE_S
 from scripts.benches.torture.journal import Journal
-from scripts.benches.torture.local import Orders, RunningTime, TortureEndpoint, config, mapped
+from scripts.benches.torture.local import Orders, RunningTime, config, mapped, set_offloads
 from scripts.benches.torture.pattern import LANE_BYTES, Bytes, check, fill, owner
 from scripts.benches.torture.plans import MIB, EndpointPlan, ReceiverPlan, Scenario
 from srd.batch import MessageBatch
+from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
 from srd.message import Message
 from srd.peer import Peer
@@ -58,7 +59,7 @@ class Receiver:
         self.note = journal.note
         self.rng = Random(f"{scenario.seed}/receiver/{life}")  # noqa: S311 - to be drawn again alike
         self.running = RunningTime()
-        self.endpoint: TortureEndpoint
+        self.endpoint: Endpoint
         self._directory = directory
         self._orders = orders
         self._strangers = strangers
@@ -82,8 +83,7 @@ class Receiver:
     async def live(self, host: str, *, port: int) -> None:
         """All of it: ends when everything is closed."""
         self.endpoint = endpoint = await self._listen(host, port=port)
-        endpoint.plan = self.plan.endpoint
-        endpoint.set_offloads()
+        set_offloads(endpoint, self.plan.endpoint)
         self._give_back = self._returning()
         self._bind()
         source = mapped(self._source(), self._directory, seed=self.seed)
@@ -101,12 +101,12 @@ class Receiver:
                 task.result()
         await self._close(source)
 
-    async def _listen(self, host: str, *, port: int) -> TortureEndpoint:
+    async def _listen(self, host: str, *, port: int) -> Endpoint:
         settings = config(self.plan.endpoint)
         try:
-            return await TortureEndpoint.listen(host, port=port, config=settings)
+            return await Endpoint.listen(host, port=port, config=settings)
         except SrdError:  # another process has the port by now
-            return await TortureEndpoint.listen(host, port=0, config=settings)
+            return await Endpoint.listen(host, port=0, config=settings)
 
     # -- memory -----------------------------------------------------------------------------------------------------
 

@@ -15,9 +15,10 @@ from scripts.benches.torture import layout
 from scripts.benches.torture.arena import Arena
 from scripts.benches.torture.connection import GIANT_MESSAGE, GRACE_S, Connection
 from scripts.benches.torture.journal import Journal
-from scripts.benches.torture.local import Orders, RunningTime, TortureEndpoint, config, mapped
+from scripts.benches.torture.local import Orders, RunningTime, config, mapped, set_offloads
 from scripts.benches.torture.pattern import fill
 from scripts.benches.torture.plans import Scenario, SenderPlan
+from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
 from srd.peer import Peer
 
@@ -66,9 +67,8 @@ class Sender:
 
     async def live(self, host: str) -> None:
         """All of it: ends when everything is closed."""
-        endpoint = await TortureEndpoint.open(towards=host, config=config(self.plan.endpoint))
-        endpoint.plan = self.plan.endpoint
-        endpoint.set_offloads()
+        endpoint = await Endpoint.open(towards=host, config=config(self.plan.endpoint))
+        set_offloads(endpoint, self.plan.endpoint)
         self.landings = [
             (endpoint.register(self.read_region, offset=at, length=size, access=Access.LOCAL_WRITE), at)
             for at, size in self.reads.ranges
@@ -92,7 +92,7 @@ class Sender:
         if self.giant is not None:
             self.giant.close()
 
-    async def _connect(self, endpoint: TortureEndpoint, host: str) -> Peer | None:
+    async def _connect(self, endpoint: Endpoint, host: str) -> Peer | None:
         receiver = await self.orders.receiver()
         connecting = asyncio.ensure_future(endpoint.connect(host, port=int(receiver["port"])))
         if not await self.running.bounded(connecting, bound_s=CONNECT_BOUND_S):
@@ -105,12 +105,12 @@ class Sender:
             self.journal.note("unconnected", str(error))
             return None
 
-    async def _take_completions(self, endpoint: TortureEndpoint) -> None:
+    async def _take_completions(self, endpoint: Endpoint) -> None:
         while True:
             for entry in await endpoint.completions.wait():
                 self._connections[entry.peer].batch_ended(entry.first, count=entry.count, status=int(entry.status))
 
-    async def _close(self, endpoint: TortureEndpoint) -> None:
+    async def _close(self, endpoint: Endpoint) -> None:
         bound_s = self.plan.endpoint.request_timeout_s + GRACE_S
         closing = asyncio.ensure_future(endpoint.close())
         if not await self.running.bounded(closing, bound_s=bound_s):

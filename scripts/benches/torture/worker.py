@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from scripts.benches.torture.files import receive_files, send_files
 from scripts.benches.torture.journal import Journal
 from scripts.benches.torture.layout import journal_name
-from scripts.benches.torture.local import Footprint, Orders
+from scripts.benches.torture.local import Footprint, Orders, begin_late
 from scripts.benches.torture.plans import Scenario
 from scripts.benches.torture.receiver import Receiver
 from scripts.benches.torture.sabotage import SABOTAGES
@@ -43,6 +43,7 @@ def main() -> None:
     journal = Journal(directory / journal_name(who, life=life))
     journal.note("pid", os.getpid(), BUILD)
     plan = scenario.senders[who - 1].endpoint if who else scenario.receiver.endpoint
+    begin_late(plan)
     role = _role(scenario, who, life, directory, journal, part)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if plan.uvloop else None) as runner:
         runner.run(_measured(role, journal))
