@@ -12,6 +12,8 @@ from typing import Final
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
+SLOTS: Final = 16
+"""Of a receive queue: its region needs a chunk for each (see `EndpointConfig`)."""
 
 
 class Net(StrEnum):
@@ -188,9 +190,13 @@ class Scenario:
     def calm(self) -> bool:
         """Whether nothing happens that could make a request fail that was not cancelled or wrong itself.
 
-        But for want of memory: that is up to who reads.
+        But for want of memory: that is up to who reads. Where the senders' windows together are more than the receiver
+        has, what waits for it may be overdue.
         """
-        receiver = self.receiver
+        receiver, endpoint = self.receiver, self.receiver.endpoint
+        pinned_bytes = 2 * endpoint.receive_window_bytes * len(self.senders) + (SLOTS + 2) * endpoint.chunk_bytes
+        if endpoint.region_bytes < pinned_bytes + endpoint.max_message_bytes + SLOTS * 64 * KIB:
+            return False
         peaceful = not self.events and not self.strangers and self.network.net is not Net.RELAY
         prompt = not receiver.pause_s and not receiver.hold_s
         return peaceful and prompt and not receiver.close_at_s and not receiver.withdraw_at_s and not self.files

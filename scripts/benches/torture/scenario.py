@@ -13,6 +13,7 @@ from scripts.benches.torture.plans import (
     GIB,
     KIB,
     MIB,
+    SLOTS,
     EndpointPlan,
     Event,
     FilesPlan,
@@ -28,8 +29,6 @@ from scripts.benches.torture.plans import (
 
 IP_UDP_BYTES: Final = 28
 LEAST_DATAGRAM, MOST_DATAGRAM = 576, 65_507
-SLOTS: Final = 16
-"""Of a receive queue: its region needs a chunk for each (see `EndpointConfig`)."""
 GIANT_NEEDS_BYTES: Final = 6 * GIB
 """Free memory without which no message of 1 GiB is drawn: its source, where it lands, and the rest of the machine."""
 MTUS: Final = (604, 1000, 1280, 1500, 1500, 4000, 9000, 9000, 65_535)
@@ -145,7 +144,7 @@ def _endpoint(rng: Random, common: EndpointPlan, *, means: Means, network: Netwo
         first_sequence=_often(rng, 0.3, (1 << 32) - rng.randint(1, 500), 0),
         clock_wraps_after_s=_often(rng, 0.2, rng.uniform(0.5, 4.0), None) if means.namespaces else None,
     )
-    return with_room(plan, factor=rng.choice((1.0, 1.0, 2.0)))
+    return with_room(plan, factor=rng.choice((1.0, 1.0, 2.0, 8.0 if window <= MIB else 1.0)))
 
 
 def with_room(plan: EndpointPlan, *, factor: float) -> EndpointPlan:
