@@ -52,7 +52,12 @@ async def _send(
 ) -> None:
     plan, endpoint_plan = _plan(scenario), scenario.senders[0].endpoint
     endpoint = await Endpoint.open(towards=host, config=config(endpoint_plan))
-    peer = await endpoint.connect(host, port=int((await orders.receiver())["port"]))
+    try:
+        peer = await endpoint.connect(host, port=int((await orders.receiver())["port"]))
+    except PeerError as error:  # no answer came through
+        journal.note("unconnected", str(error))
+        await endpoint.close()
+        return
     sender = FileSender(peer, on_progress=lambda _bytes: None, mapped=plan.mapped)
     size = plan.sizes[number]
     journal.note("file", number, size)
