@@ -68,7 +68,7 @@ INFLIGHT_GAIN = 1.25
 packets were lost at short buffers for the same goodput; with 1 the window fell with every link that died."""
 SCALING_RTTS = 1.0
 """What the delay target of a window of one packet has beyond that of a large one, in base round trips, times 0.9: the
-target of a window of two is 0.6 more. Two flows are level sooner with it than with 0.8: Jain's index was below 0.95 in 2
+target of a window of two is 0.6 more. Two flows are level sooner than with 0.8: Jain's index was below 0.95 in 2
 of 40 seeds instead of 5 (`scripts/bench fair`); incast is as good."""
 SCALING_MAX_PACKETS = 100.0
 """Window from which the target is not scaled (Swift's fs_max)."""
