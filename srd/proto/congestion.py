@@ -66,10 +66,10 @@ HISTORY_SAMPLES = 32
 INFLIGHT_GAIN = 1.25
 """Window over bandwidth-delay product at most (SRD aims at the minimum in flight; BBR uses 2). With 1.5 twice as many
 packets were lost at short buffers for the same goodput; with 1 the window fell with every link that died."""
-SCALING_RTTS = 1.0
+SCALING_RTTS = 0.82
 """What the delay target of a window of one packet has beyond that of a large one, in base round trips, times 0.9: the
-target of a window of two is 0.6 more. Two flows are level sooner than with 0.8: Jain's index was below 0.95 in 2
-of 40 seeds instead of 5 (`scripts/bench fair`); incast is as good."""
+target of a window of two is 0.5 more. With 48 senders a port's buffer of one bandwidth-delay product has two packets of
+each; a third of it is left for what comes at once. More makes two flows level sooner and 48 senders' times spread."""
 SCALING_MAX_PACKETS = 100.0
 """Window from which the target is not scaled (Swift's fs_max)."""
 MARKED_EXCESS = 0.25
