@@ -19,6 +19,9 @@ CLOCKED_RTTS = 16
 INFLIGHT_BDPS = 2.0
 """Limit of what is in flight, over the bandwidth-delay product: one is on the way, up to half waits in the fabric's
 queues (`delay_target_rtts`), the rest is for what hosts hold and for a window that grows (BBR's cwnd_gain is 2)."""
+LONG_RTT_S = 0.01
+"""Smallest round trip from which a path counts as long. Of a shorter one busy hosts may be the most: with 100 peers at
+work on one host none is ever shorter than some milliseconds. At 10 ms the least limit (8 MiB) is worth 6.7 Gbit/s."""
 SPAN_LIMITS = 2
 """PSNs that may be open, over the packets of that limit: a lost packet holds the lowest one for two round trips, one
 until it is missed and one until it has arrived again, and a new window is sent in each."""
@@ -103,7 +106,8 @@ class Ceiling:
     """The most that may be in flight to a peer. Once it is reached, part of it is answered before more is sent.
 
     1. It is twice the bandwidth-delay product: what was delivered a second, in the best of the last ten round trips,
-       times the smallest round trip. Queues, in the fabric and in hosts, do not count: they would confirm themselves.
+       times the smallest round trip, where that is long. Queues, in the fabric and in hosts, do not count: they would
+       confirm themselves.
     2. It is at least what hosts may hold, which rules where round trips are short. Peers of one endpoint that are at
        work share this least amount: all of theirs may wait in one socket. (Who has reached a share that is smaller now
        has packets on the way, so that an ack will come.)
@@ -130,9 +134,11 @@ class Ceiling:
 
     def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float) -> None:
         """Follow what is delivered: `rtt_s` is the smoothed round trip, `min_rtt_s` the smallest or infinity."""
+        if not LONG_RTT_S <= min_rtt_s < math.inf:  # the latter: no ack has told of a round trip yet
+            self._path_bytes = 0
+            return
         self._delivery.on_ack(now=now, acked_bytes=acked_bytes, span_s=rtt_s)
-        if min_rtt_s < math.inf:  # else no ack has told of a round trip yet
-            self._path_bytes = int(INFLIGHT_BDPS * self._delivery.max_bytes_per_s * min_rtt_s)
+        self._path_bytes = int(INFLIGHT_BDPS * self._delivery.max_bytes_per_s * min_rtt_s)
 
     @property
     def span_packets(self) -> int:

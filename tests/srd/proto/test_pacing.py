@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srd.proto.pacing import CLOCKED_RTTS, INFLIGHT_BDPS, MIN_SPAN_PACKETS, SPAN_LIMITS, Ceiling, Crowd, Pacer, Progress
+from srd.proto.pacing import (
+    CLOCKED_RTTS,
+    INFLIGHT_BDPS,
+    LONG_RTT_S,
+    MIN_SPAN_PACKETS,
+    SPAN_LIMITS,
+    Ceiling,
+    Crowd,
+    Pacer,
+    Progress,
+)
 
 DEPTH_S = 0.001
 
@@ -80,6 +90,15 @@ def deliver(ceiling: Ceiling, *, bytes_per_s: float, rtt_s: float, min_rtt_s: fl
     for ack in range(1, 10 * rtts + 1):
         now, size = 100.0 + ack * rtt_s / 10, int(bytes_per_s * rtt_s / 10)
         ceiling.on_ack(now=now, acked_bytes=size, rtt_s=rtt_s, min_rtt_s=min_rtt_s)
+
+
+def test_ceiling__a_short_path_has_the_least_whatever_it_delivers() -> None:
+    """Where many peers of one host are at work its own queues are most of every round trip."""
+    ceiling = ceiling_of(1_000_000)
+    deliver(ceiling, bytes_per_s=1e9, rtt_s=0.02, min_rtt_s=0.9 * LONG_RTT_S)
+    assert ceiling.reached(1_000_000)
+    deliver(ceiling, bytes_per_s=1e9, rtt_s=0.02, min_rtt_s=LONG_RTT_S)
+    assert not ceiling.reached(1_000_000)
 
 
 def test_ceiling__once_reached_half_is_answered_first() -> None:
