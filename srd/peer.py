@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sized
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from devmem.region import Region
 from devmem.registry import Registration
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from srd.endpoint import Endpoint
 
 
-def _word(immediate: int | None) -> int | None:
+def _word(immediate: SupportsIndex | None) -> int | None:
     return None if immediate is None else integer("immediate", immediate)
 
 
@@ -56,23 +56,34 @@ class Peer:
     # -- work requests: the result is the completion status. Cancelling the future ends the request; who awaits it has
     #    the memory back by then ---------------------------------------------------------------------------------------
 
-    def send(self, region: Region, *, offset: int, length: int, immediate: int | None = None) -> asyncio.Future[Status]:
+    # Numbers are taken as what has an index: compiled, an argument declared as an int would raise TypeError by itself.
+
+    def send(
+        self, region: Region, *, offset: SupportsIndex, length: SupportsIndex, immediate: SupportsIndex | None = None
+    ) -> asyncio.Future[Status]:
         """Send `length` bytes of `region` from `offset` as one message, with a 32-bit word for the other application.
 
         The memory must not change before the end, and the region cannot be closed. Raises RegionError when it is out of
         bounds, UsageError for a message that cannot be, PeerError when the peer is gone.
         """
-        offset, length = integer("offset", offset), integer("length", length)
-        if length > self._endpoint.config.protocol.max_message_bytes:
+        start, size = integer("offset", offset), integer("length", length)
+        if size > self._endpoint.config.protocol.max_message_bytes:
             raise UsageError(
-                f"length: {length} bytes is more than a message may have "
+                f"length: {size} bytes is more than a message may have "
                 f"({self._endpoint.config.protocol.max_message_bytes}); send it in parts"
             )
-        view = region.view(offset, length=length)
-        return self._post(view, payload_offset=region.address + offset, length=length, immediate=_word(immediate))
+        view = region.view(start, length=size)
+        return self._post(view, payload_offset=region.address + start, length=size, immediate=_word(immediate))
 
     def write(
-        self, region: Region, *, offset: int, length: int, key: int, target_offset: int, immediate: int | None = None
+        self,
+        region: Region,
+        *,
+        offset: SupportsIndex,
+        length: SupportsIndex,
+        key: SupportsIndex,
+        target_offset: SupportsIndex,
+        immediate: SupportsIndex | None = None,
     ) -> asyncio.Future[Status]:
         """Write `length` bytes of `region` from `offset` to `target_offset` of the peer's registration `key`.
 
@@ -80,19 +91,25 @@ class Peer:
         refused (REMOTE_ERROR_BAD_ADDRESS) may have written a part of what lay within the bounds. Raises as `send` does,
         and UsageError for a key or an offset that is no 64-bit number.
         """
-        offset, length = integer("offset", offset), integer("length", length)
+        start, size = integer("offset", offset), integer("length", length)
         return self._post(
-            region.view(offset, length=length),
+            region.view(start, length=size),
             opcode=Opcode.WRITE,
-            payload_offset=region.address + offset,
-            length=length,
+            payload_offset=region.address + start,
+            length=size,
             key=integer("key", key),
             offset=integer("target_offset", target_offset),
             immediate=_word(immediate),
         )
 
     def read(
-        self, registration: Registration, *, offset: int, length: int, key: int, source_offset: int
+        self,
+        registration: Registration,
+        *,
+        offset: SupportsIndex,
+        length: SupportsIndex,
+        key: SupportsIndex,
+        source_offset: SupportsIndex,
     ) -> asyncio.Future[Status]:
         """Read `length` bytes from `source_offset` of the peer's registration `key` to `offset` of a registration here.
 
@@ -110,7 +127,7 @@ class Peer:
         )
 
     def post_send(
-        self, region: Region, offsets: Integers, *, lengths: int | Integers, immediate: int | None = None
+        self, region: Region, offsets: Integers, *, lengths: int | Integers, immediate: SupportsIndex | None = None
     ) -> range:
         """Send many messages of a packet at most: `lengths` bytes of `region` from each of `offsets`; return their ids.
 

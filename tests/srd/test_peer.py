@@ -142,7 +142,7 @@ async def test_read__what_is_no_integer_bad_flow(name: str, value: Any) -> None:
 async def test_send__numpy_integers_are_integers() -> None:
     async with pair() as (_, _, here, there):
         with memory(b"abc") as region:
-            assert await here.send(region, offset=np.int64(1), length=np.uint8(1)) is Status.OK  # type: ignore[arg-type]
+            assert await here.send(region, offset=np.int64(1), length=np.uint8(1)) is Status.OK
             assert await receive(there) == b"b"
 
 
