@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import stat
 from pathlib import Path
 
 _AT_FDCWD = -100  # linux/fcntl.h
@@ -30,7 +31,7 @@ def publish(partial: Path, final: Path) -> bool:
         if error.errno not in _NO_FLAG:
             raise
         # Neither: an empty file takes the name, if it is free, and is replaced.
-        os.close(os.open(final, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        os.mknod(final, stat.S_IFREG | 0o666)  # takes no descriptor, of which there may be none left
         partial.replace(final)
     return True
 

@@ -44,8 +44,8 @@ STALL_S = 60.0
 """Longest without a byte while nothing waits for the disk here. A sender that is gone is known within seconds; one that
 lives and sends nothing keeps others from a place."""
 MAX_TRANSFERS = 64
-"""Transfers at a time. Each takes a thread and two descriptors, which leaves most of the usual 1,024 free, and 64 fill
-any line."""
+"""Transfers at a time. Each takes a thread and three descriptors, which leaves most of the usual 1,024 free, and 64
+fill any line."""
 _REMEMBERED = 1024
 """Files that are known to have arrived: for a sender that lost its peer before it heard so."""
 T = TypeVar("T")

@@ -44,7 +44,7 @@ class Store:
         self._hash = hashlib.sha256()
         self._hashed = 0  # chunks
         self._stored: set[int] = set()  # chunks that are written but not hashed
-        self._fd = self._journal = -1
+        self._fd = self._journal = self._directory = -1
         self._head = head_of(offer)
         self._partial, self._notes = part_path(directory, offer.transfer), journal_path(directory, offer.transfer)
 
@@ -55,6 +55,8 @@ class Store:
             raise TransferError(f"{name}: exists already at the receiver, which was started without --overwrite")
         try:
             self._fd = open_locked(self._partial)
+            # Every descriptor is had now: a file that is complete must not fail for want of one.
+            self._directory = os.open(self.final.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             self._resume()
             disk = os.statvfs(self.final.parent)
             needed_bytes = self._offer.size - os.fstat(self._fd).st_blocks * 512
@@ -149,11 +151,7 @@ class Store:
                 self._partial.replace(self.final)
             else:
                 publish(self._partial, self.final)
-            directory = os.open(self.final.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            os.fsync(self._directory)
         except OSError as error:
             self.abort()
             raise TransferError(f"{self._offer.name}: cannot be kept at the receiver: {error.strerror}") from error
@@ -162,10 +160,10 @@ class Store:
 
     def leave(self) -> None:
         """Close what there is of it, for the next attempt."""
-        for fd in (self._journal, self._fd):
+        for fd in (self._journal, self._directory, self._fd):
             if fd >= 0:
                 os.close(fd)
-        self._fd = self._journal = -1
+        self._fd = self._journal = self._directory = -1
 
     def abort(self) -> None:
         """Remove what there is of it. What cannot be removed is no error here: see `unremoved`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import resource
 import secrets
 import subprocess
 import threading
@@ -390,6 +391,23 @@ def test_open__too_many_files_are_open_is_for_now_bad_flow(tmp_path: Path, monke
 
 
 # -- what cannot be removed -----------------------------------------------------------------------------------------
+
+
+def test_finish__needs_no_descriptor_that_open_did_not_take(tmp_path: Path) -> None:
+    """Another transfer may take the last one meanwhile."""
+    payload = content(3 * CHUNK_BYTES)
+    store = stored(tmp_path, payload)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            os.dup(0)
+        store.finish(sha256=sha256(payload))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert (tmp_path / "a.bin").read_bytes() == payload
 
 
 def test_abort__what_cannot_be_removed_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
