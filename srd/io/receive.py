@@ -363,7 +363,8 @@ class ReceiveQueue:
         """Describe a series of small datagrams, all of which landed in the place of one: move the payloads together."""
         count, payload = length // size, size - HEADER_BYTES
         place = self._landing.cursors[slot]
-        others = self._region.array[place + payload : place + length - HEADER_BYTES].reshape(count - 1, size)
+        region = self._region.array
+        others = region[place + payload : place + length - HEADER_BYTES].reshape(count - 1, size)
         headers = memoryview(self._rows[slot][:HEADER_BYTES].tobytes() + others[:, :HEADER_BYTES].tobytes())
         if not self._is_known(headers, count):
             return
@@ -372,9 +373,7 @@ class ReceiveQueue:
             return
         offset = self._landing.take(slot, count * payload)
         # Row i moves down by i headers. NumPy copies what overlaps beforehand.
-        self._region.array[offset + payload : offset + count * payload].reshape(-1, payload)[:] = others[
-            :, HEADER_BYTES:
-        ]
+        region[offset + payload : offset + count * payload].reshape(-1, payload)[:] = others[:, HEADER_BYTES:]
         self.bytes_copied += (count - 1) * payload
         batch.arrivals.append(
             Arrival(headers, count, self._area + offset, count * payload, payload, address, received_at, marked)

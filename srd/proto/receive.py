@@ -90,9 +90,9 @@ class Receiver:
 
     __slots__ = (
         "_answers", "_begun_bytes", "_begun_messages", "_config", "_dropped", "_given_up", "_granted_bytes",
-        "_granted_messages", "_heard", "_inbound", "_landed_at", "_missing_bytes", "_released_bytes",
-        "_released_messages", "_unacked_packets", "_void", "_void_limit", "_ways", "_window", "ack_at",
-        "contradiction", "duplicates", "landed_bytes", "longest_gap_s", "look_at", "packets", "refused_at",
+        "_granted_messages", "_has_unvalidated", "_heard", "_inbound", "_landed_at", "_missing_bytes",
+        "_released_bytes", "_released_messages", "_unacked_packets", "_void", "_void_limit", "_ways", "_window",
+        "ack_at", "contradiction", "duplicates", "landed_bytes", "longest_gap_s", "look_at", "packets", "refused_at",
         "segment_bytes", "starved_at", "validation",
     )  # fmt: skip
 
@@ -117,6 +117,7 @@ class Receiver:
         self._void: dict[int, int] = {}  # messages given up by their sender: PSN after their last
         self._void_limit = _VOID_LIMIT  # so many, and those that are over are forgotten
         self._heard: dict[int, HeardPath] = {}
+        self._has_unvalidated = False  # whether the source of some path may be
         self._begun_bytes = self._begun_messages = 0  # of all messages that needed credit
         self._released_bytes = self._released_messages = 0
         self._granted_bytes = config.receive_window_bytes  # as last told to the peer
@@ -385,6 +386,7 @@ class Receiver:
                 heard.source = self._source(address)
         if not heard.source.validated and address == heard.source.address:
             self.validation.heard(path, heard.source, size_bytes=size_bytes)
+            self._has_unvalidated = True
         heard.reports_due = TOLD_REPORT_REPEATS if self._ways.told else REPORT_REPEATS
         return heard
 
@@ -460,8 +462,7 @@ class Receiver:
         bitmap, room_bits = self._window.bits, 8 * bitmap_room_bytes(room_bytes, reports=len(reports))
         if bitmap.bit_length() > room_bits:
             bitmap &= mask(room_bits)
-        size_bytes = ack_bytes(bitmap, reports=len(reports))
-        path, towards, address = self._way(candidates, size_bytes=size_bytes, now=now)
+        path, towards, address = self._way(candidates, size_bytes=ack_bytes(bitmap, reports=len(reports)), now=now)
         credit = (self._granted_bytes, self._granted_messages)
         return Ack(context, self._window.base, bitmap, *credit, reports, flags, path, towards), address, path
 
@@ -470,16 +471,25 @@ class Receiver:
 
         To one of the paths `towards`, or, where none may be sent as much, to any that may, or to the peer's home.
         """
-        admitted = [path for path in towards if self._heard[path].source.admits(size_bytes)]
-        if not admitted:
-            admitted = [path for path, heard in self._heard.items() if heard.source.admits(size_bytes)]
-        path, target = self._ways.next(admitted or [NO_PATH], now=now)
+        if self._has_unvalidated:
+            towards = self._admitted(towards, size_bytes=size_bytes)
+        elif not towards:
+            towards = list(self._heard)
+        path, target = self._ways.next(towards, now=now)
         heard = self._heard.get(target)
         if heard is None or not heard.source.admits(size_bytes):
             return path, NO_PATH, self.validation.home
         if not heard.source.validated:
             heard.source.sent_bytes += size_bytes
         return path, target, heard.source.address
+
+    def _admitted(self, towards: list[int], *, size_bytes: int) -> list[int]:
+        """Return those paths of `towards` that so many bytes may be sent to, else all of which that is true."""
+        self._has_unvalidated = not all(heard.source.validated for heard in self._heard.values())
+        admitted = [path for path in towards if self._heard[path].source.admits(size_bytes)]
+        if not admitted:
+            admitted = [path for path, heard in self._heard.items() if heard.source.admits(size_bytes)]
+        return admitted or [NO_PATH]
 
     def starve(self, *, now: float) -> None:
         """Note that data of this peer was dropped, as the memory was full: the peer is told at once."""

@@ -156,7 +156,17 @@ def test_settle__a_receiver_that_lets_packets_wait_is_waited_for() -> None:
     assert look_again_at == pytest.approx(usual_at + 0.5, abs=1e-3)
     for _ in range(100):
         flight.evidence.hear(10.0 + RTT_S, held_s=0.0)
-    assert flight.settle(usual_at + 1e-6) == ([(0, 0b11)], True, None)
+    assert flight.settle(usual_at + 1e-4) == ([(0, 0b11)], True, None)
+
+
+def test_settle__a_receiver_that_holds_packets_unevenly_is_not_asked() -> None:
+    """It takes them by the batch: the first of one waits longer than the last."""
+    flight = Flight(10.0)
+    for number in range(200):
+        flight.evidence.hear(10.0, held_s=0.001 * (number % 10))
+    look_again_at = flight.settle(10.0)[2]
+    assert look_again_at is not None
+    assert look_again_at > 10.0 + 0.009 + usual_s(flight.path)
 
 
 def test_settle__what_was_sent_less_than_a_round_trip_later_is_no_evidence() -> None:
