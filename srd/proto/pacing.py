@@ -118,6 +118,7 @@ class Ceiling:
 
     __slots__ = (
         "_crowd", "_datagram_bytes", "_delivery", "_full", "_least_bytes", "_number", "_path_bytes", "path_full",
+        "span_packets",
     )  # fmt: skip
 
     def __init__(self, least_bytes: int, *, datagram_bytes: int, crowd: Crowd, number: int) -> None:
@@ -131,19 +132,17 @@ class Ceiling:
         """Whether it was reached when last asked, on a path that is worth more than the least."""
         self._delivery = DeliveryRate()
         self._path_bytes = 0  # what the path to the peer is worth: INFLIGHT_BDPS bandwidth-delay products
+        self.span_packets = MIN_SPAN_PACKETS
+        """The most PSNs that may be open, from the lowest one that is not acknowledged."""
 
     def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, min_rtt_s: float) -> None:
         """Follow what is delivered: `rtt_s` is the smoothed round trip, `min_rtt_s` the smallest or infinity."""
         if not LONG_RTT_S <= min_rtt_s < math.inf:  # the latter: no ack has told of a round trip yet
-            self._path_bytes = 0
+            self._path_bytes, self.span_packets = 0, MIN_SPAN_PACKETS
             return
         self._delivery.on_ack(now=now, acked_bytes=acked_bytes, span_s=rtt_s)
         self._path_bytes = int(INFLIGHT_BDPS * self._delivery.max_bytes_per_s * min_rtt_s)
-
-    @property
-    def span_packets(self) -> int:
-        """The most PSNs that may be open, from the lowest one that is not acknowledged."""
-        return max(SPAN_LIMITS * self._path_bytes // self._datagram_bytes, MIN_SPAN_PACKETS)
+        self.span_packets = max(SPAN_LIMITS * self._path_bytes // self._datagram_bytes, MIN_SPAN_PACKETS)
 
     def reached(self, inflight_bytes: int) -> bool:
         """Whether nothing more may be sent while so much is in flight."""
