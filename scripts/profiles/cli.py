@@ -41,8 +41,8 @@ WORKLOADS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
 LAB_NAME: Final = "profile-veth"
 OF_SOURCES: Final = ("env", f"PYTHONPATH={ROOT}")
 """A profiler sees no functions of compiled modules. System calls are those of what is installed."""
-SLOWER: Final = 60.0
-"""Seconds that a run under a profiler may take besides."""
+SLOWER: Final = 240.0
+"""Seconds that a run under a profiler may take besides; beyond, it hangs. Strace on a busy machine: 90."""
 ENDS: Final = ("receiver", "sender")
 
 Shares = dict[str, list[Share]]

@@ -40,7 +40,7 @@ class TransferProgress:
     """One file's progress; shows nothing when not `visible` or when stderr is no terminal."""
 
     def __init__(self, name: str, *, total_bytes: int, visible: bool) -> None:
-        console = Console(stderr=True)
+        console = Console(stderr=True, emoji=False)  # a name is text, also if it has ':bug:' in it
         self._bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from devmem import DevmemError, RegionError
 from srd.cli.devmem import DeviceMemory
@@ -93,13 +92,13 @@ class Daemon:
         self._config = config
         self._memory = memory
         self._as_json = as_json
-        self._console = Console(stderr=True, highlight=False)
         self._transfers = 0  # going on now
         self._tasks: set[asyncio.Task[None]] = set()  # one a peer, and one a leftover part
         self._outcomes: asyncio.Queue[int | BaseException] = asyncio.Queue()  # exit status that each file asks for
 
     async def serve(self, listen: tuple[str, int], *, once: bool, trace: Trace | None) -> int:
         """Listen until cancelled; with `once` until one file has ended, and return how it did."""
+        left = await self._leftovers()
         endpoint = await Endpoint.listen(listen[0], port=listen[1], config=self._config, trace=trace)
         try:
             if self._memory:
@@ -110,7 +109,7 @@ class Daemon:
             else:
                 self._say(f"listening on {host_port_text(host, port)}, files go to {self._inbox.directory}")
             self._spawn(self._accept(endpoint))
-            for leftover in await asyncio.to_thread(leftovers, self._inbox.directory):
+            for leftover in left:
                 self._spawn(self._expire(leftover, counts=False))
             return await self._outcome(once=once)
         except asyncio.CancelledError:
@@ -126,6 +125,15 @@ class Daemon:
                 self._inbox.close()
                 if self._memory:
                     self._memory.close()
+
+    async def _leftovers(self) -> list[Leftover]:
+        """Return what earlier daemons have left; nothing of a directory that cannot be read, which is said."""
+        try:
+            return await asyncio.to_thread(leftovers, self._inbox.directory)
+        except OSError as error:
+            directory = self._inbox.directory
+            self._say(f"{directory}: cannot be read ({error.strerror}), so what interrupted transfers left there stays")
+            return []
 
     async def _outcome(self, *, once: bool) -> int:
         """Wait for files to end; raises what ends the daemon."""
@@ -236,4 +244,4 @@ class Daemon:
 
     def _say(self, text: str) -> None:
         """Print one line, however long, to a person; names in it are neither markup nor commands to the terminal."""
-        self._console.print(f"srd recv: {printable(text)}", markup=False, soft_wrap=True)
+        click.echo(f"srd recv: {printable(text)}", err=True)  # which opens nothing, even where no descriptor is left

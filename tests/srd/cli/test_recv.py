@@ -357,6 +357,26 @@ def test_recv__too_few_descriptors_fail_one_transfer_and_no_other(inputs: Path, 
     assert names(output) == [file.name for file in files]
 
 
+def test_recv__no_descriptor_left_at_all(inputs: Path, output: Path) -> None:
+    """Neither the transfer nor what is said of it needs one that ends the daemon; later there are some."""
+    file = file_of(inputs, 3 << 20, name=":bug:.bin")
+    with receiver(output) as (process, target):
+        lowest = min(set(range(1024)) - {int(entry.name) for entry in Path(f"/proc/{process.popen.pid}/fd").iterdir()})
+        limits = resource.prlimit(
+            process.popen.pid, resource.RLIMIT_NOFILE, (lowest, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+        )
+        with Process(command("send", str(file), target)) as sender:
+            told = "the receiver cannot take it now: Too many open files"
+            assert (
+                process.stderr.next()
+                == f"srd recv: {file.name}: {told}; {file.name} is kept for 60 s, for its sender to go on"
+            )
+            assert told in str(sender.stderr.next())
+            resource.prlimit(process.popen.pid, resource.RLIMIT_NOFILE, limits)
+            assert sender.wait() == 0
+    assert (output / file.name).read_bytes() == file.read_bytes()
+
+
 def test_recv__more_senders_than_places(inputs: Path, output: Path) -> None:
     files = [file_of(inputs, (2 << 20) + number, name=f"{number}.bin") for number in range(3)]
     with receiver(output, "--max-transfers", "1") as (process, target):
