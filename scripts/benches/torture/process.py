@@ -94,7 +94,10 @@ class Process:
     def kill(self) -> None:
         """End it as part of the scenario."""
         self.killed = True
-        self.signal(signal.SIGKILL)
+        if self.pid is None:
+            self.popen.kill()  # it has not said who it is yet; what runs it takes it along
+        else:
+            self.signal(signal.SIGKILL)
 
     def look(self) -> None:
         """See how much memory it has."""

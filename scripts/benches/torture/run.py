@@ -118,10 +118,12 @@ class Run:
         self._current[who] = process
 
     def _wait_for_receiver(self) -> None:
+        """Wait until it listens; one that is killed meanwhile is waited for by its next life's start, within a tick."""
         give_up_at = time.monotonic() + START_BOUND_S
-        receiver = self._current[0]
-        while receiver.listening is None:
+        while (receiver := self._current[0]).listening is None:
             self._tick()
+            if receiver.killed:
+                continue
             if not receiver.running or time.monotonic() > give_up_at:
                 said = receiver.errors.read_text(encoding="utf-8", errors="replace").strip()
                 raise BenchError(f"the receiver does not listen: {said or 'it said nothing'}")

@@ -52,6 +52,12 @@ def test_live_through__processes_that_are_stopped_killed_and_started_again() -> 
     assert not live_through(replace(SCENARIO, events=events)).faults
 
 
+def test_live_through__a_receiver_that_is_killed_before_it_listens_again() -> None:
+    """A process takes longer to start than lies between the two: the second has not said its process id yet."""
+    events = (Event(0.3, Trouble.KILL, 0, 0.1), Event(0.45, Trouble.KILL, 0, 0.1))
+    assert not live_through(replace(SCENARIO, events=events)).faults
+
+
 @pytest.mark.root
 def test_live_through__hosts_with_an_mtu_each_one_of_which_changes() -> None:
     mtus, offloads = {0: 9000, 1: 1500, 2: 1000}, {0: True, 1: False, 2: True}
