@@ -33,7 +33,6 @@ GIANT_MESSAGE: Final = 1
 """Number of the one of 1 GiB."""
 NO_FLAW, KEY_FLAW, RANGE_FLAW = range(3)
 """Why a write or a read must be refused: its key is nobody's, or it reaches a byte beyond what is registered."""
-FLAWED_BYTES: Final = 128 << 10
 """At the end of a range that is written to, for writes that reach beyond it."""
 MOST_BATCH: Final = 200
 LENT_BYTES: Final = 4 << 20
@@ -313,7 +312,7 @@ class Connection:
         key, at, size = key_of[which]
         start = self._used[which] + self._rng.randrange(64)
         flaw = self._rng.choice((KEY_FLAW, RANGE_FLAW)) if self._rng.random() < self._plan.flawed else NO_FLAW
-        length = min(length, FLAWED_BYTES if flaw == RANGE_FLAW else size - FLAWED_BYTES - start)
+        length = min(length, layout.FLAWED_BYTES if flaw == RANGE_FLAW else size - layout.FLAWED_BYTES - start)
         if length < 0:
             return self._post_send(min(64, self._plan.longest_bytes))
         arena = self._sender.arena
