@@ -247,7 +247,14 @@ def _giant(plain: Scenario) -> Scenario:
         giant_bytes=GIB,
         leaves_after_s=None,
     )
-    receiver = replace(plain.receiver, endpoint=replace(plain.receiver.endpoint, request_timeout_s=slow))
+    there = range(1, len(senders) + 2)
+    receiver = replace(
+        plain.receiver,
+        endpoint=replace(plain.receiver.endpoint, request_timeout_s=slow),
+        bound=tuple(who for who in plain.receiver.bound if who in there),
+        withdraw_at_s={who: at_s for who, at_s in plain.receiver.withdraw_at_s.items() if who in there},
+        close_at_s={who: at_s for who, at_s in plain.receiver.close_at_s.items() if who in there},
+    )
     network = NetworkPlan(Net.LOOPBACK)
     return replace(plain, network=network, receiver=receiver, senders=(giant, *senders), strangers=())
 

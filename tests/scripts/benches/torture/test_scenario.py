@@ -59,3 +59,11 @@ def test_scenario__without_means_stays_on_loopback() -> None:
         assert not each.receiver.endpoint.compiled
         assert all(event.what in (Trouble.KILL, Trouble.STOP) for event in each.events)
         assert all("icmp" not in stranger.kinds for stranger in each.strangers)
+
+
+def test_scenario__nobody_is_named_who_does_not_take_part(many: list[Scenario]) -> None:
+    for each in many:
+        there = {0, *range(1, len(each.senders) + 1)}
+        receiver = each.receiver
+        named = {*receiver.bound, *receiver.withdraw_at_s, *receiver.close_at_s, *(event.who for event in each.events)}
+        assert named <= there, f"seed {each.seed}"
