@@ -107,8 +107,7 @@ def _common(rng: Random) -> EndpointPlan:
     """What both ends of all connections share."""
     return EndpointPlan(
         first_psn=_often(rng, 0.3, (1 << rng.choice((31, 32, 63))) - rng.randint(1, 3000), 0),
-        # On a busy machine hundreds of messages to an interpreted receiver took more than two seconds.
-        request_timeout_s=rng.choice((4.0, 6.0, 8.0)),
+        request_timeout_s=rng.choice((2.0, 4.0, 6.0)),
         unresponsive_after_s=rng.choice((1.0, 1.0, 3.0)),
     )
 
