@@ -33,7 +33,6 @@ GIANT_MESSAGE: Final = 1
 """Number of the one of 1 GiB."""
 NO_FLAW, KEY_FLAW, RANGE_FLAW = range(3)
 """Why a write or a read must be refused: its key is nobody's, or it reaches a byte beyond what is registered."""
-"""At the end of a range that is written to, for writes that reach beyond it."""
 MOST_BATCH: Final = 200
 LENT_BYTES: Final = 4 << 20
 _CANCEL_WITHIN_S: Final = 0.02
