@@ -5,14 +5,16 @@ Theory of operation. SRD's published rule is that a connection slows down only w
 (Shalev et al., IEEE Micro 40(6), 2020). `MajorityDelay` realises it with Swift's AIMD (Kumar et al., SIGCOMM
 2020) on an order statistic of recent samples of all paths, as arXiv:2509.07907 proposes for Swift under spraying.
 
-1. Each path report is one sample: queueing delay (round trip, less the path's smallest, less the time the packet
-   waited inside the receiving host) over its target, or that waiting time, the least of the last 0.1 s, over its own
-   target, whichever is worse. A sample above 1 speaks for slowing down. In the first second the smallest round trip of
-   all paths, the handshake's among them, is taken for each one's: with 64 paths and a few packets in flight most have
-   never met an empty queue, and each would take the standing one for the length of its way. Answers to probes are no
-   samples: what is short arrives sooner, and only tells how long the way is. A switch that marks (ECN, RFC 3168) says
-   so before the delay can: a report of which the share m was marked is a sample of 1 + m / 4 at least (DCTCP, too,
-   shrinks by what share was marked, RFC 8257).
+1. Each path report is one sample: queueing delay (round trip, less the path's smallest, less the time the packet waited
+   inside the receiving host) over its target, or that waiting time, the least of the last 0.1 s, over its own target,
+   whichever is worse; the waiting time counts while the window is more than the initial one. A window of a few packets
+   is not what a host is slow from: each of them waits for the process to have its turn, and fewer would wait as long,
+   so that the window would shrink to nothing. A sample above 1 speaks for slowing down. In the first second the
+   smallest round trip of all paths, the handshake's among them, is taken for each one's: with 64 paths and a few
+   packets in flight most have never met an empty queue, and each would take the standing one for the length of its way.
+   Answers to probes are no samples: what is short arrives sooner, and only tells how long the way is. A switch that
+   marks (ECN, RFC 3168) says so before the delay can: a report of which the share m was marked is a sample of 1 + m / 4
+   at least (DCTCP, too, shrinks by what share was marked, RFC 8257).
 2. The target grows as the window falls, with the inverse of its root (Swift's flow scaling, section 3.2). Of flows that
    see the same queue those with more shrink while those with less grow, so that they meet; and many flows, which cannot
    do with less than a packet or two each, have a queue that holds them.
@@ -140,7 +142,9 @@ class MajorityDelay(Controller):
         """Push one sample of the level."""
         self._jitter_s += (variation_s - self._jitter_s) / 64
         self._least_held.take(endpoint_s, now=now)
-        level = max(queue_s / self.target_s(min_rtt_s), self._least_held.min_s / self._config.endpoint_delay_target_s)
+        level = queue_s / self.target_s(min_rtt_s)
+        if self.window_bytes > self._config.initial_window_packets * self._packet_bytes:
+            level = max(level, self._least_held.min_s / self._config.endpoint_delay_target_s)
         if marked:
             level = max(level, 1 + MARKED_EXCESS * marked)
         self._levels.append(level)
