@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 # Tests that take nothing but a processor (virtual time, plain data) run two at a time. The others use namespaces, sockets
 # or other processes, or measure time: those run alone.
 PURE_COMPILED := tests/srd/proto tests/devmem/test_pool.py
-PURE := $(PURE_COMPILED) tests/srd/trace tests/netns/placement tests/scripts/benches/chaos tests/scripts/benches/cases/test_figures.py
+PURE := $(PURE_COMPILED) tests/srd/qlog tests/netns/placement tests/scripts/benches/chaos tests/scripts/benches/cases/test_figures.py
 PAIRWISE := -n 2 --dist worksteal
 
 .PHONY: setup demo test check format clean

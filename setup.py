@@ -20,16 +20,16 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 COMPILED = (
-    "srd/proto/*.py",
+    "srd/proto/**/*.py",
     "srd/io/*.py",
     "srd/endpoint.py",
     "srd/message.py",
     "srd/peer.py",
-    "srd/queues.py",
-    "srd/waiting.py",
+    "srd/rx_queues.py",
+    "srd/notify.py",
     "devmem/pool.py",
 )
-NOT_COMPILED = {"__init__.py", "memory.py", "trace.py", "libc.py", "steering.py"}
+NOT_COMPILED = {"__init__.py", "memory.py", "trace.py", "syscalls.py", "steering.py"}
 
 
 def extensions() -> list[Extension]:

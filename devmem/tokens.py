@@ -3,7 +3,7 @@
 1. `issue` hands out a frag: where it lies, in which region, and a token. Tokens of one endpoint count up from a random
    number, so that another endpoint's means nothing here; pieces handed out together have consecutive ones.
 2. `dontneed` takes ranges of tokens with the kernel's limits (`uapi`): it returns how many frags were freed, and skips
-   what is unknown (returned before, another endpoint's). `give_back` takes one token, and complains.
+   what is unknown (returned before, another endpoint's). `return_token` takes one token, and complains.
 3. `refill` takes what was put into a refill ring: offset and length, as of io_uring's zero-copy receive.
 """
 
@@ -67,7 +67,7 @@ class Tokens:
         return len(self._leases)
 
     def issue(self, region_id: int, *, offset: int, length: int, give_back: Callable[[Frag], None]) -> Frag:
-        """Hand out a piece; `give_back` is called once, when it is returned."""
+        """Hand out a piece; `return_token` is called once, when it is returned."""
         while self._next in self._leases:
             self._next = (self._next + 1) & MAX_TOKEN
         frag = Frag(offset, length, self._next, region_id)

@@ -8,7 +8,7 @@
       |-- JobError           a job file is malformed, or asks for what no cluster can give
       |-- PlacementError     a valid job finds no room on valid nodes
       |-- RankError          a process of a job failed, or was not done in time
-      `-- FabricError        the kernel, a process or the lab's state refuses what a valid topology asks for
+      `-- BackendError        the kernel, a process or the lab's state refuses what a valid topology asks for
 
 Commands print the message and exit: 2 for bad input (INPUT_ERRORS), 1 for the others.
 """
@@ -63,7 +63,7 @@ class RankError(LabError):
     """A process of a job failed, or was not done in time; all others have been ended."""
 
 
-class FabricError(LabError):
+class BackendError(LabError):
     """The kernel, the relay process or the lab's recorded state refuses what was asked."""
 
 

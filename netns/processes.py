@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from netns.fabric.control import start_time_ticks
-from netns.fabric.tap import identity_of
+from netns.backends.relay.client import start_time_ticks
+from netns.backends.relay.tap import identity_of
 
 GRACE_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.01

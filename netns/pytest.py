@@ -9,8 +9,8 @@
         hosts["h2"].popen(["iperf3", "-s", "-1"])
         hosts["h1"].run(["iperf3", "-c", hosts["h2"].address], check=True)
 
-`lab` is a `netns.lab.Lab`, of the topology that the marker gives: a Topology, or the path of a file, relative to the
-test's; without a marker the reference fabric. Its name is replaced by one that no other run shares. `hosts` are its
+`lab` is a `netns.lab.lab.Lab`, of the topology that the marker gives: a Topology, or the path of a file, relative to
+the test's; without a marker the reference fabric. Its name is replaced by one that no other run shares. `hosts` are its
 hosts by name. Processes that a test leaves running in the lab end with it.
 
 Markers, for what a test needs: `needs_root`, `needs_netem` (of the running kernel: User-Mode Linux has it, see
@@ -31,11 +31,11 @@ from typing import Any, Final
 
 import pytest
 
-from netns.fabric.kernel import missing_netem
-from netns.lab import Lab
-from netns.topology import Topology, reference
-from netns.topology_file import read_topology
-from netns.uml import KERNEL
+from netns.backends.kernel.capabilities import missing_netem
+from netns.backends.uml import KERNEL
+from netns.lab.lab import Lab
+from netns.topology.file import read_topology
+from netns.topology.model import Topology, reference
 
 _numbers: Final = count()
 

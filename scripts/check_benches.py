@@ -37,7 +37,7 @@ LONGEST_FIRST: Final = (
     "long-fat", "loss", "fair", "blackhole", "incast", "permutation", "ecn", "slow-path", "jitter", "virtual",
     "messages", "chaos",
 )  # fmt: skip
-"""What is checked: all cases of the virtual fabric that want something. So ordered, the processes end together."""
+"""What is checked: all cases of the virtual backend that want something. So ordered, the processes end together."""
 CHAOS: Final = "chaos"
 CHAOS_RUNS: Final = 200
 """Four seconds."""

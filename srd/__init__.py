@@ -5,18 +5,17 @@ other end's registered memory, `Message` is a received one, in place.
 """
 
 from srd.batch import MessageBatch
-from srd.completions import Completed, CompletionQueue
+from srd.completion import CompletionQueue, WorkCompletion
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError, UsageError
-from srd.message import Message, Written
+from srd.message import Message, WriteNotification
 from srd.peer import Peer
 from srd.proto.config import ProtocolConfig
-from srd.proto.status import Status
-from srd.trace.writer import TraceWriter
+from srd.proto.wire.status import Status
+from srd.qlog.writer import TraceWriter
 
 __all__ = [
-    "Completed",
     "CompletionQueue",
     "Endpoint",
     "EndpointConfig",
@@ -29,5 +28,6 @@ __all__ = [
     "Status",
     "TraceWriter",
     "UsageError",
-    "Written",
+    "WorkCompletion",
+    "WriteNotification",
 ]

@@ -17,7 +17,7 @@ from srd.message import Message, Release
 from srd.proto.events import Frag, MessageReceived, MessagesReceived
 
 if TYPE_CHECKING:
-    from srd.queues import ReceiveQueues
+    from srd.rx_queues import RxQueueTable
 
 Integers = Sequence[int] | npt.NDArray[np.integer]
 
@@ -81,7 +81,7 @@ class MessageBatch:
         self,
         event: MessagesReceived,
         *,
-        queues: ReceiveQueues,
+        queues: RxQueueTable,
         release: Release,
     ) -> None:
         self._event = event

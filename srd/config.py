@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from srd.io.landing import SUPER_BYTES, spare_bytes
-from srd.io.receive import SLOTS
+from srd.io.rx import SLOTS
+from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes
 from srd.proto.config import ProtocolConfig
 from srd.proto.errors import UsageError
-from srd.proto.wire import MAX_DATAGRAM_BYTES, MIN_DATAGRAM_BYTES
+from srd.proto.wire.data import MAX_DATAGRAM_BYTES, MIN_DATAGRAM_BYTES
 
-MOST_AWAKE_S = 0.1
+MAX_ADAPTIVE_POLL_S = 0.1
 """Whoever wants to wait longer without sleeping wants `busy_poll`."""
 
 
@@ -37,7 +37,7 @@ class EndpointConfig:
     """Whether payload is parted from headers as it is received. Without it every byte is copied once by this process,
     and no region can be bound: to see what it is worth, or to rule it out."""
 
-    stay_awake_s: float = 0.0003
+    adaptive_poll_s: float = 0.0003
     """How long the event loop may stay awake between messages that follow each other as closely, in seconds; 0: it
     sleeps whenever there is nothing to do. Several times what being put to sleep and woken costs a virtual processor
     (30 to 50 us, four times a round trip), which it saves. Not while a stream flows, nor where others want the
@@ -63,12 +63,14 @@ class EndpointConfig:
             raise UsageError(
                 f"datagram_bytes: {self.datagram_bytes} is not between {MIN_DATAGRAM_BYTES} and {MAX_DATAGRAM_BYTES}"
             )
-        if not 0 <= self.stay_awake_s <= MOST_AWAKE_S:
-            raise UsageError(f"stay_awake_s: {self.stay_awake_s} is not between 0 and {MOST_AWAKE_S}; see busy_poll")
+        if not 0 <= self.adaptive_poll_s <= MAX_ADAPTIVE_POLL_S:
+            raise UsageError(
+                f"adaptive_poll_s: {self.adaptive_poll_s} is not between 0 and {MAX_ADAPTIVE_POLL_S}; see busy_poll"
+            )
         if not 0 <= self.close_timeout_s < math.inf:
             raise UsageError(f"close_timeout_s: {self.close_timeout_s} is no time to wait; give seconds, 0 or more")
         # A chunk for every slot, the slots' spare places, and twice the window, as chunks are pinned whole.
-        slots = (SLOTS + 1) * self.chunk_bytes + spare_bytes(SLOTS)
+        slots = (SLOTS + 1) * self.chunk_bytes + scratch_bytes(SLOTS)
         least = slots + 2 * self.protocol.receive_window_bytes
         if self.receive_region_bytes < least:
             raise UsageError(

@@ -20,33 +20,33 @@ from devmem.refill import RefillRing
 from devmem.region import Region
 from devmem.registry import Access, Registration, Registry
 from srd.batch import MessageBatch
-from srd.completions import Completed, CompletionQueue
+from srd.completion import CompletionQueue, WorkCompletion
 from srd.config import EndpointConfig
 from srd.errors import PeerError, SrdError, UsageError
 from srd.io.addresses import canonical, host_port_text, host_text, split_zone
 from srd.io.driver import Driver
-from srd.io.libc import Address
 from srd.io.socket import IP_UDP_BYTES, open_socket, route_mtu
-from srd.message import Message, Written
+from srd.io.syscalls import Address
+from srd.message import Message, WriteNotification
+from srd.notify import Notify
 from srd.peer import Peer
-from srd.proto.endpoint import EndpointCore
+from srd.proto.core import EndpointCore
 from srd.proto.events import (
     BatchCompletion,
     Completion,
     Event,
     Frag,
+    MessageAborted,
     MessageReceived,
     MessagesReceived,
-    MessageVoided,
     PeerEnded,
     PeerOpened,
     WriteReceived,
 )
-from srd.proto.status import Status
 from srd.proto.trace import Trace
-from srd.proto.wire import MIN_DATAGRAM_BYTES
-from srd.queues import ReceiveQueues, RxQueue
-from srd.waiting import Waiting
+from srd.proto.wire.data import MIN_DATAGRAM_BYTES
+from srd.proto.wire.status import Status
+from srd.rx_queues import RxQueue, RxQueueTable
 
 FALLBACK_MTUS = (1500, 1280)
 """Tried when the route's own MTU is not answered: Ethernet's, and the least that IPv6 promises."""
@@ -102,29 +102,29 @@ class Endpoint:
             memory=self._registry,
         )
         self._region = Region(config.receive_region_bytes, name="srd-receive")
-        self._queues = ReceiveQueues(config, self._region, first=sockets[0], contexts=self._core.contexts)
+        self._queues = RxQueueTable(config, self._region, first=sockets[0], contexts=self._core.contexts)
         self._driver = Driver(
             self._core,
             sockets=sockets,
             queue=self._queues.host,
             open_socket=open_another,
             busy_poll=config.busy_poll,
-            stay_awake_s=config.stay_awake_s,
+            adaptive_poll_s=config.adaptive_poll_s,
             on_event=self._take_event,
             on_failure=self._on_failure,
         )
         self._queues.start(self._driver)
-        self._why_ended: str | None = None  # nothing new may be begun
+        self._end_reason: str | None = None  # nothing new may be begun
         self._closing = self._closed = False
-        self._closed_now = Waiting()
+        self._closed_now = Notify()
         self._peers: dict[int, Peer] = {}
         self._opening: dict[int, asyncio.Future[Peer]] = {}
         self.completions = CompletionQueue()
         """Of what was posted many at a time (`Peer.post_send`), to all peers."""
         self._incoming: dict[int, Peer] = {}  # opened from outside and not accepted yet, in order
-        self._arrived = Waiting()  # for a change of the former, or for the end
-        self._turns_away = False  # no more will come
-        self._parting: set[asyncio.Task[None]] = set()  # of peers that nobody asks for any more
+        self._arrived = Notify()  # for a change of the former, or for the end
+        self._rejects_incoming = False  # no more will come
+        self._closing_peers: set[asyncio.Task[None]] = set()  # of peers that nobody asks for any more
 
     @classmethod
     async def listen(
@@ -206,17 +206,17 @@ class Endpoint:
         """Close a peer that was being opened, or was opened in this very moment."""
         self._opening.pop(number, None)
         if (peer := self._peers.get(number)) is not None:
-            self._part(peer)
+            self._close_peer_later(peer)
             return
         with suppress(UsageError):  # it is gone
             self._core.close(number, now=time.monotonic())
             self._driver.wake()
 
-    def _part(self, peer: Peer) -> None:
+    def _close_peer_later(self, peer: Peer) -> None:
         """Close a peer that nobody will, and release what it has sent."""
         task = asyncio.ensure_future(peer.close())
-        self._parting.add(task)
-        task.add_done_callback(self._parting.discard)
+        self._closing_peers.add(task)
+        task.add_done_callback(self._closing_peers.discard)
 
     async def accept(self) -> Peer:
         """Return the next peer that was opened from outside. Raises SrdError once the endpoint is closed.
@@ -225,7 +225,7 @@ class Endpoint:
         """
         self._check_open()
         while not self._incoming:
-            if self._turns_away:
+            if self._rejects_incoming:
                 raise SrdError("the endpoint is closed")
             await self._arrived.wait()
         number = next(iter(self._incoming))
@@ -272,8 +272,8 @@ class Endpoint:
         self._driver.flush()
 
     def _check_open(self) -> None:
-        if self._why_ended is not None:
-            raise SrdError(self._why_ended)
+        if self._end_reason is not None:
+            raise SrdError(self._end_reason)
 
     # -- registered memory --------------------------------------------------------------------------------------------
 
@@ -292,7 +292,7 @@ class Endpoint:
         """
         self._registry.deregister(registration)
         for key in (registration.local_key, registration.remote_key):
-            self._core.revoke(key, now=time.monotonic())
+            self._core.on_deregistered(key, now=time.monotonic())
         self._driver.drop_unsent()
         self._driver.wake()
 
@@ -314,7 +314,7 @@ class Endpoint:
         """
         return self._queues.tokens.dontneed(token_ranges)
 
-    def give_back(self, token: int) -> None:
+    def return_token(self, token: int) -> None:
         """Return one frag. Raises PoolError if it was returned before, or is another endpoint's."""
         self._queues.tokens.give_back(token)
 
@@ -363,31 +363,31 @@ class Endpoint:
                 else:
                     peer.deliver(batch)
             case BatchCompletion() if peer is not None:
-                self.completions.push(Completed(peer, event.request, event.count, Status.OK))
-            case MessageVoided():
-                self._queues.drop(event.orphans)
+                self.completions.push(WorkCompletion(peer, event.request, event.count, Status.OK))
+            case MessageAborted():
+                self._queues.drop(event.released)
             case WriteReceived() if peer is not None:
-                peer.deliver_write(Written(event.length, event.immediate))
+                peer.deliver_write(WriteNotification(event.length, event.immediate))
             case Completion() if peer is not None:
                 if not peer.complete(event.request, status=event.status):  # posted with many
-                    self.completions.push(Completed(peer, event.request, 1, event.status))
+                    self.completions.push(WorkCompletion(peer, event.request, 1, event.status))
 
     def _on_opened(self, event: PeerOpened) -> None:
         peer = self._peers[event.peer] = Peer(self, self._core.peer(event.peer))
         if event.incoming:
             self._incoming[event.peer] = peer
-            self._arrived.wake()
+            self._arrived.notify()
             return
         future = self._opening.pop(event.peer, None)
         if future is None or future.done():
-            self._part(peer)
+            self._close_peer_later(peer)
         else:
             future.set_result(peer)
 
     def _on_ended(self, event: PeerEnded) -> None:
         peer = self._peers.pop(event.peer, None)
         try:
-            self._queues.drop(event.orphans)
+            self._queues.drop(event.released)
             if peer is not None:
                 self._queues.forget_peer(peer.context)
         finally:  # whatever goes wrong here, nobody waits for that peer any longer
@@ -402,7 +402,7 @@ class Endpoint:
     def _on_failure(self, error: Exception) -> None:
         """Our own fault: nobody may wait for what will never come."""
         status, reason = Status.LOCAL_ERROR_QP_INTERNAL_ERROR, f"internal error: {error!r}"
-        self._why_ended = reason
+        self._end_reason = reason
         with suppress(Exception):  # it may be the core that is broken
             for number in list(self._peers):
                 self._core.abandon(number, status=status, reason=reason, now=time.monotonic())
@@ -411,7 +411,7 @@ class Endpoint:
             peer.fail_requests(status)
             peer.end()
         self._peers.clear()
-        self._turn_away(reason)
+        self._reject_incoming(reason)
         self.completions.close()
 
     def _deliver_rest(self) -> None:
@@ -419,11 +419,11 @@ class Endpoint:
         while (event := self._core.poll_event()) is not None:
             self._take_event(event)
 
-    def _turn_away(self, reason: str) -> None:
+    def _reject_incoming(self, reason: str) -> None:
         """Wake who waits for a peer to be opened: none will be."""
-        self._turns_away = True
+        self._rejects_incoming = True
         self._incoming.clear()
-        self._arrived.wake()
+        self._arrived.notify()
         for future in self._opening.values():
             if not future.done():
                 future.set_exception(PeerError(reason, status=Status.FLUSHED))
@@ -467,11 +467,11 @@ class Endpoint:
                 return
             await self._closed_now.wait()
         self._closing = True
-        self._why_ended = self._why_ended or "the endpoint is closed"
-        self._turn_away(self._why_ended)
+        self._end_reason = self._end_reason or "the endpoint is closed"
+        self._reject_incoming(self._end_reason)
         try:
             closing = (peer.close() for peer in list(self._peers.values()))
-            results = await asyncio.gather(*closing, *self._parting, return_exceptions=True)
+            results = await asyncio.gather(*closing, *self._closing_peers, return_exceptions=True)
         finally:
             self._shut()
         for result in results:
@@ -496,7 +496,7 @@ class Endpoint:
 
     def _end_closing(self) -> None:
         self._closed = True
-        self._closed_now.wake()
+        self._closed_now.notify()
 
     async def __aenter__(self) -> Self:
         return self

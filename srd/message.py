@@ -13,7 +13,7 @@ from srd.proto import events
 from srd.proto.events import MessageReceived
 
 if TYPE_CHECKING:
-    from srd.queues import ReceiveQueues
+    from srd.rx_queues import RxQueueTable
 
 Release = Callable[[int, Sequence[events.Frag], int, int], None]
 """Takes back, of a peer's number: memory, the credit of so many bytes, and of so many messages."""
@@ -22,7 +22,7 @@ _OFFSET = (1 << AREA_SHIFT) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteNotification:
     """A write with immediate of the peer's has landed in memory registered here; where, is between the two of you."""
 
     length: int
@@ -40,7 +40,7 @@ class Message:
         self,
         event: MessageReceived,
         *,
-        queues: ReceiveQueues,
+        queues: RxQueueTable,
         release: Release,
     ) -> None:
         self._event = event

@@ -11,23 +11,23 @@ from devmem.registry import Registration
 from srd.batch import Integers, MessageBatch, equal_parts, integer
 from srd.errors import PeerError, UsageError
 from srd.io.addresses import host_port_text, host_text
-from srd.message import Message, Written
-from srd.proto.fifo import Fifo
-from srd.proto.path import Path
+from srd.message import Message, WriteNotification
+from srd.notify import Notify
+from srd.proto.lazy_deque import LazyDeque
+from srd.proto.paths.path import Path
 from srd.proto.peer import PeerCore
-from srd.proto.status import Status
-from srd.proto.wire import Opcode
-from srd.waiting import Waiting
+from srd.proto.wire.data import Opcode
+from srd.proto.wire.status import Status
 
 if TYPE_CHECKING:
     from srd.endpoint import Endpoint
 
 
-def _word(immediate: SupportsIndex | None) -> int | None:
+def _immediate(immediate: SupportsIndex | None) -> int | None:
     return None if immediate is None else integer("immediate", immediate)
 
 
-GOODBYE_S = 0.25
+CLOSE_GRACE_S = 0.25
 """For a CLOSE to be confirmed once requests had to be flushed: five of them are sent within such a time."""
 
 
@@ -47,9 +47,9 @@ class Peer:
         self._requests: dict[int, asyncio.Future[Status]] = {}
         self._views: dict[int, memoryview] = {}  # of requests in flight: while one lives its region cannot be closed
         self._next_request = 0
-        self._messages = Fifo[Message | MessageBatch]()
-        self._writes = Fifo[Written]()
-        self._changed = Waiting()
+        self._messages = LazyDeque[Message | MessageBatch]()
+        self._writes = LazyDeque[WriteNotification]()
+        self._changed = Notify()
         self._closing = False
         self._gone = False  # whether its end was told, after all else
 
@@ -73,7 +73,7 @@ class Peer:
                 f"({self._endpoint.config.protocol.max_message_bytes}); send it in parts"
             )
         view = region.view(start, length=size)
-        return self._post(view, payload_offset=region.address + start, length=size, immediate=_word(immediate))
+        return self._post(view, payload_offset=region.address + start, length=size, immediate=_immediate(immediate))
 
     def write(
         self,
@@ -99,7 +99,7 @@ class Peer:
             length=size,
             key=integer("key", key),
             offset=integer("target_offset", target_offset),
-            immediate=_word(immediate),
+            immediate=_immediate(immediate),
         )
 
     def read(
@@ -138,15 +138,15 @@ class Peer:
         Raises UsageError for what is no batch, PeerError when the peer is gone.
         """
         self._check_open()
-        immediate = _word(immediate)
+        immediate = _immediate(immediate)
         first = self._next_request
-        for places, length in equal_parts(region, offsets, lengths, most_bytes=self.batch_bytes):
+        for addresses, length in equal_parts(region, offsets, lengths, most_bytes=self.batch_bytes):
             view = region.view(0, length=0)
             try:
                 self._endpoint.post_batch(
                     self.number,
                     first_request=self._next_request,
-                    places=places,
+                    payload_addresses=addresses,
                     length=length,
                     immediate=immediate,
                     owner=view,
@@ -154,7 +154,7 @@ class Peer:
             except BaseException:
                 view.release()
                 raise
-            self._next_request += len(places)
+            self._next_request += len(addresses)
         return range(first, self._next_request)
 
     @property
@@ -187,9 +187,9 @@ class Peer:
     def _cancel(self, request: int) -> None:
         if request in self._requests:
             self._endpoint.cancel(self.number, request=request)
-            self._let_go(request)  # at once: who has cancelled may close the region before the end is told
+            self._release_view(request)  # at once: who has cancelled may close the region before the end is told
 
-    def _let_go(self, request: int) -> None:
+    def _release_view(self, request: int) -> None:
         """Give the memory of a request back: nothing of it is sent any more."""
         if (view := self._views.pop(request, None)) is not None:
             view.release()
@@ -218,7 +218,7 @@ class Peer:
             return await self.recv()
         return self._messages.popleft()
 
-    async def recv_write(self) -> Written:
+    async def recv_write(self) -> WriteNotification:
         """Return the next write with immediate that has landed here. Raises PeerError when the peer has ended.
 
         Those that nobody takes count against the messages that the peer may have outstanding.
@@ -245,7 +245,7 @@ class Peer:
         try:
             if not await self._gone_within(self._endpoint.config.close_timeout_s):
                 self._endpoint.flush_peer(self.number)
-                await self._gone_within(GOODBYE_S)
+                await self._gone_within(CLOSE_GRACE_S)
         finally:
             if not self._gone:
                 self._endpoint.abandon([self.number])
@@ -257,7 +257,7 @@ class Peer:
         def expire() -> None:
             nonlocal late
             late = True
-            self._changed.wake()
+            self._changed.notify()
 
         timer = asyncio.get_running_loop().call_later(timeout_s, expire)
         try:
@@ -348,16 +348,16 @@ class Peer:
     def deliver(self, message: Message | MessageBatch) -> None:
         """Take a message, or several that arrived together."""
         self._messages.append(message)
-        self._changed.wake()
+        self._changed.notify()
 
-    def deliver_write(self, written: Written) -> None:
+    def deliver_write(self, written: WriteNotification) -> None:
         """Take word of a write."""
         self._writes.append(written)
-        self._changed.wake()
+        self._changed.notify()
 
     def complete(self, request: int, *, status: Status) -> bool:
         """End a request that is awaited; return whether it is one."""
-        self._let_go(request)
+        self._release_view(request)
         future = self._requests.pop(request, None)
         if future is not None and not future.done():
             future.set_result(status)
@@ -373,4 +373,4 @@ class Peer:
         self._gone = True
         if self._closing:
             self._release_all()
-        self._changed.wake()
+        self._changed.notify()

@@ -16,16 +16,16 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from netns.netem import Netem
-from netns.shape import Shape
+from netns.netem.queue import Netem
+from netns.netem.shape import Shape
 from srd.proto.config import ProtocolConfig
-from srd.proto.control import Datagram
-from srd.proto.endpoint import EndpointCore
-from srd.proto.events import Completion, Event, Frag, MessageReceived, MessageVoided, PeerEnded, PeerOpened
+from srd.proto.core import EndpointCore
+from srd.proto.events import Completion, Event, Frag, MessageAborted, MessageReceived, PeerEnded, PeerOpened
 from srd.proto.memory import Memory
-from srd.proto.shortage import Shortage
+from srd.proto.recv.admission import Admission
 from srd.proto.trace import Trace
-from srd.proto.wire import HEADER, HEADER_BYTES, Arrival, Burst, write_headers
+from srd.proto.wire.control import Datagram
+from srd.proto.wire.data import HEADER, HEADER_BYTES, Burst, GroDatagram, write_headers
 
 IP_UDP_ETHERNET_BYTES = 42
 Packet = tuple[bytes, bytes]  # header (or whole control packet), payload
@@ -80,7 +80,7 @@ class Node:
     full: bool = False  # no memory: what has payload is dropped
     plenty_bytes: int | None = None  # with more than this held, memory is scarce; None: it never is
     held_bytes: int = 0
-    shortage: Shortage = field(default_factory=Shortage)
+    shortage: Admission = field(default_factory=Admission)
 
     def of(self, kind: type) -> list[Event]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -201,8 +201,8 @@ class Network:
     @staticmethod
     def _note(node: Node, event: Event) -> None:
         node.events.append(event)
-        if isinstance(event, MessageVoided | PeerEnded):
-            node.held_bytes -= sum(frag.length for frag in event.orphans)
+        if isinstance(event, MessageAborted | PeerEnded):
+            node.held_bytes -= sum(frag.length for frag in event.released)
 
     def _next_at(self) -> float | None:
         nodes = [node.core.poll_timeout() for node in (self.a, self.b) if node.alive]
@@ -222,7 +222,7 @@ class Network:
         for index in range(out.count):
             start = index * out.segment_bytes
             size = min(out.segment_bytes, out.payload_bytes - start)
-            place = out.payload_offset + start if out.places is None else int(out.places[index])
+            place = out.payload_offset + start if out.payload_addresses is None else int(out.payload_addresses[index])
             payload = node.region[place : place + size].tobytes()
             self._send(node.name, source, str(out.address), (headers[index].tobytes(), payload))
 
@@ -278,21 +278,21 @@ class Network:
         arrivals = [self._land(node, source, packet) for source, packet in data]
         scarce = node.plenty_bytes is not None and node.held_bytes > node.plenty_bytes
         shortage = node.shortage if scarce else None
-        kept = node.core.handle_packets(arrivals, controls=controls, now=self.now, shortage=shortage)
+        kept = node.core.handle_packets(arrivals, controls=controls, now=self.now, admission=shortage)
         node.held_bytes += sum(frag.length for frag in kept)
-        node.core.handle_unready(dropped, now=self.now)
-        for placed in node.core.take_placements():
+        node.core.on_no_memory(dropped, now=self.now)
+        for placed in node.core.pop_target_copies():
             payload = node.landing[placed.region_offset : placed.region_offset + placed.length]
-            node.target[placed.place : placed.place + placed.length] = payload
+            node.target[placed.target : placed.target + placed.length] = payload
 
-    def _land(self, node: Node, source: str, packet: Packet) -> Arrival:
+    def _land(self, node: Node, source: str, packet: Packet) -> GroDatagram:
         header, payload = packet
         if node.landing_at + len(payload) > len(node.landing):
             node.landing_at = 0
         offset = node.landing_at
         node.landing[offset : offset + len(payload)] = np.frombuffer(payload, np.uint8)
         node.landing_at += len(payload)
-        return Arrival(
+        return GroDatagram(
             headers=memoryview(header),
             count=1,
             payload_offset=offset,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from netns.layers import levels_of, path_of
-from netns.nodes import Node
+from netns.inventory.layers import levels_of, path_of
+from netns.inventory.nodes import Node
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from html import escape
 from typing import Final
 
 from netns.chart.branches import Branch
-from netns.layers import short_name
-from netns.nodes import HOSTNAME_LABEL
+from netns.inventory.layers import short_name
+from netns.inventory.nodes import HOSTNAME_LABEL
 
 ROW: Final = 26
 """Pixels from host to host."""

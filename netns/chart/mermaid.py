@@ -10,8 +10,8 @@ import re
 from typing import Final
 
 from netns.chart.branches import Branch
-from netns.layers import short_name
-from netns.nodes import HOSTNAME_LABEL
+from netns.inventory.layers import short_name
+from netns.inventory.nodes import HOSTNAME_LABEL
 
 TITLE: Final = "Cluster Topology"
 MAX_EDGES: Final = 500

@@ -8,8 +8,8 @@ from typing import Final
 from netns.chart.branches import Branch
 from netns.chart.drawing import drawing
 from netns.chart.mermaid import mermaid
-from netns.layers import short_name
-from netns.nodes import HOSTNAME_LABEL
+from netns.inventory.layers import short_name
+from netns.inventory.nodes import HOSTNAME_LABEL
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1d2733; --paper: #fff; --line: #9aa7b4; --soft: #f2f5f8; }

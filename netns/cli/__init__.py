@@ -1,8 +1,8 @@
 """The command `srd-lab`: labs of network namespaces from the shell."""
 
+from netns.cli.cleanup import cleanup
 from netns.cli.commands import main
-from netns.cli.experiment import capture_command, discover, fail_command, play, repair_command, set_command
-from netns.cli.keep import cleanup
+from netns.cli.faults import capture_command, discover, fail_command, repair_command, run_schedule, set_command
 from netns.cli.rootless import rootless
 from netns.cli.run import run
 from netns.cli.top import top
@@ -13,7 +13,7 @@ for command in (
     set_command,
     fail_command,
     repair_command,
-    play,
+    run_schedule,
     capture_command,
     discover,
     top,

@@ -17,16 +17,16 @@ from typing import Any, Final
 
 import click
 
+from netns.backends.choice import Wanted, require_root
 from netns.cli.placement import place_command, topology_command
 from netns.cli.show import show_lab, show_labs, show_paths, show_plan, show_up
-from netns.ecmp import MAX_PORTS, hops_to_spines, trace_paths
-from netns.errors import INPUT_ERRORS, FabricError, LabError
-from netns.lab import Lab
-from netns.plan import Fabric, plan
-from netns.probe import Wanted, require_root
-from netns.state import recorded_labs
-from netns.topology import Topology, reference
-from netns.topology_file import read_topology
+from netns.errors import INPUT_ERRORS, BackendError, LabError
+from netns.lab.lab import Lab
+from netns.lab.plan import Backend, plan
+from netns.lab.state import recorded_labs
+from netns.observe.route_probe import MAX_PORTS, hops_to_spines, probe_spines
+from netns.topology.file import read_topology
+from netns.topology.model import Topology, reference
 
 BUILTIN: Final = {"reference": reference}
 
@@ -44,7 +44,7 @@ class _Group(click.Group):
         except KeyboardInterrupt:
             click.echo("srd-lab: interrupted", err=True)
             ctx.exit(130)
-        except SystemExit as stop:  # also from netns.builder, on SIGTERM and SIGHUP
+        except SystemExit as stop:  # also from netns.lab.builder, on SIGTERM and SIGHUP
             if isinstance(stop.code, int) and stop.code > 128:
                 click.echo("srd-lab: interrupted", err=True)
             raise
@@ -68,32 +68,32 @@ def main() -> None:
 
 @main.command("plan")
 @click.argument("file")
-@click.option("--fabric", type=click.Choice(["kernel", "relay"]), default="kernel", show_default=True)
-def plan_command(file: str, fabric: Fabric) -> None:
+@click.option("--backend", type=click.Choice(["kernel", "relay"]), default="kernel", show_default=True)
+def plan_command(file: str, backend: Backend) -> None:
     """Print the steps that `up FILE` would take, and those that `down` would.
 
     Pure: reads the file, touches nothing, needs no root.
     """
-    show_plan(plan(topology_named(file), fabric))
+    show_plan(plan(topology_named(file), backend))
 
 
 @main.command()
 @click.argument("file")
 @click.option(
-    "--fabric",
+    "--backend",
     type=click.Choice(["auto", "kernel", "relay"]),
     default="auto",
     show_default=True,
     help="What carries shaped links: the kernel's netem, or a relay process between TAP devices.",
 )
-def up(file: str, fabric: Wanted) -> None:
+def up(file: str, backend: Wanted) -> None:
     """Build the topology in FILE.
 
     If it cannot be finished, or is interrupted, nothing of it is left. What a crashed lab of the same name left
     behind is removed first.
     """
     started_at = time.monotonic()
-    lab = Lab.up(topology_named(file), fabric=fabric)
+    lab = Lab.up(topology_named(file), backend=backend)
     show_up(lab, seconds=time.monotonic() - started_at)
 
 
@@ -122,7 +122,7 @@ def exec_command(name: str | None, node: str, command: tuple[str, ...]) -> None:
         raise click.UsageError("no command; for example: srd-lab exec h1 -- ip address")
     argv = lab_named(name).command(node, words)
     if shutil.which(words[0]) is None:
-        raise FabricError(f"{words[0]}: no such command")
+        raise BackendError(f"{words[0]}: no such command")
     sys.stdout.flush()
     os.execv(argv[0], argv)  # noqa: S606 - no shell is wanted
 
@@ -153,7 +153,7 @@ def verify(name: str | None, ports: int) -> None:
     source, destination = _far_hosts(lab.topology)
     pairs = ((source, destination), (destination, source))
     maps = [
-        trace_paths(lab, source=a, destination=b, ports=ports, version=version)
+        probe_spines(lab, source=a, destination=b, ports=ports, version=version)
         for version in lab.versions
         for a, b in pairs
     ]
@@ -167,7 +167,7 @@ def _legible(names: Iterable[str]) -> Iterator[dict[str, Any]]:
     for name in names:
         try:
             yield Lab.find(name).status()
-        except FabricError as error:
+        except BackendError as error:
             click.echo(f"srd-lab: {error}", err=True)
 
 
@@ -184,7 +184,7 @@ def topology_named(file: str) -> Topology:
 
 
 def lab_named(name: str | None) -> Lab:
-    """The lab called `name`, or the only one. Raises FabricError."""
+    """The lab called `name`, or the only one. Raises BackendError."""
     return Lab.find(_only_lab(name))
 
 
@@ -194,9 +194,9 @@ def _only_lab(name: str | None) -> str:
         return name
     labs = recorded_labs()
     if not labs:
-        raise FabricError("no lab is up; build one: srd-lab up reference")
+        raise BackendError("no lab is up; build one: srd-lab up reference")
     if len(labs) > 1:
-        raise FabricError(f"several labs are up; name one: {', '.join(labs)}")
+        raise BackendError(f"several labs are up; name one: {', '.join(labs)}")
     return labs[0]
 
 
@@ -206,4 +206,4 @@ def _far_hosts(topology: Topology) -> tuple[str, str]:
     for host in topology.hosts:
         if hops_to_spines(topology, source=first, destination=host) is not None:
             return first, host
-    raise FabricError(f"{topology.name}: no spine lies between {first} and another host; there are no paths to verify")
+    raise BackendError(f"{topology.name}: no spine lies between {first} and another host; there are no paths to verify")

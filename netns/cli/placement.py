@@ -13,16 +13,16 @@ from netns.chart.mermaid import mermaid
 from netns.chart.page import page
 from netns.cli.show_placement import placement_dict, show_placement, show_topology, topology_dict
 from netns.errors import JobError, LabError
-from netns.fabric_layers import nodes_of
-from netns.layers import labelled, level_named, levels_of
-from netns.node_export import to_ec2, to_kubernetes
-from netns.node_files import read_nodes
-from netns.nodes import Node
+from netns.inventory.fabric_layers import nodes_of
+from netns.inventory.layers import labelled, level_named, levels_of
+from netns.inventory.node_export import to_ec2, to_kubernetes
+from netns.inventory.node_files import read_nodes
+from netns.inventory.nodes import Node
 from netns.placement.hostfile import hostfile
 from netns.placement.job import Job, JobTopology, read_job
 from netns.placement.kueue import Kind, dump, manifests
 from netns.placement.place import place
-from netns.topology import reference
+from netns.topology.model import reference
 
 EXPORTS: Final = {"ec2": to_ec2, "kubernetes": to_kubernetes}
 

@@ -18,8 +18,8 @@ import sys
 
 import click
 
-from netns.errors import FabricError
-from netns.fabric.netlink import tool
+from netns.backends.kernel.netlink import tool
+from netns.errors import BackendError
 
 _INSIDE = 'mount -t tmpfs tmpfs /run && mkdir -p /run/netns && exec "$@"'
 _NAMESPACES = ("--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "--mount-proc", "--kill-child")
@@ -33,18 +33,18 @@ def rootless(command: tuple[str, ...]) -> None:
     \b
       srd-lab rootless -- sh -c 'srd-lab up clos.yaml && srd-lab verify'
 
-    Its labs are its own, seen by nobody else, and end with it. It needs user namespaces, and for the relay fabric
+    Its labs are its own, seen by nobody else, and end with it. It needs user namespaces, and for the relay backend
     access to /dev/net/tun; where a system allows neither, `srd-lab uml` needs nothing.
     """  # noqa: D301 - \b is click's mark for "do not rewrap"
     words = command[1:] if command[0] == "--" else command
     if not words:
         raise click.UsageError("no command; for example: srd-lab rootless -- srd-lab up reference")
     if shutil.which(words[0]) is None:
-        raise FabricError(f"{words[0]}: no such command")
+        raise BackendError(f"{words[0]}: no such command")
     argv = [tool("unshare"), *_NAMESPACES, "sh", "-c"]
     tried = subprocess.run([*argv, _INSIDE, "sh", "true"], capture_output=True, text=True, check=False)
     if tried.returncode:
         reason = (tried.stderr.strip().splitlines() or ["it says not why"])[-1]
-        raise FabricError(f"this system allows no user namespaces ({reason}); use srd-lab uml, or root")
+        raise BackendError(f"this system allows no user namespaces ({reason}); use srd-lab uml, or root")
     sys.stdout.flush()
     os.execv(argv[0], [*argv, _INSIDE, "sh", *words])  # noqa: S606 - the shell is ours, the words are arguments

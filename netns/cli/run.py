@@ -12,16 +12,16 @@ from typing import Any
 
 import click
 
+from netns.backends.choice import require_root
 from netns.cli.commands import lab_named, topology_named
 from netns.cli.placement import overridden
 from netns.cli.tables import count, print_table, table
 from netns.errors import RankError
-from netns.fabric_layers import nodes_of
-from netns.lab import Lab
-from netns.layers import short_name
+from netns.inventory.fabric_layers import nodes_of
+from netns.inventory.layers import short_name
+from netns.lab.lab import Lab
+from netns.launcher import Launcher, Stream
 from netns.placement import Job, Placement, place, read_job
-from netns.probe import require_root
-from netns.ranks import Ranks, Stream
 from netns.signals import signals_raise
 
 
@@ -30,7 +30,7 @@ class Finished:
     """What a job that ran to its end has to tell."""
 
     lab: str
-    fabric: str
+    backend: str
     placement: Placement
     addresses: tuple[str, ...]
     pids: tuple[int, ...]
@@ -54,7 +54,7 @@ class Finished:
         return {
             "job": self.placement.job.name,
             "lab": self.lab,
-            "fabric": self.fabric,
+            "backend": self.backend,
             "shared": None if shared is None else {"level": shared[0], "value": shared[1]},
             "ring_hops": list(self.placement.ring_hops),
             "ranks": [
@@ -110,18 +110,18 @@ def run_job(lab: Lab, job: Job, *, timeout_s: float | None = None, quiet: bool =
     """Place `job` on the hosts of `lab` and run it to its end.
 
     What ranks print is printed with their number before it; all on stderr if `quiet`. Raises what `place` raises,
-    FabricError if a rank cannot be started, RankError if one fails.
+    BackendError if a rank cannot be started, RankError if one fails.
     """
 
     def on_line(rank: int, stream: Stream, line: str) -> None:
         click.echo(f"[{rank}] {line}", err=quiet or stream == "stderr")
 
     placement = place(job, nodes_of(lab.topology))
-    with Ranks.start(lab, hosts=placement.hosts, command=job.command, env=job.env) as ranks:
+    with Launcher.start(lab, hosts=placement.hosts, command=job.command, env=job.env) as ranks:
         ranks.wait(on_line=on_line, timeout_s=timeout_s)
         return Finished(
             lab=lab.name,
-            fabric=lab.fabric,
+            backend=lab.backend,
             placement=placement,
             addresses=tuple(lab.address(host) for host in placement.hosts),
             pids=tuple(rank.process.pid for rank in ranks.ranks),
@@ -146,7 +146,7 @@ def _show(finished: Finished, *, verify: bool) -> None:
     shared = placement.shared
     where = "sharing no layer" if shared is None else f"all in {short_name(shared[0])} {shared[1]}"
     click.echo(f"job {placement.job.name}: {count(placement.hosts, 'rank')}, {where}")
-    click.echo(f"lab {finished.lab}, {finished.fabric} fabric")
+    click.echo(f"lab {finished.lab}, {finished.backend} backend")
     rows = table("rank", "host", "address", "switches to the next", *(["process", "ran in"] if verify else []))
     for rank, host in enumerate(placement.hosts):
         seen = [str(finished.pids[rank]), finished.ran_in[rank] or "not seen"] if verify else []

@@ -8,14 +8,14 @@ from typing import Any, Final
 import click
 
 from netns.cli.tables import count, print_table, table
-from netns.ecmp import PathMap
-from netns.lab import Lab
-from netns.steps import Step, undo
+from netns.lab.lab import Lab
+from netns.lab.operations import Operation, undo
+from netns.observe.route_probe import SpineMap
 
 BAR_CELLS: Final = 20
 
 
-def show_plan(steps: Sequence[Step]) -> None:
+def show_plan(steps: Sequence[Operation]) -> None:
     """Every step on a line, then what undoes them."""
     for step in steps:
         click.echo(str(step))
@@ -32,7 +32,7 @@ def show_up(lab: Lab, *, seconds: float) -> None:
         f"lab {lab.name} is up after {seconds:.1f} s: {count(topology.hosts, 'host')}, "
         f"{count(topology.switches, 'switch', 'switches')}, {count(topology.links, 'link')} ({shaped} shaped)"
     )
-    click.echo(f"fabric: {lab.fabric} ({lab.reason})")
+    click.echo(f"backend: {lab.backend} ({lab.reason})")
     for note in lab.notes:
         click.echo(f"note: {note}")
     for host in topology.hosts[:8]:
@@ -46,17 +46,17 @@ def show_labs(labs: Sequence[Mapping[str, Any]]) -> None:
     if not labs:
         click.echo("no lab is up; build one: srd-lab up reference")
         return
-    rows = table("lab", "fabric", "hosts", "switches", "state")
+    rows = table("lab", "backend", "hosts", "switches", "state")
     for lab in labs:
         state = "; ".join(lab["problems"]) or lab["phase"]
-        rows.add_row(lab["name"], lab["fabric"], str(len(lab["hosts"])), str(len(lab["switches"])), state)
+        rows.add_row(lab["name"], lab["backend"], str(len(lab["hosts"])), str(len(lab["switches"])), state)
     print_table(rows)
 
 
 def show_lab(lab: Mapping[str, Any]) -> None:
     """One lab: state, hosts with their addresses, and what runs inside."""
     click.echo(f"lab {lab['name']}: {lab['phase']}, MTU {lab['mtu']}, seed {lab['seed']}")
-    click.echo(f"fabric: {lab['fabric']} ({lab['reason']})")
+    click.echo(f"backend: {lab['backend']} ({lab['reason']})")
     for problem in lab["problems"]:
         click.echo(f"problem: {problem}; remove the rest: srd-lab down {lab['name']}")
     for note in lab["notes"]:
@@ -74,10 +74,10 @@ def show_lab(lab: Mapping[str, Any]) -> None:
         click.echo(f"running in {process['netns']}: {process['pid']} {process['command']}")
 
 
-def show_paths(lab: Lab, maps: Sequence[PathMap]) -> None:
+def show_paths(lab: Lab, maps: Sequence[SpineMap]) -> None:
     """For each direction: the ports on each spine and their share; then what is wrong."""
     for path_map in maps:
-        click.echo(f"{path_map.label}: {len(path_map.seen)} source ports, lab {lab.name}, {lab.fabric} fabric")
+        click.echo(f"{path_map.label}: {len(path_map.seen)} source ports, lab {lab.name}, {lab.backend} backend")
         rows = table("spine", "share", "", "source ports")
         for spine, share in path_map.shares.items():
             ports = [port for port, names in path_map.seen.items() if set(names) == {spine}]

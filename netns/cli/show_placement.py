@@ -10,8 +10,8 @@ import click
 
 from netns.chart.branches import Branch
 from netns.cli.tables import count, print_table, table
-from netns.layers import short_name
-from netns.nodes import HOSTNAME_LABEL
+from netns.inventory.layers import short_name
+from netns.inventory.nodes import HOSTNAME_LABEL
 from netns.placement.place import Placement
 
 MATRIX_RANKS: Final = 16

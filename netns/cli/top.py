@@ -13,12 +13,12 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from netns.backends.choice import require_root
 from netns.cli.commands import lab_named
 from netns.cli.tables import table
-from netns.lab import Lab
-from netns.outage import dead_links
-from netns.probe import require_root
-from netns.watch import Rates, rates
+from netns.faults.faults import dead_links
+from netns.lab.lab import Lab
+from netns.observe.link_rates import LinkRates, rates
 
 
 @click.command()
@@ -32,14 +32,14 @@ from netns.watch import Rates, rates
 def top(
     name: str | None,
     interval: float,
-    looks: int | None,
+    count: int | None,
     busy: bool,  # noqa: FBT001 - click passes by keyword
     as_json: bool,  # noqa: FBT001 - click passes by keyword
 ) -> None:
     """Show the rates, drops and queues of every direction of every link of the lab NAME (or the only one)."""
     require_root("srd-lab top")
     lab = lab_named(name)
-    seen = _looks(lab, interval_s=interval, looks=looks)
+    seen = _samples(lab, interval_s=interval, count=count)
     if as_json:
         for found in seen:
             click.echo(json.dumps({"lab": lab.name, "links": [asdict(each) for each in _shown(found, busy=busy)]}))
@@ -49,22 +49,22 @@ def top(
         for found in seen:
             console.print(_screen(lab, _shown(found, busy=busy)))
         return
-    with Live(console=console, auto_refresh=False, screen=looks is None) as live:
+    with Live(console=console, auto_refresh=False, screen=count is None) as live:
         for found in seen:
             live.update(_screen(lab, _shown(found, busy=busy)), refresh=True)
 
 
-def _looks(lab: Lab, *, interval_s: float, looks: int | None) -> Iterator[list[Rates]]:
+def _samples(lab: Lab, *, interval_s: float, count: int | None) -> Iterator[list[LinkRates]]:
     before, before_at = lab.counters(), time.monotonic()
-    while looks is None or looks > 0:
+    while count is None or count > 0:
         time.sleep(interval_s)
         after, after_at = lab.counters(), time.monotonic()
         yield rates(before, after, seconds=after_at - before_at, dead=dead_links(lab))
         before, before_at = after, after_at
-        looks = None if looks is None else looks - 1
+        count = None if count is None else count - 1
 
 
-def _shown(found: list[Rates], *, busy: bool) -> list[Rates]:
+def _shown(found: list[LinkRates], *, busy: bool) -> list[LinkRates]:
     return [
         each
         for each in found
@@ -72,7 +72,7 @@ def _shown(found: list[Rates], *, busy: bool) -> list[Rates]:
     ]
 
 
-def _screen(lab: Lab, found: list[Rates]) -> Group:
+def _screen(lab: Lab, found: list[LinkRates]) -> Group:
     rows = table("link", "Mbit/s", "packets/s", "drops/s", "drops", "queue", "")
     for each in found:
         rows.add_row(
@@ -90,6 +90,6 @@ def _screen(lab: Lab, found: list[Rates]) -> Group:
 def _headline(lab: Lab) -> str:
     status: dict[str, Any] | None = lab.relay_status()
     if status is None:
-        return f"lab {lab.name}, {lab.fabric} fabric"
+        return f"lab {lab.name}, {lab.backend} backend"
     lost = f"; OVERLOADED: it lost {status['tap_drops']} packets itself" if status["tap_drops"] else ""
-    return f"lab {lab.name}, relay fabric, {status['late_mean_us']:.0f} us late on average{lost}"
+    return f"lab {lab.name}, relay backend, {status['late_mean_us']:.0f} us late on average{lost}"

@@ -7,9 +7,9 @@ import sys
 
 import click
 
-from netns.errors import FabricError
+from netns.backends.uml import MEMORY, run_uml
+from netns.errors import BackendError
 from netns.signals import signals_raise
-from netns.uml import MEMORY, run_uml
 
 
 @click.command("uml", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -21,7 +21,7 @@ def uml_command(memory: str, command: tuple[str, ...]) -> None:
     The guest sees the host's files, has a network of its own, and netem:
 
     \b
-      srd-lab uml -- srd-lab up reference --fabric kernel
+      srd-lab uml -- srd-lab up reference --backend kernel
       srd-lab uml -- sh -c 'srd-lab up reference && srd-lab verify'
 
     It needs no root, boots in about 5 s, and has one slow CPU: for what netem does, not for how fast.
@@ -30,7 +30,7 @@ def uml_command(memory: str, command: tuple[str, ...]) -> None:
     if not words:
         raise click.UsageError("no command; for example: srd-lab uml -- tc qdisc show")
     if shutil.which(words[0]) is None:
-        raise FabricError(f"{words[0]}: no such command")
+        raise BackendError(f"{words[0]}: no such command")
     if not memory[:-1].isdecimal() or memory[-1:].upper() not in ("M", "G"):
         raise click.BadParameter(f"{memory!r} is no size; give one as 512M or 2G", param_hint="--memory")
     with signals_raise():

@@ -16,24 +16,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from netns.nodes import Node
+from netns.inventory.nodes import Node
 from netns.placement.balanced import balance
-from netns.placement.choose import Ask, Short, choose
+from netns.placement.choose import ResolvedRequest, Shortfall, choose
 from netns.placement.counting import Asked, Filters, count_hosts
 from netns.placement.descend import NoRoomBelow, descend
+from netns.placement.domain import Domain, fill_up
 from netns.placement.failure import not_fit
 from netns.placement.model import (
     DEFAULT_FLAVOR,
     DEFAULT_PROFILE,
     Assignment,
-    Domain,
+    DomainAssignment,
     Flavor,
     Profile,
     Request,
     Unplaceable,
     Usage,
 )
-from netns.placement.part import Part, fill_up
 from netns.placement.resolve import resolve
 from netns.placement.tree import Tree, build
 
@@ -97,36 +97,36 @@ def place_in(
             part, slice_size=ask.slice_size, slice_level=ask.slice_level, level=0, inner=ask.inner, led=ask.leaders > 0
         )
     given = _search(tree, ask, profile=profile)
-    if isinstance(given, Short):
+    if isinstance(given, Shortfall):
         return not_fit(tree, ask, given, excluded=excluded, topology=flavor.topology, slices=request.slices)
     return _assignment(tree, given), None if leader is None else _leader_assignment(tree, given)
 
 
-def _search(tree: Tree, ask: Ask, *, profile: Profile) -> list[Part] | Short:
+def _search(tree: Tree, ask: ResolvedRequest, *, profile: Profile) -> list[Domain] | Shortfall:
     balanced = balance(tree, ask) if profile.balanced and not ask.required and not ask.unconstrained else None
     chosen = balanced or choose(tree, ask)
-    if isinstance(chosen, Short):
+    if isinstance(chosen, Shortfall):
         return chosen
     level, parts = chosen
     try:
         return descend(tree, parts, ask, level=level, spread=balanced is not None)
     except NoRoomBelow as short:
-        return Short(max(0, ask.count - short.pods) // ask.slice_size, level)
+        return Shortfall(max(0, ask.count - short.pods) // ask.slice_size, level)
 
 
-def _assignment(tree: Tree, given: Iterable[Part]) -> Assignment:
+def _assignment(tree: Tree, given: Iterable[Domain]) -> Assignment:
     return _of(tree, [(part, part.pods) for part in given if part.pods > 0])
 
 
-def _leader_assignment(tree: Tree, given: Iterable[Part]) -> Assignment:
+def _leader_assignment(tree: Tree, given: Iterable[Domain]) -> Assignment:
     return _of(tree, [(part, part.leaders) for part in given if part.leaders > 0])
 
 
-def _of(tree: Tree, counts: list[tuple[Part, int]]) -> Assignment:
+def _of(tree: Tree, counts: list[tuple[Domain, int]]) -> Assignment:
     levels = tree.levels[-1:] if tree.of_nodes else tree.levels
     counts.sort(key=_path)
-    return Assignment(levels, tuple(Domain(tree.called(part.values), count) for part, count in counts))
+    return Assignment(levels, tuple(DomainAssignment(tree.called(part.values), count) for part, count in counts))
 
 
-def _path(item: tuple[Part, int]) -> tuple[str, ...]:
+def _path(item: tuple[Domain, int]) -> tuple[str, ...]:
     return item[0].values

@@ -15,8 +15,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from netns.placement.choose import Ask, by_room, by_room_led
-from netns.placement.part import Part, fill_up, lower, path
+from netns.placement.choose import ResolvedRequest, by_room, by_room_led
+from netns.placement.domain import Domain, fill_up, lower, path
 from netns.placement.tree import Tree
 
 
@@ -25,11 +25,11 @@ class _Greedy:
     """The fewest domains that hold a request: how many, and the last ones taken with and without the leader."""
 
     count: int
-    last_led: Part | None
-    last: Part | None
+    last_led: Domain | None
+    last: Domain | None
 
 
-def balance(tree: Tree, ask: Ask) -> tuple[int, list[Part]] | None:
+def balance(tree: Tree, ask: ResolvedRequest) -> tuple[int, list[Domain]] | None:
     """Level and domains with what each is given, or None: then the request is placed by best fit."""
     family, threshold = _best_family(tree, ask)
     if threshold <= 0:
@@ -44,9 +44,9 @@ def balance(tree: Tree, ask: Ask) -> tuple[int, list[Part]] | None:
     return None if given is None else (level, given)
 
 
-def _best_family(tree: Tree, ask: Ask) -> tuple[list[Part], int]:
+def _best_family(tree: Tree, ask: ResolvedRequest) -> tuple[list[Domain], int]:
     """Copies of the domains of the best family, pruned, and its threshold; 0 if there is none."""
-    best: list[Part] = []
+    best: list[Domain] = []
     best_threshold = best_count = 0
     for siblings in _families(tree, ask):
         domains, threshold = _pruned(siblings, ask, at_least=best_threshold)
@@ -58,13 +58,13 @@ def _best_family(tree: Tree, ask: Ask) -> tuple[list[Part], int]:
     return best, best_threshold
 
 
-def _families(tree: Tree, ask: Ask) -> Iterable[list[Part]]:
+def _families(tree: Tree, ask: ResolvedRequest) -> Iterable[list[Domain]]:
     if ask.level == 0:
         return [tree.at(0)]
     return [above.children for above in tree.at(ask.level - 1)]
 
 
-def _pruned(siblings: Sequence[Part], ask: Ask, *, at_least: int) -> tuple[list[Part], int]:
+def _pruned(siblings: Sequence[Domain], ask: ResolvedRequest, *, at_least: int) -> tuple[list[Domain], int]:
     """Copies without those that cannot take the threshold, and the threshold; 0 where nothing will do.
 
     A second try with a lower threshold leaves room for the leader.
@@ -89,11 +89,11 @@ def _pruned(siblings: Sequence[Part], ask: Ask, *, at_least: int) -> tuple[list[
     return domains, threshold
 
 
-def _greedy(parts: Sequence[Part], ask: Ask) -> _Greedy | None:
+def _greedy(parts: Sequence[Domain], ask: ResolvedRequest) -> _Greedy | None:
     """How far the domains with most room go; None if all together are too small."""
     left, count = ask.slices, 0
-    last_led: Part | None = None
-    rest: Sequence[Part] = parts
+    last_led: Domain | None = None
+    rest: Sequence[Domain] = parts
     if ask.leaders:
         led = by_room_led(parts, least_free=False, scored=ask.scored)
         if not led or not led[0].leaders:
@@ -101,7 +101,7 @@ def _greedy(parts: Sequence[Part], ask: Ask) -> _Greedy | None:
         last_led, count = led[0], 1
         rest = [part for part in parts if part is not last_led]
         left -= last_led.slices_led
-    last: Part | None = None
+    last: Domain | None = None
     for part in by_room(rest, least_free=False, scored=ask.scored):
         if left <= 0 or part.slices <= 0:
             break
@@ -110,7 +110,7 @@ def _greedy(parts: Sequence[Part], ask: Ask) -> _Greedy | None:
     return None if left > 0 else _Greedy(count, last_led, last)
 
 
-def _fewest(parts: Sequence[Part], ask: Ask, *, by_evenness: bool) -> list[Part] | None:
+def _fewest(parts: Sequence[Domain], ask: ResolvedRequest, *, by_evenness: bool) -> list[Domain] | None:
     """The set of as few domains as greed needs, with the least room of those that hold the request.
 
     `sets[n]` holds, for n domains and what they leave of leaders and pods to place, the first set found.
@@ -118,7 +118,7 @@ def _fewest(parts: Sequence[Part], ask: Ask, *, by_evenness: bool) -> list[Part]
     fit = _greedy(parts, ask)
     if fit is None:
         return None
-    sets: list[dict[tuple[int, int], tuple[Part, ...]]] = [{} for _ in range(fit.count + 1)]
+    sets: list[dict[tuple[int, int], tuple[Domain, ...]]] = [{} for _ in range(fit.count + 1)]
     sets[0][ask.leaders, ask.slices * ask.slice_size] = ()
     for part in sorted(parts, key=_even if by_evenness else path):
         for number in range(fit.count, 0, -1):
@@ -133,7 +133,7 @@ def _fewest(parts: Sequence[Part], ask: Ask, *, by_evenness: bool) -> list[Part]
     return list(max(enough, key=_first)[1]) if enough else None
 
 
-def _spread(parts: Sequence[Part], ask: Ask, threshold: int) -> list[Part] | None:
+def _spread(parts: Sequence[Domain], ask: ResolvedRequest, threshold: int) -> list[Domain] | None:
     """The chosen domains with the threshold each and the rest on the first ones; None if they cannot take it."""
     chosen = _fewest(parts, ask, by_evenness=False)
     if chosen is None or ask.slices < len(chosen) * threshold:
@@ -152,7 +152,7 @@ def _spread(parts: Sequence[Part], ask: Ask, threshold: int) -> list[Part] | Non
     return None if extra > 0 or leaders > 0 else chosen
 
 
-def _prune(domains: Sequence[Part], threshold: int, ask: Ask) -> None:
+def _prune(domains: Sequence[Domain], threshold: int, ask: ResolvedRequest) -> None:
     """Take away what cannot take `threshold` slices, first below, then at the level of `domains`."""
     for child in lower(domains):
         _prune_one(child, threshold, ask)
@@ -168,14 +168,14 @@ def _prune(domains: Sequence[Part], threshold: int, ask: Ask) -> None:
         _prune_one(part, threshold, ask)
 
 
-def _prune_one(part: Part, threshold: int, ask: Ask) -> None:
+def _prune_one(part: Domain, threshold: int, ask: ResolvedRequest) -> None:
     if part.slices < threshold:
         _clear(part, leader_only=False)
     elif ask.leaders and part.leaders and part.slices_led < threshold:
         _clear(part, leader_only=True)
 
 
-def _clear(part: Part, *, leader_only: bool) -> None:
+def _clear(part: Domain, *, leader_only: bool) -> None:
     part.leaders = part.pods_led = part.slices_led = 0
     if not leader_only:
         part.pods = part.slices = 0
@@ -183,16 +183,16 @@ def _clear(part: Part, *, leader_only: bool) -> None:
         _clear(child, leader_only=leader_only)
 
 
-def _even(part: Part) -> tuple[int, int, float, tuple[str, ...]]:
+def _even(part: Domain) -> tuple[int, int, float, tuple[str, ...]]:
     """Most room first, then the one whose room is spread most evenly over its children (by entropy)."""
     total = sum(child.pods for child in part.children)
     shares = [child.pods / total for child in part.children if child.pods > 0] if total else []
     return -part.leaders, -part.slices_led, sum(share * math.log2(share) for share in shares), part.values
 
 
-def _remainder(item: tuple[tuple[int, int], tuple[Part, ...]]) -> tuple[int, int]:
+def _remainder(item: tuple[tuple[int, int], tuple[Domain, ...]]) -> tuple[int, int]:
     return item[0]
 
 
-def _first(item: tuple[int, tuple[Part, ...]]) -> int:
+def _first(item: tuple[int, tuple[Domain, ...]]) -> int:
     return item[0]

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from netns.placement.part import Part
+from netns.placement.domain import Domain
 from netns.placement.tree import Tree
 
-Room = Callable[[Part], int]
+Room = Callable[[Domain], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ResolvedRequest:
     """A request, resolved against the levels of a tree."""
 
     count: int
@@ -43,14 +43,14 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Short:
+class Shortfall:
     """There is not enough room: how many slices (or leaders) there is room for at `level`."""
 
     fit: int
     level: int
 
 
-def by_room(parts: Sequence[Part], *, least_free: bool, scored: bool) -> list[Part]:
+def by_room(parts: Sequence[Domain], *, least_free: bool, scored: bool) -> list[Domain]:
     """Sorted for pods alone. `parts` come in the order of their label paths, which stays that of equals.
 
     The key is one number where it can be, slices above pods: tuples would be as many objects to collect again.
@@ -61,7 +61,7 @@ def by_room(parts: Sequence[Part], *, least_free: bool, scored: bool) -> list[Pa
     return sorted(parts, key=lambda part: (sign * part.slices << 48) + part.pods)
 
 
-def by_room_led(parts: Sequence[Part], *, least_free: bool, scored: bool) -> list[Part]:
+def by_room_led(parts: Sequence[Domain], *, least_free: bool, scored: bool) -> list[Domain]:
     """Sorted for pods with a leader: domains that can host it first. Else as `by_room`."""
     sign = 1 if least_free else -1
     if scored:
@@ -69,7 +69,7 @@ def by_room_led(parts: Sequence[Part], *, least_free: bool, scored: bool) -> lis
     return sorted(parts, key=lambda part: (-part.leaders << 96) + (sign * part.slices_led << 48) + part.pods_led)
 
 
-def smallest(parts: Sequence[Part], needed: int, *, room: Room, scored: bool) -> Part:
+def smallest(parts: Sequence[Domain], needed: int, *, room: Room, scored: bool) -> Domain:
     """The first of those with the least room that is enough; the first of all if none has enough.
 
     Where affinity comes before room, only domains of the first one's score are looked at.
@@ -84,17 +84,17 @@ def smallest(parts: Sequence[Part], needed: int, *, room: Room, scored: bool) ->
     return best
 
 
-def slices_of(part: Part) -> int:
+def slices_of(part: Domain) -> int:
     """Room for slices."""
     return part.slices
 
 
-def slices_led_of(part: Part) -> int:
+def slices_led_of(part: Domain) -> int:
     """Room for slices besides the leader."""
     return part.slices_led
 
 
-def leader_first(parts: list[Part], needed: int, leaders: int, *, room: Room, room_led: Room) -> list[Part]:
+def leader_first(parts: list[Domain], needed: int, leaders: int, *, room: Room, room_led: Room) -> list[Domain]:
     """With a domain in front that can host the leader and leaves enough room for the rest.
 
     What a leader costs is summed up as the least it costs any child; so, on the way down, the child must be one that
@@ -109,7 +109,7 @@ def leader_first(parts: list[Part], needed: int, leaders: int, *, room: Room, ro
     return parts
 
 
-def choose(tree: Tree, ask: Ask) -> tuple[int, list[Part]] | Short:
+def choose(tree: Tree, ask: ResolvedRequest) -> tuple[int, list[Domain]] | Shortfall:
     """The level that pods are placed at, and domains of it that hold them; the level has at least one domain.
 
     One domain of the level asked for; if there is none, a preferred request tries the levels above, and at the top (as
@@ -121,25 +121,25 @@ def choose(tree: Tree, ask: Ask) -> tuple[int, list[Part]] | Short:
         if single is not None:
             return level, [single]
         if ask.required:
-            return Short(by_room_led(parts, least_free=ask.least_free, scored=ask.scored)[0].slices, level)
+            return Shortfall(by_room_led(parts, least_free=ask.least_free, scored=ask.scored)[0].slices, level)
         if ask.unconstrained:
             break
     several = _several(parts, ask)
-    return Short(several, level) if isinstance(several, int) else (level, several)
+    return Shortfall(several, level) if isinstance(several, int) else (level, several)
 
 
-def _single(parts: Sequence[Part], ask: Ask) -> Part | None:
+def _single(parts: Sequence[Domain], ask: ResolvedRequest) -> Domain | None:
     """The domain with the least room of those that hold everything: best fit and least free capacity agree on it."""
     slices, leaders = ask.slices, ask.leaders
     enough = [part for part in parts if part.slices_led >= slices and part.leaders >= leaders]
     return min(enough, key=_room_led) if enough else None
 
 
-def _room_led(part: Part) -> tuple[int, int]:
+def _room_led(part: Domain) -> tuple[int, int]:
     return part.slices_led, part.pods_led
 
 
-def _single_scored(parts: Sequence[Part], ask: Ask) -> Part | None:
+def _single_scored(parts: Sequence[Domain], ask: ResolvedRequest) -> Domain | None:
     """The same where preferred affinity comes first: of the domains with the highest score that hold everything.
 
     A preferred request looks at those of the highest score of all, and rather goes one level up than down in score.
@@ -153,9 +153,9 @@ def _single_scored(parts: Sequence[Part], ask: Ask) -> Part | None:
     return min((part for part in enough if part.score == enough[0].score), key=_room_led)
 
 
-def _several(in_order: list[Part], ask: Ask) -> list[Part] | int:
+def _several(in_order: list[Domain], ask: ResolvedRequest) -> list[Domain] | int:
     """Domains one after the other until all is placed; the number that fits if they are too few."""
-    chosen: list[Part] = []
+    chosen: list[Domain] = []
     left = ask.slices
     if ask.leaders:
         parts = by_room_led(in_order, least_free=ask.least_free, scored=ask.scored)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from netns.nodes import PODS, Node
+from netns.inventory.nodes import PODS, Node
+from netns.placement.domain import UNBOUNDED, Fit, Hosts
 from netns.placement.matching import score, why_not
 from netns.placement.model import Affinity, Toleration
-from netns.placement.part import UNBOUNDED, Fit, Hosts
 from netns.placement.tree import Tree
 
 _NOTHING: Final[Mapping[str, int]] = {}
@@ -56,7 +56,7 @@ def count_hosts(tree: Tree, asked: Asked, *, filters: Filters) -> Excluded:
     """Let every domain just above the lowest level know what fits on its hosts."""
     counting = _Counting(asked, filters, of_nodes=tree.of_nodes)
     for part, hosts in tree.holders:
-        part.hold(counting.fits(hosts))
+        part.set_fit(counting.fits(hosts))
     return counting.excluded
 
 

@@ -7,8 +7,8 @@ children. What a domain is given replaces what it had room for.
 
 from __future__ import annotations
 
-from netns.placement.choose import Ask, by_room, leader_first, slices_led_of, slices_of, smallest
-from netns.placement.part import Part, lower
+from netns.placement.choose import ResolvedRequest, by_room, leader_first, slices_led_of, slices_of, smallest
+from netns.placement.domain import Domain, lower
 from netns.placement.tree import Tree
 
 
@@ -23,7 +23,7 @@ class NoRoomBelow(Exception):  # noqa: N818 - never leaves this package
         self.pods = pods
 
 
-def descend(tree: Tree, parts: list[Part], ask: Ask, *, level: int, spread: bool = False) -> list[Part]:
+def descend(tree: Tree, parts: list[Domain], ask: ResolvedRequest, *, level: int, spread: bool = False) -> list[Domain]:
     """The domains of the lowest level that get pods; `spread`: shares at `level` are settled (balanced placement)."""
     given = give(parts, ask.count, ask, leaders=ask.leaders, size=ask.slice_size)
     lowest = len(tree.levels) - 1
@@ -38,7 +38,9 @@ def descend(tree: Tree, parts: list[Part], ask: Ask, *, level: int, spread: bool
     return given
 
 
-def give(parts: list[Part], count: int, ask: Ask, *, leaders: int, size: int, whole: bool = True) -> list[Part]:
+def give(
+    parts: list[Domain], count: int, ask: ResolvedRequest, *, leaders: int, size: int, whole: bool = True
+) -> list[Domain]:
     """Give `count` pods and `leaders` leaders to domains in their order; return those that were looked at.
 
     In slices of `size`, or pod by pod if not `whole`. By best fit, the domain that could take all that is left is
@@ -48,7 +50,7 @@ def give(parts: list[Part], count: int, ask: Ask, *, leaders: int, size: int, wh
     unit = size if whole else 1
     left = count // unit
     parts = leader_first(parts, left, leaders, room=room, room_led=room_led)
-    given: list[Part] = []
+    given: list[Domain] = []
     for index, each in enumerate(parts):
         part, room_here = each, room_led if leaders else room
         if not ask.least_free and room_here(part) >= left and part.leaders >= leaders:
@@ -67,7 +69,7 @@ def give(parts: list[Part], count: int, ask: Ask, *, leaders: int, size: int, wh
     raise NoRoomBelow(left * unit)
 
 
-def _share(part: Part, ask: Ask, *, size: int) -> list[Part]:
+def _share(part: Domain, ask: ResolvedRequest, *, size: int) -> list[Domain]:
     """What `part` was given, given to its children."""
     children = by_room(part.children, least_free=ask.least_free, scored=ask.scored)
     if size > 1:  # nested slices: the numbers so far are those of the outermost ones
@@ -76,11 +78,11 @@ def _share(part: Part, ask: Ask, *, size: int) -> list[Part]:
     return give(children, part.pods, ask, leaders=part.leaders, size=size, whole=size > 1)
 
 
-def pods_of(part: Part) -> int:
+def pods_of(part: Domain) -> int:
     """Room for pods."""
     return part.pods
 
 
-def pods_led_of(part: Part) -> int:
+def pods_led_of(part: Domain) -> int:
     """Room for pods besides the leader."""
     return part.pods_led

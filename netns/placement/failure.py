@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from netns.placement.choose import Ask, Short
+from netns.placement.choose import ResolvedRequest, Shortfall
 from netns.placement.counting import Excluded
+from netns.placement.domain import Domain
 from netns.placement.model import Slice, Unplaceable
-from netns.placement.part import Part
 from netns.placement.tree import Tree
 
 
 def not_fit(
-    tree: Tree, ask: Ask, short: Short, *, excluded: Excluded, topology: str, slices: Sequence[Slice]
+    tree: Tree, ask: ResolvedRequest, short: Shortfall, *, excluded: Excluded, topology: str, slices: Sequence[Slice]
 ) -> Unplaceable:
     """`topology "x" allows to fit only 1 out of 2 pod(s). Total nodes: 4; excluded: resource "cpu": 3`."""
     unit = "pod" if ask.slice_size == 1 else "slice"
@@ -46,7 +46,7 @@ def _quoted(reason: str) -> str:
     return f'{word} "{name}"' if name else word
 
 
-def _layers(tree: Tree, ask: Ask, level: int, slices: Sequence[Slice]) -> tuple[tuple[str, int, int], ...]:
+def _layers(tree: Tree, ask: ResolvedRequest, level: int, slices: Sequence[Slice]) -> tuple[tuple[str, int, int], ...]:
     """Of nested slices: how many of each layer fit into the domain of `level` that holds most."""
     best = min(tree.at(level), key=lambda part: (-part.slices, ",".join(part.values)))
     return tuple(
@@ -55,7 +55,7 @@ def _layers(tree: Tree, ask: Ask, level: int, slices: Sequence[Slice]) -> tuple[
     )
 
 
-def _count(part: Part, levels_below: int, size: int) -> int:
+def _count(part: Domain, levels_below: int, size: int) -> int:
     """Slices of `size` that fit into the domains so many levels below `part`."""
     if levels_below <= 0:
         return part.pods // size

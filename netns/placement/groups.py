@@ -14,13 +14,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from netns.nodes import Node
+from netns.inventory.nodes import Node
 from netns.placement.assign import NO_LEVELS, Placed, place_in
 from netns.placement.model import (
     DEFAULT_FLAVOR,
     DEFAULT_PROFILE,
     Assignment,
-    Domain,
+    DomainAssignment,
     Flavor,
     Profile,
     Replacement,
@@ -142,11 +142,11 @@ def _resized(context: _Context, workers: Request, leader: Request | None, previo
 
 def _first(assignment: Assignment, count: int) -> Assignment:
     """The first `count` pods of an assignment."""
-    domains: list[Domain] = []
+    domains: list[DomainAssignment] = []
     for domain in assignment.domains:
         if count <= 0:
             break
-        domains.append(Domain(domain.values, min(domain.count, count)))
+        domains.append(DomainAssignment(domain.values, min(domain.count, count)))
         count -= domain.count
     return Assignment(assignment.levels, tuple(domains))
 
@@ -239,4 +239,4 @@ def _merged(tree: Tree, first: Assignment, second: Assignment) -> Assignment:
     for domain in (*first.domains, *second.domains):
         counts[domain.values] += domain.count
     values = sorted(counts, key=tree.path)
-    return Assignment(first.levels, tuple(Domain(each, counts[each]) for each in values))
+    return Assignment(first.levels, tuple(DomainAssignment(each, counts[each]) for each in values))

@@ -24,10 +24,10 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from netns.errors import JobError, QuantityError
-from netns.layers import level_named
-from netns.nodes import PODS
+from netns.inventory.layers import level_named
+from netns.inventory.nodes import PODS
+from netns.inventory.quantity import parse_quantity
 from netns.placement.model import Mode, Request, Slice, Toleration
-from netns.quantity import parse_quantity
 from netns.yaml_file import Place, first_mistake, load_mapping
 
 MAX_RANKS: Final = 1_000_000

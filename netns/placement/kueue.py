@@ -20,8 +20,8 @@ from typing import Any, Final, Literal
 import yaml
 
 from netns.errors import JobError
-from netns.node_export import quantities
-from netns.nodes import PODS, Node
+from netns.inventory.node_export import quantities
+from netns.inventory.nodes import PODS, Node
 from netns.placement.job import Job
 
 Kind = Literal["job", "pytorchjob"]

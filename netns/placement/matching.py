@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from netns.nodes import Node, Taint
+from netns.inventory.nodes import Node, Taint
 from netns.placement.model import Affinity, Expression, Term, Toleration
 
 EXCLUDING_EFFECTS: Final = ("NoSchedule", "NoExecute")

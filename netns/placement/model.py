@@ -74,7 +74,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Domain:
+class DomainAssignment:
     """A number of pods in one domain of the lowest level."""
 
     values: tuple[str, ...]
@@ -90,7 +90,7 @@ class Assignment:
     levels: tuple[str, ...]
     """The hostname alone where that is the lowest level: it says everything. Else all levels."""
 
-    domains: tuple[Domain, ...]
+    domains: tuple[DomainAssignment, ...]
 
     @property
     def count(self) -> int:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import chain, repeat
 
 from netns.errors import JobError, PlacementError
-from netns.layers import hops, levels_of, path_of, shared_depth
-from netns.nodes import HOSTNAME_LABEL, PODS, Node
+from netns.inventory.layers import hops, levels_of, path_of, shared_depth
+from netns.inventory.nodes import HOSTNAME_LABEL, PODS, Node
 from netns.placement.assign import assign
 from netns.placement.job import Job
 from netns.placement.model import DEFAULT_FLAVOR, DEFAULT_PROFILE, Assignment, Flavor, Profile, Unplaceable, Usage

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from netns.placement.choose import Ask
+from netns.placement.choose import ResolvedRequest
 from netns.placement.model import Profile, Request, Slice, Unplaceable
 
 
-def resolve(request: Request, *, levels: Sequence[str], profile: Profile, leaders: int) -> Ask | Unplaceable:
+def resolve(
+    request: Request, *, levels: Sequence[str], profile: Profile, leaders: int
+) -> ResolvedRequest | Unplaceable:
     """What `request` asks of a topology with `levels`; the messages are Kueue's where it has one."""
     if request.count < 1:
         return Unplaceable("count", f"count: {request.count} pods; ask for at least one", argument=str(request.count))
@@ -35,7 +37,7 @@ def resolve(request: Request, *, levels: Sequence[str], profile: Profile, leader
     if isinstance(inner, Unplaceable):
         return inner
     unconstrained = request.mode in ("unconstrained", "implied", "slice_only")
-    return Ask(
+    return ResolvedRequest(
         count=request.count,
         level=level,
         slice_size=outer.size,

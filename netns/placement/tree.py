@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
-from netns.nodes import HOSTNAME_LABEL, PODS, Node
+from netns.inventory.nodes import HOSTNAME_LABEL, PODS, Node
+from netns.placement.domain import Domain, Hosts
 from netns.placement.model import Flavor, Usage
-from netns.placement.part import Hosts, Part
 
 _by_name = attrgetter("name")
 
@@ -23,9 +23,9 @@ class Tree:
     def __init__(self, levels: Sequence[str]) -> None:
         self.levels = tuple(levels)
         """Label keys, from the widest to the narrowest."""
-        self.root = Part((), "")
+        self.root = Domain((), "")
         """The whole: above the domains of the first level."""
-        self.holders: list[tuple[Part, Hosts]] = []
+        self.holders: list[tuple[Domain, Hosts]] = []
         """The domains just above the lowest level (the whole, where there is one level), and what lies in them."""
         self._places: dict[tuple[str, ...], Hosts] | None = None
 
@@ -34,7 +34,7 @@ class Tree:
         """Whether the lowest level is that of nodes: only then can taints and selectors be looked at."""
         return self.levels[-1] == HOSTNAME_LABEL
 
-    def at(self, level: int) -> list[Part]:
+    def at(self, level: int) -> list[Domain]:
         """The domains of one level, in the order of their label paths."""
         parts = self.root.children
         for _ in range(level):
@@ -117,11 +117,11 @@ def _joined(first: Node, second: Node) -> Node:
 
 def _link(tree: Tree, found: dict[tuple[str, ...], Hosts]) -> None:
     """Make the domains above the lowest level, in the order of their label paths, whatever that of the nodes."""
-    known: dict[tuple[str, ...], Part] = {(): tree.root}
+    known: dict[tuple[str, ...], Domain] = {(): tree.root}
     for path in sorted(found):
         for depth in range(1, len(path) + 1):
             if path[:depth] not in known:
-                part = known[path[:depth]] = Part(path[: depth - 1], path[depth - 1])
+                part = known[path[:depth]] = Domain(path[: depth - 1], path[depth - 1])
                 known[path[: depth - 1]].adopt(part)
         known[path].hosts = found[path]
         tree.holders.append((known[path], found[path]))

@@ -36,7 +36,7 @@ EPILOG = "\b\n" + "\n".join(f"{case.name:12} {case.summary}" for case in CASES.v
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help="How long to measure (virtual time on the virtual fabric), for cases that last that long.",
+    help="How long to measure (virtual time on the virtual backend), for cases that last that long.",
 )
 @click.option(
     "--seed",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from netns.shape import Shape, limit_for
-from netns.topology import ETHERNET_HEADER_BYTES, Link, Switch, Topology
+from netns.netem.shape import Shape, limit_for
+from netns.topology.model import ETHERNET_HEADER_BYTES, Link, Switch, Topology
 
 HOST_QUEUE_PACKETS: Final = 10_000
 """A host's own queue towards the fabric: its memory. What a sender offers faster than its port lies here, unlost."""

@@ -180,7 +180,7 @@ _TABLE: Final = (
         _placement,
         (*placement_ring.WANTED, *placement_scaling.WANTED),
     ),
-    Case("relay", "the relay fabric: packets a second, lateness", "relay", _seeded(relay.measure, 3), relay.WANTED),
+    Case("relay", "the relay backend: packets a second, lateness", "relay", _seeded(relay.measure, 3), relay.WANTED),
     Case("lab", "a lab comes up, goes down, crashes", "namespaces", _seeded(lab.measure, 1), lab.WANTED),
     Case("ecmp", "256 source ports over 4 spines", "namespaces", _seeded(ecmp.measure, 3), ecmp.WANTED),
     Case(
@@ -197,7 +197,7 @@ _TABLE: Final = (
         _seeded(tcp_fidelity.measure, 1),
         tcp_fidelity.WANTED,
     ),
-    _virtual("virtual", "the virtual fabric itself", virtual.measure, virtual.WANTED),
+    _virtual("virtual", "the virtual backend itself", virtual.measure, virtual.WANTED),
     _veth("clean", "bulk data beside kernel TCP and the probe", clean.rounds, clean.WANTED, clean.SECONDS),
     _veth("latency", "ping-pong beside kernel TCP, idle and loaded", latency.rounds, latency.WANTED, latency.SECONDS),
     _veth("rate", "small messages a second, 1 and 100 peers", rate.rounds, rate.WANTED, rate.SECONDS),

@@ -22,8 +22,8 @@ import click
 from rich.console import Console
 
 from netns.errors import LabError
-from netns.lab import Lab
-from netns.topology import Topology, reference
+from netns.lab.lab import Lab
+from netns.topology.model import Topology, reference
 from scripts.compare import conditions, contestants, page, plots, report
 from scripts.compare.contestants import SRD
 from scripts.compare.environment import environment

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from netns.lab import Lab
-from netns.shape import Shape
-from netns.topology import Link
+from netns.lab.lab import Lab
+from netns.netem.shape import Shape
+from netns.topology.model import Link
 from scripts.compare.errors import CompareError, UnavailableError
 
 SENDER: Final = "h1"
@@ -27,7 +27,7 @@ class Fabric:
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
-        self.kind: str = lab.fabric
+        self.kind: str = lab.backend
         self.spines = lab.topology.spines
         self._spine_links = {
             spine: [link for link in lab.topology.links_of[spine] if link.shaped] for spine in self.spines

@@ -51,7 +51,7 @@ def read_source(path: Path) -> Source:
 
 
 def send_file(sock: socket.socket, source: Source, *, host: str, port: int) -> None:
-    """Send `source` through the unconnected `sock` and tell of it in one event: `sent` or, when stopped, `stopped`.
+    """Send `source` through the unconnected `sock` and tell of it in one event: `sent`, or `stopped`.
 
     Raises TransferError when the receiver cannot be reached or did not get every byte.
     """

@@ -15,13 +15,13 @@ from typing import Final, Protocol
 
 from scripts.compare.conditions import Condition
 from scripts.compare.contestants import Contestant, Ends
+from scripts.compare.counters import Reading
 from scripts.compare.errors import TransferError
+from scripts.compare.evaluate import Ending, Event, Record, judge, number
 from scripts.compare.fabric import RECEIVER, SENDER, Fabric
 from scripts.compare.outcome import Outcome
 from scripts.compare.payload import Payload
 from scripts.compare.process import Listening, Talker
-from scripts.compare.reading import Reading
-from scripts.compare.verdict import Ending, Event, Record, judge, number
 
 LISTEN_BOUND_S: Final = 10.0
 FIRST_BYTE_BOUND_S: Final = 10.0

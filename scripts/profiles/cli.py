@@ -22,13 +22,13 @@ from rich.table import Table
 
 from netns.errors import LabError
 from scripts.benches.errors import BenchError
-from scripts.benches.veth.roles import meet
-from scripts.benches.veth.wire import Wire, wire
+from scripts.benches.veth.client_server import meet
+from scripts.benches.veth.veth_pair import Wire, wire
 from scripts.compare.environment import environment
 from scripts.compare.errors import CompareError
 from scripts.compare.unwinding import unwinding
 from scripts.installed import ROOT
-from scripts.profiles.reading import Share, function_shares, syscall_shares
+from scripts.profiles.counters import Share, function_shares, syscall_shares
 
 WORKER: Final = "scripts.benches.veth.worker"
 SMALL: Final = ("--message-bytes", "64", "--peers", "1")

@@ -7,15 +7,15 @@ import click
 from devmem.region import Region
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
-from srd.io.landing import SUPER_BYTES, spare_bytes
-from srd.io.receive import SLOTS
+from srd.file_transfer.protocol import CHUNK_BYTES
+from srd.io.rx import SLOTS
+from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes
 from srd.proto.config import ProtocolConfig
-from srd.queues import RxQueue
-from srd.transfer.words import CHUNK_BYTES
+from srd.rx_queues import RxQueue
 
 _LEAST_CHUNK_BYTES = 2 * SUPER_BYTES
-_FIXED_BYTES = (SLOTS + 1) * _LEAST_CHUNK_BYTES + spare_bytes(SLOTS)
-LEAST_BYTES = _FIXED_BYTES + 4 * CHUNK_BYTES
+_FIXED_BYTES = (SLOTS + 1) * _LEAST_CHUNK_BYTES + scratch_bytes(SLOTS)
+MIN_BYTES = _FIXED_BYTES + 4 * CHUNK_BYTES
 """Each slot's chunk and spare place, and twice a window of two messages, as chunks are pinned whole."""
 
 
@@ -26,15 +26,15 @@ class DeviceMemory:
     """
 
     def __init__(self, size_bytes: int) -> None:
-        if size_bytes < LEAST_BYTES:
+        if size_bytes < MIN_BYTES:
             raise click.UsageError(
-                f"--devmem {size_bytes}: is less than the {LEAST_BYTES} bytes that a transfer needs; give 64M or more"
+                f"--devmem {size_bytes}: is less than the {MIN_BYTES} bytes that a transfer needs; give 64M or more"
             )
         default = ProtocolConfig()
         self._chunk_bytes = EndpointConfig().chunk_bytes
         if size_bytes < 4 * (SLOTS + 1) * self._chunk_bytes:
             self._chunk_bytes = _LEAST_CHUNK_BYTES
-        left_bytes = size_bytes - (SLOTS + 1) * self._chunk_bytes - spare_bytes(SLOTS)
+        left_bytes = size_bytes - (SLOTS + 1) * self._chunk_bytes - scratch_bytes(SLOTS)
         window_bytes = min(default.receive_window_bytes, left_bytes // 2)
         protocol = ProtocolConfig(
             receive_window_bytes=window_bytes, max_message_bytes=min(default.max_message_bytes, window_bytes)

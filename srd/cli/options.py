@@ -77,7 +77,7 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def _calm_collector() -> None:
+def _tune_collector() -> None:
     """Let the garbage collector leave alone what lives as long as the process, and look less often.
 
     Packets make no cycles: reference counts free them. Collections cost a tenth of a transfer.
@@ -114,7 +114,7 @@ def run(main: Coroutine[Any, Any, int]) -> int:
                 raise
             raise Interrupted(f"stopped by {caught[0].name}") from None
 
-    _calm_collector()
+    _tune_collector()
     try:
         return uvloop.run(supervised())
     finally:

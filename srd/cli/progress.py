@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from srd.file_transfer.protocol import Offer
 from srd.peer import Peer
 from srd.printable import printable
-from srd.transfer.words import Offer
 
 PROGRESS_INTERVAL_S = 0.05
 """Between two looks at a transfer: fine enough to see a stall of a tenth of a second."""
@@ -70,7 +70,7 @@ class TransferProgress:
         self._bar.stop()
 
 
-class Watch:
+class ProgressWatch:
     """Looks at what lands from a peer, one file after the other, and shows how far each is."""
 
     def __init__(self, peer: Peer, *, visible: bool) -> None:

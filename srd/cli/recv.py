@@ -15,18 +15,18 @@ import click
 from devmem import DevmemError, RegionError
 from srd.cli.devmem import DeviceMemory
 from srd.cli.options import HostPort, Interrupted, Size, busy_poll_option, emit, is_directory, run
-from srd.cli.progress import Watch
+from srd.cli.progress import ProgressWatch
 from srd.cli.tracing import check_trace_file, trace_option, tracing
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
+from srd.file_transfer.leftovers import GRACE_S, Leftover, expire, leftovers
+from srd.file_transfer.protocol import Offer, TransferInterruptedError
+from srd.file_transfer.receiving import MAX_TRANSFERS, FileReceiver, Inbox, NotStartedError, Received
 from srd.io.addresses import host_port_text
 from srd.peer import Peer
 from srd.printable import printable
 from srd.proto.trace import Trace
-from srd.transfer.partials import GRACE_S, Leftover, expire, leftovers
-from srd.transfer.receiving import MAX_TRANSFERS, FileReceiver, Inbox, NotStartedError, Received
-from srd.transfer.words import Offer, TransferInterruptedError
 
 
 @click.command()
@@ -172,7 +172,7 @@ class Daemon:
             await peer.close()
 
     async def _serve_files(self, peer: Peer) -> None:
-        watch = Watch(peer, visible=not self._as_json)
+        watch = ProgressWatch(peer, visible=not self._as_json)
 
         def on_start(offer: Offer, resumed_bytes: int) -> None:
             self._transfers += 1

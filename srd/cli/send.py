@@ -17,12 +17,12 @@ from srd.cli.tracing import check_trace_file, trace_option, tracing
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
+from srd.file_transfer.protocol import MAX_RETRY_S, TransferError, TransferInterruptedError
+from srd.file_transfer.sending import FileSender, Sent, SourceFile
 from srd.io.addresses import host_port_text
 from srd.peer import Peer
 from srd.printable import printable
 from srd.proto.config import MAX_PATHS, ProtocolConfig
-from srd.transfer.sending import FileSender, Sent, SourceFile
-from srd.transfer.words import MAX_RETRY_S, TransferError, TransferInterruptedError
 
 RETRY_FOR_S = 60
 """Default of --retry-for: a receiver that is restarted, a host that is moved or a link that flaps is back by then."""

@@ -11,10 +11,10 @@ from rich.table import Table
 
 from srd.cli.progress import rate_text
 from srd.printable import printable
-from srd.trace.errors import TraceError
-from srd.trace.reader import TraceReader
-from srd.trace.summary import PeerSummary, ReceivedPath, SentPath, Stalls, percentile, summarise
-from srd.trace.timeline import timeline
+from srd.qlog.errors import TraceError
+from srd.qlog.reader import TraceReader
+from srd.qlog.summary import PeerSummary, ReceivedPath, SentPath, Stalls, percentile, summarise
+from srd.qlog.timeline import timeline
 
 PIPE_COLUMNS = 120
 """Width where no terminal says one."""
@@ -66,7 +66,7 @@ def _print_peer(console: Console, number: int, peer: PeerSummary) -> None:
         console.print(_sent_table(peer))
     if peer.received:
         received = f"messages received: {peer.messages}, writes: {peer.writes}"
-        say(console, f"{received}, given up by the other end: {peer.voided}")
+        say(console, f"{received}, given up by the other end: {peer.aborted}")
         console.print(_received_table(peer))
     if peer.sent or peer.received:
         console.print(_timeline_table(peer))
@@ -124,12 +124,12 @@ def _received_cells(paths: list[ReceivedPath]) -> list[str]:
 
 def _timeline_table(peer: PeerSummary) -> Table:
     length_s, rows = timeline(peer)
-    table = _table("from s", "acknowledged", "received", "lost: overtaken", "timeout", "resent")
+    table = _table("from s", "acknowledged", "received", "lost: reordering", "timeout", "resent")
     for row in rows:
         table.add_row(
             f"{row.begin_s:.4f}",
             *(_rate(size_bytes, length_s) for size_bytes in (row.acked_bytes, row.landed_bytes)),
-            *map(str, (row.overtaken, row.timed_out, row.resent)),
+            *map(str, (row.reordered, row.timed_out, row.resent)),
         )
     return table
 
@@ -143,7 +143,7 @@ def _print_stalls(console: Console, stalls: Stalls, what: str) -> None:
 
 def _draw(peers: dict[int, PeerSummary], *, title: str, out: Path) -> None:
     try:
-        from srd.trace.plot import plot  # noqa: PLC0415 - matplotlib is optional, and takes half a second to load
+        from srd.qlog.plot import plot  # noqa: PLC0415 - matplotlib is optional, and takes half a second to load
     except ImportError as error:
         raise TraceError(
             f"--plot {out}: needs matplotlib ({error}); install it: pip install 'open-srd[report]'"

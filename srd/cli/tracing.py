@@ -13,7 +13,7 @@ import click
 
 from srd.cli.options import is_directory
 from srd.proto.trace import Trace
-from srd.trace.writer import TraceWriter, VantagePoint
+from srd.qlog.writer import TraceWriter, VantagePoint
 
 trace_option: Final = click.option(
     "--trace",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 
-from srd.io.libc import Address
+from srd.io.syscalls import Address
 
 
 def split_zone(host: str) -> tuple[str, int]:

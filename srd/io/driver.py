@@ -8,7 +8,7 @@
    being woken costs an interpreter more than a packet does. The kernel's timestamps keep round trips free of that rest.
    A stream is bulk of which more comes whatever this end does: acks let more of it go, a message is far from whole, or
    several came at once. Messages that go to and fro are not held up: after one that came soon after another the loop
-   stays awake for a while instead of going to sleep (see `vigil`).
+   stays awake for a while instead of going to sleep (see `adaptive_poll`).
 4. A socket that is full keeps the bursts it refused; nothing is sent until it is writable again.
 5. With `busy_poll` the loop never sleeps: sockets are looked at without end, some times in a row whenever the loop
    comes by. Turns are not spaced out, and what is asked of the core goes out at the next look.
@@ -23,13 +23,12 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 
-from srd.io.receive import ReceiveQueue
+from srd.io.adaptive_poll import AdaptivePoller
+from srd.io.rx import RxRing
 from srd.io.socket import dropped_packets, unreachable_addresses
 from srd.io.timer import TimerFd
-from srd.io.transmit import TRIES, Transmitter
-from srd.io.vigil import Vigil
-from srd.proto.control import Datagram
-from srd.proto.endpoint import EndpointCore
+from srd.io.tx import MAX_TRIES, Transmitter
+from srd.proto.core import EndpointCore
 from srd.proto.events import (
     BatchCompletion,
     Completion,
@@ -39,12 +38,13 @@ from srd.proto.events import (
     PeerEnded,
     WriteReceived,
 )
-from srd.proto.status import Status
-from srd.proto.wire import Address, Burst
+from srd.proto.wire.control import Datagram
+from srd.proto.wire.data import Address, Burst
+from srd.proto.wire.status import Status
 
 BATCHES_PER_TURN = 4
 """Receive batches of one socket before the others have their turn."""
-REST_S = 0.0003
+RX_COALESCE_S = 0.0003
 """Between two turns of a busy endpoint: at 1 Gbit/s four packets of 9,000 bytes. With turns for every one or two
 packets the two ends and the fabric of the demo spent most of their time on waking each other."""
 BUSY_S = 0.001
@@ -68,23 +68,23 @@ class Driver:
         core: EndpointCore,
         *,
         sockets: Sequence[socket.socket],
-        queue: ReceiveQueue,
+        queue: RxRing,
         open_socket: Callable[[], socket.socket],
         busy_poll: bool = False,
-        stay_awake_s: float,
+        adaptive_poll_s: float,
         on_event: Callable[[Event], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
         """Take `on_failure` for errors of our own: after it nothing moves any more.
 
         `queue` receives from `sockets`; `add_queue` gives more. `open_socket` makes the socket of another path, when
-        the core calls one of the reserve; it raises OSError. `stay_awake_s`: see `EndpointConfig`.
+        the core calls one of the reserve; it raises OSError. `adaptive_poll_s`: see `EndpointConfig`.
         """
         self._core = core
         self._sockets = {sock.fileno(): sock for sock in sockets}
         self._paths = list(sockets)
         self._queue = queue
-        self._queues: dict[int, ReceiveQueue] = {}  # of sockets that are no path's
+        self._queues: dict[int, RxRing] = {}  # of sockets that are no path's
         self._open_socket = open_socket
         self._on_event = on_event
         self._on_failure = on_failure
@@ -96,18 +96,20 @@ class Driver:
         self._transmitter = Transmitter(drain=self._icmp)
         self._wake_due = False
         self._full: socket.socket | None = None
-        self._held: Burst | Datagram | None = None  # taken from the core when the socket of those before it was full
+        self._deferred: Burst | Datagram | None = (
+            None  # taken from the core when the socket of those before it was full
+        )
         self._controls: list[tuple[bytes, Address, float]] = []  # read and not heard yet: acks above all
         self._read_at = 0.0  # when the last turn read something
         self._since_s = 0.0  # how long after the one before
         self._answering = False  # whether the last turn left the word to the application
-        self._rest_until: float | None = None  # sockets are not looked at before
-        self._vigil = Vigil(self._loop, stay_awake_s=stay_awake_s)
+        self._coalesce_until: float | None = None  # sockets are not looked at before
+        self._poller = AdaptivePoller(self._loop, window_s=adaptive_poll_s)
         # Of this turn: payload, what became whole, what the application was told, and whether it was told an end.
         self._read_bytes = self._sent_bytes = self._messages = self._events = 0
         self._ended = False
         self._busy_poll = busy_poll
-        self._stay_awake_s = stay_awake_s
+        self._adaptive_poll_s = adaptive_poll_s
         self._closed = False
         self._dropped = 0  # packets, by the time of the end
         if busy_poll:
@@ -116,7 +118,7 @@ class Driver:
             self._loop.add_reader(self._epoll.fileno(), self._on_readable)
         self._loop.add_reader(self._timer.fd, self._on_timer)
 
-    def add_queue(self, sock: socket.socket, queue: ReceiveQueue) -> None:
+    def add_queue(self, sock: socket.socket, queue: RxRing) -> None:
         """Receive from a socket that is no path's into a queue of its own."""
         self._sockets[sock.fileno()] = sock
         self._queues[sock.fileno()] = queue
@@ -150,8 +152,8 @@ class Driver:
         self._dropped = self.dropped_packets()
         self._closed = True
         self._transmitter.discard()
-        self._held = None
-        self._vigil.end()
+        self._deferred = None
+        self._poller.end()
         self._loop.remove_reader(self._timer.fd)
         self._loop.remove_reader(self._epoll.fileno())
         if self._full is not None:
@@ -201,7 +203,7 @@ class Driver:
         self._turn(read=False)
 
     def _on_timer(self) -> None:
-        if self._timer.take():
+        if self._timer.acknowledge():
             self._turn(read=True)
 
     def _turn(self, *, read: bool) -> None:
@@ -222,14 +224,14 @@ class Driver:
             raise
         if not self._closed:  # an event's receiver may have closed us
             if read:
-                self._pause(heard=heard)
-            deadlines = [at for at in (self._core.poll_timeout(), self._rest_until) if at is not None]
+                self._coalesce(heard=heard)
+            deadlines = [at for at in (self._core.poll_timeout(), self._coalesce_until) if at is not None]
             self._timer.arm(min(deadlines, default=None))
 
     def _finish_turn(self, *, read: bool, answered: bool) -> bool:
         """Send what was `answered`; hear acks, let time pass, deliver, send; return whether there is more."""
         more = answered and self._send_turn(acks_last=True)
-        self._hear_controls()
+        self._process_control()
         if read or answered:  # hear before you judge: else what is due makes the timer fire, and that turn reads
             self._core.handle_timeout(time.monotonic())
         self._deliver()
@@ -249,29 +251,29 @@ class Driver:
             self._since_s, self._read_at = now - self._read_at, now
         return heard
 
-    def _coming(self) -> bool:
+    def _expects_more_data(self) -> bool:
         """Whether what was read is part of a stream."""
-        return self._read_bytes >= BULK_BYTES and (self._messages > 1 or self._core.amid)
+        return self._read_bytes >= BULK_BYTES and (self._messages > 1 or self._core.expects_more_data)
 
     def _has_answers(self) -> bool:
         """Whether the application was told a short message, and so may have an answer, while they go to and fro."""
         told = self._messages > 0 and not self._ended  # who hears of an end may close this endpoint at once
-        return told and self._since_s < self._stay_awake_s and self._read_bytes < BULK_BYTES
+        return told and self._since_s < self._adaptive_poll_s and self._read_bytes < BULK_BYTES
 
-    def _pause(self, *, heard: bool) -> None:
+    def _coalesce(self, *, heard: bool) -> None:
         """Rest, stay awake, or neither, as it suits what this turn carried and how closely it followed on another."""
         rest_until = None
         if heard and not self._busy_poll:
-            if self._coming() or self._sent_bytes >= BULK_BYTES:
-                self._vigil.disturb(self._read_at)
-                rest_until = self._read_at + REST_S if self._since_s < BUSY_S else None
-            elif self._events and self._since_s < self._stay_awake_s:
-                self._vigil.keep(self._read_at)
-        if rest_until is not None and self._rest_until is None:
+            if self._expects_more_data() or self._sent_bytes >= BULK_BYTES:
+                self._poller.suppress(self._read_at)
+                rest_until = self._read_at + RX_COALESCE_S if self._since_s < BUSY_S else None
+            elif self._events and self._since_s < self._adaptive_poll_s:
+                self._poller.extend(self._read_at)
+        if rest_until is not None and self._coalesce_until is None:
             self._loop.remove_reader(self._epoll.fileno())
-        elif rest_until is None and self._rest_until is not None:
+        elif rest_until is None and self._coalesce_until is not None:
             self._loop.add_reader(self._epoll.fileno(), self._on_readable)
-        self._rest_until = rest_until
+        self._coalesce_until = rest_until
 
     def _read_socket(self, sock: socket.socket) -> bool:
         """Take what a socket has, a turn's worth at most; return whether there was anything."""
@@ -289,28 +291,28 @@ class Driver:
             heard = True
             self._read_bytes += batch.payload_bytes
             now = time.monotonic()
-            shortage = queue.shortage if queue.scarce else None
-            self._hear_controls()  # those of batches before: in the order of their coming
+            admission = queue.admission if queue.memory_low else None
+            self._process_control()  # those of batches before: in the order of their coming
             controls = batch.controls
-            if batch.arrivals and controls:  # the application may have its turn before
+            if batch.datagrams and controls:  # the application may have its turn before
                 self._controls += controls
                 controls = []
-            kept = self._core.handle_packets(batch.arrivals, controls=controls, now=now, shortage=shortage)
-            queue.hold(kept)
-            if shortage is not None:
-                queue.reuse(batch.arrivals, kept=kept)
-            if placements := self._core.take_placements():
-                if queue.prediction.context is None:  # they may be of any queue's peer
-                    self._forget_places()
+            kept = self._core.handle_packets(batch.datagrams, controls=controls, now=now, admission=admission)
+            queue.commit(kept)
+            if admission is not None:
+                queue.reuse(batch.datagrams, kept=kept)
+            if placements := self._core.pop_target_copies():
+                if queue.predictor.context is None:  # they may be of any queue's peer
+                    self._clear_hints()
                 for placement in placements:
-                    queue.place(placement)
-            if batch.unready:
-                self._core.handle_unready(batch.unready, now=now)
+                    queue.copy_to_target(placement)
+            if batch.no_memory:
+                self._core.on_no_memory(batch.no_memory, now=now)
             if not batch.full:
                 break
         return heard
 
-    def _hear_controls(self) -> None:
+    def _process_control(self) -> None:
         """Have the core take the control packets that came with data."""
         if self._controls:
             self._core.handle_packets((), controls=self._controls, now=time.monotonic())
@@ -341,23 +343,23 @@ class Driver:
 
     def drop_unsent(self) -> None:
         """Forget what a full socket refused, as lost, and where payload was to land: memory is its owner's again."""
-        self._forget_places()
-        self._held = None
+        self._clear_hints()
+        self._deferred = None
         self._transmitter.discard()
 
     def _drop_acknowledged(self, peer: int) -> None:
         """Forget what a full socket refused and was acknowledged meanwhile, as it had been sent before."""
 
         def goes(burst: Burst) -> bool:
-            return not burst.payload_bytes or self._core.may_read(burst, peer=peer)
+            return not burst.payload_bytes or self._core.still_needed(burst, peer=peer)
 
-        self._transmitter.keep(goes)
-        if isinstance(self._held, Burst) and not goes(self._held):
-            self._held = None
+        self._transmitter.copy_unsent(goes)
+        if isinstance(self._deferred, Burst) and not goes(self._deferred):
+            self._deferred = None
 
-    def _forget_places(self) -> None:
+    def _clear_hints(self) -> None:
         for queue in self._queues.values():
-            queue.prediction.forget()
+            queue.predictor.clear_hint()
 
     def _send_turn(self, *, acks_last: bool) -> bool:
         """Send up to a turn's worth; return whether there is more. `acks_last`: after what was posted."""
@@ -365,7 +367,10 @@ class Driver:
             return False
         sent_bytes = 0
         while sent_bytes < TURN_BYTES:
-            out, self._held = self._held or self._core.poll_transmit(time.monotonic(), acks_last=acks_last), None
+            out, self._deferred = (
+                self._deferred or self._core.poll_transmit(time.monotonic(), acks_last=acks_last),
+                None,
+            )
             if out is None:
                 break
             if isinstance(out, Datagram):
@@ -373,16 +378,16 @@ class Driver:
                 if acks_last:
                     self._transmit()
                     if self._blocked():
-                        self._held = out
+                        self._deferred = out
                         return False
                 self._send_datagram(out)
                 continue
             sent_bytes += BURST_BYTES + out.payload_bytes
             self._sent_bytes += out.payload_bytes
-            if not self._transmitter.takes(out):
+            if not self._transmitter.has_room_for(out):
                 self._transmit()
                 if self._blocked():
-                    self._held = out
+                    self._deferred = out
                     return False
             self._transmitter.add(out)
         self._transmit()
@@ -409,7 +414,7 @@ class Driver:
 
     def _send_datagram(self, datagram: Datagram) -> None:
         sock = self._socket(datagram.path)
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             try:
                 sock.sendto(datagram.data, datagram.address)
             except BlockingIOError:

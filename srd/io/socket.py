@@ -14,9 +14,9 @@ import socket
 import struct
 from contextlib import suppress
 
-from srd.io import libc
+from srd.io import syscalls
 from srd.io.addresses import canonical
-from srd.io.libc import Address
+from srd.io.syscalls import Address
 
 BUFFER_BYTES = 32 << 20
 """Socket buffers: twice the default receive window, as the kernel's own book-keeping counts. Without CAP_NET_ADMIN it
@@ -37,21 +37,21 @@ def open_socket(address: Address, *, family: socket.AddressFamily, share_port: b
     try:
         if share_port:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        for force, plain in ((libc.SO_SNDBUFFORCE, socket.SO_SNDBUF), (libc.SO_RCVBUFFORCE, socket.SO_RCVBUF)):
+        for force, plain in ((syscalls.SO_SNDBUFFORCE, socket.SO_SNDBUF), (syscalls.SO_RCVBUFFORCE, socket.SO_RCVBUF)):
             try:
                 sock.setsockopt(socket.SOL_SOCKET, force, BUFFER_BYTES)
             except PermissionError:
                 sock.setsockopt(socket.SOL_SOCKET, plain, BUFFER_BYTES)
-        sock.setsockopt(socket.SOL_SOCKET, libc.SO_TIMESTAMPNS, 1)
+        sock.setsockopt(socket.SOL_SOCKET, syscalls.SO_TIMESTAMPNS, 1)
         if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, libc.IPV6_MTU_DISCOVER, libc.IP_PMTUDISC_PROBE)
-            sock.setsockopt(socket.IPPROTO_IPV6, libc.IPV6_RECVERR, 1)
+            sock.setsockopt(socket.IPPROTO_IPV6, syscalls.IPV6_MTU_DISCOVER, syscalls.IP_PMTUDISC_PROBE)
+            sock.setsockopt(socket.IPPROTO_IPV6, syscalls.IPV6_RECVERR, 1)
         else:
-            sock.setsockopt(socket.IPPROTO_IP, libc.IP_MTU_DISCOVER, libc.IP_PMTUDISC_PROBE)
-            sock.setsockopt(socket.IPPROTO_IP, libc.IP_RECVERR, 1)
+            sock.setsockopt(socket.IPPROTO_IP, syscalls.IP_MTU_DISCOVER, syscalls.IP_PMTUDISC_PROBE)
+            sock.setsockopt(socket.IPPROTO_IP, syscalls.IP_RECVERR, 1)
         _enable_ecn(sock, family=family)
         with suppress(OSError):  # kernels before 5.0: every datagram comes alone
-            sock.setsockopt(socket.SOL_UDP, libc.UDP_GRO, 1)
+            sock.setsockopt(socket.SOL_UDP, syscalls.UDP_GRO, 1)
         sock.bind(address)
     except BaseException:
         sock.close()
@@ -72,8 +72,8 @@ def route_mtu(address: Address, *, family: socket.AddressFamily) -> int:
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(address)
         if family == socket.AF_INET6:
-            return probe.getsockopt(socket.IPPROTO_IPV6, libc.IPV6_MTU)
-        return probe.getsockopt(socket.IPPROTO_IP, libc.IP_MTU)
+            return probe.getsockopt(socket.IPPROTO_IPV6, syscalls.IPV6_MTU)
+        return probe.getsockopt(socket.IPPROTO_IP, syscalls.IP_MTU)
 
 
 def unreachable_addresses(sock: socket.socket) -> list[Address]:
@@ -92,5 +92,5 @@ def unreachable_addresses(sock: socket.socket) -> list[Address]:
 
 def dropped_packets(sock: socket.socket) -> int:
     """Return how many datagrams the kernel dropped because this socket's buffer was full."""
-    info = sock.getsockopt(socket.SOL_SOCKET, libc.SO_MEMINFO, 36)
-    return int(struct.unpack_from("=I", info, 4 * libc.MEMINFO_DROPS)[0])
+    info = sock.getsockopt(socket.SOL_SOCKET, syscalls.SO_MEMINFO, 36)
+    return int(struct.unpack_from("=I", info, 4 * syscalls.MEMINFO_DROPS)[0])

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from srd.io.socket import open_socket
-from srd.proto.wire import PacketType
+from srd.proto.wire.data import PacketType
 
 SO_ATTACH_REUSEPORT_CBPF = 51  # asm-generic/socket.h
 _NET = 0xFFF00000  # SKF_NET_OFF, -0x100000: offsets from there on count from the IP header
@@ -107,7 +107,7 @@ class Steering:
         try:
             added = open_socket(first.getsockname(), family=first.family, share_port=True)
         except OSError:
-            self._settle()
+            self._update()
             raise
         self._sockets.append(added)
         if self._is_joined():
@@ -138,7 +138,7 @@ class Steering:
             self._rules = kept
             self._apply()
 
-    def divert(self, sock: socket.socket) -> None:
+    def redirect(self, sock: socket.socket) -> None:
         """Steer nothing to `sock` any more; what it has got may still be read."""
         self._rules = [entry for entry in self._rules if entry[1] is not sock]
         self._apply()
@@ -156,9 +156,9 @@ class Steering:
         self._sockets[index] = self._sockets[-1]
         self._sockets.pop()
         sock.close()
-        self._settle()
+        self._update()
 
-    def _settle(self) -> None:
+    def _update(self) -> None:
         """Steer as it must be from now on; a port that is not shared is nobody else's."""
         if len(self._sockets) > 1:
             self._apply()

@@ -6,14 +6,14 @@ import os
 import time
 from contextlib import suppress
 
-from srd.io import libc
+from srd.io import syscalls
 
 
 class TimerFd:
     """`arm` it; when `fd` is readable, `take` it."""
 
     def __init__(self) -> None:
-        self.fd = libc.timerfd_create()
+        self.fd = syscalls.timerfd_create()
         self._at: float | None = None  # what the kernel has
         self._wanted_at: float | None = None
 
@@ -26,9 +26,9 @@ class TimerFd:
         if at == self._at or (at is not None and self._at is not None and self._at < at):
             return
         self._at = at
-        libc.timerfd_settime(self.fd, at_ns=0 if at is None else max(int(at * 1e9), 1))
+        syscalls.timerfd_settime(self.fd, at_ns=0 if at is None else max(int(at * 1e9), 1))
 
-    def take(self) -> bool:
+    def acknowledge(self) -> bool:
         """Read the expiry, so that the file is no longer readable; return whether the time has come.
 
         If it moved later meanwhile, it is told to the kernel now.

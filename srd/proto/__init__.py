@@ -2,5 +2,5 @@
 
 Time and randomness come in as arguments; packets come in as batches of headers plus where the payload lies, and go
 out as bursts. The same core runs over real sockets, in the card, and in virtual time. `endpoint` documents the call
-order; `srd/PROTOCOL.md` is the specification and `wire` its only implementation.
+order; `srd/PROTOCOL.md` is the specification and `wire.data` its only implementation.
 """

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from srd.proto.control import LEAST_WINDOW_PACKETS
-from srd.proto.credit import RNR_FOR_EVER
 from srd.proto.errors import UsageError
-from srd.proto.wire import MAX_DATAGRAM_BYTES
+from srd.proto.send.flow_control import RNR_FOR_EVER
+from srd.proto.wire.control import MIN_PEER_WINDOW_PACKETS
+from srd.proto.wire.data import MAX_DATAGRAM_BYTES
 
 MAX_MESSAGE_BYTES = 1 << 30
 """EFA's `max_rdma_size` is about 1 GB. A length has 32 bits."""
@@ -94,7 +94,8 @@ class ProtocolConfig:
     """Round trip assumed before the first sample: the handshake's retry interval."""
 
     ack_delay_s: float = 0.0005
-    """Longest that an ack waits for company: a quarter of a round trip of 2 ms. The other end is told (`held_us`)."""
+    """Longest that an ack waits for company: a quarter of a round trip of 2 ms. The other end is told
+    (`ack_delay_us`)."""
 
     pacing_depth_s: float = 0.001
     """What the pacer lets go at once, in time at the pace: half a round trip of 2 ms. Less would wake an interpreter
@@ -139,8 +140,10 @@ class ProtocolConfig:
         """Refuse what cannot work, naming value and range."""
         if not 1 <= self.paths <= MAX_PATHS:
             raise UsageError(f"paths: {self.paths} is not between 1 and {MAX_PATHS}")
-        if not LEAST_WINDOW_PACKETS <= self.window_packets <= 1 << 16:
-            raise UsageError(f"window_packets: {self.window_packets} is not between {LEAST_WINDOW_PACKETS} and 65536")
+        if not MIN_PEER_WINDOW_PACKETS <= self.window_packets <= 1 << 16:
+            raise UsageError(
+                f"window_packets: {self.window_packets} is not between {MIN_PEER_WINDOW_PACKETS} and 65536"
+            )
         if (limit := self.min_inflight_limit_bytes) < MAX_DATAGRAM_BYTES:
             raise UsageError(f"min_inflight_limit_bytes: {limit} is less than {MAX_DATAGRAM_BYTES}")
         if not 1 <= self.receive_window_messages < 1 << 32:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from srd.proto.status import Status
+    from srd.proto.wire.status import Status
 
 
 class SrdError(Exception):

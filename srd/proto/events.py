@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from srd.proto.status import Status
-from srd.proto.wire import Address
+from srd.proto.wire.data import Address
+from srd.proto.wire.status import Status
 
 
 class Frag(NamedTuple):
@@ -36,7 +36,7 @@ class PeerEnded:
     status: Status
     """OK: closed in an orderly way by either end."""
     reason: str
-    orphans: tuple[Frag, ...]
+    released: tuple[Frag, ...]
     """Pieces of messages that will never be whole: their memory may be reused."""
 
 
@@ -75,11 +75,11 @@ class MessagesReceived:
 
 
 @dataclass(frozen=True, slots=True)
-class MessageVoided:
+class MessageAborted:
     """A message was given up, by its sender or here, and never will be whole: its pieces' memory may be reused."""
 
     peer: int
-    orphans: tuple[Frag, ...]
+    released: tuple[Frag, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class WriteReceived:
     immediate: int
 
 
-class Follows(NamedTuple):
+class PlacementHint(NamedTuple):
     """What follows in memory on a part of a write, or of an answer to a read: more, of which nothing has landed."""
 
     context: int
@@ -100,30 +100,30 @@ class Follows(NamedTuple):
     opcode: int
     offset: int
     """As their headers will say it."""
-    place: int
+    target: int
     """Where it belongs, in the terms of the `Memory` that the core was given, which allows it."""
     length: int
 
-    def after(self, landed_bytes: int) -> Follows | None:
+    def after(self, landed_bytes: int) -> PlacementHint | None:
         """Return what is left when so much of it, or of what lies before its end, has landed; None: nothing."""
         if landed_bytes >= self.length:
             return None
         return self._replace(
             offset=self.offset + landed_bytes,
-            place=self.place + landed_bytes,
+            target=self.target + landed_bytes,
             length=self.length - landed_bytes,
         )
 
 
-class Placement(NamedTuple):
+class TargetCopy(NamedTuple):
     """An instruction: copy what landed in the receive region to registered memory. A tuple, as `Frag` is one."""
 
-    place: int
+    target: int
     """Where to, in the terms of the `Memory` that the core was given."""
     region_offset: int
     """From where in the receive region, bytes."""
     length: int
-    follows: Follows | None = None
+    hint: PlacementHint | None = None
     """A hint where to have the next payload land, in place of all hints before; None: there is no telling."""
 
 
@@ -150,7 +150,7 @@ Event = (
     | PeerEnded
     | MessageReceived
     | MessagesReceived
-    | MessageVoided
+    | MessageAborted
     | WriteReceived
     | Completion
     | BatchCompletion

@@ -23,8 +23,8 @@ import hmac
 import math
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.control import Hello, Retry
-from srd.proto.wire import Address
+from srd.proto.wire.control import Hello, Retry
+from srd.proto.wire.data import Address
 
 COOKIE_LIFETIME_S = 10
 """A cookie is good for this long, and up to twice: a slow initiator's retries, and no more."""
@@ -86,7 +86,7 @@ class CookieJar:
         return text + hmac.new(self._secret, bound, hashlib.sha256).digest()[: COOKIE_BYTES - 8]
 
 
-LEAST_RTT_S = 1e-6
+MIN_RTT_S = 1e-6
 """As a path's samples: a pace is computed from it, and a clock may not have moved."""
 
 
@@ -151,7 +151,7 @@ class Initiator:
 
         None if the HELLO was repeated, as nobody knows which was answered (Karn's rule, RFC 6298).
         """
-        return None if self._sent_at is None or self._sent_at > now else max(now - self._sent_at, LEAST_RTT_S)
+        return None if self._sent_at is None or self._sent_at > now else max(now - self._sent_at, MIN_RTT_S)
 
     @property
     def wake_at(self) -> float:

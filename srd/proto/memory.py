@@ -12,7 +12,7 @@ from typing import Protocol
 class Memory(Protocol):
     """Registrations by key. Each method returns where the range begins, in the owner's terms, or None: not allowed.
 
-    What is returned by `remote_readable` is a burst's `payload_offset`, by the others a `Placement`'s `place`.
+    What is returned by `remote_readable` is a burst's `payload_offset`, by the others a `TargetCopy`'s `place`.
     """
 
     def local_writable(self, key: int, *, offset: int, length: int) -> int | None:

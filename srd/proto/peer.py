@@ -15,10 +15,30 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from random import Random
 
-from srd.proto.batch import received
 from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
-from srd.proto.control import (
-    NO_WAY,
+from srd.proto.congestion.pacer import ActivePeers, InflightLimit
+from srd.proto.errors import UsageError
+from srd.proto.events import (
+    BatchCompletion,
+    Completion,
+    Event,
+    Frag,
+    MessageReceived,
+    PeerEnded,
+    PeerOpened,
+    TargetCopy,
+)
+from srd.proto.handshake import Initiator
+from srd.proto.memory import Memory
+from srd.proto.paths.path import Path
+from srd.proto.paths.validation import AddressValidation
+from srd.proto.peer_trace import PeerTrace
+from srd.proto.rdma import Rdma
+from srd.proto.recv.receiver import Receiver
+from srd.proto.send.batch import received
+from srd.proto.send.sender import Sender
+from srd.proto.wire.control import (
+    NO_ACK_PATH,
     Accept,
     Ack,
     Close,
@@ -30,19 +50,8 @@ from srd.proto.control import (
     Probe,
     Refuse,
 )
-from srd.proto.errors import UsageError
-from srd.proto.events import BatchCompletion, Completion, Event, Frag, MessageReceived, PeerEnded, PeerOpened, Placement
-from srd.proto.handshake import Initiator
-from srd.proto.memory import Memory
-from srd.proto.pacing import Ceiling, Crowd
-from srd.proto.path import Path
-from srd.proto.peer_trace import PeerTrace
-from srd.proto.receive import Receiver
-from srd.proto.sender import Sender
-from srd.proto.status import Status, refusal_untrusted
-from srd.proto.tagged import Tagged
-from srd.proto.validation import Validation
-from srd.proto.wire import HEADER_BYTES, IMMEDIATE, Address, Burst, Run
+from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, Address, Burst, ReceivedBurst
+from srd.proto.wire.status import Status, refusal_untrusted
 
 CLOSE_ATTEMPTS = 5
 """CLOSE packets sent before the peer is taken for closed; each waits twice as long as the one before."""
@@ -83,8 +92,8 @@ class PeerCore:
         new_token: Callable[[], int],
         rng: Random,
         memory: Memory | None,
-        placements: list[Placement],
-        crowd: Crowd,
+        placements: list[TargetCopy],
+        active_peers: ActivePeers,
         now: float,
         trace: PeerTrace | None = None,
     ) -> None:
@@ -94,21 +103,21 @@ class PeerCore:
         self.own_context = own_context
         self.remote_context = self.datagram_bytes = 0
         self.state = PeerState.OPENING
-        self.receiver = Receiver(config, validation=Validation(address, paths=config.paths, new_token=new_token))
+        self.receiver = Receiver(config, validation=AddressValidation(address, paths=config.paths, new_token=new_token))
         self.sender: Sender | None = None
-        self.tagged: Tagged | None = None
+        self.rdma: Rdma | None = None
         self.initiator: Initiator | None = None
         self.events: list[Event] = []
         self.ended: tuple[Status, str] | None = None  # how and why it is gone
         self.control_due = True  # something happened since `poll_control` last had nothing to send
         self._config = config
-        self._crowd = crowd  # all peers of the endpoint
+        self._active_peers = active_peers  # all peers of the endpoint
         self._rng = rng
         self._memory = memory
-        self._placements = placements
-        self._heard_at = now
+        self._target_copies = placements
+        self._last_packet_at = now
         self._silent_since = now  # when the silence began of which the questions are; while there are any
-        self._asked_at = now  # when it was last heard, or asked for a sign of life
+        self._probed_at = now  # when it was last heard, or asked for a sign of life
         self._probes_unanswered = self._closes = 0
         self._probes_due = 0  # paths over which a sign of life is yet to be asked for now
         self._close_at = 0.0
@@ -131,94 +140,96 @@ class PeerCore:
             credit_messages=packet.credit_messages,
             max_message_bytes=packet.max_message_bytes,
             window_packets=packet.window_packets,
-            ceiling=Ceiling(
+            inflight_limit=InflightLimit(
                 self._config.min_inflight_limit_bytes,
                 datagram_bytes=datagram_bytes,
-                crowd=self._crowd,
+                active_peers=self._active_peers,
                 number=self.number,
             ),
             rng=self._rng,
             trace=self.trace,
         )
         if initiator is not None and (round_trip_s := initiator.round_trip_s(now=now)) is not None:
-            self.sender.take_round_trip(round_trip_s, now=now)
-        self.tagged = Tagged(
+            self.sender.on_handshake_rtt(round_trip_s, now=now)
+        self.rdma = Rdma(
             self.number,
             receiver=self.receiver,
-            outbox=self.sender.outbox,
+            send_queue=self.sender.queue,
             memory=self._memory,
-            placements=self._placements,
+            placements=self._target_copies,
             trace=self.trace,
         )
         self.state = PeerState.OPEN
-        self.heard(now=now)
+        self.on_packet(now=now)
         self.events.append(PeerOpened(self.number, self.address, initiator is None))
 
-    def heard(self, *, now: float) -> None:
+    def on_packet(self, *, now: float) -> None:
         """Note a sign of life."""
-        self._heard_at = self._asked_at = now
+        self._last_packet_at = self._probed_at = now
         self._probes_unanswered = self._probes_due = 0
 
     # -- input --------------------------------------------------------------------------------------------------
 
-    def handle_run(self, run: Run, *, now: float) -> list[Frag]:
+    def handle_run(self, burst: ReceivedBurst, *, now: float) -> list[Frag]:
         """Take data; return the pieces of memory that are kept."""
-        self.heard(now=now)
-        if self.tagged is None:
+        self.on_packet(now=now)
+        if self.rdma is None:
             return []
         kept: list[Frag] = []
         before_bytes = self.receiver.landed_bytes
-        if run.flags & ~IMMEDIATE:
-            self.tagged.handle(run, now=now)
-            self.collect()
-        elif run.length > self._config.max_message_bytes:
-            self.tagged.refuse(run, status=Status.REMOTE_ERROR_BAD_LENGTH, now=now)
-        elif self.receiver.has_given_up(run.message):
-            self.tagged.refuse(run, status=Status.REMOTE_ERROR_RNR, now=now)
-        elif run.batch:
-            batches = received(run, self.receiver.take_batch(run, now=now), peer=self.number)
+        if burst.flags & ~IMMEDIATE:
+            self.rdma.handle(burst, now=now)
+            self.collect_completions()
+        elif burst.length > self._config.max_message_bytes:
+            self.rdma.refuse(burst, status=Status.REMOTE_ERROR_BAD_LENGTH, now=now)
+        elif self.receiver.has_discarded(burst.message):
+            self.rdma.refuse(burst, status=Status.REMOTE_ERROR_RNR, now=now)
+        elif burst.batch:
+            batches = received(burst, self.receiver.accept_batch(burst, now=now), peer=self.number)
             self.events += batches
             kept = [batch.frag for batch in batches]
         else:
-            kept, message = self.receiver.take(run, now=now)
+            kept, message = self.receiver.accept(burst, now=now)
             if message is not None:
                 frags = tuple(message.frags)
-                self.events.append(MessageReceived(self.number, run.message, message.length, message.word, frags))
+                self.events.append(
+                    MessageReceived(self.number, burst.message, message.length, message.immediate_value, frags)
+                )
         if self.trace is not None:
             kept_bytes = self.receiver.landed_bytes - before_bytes
-            self.trace.data_received(run, kept_bytes=kept_bytes, incomplete=self.receiver.incomplete, now=now)
-        if self.receiver.contradiction:
-            self.end(Status.REMOTE_ERROR_ABORT, reason=self.receiver.contradiction)
+            self.trace.data_received(burst, kept_bytes=kept_bytes, incomplete=self.receiver.incomplete, now=now)
+        if self.receiver.protocol_error:
+            self.end(Status.REMOTE_ERROR_ABORT, reason=self.receiver.protocol_error)
         return kept
 
-    def starve(self, run: Run, *, now: float) -> None:
+    def on_no_memory(self, burst: ReceivedBurst, *, now: float) -> None:
         """Hear data for which there is no memory."""
-        self.heard(now=now)
-        self.receiver.refuse(run, now=now)
-        self.receiver.tell_not_ready(now=now)
+        self.on_packet(now=now)
+        self.receiver.refuse(burst, now=now)
+        self.receiver.send_not_ready(now=now)
 
-    def give_up(self, messages: Iterable[int], *, now: float) -> None:
+    def discard(self, messages: Iterable[int], *, now: float) -> None:
         """Give up incomplete sends of the peer's: their memory is free, and the peer is told that we are not ready."""
-        if self.tagged is None:
+        if self.rdma is None:
             return
         for message in messages:
-            orphans = self.tagged.give_up(message)
+            orphans = self.rdma.on_discarded(message)
             if self.trace is not None:
-                self.trace.message_given_up(message, orphans=orphans, now=now)
-        self.collect()
+                self.trace.message_discarded(message, orphans=orphans, now=now)
+        self.collect_completions()
 
     def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> None:
         """Take an ack. Raises PacketError if it cannot be true."""
         if self.sender is None:
             return
         done = self.sender.handle_ack(ack, now=now, received_at=received_at)
-        self.heard(now=now)
+        self.on_packet(now=now)
         self.events.extend(Completion(self.number, request, Status.OK) for request in done)
-        if succeeded := self.sender.outbox.succeeded:
+        if succeeded := self.sender.queue.succeeded:
             self.events.extend(BatchCompletion(self.number, request, count) for request, count in succeeded)
             succeeded.clear()
-        self.sender.outbox.end_unready()
-        self.collect()
+        self.sender.queue.fail_unready()
+        self.collect_completions()
 
     def open_sender(self) -> Sender:
         """Return the sending half. Raises UsageError for a peer that is not open."""
@@ -228,10 +239,10 @@ class PeerCore:
 
     def handle_nack(self, nack: Nack, *, now: float) -> None:
         """Take a refusal."""
-        self.heard(now=now)
+        self.on_packet(now=now)
         if self.sender is not None:
-            self.sender.outbox.refused(nack.message, status=refusal_untrusted(nack.status))
-            self.collect()
+            self.sender.queue.on_nack(nack.message, status=refusal_untrusted(nack.status))
+            self.collect_completions()
 
     def handle_refuse(self, refuse: Refuse) -> None:
         """Take the responder's no."""
@@ -244,7 +255,7 @@ class PeerCore:
         else:
             self.end(Status.REMOTE_ERROR_ABORT, reason=f"refused (status {refuse.status})")
 
-    def is_known_as(self, remote_context: int) -> bool:
+    def has_remote_context(self, remote_context: int) -> bool:
         """Whether that is the context that the other end chose. An off-path attacker would have to guess it."""
         return self.sender is not None and remote_context == self.remote_context
 
@@ -264,29 +275,29 @@ class PeerCore:
 
     def cancel(self, request: int) -> None:
         """End a request with FLUSHED, if it is open."""
-        if self.sender is not None and (outbound := self.sender.outbox.requests.named(request)) is not None:
-            self.sender.outbox.give_up(outbound, status=Status.FLUSHED)
-            self.collect()
+        if self.sender is not None and (wr := self.sender.queue.work_requests.by_request(request)) is not None:
+            self.sender.queue.abort(wr, status=Status.FLUSHED)
+            self.collect_completions()
 
     def flush(self) -> None:
         """End every open request with FLUSHED."""
         if self.sender is not None:
-            self.sender.outbox.flush(status=Status.FLUSHED)
-            self.collect()
+            self.sender.queue.flush(status=Status.FLUSHED)
+            self.collect_completions()
 
-    def revoke(self, key: int) -> None:
+    def on_deregistered(self, key: int) -> None:
         """End what uses a registration of our own."""
         if self.sender is not None:
-            self.sender.outbox.revoke(key)
-            self.collect()
+            self.sender.queue.on_deregistered(key)
+            self.collect_completions()
 
-    def collect(self) -> None:
+    def collect_completions(self) -> None:
         """Make events of what has ended in the peer's parts."""
-        if self.tagged is not None and self.tagged.events:
-            self.events += self.tagged.events
-            self.tagged.events.clear()
-        if self.sender is not None and self.sender.outbox.failed:
-            failed = self.sender.outbox.failed
+        if self.rdma is not None and self.rdma.events:
+            self.events += self.rdma.events
+            self.rdma.events.clear()
+        if self.sender is not None and self.sender.queue.failed:
+            failed = self.sender.queue.failed
             self.events.extend(Completion(self.number, request, status) for request, status in failed)
             failed.clear()
 
@@ -300,12 +311,12 @@ class PeerCore:
 
     def handle_probe(self, probe: Probe, *, address: Address, now: float, received_at: float) -> None:
         """Take a probe: the ack that it asks for is due."""
-        self.heard(now=now)
+        self.on_packet(now=now)
         if probe.path >= MAX_PATH_NUMBERS:
             return
         self.receiver.answer_probe(
             probe.path,
-            way=(probe.ack_path, probe.ack_towards),
+            ack_path=(probe.ack_path, probe.ack_remote_path),
             size_bytes=probe.size_bytes,
             path_sequence=probe.path_sequence,
             sent_us=probe.sent_us,
@@ -316,8 +327,8 @@ class PeerCore:
 
     def handle_challenge(self, challenge: PathChallenge) -> None:
         """Take a challenge of one of our paths; of one that was not used it is none of ours."""
-        if self.sender is not None and self.sender.has_used(challenge.towards):
-            self._responses[challenge.towards] = challenge.token
+        if self.sender is not None and self.sender.has_used(challenge.remote_path):
+            self._responses[challenge.remote_path] = challenge.token
 
     def end(self, status: Status, *, reason: str) -> None:
         """Complete what is open, in error, and be gone."""
@@ -327,9 +338,9 @@ class PeerCore:
         self.ended = (status, reason)
         failed = Status.REMOTE_ERROR_ABORT if status is Status.OK else status
         if self.sender is not None:
-            self.sender.outbox.flush(status=failed)
-            self.collect()
-        self.events.append(PeerEnded(self.number, status, reason, self.receiver.abandon()))
+            self.sender.queue.flush(status=failed)
+            self.collect_completions()
+        self.events.append(PeerEnded(self.number, status, reason, self.receiver.release_all()))
 
     def close(self, *, now: float) -> None:
         """Close in an orderly way, once every request is done; a peer that never opened ends at once."""
@@ -349,17 +360,17 @@ class PeerCore:
         if self.sender is None or self.state is PeerState.ENDED:
             return
         self.sender.handle_timeout(now=now)
-        self.give_up(self.receiver.overdue(now=now), now=now)
-        if now - self.sender.swallowed_since() >= self._config.unresponsive_after_s:
+        self.discard(self.receiver.overdue(now=now), now=now)
+        if now - self.sender.mtu_blackhole_since() >= self._config.unresponsive_after_s:
             reason = f"no path carries packets of {self.datagram_bytes} bytes any more"
             self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=reason)
             return
-        asked = self._probes_unanswered >= PROBES_BEFORE_END and now >= self._ask_at()
+        asked = self._probes_unanswered >= PROBES_BEFORE_END and now >= self._keepalive_at()
         silent = asked and now >= self._silent_since + self._config.unresponsive_after_s
         if silent and self.state is PeerState.CLOSING:
             self.end(Status.OK, reason="closed; the other end did not confirm")
         elif silent:
-            self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=f"fell silent {now - self._heard_at:.1f} s ago")
+            self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=f"fell silent {now - self._last_packet_at:.1f} s ago")
         elif self.state is PeerState.CLOSING and self._closes >= CLOSE_ATTEMPTS and now >= self._close_at:
             self.end(Status.OK, reason="closed; the other end did not confirm")
 
@@ -369,8 +380,8 @@ class PeerCore:
             return self.initiator.wake_at
         if self.sender is None or self.state is PeerState.ENDED:
             return None
-        self._date(self.sender, now=now)
-        deadlines = [self._ask_at(), self.receiver.look_at]
+        self._start_timers(self.sender, now=now)
+        deadlines = [self._keepalive_at(), self.receiver.check_at]
         if self.receiver.ack_at is not None:
             deadlines.append(self.receiver.ack_at)
         if (at := self.sender.poll_timeout(now=now)) is not None:
@@ -379,29 +390,33 @@ class PeerCore:
             deadlines.append(self._close_at)
         return min(deadlines)
 
-    def _date(self, sender: Sender, *, now: float) -> None:
+    def _start_timers(self, sender: Sender, *, now: float) -> None:
         """Begin to count the time of what was posted since the last turn."""
-        requests = sender.outbox.requests
-        if (new := requests.date(deadline_at=now + self._config.request_timeout_s)) and len(new) == requests.count:
-            self._asked_at = now  # nothing was under way, and so it was asked rarely
-        for outbound in new:
-            if self.trace is not None and outbound.request is not None:
-                self.trace.request_posted(outbound, request=outbound.request, now=now)
+        requests = sender.queue.work_requests
+        if (new := requests.start_timers(deadline_at=now + self._config.request_timeout_s)) and len(
+            new
+        ) == requests.count:
+            self._probed_at = now  # nothing was under way, and so it was asked rarely
+        for wr in new:
+            if self.trace is not None and wr.request is not None:
+                self.trace.request_posted(wr, request=wr.request, now=now)
 
-    def _ask_at(self) -> float:
+    def _keepalive_at(self) -> float:
         """When the peer is to be asked for a sign of life, or to be given up."""
         interval_s = self._config.probe_after_s
         if self.sender is not None and self.sender.idle and not self.receiver.incomplete:
             if not self._probes_unanswered:
-                interval_s = max(interval_s, min(IDLE_PROBE_S * len(self._crowd), MAX_IDLE_PROBE_S))
-        elif self.sender is not None and self.sender.blocked:
+                interval_s = max(interval_s, min(IDLE_PROBE_S * len(self._active_peers), MAX_IDLE_PROBE_S))
+        elif self.sender is not None and self.sender.credit_blocked:
             # The receiver is not ready, or its grant was lost: ask soon, then ever more slowly.
             interval_s = min(interval_s, self.sender.retry_s * (1 << min(self._probes_unanswered, 16)))
-        ask_at = self._asked_at + interval_s
+        ask_at = self._probed_at + interval_s
         if self._probes_unanswered < PROBES_BEFORE_END:
             return ask_at
         # The last one asked is given half its time at least, and the silence not more than it may have.
-        return min(ask_at, max(self._silent_since + self._config.unresponsive_after_s, self._asked_at + interval_s / 2))
+        return min(
+            ask_at, max(self._silent_since + self._config.unresponsive_after_s, self._probed_at + interval_s / 2)
+        )
 
     # -- output -------------------------------------------------------------------------------------------------
 
@@ -410,10 +425,10 @@ class PeerCore:
         if self.initiator is not None:
             hello = self.initiator.poll_hello(now=now)
             return Datagram(self.address, hello.path, hello.encode()) if hello else None
-        if self.sender is None or self.tagged is None or self.state is PeerState.ENDED:
+        if self.sender is None or self.rdma is None or self.state is PeerState.ENDED:
             return None
-        self._date(self.sender, now=now)
-        if (owed := self._poll_owed(self.tagged, now=now)) is not None:
+        self._start_timers(self.sender, now=now)
+        if (owed := self._poll_rdma_control(self.rdma, now=now)) is not None:
             return owed
         if self.receiver.ack_at is not None and now >= self.receiver.ack_at:
             due = self.receiver.ack(context=self.remote_context, now=now, room_bytes=self.datagram_bytes)
@@ -424,17 +439,17 @@ class PeerCore:
                 return Datagram(address, path, ack.encode())
         if probed := self.sender.poll_probe(now=now):
             return self._probe(*probed, now=now)
-        if now >= self._ask_at():
+        if now >= self._keepalive_at():
             if not self._probes_unanswered:  # one that is asked rarely has the same patience from then on
-                self._silent_since = max(self._heard_at, now - self._config.probe_after_s)
+                self._silent_since = max(self._last_packet_at, now - self._config.probe_after_s)
             self._probes_due = min(PROBES_SPREAD**self._probes_unanswered, self._config.paths)
             self._probes_unanswered += 1
-            self._asked_at = now
-            if self.sender.blocked:
-                self.sender.outbox.credit.ask()
+            self._probed_at = now
+            if self.sender.credit_blocked:
+                self.sender.queue.credit.on_credit_probe()
         if self._probes_due:
             self._probes_due -= 1
-            return self._probe(*self.sender.probe_any(others=self._probes_due > 0), now=now)
+            return self._probe(*self.sender.probe_any(round_robin=self._probes_due > 0), now=now)
         return self._poll_close(self.sender, now=now)
 
     def poll_burst(self, *, now: float) -> Burst | None:
@@ -457,7 +472,7 @@ class PeerCore:
         path, _ = sender.probe_any()
         return Datagram(self.address, path.index, Close(self.remote_context, self.own_context).encode())
 
-    def _poll_owed(self, tagged: Tagged, *, now: float) -> Datagram | None:
+    def _poll_rdma_control(self, tagged: Rdma, *, now: float) -> Datagram | None:
         """Return what is to go before an ack: a refusal, an answer to a challenge, a challenge."""
         if tagged.nacks:
             message, status = tagged.nacks.popitem()
@@ -473,10 +488,10 @@ class PeerCore:
         return None
 
     def _probe(self, path: Path, sequence: int, *, now: float) -> Datagram:
-        way = self.sender.ack_way if self.sender is not None else NO_WAY
-        size_bytes = self.datagram_bytes if path.doubted else 0
+        ack_path = self.sender.ack_path if self.sender is not None else NO_ACK_PATH
+        size_bytes = self.datagram_bytes if path.mtu_suspect else 0
         if self.trace is not None:
             self.trace.probe_sent(path, path_sequence=sequence, now=now)
         sent_us = int(now * 1e6) & 0xFFFFFFFF
-        probe = Probe(self.remote_context, self.own_context, path.index, sequence, sent_us, *way, size_bytes)
+        probe = Probe(self.remote_context, self.own_context, path.index, sequence, sent_us, *ack_path, size_bytes)
         return Datagram(self.address, path.index, probe.encode())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from srd.proto import trace
-from srd.proto.control import Ack
 from srd.proto.events import (
     BatchCompletion,
     Completion,
@@ -16,11 +15,12 @@ from srd.proto.events import (
     PeerEnded,
     PeerOpened,
 )
-from srd.proto.path import Path, PathState
-from srd.proto.sent import Outbound, Transmission
-from srd.proto.status import Status
+from srd.proto.paths.path import Path, PathState
+from srd.proto.send.inflight import InflightBurst, WorkRequest
 from srd.proto.trace import Trace
-from srd.proto.wire import IMMEDIATE, OPCODE_BITS, VOID, Address, Burst, Opcode, Run
+from srd.proto.wire.control import Ack
+from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Address, Burst, Opcode, ReceivedBurst
+from srd.proto.wire.status import Status
 
 _KINDS = tuple(opcode.name.lower() for opcode in sorted(Opcode))
 """What a message is, by its opcode."""
@@ -62,11 +62,11 @@ class PeerTrace:
 
     # -- sending ------------------------------------------------------------------------------------------------
 
-    def request_posted(self, outbound: Outbound, *, request: int, now: float) -> None:
+    def request_posted(self, wr: WorkRequest, *, request: int, now: float) -> None:
         """Tell of a work request that begins."""
         self._posted_at[request] = now
-        kind = _KINDS[outbound.opcode]
-        self._record(trace.RequestPosted(request, kind, outbound.message, outbound.length), now=now)
+        kind = _KINDS[wr.opcode]
+        self._record(trace.RequestPosted(request, kind, wr.message, wr.length), now=now)
 
     def burst_sent(self, burst: Burst, *, retransmission: bool, inflight_bytes: int, now: float) -> None:
         """Tell of a burst that is handed out to be sent."""
@@ -85,7 +85,7 @@ class PeerTrace:
             now=now,
         )
 
-    def ack_taken(
+    def ack_received(
         self,
         ack: Ack,
         *,
@@ -99,7 +99,7 @@ class PeerTrace:
         """Tell of an ack, and of what it left behind."""
         self._window_bytes = round(window_bytes)
         self._record(
-            trace.AckTaken(
+            trace.AckReceived(
                 cumulative=ack.cumulative,
                 acked_packets=acked_packets,
                 acked_bytes=acked_bytes,
@@ -111,18 +111,18 @@ class PeerTrace:
             now=now,
         )
 
-    def path_sampled(self, path: Path, *, held_us: int, now: float) -> None:
+    def path_sampled(self, path: Path, *, ack_delay_us: int, now: float) -> None:
         """Tell of the path's latest round trip."""
         rtt = path.rtt
         event = trace.PathSampled(
-            path.index, _us(rtt.latest_s), _us(rtt.smoothed_s), _us(rtt.min_s), held_us, path.counters.marked
+            path.index, _us(rtt.latest_s), _us(rtt.smoothed_s), _us(rtt.min_s), ack_delay_us, path.counters.marked
         )
         self._record(event, now=now)
 
-    def packets_lost(self, path: Path, *, lost: Iterable[tuple[Transmission, int]], now: float) -> None:
+    def packets_lost(self, path: Path, *, lost: Iterable[tuple[InflightBurst, int]], now: float) -> None:
         """Tell of bursts of the path, each with its missing packets as bits, that were just declared lost."""
         for burst, missing in lost:
-            why = "overtaken" if burst.last_sequence <= path.reported_sequence else "timeout"
+            why = "reordering" if burst.last_sequence <= path.reported_sequence else "timeout"
             self._record(trace.PacketsLost(path.index, burst.first, missing.bit_count(), why), now=now)
 
     def path_state(self, path: Path, *, old: PathState, now: float) -> None:
@@ -131,11 +131,11 @@ class PeerTrace:
             event = trace.PathStateChanged(path.index, old.name.lower(), path.state.name.lower())
             self._record(event, now=now)
 
-    def window(self, window_bytes: float, *, why: str, now: float) -> None:
+    def cwnd_updated(self, window_bytes: float, *, trigger: str, now: float) -> None:
         """Tell of the congestion window, if it is not what was told last."""
         if round(window_bytes) != self._window_bytes:
             self._window_bytes = round(window_bytes)
-            self._record(trace.WindowChanged(self._window_bytes, why), now=now)
+            self._record(trace.CwndUpdated(self._window_bytes, trigger), now=now)
 
     def probe_sent(self, path: Path, *, path_sequence: int, now: float) -> None:
         """Tell of a probe."""
@@ -143,36 +143,36 @@ class PeerTrace:
 
     # -- receiving ----------------------------------------------------------------------------------------------
 
-    def data_received(self, run: Run, *, kept_bytes: int, incomplete: bool, now: float) -> None:
+    def data_received(self, burst: ReceivedBurst, *, kept_bytes: int, incomplete: bool, now: float) -> None:
         """Tell of packets that arrived, of which so many bytes were new."""
         self._record(
             trace.DataReceived(
-                path=run.path,
-                path_sequence=run.path_sequence,
-                psn=run.psn,
-                packets=run.count,
-                payload_bytes=run.payload_bytes,
+                path=burst.path,
+                path_sequence=burst.path_sequence,
+                psn=burst.psn,
+                packets=burst.count,
+                payload_bytes=burst.payload_bytes,
                 kept_bytes=kept_bytes,
                 incomplete=incomplete,
-                kind=_kind(run.flags),
+                kind=_kind(burst.flags),
             ),
             now=now,
         )
 
-    def write_received(self, run: Run, *, now: float) -> None:
+    def write_received(self, burst: ReceivedBurst, *, now: float) -> None:
         """Tell of a write of which this run was the last that was missing."""
-        event = trace.WriteReceived(run.message, run.length, immediate=bool(run.flags & IMMEDIATE))
+        event = trace.WriteReceived(burst.message, burst.length, immediate=bool(burst.flags & IMMEDIATE))
         self._record(event, now=now)
 
-    def message_voided(self, run: Run, *, orphans: Iterable[Frag], now: float) -> None:
+    def message_aborted(self, burst: ReceivedBurst, *, orphans: Iterable[Frag], now: float) -> None:
         """Tell of a message that its sender gave up, and of the pieces that were held of it."""
         freed_bytes = sum(frag.length for frag in orphans)
-        self._record(trace.MessageVoided(run.message, _KINDS[run.flags & OPCODE_BITS], freed_bytes), now=now)
+        self._record(trace.MessageAborted(burst.message, _KINDS[burst.flags & OPCODE_BITS], freed_bytes), now=now)
 
-    def message_given_up(self, message: int, *, orphans: Iterable[Frag], now: float) -> None:
+    def message_discarded(self, message: int, *, orphans: Iterable[Frag], now: float) -> None:
         """Tell of a send that this end gave up, and of the pieces that were held of it."""
         freed_bytes = sum(frag.length for frag in orphans)
-        self._record(trace.MessageVoided(message, _KINDS[Opcode.SEND], freed_bytes), now=now)
+        self._record(trace.MessageAborted(message, _KINDS[Opcode.SEND], freed_bytes), now=now)
 
     def ack_sent(self, ack: Ack, *, now: float) -> None:
         """Tell of an ack that is handed out to be sent."""
@@ -184,7 +184,7 @@ class PeerTrace:
 
 def _kind(flags: int) -> str:
     """Return what a data packet with these flags is part of."""
-    return "void" if flags & VOID else _KINDS[flags & OPCODE_BITS]
+    return "aborted" if flags & ABORTED else _KINDS[flags & OPCODE_BITS]
 
 
 def _text(address: Address) -> str:

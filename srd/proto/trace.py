@@ -7,7 +7,7 @@
    their unit in the name.
 
 The scheme is qlog's (draft-ietf-quic-qlog-main-schema) with our own events. QUIC's do not fit: they know one path, and
-packets instead of bursts. `peer_trace` makes the events, a sink such as `srd.trace.writer` keeps them.
+packets instead of bursts. `peer_trace` makes the events, a sink such as `srd.qlog.writer` keeps them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class BurstSent:
 
 
 @dataclass(frozen=True, slots=True)
-class AckTaken:
+class AckReceived:
     """An acknowledgement arrived; the figures are those after it."""
 
     cumulative: int
@@ -88,9 +88,9 @@ class PathSampled:
     smoothed_us: float
     min_us: float
     """The least of the recent past: what the path takes without a queue."""
-    held_us: int
+    ack_delay_us: int
     """From the other end's receipt of the packet to its report."""
-    marked: int
+    ecn_fraction: int
     """Packets that arrived with a congestion mark (CE), on this path so far."""
 
 
@@ -102,8 +102,8 @@ class PacketsLost:
     psn: int
     """Of the burst's first packet."""
     packets: int
-    why: str
-    """`overtaken`: later packets of the path were reported; `timeout`: nothing was."""
+    trigger: str
+    """`reordering`: later packets of the path were reported; `timeout`: nothing was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +117,12 @@ class PathStateChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowChanged:
+class CwndUpdated:
     """The congestion window changed for another reason than an ack."""
 
-    window_bytes: int
-    why: str
-    """`loss`, or `silence`: a path, or all of them, answers no more."""
+    cwnd_bytes: int
+    trigger: str
+    """`loss`, or `timeout`: a path, or all of them, answers no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ class WriteReceived:
 
 
 @dataclass(frozen=True, slots=True)
-class MessageVoided:
+class MessageAborted:
     """A message was given up, by its sender or its receiver: what had landed of it is forgotten."""
 
     message: int
@@ -221,11 +221,11 @@ TraceEvent = (
     PeerOpened
     | PeerEnded
     | BurstSent
-    | AckTaken
+    | AckReceived
     | PathSampled
     | PacketsLost
     | PathStateChanged
-    | WindowChanged
+    | CwndUpdated
     | ProbeSent
     | RequestPosted
     | RequestCompleted
@@ -233,7 +233,7 @@ TraceEvent = (
     | AckSent
     | MessageReceived
     | WriteReceived
-    | MessageVoided
+    | MessageAborted
 )
 
 

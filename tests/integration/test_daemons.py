@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from netns.fabric.netlink import run_tool
-from netns.lab import Lab
-from netns.shape import Shape
-from netns.state import ROOT
-from netns.topology import leaf_spine
+from netns.backends.kernel.netlink import run_tool
+from netns.lab.lab import Lab
+from netns.lab.state import ROOT
+from netns.netem.shape import Shape
+from netns.topology.model import leaf_spine
 from tests.srd.cli.processes import Process, command, names, sparse
 from tests.srd.loopback import content
 
@@ -37,7 +37,7 @@ def lab_name() -> str:
 @pytest.fixture
 def lab() -> Iterator[Lab]:
     """Two hosts and four spines; each leaf-spine link loses 1 % of what passes, both ways. Down whatever happens."""
-    with Lab.up(leaf_spine(name=lab_name(), shape=LOSSY, seed=SEED), fabric="relay") as made:
+    with Lab.up(leaf_spine(name=lab_name(), shape=LOSSY, seed=SEED), backend="relay") as made:
         print(f"seed {SEED}")
         yield made
 
@@ -109,7 +109,7 @@ def test_daemons__a_file_crosses_a_lossy_fabric_over_all_spines(lab: Lab, tmp_pa
 def test_daemons__over_ipv6(tmp_path: Path, output: Path) -> None:
     file = file_of(tmp_path, 4 << 20)
     topology = replace(leaf_spine(name=lab_name(), shape=LOSSY, seed=SEED), ipv6=True)
-    with Lab.up(topology, fabric="relay") as lab, receiver(lab, output, "--once") as there:
+    with Lab.up(topology, backend="relay") as lab, receiver(lab, output, "--once") as there:
         there.event("listening")
         with sender(lab, file) as here:
             sent = here.event("sent")
@@ -171,7 +171,7 @@ def test_daemons__nothing_is_left_after_down(tmp_path: Path, output: Path) -> No
 
     name = lab_name()
     before = machine()
-    made = Lab.up(leaf_spine(name=name, shape=LOSSY, seed=SEED), fabric="relay")
+    made = Lab.up(leaf_spine(name=name, shape=LOSSY, seed=SEED), backend="relay")
     try:
         with receiver(made, output) as there:
             there.event("listening")

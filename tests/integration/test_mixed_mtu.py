@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from netns.fabric.netlink import run_tool
-from srd.proto.wire import VERSION
+from netns.backends.kernel.netlink import run_tool
+from srd.proto.wire.data import VERSION
 from tests.srd.cli.processes import Process, command
 from tests.srd.loopback import content
 

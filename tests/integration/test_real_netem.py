@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from netns.fabric.kernel import missing_netem
-from netns.uml import run_uml
+from netns.backends.kernel.capabilities import missing_netem
+from netns.backends.uml import run_uml
 from scripts.benches.cases.fidelity import compared, record
 from scripts.benches.fidelity.settings import SETTINGS, Setting, write_tables
 
@@ -32,7 +32,7 @@ def test_orders__in_the_guest(tmp_path: Path) -> None:
     command = [
         sys.executable, "-m", "pytest", "-q", "--color", "no", "-p", "no:cacheprovider", "-m", "netem",
         "--timeout", "400",
-        "tests/netns/fabric/test_kernel_netem.py", "tests/netns/test_outage.py",
+        "tests/netns/backends/kernel/test_capabilities_netem.py", "tests/netns/faults/test_faults.py",
     ]  # fmt: skip
     with (tmp_path / "log").open("w+b") as log:
         if missing_netem() is None:

@@ -9,8 +9,8 @@ from itertools import count
 import pytest
 from hypothesis import settings
 
-from netns.lab import Lab
-from netns.state import LabDirectory
+from netns.lab.lab import Lab
+from netns.lab.state import LabDirectory
 
 # These properties build whole networks; on a busy machine wall-clock deadlines would fail at random.
 settings.register_profile("netns", deadline=None)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from netns.fabric.netlink import in_namespace
-from netns.lab import Lab
+from netns.backends.kernel.netlink import in_namespace
+from netns.lab.lab import Lab
 
 PORT: Final = 7007
 

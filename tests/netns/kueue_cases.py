@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from netns.nodes import HOSTNAME_LABEL, Node, Taint
+from netns.inventory.nodes import HOSTNAME_LABEL, Node, Taint
 from netns.placement.model import (
     Affinity,
     Assignment,
-    Domain,
+    DomainAssignment,
     Expression,
     Flavor,
     Profile,
@@ -156,7 +156,8 @@ def replacement(case: Json) -> Replacement | None:
 
 def assignment(each: Json) -> Assignment:
     return Assignment(
-        tuple(each["levels"]), tuple(Domain(tuple(domain["values"]), domain["count"]) for domain in each["domains"])
+        tuple(each["levels"]),
+        tuple(DomainAssignment(tuple(domain["values"]), domain["count"]) for domain in each["domains"]),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import strategies as st
 
-from netns.nodes import HOSTNAME_LABEL, PODS, Node
+from netns.inventory.nodes import HOSTNAME_LABEL, PODS, Node
 from netns.placement.model import Assignment, Request, Slice, Unplaceable, Usage
 
 BLOCK = "example.com/block"

@@ -7,9 +7,9 @@ from typing import get_args
 
 from hypothesis import strategies as st
 
-from netns.clos import ClosLinks, three_tier
-from netns.shape import Shape
-from netns.topology import Ecmp, Link, Switch, Topology, leaf_spine
+from netns.netem.shape import Shape
+from netns.topology.clos import ClosLinks, three_tier
+from netns.topology.model import Ecmp, Link, Switch, Topology, leaf_spine
 
 SHAPES = st.builds(
     Shape,

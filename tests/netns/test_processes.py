@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from netns.fabric.netlink import add_namespace, delete_namespace
+from netns.backends.kernel.netlink import add_namespace, delete_namespace
+from netns.lab.operations import AddNamespace, DeleteNamespace
 from netns.processes import Process, end, processes_in
-from netns.steps import AddNamespace, DeleteNamespace
 from tests.netns.conftest import unique_name
 
 

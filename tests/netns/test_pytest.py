@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from netns.fabric.kernel import missing_netem
-from netns.state import recorded_labs
+from netns.backends.kernel.capabilities import missing_netem
+from netns.lab.state import recorded_labs
 
 pytest_plugins = ["pytester"]
 
@@ -15,8 +15,8 @@ import subprocess
 
 import pytest
 
-from netns.shape import Shape
-from netns.topology import leaf_spine
+from netns.netem.shape import Shape
+from netns.topology.model import leaf_spine
 
 
 @pytest.mark.lab(leaf_spine(spines=1, shape=Shape(delay_us=100)))

@@ -18,19 +18,19 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import netns.state
-from netns.distributions import table
+import netns.lab.state
+from netns.backends.relay.spec import load_spec
 from netns.errors import MAX_MESSAGE, LabError
-from netns.experiment import read_plan
-from netns.fabric.spec import load_spec
-from netns.fabric_layers import nodes_of
-from netns.node_files import read_nodes
-from netns.opportunities import read_trace
+from netns.faults.schedule import read_schedule
+from netns.inventory.fabric_layers import nodes_of
+from netns.inventory.node_files import read_nodes
+from netns.lab.plan import plan
+from netns.lab.state import LabDirectory, LabState
+from netns.netem.distributions import table
+from netns.netem.mahimahi import read_trace
 from netns.placement import place, read_job
-from netns.plan import plan
-from netns.state import LabDirectory, LabState
-from netns.topology import reference
-from netns.topology_file import read_topology
+from netns.topology.file import read_topology
+from netns.topology.model import reference
 
 YAML_VALUES: Final = (
     "5", "yes", "~", "1.5", ".nan", ".inf", "-1", "-14", "0", "2001-01-01", "2001-01-01 10:00:00", "2001-99-99",
@@ -178,7 +178,7 @@ def use_topology(path: Path) -> None:
 
 
 def use_plan(path: Path) -> None:
-    for event in read_plan(path, reference()):
+    for event in read_schedule(path, reference()):
         str(event)
 
 
@@ -228,7 +228,7 @@ def test_json__a_labs_record(data: st.DataObject) -> None:
 
     def read(path: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(netns.state, "ROOT", path.parent)
+            patch.setattr(netns.lab.state, "ROOT", path.parent)
             directory = LabDirectory("demo")
             directory.path.mkdir()
             path.rename(directory.path / "state.json")

@@ -14,7 +14,7 @@ from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.peer import Peer
 from srd.proto.config import ProtocolConfig
-from srd.proto.status import Status
+from srd.proto.wire.status import Status
 
 PATIENCE_S = 20
 SMALL = EndpointConfig(

@@ -18,8 +18,8 @@ from srd.errors import PeerError, UsageError
 from srd.message import Message
 from srd.peer import Peer
 from srd.proto.events import Frag, MessagesReceived
-from srd.proto.status import Status
-from srd.queues import ReceiveQueues
+from srd.proto.wire.status import Status
+from srd.rx_queues import RxQueueTable
 from tests.srd.loopback import PATIENCE_S, SMALL, content, memory, pair
 
 SEED = 31
@@ -160,10 +160,10 @@ class Owner:
     def __init__(self, region: Region) -> None:
         self.region = region
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first:
-            self.queues = ReceiveQueues(SMALL, region, first=first, contexts=())
+            self.queues = RxQueueTable(SMALL, region, first=first, contexts=())
         self.returned: list[tuple[int, Sequence[Frag], int, int]] = []
         event = MessagesReceived(3, 7, 4, 10, 5, 100)
-        self.queues.host.hold((event.frag,))
+        self.queues.host.commit((event.frag,))
         self.batch = MessageBatch(event, queues=self.queues, release=self.release)
 
     def release(self, peer: int, frags: Sequence[Frag], size_bytes: int, messages: int) -> None:

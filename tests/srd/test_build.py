@@ -12,7 +12,7 @@ import pytest
 
 from scripts.installed import STAMP, digest
 from srd.build import BUILD
-from srd.proto import wire
+from srd.proto.wire import data
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAM = """
@@ -26,7 +26,7 @@ for measured in CASES[sys.argv[1]].measure(Request(seed=7, seconds=0.3)):
 
 
 def test_build__says_what_runs() -> None:
-    native = str(wire.__file__).endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
+    native = str(data.__file__).endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
     assert (BUILD == "compiled") == native
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from srd.config import EndpointConfig
 from srd.errors import UsageError
-from srd.io.landing import SUPER_BYTES
+from srd.io.rx_buffers import SUPER_BYTES
 from srd.proto.config import ProtocolConfig
-from srd.proto.wire import MAX_DATAGRAM_BYTES, MIN_DATAGRAM_BYTES
+from srd.proto.wire.data import MAX_DATAGRAM_BYTES, MIN_DATAGRAM_BYTES
 
 SMALL = ProtocolConfig(receive_window_bytes=1 << 20, max_message_bytes=1 << 20)
 
@@ -54,7 +54,7 @@ def test_datagram_bytes__ends_of_the_range(value: int) -> None:
 @pytest.mark.parametrize("value", [-0.001, 0.2, float("nan")])
 def test_stay_awake_s__bad_flow(value: float) -> None:
     with pytest.raises(UsageError, match=f"stay_awake_s: {value} is not between 0 and 0.1"):
-        EndpointConfig(stay_awake_s=value)
+        EndpointConfig(adaptive_poll_s=value)
 
 
 @pytest.mark.parametrize("value", [-0.001, float("nan"), float("inf")])

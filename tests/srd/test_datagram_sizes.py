@@ -21,10 +21,10 @@ from devmem.region import Region
 from devmem.registry import Access
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
-from srd.io.libc import UDP_SEGMENT
+from srd.io.syscalls import UDP_SEGMENT
 from srd.proto.config import ProtocolConfig
-from srd.proto.status import Status
-from srd.proto.wire import HEADER_BYTES, VERSION, PacketType
+from srd.proto.wire.data import HEADER_BYTES, VERSION, PacketType
+from srd.proto.wire.status import Status
 from tests.srd.loopback import PATIENCE_S, SMALL
 
 MESSAGE_BYTES = 1 << 20

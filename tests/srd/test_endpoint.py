@@ -19,13 +19,13 @@ from srd.batch import MessageBatch
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint, resolve
 from srd.errors import PeerError, SrdError, UsageError
-from srd.io.landing import SUPER_BYTES, spare_bytes
-from srd.io.receive import SLOTS
+from srd.io.rx import SLOTS
+from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes
 from srd.message import Message
 from srd.peer import Peer
 from srd.proto.config import ProtocolConfig
-from srd.proto.control import Close
-from srd.proto.status import Status
+from srd.proto.wire.control import Close
+from srd.proto.wire.status import Status
 from tests.srd.loopback import PATIENCE_S, SMALL, closed_port, content, memory, open_files, pair, receive, send
 
 HOSTS = ["127.0.0.1", "::1", "localhost"]
@@ -264,7 +264,7 @@ async def test_listen__the_least_region_that_is_allowed_carries_messages(chunk_b
     """However small the bursts are: each pins the chunk that it lies in."""
     window_bytes = 4 << 20
     least = EndpointConfig(
-        receive_region_bytes=(SLOTS + 1) * chunk_bytes + spare_bytes(SLOTS) + 2 * window_bytes,
+        receive_region_bytes=(SLOTS + 1) * chunk_bytes + scratch_bytes(SLOTS) + 2 * window_bytes,
         chunk_bytes=chunk_bytes,
         datagram_bytes=datagram_bytes,
         protocol=ProtocolConfig(paths=4, receive_window_bytes=window_bytes, max_message_bytes=window_bytes),

@@ -15,19 +15,19 @@ from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
 from srd.peer import Peer
-from srd.proto.control import Accept, Close, Control, Hello, Retry, decode_untrusted
 from srd.proto.events import (
     BatchCompletion,
     Completion,
     Event,
+    MessageAborted,
     MessageReceived,
-    MessageVoided,
     PeerEnded,
     PeerOpened,
     WriteReceived,
 )
-from srd.proto.status import Status
-from srd.queues import ReceiveQueues
+from srd.proto.wire.control import Accept, Close, Control, Hello, Retry, decode_untrusted
+from srd.proto.wire.status import Status
+from srd.rx_queues import RxQueueTable
 from tests.srd.loopback import PATIENCE_S, SMALL, pair, receive, send
 
 NOBODY = 99
@@ -97,7 +97,7 @@ def open_and_close(two: Endpoint, *, context: int) -> None:
 
     def give(packet: Control) -> Control:
         core.handle_packets([], controls=[(packet.encode(), source, now)], now=now)
-        return decode_untrusted(core._strangers.replies.pop().data)
+        return decode_untrusted(core._stateless.replies.pop().data)
 
     retry = give(hello)
     assert isinstance(retry, Retry)
@@ -143,7 +143,7 @@ async def test_accept__of_a_peer_that_has_sent_something_and_closed() -> None:
     "event",
     [
         MessageReceived(NOBODY, 1, 0, None, ()),
-        MessageVoided(NOBODY, ()),
+        MessageAborted(NOBODY, ()),
         WriteReceived(NOBODY, 1, 2),
         Completion(NOBODY, 1, Status.OK),
         BatchCompletion(NOBODY, 1, 2),
@@ -159,7 +159,7 @@ async def test_on_event__of_a_peer_that_is_not_there(event: Event) -> None:
 
 
 @pytest.mark.sources
-@pytest.mark.parametrize("broken", [Peer.deliver, ReceiveQueues.forget_peer], ids=lambda broken: broken.__name__)
+@pytest.mark.parametrize("broken", [Peer.deliver, RxQueueTable.forget_peer], ids=lambda broken: broken.__name__)
 async def test_on_event__a_fault_of_ours_ends_one_peer(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     problems: list[BaseException | None] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context.get("exception")))
@@ -171,13 +171,13 @@ async def test_on_event__a_fault_of_ours_ends_one_peer(broken: Any, monkeypatch:
                 raise ZeroDivisionError("a bug")
             broken(owner, *arguments)
 
-        owner = Peer if broken is Peer.deliver else ReceiveQueues
+        owner = Peer if broken is Peer.deliver else RxQueueTable
         monkeypatch.setattr(owner, broken.__name__, fail_once)
         await send(here, b"the last message")
-        if owner is ReceiveQueues:
+        if owner is RxQueueTable:
             await here.close()
         status = await there.wait_ended()
-        assert status is (Status.OK if owner is ReceiveQueues else Status.LOCAL_ERROR_QP_INTERNAL_ERROR)
+        assert status is (Status.OK if owner is RxQueueTable else Status.LOCAL_ERROR_QP_INTERNAL_ERROR)
         await send(here_too, b"alive")
         assert await receive(there_too) == b"alive"
     assert [type(problem) for problem in problems] == [ZeroDivisionError]
@@ -228,7 +228,7 @@ async def test_connect__cancelled_in_the_turn_in_which_it_opened(*, late: bool) 
         with pytest.raises(asyncio.CancelledError):
             await connecting
         one._driver._on_event = deliver
-        while one._core._peers or two._core._peers or two._incoming or one._parting:  # noqa: ASYNC110 - no event
+        while one._core._peers or two._core._peers or two._incoming or one._closing_peers:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.001)
         here, there = await one.connect("127.0.0.1", port=two.address[1]), await two.accept()
         await send(here, b"alive")

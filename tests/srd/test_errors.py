@@ -6,9 +6,9 @@ import pytest
 
 import srd
 from srd.errors import PacketError, PeerError, SrdError, UsageError
+from srd.file_transfer.protocol import TransferError
 from srd.proto import errors as core
-from srd.proto.status import Status
-from srd.transfer.words import TransferError
+from srd.proto.wire.status import Status
 
 
 @pytest.mark.parametrize("kind", [PacketError, PeerError, UsageError, TransferError])

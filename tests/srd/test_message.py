@@ -15,7 +15,7 @@ from srd.errors import UsageError
 from srd.message import Message
 from srd.proto import events
 from srd.proto.events import MessageReceived
-from srd.queues import ReceiveQueues
+from srd.rx_queues import RxQueueTable
 from tests.srd.loopback import SMALL
 
 # In order of the message, anywhere in the region.
@@ -28,10 +28,10 @@ class Owner:
     def __init__(self, region: Region) -> None:
         self.region = region
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first:
-            self.queues = ReceiveQueues(SMALL, region, first=first, contexts=())
+            self.queues = RxQueueTable(SMALL, region, first=first, contexts=())
         for piece, content in zip(PIECES, (b"one", b"four", b"12"), strict=True):
             region.array[piece.region_offset : piece.region_offset + piece.length] = np.frombuffer(content, np.uint8)
-        self.queues.host.hold(PIECES)
+        self.queues.host.commit(PIECES)
         self.returned: list[tuple[int, list[int], int, int]] = []
 
     def release(self, peer: int, frags: Sequence[events.Frag], size_bytes: int, messages: int) -> None:

@@ -14,7 +14,7 @@ from devmem.region import Region
 from devmem.registry import Access
 from srd.errors import PeerError, SrdError, UsageError
 from srd.message import Message
-from srd.proto.status import Status
+from srd.proto.wire.status import Status
 from tests.srd.loopback import PATIENCE_S, SMALL, content, memory, pair, receive, send
 
 SEED = 22

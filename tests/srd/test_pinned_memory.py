@@ -11,11 +11,11 @@ from types import TracebackType
 from typing import Self
 
 from srd.endpoint import Endpoint
-from srd.proto.control import NOT_READY, Accept, Ack, Control, Hello, Probe, Retry, decode_untrusted
 from srd.proto.errors import PacketError
 from srd.proto.seqset import mask
-from srd.proto.status import Status
-from srd.proto.wire import HEADER_BYTES, Burst, write_headers
+from srd.proto.wire.control import NOT_READY, Accept, Ack, Control, Hello, Probe, Retry, decode_untrusted
+from srd.proto.wire.data import HEADER_BYTES, Burst, write_headers
+from srd.proto.wire.status import Status
 from tests.srd.loopback import PATIENCE_S, SMALL, content, receive, send
 
 SIZE = 8972
@@ -137,7 +137,7 @@ async def test_transfers_go_on_beside_peers_that_hold_memory_and_never_finish() 
         await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
         strangers(two, count=3),
     ):
-        assert two._queues.host.scarce
+        assert two._queues.host.memory_low
         async with await Endpoint.open(towards="127.0.0.1", config=SMALL) as one:
             here = await one.connect("127.0.0.1", port=two.address[1])
             there = await two.accept()

@@ -14,12 +14,12 @@ from devmem.errors import RegionError, RegistrationError
 from devmem.region import Region
 from devmem.registry import Access
 from srd.errors import PeerError, UsageError
-from srd.message import Written
+from srd.message import WriteNotification
 from srd.proto.config import MAX_MESSAGE_BYTES
-from srd.proto.control import LEAST_WINDOW_PACKETS
 from srd.proto.events import Frag
-from srd.proto.status import Status
-from srd.proto.wire import Arrival
+from srd.proto.wire.control import MIN_PEER_WINDOW_PACKETS
+from srd.proto.wire.data import GroDatagram
+from srd.proto.wire.status import Status
 from tests.srd.loopback import PATIENCE_S, SMALL, content, memory, pair, receive, send
 
 SEED = 31
@@ -50,7 +50,7 @@ async def test_write__lands_where_it_was_told(host: str, size: int) -> None:
                 source, offset=0, length=size, key=registration.remote_key, target_offset=77, immediate=0xFFFFFFFF
             )
             async with asyncio.timeout(PATIENCE_S):
-                assert await there.recv_write() == Written(size, 0xFFFFFFFF)
+                assert await there.recv_write() == WriteNotification(size, 0xFFFFFFFF)
                 assert bytes_of(target, 1077, size) == payload, "when it is told, it is there"
                 assert await writing is Status.OK
             assert not any(bytes_of(target, 0, 1077))
@@ -113,7 +113,7 @@ async def test_predicted__lands_in_place_and_nowhere_else(lost: float, seed: int
             queue.steer(there)
             handle = two._core.handle_packets
 
-            def losing(arrivals: list[Arrival], **options: Any) -> list[Frag]:
+            def losing(arrivals: list[GroDatagram], **options: Any) -> list[Frag]:
                 return handle([arrival for arrival in arrivals if rng.random() >= lost], **options)
 
             two._core.handle_packets = losing  # type: ignore[method-assign,assignment]
@@ -132,7 +132,7 @@ async def test_predicted__lands_in_place_and_nowhere_else(lost: float, seed: int
             for start, end in ((0, 1007), (1007 + size, 1050 + size), (1050 + 2 * size, 2 * size + 8192)):
                 assert set(bytes_of(target, start, end - start)) <= {0xEE}
             assert queue.predicted_bytes > 0
-            assert 0 <= queue.wrong_guess_fraction <= 1
+            assert 0 <= queue.misprediction_fraction <= 1
             two.deregister(remote)
 
 
@@ -154,7 +154,7 @@ async def test_predicted__writes_and_reads(*, reads: bool) -> None:
                 assert await done is Status.OK
             assert bytes_of(target, 0, len(payload)) == payload
             assert queue.predicted_bytes > 0
-            assert queue.wrong_guess_fraction < 1, "on a busy host few are right"
+            assert queue.misprediction_fraction < 1, "on a busy host few are right"
             end.deregister(local)
             queue.unbind()
 
@@ -312,8 +312,8 @@ async def test_cancel__in_the_middle_gives_memory_and_credit_back() -> None:
 async def test_deregister__in_the_middle_ends_it_at_both_ends(*, reads: bool) -> None:
     """Between two looks no more lands than the window of PSNs lets go, which is a small part of the whole."""
     size = 24 * MIB
-    config = replace(SMALL, protocol=replace(SMALL.protocol, window_packets=LEAST_WINDOW_PACKETS))
-    assert LEAST_WINDOW_PACKETS * config.datagram_bytes <= size // 32
+    config = replace(SMALL, protocol=replace(SMALL.protocol, window_packets=MIN_PEER_WINDOW_PACKETS))
+    assert MIN_PEER_WINDOW_PACKETS * config.datagram_bytes <= size // 32
     with Region(size) as target, Region(size) as source:
         async with pair(config=config) as (one, two, here, there):
             remote = two.register(target, offset=0, length=size, access=ALL)

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from netns.fabric.lane import Lane
+from netns.backends.virtual.virtual_link import VirtualLink
 from scripts.benches.fabrics import PACKET_BYTES
-from scripts.benches.millisecond import RTT_S, Bulk, bulk, fabric
 from scripts.benches.outcome import Round, Wanted
-from scripts.benches.simulation import NS_PER_S
-from srd.proto.status import Status
+from scripts.benches.reference_fabric import RTT_S, Bulk, bulk, fabric
+from srd.proto.wire.status import Status
+from srd.sim.simulation import NS_PER_S
 
 WANTED: Final = (
     Wanted("stall_rtts", "<=", 3),
@@ -50,7 +50,7 @@ class Repair:
     """A link that was repaired: looks every millisecond whether it is used."""
 
     running: Bulk
-    lane: Lane
+    lane: VirtualLink
     repaired_at_ns: int
     seconds: float = math.inf
     _bytes: int = 0
@@ -104,7 +104,7 @@ def _schedule(running: Bulk) -> list[Repair]:
         for spine in spines:
             dead_ns = round(DEAD_S * NS_PER_S)
             fabric.fail(spine, at_ns=at_ns, for_ns=dead_ns)
-            repair = Repair(running, fabric.lanes["leaf1", spine], at_ns + dead_ns)
+            repair = Repair(running, fabric.links["leaf1", spine], at_ns + dead_ns)
             fabric.at(at_ns + dead_ns, repair.watch)
             repairs.append(repair)
     return repairs

@@ -15,9 +15,9 @@ from typing import Final
 from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.veth import iperf
+from scripts.benches.veth.client_server import Event, meet, python
 from scripts.benches.veth.drops import Drops
-from scripts.benches.veth.roles import Event, meet, python
-from scripts.benches.veth.wire import Wire, wire
+from scripts.benches.veth.veth_pair import Wire, wire
 
 WANTED: Final = (
     Wanted("tcp_ratio_mtu9000", ">=", 1.3, over="median"),

@@ -8,7 +8,8 @@ between two copies. Processor time is that of both processes, the kernel's on th
 `line_fraction`: goodput over the shaped link's payload rate. `classic_ratio`, `cpu_per_gb_ratio`: ours over classic,
 over the bare pair. `bytes_copied`: what the transport counts, of some GB. That 0 means 0 is attested before the first
 round, and without it there is none: in a run of 64 MiB both processes have no right to the pages of their regions but
-during the system calls, so that who touches payload dies (scripts/benches/devmem/witness.py); who gathers has to.
+during the system calls, so that who touches payload dies (scripts/benches/devmem/mprotect_guard.py); who gathers has
+to.
 """
 
 from __future__ import annotations

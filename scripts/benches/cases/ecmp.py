@@ -13,12 +13,12 @@ import os
 from dataclasses import replace
 from typing import Final
 
-from netns.addressing import IpVersion
-from netns.ecmp import PathMap, trace_paths
-from netns.lab import Lab
-from netns.shape import Shape
-from netns.spine_counters import count_packets
-from netns.topology import leaf_spine
+from netns.lab.lab import Lab
+from netns.netem.shape import Shape
+from netns.observe.route_probe import SpineMap, probe_spines
+from netns.observe.spine_counters import count_packets
+from netns.topology.addressing import IpVersion
+from netns.topology.model import leaf_spine
 from scripts.benches.fidelity.statistics import chi_square_sf
 from scripts.benches.outcome import Round, Wanted
 
@@ -50,7 +50,7 @@ def measure(seed: int) -> Round:
 
 def _measure(lab: Lab, version: IpVersion) -> dict[str, float]:
     there, again, back = (
-        trace_paths(lab, source=a, destination=b, ports=PORTS, version=version)
+        probe_spines(lab, source=a, destination=b, ports=PORTS, version=version)
         for a, b in (("h1", "h2"), ("h1", "h2"), ("h2", "h1"))
     )
     mismatch = sum(abs(count.sent - count.seen) for count in count_packets(lab, there).values())
@@ -63,11 +63,11 @@ def _measure(lab: Lab, version: IpVersion) -> dict[str, float]:
     }
 
 
-def _spine_of(path_map: PathMap) -> dict[int, str]:
+def _spine_of(path_map: SpineMap) -> dict[int, str]:
     return {port: names[0] for port, names in path_map.seen.items() if len(set(names)) == 1}
 
 
-def _p_value(path_map: PathMap) -> float:
+def _p_value(path_map: SpineMap) -> float:
     expected = PORTS / len(path_map.spines)
     counts = [share * PORTS for share in path_map.shares.values()]
     statistic = sum((count - expected) ** 2 / expected for count in counts)

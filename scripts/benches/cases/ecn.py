@@ -12,8 +12,8 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Final
 
-from scripts.benches.millisecond import LINK, PAYLOAD_FRACTION, RATE_BPS, Bulk, bulk, fabric
 from scripts.benches.outcome import Round, Wanted
+from scripts.benches.reference_fabric import LINK, PAYLOAD_FRACTION, RATE_BPS, Bulk, bulk, fabric
 
 WANTED: Final = (Wanted("queue_ratio", "<=", 0.7), Wanted("capacity_fraction", ">=", 0.95))
 SECONDS: Final = 1.0
@@ -50,7 +50,7 @@ def _figures(threshold_us: float | None, *, seed: int, seconds: float) -> dict[s
 
 def _mean_queue_ms(running: Bulk, *, seconds: float) -> float:
     """Let time pass; look at the queues from the sender's leaf to the spines meanwhile."""
-    lanes = [running.simulation.fabric.lanes["leaf1", f"spine{index + 1}"] for index in range(SPINES)]
+    lanes = [running.simulation.fabric.links["leaf1", f"spine{index + 1}"] for index in range(SPINES)]
     waits_ns = []
     for _ in range(round(seconds / LOOK_S)):
         running.simulation.run(seconds=LOOK_S)

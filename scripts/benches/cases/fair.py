@@ -17,8 +17,8 @@ from typing import Final
 from scripts.benches.cases import incast
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.presets import MICROSECOND_FABRIC
-from scripts.benches.simulation import NS_PER_S, Simulation
-from scripts.benches.stream import Stream
+from srd.sim.simulation import NS_PER_S, Simulation
+from srd.sim.stream import Stream
 
 WANTED: Final = (Wanted("jain_index", ">=", 0.95), Wanted("median_queue_bdp", "<=", 1))
 FLOWS: Final = (2, 8, 32)
@@ -60,7 +60,7 @@ def _share(flows: int, *, seed: int) -> dict[str, float]:
     for stream in streams[1::2]:
         stream.start()
     simulation.run(seconds=SETTLING_RTTS * RTT_S)
-    port = simulation.fabric.lanes[topology.switch_of(sink), sink]
+    port = simulation.fabric.links[topology.switch_of(sink), sink]
     before = [each.receiver.landed_bytes for each in connections]
     port_before_bytes = port.bytes
     waits_ns = []

@@ -21,10 +21,10 @@ from typing import Final
 
 import numpy as np
 
-from netns.errors import FabricError
-from netns.fabric.kernel import missing_netem
-from netns.netem import Netem
-from netns.uml import run_uml
+from netns.backends.kernel.capabilities import missing_netem
+from netns.backends.uml import run_uml
+from netns.errors import BackendError
+from netns.netem.queue import Netem
 from scripts.benches.errors import BenchError
 from scripts.benches.fidelity.measures import Comparison, compare
 from scripts.benches.fidelity.settings import SEEDED, SETTINGS, Setting, write_tables
@@ -78,7 +78,7 @@ def run_trial(module: str, orders: Path, *, fabric: str) -> None:
                 status = run_uml(command, stdout=log, stderr=log, repeatable=True)
             else:
                 status = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
-        except FabricError as error:
+        except BackendError as error:
             raise BenchError(str(error)) from None
         log.seek(0)
         lines = log.read().decode(errors="replace").strip().splitlines()

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from netns.topology import Topology
+from netns.topology.model import Topology
 from scripts.benches.errors import BenchError
 from scripts.benches.fabrics import PACKET_BYTES, buffered, clos, wire_bytes
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.presets import MICROSECOND_FABRIC
-from scripts.benches.simulation import Simulation
-from scripts.benches.station import WIRE_OVERHEAD_BYTES
-from srd.proto.wire import HEADER_BYTES
+from srd.proto.wire.data import HEADER_BYTES
+from srd.sim.host import WIRE_OVERHEAD_BYTES
+from srd.sim.simulation import Simulation
 
 WANTED: Final = (Wanted("max_over_ideal_ratio", "<=", 1.2), Wanted("spread_ratio", "<=", 1.3))
 
@@ -69,7 +69,7 @@ def _incast(*, seed: int, senders: int, message_bytes: int) -> dict[str, float]:
         raise BenchError(f"{len(receiver.deliveries)} of {senders} messages were delivered in {PATIENCE_S:g} s")
     simulation.require_no_failures()
     times_us = [(delivery.at_ns - started_ns) / 1000 for delivery in receiver.deliveries]
-    port = simulation.fabric.lanes[topology.switch_of(sink), sink]
+    port = simulation.fabric.links[topology.switch_of(sink), sink]
     ideal_us = _ideal_us(senders, message_bytes=message_bytes, payload_bytes=receiver.payload_bytes)
     sent = sum(peer.sender.packets for peer in peers)
     return {

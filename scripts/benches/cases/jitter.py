@@ -13,13 +13,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from netns.shape import Shape
-from netns.topology import Topology, leaf_spine
+from netns.netem.shape import Shape
+from netns.topology.model import Topology, leaf_spine
 from scripts.benches.errors import BenchError
 from scripts.benches.fabrics import MTU
 from scripts.benches.outcome import Round, Wanted
-from scripts.benches.simulation import NS_PER_S, Connection, Simulation
 from srd.proto.config import ProtocolConfig
+from srd.sim.simulation import NS_PER_S, Connection, Simulation
 
 WANTED: Final = (Wanted("spurious_fraction", "<", 0.01),)
 SECONDS: Final = 2.0

@@ -17,12 +17,12 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from netns.errors import FabricError
-from netns.fabric.tap import NETNS_DIRECTORY
-from netns.lab import Lab
-from netns.shape import Shape
-from netns.state import LabDirectory, recorded_labs
-from netns.topology import Topology, leaf_spine
+from netns.backends.relay.tap import NETNS_DIRECTORY
+from netns.errors import BackendError
+from netns.lab.lab import Lab
+from netns.lab.state import LabDirectory, recorded_labs
+from netns.netem.shape import Shape
+from netns.topology.model import Topology, leaf_spine
 from scripts.benches.outcome import Round, Wanted
 
 WANTED: Final = (Wanted("up_seconds", "<", 3), Wanted("down_seconds", "<", 2), Wanted("left_over", "<=", 0))
@@ -31,7 +31,7 @@ CRASHES: Final = 20
 SHAPE: Final = Shape(delay_us=500, rate_bps=250_000_000)
 CHILD: Final = """
 import sys, time
-from netns.lab import Lab
+from netns.lab.lab import Lab
 from scripts.benches.cases.lab import topology
 with Lab.up(topology(sys.argv[1])):
     time.sleep(60)
@@ -84,7 +84,7 @@ def _up_again(name: str) -> Lab:
     """The lab, over what the crash left; a child that had just finished it left a whole one, which is no crash."""
     try:
         return Lab.up(topology(name))
-    except FabricError:
+    except BackendError:
         Lab.find(name).down()
         return Lab.up(topology(name))
 

@@ -16,9 +16,9 @@ from scripts.benches.cases.clean import START_S, WORKER
 from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.veth import iperf
+from scripts.benches.veth.client_server import Event, meet, python
 from scripts.benches.veth.drops import Drops
-from scripts.benches.veth.roles import Event, meet, python
-from scripts.benches.veth.wire import Wire, wire
+from scripts.benches.veth.veth_pair import Wire, wire
 from scripts.compare.tcp_socket import CUBIC
 
 WANTED: Final = (

@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from netns.topology import Topology, leaf_spine
+from netns.topology.model import Topology, leaf_spine
 from scripts.benches.fabrics import MTU, buffered
-from scripts.benches.millisecond import PAYLOAD_FRACTION, bulk
 from scripts.benches.outcome import Round, Wanted
+from scripts.benches.reference_fabric import PAYLOAD_FRACTION, bulk
 from srd.proto.config import ProtocolConfig
 
 WANTED: Final = (Wanted("capacity_fraction", ">=", 0.9),)

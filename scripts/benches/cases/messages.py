@@ -14,11 +14,11 @@ from statistics import median
 from typing import Final
 
 from scripts.benches.errors import BenchError
-from scripts.benches.millisecond import RECEIVER, SENDER, fabric
 from scripts.benches.outcome import Round, Wanted
-from scripts.benches.simulation import Simulation
+from scripts.benches.reference_fabric import RECEIVER, SENDER, fabric
 from srd.proto.config import ProtocolConfig
-from srd.proto.wire import Burst
+from srd.proto.wire.data import Burst
+from srd.sim.simulation import Simulation
 
 WANTED: Final = (Wanted("undisturbed_ratio", "<=", 1.05),)
 MESSAGES: Final = 1000

@@ -16,16 +16,16 @@ from dataclasses import replace
 from statistics import median
 from typing import Final
 
-from netns.topology import Topology
+from netns.topology.model import Topology
 from scripts.benches.errors import BenchError
 from scripts.benches.fabrics import PACKET_BYTES, buffered, clos, wire_bytes
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.presets import MICROSECOND_FABRIC
-from scripts.benches.simulation import Simulation
-from scripts.benches.station import WIRE_OVERHEAD_BYTES
-from scripts.benches.stream import Stream
 from srd.proto.config import ProtocolConfig
-from srd.proto.wire import HEADER_BYTES
+from srd.proto.wire.data import HEADER_BYTES
+from srd.sim.host import WIRE_OVERHEAD_BYTES
+from srd.sim.simulation import Simulation
+from srd.sim.stream import Stream
 
 WANTED: Final = (Wanted("median_over_ideal_ratio", "<=", 1.10), Wanted("max_over_ideal_ratio", "<=", 1.5))
 

@@ -1,7 +1,7 @@
 """Placement, measured: what an all-reduce gains by having its ranks near to each other, on a three-tier lab.
 
 16 hosts of 100 Mbit/s in 4 blocks of 4 (examples/cluster.yaml: one block is a rack of 4, the others have two racks of
-2), on the relay fabric; 50 us to a host, 0.5 ms a link between leaf and aggregation switch, 2 ms a link above. The
+2), on the relay backend; 50 us to a host, 0.5 ms a link between leaf and aggregation switch, 2 ms a link above. The
 hosts of a block have 50 Mbit/s together to the other blocks, over 2 aggregation switches and 2 spines: 8:1, the upper
 end of what Al-Fares et al. (SIGCOMM 2008) give for data centres, and about what Meta's clusters for Llama 3 have above
 their pods, 7:1 (arXiv 2407.21783, section 3.3.1). Racks are 2:1 at most.
@@ -36,17 +36,17 @@ from statistics import median
 from typing import Final
 
 from netns.errors import LabError
-from netns.fabric_layers import nodes_of
-from netns.lab import Lab
-from netns.layers import level_named
+from netns.inventory.fabric_layers import nodes_of
+from netns.inventory.layers import level_named
+from netns.lab.lab import Lab
+from netns.launcher import Launcher, Stream
 from netns.placement import Job, place
 from netns.placement.job import JobTopology
 from netns.placement.model import Usage
-from netns.ranks import Ranks, Stream
-from netns.routing import distances, next_hops
 from netns.signals import signals_raise
-from netns.topology import Topology
-from netns.topology_file import read_topology
+from netns.topology.file import read_topology
+from netns.topology.model import Topology
+from netns.topology.routing import distances, next_hops
 from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Figures, Wanted
 
@@ -81,7 +81,7 @@ def measure(seed: int, *, size: Size) -> Figures:
     hosts = placements(topology)
     turn = seed % len(WAYS)
     try:
-        with signals_raise(), Lab.up(topology, fabric="relay") as lab:
+        with signals_raise(), Lab.up(topology, backend="relay") as lab:
             seconds: dict[str, list[float]] = {way: [] for way in WAYS}
             for way in (WAYS[turn:] + WAYS[:turn]) * VISITS:
                 seconds[way] += _iterations_s(lab, hosts=hosts[way], size=size)
@@ -158,7 +158,7 @@ def _iterations_s(lab: Lab, *, hosts: Sequence[str], size: Size) -> list[float]:
     """The times of the iterations of one run on these hosts."""
     sizes = ["--bytes", str(size.tensor_bytes), "--iterations", str(size.iterations)]
     command = [sys.executable, str(PROGRAM), *sizes, "--delay-target-ms", str(DELAY_TARGET_MS)]
-    with Ranks.start(lab, hosts=hosts, command=command, env={"PYTHONPATH": str(ROOT)}) as ranks:
+    with Launcher.start(lab, hosts=hosts, command=command, env={"PYTHONPATH": str(ROOT)}) as ranks:
         ranks.wait(on_line=_unheard, timeout_s=PATIENCE_S)
         strays = [str(rank) for rank in ranks.ranks if rank.ran_in != rank.host]
         iterations_s = ranks.iterations_s

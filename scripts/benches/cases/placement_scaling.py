@@ -19,8 +19,8 @@ from sys import intern
 from time import thread_time
 from typing import Final
 
-from netns.layers import LEVELS
-from netns.nodes import HOSTNAME_LABEL, PODS, Node, layer_label
+from netns.inventory.layers import LEVELS
+from netns.inventory.nodes import HOSTNAME_LABEL, PODS, Node, layer_label
 from netns.placement.assign import assign
 from netns.placement.model import Request, Slice, Unplaceable, Usage
 from scripts.benches.errors import BenchError

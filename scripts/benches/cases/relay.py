@@ -1,4 +1,4 @@
-"""Relay: packets that the relay fabric carries through one shaped link in a second, and how late it sends them.
+"""Relay: packets that the relay backend carries through one shaped link in a second, and how late it sends them.
 
 h1 - leaf1 - h2, shaped from leaf1 to h2 (0.5 ms, 20 Gbit/s); h1 sends datagrams of 1,000 bytes, 32 a system call,
 paced. `packets_per_second`: the highest rate of a ladder, a second each, at which neither the relay nor a queue of its
@@ -15,10 +15,10 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from netns.fabric.netlink import in_namespace
-from netns.lab import Lab
-from netns.shape import Shape
-from netns.topology import Link, Switch, Topology
+from netns.backends.kernel.netlink import in_namespace
+from netns.lab.lab import Lab
+from netns.netem.shape import Shape
+from netns.topology.model import Link, Switch, Topology
 from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Round, Wanted
 
@@ -62,7 +62,7 @@ def measure(seed: int) -> Round:
         mtu=1500,
         seed=seed,
     )
-    with Lab.up(topology, fabric="relay") as lab:
+    with Lab.up(topology, backend="relay") as lab:
         _step(lab, rate=WANTED_PER_S // 2, seconds=STEP_S)  # warms up what is warm in any longer run
         half = _step(lab, rate=WANTED_PER_S // 2, seconds=2 * STEP_S)
         if not half.clean:

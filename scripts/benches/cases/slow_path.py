@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from netns.shape import Shape
-from scripts.benches.millisecond import LINK, PAYLOAD_FRACTION, RATE_BPS, bulk, fabric
+from netns.netem.shape import Shape
 from scripts.benches.outcome import Round, Wanted
+from scripts.benches.reference_fabric import LINK, PAYLOAD_FRACTION, RATE_BPS, bulk, fabric
 
 WANTED: Final = (Wanted("capacity_fraction", ">=", 0.95),)
 SECONDS: Final = 1.0

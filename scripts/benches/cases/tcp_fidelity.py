@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from netns.shape import Shape
+from netns.netem.shape import Shape
 from scripts.benches.cases.fidelity import run_trial
 from scripts.benches.outcome import Round, Wanted
 

@@ -8,7 +8,7 @@ swallow; strangers who send every kind of packet, alone and in trains; numbers a
 wrap; the compiled package and the sources, uvloop and asyncio. Scenarios of some seconds follow each other until the
 time is up, each with a seed of its own.
 
-`wrong_bytes`: of messages, of what was written and read, of all memory around it, and of files. `disagreements`: a
+`miss_bytes`: of messages, of what was written and read, of all memory around it, and of files. `disagreements`: a
 request that ended well and was not delivered once, a delivery that nobody posted, and the like (torture/reconcile.py).
 `hangs`: requests, calls and processes that did not end within their bound. `tracebacks`: processes with a traceback or
 a warning on stderr, or that died. `leaked_bytes`: of each process anonymous memory beyond PEAK_BYTES more than at first

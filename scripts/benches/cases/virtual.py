@@ -1,4 +1,4 @@
-"""Virtual: packets that the virtual fabric moves over links in a second of one core's time, without a protocol.
+"""Virtual: packets that the virtual backend moves over links in a second of one core's time, without a protocol.
 
 2 leaves, 4 spines, 4 hosts a leaf, every link shaped (100 Gbit/s, 5 us); each host sends 9,014-byte packets at 90 % of
 its rate to one of the other leaf from 16 ports in turn, for 10 ms of virtual time: some 100,000 packets, 4 hops each.
@@ -11,9 +11,9 @@ from itertools import cycle
 from time import perf_counter, process_time
 from typing import Final
 
-from netns.fabric.lane import Flow
-from netns.fabric.virtual import VirtualFabric
-from netns.shape import Shape
+from netns.backends.virtual.fabric import VirtualFabric
+from netns.backends.virtual.virtual_link import Flow
+from netns.netem.shape import Shape
 from scripts.benches.fabrics import PACKET_BYTES, clos
 from scripts.benches.outcome import Round, Wanted
 

@@ -16,14 +16,14 @@ from random import Random
 
 import numpy as np
 
-from netns.fabric.lane import Packet
-from netns.fabric.virtual import VirtualFabric
+from netns.backends.virtual.fabric import VirtualFabric
+from netns.backends.virtual.virtual_link import Packet
 from scripts.benches.chaos.scenario import Scenario, Weather
 from scripts.benches.chaos.target import Bytes, Keys
-from scripts.benches.station import WIRE_OVERHEAD_BYTES, SocketAddress, Station
-from srd.proto.control import Datagram
 from srd.proto.events import Frag, MessageReceived, PeerEnded
-from srd.proto.wire import HEADER_BYTES, Arrival, Burst, PacketType, write_headers
+from srd.proto.wire.control import Datagram
+from srd.proto.wire.data import HEADER_BYTES, Burst, GroDatagram, PacketType, write_headers
+from srd.sim.host import WIRE_OVERHEAD_BYTES, SocketAddress, Station
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Host(Station):
         old = self.keys.current
         self.keys.renew()
         for key in (old.key, old.read_key):
-            self.core.revoke(key, now=self.now)
+            self.core.on_deregistered(key, now=self.now)
         self.serve()
 
     def calm(self) -> None:
@@ -120,7 +120,7 @@ class Host(Station):
         return lambda _: self._take([packet])
 
     def _take(self, packets: list[Packet]) -> None:
-        now, arrivals, controls = self.now, list[Arrival](), list[tuple[bytes, SocketAddress, float]]()
+        now, arrivals, controls = self.now, list[GroDatagram](), list[tuple[bytes, SocketAddress, float]]()
         for packet in packets:
             data = self._weathered(packet.content.data)
             source = (packet.flow.source, packet.flow.source_port)
@@ -131,8 +131,8 @@ class Host(Station):
             else:
                 controls.append((data, source, now))
         kept = self.core.handle_packets(arrivals, controls=controls, now=now)
-        for placement in self.core.take_placements():
-            self.keys.put(placement.place, self._memory[placement.region_offset :][: placement.length])
+        for placement in self.core.pop_target_copies():
+            self.keys.put(placement.target, self._memory[placement.region_offset :][: placement.length])
         taken = {arrival.payload_offset for arrival in arrivals}
         self._free_slots(taken - {frag.region_offset for frag in kept})
         self.serve()
@@ -144,7 +144,7 @@ class Host(Station):
         damaged[self._dice.randrange(len(data))] ^= 1 << self._dice.randrange(8)
         return bytes(damaged)
 
-    def _land(self, data: bytes, source: SocketAddress, *, marked: bool, now: float) -> list[Arrival]:
+    def _land(self, data: bytes, source: SocketAddress, *, marked: bool, now: float) -> list[GroDatagram]:
         """Put the payload into a free slot; nothing if there is none."""
         if not self._free:
             self.full += 1
@@ -152,7 +152,7 @@ class Host(Station):
         offset, size = self._free.pop() * self.payload_bytes, len(data) - HEADER_BYTES
         self._memory[offset : offset + size] = np.frombuffer(data, np.uint8, offset=HEADER_BYTES)
         return [
-            Arrival(
+            GroDatagram(
                 headers=memoryview(data),
                 count=1,
                 payload_offset=offset,
@@ -160,7 +160,7 @@ class Host(Station):
                 segment_bytes=size,
                 address=source,
                 received_at=now,
-                marked=marked,
+                ecn_ce=marked,
             )
         ]
 
@@ -181,7 +181,7 @@ class Host(Station):
 
     def forget(self, ended: PeerEnded) -> None:
         """A peer has ended: its memory is free, and it has no number any more."""
-        self.free_frags(ended.orphans)
+        self.free_frags(ended.released)
         self.peers = {address: peer for address, peer in self.peers.items() if peer != ended.peer}
 
     def free_frags(self, frags: tuple[Frag, ...]) -> None:

@@ -24,15 +24,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from netns.fabric.virtual import VirtualFabric
-from netns.shape import Shape
+from netns.backends.virtual.fabric import VirtualFabric
+from netns.netem.shape import Shape
 from scripts.benches.chaos.host import Host
 from scripts.benches.chaos.scenario import BOUND_S, HOSTS, STORM_S, Flaw, Kind, Message, Scenario, scenario
 from scripts.benches.chaos.target import READABLE_FROM, Bytes, Target
-from scripts.benches.simulation import NS_PER_S
-from srd.proto.events import Completion, Event, MessageVoided, PeerEnded, WriteReceived
-from srd.proto.status import Status
-from srd.proto.wire import Opcode
+from srd.proto.events import Completion, Event, MessageAborted, PeerEnded, WriteReceived
+from srd.proto.wire.data import Opcode
+from srd.proto.wire.status import Status
+from srd.sim.simulation import NS_PER_S
 
 NOISE_BYTES: Final = 1 << 20
 REOPEN_NS: Final = NS_PER_S // 100
@@ -164,7 +164,7 @@ class Run:
     def _calm(self, _now_ns: int) -> None:
         for host in self.hosts.values():
             host.calm()
-        for lane in self.fabric.lanes.values():
+        for lane in self.fabric.links.values():
             if lane.netem is not None:
                 lane.netem.reshape(_calmed(lane.netem.shape))
 
@@ -181,8 +181,8 @@ class Run:
             case WriteReceived():
                 self._got_word(event)
                 host.core.release(event.peer, size_bytes=0, messages=1, now=host.now)
-            case MessageVoided():
-                host.free_frags(event.orphans)
+            case MessageAborted():
+                host.free_frags(event.released)
             case PeerEnded():
                 host.forget(event)
                 if host is self.initiator:

@@ -10,8 +10,8 @@ from enum import Enum, auto
 from random import Random
 from typing import Final
 
-from netns.shape import Shape
-from netns.topology import Topology, fully_meshed
+from netns.netem.shape import Shape
+from netns.topology.model import Topology, fully_meshed
 from scripts.benches.chaos.target import READABLE_FROM, SPARE_BYTES
 from srd.proto.config import ProtocolConfig
 

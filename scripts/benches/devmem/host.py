@@ -31,7 +31,7 @@ import numpy.typing as npt
 import uvloop
 
 from devmem import Region, ranges
-from scripts.benches.devmem.witness import guarded
+from scripts.benches.devmem.mprotect_guard import guarded
 from srd import Endpoint, EndpointConfig, Message, Peer, PeerError, ProtocolConfig, Status
 
 MESSAGE_BYTES: Final = 1 << 20

@@ -19,9 +19,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from netns.netem import Netem
-from netns.packets import Opaque
-from netns.shape import Shape
+from netns.netem.packet_ops import Opaque
+from netns.netem.queue import Netem
+from netns.netem.shape import Shape
 from scripts.benches.fidelity.settings import Measure
 from scripts.benches.fidelity.statistics import classes_differ, durations_differ, shares_differ
 from scripts.benches.fidelity.trial import INTACT, MARKED, Recording

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from netns.shape import Shape
+from netns.netem.shape import Shape
 
 Measure = Literal[
     "delays",

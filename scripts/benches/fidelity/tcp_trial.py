@@ -18,9 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from netns.lab import Lab
-from netns.shape import Shape
-from netns.topology import Link, Switch, Topology
+from netns.lab.lab import Lab
+from netns.netem.shape import Shape
+from netns.topology.model import Link, Switch, Topology
 from scripts.benches.errors import BenchError
 
 OMITTED_S: Final = 3
@@ -61,7 +61,7 @@ def carried_mbps(lab: Lab, shape: Shape, *, seconds: int) -> float:
 
 def main(orders: Mapping[str, Any]) -> None:
     """Do what ORDERS.json says."""
-    with Lab.up(topology(orders["name"]), fabric=orders["fabric"]) as lab:
+    with Lab.up(topology(orders["name"]), backend=orders["fabric"]) as lab:
         found = {
             setting["name"]: carried_mbps(lab, Shape.from_dict(setting["shape"]), seconds=orders["seconds"])
             for setting in orders["settings"]

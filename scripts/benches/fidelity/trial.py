@@ -24,11 +24,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from netns.fabric.kernel import takes_seeds
-from netns.fabric.netlink import in_namespace
-from netns.lab import Lab
-from netns.shape import Shape
-from netns.topology import Link, Switch, Topology
+from netns.backends.kernel.capabilities import takes_seeds
+from netns.backends.kernel.netlink import in_namespace
+from netns.lab.lab import Lab
+from netns.netem.shape import Shape
+from netns.topology.model import Link, Switch, Topology
 from scripts.benches.errors import BenchError
 from scripts.benches.fidelity.ring import Frames, Ring
 
@@ -60,7 +60,7 @@ class Recording:
     """INTACT: no bit flipped; MARKED: congestion experienced."""
 
     host_drops: int
-    """Packets that the relay lost by itself; 0 on the kernel fabric."""
+    """Packets that the relay lost by itself; 0 on the kernel backend."""
 
     @classmethod
     def load(cls, path: Path) -> Recording:
@@ -192,8 +192,8 @@ def _host_drops(lab: Lab) -> int:
 def main(orders: Mapping[str, Any]) -> None:
     """Do what ORDERS.json says; seeds are left out where the kernel takes none."""
     directory = Path(orders["directory"])
-    with Lab.up(topology(orders["name"]), fabric=orders["fabric"]) as lab:
-        seeds = lab.fabric == "relay" or takes_seeds()
+    with Lab.up(topology(orders["name"]), backend=orders["fabric"]) as lab:
+        seeds = lab.backend == "relay" or takes_seeds()
         for setting in orders["settings"]:
             shape = Shape.from_dict(setting["shape"])
             if shape.seed is not None and not seeds:

@@ -5,7 +5,7 @@ the contexts of its peers (a forged source address would look so); and a packet 
 Lines on stdin say what to do, one event on stdout answers each:
 
     forge N         make N packets                               -> forged {packets}
-    send SECONDS    send them, evenly spread over that time      -> sent {packets, bytes, amplification, late_s}
+    send SECONDS    send them, evenly spread over that time      -> sent {packets, bytes, amplification, ack_wait_s}
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Final
 
 from scripts.benches.hostile.packets import Forge, Session
 from scripts.compare.events import emit
-from srd.io.libc import SO_RCVBUFFORCE, UDP_SEGMENT
-from srd.proto.control import Accept, Hello, Retry, decode_untrusted
+from srd.io.syscalls import SO_RCVBUFFORCE, UDP_SEGMENT
 from srd.proto.errors import PacketError
-from srd.proto.wire import HEADER_BYTES
+from srd.proto.wire.control import Accept, Hello, Retry, decode_untrusted
+from srd.proto.wire.data import HEADER_BYTES
 
 PEERS: Final = 3
 VICTIMS: Final = 4

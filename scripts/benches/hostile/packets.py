@@ -15,8 +15,17 @@ from typing import Any, Final, get_args
 
 import numpy as np
 
-from srd.proto.control import Ack, Control, Hello, PathReport
-from srd.proto.wire import HEADER, HEADER_BYTES, IMMEDIATE, MIN_DATAGRAM_BYTES, VERSION, VOID, Opcode, PacketType
+from srd.proto.wire.control import Ack, Control, Hello, PathReport
+from srd.proto.wire.data import (
+    ABORTED,
+    HEADER,
+    HEADER_BYTES,
+    IMMEDIATE,
+    MIN_DATAGRAM_BYTES,
+    VERSION,
+    Opcode,
+    PacketType,
+)
 
 EDGES: Final = (
     0,
@@ -40,7 +49,7 @@ _WIDTHS: Final = {1: ">B", 2: ">H", 4: ">I", 8: ">Q"}
 _CONTEXT_AT: Final = 8
 _PREFIX_BYTES: Final = 16
 MOST_PAYLOAD_BYTES: Final = 1400
-_FLAGS: Final = [*Opcode, *(flag | extra for flag in Opcode for extra in (IMMEDIATE, VOID)), 0x10, 0xFF]
+_FLAGS: Final = [*Opcode, *(flag | extra for flag in Opcode for extra in (IMMEDIATE, ABORTED)), 0x10, 0xFF]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@
 
 Each line on stdin is answered by one event with the totals so far:
 
-    receiver   total {messages, wrong_messages, wrong_bytes, bytes, dropped}
+    receiver   total {messages, wrong_messages, miss_bytes, bytes, dropped}
     sender     total {bytes, failed}
 """
 

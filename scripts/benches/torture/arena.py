@@ -15,7 +15,7 @@ _POISONED_BYTES = 64 << 10
 
 
 class Arena:
-    """`take` a piece, `give_back` it: it is overwritten, so that what is sent too late shows."""
+    """`take` a piece, `return_token` it: it is overwritten, so that what is sent too late shows."""
 
     def __init__(self, size_bytes: int, *, seed: int) -> None:
         self.region = Region(size_bytes, name="torture-arena")

@@ -18,7 +18,7 @@ from scripts.benches.torture.pattern import LANE_BYTES, POISON, SOURCE, check, f
 from scripts.benches.torture.plans import Kind
 from srd.errors import PeerError, SrdError
 from srd.peer import Peer
-from srd.proto.status import Status
+from srd.proto.wire.status import Status
 
 if TYPE_CHECKING:
     from scripts.benches.torture.sender import Sender

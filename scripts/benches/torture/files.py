@@ -15,9 +15,9 @@ from scripts.benches.torture.pattern import fill
 from scripts.benches.torture.plans import FilesPlan, Scenario
 from srd.endpoint import Endpoint
 from srd.errors import PeerError
-from srd.transfer.receiving import FileReceiver, Inbox
-from srd.transfer.sending import FileSender, Sent
-from srd.transfer.words import TransferError
+from srd.file_transfer.protocol import TransferError
+from srd.file_transfer.receiving import FileReceiver, Inbox
+from srd.file_transfer.sending import FileSender, Sent
 
 FILES: Final = 100
 """Who has written the files: file i is message i of this."""

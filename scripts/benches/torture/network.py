@@ -13,13 +13,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from netns.backends.kernel.netlink import take
 from netns.errors import LabError
-from netns.fabric.netlink import take
-from netns.lab import Lab
-from netns.outage import Failure, fail, repair
-from netns.shape import Shape
-from netns.steps import SetOffloads
-from netns.topology import Link, Switch, Topology
+from netns.faults.faults import Failure, fail, repair
+from netns.lab.lab import Lab
+from netns.lab.operations import SetOffloads
+from netns.netem.shape import Shape
+from netns.topology.model import Link, Switch, Topology
 from scripts.benches.errors import BenchError
 from scripts.benches.torture.plans import Event, Net, NetworkPlan, Trouble
 

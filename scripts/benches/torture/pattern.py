@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from srd.proto.wire import VERSION, PacketType
+from srd.proto.wire.data import VERSION, PacketType
 
 Bytes = npt.NDArray[np.uint8]
 Lanes = npt.NDArray[np.uint64]

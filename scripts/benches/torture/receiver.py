@@ -28,7 +28,7 @@ from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
 from srd.message import Message
 from srd.peer import Peer
-from srd.queues import RxQueue
+from srd.rx_queues import RxQueue
 
 REPLY_BYTES: Final = 40_000
 MOST_REPLIES: Final = 8
@@ -160,7 +160,7 @@ class Receiver:
         def by_ring(message: Message) -> None:
             for frag in message.frags():
                 if not ring.push(frag):
-                    self.endpoint.give_back(frag.token)
+                    self.endpoint.return_token(frag.token)
 
         return by_ring
 

@@ -25,7 +25,7 @@ from scripts.benches.torture.journal import Entry, entries
 from scripts.benches.torture.layout import Memory
 from scripts.benches.torture.pattern import LANE_BYTES, SOURCE, Bytes, check
 from scripts.benches.torture.plans import Scenario
-from srd.proto.status import Status
+from srd.proto.wire.status import Status
 
 NEVER_DELIVERED: Final = frozenset(
     {

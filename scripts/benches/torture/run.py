@@ -178,7 +178,8 @@ class Run:
         process.popen.wait()
         self._start(process.who, life=process.life + 1)
         if process.who:
-            self._current[process.who].tell(self._current[0].listening or {})
+            if (listening := self._current[0].listening) is not None:  # else it is told when the receiver is back
+                self._current[process.who].tell(listening)
             return
         self._wait_for_receiver()
         self._tell_senders()

@@ -9,15 +9,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-from srd.io import receive
-from srd.io.landing import Landing
-from srd.io.receive import ReceiveQueue
+from srd.file_transfer.sending import FileSender
+from srd.io import rx
+from srd.io.rx import RxRing
+from srd.io.rx_buffers import RxBuffers
 from srd.peer import Peer
-from srd.proto import receive as proto_receive
-from srd.proto.receive import Receiver
-from srd.proto.status import Status
-from srd.proto.wire import HEADER_BYTES
-from srd.transfer.sending import FileSender
+from srd.proto.recv import receiver as proto_receive
+from srd.proto.recv.receiver import Receiver
+from srd.proto.wire.data import HEADER_BYTES
+from srd.proto.wire.status import Status
 
 
 def _replace(where: Any, **parts: Any) -> None:
@@ -31,13 +31,13 @@ def layout_overlaps() -> None:
     def lay(self: Any, *, series_bytes: int) -> None:
         self.series_bytes = series_bytes
 
-    _replace(Landing, lay=lay)
-    _replace(receive, LAYOUT_BYTES=0)
+    _replace(RxBuffers, lay=lay)
+    _replace(rx, LAYOUT_BYTES=0)
 
 
 def gaps_are_payload() -> None:
     """Leave the payloads of a series of small datagrams where they landed, with the headers between them."""
-    original = ReceiveQueue._take_small  # noqa: SLF001 - what is sabotaged is inside
+    original = RxRing._receive_small  # noqa: SLF001 - what is sabotaged is inside
 
     def take_small(self: Any, batch: Any, slot: int, length: int, *rest: Any, **options: Any) -> None:
         place = self._landing.cursors[slot]
@@ -46,7 +46,7 @@ def gaps_are_payload() -> None:
         original(self, batch, slot, length, *rest, **options)
         landed[:] = before
 
-    _replace(ReceiveQueue, _take_small=take_small)
+    _replace(RxRing, _take_small=take_small)
 
 
 def beginnings_are_unbounded() -> None:

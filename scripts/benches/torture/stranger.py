@@ -19,7 +19,8 @@ from random import Random
 from typing import Any, Final, get_args
 
 from scripts.benches.torture.plans import StrangerPlan
-from srd.proto.control import (
+from srd.proto.errors import PacketError
+from srd.proto.wire.control import (
     Accept,
     Ack,
     Close,
@@ -32,8 +33,7 @@ from srd.proto.control import (
     Retry,
     decode_untrusted,
 )
-from srd.proto.errors import PacketError
-from srd.proto.wire import HEADER_BYTES, MAX_DATAGRAM_BYTES, VERSION, PacketType
+from srd.proto.wire.data import HEADER_BYTES, MAX_DATAGRAM_BYTES, VERSION, PacketType
 
 UDP_SEGMENT: Final = 103
 MOST_TRAIN: Final = 64

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from netns.fabric.netlink import in_namespace
+from netns.backends.kernel.netlink import in_namespace
 from scripts.benches.errors import BenchError
 
 

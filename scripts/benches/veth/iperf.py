@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from netns.fabric.netlink import in_namespace
+from netns.backends.kernel.netlink import in_namespace
 from scripts.benches.errors import BenchError
-from scripts.benches.veth.wire import RECEIVER, SENDER, Wire
+from scripts.benches.veth.veth_pair import RECEIVER, SENDER, Wire
 from scripts.compare.process import Listening, Talker
 from scripts.compare.tcp_socket import BBR, CUBIC
 

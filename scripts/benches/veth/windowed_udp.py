@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from scripts.compare.events import emit
-from srd.io import libc
-from srd.io.libc import IOVEC, MMSGHDR
+from srd.io import syscalls
+from srd.io.syscalls import IOVEC, MMSGHDR
 
 HEADER: Final = np.dtype([("kind", "<u4"), ("context", "<u4"), ("psn", "<u8"), ("sent_us", "<u8"), ("offset", "<u8")])
 ACK: Final = struct.Struct("<QQ")
@@ -61,8 +61,8 @@ class Burster:
         self.messages["iovlen"] = 2 * self.per_burst
         self.messages["control"] = self.control.ctypes.data + np.arange(BURSTS) * 64
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.sock.setsockopt(socket.SOL_SOCKET, libc.SO_RCVBUFFORCE, BUFFER_BYTES)
-        self.sock.setsockopt(socket.SOL_SOCKET, libc.SO_SNDBUFFORCE, BUFFER_BYTES)
+        self.sock.setsockopt(socket.SOL_SOCKET, syscalls.SO_RCVBUFFORCE, BUFFER_BYTES)
+        self.sock.setsockopt(socket.SOL_SOCKET, syscalls.SO_SNDBUFFORCE, BUFFER_BYTES)
         self.sock.settimeout(0)
         self.poll = select.poll()
         self.poll.register(self.sock, select.POLLIN)
@@ -77,7 +77,7 @@ class Burster:
 def receive(address: str, *, mtu: int) -> None:
     """Receive until the sender falls silent."""
     end = Burster(mtu=mtu)
-    end.sock.setsockopt(socket.SOL_UDP, libc.UDP_GRO, 1)
+    end.sock.setsockopt(socket.SOL_UDP, syscalls.UDP_GRO, 1)
     end.sock.bind((address, 0))
     emit("listening", port=end.sock.getsockname()[1])
     end.poll.poll(FIRST_MS)
@@ -89,7 +89,7 @@ def receive(address: str, *, mtu: int) -> None:
     while True:
         following = end.aim(offset)
         end.messages["controllen"] = 64
-        count = libc.recvmmsg(end.sock.fileno(), messages=end.messages.ctypes.data, count=BURSTS)
+        count = syscalls.recvmmsg(end.sock.fileno(), messages=end.messages.ctypes.data, count=BURSTS)
         if count == 0:
             if not end.poll.poll(SILENT_MS):
                 break
@@ -116,7 +116,7 @@ def send(address: str, *, port: int, mtu: int, seconds: float) -> None:
     """Send for so many seconds; what counts is what was acknowledged."""
     end = Burster(mtu=mtu)
     end.sock.connect((address, port))
-    segmentation = struct.pack("QiiHxxxxxx", 18, socket.SOL_UDP, libc.UDP_SEGMENT, end.segment_bytes)
+    segmentation = struct.pack("QiiHxxxxxx", 18, socket.SOL_UDP, syscalls.UDP_SEGMENT, end.segment_bytes)
     end.control[:, : len(segmentation)] = np.frombuffer(segmentation, np.uint8)
     end.messages["controllen"] = len(segmentation)
     end.region[:] = 1
@@ -151,7 +151,7 @@ def _acknowledged(sock: socket.socket, before: int) -> int:
 
 def _send(end: Burster, bursts: int) -> int:
     try:
-        return libc.sendmmsg(end.sock.fileno(), messages=end.messages.ctypes.data, count=bursts)
+        return syscalls.sendmmsg(end.sock.fileno(), messages=end.messages.ctypes.data, count=bursts)
     except OSError as error:
         if error.errno != errno.EAGAIN:
             raise

@@ -8,9 +8,9 @@ import pytest
 
 from netns.chart.branches import branches
 from netns.errors import NodesError
-from netns.fabric_layers import nodes_of
-from netns.nodes import Node, layer_label
-from netns.topology import leaf_spine
+from netns.inventory.fabric_layers import nodes_of
+from netns.inventory.nodes import Node, layer_label
+from netns.topology.model import leaf_spine
 
 NODES = nodes_of(leaf_spine(name="demo", leaves=2, spines=2, hosts_per_leaf=2))
 

@@ -6,9 +6,9 @@ from xml.etree import ElementTree as ET
 
 from netns.chart.branches import branches
 from netns.chart.drawing import BOX, drawing
-from netns.fabric_layers import nodes_of
-from netns.nodes import HOSTNAME_LABEL, Node, layer_label
-from netns.topology import leaf_spine
+from netns.inventory.fabric_layers import nodes_of
+from netns.inventory.nodes import HOSTNAME_LABEL, Node, layer_label
+from netns.topology.model import leaf_spine
 
 SVG = "{http://www.w3.org/2000/svg}"
 

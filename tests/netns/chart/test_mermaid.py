@@ -6,9 +6,9 @@ import re
 
 from netns.chart.branches import branches
 from netns.chart.mermaid import MAX_EDGES, mermaid
-from netns.fabric_layers import nodes_of
-from netns.nodes import HOSTNAME_LABEL, Node, layer_label
-from netns.topology import leaf_spine
+from netns.inventory.fabric_layers import nodes_of
+from netns.inventory.nodes import HOSTNAME_LABEL, Node, layer_label
+from netns.topology.model import leaf_spine
 
 LINE = re.compile(r'  (?:A\["[^"]*"\]|(\w+) --> (\w+)(?:\["[^"]*"\]|\(\["[^"]*"\]\)))')
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from netns.chart.branches import branches
 from netns.chart.mermaid import mermaid
 from netns.chart.page import page
-from netns.fabric_layers import nodes_of
-from netns.topology import leaf_spine
+from netns.inventory.fabric_layers import nodes_of
+from netns.topology.model import leaf_spine
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 WHOLE = branches(nodes_of(leaf_spine(name="demo", leaves=4, hosts_per_leaf=4)))

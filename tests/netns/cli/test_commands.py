@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from netns.backends.kernel.capabilities import missing_netem
+from netns.backends.relay.tap import NETNS_DIRECTORY
 from netns.cli import main
-from netns.fabric.kernel import missing_netem
-from netns.fabric.tap import NETNS_DIRECTORY
-from netns.lab import Lab
-from netns.shape import Shape
-from netns.state import ROOT, LabDirectory, LabState
-from netns.topology import reference
-from netns.topology_file import read_topology
+from netns.lab.lab import Lab
+from netns.lab.state import ROOT, LabDirectory, LabState
+from netns.netem.shape import Shape
+from netns.topology.file import read_topology
+from netns.topology.model import reference
 
 SMALL = "name: {}\nleaf_spine: {{leaves: 2, spines: 2, link: {{delay: 1ms}}}}\n"
 # Drops root only after the imports: the checkout may lie where nobody else may read.
@@ -79,7 +79,7 @@ def test_up__a_signal_undoes_it_and_says_so(file: Path, lab_name: str, number: s
 
 def test_plan__builtin_and_file(file: Path, lab_name: str) -> None:
     assert srd_lab("plan", "reference").stdout.startswith("netns add reference-h1\n")
-    relay = srd_lab("plan", str(file), "--fabric", "relay").stdout.splitlines()
+    relay = srd_lab("plan", str(file), "--backend", "relay").stdout.splitlines()
     assert relay[-2:] == [f"netns delete {lab_name}-h2", f"netns delete {lab_name}-h1"]
     assert f"relay stop {lab_name}" in relay
 
@@ -124,7 +124,7 @@ def test_missing_file__is_one_line_and_status_2(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("frob",), ("up",), ("up", "x", "--fabric", "ether"), ("exec", "h1"), ("exec", "h1", "--")]
+    "arguments", [("frob",), ("up",), ("up", "x", "--backend", "ether"), ("exec", "h1"), ("exec", "h1", "--")]
 )
 def test_usage__is_status_2(arguments: tuple[str, ...]) -> None:
     done = srd_lab(*arguments)
@@ -138,8 +138,8 @@ def test_whole_life_of_a_lab(file: Path, lab_name: str) -> None:
     up = srd_lab("up", str(file))
     assert up.returncode == 0, up.stderr
     assert up.stdout.startswith(f"lab {lab_name} is up after ")
-    fabric = Lab.find(lab_name).fabric
-    assert f"\nfabric: {fabric} (this kernel has " in up.stdout
+    fabric = Lab.find(lab_name).backend
+    assert f"\nbackend: {fabric} (this kernel has " in up.stdout
 
     assert (
         one_line(srd_lab("up", str(file)), status=1)
@@ -147,7 +147,7 @@ def test_whole_life_of_a_lab(file: Path, lab_name: str) -> None:
     )
 
     status = json.loads(srd_lab("status", lab_name, "--json").stdout)
-    assert (status["name"], status["fabric"], status["problems"]) == (lab_name, fabric, [])
+    assert (status["name"], status["backend"], status["problems"]) == (lab_name, fabric, [])
     assert lab_name in [lab["name"] for lab in json.loads(srd_lab("status", "--json").stdout)["labs"]]
     assert lab_name in srd_lab("status").stdout
     assert "10.101.2.1" in srd_lab("status", lab_name).stdout
@@ -167,7 +167,7 @@ def test_verify__whole_and_blackholed(file: Path, lab_name: str) -> None:
     lab = Lab.up(read_topology(file))
     done = srd_lab("verify", lab_name, "--ports", "16")
     assert done.returncode == 0, done.stderr
-    assert f"h1 to h2: 16 source ports, lab {lab_name}, {lab.fabric} fabric" in done.stdout
+    assert f"h1 to h2: 16 source ports, lab {lab_name}, {lab.backend} fabric" in done.stdout
     assert "h2 to h1: 16 source ports" in done.stdout
     lab.reshape("leaf1-spine2", ab=Shape(loss_percent=100))
     done = srd_lab("verify", lab_name, "--ports", "8")
@@ -185,12 +185,12 @@ def test_exec__bad_flow(file: Path, lab_name: str) -> None:
 
 @pytest.mark.root
 def test_up__kernel_where_there_is_no_netem_bad_flow(file: Path, lab_name: str) -> None:
-    done = srd_lab("up", str(file), "--fabric", "kernel")
+    done = srd_lab("up", str(file), "--backend", "kernel")
     if missing_netem() is None:
         assert done.returncode == 0
-        assert Lab.find(lab_name).fabric == "kernel"
+        assert Lab.find(lab_name).backend == "kernel"
     else:
-        assert one_line(done, status=1).endswith("use --fabric relay")
+        assert one_line(done, status=1).endswith("use --backend relay")
         assert LabDirectory(lab_name).read() is None
 
 

@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from netns.cli import main
-from netns.nodes import layer_label
+from netns.inventory.nodes import layer_label
 
 FABRIC = "name: demo\nleaf_spine: {leaves: 3, spines: 2, hosts_per_leaf: 2}\n"
 JOB = "name: ring\nranks: 4\ncommand: [x]\nimage: example/ring:1\n"

@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 from netns.cli import main
-from netns.state import recorded_labs
+from netns.lab.state import recorded_labs
 
 # The project is imported, and the interpreter found, before root goes: the checkout may be nobody else's to read. The
 # lab is built by a fork of this very process, as it could not be imported again.
 AS_NOBODY = """
 import ctypes, os, socket, sys
 import netns.cli, netns.lab, netns.topology, pyroute2
-from netns.fabric.netlink import in_namespace
+from netns.backends.kernel.netlink import in_namespace
 os.setgid(65534); os.setuid(65534)
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: /proc/self is nobody's again
 uid, gid = os.getuid(), os.getgid()

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
+from netns.backends.kernel.capabilities import missing_netem
+from netns.backends.relay.tap import NETNS_DIRECTORY
 from netns.cli.run import Finished
-from netns.fabric.kernel import missing_netem
-from netns.fabric.tap import NETNS_DIRECTORY
-from netns.fabric_layers import nodes_of
-from netns.lab import Lab
+from netns.inventory.fabric_layers import nodes_of
+from netns.lab.lab import Lab
+from netns.lab.state import LabDirectory
 from netns.placement import Job, place, read_job
 from netns.processes import processes_in
-from netns.state import LabDirectory
-from netns.topology_file import read_topology
+from netns.topology.file import read_topology
 
 PROJECT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 60

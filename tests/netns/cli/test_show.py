@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from netns.cli.show import show_lab, show_labs, show_plan
-from netns.plan import plan
-from netns.topology import leaf_spine
+from netns.lab.plan import plan
+from netns.topology.model import leaf_spine
 
 LAB = {
     "name": "demo",
-    "fabric": "relay",
+    "backend": "relay",
     "reason": "asked for",
     "phase": "up",
     "problems": ["the relay (process 7) is dead"],
@@ -46,7 +46,7 @@ def test_show_lab__everything_once(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     for line in (
         "lab demo: up, MTU 9000, seed 1",
-        "fabric: relay (asked for)",
+        "backend: relay (asked for)",
         "problem: the relay (process 7) is dead; remove the rest: srd-lab down demo",
         "note: this kernel has no x",
         "relay: process 7",

@@ -8,11 +8,11 @@ import pytest
 
 from netns.chart.branches import branches
 from netns.cli.show_placement import MATRIX_RANKS, placement_dict, show_placement, show_topology, topology_dict
-from netns.fabric_layers import nodes_of
-from netns.layers import levels_of
-from netns.nodes import layer_label
+from netns.inventory.fabric_layers import nodes_of
+from netns.inventory.layers import levels_of
+from netns.inventory.nodes import layer_label
 from netns.placement import Job, Placement, place
-from netns.topology import leaf_spine
+from netns.topology.model import leaf_spine
 
 NODES = nodes_of(leaf_spine(name="demo", leaves=9, spines=2, hosts_per_leaf=2))
 

@@ -8,16 +8,16 @@ import pytest
 from click.testing import CliRunner
 
 from netns.cli import main
-from netns.lab import Lab
-from netns.outage import fail
-from netns.shape import Shape
-from netns.topology import leaf_spine
+from netns.faults.faults import fail
+from netns.lab.lab import Lab
+from netns.netem.shape import Shape
+from netns.topology.model import leaf_spine
 
 pytestmark = pytest.mark.root
 
 
 def test_top__a_look_in_words_and_as_json(lab_name: str) -> None:
-    with Lab.up(leaf_spine(name=lab_name, spines=1, shape=Shape(delay_us=100)), fabric="relay") as lab:
+    with Lab.up(leaf_spine(name=lab_name, spines=1, shape=Shape(delay_us=100)), backend="relay") as lab:
         fail(lab, "leaf2-spine1")
         arguments = ["top", lab.name, "--looks", "1", "--interval", "0.1"]
         shown = CliRunner().invoke(main, [*arguments, "--busy"])

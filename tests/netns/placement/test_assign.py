@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netns.nodes import HOSTNAME_LABEL, PODS, Node
+from netns.inventory.nodes import HOSTNAME_LABEL, PODS, Node
 from netns.placement.assign import assign
 from netns.placement.groups import assign_all
 from netns.placement.model import Assignment, Profile, Request, Slice, Unplaceable, Usage

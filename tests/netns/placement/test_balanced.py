@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netns.nodes import HOSTNAME_LABEL, Node
+from netns.inventory.nodes import HOSTNAME_LABEL, Node
 from netns.placement.assign import assign
 from netns.placement.groups import assign_all
 from netns.placement.model import Assignment, Profile, Request, Slice

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from netns.nodes import HOSTNAME_LABEL
+from netns.inventory.nodes import HOSTNAME_LABEL
 from netns.placement.choose import (
-    Ask,
-    Short,
+    ResolvedRequest,
+    Shortfall,
     by_room,
     by_room_led,
     choose,
@@ -16,36 +16,36 @@ from netns.placement.choose import (
     slices_of,
     smallest,
 )
-from netns.placement.part import Part
+from netns.placement.domain import Domain
 from netns.placement.tree import Tree
 
 
-def part(name: str, slices: int, *, pods: int = 0, leaders: int = 0, cost: int = 0, score: int = 0) -> Part:
-    made = Part((), name)
+def part(name: str, slices: int, *, pods: int = 0, leaders: int = 0, cost: int = 0, score: int = 0) -> Domain:
+    made = Domain((), name)
     made.slices, made.slices_led, made.leaders, made.score = slices, slices - cost, leaders, score
     made.pods = made.pods_led = pods
     return made
 
 
-def names(parts: list[Part]) -> str:
+def names(parts: list[Domain]) -> str:
     return "".join(each.name for each in parts)
 
 
 def ask(
     slices: int, *, required: bool = False, least_free: bool = False, leaders: int = 0, scored: bool = False
-) -> Ask:
-    return Ask(
+) -> ResolvedRequest:
+    return ResolvedRequest(
         count=slices, level=0, slice_size=1, slice_level=0, inner={}, leaders=leaders, required=required,
         unconstrained=least_free, least_free=least_free, scored=scored,
     )  # fmt: skip
 
 
-def chosen(parts: list[Part], wish: Ask) -> str | Short:
+def chosen(parts: list[Domain], wish: ResolvedRequest) -> str | Shortfall:
     tree = Tree((HOSTNAME_LABEL,))
     for each in parts:
         tree.root.adopt(each)
     found = choose(tree, wish)
-    return found if isinstance(found, Short) else names(found[1])
+    return found if isinstance(found, Shortfall) else names(found[1])
 
 
 def test_by_room__most_slices_then_fewest_pods_then_path() -> None:
@@ -88,16 +88,16 @@ def test_leader_first__the_first_that_leaves_enough_for_the_rest() -> None:
         (ask(6), "ca"),  # the largest, then the smallest that holds the rest
         (ask(8), "cb"),
         (ask(10), "cba"),
-        (ask(11), Short(10, 0)),
-        (ask(6, required=True), Short(5, 0)),
+        (ask(11), Shortfall(10, 0)),
+        (ask(6, required=True), Shortfall(5, 0)),
         (ask(5, required=True), "c"),
         (ask(2, least_free=True), "b"),
         (ask(6, least_free=True), "abc"),
-        (ask(11, least_free=True), Short(10, 0)),
-        (ask(1, leaders=1), Short(0, 0)),
+        (ask(11, least_free=True), Shortfall(10, 0)),
+        (ask(1, leaders=1), Shortfall(0, 0)),
     ],
 )
-def test_choose(wish: Ask, found: str | Short) -> None:
+def test_choose(wish: ResolvedRequest, found: str | Shortfall) -> None:
     assert chosen([part("a", 1), part("b", 4), part("c", 5)], wish) == found
 
 
@@ -106,9 +106,9 @@ def test_choose__with_a_leader() -> None:
     assert chosen(parts, ask(2, leaders=1)) == "c"
     assert chosen(parts, ask(3, leaders=1)) == "a"
     assert chosen(parts, ask(7, leaders=1)) == "ab"
-    assert chosen(parts, ask(13, leaders=1)) == Short(12, 0)
+    assert chosen(parts, ask(13, leaders=1)) == Shortfall(12, 0)
     assert chosen(parts, ask(2, leaders=1, least_free=True)) == "c"
-    assert chosen(parts, ask(4, leaders=1, required=True)) == Short(4, 0)
+    assert chosen(parts, ask(4, leaders=1, required=True)) == Shortfall(4, 0)
 
 
 def test_choose__preferred_affinity() -> None:
@@ -116,5 +116,5 @@ def test_choose__preferred_affinity() -> None:
     assert chosen(parts, ask(2, scored=True)) == "a"
     assert chosen(parts, ask(3, scored=True)) == "ab"
     assert chosen(parts, ask(3, scored=True, required=True)) == "b"
-    assert chosen(parts, ask(9, scored=True, required=True)) == Short(2, 0)
+    assert chosen(parts, ask(9, scored=True, required=True)) == Shortfall(2, 0)
     assert chosen(parts, ask(3, scored=True, least_free=True)) == "b"

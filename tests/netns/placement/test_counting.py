@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from netns.nodes import PODS, Node, Taint
+from netns.inventory.nodes import PODS, Node, Taint
 from netns.placement.counting import Asked, Excluded, Filters, count_hosts
 from netns.placement.model import DEFAULT_FLAVOR, Affinity, Expression, Term, Usage
 from netns.placement.tree import Tree, build

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from netns.nodes import HOSTNAME_LABEL
-from netns.placement.choose import Ask
+from netns.inventory.nodes import HOSTNAME_LABEL
+from netns.placement.choose import ResolvedRequest
 from netns.placement.descend import NoRoomBelow, descend, give
-from netns.placement.part import Part, fill_up
+from netns.placement.domain import Domain, fill_up
 from netns.placement.tree import Tree
 from tests.netns.placement_cluster import RACK
 
 
-def ask(count: int, *, size: int = 1, slice_level: int = 1, leaders: int = 0, least_free: bool = False) -> Ask:
-    return Ask(
+def ask(
+    count: int, *, size: int = 1, slice_level: int = 1, leaders: int = 0, least_free: bool = False
+) -> ResolvedRequest:
+    return ResolvedRequest(
         count=count, level=0, slice_size=size, slice_level=slice_level, inner={}, leaders=leaders, required=False,
         unconstrained=least_free, least_free=least_free, scored=False,
     )  # fmt: skip
 
 
-def host(name: str, pods: int, *, leaders: int = 0, cost: int = 0, above: tuple[str, ...] = ()) -> Part:
-    part = Part(above, name)
+def host(name: str, pods: int, *, leaders: int = 0, cost: int = 0, above: tuple[str, ...] = ()) -> Domain:
+    part = Domain(above, name)
     part.pods, part.pods_led, part.slices, part.slices_led, part.leaders = pods, pods - cost, pods, pods - cost, leaders
     return part
 
 
-def told(parts: list[Part]) -> list[tuple[str, int, int]]:
+def told(parts: list[Domain]) -> list[tuple[str, int, int]]:
     return [(part.name, part.pods, part.leaders) for part in parts]
 
 
@@ -67,7 +69,7 @@ def test_give__more_than_there_is_bad_flow() -> None:
 def tree(*racks: tuple[str, list[int]], slice_size: int = 1, slice_level: int = 1) -> Tree:
     made = Tree((RACK, HOSTNAME_LABEL))
     for name, pods in racks:
-        rack = Part((), name)
+        rack = Domain((), name)
         for index, each in enumerate(pods):
             rack.adopt(host(f"{name}{index}", each, above=(name,)))
         for child in rack.children:

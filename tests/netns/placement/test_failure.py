@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from netns.nodes import HOSTNAME_LABEL, Node, Taint
+from netns.inventory.nodes import HOSTNAME_LABEL, Node, Taint
 from netns.placement.assign import assign
 from netns.placement.model import Flavor, Request, Slice, Unplaceable, Usage
 from tests.netns.placement_cluster import BLOCK, LEVELS, RACK, node

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netns.nodes import HOSTNAME_LABEL, Node
+from netns.inventory.nodes import HOSTNAME_LABEL, Node
 from netns.placement.groups import Results, assign_all
-from netns.placement.model import Assignment, Domain, Profile, Replacement, Request, Slice, Unplaceable, Usage
+from netns.placement.model import Assignment, DomainAssignment, Profile, Replacement, Request, Slice, Unplaceable, Usage
 from tests.netns.placement_cluster import BLOCK, LEVELS, RACK, clusters, counts, node
 
 HOSTS = (HOSTNAME_LABEL,)
@@ -25,7 +25,7 @@ def placed(
 
 
 def at(**pods: int) -> Assignment:
-    return Assignment(HOSTS, tuple(Domain((host,), count) for host, count in pods.items()))
+    return Assignment(HOSTS, tuple(DomainAssignment((host,), count) for host, count in pods.items()))
 
 
 def pair(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from netns.fabric_layers import nodes_of
+from netns.inventory.fabric_layers import nodes_of
 from netns.placement import Job, place
 from netns.placement.hostfile import hostfile
-from netns.topology import leaf_spine
+from netns.topology.model import leaf_spine
 
 JOB = Job.model_validate({"name": "ring", "ranks": 5, "command": ["x"]})
 

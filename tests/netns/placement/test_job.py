@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netns.errors import JobError
-from netns.nodes import HOSTNAME_LABEL, layer_label
+from netns.inventory.nodes import HOSTNAME_LABEL, layer_label
 from netns.placement.job import Job, read_job
 from netns.placement.model import Request, Slice, Toleration
 

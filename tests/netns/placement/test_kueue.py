@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from netns.errors import JobError
-from netns.fabric_layers import nodes_of
-from netns.layers import levels_of
-from netns.nodes import HOSTNAME_LABEL, layer_label
+from netns.inventory.fabric_layers import nodes_of
+from netns.inventory.layers import levels_of
+from netns.inventory.nodes import HOSTNAME_LABEL, layer_label
 from netns.placement import Job
 from netns.placement.kueue import Kind, dump, manifests, topology_annotations
-from netns.topology import leaf_spine
+from netns.topology.model import leaf_spine
 
 FIELDS = json.loads((Path(__file__).resolve().parents[2] / "data" / "kueue_crd_fields.json").read_text())
 NODES = nodes_of(leaf_spine(name="demo", leaves=2, hosts_per_leaf=4))

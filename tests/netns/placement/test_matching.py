@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netns.nodes import Effect, Node, Taint
+from netns.inventory.nodes import Effect, Node, Taint
 from netns.placement.matching import matches, score, tolerates, why_not
 from netns.placement.model import Affinity, Expression, Term, Toleration
 

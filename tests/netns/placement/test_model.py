@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from netns.placement.model import Assignment, Domain, Unplaceable
+from netns.placement.model import Assignment, DomainAssignment, Unplaceable
 
 
 def test_assignment__counts_its_pods() -> None:
-    assert Assignment(("x",), (Domain(("a",), 2), Domain(("b",), 3))).count == 5
+    assert Assignment(("x",), (DomainAssignment(("a",), 2), DomainAssignment(("b",), 3))).count == 5
 
 
 def test_unplaceable__reads_as_its_message() -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from netns.errors import JobError, NodesError, PlacementError
-from netns.fabric_layers import nodes_of
-from netns.nodes import Node, layer_label
+from netns.inventory.fabric_layers import nodes_of
+from netns.inventory.nodes import Node, layer_label
 from netns.placement import Job, place
 from netns.placement.model import Usage
-from netns.topology import leaf_spine
+from netns.topology.model import leaf_spine
 
 NODES = nodes_of(leaf_spine(name="demo", leaves=3, spines=2, hosts_per_leaf=4))
 

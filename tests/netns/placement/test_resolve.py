@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from netns.nodes import HOSTNAME_LABEL
-from netns.placement.choose import Ask
+from netns.inventory.nodes import HOSTNAME_LABEL
+from netns.placement.choose import ResolvedRequest
 from netns.placement.model import DEFAULT_PROFILE, Kind, Profile, Request, Slice, Unplaceable
 from netns.placement.resolve import resolve
 from tests.netns.placement_cluster import BLOCK, LEVELS, RACK
 
 
-def asked(request: Request, profile: Profile = DEFAULT_PROFILE) -> Ask:
+def asked(request: Request, profile: Profile = DEFAULT_PROFILE) -> ResolvedRequest:
     found = resolve(request, levels=LEVELS, profile=profile, leaders=0)
-    assert isinstance(found, Ask), str(found)
+    assert isinstance(found, ResolvedRequest), str(found)
     return found
 
 

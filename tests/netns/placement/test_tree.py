@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from netns.nodes import HOSTNAME_LABEL, PODS, Node
+from netns.inventory.nodes import HOSTNAME_LABEL, PODS, Node
 from netns.placement.counting import Asked, Filters, count_hosts
 from netns.placement.model import DEFAULT_FLAVOR, Flavor, Usage
 from netns.placement.tree import Tree, build

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from netns.shape import Shape
+from netns.netem.shape import Shape
 from scripts.benches.fabrics import HOST_QUEUE_PACKETS, PACKET_BYTES, buffered, clos, wire_bytes
-from scripts.benches.millisecond import LINK, fabric
+from scripts.benches.reference_fabric import LINK, fabric
 
 
 def test_buffered__a_bdp_beyond_the_delay_line() -> None:

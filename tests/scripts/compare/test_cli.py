@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 from rich.console import Console
 
-from netns.state import recorded_labs
+from netns.lab.state import recorded_labs
 from scripts.compare import cli, contestants
 from scripts.compare import report as report_module
 from scripts.compare.conditions import CONDITIONS

@@ -10,9 +10,9 @@ from typing import cast
 
 import pytest
 
-from netns.lab import Lab
-from netns.shape import Shape
-from netns.topology import leaf_spine, reference
+from netns.lab.lab import Lab
+from netns.netem.shape import Shape
+from netns.topology.model import leaf_spine, reference
 from scripts.compare.errors import CompareError, UnavailableError
 from scripts.compare.fabric import RECEIVER, SENDER, Fabric
 from scripts.compare.tcp_socket import CUBIC, why_unavailable

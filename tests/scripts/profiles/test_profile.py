@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from scripts.profiles.cli import main
-from scripts.profiles.reading import function_shares, syscall_shares
+from scripts.profiles.counters import function_shares, syscall_shares
 from srd.proto.seqset import mask
 
 ROOT = Path(__file__).resolve().parents[3]

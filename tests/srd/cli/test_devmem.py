@@ -11,7 +11,7 @@ import pytest
 
 from devmem.errors import RegionError
 from devmem.region import memory_bytes
-from srd.cli.devmem import LEAST_BYTES, DeviceMemory
+from srd.cli.devmem import MIN_BYTES, DeviceMemory
 from srd.endpoint import Endpoint
 from tests.srd.cli.processes import assert_fails, names, receiver, srd
 from tests.srd.loopback import content
@@ -19,7 +19,7 @@ from tests.srd.loopback import content
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.mark.parametrize("size_bytes", [LEAST_BYTES, 33 << 20, 34 << 20, 256 << 20, 4 << 30])
+@pytest.mark.parametrize("size_bytes", [MIN_BYTES, 33 << 20, 34 << 20, 256 << 20, 4 << 30])
 async def test_memory__what_is_promised_fits(size_bytes: int) -> None:
     memory = DeviceMemory(size_bytes)
     async with await Endpoint.listen("127.0.0.1", port=0, config=memory.config) as endpoint:
@@ -28,14 +28,14 @@ async def test_memory__what_is_promised_fits(size_bytes: int) -> None:
         assert memory.figures() == {"devmem_bytes": 0, "linear_bytes": 0, "refused_packets": 0}
         assert memory._queue is not None
         free_bytes = memory._queue.free_bytes
-        assert free_bytes >= 2 * memory.config.protocol.receive_window_bytes - memory._queue._queue.pool.chunk_bytes
+        assert free_bytes >= 2 * memory.config.protocol.receive_window_bytes - memory._queue._ring.pool.chunk_bytes
     memory.close()
     assert memory.region.fd < 0
 
 
 def test_memory__too_small_bad_flow() -> None:
-    with pytest.raises(click.UsageError, match=f"--devmem {LEAST_BYTES - 1}: is less than the {LEAST_BYTES} bytes"):
-        DeviceMemory(LEAST_BYTES - 1)
+    with pytest.raises(click.UsageError, match=f"--devmem {MIN_BYTES - 1}: is less than the {MIN_BYTES} bytes"):
+        DeviceMemory(MIN_BYTES - 1)
 
 
 def test_memory__larger_than_the_machine_bad_flow() -> None:
@@ -53,7 +53,7 @@ def test_recv__a_file_ten_times_the_region(inputs: Path, output: Path) -> None:
     """Slowly emptied, never overwritten."""
     file = inputs / "a.bin"
     file.write_bytes(content(80 << 20, seed=7))
-    with receiver(output, "--devmem", str(LEAST_BYTES), "--once") as (process, target):
+    with receiver(output, "--devmem", str(MIN_BYTES), "--once") as (process, target):
         assert srd("send", str(file), target).returncode == 0
         assert process.event("received")["linear_bytes"] == 0
         assert process.wait() == 0

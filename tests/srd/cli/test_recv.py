@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from srd.endpoint import Endpoint
-from srd.transfer.words import WORD, encode
+from srd.file_transfer.protocol import MESSAGE, encode
 from tests.srd.cli.processes import Process, assert_fails, command, names, receiver, sparse, srd
 from tests.srd.loopback import SMALL, content, receive, send
 from tests.srd.transfer.ends import OFFER
@@ -298,7 +298,7 @@ async def talk(target: str, *bodies: bytes) -> None:
     async with await Endpoint.open(towards=host) as endpoint:
         peer = await endpoint.connect(host, port=int(port))
         for body in bodies:
-            await send(peer, body, immediate=WORD)
+            await send(peer, body, immediate=MESSAGE)
             await receive(peer)  # that it was refused
         await peer.close()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from srd.proto.trace import PeerEnded, PeerOpened
-from srd.trace.writer import TraceWriter
+from srd.qlog.writer import TraceWriter
 from tests.simulation import Network, completed
 from tests.srd.cli.processes import assert_fails, srd
 
@@ -72,7 +72,7 @@ def test_trace__of_a_sender(traces: tuple[Path, Path, Network], called: Command)
         assert row[10].startswith(path_state.state.name.lower())
     assert table[-1][2] == str(sender.packets)
     assert 0.99 <= float(table[-1][7]) <= float(table[-1][8]) <= float(table[-1][9])
-    times = rows(result.stdout, "lost: overtaken")
+    times = rows(result.stdout, "lost: reordering")
     assert len(times) == 10
     assert sum(int(row[4]) for row in times) == sum(state.counters.lost for state in sender.paths) > 0
     assert re.search(r"^longest times without an ack\w+: \d+\.\d{3} ms at 0\.\d+ s, ", result.stdout, re.MULTILINE)
@@ -102,7 +102,7 @@ def test_trace__without_matplotlib_bad_flow(
     traces: tuple[Path, Path, Network], tmp_path: Path, called: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delitem(sys.modules, "srd.trace.plot", raising=False)
+    monkeypatch.delitem(sys.modules, "srd.qlog.plot", raising=False)
     result = called("trace", str(traces[0]), "--plot", str(tmp_path / "a.png"))
     assert result.returncode == 1
     (line,) = result.stderr.splitlines()

@@ -13,9 +13,9 @@ import pytest
 
 from srd.cli.tracing import check_trace_file, tracing
 from srd.proto.trace import ProbeSent
-from srd.trace.errors import TraceError
-from srd.trace.reader import TraceReader
-from srd.trace.summary import PeerSummary, summarise
+from srd.qlog.errors import TraceError
+from srd.qlog.reader import TraceReader
+from srd.qlog.summary import PeerSummary, summarise
 from tests.srd.cli.processes import Process, assert_fails, command, names, receiver, sparse, srd
 from tests.srd.loopback import content
 

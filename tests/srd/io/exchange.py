@@ -13,14 +13,14 @@ from types import TracebackType
 from typing import Self
 
 from devmem.region import Region
-from srd.io.landing import spare_bytes
-from srd.io.libc import UDP_GRO, UDP_SEGMENT, Address
-from srd.io.prediction import PLACED
-from srd.io.receive import SLOTS, Batch, ReceiveQueue
+from srd.io.placement_predictor import PLACED
+from srd.io.rx import SLOTS, RxBatch, RxRing
+from srd.io.rx_buffers import scratch_bytes
 from srd.io.socket import open_socket
-from srd.io.transmit import Transmitter
+from srd.io.syscalls import UDP_GRO, UDP_SEGMENT, Address
+from srd.io.tx import Transmitter
 from srd.proto.events import Frag
-from srd.proto.wire import Burst, Run, runs_untrusted
+from srd.proto.wire.data import Burst, ReceivedBurst, received_bursts_untrusted
 
 LOOPBACK: dict[socket.AddressFamily, Address] = {
     socket.AF_INET: ("127.0.0.1", 0),
@@ -59,12 +59,12 @@ class Receiver:
         contexts: Container[int] | None = None,
     ) -> None:
         self.socket = open_socket(address or LOOPBACK[family], family=family)
-        self.region = Region(chunks * chunk_bytes + spare_bytes(SLOTS))
-        self.queue = ReceiveQueue(
+        self.region = Region(chunks * chunk_bytes + scratch_bytes(SLOTS))
+        self.queue = RxRing(
             self.region, chunk_bytes=chunk_bytes, datagram_bytes=datagram_bytes, contexts=contexts or Everyone()
         )
-        self.pool, self.landing = self.queue.pool, self.queue.landing
-        self.runs: list[Run] = []
+        self.pool, self.landing = self.queue.pool, self.queue.buffers
+        self.runs: list[ReceivedBurst] = []
         self.controls: list[tuple[bytes, Address, float]] = []
         self._held: list[tuple[int, int]] = []
 
@@ -80,12 +80,12 @@ class Receiver:
     def without_gro(self) -> None:
         self.socket.setsockopt(socket.SOL_UDP, UDP_GRO, 0)
 
-    def take(self, batch: Batch) -> None:
+    def take(self, batch: RxBatch) -> None:
         """Hold and note what a batch brought, as a core that keeps everything would."""
-        for arrival in batch.arrivals:
-            for run in runs_untrusted(arrival):
+        for arrival in batch.datagrams:
+            for run in received_bursts_untrusted(arrival):
                 if not run.payload_offset & PLACED:
-                    self.queue.hold([Frag(run.offset, run.payload_offset, run.payload_bytes)])
+                    self.queue.commit([Frag(run.offset, run.payload_offset, run.payload_bytes)])
                     self._held.append((run.payload_offset, run.payload_bytes))
                 self.runs.append(run)
         self.controls += batch.controls
@@ -101,7 +101,7 @@ class Receiver:
             wait_readable(self.socket)
             self.drain()
 
-    def payload(self, run: Run) -> bytes:
+    def payload(self, run: ReceivedBurst) -> bytes:
         start = run.payload_offset
         return self.region.array[start : start + run.payload_bytes].tobytes()
 

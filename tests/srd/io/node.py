@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 
 from devmem.region import Region
 from srd.io.driver import Driver
-from srd.io.libc import Address
 from srd.io.socket import open_socket
+from srd.io.syscalls import Address
 from srd.proto.config import ProtocolConfig
-from srd.proto.endpoint import EndpointCore
+from srd.proto.core import EndpointCore
 from srd.proto.events import Completion, Event, MessageReceived, PeerEnded, PeerOpened
 from tests.srd.io.exchange import LOOPBACK, Receiver, content
 
@@ -43,7 +43,7 @@ class Node(Receiver):
             accepting=accepting,
         )
         self.driver = Driver(
-            self.core, sockets=sockets, queue=self.queue, stay_awake_s=0,
+            self.core, sockets=sockets, queue=self.queue, adaptive_poll_s=0,
             open_socket=lambda: loopback_sockets(1)[0], on_event=self.on_event, on_failure=self.on_failure,
         )  # fmt: skip
 

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from srd.io.addresses import canonical, host_port_text, host_text, split_zone
-from srd.io.libc import Address
+from srd.io.syscalls import Address
 
 LOOPBACK = socket.if_nametoindex("lo")
 

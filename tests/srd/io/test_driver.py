@@ -16,13 +16,13 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from netns.fabric.netlink import in_namespace
-from srd.io import libc
+from netns.backends.kernel.netlink import in_namespace
+from srd.io import syscalls
 from srd.io.socket import open_socket
-from srd.proto.control import Datagram
 from srd.proto.events import Completion, Event, MessageReceived, PeerEnded
-from srd.proto.status import Status
-from srd.proto.wire import Burst
+from srd.proto.wire.control import Datagram
+from srd.proto.wire.data import Burst
+from srd.proto.wire.status import Status
 from tests.srd.io.exchange import wait_readable
 from tests.srd.io.node import completed, ended, fill, loopback_sockets, node, open_pair, received
 
@@ -113,8 +113,8 @@ class Hiccups:
         self.fds: list[tuple[int, int]] = []  # (file descriptor, path in the first header)
         self._rng = random.Random(SEED)
         self._one_in = one_in
-        self._real = libc.sendmmsg
-        monkeypatch.setattr(libc, "sendmmsg", self)
+        self._real = syscalls.sendmmsg
+        monkeypatch.setattr(syscalls, "sendmmsg", self)
 
     def __call__(self, fd: int, *, messages: int, count: int) -> int:
         dice = self._rng.randrange(self._one_in)
@@ -144,7 +144,7 @@ async def test_driver__a_full_socket_delays_and_loses_nothing(monkeypatch: pytes
             two.driver.wake()
         assert hiccups.blocked > 3
         ports = {index: sock.getsockname()[1] for index, sock in enumerate(one.sockets)}
-        heard = two.core.peer(two.events[0].peer).receiver._heard
+        heard = two.core.peer(two.events[0].peer).receiver._rx_paths
         assert {path: heard[path].source.address[1] for path in heard} == ports
         assert not one.failures, one.failures[0]
 
@@ -155,16 +155,16 @@ class Ledger:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, errors: Sequence[int] = ()) -> None:
         self.datagrams = 0
         self.errors = list(errors)
-        self._real = libc.sendmmsg
-        monkeypatch.setattr(libc, "sendmmsg", self)
+        self._real = syscalls.sendmmsg
+        monkeypatch.setattr(syscalls, "sendmmsg", self)
 
     def __call__(self, fd: int, *, messages: int, count: int) -> int:
         if self.errors:
             code = self.errors.pop()
             raise OSError(code, os.strerror(code))
         went = self._real(fd, messages=messages, count=count)
-        rows = np.ctypeslib.as_array((ctypes.c_uint8 * (libc.MMSGHDR.itemsize * went)).from_address(messages))
-        self.datagrams += int(rows.view(libc.MMSGHDR)["iovlen"].sum()) // 2
+        rows = np.ctypeslib.as_array((ctypes.c_uint8 * (syscalls.MMSGHDR.itemsize * went)).from_address(messages))
+        self.datagrams += int(rows.view(syscalls.MMSGHDR)["iovlen"].sum()) // 2
         return went
 
 
@@ -298,7 +298,7 @@ async def test_close__with_a_full_socket(monkeypatch: pytest.MonkeyPatch) -> Non
         def full(_fd: int, *, messages: int, count: int) -> int:
             raise BlockingIOError(errno.EAGAIN, f"EAGAIN {messages:x} {count}")
 
-        monkeypatch.setattr(libc, "sendmmsg", full)
+        monkeypatch.setattr(syscalls, "sendmmsg", full)
         one.post(peer, request=0, offset=0, length=1000)
         async with asyncio.timeout(PATIENCE_S):
             while one.driver._full is None:  # noqa: ASYNC110 - the driver tells nobody
@@ -316,7 +316,7 @@ async def test_drop_unsent__a_cancelled_request_with_a_full_socket_leaves_its_me
 
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
-        monkeypatch.setattr(libc, "sendmmsg", full)
+        monkeypatch.setattr(syscalls, "sendmmsg", full)
         fill(one, 1 << 20)
         one.post(peer, request=1, offset=0, length=1 << 20)
         async with asyncio.timeout(PATIENCE_S):
@@ -326,7 +326,7 @@ async def test_drop_unsent__a_cancelled_request_with_a_full_socket_leaves_its_me
         one.driver.wake()
         await one.until(completed)
         # What tells the other end of the cancelling may wait already: it names no memory.
-        waiting, held = one.driver._transmitter, one.driver._held
+        waiting, held = one.driver._transmitter, one.driver._deferred
         assert not waiting._lengths[: waiting._packets].any()
         assert not isinstance(held, Burst) or not held.payload_bytes
         one.outgoing.array[:] = 0xEE
@@ -347,7 +347,7 @@ async def test_completion__what_a_full_socket_refused_again_is_not_read_after_it
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 1000)
-        real = libc.sendmmsg
+        real = syscalls.sendmmsg
 
         def send_and_deny(fd: int, *, messages: int, count: int) -> int:
             real(fd, messages=messages, count=count)
@@ -361,13 +361,13 @@ async def test_completion__what_a_full_socket_refused_again_is_not_read_after_it
             told(event)
 
         one.driver._on_event = on_event
-        monkeypatch.setattr(libc, "sendmmsg", send_and_deny)
+        monkeypatch.setattr(syscalls, "sendmmsg", send_and_deny)
         one.post(peer, request=0, offset=0, length=1000)
         (event,) = await one.until(completed)
         assert isinstance(event, Completion)
         assert event.status is Status.OK
         assert waiting == [None]
-        assert not isinstance(one.driver._held, Burst)
+        assert not isinstance(one.driver._deferred, Burst)
 
 
 async def test_dropped_packets__counts_every_socket() -> None:

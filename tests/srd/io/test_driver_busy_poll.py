@@ -12,7 +12,7 @@ import pytest
 
 from srd.io import driver
 from srd.proto.events import Event, MessageReceived, PeerEnded, PeerOpened
-from srd.proto.status import Status
+from srd.proto.wire.status import Status
 from tests.srd.io.node import Node, completed, ended, fill, node, open_pair, opened, received
 from tests.srd.loopback import PATIENCE_S, SMALL, content, memory, pair, receive, send
 
@@ -30,7 +30,7 @@ async def test_busy_poll__messages_to_and_fro_and_an_orderly_end() -> None:
             sending = here.send(region, offset=0, length=len(payload))
             assert await receive(there) == payload
             assert await sending is Status.OK
-        assert one._driver._rest_until is None
+        assert one._driver._coalesce_until is None
         await here.close()
 
 
@@ -91,13 +91,13 @@ async def test_rest__only_in_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
         for request in range(20):
             one.post(peer, request=request, offset=0, length=(100, 64 << 10)[request % 2])
             await one.until(completed, count=request + 1)
-            assert one.driver._rest_until is two.driver._rest_until is None
+            assert one.driver._coalesce_until is two.driver._coalesce_until is None
         rested = {one.driver: False, two.driver: False}
-        rest = driver.Driver._pause
+        rest = driver.Driver._coalesce
 
         def noting(self: driver.Driver, *, heard: bool) -> None:
             rest(self, heard=heard)
-            rested[self] |= self._rest_until is not None
+            rested[self] |= self._coalesce_until is not None
 
         monkeypatch.setattr(driver.Driver, "_pause", noting)
         one.post(peer, request=20, offset=0, length=4 << 20)
@@ -128,17 +128,17 @@ async def test_vigil__kept_between_messages_that_follow_closely_and_not_beside_s
         fill(one, 4 << 20)
 
         async def exchange(request: int, *, length: int) -> list[str]:
-            one.driver._vigil = recorder = Recorder()  # type: ignore[assignment]
+            one.driver._poller = recorder = Recorder()  # type: ignore[assignment]
             one.post(peer, request=request, offset=0, length=length)
             await one.until(completed, count=request + 1)
             await asyncio.sleep(0)
             return recorder.heard
 
-        one.driver._stay_awake_s = 0.0
+        one.driver._adaptive_poll_s = 0.0
         assert await exchange(0, length=100) == []
-        one.driver._stay_awake_s = PATIENCE_S
-        assert set(await exchange(1, length=100)) == {"keep"}
-        assert "disturb" in await exchange(2, length=4 << 20)
+        one.driver._adaptive_poll_s = PATIENCE_S
+        assert set(await exchange(1, length=100)) == {"extend"}
+        assert "suppress" in await exchange(2, length=4 << 20)
 
 
 def noting(note: Callable[[str], None], what: str, do: Callable[..., Any]) -> Callable[..., Any]:
@@ -188,7 +188,7 @@ async def test_answer__goes_first_where_small_messages_go_to_and_fro(length: int
         loop = asyncio.get_running_loop()
         for each in (one, two):
             fill(each, 4 << 20)
-            each.driver._stay_awake_s = PATIENCE_S
+            each.driver._adaptive_poll_s = PATIENCE_S
             answering(each)
         two.driver._transmitter.flush = noting(note, "answer", two.driver._transmitter.flush)  # type: ignore[method-assign]
         two.driver._send_datagram = noting(note, "ack", two.driver._send_datagram)  # type: ignore[method-assign]
@@ -208,7 +208,7 @@ async def test_answer__an_application_that_has_none_delays_no_ack() -> None:
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 4 << 20)
-        two.driver._stay_awake_s = PATIENCE_S
+        two.driver._adaptive_poll_s = PATIENCE_S
         turns: list[str] = []
 
         two.driver._read = noting(turns.append, "read", two.driver._read)  # type: ignore[method-assign]
@@ -226,7 +226,7 @@ async def test_answer__deadlines_are_judged_where_every_turn_that_reads_brings_a
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 4 << 20)
-        two.driver._stay_awake_s = PATIENCE_S
+        two.driver._adaptive_poll_s = PATIENCE_S
         turns: list[str] = []
         two.core.handle_timeout = noting(turns.append, "judged", two.core.handle_timeout)  # type: ignore[method-assign]
         two.driver._on_event = noting(turns.append, "told", two.on_event)
@@ -243,7 +243,7 @@ async def test_answer__who_hears_of_an_end_may_close_at_once() -> None:
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 4 << 20)
-        two.driver._stay_awake_s = PATIENCE_S
+        two.driver._adaptive_poll_s = PATIENCE_S
         loop = asyncio.get_running_loop()
 
         def on_event(event: Event) -> None:
@@ -268,10 +268,10 @@ async def test_rest__in_a_stream_of_short_messages_too() -> None:
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 4 << 20)
-        one.driver._stay_awake_s = PATIENCE_S
-        one.driver._vigil = recorder = Recorder()  # type: ignore[assignment]
+        one.driver._adaptive_poll_s = PATIENCE_S
+        one.driver._poller = recorder = Recorder()  # type: ignore[assignment]
         for request in range(100):
             one.post(peer, request=request, offset=0, length=64 << 10)
         await one.until(completed, count=100)
-        assert recorder.heard.count("disturb") > recorder.heard.count("keep")
+        assert recorder.heard.count("suppress") > recorder.heard.count("extend")
         assert not one.driver._answering

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from srd.io import libc
+from srd.io import syscalls
 from srd.io.socket import ECT_0, dropped_packets, open_socket, route_mtu, unreachable_addresses
 from tests.srd.io.exchange import LOOPBACK, wait_readable
 
@@ -15,11 +15,11 @@ FAMILIES = [socket.AF_INET, socket.AF_INET6]
 pytestmark = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 
 
-def free_port(family: socket.AddressFamily) -> libc.Address:
+def free_port(family: socket.AddressFamily) -> syscalls.Address:
     """Return an address that nothing listens at."""
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.bind(LOOPBACK[family])
-        address: libc.Address = probe.getsockname()
+        address: syscalls.Address = probe.getsockname()
         return address
 
 
@@ -35,8 +35,8 @@ def test_open_socket__is_bound_non_blocking_and_not_connected(family: socket.Add
 
 def test_open_socket__joins_series_and_stamps_times(family: socket.AddressFamily) -> None:
     with open_socket(LOOPBACK[family], family=family) as sock:
-        assert sock.getsockopt(socket.SOL_UDP, libc.UDP_GRO) == 1
-        assert sock.getsockopt(socket.SOL_SOCKET, libc.SO_TIMESTAMPNS) == 1
+        assert sock.getsockopt(socket.SOL_UDP, syscalls.UDP_GRO) == 1
+        assert sock.getsockopt(socket.SOL_SOCKET, syscalls.SO_TIMESTAMPNS) == 1
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= 1 << 20
 
 

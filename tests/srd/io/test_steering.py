@@ -13,7 +13,7 @@ import pytest
 
 from srd.io.socket import open_socket
 from srd.io.steering import MAX_RULES, Rule, Steering, program
-from srd.proto.wire import PacketType
+from srd.proto.wire.data import PacketType
 from tests.srd.io.exchange import LOOPBACK, wait_readable
 
 CONTEXT = 0x1122334455667788
@@ -43,7 +43,7 @@ class Desk:
 
     def remove(self, name: str) -> None:
         sock = self.sockets.pop(name)
-        self.steering.divert(sock)
+        self.steering.redirect(sock)
         self.steering.remove(sock)
 
     def goes_to(self, data: bytes, *, sender: int = 0) -> str:

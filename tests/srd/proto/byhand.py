@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from srd.proto.control import Accept, Control, Datagram, Hello, Retry, decode_untrusted
-from srd.proto.wire import HEADER_BYTES, Arrival, Burst, write_headers
+from srd.proto.wire.control import Accept, Control, Datagram, Hello, Retry, decode_untrusted
+from srd.proto.wire.data import HEADER_BYTES, Burst, GroDatagram, write_headers
 from tests.simulation import Network, Node
 
 
@@ -37,14 +37,14 @@ def data_packet(
     size: int = 1472,
     payload_bytes: int | None = None,
     source: str | None = None,
-) -> Arrival:
+) -> GroDatagram:
     """A packet of a message of `length` bytes, as long as it must be where datagrams of `size` were agreed."""
     if payload_bytes is None:
         payload_bytes = min(length - offset, size - HEADER_BYTES)
     burst = Burst("", path, path_sequence, context, psn, 1, 0, message, length, 0, offset, 0, 0, 0, 0, flags)
     headers = memoryview(bytearray(HEADER_BYTES))
     write_headers(burst, out=headers)
-    return Arrival(headers, 1, psn * size, payload_bytes, payload_bytes, source or f"x:{path}", 100.0)
+    return GroDatagram(headers, 1, psn * size, payload_bytes, payload_bytes, source or f"x:{path}", 100.0)
 
 
 def hello(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from netns.shape import Shape
+from netns.netem.shape import Shape
 from srd.proto.config import ProtocolConfig
-from srd.proto.events import MessageVoided, WriteReceived
-from srd.proto.status import Status
-from srd.proto.wire import Opcode
+from srd.proto.events import MessageAborted, WriteReceived
+from srd.proto.wire.data import Opcode
+from srd.proto.wire.status import Status
 from tests.simulation import Network, Node, Weather, completed
 
 KEY_A, KEY_B = 0xA11C_E000_0000_0001, 0xB0B0_0000_0000_0002
@@ -88,11 +88,16 @@ class Pair:
         for node, number in ((self.a, self.at_a), (self.b, self.at_b)):
             peer = node.core.peer(number)
             assert peer.sender is not None
-            outbox = peer.sender.outbox
-            sent = peer.sender._sent
-            if peer.receiver.incomplete or outbox.requests or outbox.responses or outbox.backlog.reads_unanswered:
+            send_queue = peer.sender.queue
+            sent = peer.sender._inflight
+            if (
+                peer.receiver.incomplete
+                or send_queue.work_requests
+                or send_queue.responses
+                or send_queue.scheduler.outstanding_reads
+            ):
                 return False
-            if sent.base != sent.next_psn or peer.sender.inflight_bytes or outbox.backlog.head() is not None:
+            if sent.base != sent.next_psn or peer.sender.inflight_bytes or send_queue.scheduler.head() is not None:
                 return False
         return True
 
@@ -100,5 +105,5 @@ class Pair:
         return [(e.length, e.immediate) for e in self.b.events if isinstance(e, WriteReceived)]
 
     def orphaned_bytes(self) -> int:
-        voided = [event for event in self.b.events if isinstance(event, MessageVoided)]
-        return sum(frag.length for event in voided for frag in event.orphans)
+        voided = [event for event in self.b.events if isinstance(event, MessageAborted)]
+        return sum(frag.length for event in voided for frag in event.released)

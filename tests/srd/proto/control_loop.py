@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.controller import Controller
-from srd.proto.controllers import CONTROLLERS
+from srd.proto.congestion.base import Controller
+from srd.proto.congestion.registry import CONTROLLERS
 
 PACKET_BYTES = 9000
 RTT_S = 0.002
@@ -37,15 +37,17 @@ class Loop:
                     endpoint_s=endpoint_s,
                     min_rtt_s=RTT_S,
                     variation_s=0.0,
-                    marked=marked[index % len(marked)],
+                    ecn_fraction=marked[index % len(marked)],
                 )
-                self.control.on_ack(now=self.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, late_s=0.0, limited=True)
+                self.control.on_ack(
+                    now=self.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True
+                )
 
     def lose(self, packets: float, *, left: float = math.inf, silent: bool = False) -> None:
         """Of a window that is full, unless it is told how many packets are left in flight."""
         lost_bytes = round(packets * PACKET_BYTES)
         inflight_bytes = max(round(min(left * PACKET_BYTES, self.control.window_bytes - lost_bytes)), 0)
-        self.control.on_loss(now=self.now, lost_bytes=lost_bytes, inflight_bytes=inflight_bytes, silent=silent)
+        self.control.on_loss(now=self.now, lost_bytes=lost_bytes, inflight_bytes=inflight_bytes, by_timeout=silent)
 
     @property
     def packets(self) -> float:

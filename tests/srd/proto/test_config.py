@@ -6,7 +6,7 @@ import pytest
 
 from srd.proto.config import MAX_PATHS, ProtocolConfig
 from srd.proto.errors import UsageError
-from srd.proto.shortage import WAITING_S
+from srd.proto.recv.admission import TURN_MEMORY_S
 
 
 def with_setting(field: str, value: int) -> ProtocolConfig:
@@ -76,4 +76,4 @@ def test_config__patience_with_incomplete_messages(name: str) -> None:
 
 def test_config__who_was_refused_comes_again_before_it_has_stalled() -> None:
     assert ProtocolConfig().stalled_after_s >= 4 * ProtocolConfig().probe_after_s
-    assert 2 * ProtocolConfig().probe_after_s <= WAITING_S
+    assert 2 * ProtocolConfig().probe_after_s <= TURN_MEMORY_S

@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
-from netns.shape import Shape
-from srd.proto.status import Status
+from netns.netem.shape import Shape
+from srd.proto.wire.status import Status
 from tests.simulation import Weather, content, received, release
 from tests.srd.proto.contract import KEY_B, MIB, SIZE, START_B, Pair
 
@@ -77,7 +77,7 @@ class Run:
         elif dice < 0.42:
             self.withdrawn = True
             self.pair.b.keys.ranges.pop(KEY_B, None)
-            self.pair.b.core.revoke(KEY_B, now=self.pair.network.now)
+            self.pair.b.core.on_deregistered(KEY_B, now=self.pair.network.now)
 
     def consume(self) -> bool:
         """Release what has arrived, after a look at it; return whether every request has ended."""
@@ -139,5 +139,5 @@ def test_contract(seed: int) -> None:
     assert pair.settled()
     sender = pair.a.core.peer(pair.at_a).sender
     assert sender is not None
-    unused = pair.b.core.peer(pair.at_b).receiver.credit_bytes - sender.outbox.credit._started_bytes
+    unused = pair.b.core.peer(pair.at_b).receiver.credit_bytes - sender.queue.credit._started_bytes
     assert unused == MIB, "all credit is back, and no more than that"

@@ -4,7 +4,7 @@ import pytest
 
 from srd.proto import errors
 from srd.proto.errors import PacketError, PeerError, SrdError, UsageError
-from srd.proto.status import Status
+from srd.proto.wire.status import Status
 
 
 @pytest.mark.sources

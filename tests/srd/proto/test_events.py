@@ -6,29 +6,29 @@ from srd.proto.events import (
     Completion,
     Event,
     Frag,
+    MessageAborted,
     MessageReceived,
-    MessageVoided,
     PeerEnded,
     PeerOpened,
-    Placement,
+    TargetCopy,
     WriteReceived,
 )
-from srd.proto.status import Status
+from srd.proto.wire.status import Status
 
-EVENTS: list[Event | Frag | Placement] = [
+EVENTS: list[Event | Frag | TargetCopy] = [
     PeerOpened(peer=1, address="b:0", incoming=False),
-    PeerEnded(peer=1, status=Status.OK, reason="closed", orphans=(Frag(0, 4096, 10),)),
+    PeerEnded(peer=1, status=Status.OK, reason="closed", released=(Frag(0, 4096, 10),)),
     MessageReceived(peer=1, message=2, length=10, immediate=3, frags=(Frag(0, 4096, 10),)),
-    MessageVoided(peer=1, orphans=(Frag(0, 4096, 10),)),
+    MessageAborted(peer=1, released=(Frag(0, 4096, 10),)),
     WriteReceived(peer=1, length=10, immediate=3),
     Completion(peer=1, request=7, status=Status.FLUSHED),
-    Placement(place=1, region_offset=4096, length=10),
+    TargetCopy(target=1, region_offset=4096, length=10),
     Frag(0, 4096, 10),
 ]
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
-def test_events__are_values(event: Event | Frag | Placement) -> None:
+def test_events__are_values(event: Event | Frag | TargetCopy) -> None:
     """They cross from the core to its owner, and must not be a channel back."""
     for name in type(event).__annotations__:
         with pytest.raises(AttributeError):

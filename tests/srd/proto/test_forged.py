@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from srd.proto.control import Close, Closed, Control, Datagram, Probe, Reset, decode_untrusted
 from srd.proto.events import PeerEnded, PeerOpened
 from srd.proto.peer import PeerCore, PeerState
-from srd.proto.status import Status
-from srd.proto.wire import Burst
+from srd.proto.wire.control import Close, Closed, Control, Datagram, Probe, Reset, decode_untrusted
+from srd.proto.wire.data import Burst
+from srd.proto.wire.status import Status
 from tests.simulation import Network, Node, completed, ended
 from tests.srd.proto.byhand import give, opened_by_hand
 

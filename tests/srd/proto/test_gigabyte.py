@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from srd.proto.config import MAX_MESSAGE_BYTES, ProtocolConfig
-from srd.proto.control import Datagram
-from srd.proto.endpoint import EndpointCore
+from srd.proto.core import EndpointCore
 from srd.proto.events import Completion, Event, MessageReceived, PeerOpened, WriteReceived
-from srd.proto.status import Status
-from srd.proto.wire import HEADER_BYTES, Arrival, Burst, Opcode, write_headers
+from srd.proto.wire.control import Datagram
+from srd.proto.wire.data import HEADER_BYTES, Burst, GroDatagram, Opcode, write_headers
+from srd.proto.wire.status import Status
 from tests.simulation import Keys
 
 DELAY_S = 0.0005
@@ -55,10 +55,10 @@ class Pipe:
             assert self.now < 200.0, "it does not come"
             while self._way and self._way[0][0] <= self.now:
                 _, _, target, packet = heapq.heappop(self._way)
-                arrivals, controls = ([packet], []) if isinstance(packet, Arrival) else ([], [packet])
+                arrivals, controls = ([packet], []) if isinstance(packet, GroDatagram) else ([], [packet])
                 self.cores[target].handle_packets(arrivals, controls=controls, now=self.now)
                 self.placed[target] += [
-                    (placed.place, placed.length) for placed in self.cores[target].take_placements()
+                    (placed.target, placed.length) for placed in self.cores[target].pop_target_copies()
                 ]
             for core in self.cores.values():
                 core.handle_timeout(self.now)
@@ -79,10 +79,12 @@ class Pipe:
         while (event := core.poll_event()) is not None:
             self.events[name].append(event)
 
-    def _arrival(self, burst: Burst, source: str) -> Arrival:
+    def _arrival(self, burst: Burst, source: str) -> GroDatagram:
         headers = memoryview(bytearray(burst.count * HEADER_BYTES))
         write_headers(burst, out=headers)
-        return Arrival(headers, burst.count, 0, burst.payload_bytes, burst.segment_bytes, source, self.now + DELAY_S)
+        return GroDatagram(
+            headers, burst.count, 0, burst.payload_bytes, burst.segment_bytes, source, self.now + DELAY_S
+        )
 
     def of(self, name: str, kind: type) -> list[Any]:
         return [event for event in self.events[name] if isinstance(event, kind)]

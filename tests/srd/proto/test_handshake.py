@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.control import Hello, Retry
-from srd.proto.handshake import COOKIE_BYTES, COOKIE_LIFETIME_S, HELLOS_PER_SIZE, LEAST_RTT_S, CookieJar, Initiator
+from srd.proto.handshake import COOKIE_BYTES, COOKIE_LIFETIME_S, HELLOS_PER_SIZE, MIN_RTT_S, CookieJar, Initiator
+from srd.proto.wire.control import Hello, Retry
 
 JAR = CookieJar(secret=b"k" * 32)
 ADDRESS = ("10.0.0.1", 4000)
@@ -172,7 +172,7 @@ def test_round_trip_s__is_never_zero() -> None:
     sent(ours, hellos=1)
     ours.retry(Retry(5, b"cookie", 0, 8972), now=10.0)
     assert ours.poll_hello(now=10.0) is not None
-    assert ours.round_trip_s(now=10.0) == LEAST_RTT_S > 0
+    assert ours.round_trip_s(now=10.0) == MIN_RTT_S > 0
 
 
 def test_round_trip_s__none_if_repeated() -> None:

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.control import (
+from srd.proto.events import PeerOpened
+from srd.proto.stateless import MAX_REPLIES
+from srd.proto.wire.control import (
     Accept,
     Ack,
     Close,
@@ -20,10 +22,8 @@ from srd.proto.control import (
     Reset,
     Retry,
 )
-from srd.proto.events import PeerOpened
-from srd.proto.status import Status
-from srd.proto.strangers import MAX_REPLIES
-from srd.proto.wire import MIN_DATAGRAM_BYTES
+from srd.proto.wire.data import MIN_DATAGRAM_BYTES
+from srd.proto.wire.status import Status
 from tests.simulation import Network, completed, content, ended, received
 from tests.srd.proto.byhand import answers, data_packet, give, hello, opened_by_hand
 
@@ -57,7 +57,7 @@ def test_handle_packets__a_stranger_gets_no_more_than_it_sent(packet: Control | 
     """Neither the cookie exchange nor strays make us an amplifier: one packet at most, and not a longer one."""
     for accepting in (True, False):
         network = Network(seed=1)
-        network.b.core._strangers.accepting = accepting
+        network.b.core._stateless.accepting = accepting
         data = packet if isinstance(packet, bytes) else packet.encode()
         out = give(network.b, data, now=network.now)
         assert len(out) <= 1
@@ -214,7 +214,7 @@ def test_handle_packets__memory_of_a_peer_that_contradicts_itself_comes_back() -
     (end,) = ended(network.b)
     assert end.status is Status.REMOTE_ERROR_ABORT
     assert "message 0" in end.reason
-    assert sorted(end.orphans, key=str) == sorted(kept, key=str)
+    assert sorted(end.released, key=str) == sorted(kept, key=str)
 
 
 def test_handle_packets__a_false_report_beside_a_true_cumulative_point() -> None:

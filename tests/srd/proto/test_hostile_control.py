@@ -7,7 +7,11 @@ from random import Random
 import pytest
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.control import (
+from srd.proto.errors import UsageError
+from srd.proto.events import Event, PeerEnded, PeerOpened
+from srd.proto.handshake import CookieJar
+from srd.proto.peer import PeerCore, PeerState
+from srd.proto.wire.control import (
     Accept,
     Ack,
     Close,
@@ -22,10 +26,6 @@ from srd.proto.control import (
     Reset,
     Retry,
 )
-from srd.proto.errors import UsageError
-from srd.proto.events import Event, PeerEnded, PeerOpened
-from srd.proto.handshake import CookieJar
-from srd.proto.peer import PeerCore, PeerState
 from tests.simulation import Network, Node
 from tests.srd.proto.byhand import data_packet, hello
 
@@ -86,7 +86,7 @@ class Hostile:
 
     def token(self, context: int, path: int) -> int:
         peer = self.node.core._by_context.get(context)
-        heard = peer.receiver._heard.get(path) if peer else None
+        heard = peer.receiver._rx_paths.get(path) if peer else None
         return heard.source.token if heard else 7
 
     def step(self) -> None:
@@ -96,7 +96,7 @@ class Hostile:
         controls = [(packet.encode(), address, now) for packet, address in batch]
         arrivals = [data_packet(rng.choice(self.contexts), psn=rng.randrange(6)) for _ in range(rng.randrange(3))]
         core.handle_packets(arrivals, controls=controls, now=now)
-        core.take_placements()
+        core.pop_target_copies()
         self.command()
         if rng.random() < 0.3:
             self.network.now += rng.choice((0.0001, 0.01, 0.3, 2.0))

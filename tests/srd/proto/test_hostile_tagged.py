@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from srd.proto.backlog import MAX_READS
-from srd.proto.control import Ack, Nack
 from srd.proto.events import Frag
-from srd.proto.status import Status
-from srd.proto.tagged import MAX_NACKS
-from srd.proto.wire import HEADER_BYTES, IMMEDIATE, VOID, Arrival, Burst, Opcode, write_headers
+from srd.proto.rdma import MAX_NACKS
+from srd.proto.send.scheduler import MAX_READS
+from srd.proto.wire.control import Ack, Nack
+from srd.proto.wire.data import ABORTED, HEADER_BYTES, IMMEDIATE, Burst, GroDatagram, Opcode, write_headers
+from srd.proto.wire.status import Status
 from tests.simulation import Network, ended
 from tests.srd.proto.byhand import answers, opened_by_hand
 from tests.srd.proto.contract import KEY_B, START_B
@@ -25,30 +25,34 @@ def opened() -> tuple[Network, int]:
     return network, accept.own_context
 
 
-def flagged(context: int, flags: int, *, psn: int = 0, length: int = 100, key: int = KEY_B, offset: int = 0) -> Arrival:
+def flagged(
+    context: int, flags: int, *, psn: int = 0, length: int = 100, key: int = KEY_B, offset: int = 0
+) -> GroDatagram:
     """A packet of 100 bytes, a message each."""
     burst = Burst("", 0, psn, context, psn, 1, 0, psn, length, 0, offset, key, 0, 100, 100, flags)
     headers = memoryview(bytearray(HEADER_BYTES))
     write_headers(burst, out=headers)
-    return Arrival(headers, 1, 0, 100, 100, "x:0", 100.0)
+    return GroDatagram(headers, 1, 0, 100, 100, "x:0", 100.0)
 
 
-def give(network: Network, *arrivals: Arrival) -> tuple[list[Frag], list[object]]:
+def give(network: Network, *arrivals: GroDatagram) -> tuple[list[Frag], list[object]]:
     kept = network.b.core.handle_packets(arrivals, controls=[], now=network.now)
     return kept, list(answers(network.b, now=network.now + 1e-3))
 
 
-@pytest.mark.parametrize("flags", [0x10, 0x80, 0xF2, 0x10 | VOID, Opcode.READ | IMMEDIATE, Opcode.RESPONSE | IMMEDIATE])
+@pytest.mark.parametrize(
+    "flags", [0x10, 0x80, 0xF2, 0x10 | ABORTED, Opcode.READ | IMMEDIATE, Opcode.RESPONSE | IMMEDIATE]
+)
 def test_handle__flags_that_do_not_exist(flags: int) -> None:
     network, context = opened()
     assert give(network, flagged(context, flags)) == ([], [])
-    assert not network.b.core.take_placements()
+    assert not network.b.core.pop_target_copies()
 
 
 def test_handle__a_write_longer_than_it_says() -> None:
     network, context = opened()
     assert give(network, flagged(context, Opcode.WRITE, length=99)) == ([], [])
-    assert not network.b.core.take_placements()
+    assert not network.b.core.pop_target_copies()
 
 
 def test_handle__a_read_with_payload_is_no_read() -> None:
@@ -60,7 +64,7 @@ def test_handle__an_answer_that_nobody_asked_for() -> None:
     network, context = opened()
     _, out = give(network, flagged(context, Opcode.RESPONSE, key=0))
     assert Nack(77, 0, Status.REMOTE_ERROR_ABORT) in out
-    assert not network.b.core.take_placements()
+    assert not network.b.core.pop_target_copies()
 
 
 def test_handle__refusals_do_not_pile_up() -> None:
@@ -91,7 +95,7 @@ def test_handle__more_reads_than_allowed_are_not_taken() -> None:
     network.b.core.handle_packets(reads, controls=[], now=network.now)
     sender = network.b.core.peer(0).sender
     assert sender is not None
-    assert sender.outbox.responses == 2 * MAX_READS
+    assert sender.queue.responses == 2 * MAX_READS
 
 
 def test_handle__a_duplicate_of_what_was_placed_is_no_error_though_the_key_is_gone() -> None:
@@ -99,12 +103,12 @@ def test_handle__a_duplicate_of_what_was_placed_is_no_error_though_the_key_is_go
     network, context = opened()
     write = flagged(context, Opcode.WRITE)
     give(network, write)
-    assert len(network.b.core.take_placements()) == 1
+    assert len(network.b.core.pop_target_copies()) == 1
     del network.b.keys.ranges[KEY_B]
     _, out = give(network, write)
     assert not any(isinstance(packet, Nack) for packet in out)
     assert [packet.cumulative for packet in out if isinstance(packet, Ack)] == [1]
-    assert not network.b.core.take_placements()
+    assert not network.b.core.pop_target_copies()
 
 
 @pytest.mark.parametrize(
@@ -140,7 +144,7 @@ def test_handle__a_write_must_be_cut_right(
     write.payload_bytes = write.segment_bytes = payload_bytes
     _, out = give(network, write)
     assert [packet.cumulative for packet in out if isinstance(packet, Ack)] == ([1] if fits else [])
-    assert bool(network.b.core.take_placements()) == (fits and payload_bytes > 0)
+    assert bool(network.b.core.pop_target_copies()) == (fits and payload_bytes > 0)
 
 
 @pytest.mark.parametrize("flags", [Opcode.SEND, Opcode.WRITE, Opcode.WRITE | IMMEDIATE])
@@ -160,7 +164,7 @@ def test_handle__more_messages_than_granted_end_the_peer(flags: int) -> None:
     for psn in range(window + 1):
         assert not ended(network.b)
         network.b.core.handle_packets([flagged(context, flags, psn=psn)], controls=[], now=network.now)
-        network.b.core.take_placements()
+        network.b.core.pop_target_copies()
     network.run(seconds=0.01)
     (end,) = ended(network.b)
     assert end.status is Status.REMOTE_ERROR_ABORT

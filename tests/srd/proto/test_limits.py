@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.control import Accept, Close, Control, Refuse, Retry
 from srd.proto.events import PeerEnded, PeerOpened
-from srd.proto.status import Status
-from srd.proto.wire import host_of
+from srd.proto.wire.control import Accept, Close, Control, Refuse, Retry
+from srd.proto.wire.data import host_of
+from srd.proto.wire.status import Status
 from tests.simulation import Network, ended
 from tests.srd.proto.byhand import give, hello
 

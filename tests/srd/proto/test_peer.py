@@ -7,14 +7,14 @@ from itertools import pairwise
 
 import pytest
 
-from netns.shape import Shape
+from netns.netem.shape import Shape
 from srd.proto.config import ProtocolConfig
-from srd.proto.control import Close, Datagram, Probe, decode_untrusted
+from srd.proto.congestion.pacer import ActivePeers
 from srd.proto.events import Completion, PeerEnded
-from srd.proto.pacing import Crowd
 from srd.proto.peer import CLOSE_ATTEMPTS, MAX_IDLE_PROBE_S, PROBES_BEFORE_END, PROBES_SPREAD, PeerState
-from srd.proto.status import Status
-from srd.proto.wire import Burst
+from srd.proto.wire.control import Close, Datagram, Probe, decode_untrusted
+from srd.proto.wire.data import Burst
+from srd.proto.wire.status import Status
 from tests.simulation import Network, Node, completed, content, ended, received, release
 from tests.srd.proto.byhand import answers
 
@@ -78,8 +78,8 @@ def test_handle_timeout__a_dead_idle_peer_among_many(peers: int, waits_s: float)
     at_a, _ = network.connect()
     network.run(seconds=0.01)
     peer = network.a.core.peer(at_a)
-    peer._crowd = Crowd(range(peers))
-    died_at = peer._heard_at
+    peer._active_peers = ActivePeers(range(peers))
+    died_at = peer._last_packet_at
     network.b.alive = False
     network.a.core._ready[at_a] = None  # look at the clock again
     network.run(until=lambda: bool(ended(network.a)), seconds=100)
@@ -279,7 +279,7 @@ def test_end__closed_by_the_responder_while_requests_are_open() -> None:
     assert completed(network.a) == [Completion(at_a, 7, Status.REMOTE_ERROR_ABORT)]
     assert [end.status for end in ended(network.a) + ended(network.b)] == [Status.OK, Status.OK]
     (end,) = ended(network.b)
-    kept = sum(frag.length for frag in end.orphans)
+    kept = sum(frag.length for frag in end.released)
     assert 0 < kept < 12 << 20, "the pieces of the message that will never be whole"
 
 
@@ -292,9 +292,9 @@ def test_end__orphans_of_a_sender_that_died_tile_what_landed() -> None:
     receiver = network.b.core.peer(at_b).receiver
     network.run(until=lambda: bool(ended(network.b)), seconds=5)
     (end,) = ended(network.b)
-    spans = sorted((frag.offset, frag.offset + frag.length) for frag in end.orphans)
+    spans = sorted((frag.offset, frag.offset + frag.length) for frag in end.released)
     assert sum(stop - start for start, stop in spans) == receiver.landed_bytes > 0
     for (_, stop), (start, _) in pairwise(spans):
         assert stop <= start
-    for frag in end.orphans:
+    for frag in end.released:
         assert content(network.b, (frag,)) == network.a.region[frag.offset : frag.offset + frag.length].tobytes()

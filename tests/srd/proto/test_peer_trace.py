@@ -6,13 +6,13 @@ from typing import TypeVar
 
 import pytest
 
-from netns.shape import Shape
+from netns.netem.shape import Shape
 from srd.proto import trace
 from srd.proto.events import Frag, PeerOpened
 from srd.proto.peer import PeerCore
 from srd.proto.peer_trace import PeerTrace
-from srd.proto.status import Status
-from srd.proto.wire import Opcode
+from srd.proto.wire.data import Opcode
+from srd.proto.wire.status import Status
 from tests.simulation import Network, Weather, completed, received
 
 LOSSY = Shape(delay_us=500, loss_percent=2)
@@ -52,7 +52,7 @@ def transfer(
 def test_sender__the_trace_adds_up_to_what_the_core_counted(seed: int) -> None:
     _, a, _, core, _ = transfer(seed)
     assert core.sender is not None
-    bursts, acks, losses = a.of(trace.BurstSent), a.of(trace.AckTaken), a.of(trace.PacketsLost)
+    bursts, acks, losses = a.of(trace.BurstSent), a.of(trace.AckReceived), a.of(trace.PacketsLost)
     again = [burst for burst in bursts if burst.retransmission]
     assert sum(burst.packets for burst in bursts) == core.sender.packets
     assert sum(burst.packets for burst in again) == core.sender.retransmitted > 0
@@ -140,13 +140,13 @@ def test_paths__a_blackhole_is_told_path_by_path() -> None:
         probes = sum(probe.path == path.index for probe in a.of(trace.ProbeSent))
         assert probes >= states.count("suspect")
     assert "quarantined" in {change.new for change in changes}
-    assert {loss.why for loss in a.of(trace.PacketsLost)} == {"timeout"}
+    assert {loss.trigger for loss in a.of(trace.PacketsLost)} == {"timeout"}
 
 
 def test_loss__one_packet_in_fifty_is_overtaken() -> None:
     _, a, _, _, _ = transfer(1)
-    whys = [loss.why for loss in a.of(trace.PacketsLost)]
-    assert whys.count("overtaken") > len(whys) / 2
+    whys = [loss.trigger for loss in a.of(trace.PacketsLost)]
+    assert whys.count("reordering") > len(whys) / 2
 
 
 def test_window__silence_is_told_when_no_path_answers() -> None:
@@ -158,9 +158,9 @@ def test_window__silence_is_told_when_no_path_answers() -> None:
     network.run(until=lambda: core.sender is not None and core.sender.packets > 300, seconds=5)
     network.dead.update(range(4))
     network.run(until=lambda: bool(completed(network.a)), seconds=20)
-    changes = [change for change in a.of(trace.WindowChanged) if change.why == "silence"]
-    assert changes[-1].window_bytes == 2 * 8972
-    assert changes[-1].window_bytes < a.of(trace.AckTaken)[-1].window_bytes
+    changes = [change for change in a.of(trace.CwndUpdated) if change.trigger == "timeout"]
+    assert changes[-1].cwnd_bytes == 2 * 8972
+    assert changes[-1].cwnd_bytes < a.of(trace.AckReceived)[-1].window_bytes
     assert [event.status for event in a.of(trace.RequestCompleted)] == ["LOCAL_ERROR_UNRESP_REMOTE"]
     (end,) = a.of(trace.PeerEnded)
     assert end.status == Status.LOCAL_ERROR_UNRESP_REMOTE.name
@@ -222,29 +222,29 @@ def test_void__is_told_at_both_ends() -> None:
     network.run(until=lambda: receiver.landed_bytes > MIB, seconds=5)
     landed = receiver.landed_bytes
     network.a.core.cancel(number, request=1, now=network.now)
-    network.run(until=lambda: bool(b.of(trace.MessageVoided)), seconds=5)
-    (voided,) = b.of(trace.MessageVoided)
+    network.run(until=lambda: bool(b.of(trace.MessageAborted)), seconds=5)
+    (voided,) = b.of(trace.MessageAborted)
     assert (voided.message, voided.kind) == (0, "send")
     assert voided.freed_bytes >= landed
     assert [event.status for event in a.of(trace.RequestCompleted)] == ["FLUSHED"]
     for kind, events in (("sent", a.of(trace.BurstSent)), ("received", b.of(trace.DataReceived))):
-        assert any(event.kind == "void" and not event.payload_bytes for event in events), kind
+        assert any(event.kind == "aborted" and not event.payload_bytes for event in events), kind
 
 
 def test_message_given_up() -> None:
     kept = Kept()
-    PeerTrace(kept, number=3).message_given_up(7, orphans=[Frag(0, 10, 100), Frag(100, 500, 20)], now=1.0)
-    assert kept.records == [(1.0, 3, trace.MessageVoided(7, "send", 120))]
+    PeerTrace(kept, number=3).message_discarded(7, orphans=[Frag(0, 10, 100), Frag(100, 500, 20)], now=1.0)
+    assert kept.records == [(1.0, 3, trace.MessageAborted(7, "send", 120))]
 
 
 def test_window__is_told_only_when_it_changes() -> None:
     kept = Kept()
     peer = PeerTrace(kept, number=3)
     for window_bytes in (1000.2, 1000.4, 500.0, 500.0):
-        peer.window(window_bytes, why="loss", now=1.0)
+        peer.cwnd_updated(window_bytes, trigger="loss", now=1.0)
     assert kept.records == [
-        (1.0, 3, trace.WindowChanged(1000, "loss")),
-        (1.0, 3, trace.WindowChanged(500, "loss")),
+        (1.0, 3, trace.CwndUpdated(1000, "loss")),
+        (1.0, 3, trace.CwndUpdated(500, "loss")),
     ]
 
 

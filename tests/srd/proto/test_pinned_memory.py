@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.control import Nack, Probe
-from srd.proto.events import MessageVoided
-from srd.proto.status import Status
-from srd.proto.wire import HEADER_BYTES, VOID
+from srd.proto.events import MessageAborted
+from srd.proto.wire.control import Nack, Probe
+from srd.proto.wire.data import ABORTED, HEADER_BYTES
+from srd.proto.wire.status import Status
 from tests.simulation import Network, completed, content, ended, received, release
 from tests.srd.proto.byhand import answers, data_packet, opened_by_hand
 
@@ -85,10 +85,12 @@ class Attacker:
 
     def begin_anew(self) -> None:
         """Have the credit back of what was given up, for the next."""
-        given_up = self.network.b.core.peer(self.number).receiver._given_up
+        given_up = self.network.b.core.peer(self.number).receiver._discarded
         for message in [message for message in self.open if message in given_up]:
             psn = self.open.pop(message)
-            self.send(message, first=LENGTH // SEGMENT, count=1, psn=psn, flags=VOID, end=psn + LENGTH // SEGMENT + 1)
+            self.send(
+                message, first=LENGTH // SEGMENT, count=1, psn=psn, flags=ABORTED, end=psn + LENGTH // SEGMENT + 1
+            )
         self.fill()
 
 
@@ -135,11 +137,11 @@ def test_shortage__what_stalled_gives_its_memory_back() -> None:
             attacker.live()
         network.a.core.post(peer, request=request, payload_offset=0, length=1000)
         network.run(seconds=0.2)
-    voided = [event for event in network.b.events if isinstance(event, MessageVoided)]
-    assert sum(frag.length for event in voided for frag in event.orphans) >= WINDOW
+    voided = [event for event in network.b.events if isinstance(event, MessageAborted)]
+    assert sum(frag.length for event in voided for frag in event.released) >= WINDOW
     assert network.b.held_bytes <= 2 * WINDOW
     for attacker in attackers:
-        assert len(network.b.core.peer(attacker.number).receiver._given_up) <= len(attacker.open)
+        assert len(network.b.core.peer(attacker.number).receiver._discarded) <= len(attacker.open)
 
 
 def test_give_up__is_told_to_the_sender_until_the_message_is_void() -> None:
@@ -147,7 +149,7 @@ def test_give_up__is_told_to_the_sender_until_the_message_is_void() -> None:
     peer = network.b.core.peer(attacker.number)
     granted = peer.receiver.credit_bytes
     network.run(seconds=0.1)
-    peer.give_up([0], now=network.now)
+    peer.discard([0], now=network.now)
     network.b.core._after(peer, now=network.now)
     assert Nack(ord("x"), 0, Status.REMOTE_ERROR_RNR) in answers(network.b, now=network.now)
     landed = peer.receiver.landed_bytes
@@ -156,7 +158,7 @@ def test_give_up__is_told_to_the_sender_until_the_message_is_void() -> None:
     assert peer.receiver.landed_bytes == landed
     assert peer.receiver.credit_bytes == granted, "it holds its credit"
     end = LENGTH // SEGMENT + 1
-    attacker.send(0, first=LENGTH // SEGMENT, count=1, psn=0, flags=VOID, end=end)
+    attacker.send(0, first=LENGTH // SEGMENT, count=1, psn=0, flags=ABORTED, end=end)
     assert peer.receiver.credit_bytes == granted + LENGTH
     assert peer.receiver.credit_messages == CONFIG.receive_window_messages + 1
 
@@ -176,7 +178,7 @@ def test_overdue__without_any_shortage(*, drips: bool) -> None:
             attacker.send(0, first=dripped, count=1, psn=0)
         assert network.now - started < 60
     assert network.now - started == pytest.approx(40.0 if drips else 30.0, abs=0.5)
-    assert len([event for event in network.b.events if isinstance(event, MessageVoided)]) == 1
+    assert len([event for event in network.b.events if isinstance(event, MessageAborted)]) == 1
 
 
 def test_overdue__not_what_goes_on_slowly() -> None:

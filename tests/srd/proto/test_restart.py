@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from netns.shape import Shape
+from netns.netem.shape import Shape
 from srd.proto.events import PeerOpened
-from srd.proto.status import Status
-from srd.proto.wire import Opcode
+from srd.proto.wire.data import Opcode
+from srd.proto.wire.status import Status
 from tests.simulation import Network, completed, content, ended, received
 from tests.srd.proto.contract import KEY_A, KEY_B
 

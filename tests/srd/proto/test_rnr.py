@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from netns.shape import Shape
-from srd.proto.status import Status
+from netns.netem.shape import Shape
+from srd.proto.wire.status import Status
 from tests.simulation import completed, content, received, release
 from tests.srd.proto.contract import MIB, Pair
 
@@ -187,7 +187,7 @@ def test_credit__of_messages_comes_back_from_what_turned_void(kind: str) -> None
     assert set(pair.statuses().values()) == {Status.FLUSHED}
     sender = pair.a.core.peer(pair.at_a).sender
     assert sender is not None
-    started = sender.outbox.credit._started_messages
+    started = sender.queue.credit._started_messages
     assert pair.b.core.peer(pair.at_b).receiver.credit_messages - started == 2
     assert started >= 10
     assert pair.settled()

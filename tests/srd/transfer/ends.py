@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from srd.file_transfer.protocol import CHUNK_BYTES, MESSAGE, Offer, decode_untrusted, encode
+from srd.file_transfer.receiving import FileReceiver, Inbox
+from srd.file_transfer.sending import FileSender
 from srd.peer import Peer
-from srd.transfer.receiving import FileReceiver, Inbox
-from srd.transfer.sending import FileSender
-from srd.transfer.words import CHUNK_BYTES, WORD, Offer, decode_untrusted, encode
 from tests.srd.loopback import PATIENCE_S, content, pair, receive, send
 
 TRANSFER = "0123456789abcdef" * 2
@@ -47,11 +47,11 @@ async def ends(
 
 
 async def say(peer: Peer, kind: str, **fields: object) -> None:
-    await send(peer, encode(kind, **fields), immediate=WORD)
+    await send(peer, encode(kind, **fields), immediate=MESSAGE)
 
 
 async def say_raw(peer: Peer, body: bytes) -> None:
-    await send(peer, body, immediate=WORD)
+    await send(peer, body, immediate=MESSAGE)
 
 
 async def hear(peer: Peer) -> dict[str, Any]:

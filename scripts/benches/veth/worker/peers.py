@@ -29,7 +29,7 @@ AT_A_TIME: Final = 50
 MOST_PEERS: Final = 16_384
 """More than are measured."""
 CONFIG: Final = EndpointConfig(
-    stay_awake_s=0, protocol=ProtocolConfig(max_peers=MOST_PEERS, max_peers_per_address=MOST_PEERS)
+    adaptive_poll_s=0, protocol=ProtocolConfig(max_peers=MOST_PEERS, max_peers_per_address=MOST_PEERS)
 )
 """Waiting is no cost of a packet. All peers are one host's."""
 

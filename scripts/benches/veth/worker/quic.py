@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from scripts.benches.errors import BenchError
 from scripts.compare.events import emit
-from srd.io import libc
+from srd.io import syscalls
 from srd.io.socket import BUFFER_BYTES
 
 TURN_BYTES: Final = 8 << 20
@@ -123,7 +123,7 @@ async def send(host: str, *, port: int, seconds: float, mtu: int) -> int:
 
 def _widen(transport: Any) -> None:
     """Give aioquic's socket the buffers that ours have: its own are the system's default, and overflow."""
-    for option in (libc.SO_RCVBUFFORCE, libc.SO_SNDBUFFORCE):
+    for option in (syscalls.SO_RCVBUFFORCE, syscalls.SO_SNDBUFFORCE):
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
 
 

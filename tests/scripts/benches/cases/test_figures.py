@@ -20,9 +20,9 @@ from scripts.benches.cases import (
     slow_path,
 )
 from scripts.benches.fabrics import PACKET_BYTES
-from scripts.benches.millisecond import LINK, bulk, fabric
 from scripts.benches.presets import MICROSECOND_FABRIC
-from srd.proto.wire import Burst
+from scripts.benches.reference_fabric import LINK, bulk, fabric
+from srd.proto.wire.data import Burst
 
 
 def test_incast__ideal_by_hand() -> None:
@@ -106,9 +106,9 @@ def test_messages__measures() -> None:
 def test_blackhole__repair_is_seen_when_the_lane_carries_packets() -> None:
     running = bulk(fabric(spines=2, name="x", seed=1), seed=1)
     now_ns = running.simulation.now_ns
-    lane = running.simulation.fabric.lanes["leaf1", "spine1"]
+    lane = running.simulation.fabric.links["leaf1", "spine1"]
     repair = blackhole.Repair(running, lane, now_ns)
-    idle = blackhole.Repair(running, running.simulation.fabric.lanes["spine1", "leaf1"], now_ns)
+    idle = blackhole.Repair(running, running.simulation.fabric.links["spine1", "leaf1"], now_ns)
     repair.watch(now_ns)
     idle.watch(now_ns)
     running.simulation.run(seconds=0.02)

@@ -6,11 +6,11 @@ import os
 
 import pytest
 
-from netns.clos import ClosLinks, three_tier
-from netns.shape import Shape
-from netns.state import LabDirectory
-from netns.topology import Topology
-from netns.topology_file import read_topology
+from netns.lab.state import LabDirectory
+from netns.netem.shape import Shape
+from netns.topology.clos import ClosLinks, three_tier
+from netns.topology.file import read_topology
+from netns.topology.model import Topology
 from scripts.benches.cases import placement_ring as placement
 from scripts.benches.errors import BenchError
 

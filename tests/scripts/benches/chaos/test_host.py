@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netns.shape import Shape
-from netns.topology import leaf_spine
+from netns.netem.shape import Shape
+from netns.topology.model import leaf_spine
 from scripts.benches.chaos.host import internet_checksum
 from scripts.benches.chaos.run import Run
 from scripts.benches.chaos.scenario import Message, Scenario, Weather

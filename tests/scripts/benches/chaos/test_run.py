@@ -14,10 +14,10 @@ from scripts.benches.chaos import host as host_module
 from scripts.benches.chaos.run import Run, live_through
 from scripts.benches.chaos.scenario import Flaw, Kind, Outage, Restart, Withdrawal
 from scripts.benches.chaos.target import Bytes, Keys
-from srd.proto.congestion import MajorityDelay
-from srd.proto.sent import SentPackets
+from srd.proto.congestion.delay import MajorityDelay
+from srd.proto.send.inflight import Inflight
 from srd.proto.seqset import SequenceSet, mask
-from srd.proto.status import Status
+from srd.proto.wire.status import Status
 from tests.scripts.benches.chaos.test_host import CALM
 
 CHUNK = 50
@@ -116,7 +116,7 @@ def misplaced(keys: Keys, place: int, data: Bytes) -> None:
 
 SABOTAGE: dict[str, tuple[object, str, Callable[..., Any], str]] = {
     "the checksum is not looked at": (host_module, "internet_checksum", lambda _: 0, "wrong bytes"),
-    "nothing is missing": (SentPackets, "missing", lambda *_, **__: 0, "has not ended"),
+    "nothing is missing": (Inflight, "missing", lambda *_, **__: 0, "has not ended"),
     "no duplicate is known": (SequenceSet, "insert", all_new, "was delivered 2 times"),
     "a copy is placed again": (SequenceSet, "insert", all_new, "was written after it had arrived"),
     "every key opens": (Keys, "remote_writable", writable_anyhow, r"had no right \((KEY|RANGE)\), and ended well"),

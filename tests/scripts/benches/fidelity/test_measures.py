@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netns.netem import Netem
-from netns.shape import Shape
+from netns.netem.queue import Netem
+from netns.netem.shape import Shape
 from scripts.benches.fidelity.measures import BOUND, compare
 from scripts.benches.fidelity.settings import LENGTH_BYTES, SETTINGS, Setting, write_tables
 from scripts.benches.fidelity.trial import INTACT, MARKED, Recording

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 from scripts.benches.hostile.packets import Forge, Session
-from srd.proto.control import decode_untrusted
 from srd.proto.errors import PacketError
-from srd.proto.wire import VERSION, PacketType
+from srd.proto.wire.control import decode_untrusted
+from srd.proto.wire.data import VERSION, PacketType
 
 OPENED = Session(context=0x1122334455667788, own_context=7, segment_bytes=1416)
 CAPTURED = [bytes([VERSION, PacketType.DATA]) + bytes(range(200))]

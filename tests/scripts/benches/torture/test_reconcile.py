@@ -14,7 +14,7 @@ from scripts.benches.torture.journal import Journal
 from scripts.benches.torture.pattern import fill
 from scripts.benches.torture.plans import EndpointPlan, Kind, Net, NetworkPlan, ReceiverPlan, Scenario, SenderPlan
 from scripts.benches.torture.reconcile import Books, Reconciler
-from srd.proto.status import Status
+from srd.proto.wire.status import Status
 
 WHO = layout.connection(1, life=0, number=0)
 SENDER = SenderPlan(EndpointPlan(), weights={Kind.SEND: 1.0}, longest_bytes=1000, outstanding=1, small=0.5)

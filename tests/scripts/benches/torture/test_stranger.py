@@ -13,7 +13,7 @@ from scripts.benches.torture.scenario import STRANGE
 from scripts.benches.torture.stranger import Stranger, made
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
-from srd.proto.control import Control, decode_untrusted
+from srd.proto.wire.control import Control, decode_untrusted
 
 
 @pytest.mark.parametrize("kind", get_args(Control))

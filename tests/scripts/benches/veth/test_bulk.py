@@ -10,7 +10,7 @@ from devmem.region import Region
 from scripts.benches.veth.worker import bulk
 from srd.message import Message
 from srd.proto.events import Frag, MessageReceived
-from srd.queues import ReceiveQueues
+from srd.rx_queues import RxQueueTable
 from tests.srd.loopback import SMALL
 
 
@@ -21,12 +21,12 @@ def test_is_intact(damaged_at: int | None) -> None:
         Region(SMALL.receive_region_bytes, name="test-bulk") as region,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first,
     ):
-        queues = ReceiveQueues(SMALL, region, first=first, contexts=())
+        queues = RxQueueTable(SMALL, region, first=first, contexts=())
         region.array[: bulk.MESSAGE_BYTES] = expected[number * bulk.MESSAGE_BYTES : (number + 1) * bulk.MESSAGE_BYTES]
         if damaged_at is not None:
             region.array[damaged_at] ^= 1
         frags = (Frag(0, 0, half), Frag(half, half, half))
-        queues.host.hold(frags)
+        queues.host.commit(frags)
         event = MessageReceived(peer=0, message=0, length=bulk.MESSAGE_BYTES, immediate=number, frags=frags)
         message = Message(event, queues=queues, release=lambda _peer, frags, _size, _messages: queues.drop(frags))
         assert bulk._is_intact(message, expected) == (damaged_at is None)

@@ -1,0 +1,1 @@
+"""tc netem in the kernel, over rtnetlink."""

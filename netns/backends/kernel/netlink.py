@@ -1,0 +1,324 @@
+"""Steps made real: the one place that talks rtnetlink (pyroute2) and runs ip, tc and ethtool.
+
+Rules:
+
+- A namespace is entered by a thread that does nothing else and ends with the work. The caller's own thread never
+  leaves its namespace, whatever is raised; and pyroute2, which runs an event loop of its own, never meets the
+  caller's. (`IPRoute(netns=...)` would fork a child for each namespace instead.)
+- Consecutive steps of one namespace share one thread, one socket and one table of interface numbers: 0.5 ms a step.
+- Shapes go another way (netns/backends/kernel/capabilities.py): pyroute2 knows only a part of netem, and tc no seed.
+- Every failure is a BackendError of one line: the step, and what the kernel said to it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from threading import Thread
+from typing import Any, Final, TypeVar
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from netns.backends.kernel.capabilities import set_netem
+from netns.backends.relay.tap import inside
+from netns.errors import BackendError
+from netns.lab.operations import (
+    RESILIENT_BUCKETS,
+    RESILIENT_IDLE_S,
+    AddAddress,
+    AddNamespace,
+    AddNeighbour,
+    AddNexthop,
+    AddNexthopGroup,
+    AddRoute,
+    AddRule,
+    AddTap,
+    AddVeth,
+    DeleteNamespace,
+    Hop,
+    InNamespace,
+    SetCarrier,
+    SetDown,
+    SetNetem,
+    SetOffloads,
+    SetQuiet,
+    SetSysctl,
+    SetUp,
+    WaitForAddresses,
+)
+from netns.signals import undisturbed
+
+T = TypeVar("T")
+
+NUD_PERMANENT: Final = 0x80  # linux/neighbour.h
+IFF_NOARP, IFF_MULTICAST = 0x80, 0x1000  # linux/if.h
+FR_ACT_TO_TABLE: Final = 1  # linux/fib_rules.h
+RULE_PRIORITY: Final = 1000  # before the main table's 32766
+TOOL_SECONDS: Final = 10
+
+
+def in_namespace(netns: str, work: Callable[[], T]) -> T:
+    """The result of `work()`, called in a thread of its own inside the named namespace; raises what it raises.
+
+    Sockets that `work` opens stay in that namespace wherever they are used afterwards.
+    """
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with inside(netns):
+                results.append(work())
+        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
+            errors.append(error)
+
+    thread = Thread(target=run, name=f"in-{netns}")
+    with undisturbed():  # join(), interrupted, takes the thread for ended (bpo-45274): it would go on behind our back
+        thread.start()
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def take(steps: Iterable[InNamespace]) -> list[str]:
+    """Take steps that are inside namespaces, in order. Returns what optional steps this kernel could not do."""
+    skipped: list[str] = []
+    for netns, group in groupby(steps, key=lambda step: step.netns):
+        batch = tuple(group)
+        skipped += in_namespace(netns, partial(_take_inside, batch))
+    return skipped
+
+
+def add_namespace(step: AddNamespace) -> None:
+    """A new named namespace with loopback up; BackendError if the name is taken."""
+    run_tool("ip", "netns", "add", step.netns)
+    in_namespace(step.netns, lambda: _take_inside((SetUp(step.netns, "lo"),)))
+
+
+def delete_namespace(step: DeleteNamespace) -> None:
+    """Unmount and remove the name; what is inside ends when its last process does."""
+    run_tool("ip", "netns", "delete", step.netns)
+
+
+def interface_statistics(netns: str) -> Mapping[str, Mapping[str, int]]:
+    """Interface -> counters by their names in struct rtnl_link_stats64 (tx_packets, tx_bytes, tx_dropped ...)."""
+
+    def read() -> dict[str, dict[str, int]]:
+        with IPRoute() as netlink:
+            return {link.get_attr("IFLA_IFNAME"): dict(link.get_attr("IFLA_STATS64")) for link in netlink.get_links()}
+
+    return in_namespace(netns, read)
+
+
+def netem_statistics(netns: str) -> Mapping[str, dict[str, int]]:
+    """Interface -> packets, bytes, dropped and queued of its root netem, for the interfaces that have one."""
+
+    def read() -> dict[str, dict[str, int]]:
+        found = {}
+        with IPRoute() as netlink:
+            names = {link["index"]: link.get_attr("IFLA_IFNAME") for link in netlink.get_links()}
+            for qdisc in netlink.get_qdiscs():
+                if qdisc.get_attr("TCA_KIND") == "netem":
+                    found[names[qdisc["index"]]] = _qdisc_counters(qdisc)
+        return found
+
+    return in_namespace(netns, read)
+
+
+def run_tool(name: str, *arguments: str) -> str:
+    """The output of ip, tc or ethtool, run in the caller's namespace; BackendError with its complaint if it fails."""
+    command = [tool(name), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BackendError(f"{name} {' '.join(arguments)}: {error}") from None
+    if done.returncode != 0:
+        complaint = " ".join((done.stderr or done.stdout).split()) or f"exit status {done.returncode}"
+        raise BackendError(f"{name} {' '.join(arguments)}: {complaint}")
+    return done.stdout
+
+
+def tool(name: str) -> str:
+    """Return where a tool of iproute2 or ethtool is, even if PATH has no sbin. Raises BackendError if nowhere."""
+    path = shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")))
+    if path is None:
+        package = {"ethtool": "ethtool", "unshare": "util-linux", "setpriv": "util-linux"}.get(name, "iproute2")
+        raise BackendError(f"{name}: not installed; install the package {package}")
+    return path
+
+
+class _Session:
+    """A netlink socket in the namespace that the calling thread is in."""
+
+    def __init__(self, netlink: IPRoute) -> None:
+        self._netlink = netlink
+        self._numbers: dict[str, int] = {}
+        self.skipped: list[str] = []
+
+    def take(self, step: InNamespace) -> None:
+        try:
+            _TAKERS[type(step)](self, step)
+        except NetlinkError as error:
+            raise BackendError(f"{step}: {os.strerror(error.code)}") from None
+        except OSError as error:
+            raise BackendError(f"{step}: {error.strerror or error}") from None
+
+    def number(self, ifname: str) -> int:
+        """The interface's number; interfaces are not renamed or replaced while a session lasts."""
+        if ifname not in self._numbers:
+            for link in self._netlink.get_links():
+                self._numbers[link.get_attr("IFLA_IFNAME")] = link["index"]
+        if ifname not in self._numbers:
+            raise BackendError(f"there is no interface {ifname}")
+        return self._numbers[ifname]
+
+    def set_sysctl(self, step: SetSysctl) -> None:
+        try:
+            Path("/proc/sys", *step.key.split(".")).write_text(str(step.value))
+        except FileNotFoundError:
+            if not step.optional:
+                raise
+            self.skipped.append(step.key)
+
+    def add_veth(self, step: AddVeth) -> None:
+        peer = {
+            "ifname": step.peer_ifname,
+            "address": step.peer_hardware,
+            "mtu": step.mtu,
+            "net_ns_fd": step.peer_netns,
+        }
+        self._netlink.link("add", kind="veth", ifname=step.ifname, address=step.hardware, mtu=step.mtu, peer=peer)
+
+    def add_tap(self, step: AddTap) -> None:
+        self._netlink.link("add", kind="tuntap", mode="tap", ifname=step.ifname)
+        self._netlink.link(
+            "set",
+            index=self.number(step.ifname),
+            address=step.hardware,
+            mtu=step.mtu,
+            txqlen=step.queue_packets,
+        )
+
+    def add_address(self, step: AddAddress) -> None:
+        address, length = step.address.split("/")
+        self._netlink.addr("replace", index=self.number(step.ifname), address=address, prefixlen=int(length))
+
+    def set_up(self, step: SetUp) -> None:
+        self._netlink.link("set", index=self.number(step.ifname), state="up")
+
+    def set_down(self, step: SetDown) -> None:
+        self._netlink.link("set", index=self.number(step.ifname), state="down")
+
+    def set_quiet(self, step: SetQuiet) -> None:
+        index = self.number(step.ifname)
+        self._netlink.link("set", index=index, flags=IFF_NOARP, change=IFF_NOARP | IFF_MULTICAST)
+
+    def set_carrier(self, step: SetCarrier) -> None:
+        run_tool("ip", "link", "set", "dev", step.ifname, "carrier", step.state)  # pyroute2 drops the attribute
+
+    def settle(self, step: WaitForAddresses) -> None:
+        self._netlink.link(
+            "get", index=self.number(step.ifname)
+        )  # net/core/rtnetlink.c, rtnl_getlink: linkwatch_sync_dev
+
+    def add_neighbour(self, step: AddNeighbour) -> None:
+        self._netlink.neigh(
+            "replace",
+            ifindex=self.number(step.ifname),
+            dst=step.address,
+            lladdr=step.hardware,
+            state=NUD_PERMANENT,
+        )
+
+    def add_nexthop(self, step: AddNexthop) -> None:
+        hop = ("via", step.hop.gateway, "dev", step.hop.ifname)
+        run_tool("ip", "nexthop", "replace", "id", str(step.number), *hop)  # pyroute2 knows no nexthop objects
+
+    def add_nexthop_group(self, step: AddNexthopGroup) -> None:
+        members = "/".join(str(member.number) for member in step.members)
+        kind = ("type", "resilient", "buckets", str(RESILIENT_BUCKETS), "idle_timer", str(RESILIENT_IDLE_S))
+        run_tool("ip", "nexthop", "replace", "id", str(step.number), "group", members, *kind)
+
+    def add_route(self, step: AddRoute) -> None:
+        if step.group is not None:
+            table = () if step.table is None else ("table", str(step.table))
+            run_tool("ip", "route", "replace", step.destination, *table, "nhid", str(step.group))
+            return
+        options: dict[str, Any] = {"family": _family(step.hops[0].gateway)}
+        if step.source is not None:
+            options["prefsrc"] = step.source
+        if step.table is not None:
+            options["table"] = step.table
+        if len(step.hops) == 1:
+            options |= self._hop(step.hops[0])
+        else:
+            options["multipath"] = [self._hop(hop) | {"hops": 0} for hop in step.hops]
+        self._netlink.route("replace", dst=step.destination, **options)
+
+    def _hop(self, hop: Hop) -> dict[str, Any]:
+        return {"gateway": hop.gateway, "oif": self.number(hop.ifname)}
+
+    def add_rule(self, step: AddRule) -> None:
+        self._netlink.rule(
+            "add",
+            family=_family(step.source),
+            src=step.source,
+            table=step.table,
+            action=FR_ACT_TO_TABLE,
+            priority=RULE_PRIORITY,
+        )
+
+    def set_offloads(self, step: SetOffloads) -> None:
+        run_tool("ethtool", "-K", step.ifname, *(word for feature in step.features for word in feature))
+
+    def set_netem(self, step: SetNetem) -> None:
+        try:
+            set_netem(step.ifname, step.shape, seed=step.seed, before=step.before)
+        except BackendError as error:
+            raise BackendError(f"{step}: {error}") from None
+
+
+_TAKERS: Final[dict[type, Callable[[_Session, Any], None]]] = {
+    SetSysctl: _Session.set_sysctl,
+    AddVeth: _Session.add_veth,
+    AddTap: _Session.add_tap,
+    AddAddress: _Session.add_address,
+    SetUp: _Session.set_up,
+    SetDown: _Session.set_down,
+    SetQuiet: _Session.set_quiet,
+    SetCarrier: _Session.set_carrier,
+    WaitForAddresses: _Session.settle,
+    AddNeighbour: _Session.add_neighbour,
+    AddNexthop: _Session.add_nexthop,
+    AddNexthopGroup: _Session.add_nexthop_group,
+    AddRoute: _Session.add_route,
+    AddRule: _Session.add_rule,
+    SetOffloads: _Session.set_offloads,
+    SetNetem: _Session.set_netem,
+}
+
+
+def _take_inside(steps: Iterable[InNamespace]) -> list[str]:
+    with IPRoute() as netlink:
+        session = _Session(netlink)
+        for step in steps:
+            session.take(step)
+        return session.skipped
+
+
+def _family(address: str) -> int:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def _qdisc_counters(qdisc: Any) -> dict[str, int]:
+    stats = qdisc.get_attr("TCA_STATS2")
+    basic, queue = stats.get_attr("TCA_STATS_BASIC"), stats.get_attr("TCA_STATS_QUEUE")
+    return {"packets": basic["packets"], "bytes": basic["bytes"], "dropped": queue["drops"], "queued": queue["qlen"]}

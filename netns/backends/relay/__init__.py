@@ -1,0 +1,1 @@
+"""Shaped links carried by a process between TAP devices, for kernels without netem."""

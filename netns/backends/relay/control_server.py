@@ -1,0 +1,122 @@
+"""The relay's control socket: requests come in and answers go out as JSON, one object a line.
+
+It is served by the relay's own loop and never blocks it: sockets are non-blocking, a request is at most one read,
+and an answer that the client is too slow to take ends the connection.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import socket
+from typing import TYPE_CHECKING, Any, Final
+
+from netns.errors import BackendError, LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+MAX_REQUEST_BYTES: Final = 65536
+_BACKLOG: Final = 16
+
+
+class ControlServer:
+    """Listens at `path` and gives each request to `answer`, whose LabErrors become {"error": ...}."""
+
+    def __init__(self, path: Path, *, epoll: select.epoll, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        self._path = path
+        self._epoll = epoll
+        self._answer = answer
+        self._clients: dict[int, socket.socket] = {}
+        self._partial: dict[int, bytes] = {}
+        self._listener = _listen(path)
+        self._identity = _identity(path)
+        epoll.register(self._listener.fileno(), select.EPOLLIN)
+
+    def handle(self, fd: int) -> None:
+        """Accept, read or answer what made `fd` readable; an `fd` that is none of ours is left alone."""
+        if fd == self._listener.fileno():
+            self._accept()
+        elif fd in self._clients:
+            self._read(fd)
+
+    def close(self) -> None:
+        """End all connections and remove the socket's path, if it is still ours."""
+        for fd in list(self._clients):
+            self._drop(fd)
+        self._listener.close()
+        if _identity(self._path) == self._identity:
+            self._path.unlink()
+
+    def _accept(self) -> None:
+        try:
+            client, _ = self._listener.accept()
+        except OSError:  # it went away again, or we are out of descriptors: the relay goes on relaying
+            return
+        client.settimeout(0)
+        self._clients[client.fileno()] = client
+        self._partial[client.fileno()] = b""
+        self._epoll.register(client.fileno(), select.EPOLLIN)
+
+    def _read(self, fd: int) -> None:
+        client = self._clients[fd]
+        try:
+            received = client.recv(MAX_REQUEST_BYTES)
+            *lines, self._partial[fd] = (self._partial[fd] + received).split(b"\n")
+            for line in lines:
+                client.sendall(json.dumps(self._reply(line)).encode() + b"\n")
+        except OSError:
+            received = b""
+        if not received or len(self._partial[fd]) > MAX_REQUEST_BYTES:
+            self._drop(fd)
+
+    def _drop(self, fd: int) -> None:
+        self._epoll.unregister(fd)
+        self._clients.pop(fd).close()
+        del self._partial[fd]
+
+    def _reply(self, line: bytes) -> dict[str, Any]:
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            return {"error": f"not JSON: {error}"}
+        if not isinstance(message, dict):
+            return {"error": "a request is a JSON object"}
+        try:
+            return self._answer(message)
+        except LabError as error:
+            return {"error": str(error)}
+
+
+def _listen(path: Path) -> socket.socket:
+    """Listen at `path`; what a crashed relay left there is replaced, a living one's is not."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    before = os.umask(0o077)  # nobody but the owner may reshape a fabric
+    try:
+        if path.is_socket() and not _is_served(path):
+            path.unlink()
+        listener.bind(str(path))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        remedy = "; take its lab down first" if error.errno == errno.EADDRINUSE else ""
+        raise BackendError(f"{path}: cannot listen: {error.strerror or error}{remedy}") from None
+    finally:
+        os.umask(before)
+    return listener
+
+
+def _is_served(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -1,0 +1,309 @@
+"""The relay fabric's process: carries the frames of every shaped link of a lab between its two TAP devices.
+
+    python -m netns.backends.relay.relay SPEC.json <<< go
+
+For kernels without sch_netem. Where the kernel backend puts a netem qdisc on each end of a veth pair, this one puts a
+TAP on each end, and one process reads frames from either, holds them as netns/netem/queue.py decides, and writes them
+to the other when they are due. SPEC.json is netns/backends/relay/spec.py's; control comes in at
+netns/backends/relay/control_server.py. Nothing is touched before a line comes on the standard input
+(netns/backends/relay/client.py has why).
+
+Theory of operation. One thread, one epoll. A turn sends what is due and takes what waits: one frame from each readable
+TAP, because most have one, then a bounded batch from those that are readable still. Which directions are due is found
+by looking at all of them, once a turn: 50 ns each, where a heap costs more for each frame that passes it.
+
+Time. After a turn that carried frames the relay rests: the kernel gathers frames meanwhile, where waking up for each
+would cost more than carrying it. To read late costs the emulation nothing, because a frame's departure follows from
+its arrival, which is estimated (arrivals.py), as long as it is read before it is due: so the next turn starts
+MAX_COALESCE_NS after this one, sooner if any link's delay is shorter. To write late does cost something, half a rest in
+the mean, but it does not add up over the links of a path: frames that one turn wrote to a link and reads
+from the next are taken to have arrived all over the time since the turn before, which is when they were due.
+
+After a turn that carried nothing the relay waits for the next frame or departure, whichever is first, and serves a
+thin flow exactly. netem's unit is the nanosecond, that of Python's epoll the millisecond; but an epoll descriptor is
+readable itself when it has events, so that select() on it sleeps with microseconds, and with a timer slack of 1 ns it
+wakes on time. When the host keeps it waiting for a CPU then, frames that come meanwhile are spread over that time.
+
+The garbage collector is off: frames are bytes in tuples, which never form cycles, and what is held is bounded by
+the limits of the shapes.
+
+Ends: on SIGTERM and SIGINT, and when all its namespaces or devices are gone. What is held then is lost, as it is
+when a cable is cut.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import select
+import signal
+import sys
+import time
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, Final
+
+from netns.backends.relay.control_server import ControlServer
+from netns.backends.relay.relay_link import BATCH_FRAMES, RelayLinkDirection
+from netns.backends.relay.sched_delay import SchedDelay
+from netns.backends.relay.spec import load_spec
+from netns.backends.relay.tap import attach, identity_of
+from netns.errors import BackendError, LabError
+from netns.netem.distributions import UNIFORM
+from netns.netem.queue import NS_PER_S
+from netns.netem.shape import Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from netns.backends.relay.spec import LinkSpec, RelaySpec, TapSpec
+    from netns.backends.relay.tap import Tap
+
+# From the start of one busy turn to the next. A sleep costs about 30 us of CPU in a virtual machine, whose timer leaves
+# the guest: rests shorter than the least would spend more on sleeping than on carrying.
+MAX_COALESCE_NS: Final = 350_000
+MIN_COALESCE_NS: Final = 100_000
+HOUSEKEEPING_NS: Final = 1_000_000_000
+NICENESS: Final = -15  # netem runs in the kernel's soft interrupts, ahead of every process
+
+PR_SET_TIMERSLACK: Final = 29  # linux/prctl.h
+M_TRIM_THRESHOLD: Final = -1  # malloc.h
+HELD_HEAP_BYTES: Final = 256 << 20
+
+
+class Relay:
+    """All directions of a lab's shaped links, and the loop that serves them."""
+
+    def __init__(self, spec: RelaySpec) -> None:
+        self._links: dict[str, dict[str, RelayLinkDirection]] = {}
+        self._by_source_fd: dict[int, RelayLinkDirection] = {}
+        self._identities: dict[str, tuple[int, int] | None] = {}
+        self._directions: list[RelayLinkDirection] = []
+        self._since_ns = self._polled_at_ns = monotonic_ns()
+        self._stopping = False
+        self._resources = ExitStack()
+        with ExitStack() as undo:
+            undo.callback(self._resources.close)
+            self._epoll = self._resources.enter_context(select.epoll())
+            self._sched_delay = self._resources.enter_context(closing(SchedDelay()))
+            for link in spec.links:
+                self._join(link)
+            self._coalesce_ns = coalesce_ns(self._shapes())
+            self._control_server = ControlServer(spec.control, epoll=self._epoll, answer=self.answer)
+            self._resources.callback(self._control_server.close)
+            undo.pop_all()
+
+    def close(self) -> None:
+        """Detach from all TAPs and remove the control socket."""
+        self._resources.close()
+
+    def stop(self) -> None:
+        """Have `run` end after the turn it is in."""
+        self._stopping = True
+
+    def wake_on(self, fd: int) -> None:
+        """End the loop's sleep, and nothing else, when `fd` becomes readable."""
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def run(self) -> None:
+        """Carry frames until `stop`, or until no TAP is left."""
+        look_around_at = 0
+        while not self._stopping and self._by_source_fd:
+            started_at = monotonic_ns()
+            if started_at >= look_around_at:
+                self._leave_vanished()
+                look_around_at = started_at + HOUSEKEEPING_NS
+            if self._turn():
+                remaining_ns = started_at + self._coalesce_ns - monotonic_ns()
+                if remaining_ns > 0:
+                    time.sleep(remaining_ns / NS_PER_S)
+            else:
+                due_at_ns = min(direction.due_at_ns for direction in self._directions)
+                self._wait_until(min(due_at_ns, look_around_at))
+
+    def answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Do what a control request asks; BackendError or ShapeError says why not."""
+        match message:
+            case {"op": "counters"}:
+                return self._counters()
+            case {"op": "set", "link": str(link), "direction": str(direction), "shape": dict(shape)}:
+                self._reshape(self._find(link, direction=direction), Shape.from_dict(shape))
+                return {}
+        raise BackendError(f"no such request: {json.dumps(message)}")
+
+    def _reshape(self, direction: RelayLinkDirection, shape: Shape) -> None:
+        """Change a shape for the frames to come: those that wait unread came before, and the old one rules them."""
+        direction.read(limit_frames=BATCH_FRAMES)
+        direction.admit(since_ns=self._since_ns, now_ns=monotonic_ns())
+        direction.netem.reshape(shape)
+        self._coalesce_ns = coalesce_ns(self._shapes())
+
+    def _join(self, link: LinkSpec) -> None:
+        a, b = (self._attach(end) for end in (link.a, link.b))
+        self._links[link.name] = {
+            "ab": RelayLinkDirection(source=a, sink=b, shape=link.shape_ab, seed=link.seed_ab),
+            "ba": RelayLinkDirection(source=b, sink=a, shape=link.shape_ba, seed=link.seed_ba),
+        }
+        for direction in self._links[link.name].values():
+            self._directions.append(direction)
+            self._by_source_fd[direction.source.fd] = direction
+            self._epoll.register(direction.source.fd, select.EPOLLIN)
+
+    def _attach(self, end: TapSpec) -> Tap:
+        tap = attach(netns=end.netns, ifname=end.ifname)
+        self._resources.callback(tap.close)
+        self._identities.setdefault(end.netns, identity_of(end.netns))
+        return tap
+
+    def _turn(self) -> bool:
+        """Send what is due and take what waits; tell whether there was anything."""
+        carried = self._send_due()
+        self._since_ns, self._polled_at_ns = self._polled_at_ns, monotonic_ns()
+        readable = self._read(limit_frames=1)
+        if not readable:
+            return carried
+        readable += self._read(limit_frames=BATCH_FRAMES)
+        now_ns = monotonic_ns()
+        for direction in readable:
+            direction.admit(since_ns=self._since_ns, now_ns=now_ns)
+            if direction.due_at_ns <= now_ns:  # no delay, or none left of it: the host kept the relay from its turn
+                direction.send_due(now_ns)
+        return True
+
+    def _read(self, *, limit_frames: int) -> list[RelayLinkDirection]:
+        """Read from each TAP that is readable, `limit_frames` at most; return their directions. Serve the desk too."""
+        readable = []
+        for fd, _ in self._epoll.poll(0):
+            direction = self._by_source_fd.get(fd)
+            if direction is None:
+                self._control_server.handle(fd)
+                continue
+            readable.append(direction)
+            if not direction.read(limit_frames=limit_frames):
+                self._leave(direction)
+        return readable
+
+    def _send_due(self) -> bool:
+        """Have each direction send what is due; tell whether any had something."""
+        now_ns, sent = monotonic_ns(), False
+        for direction in self._directions:
+            if direction.due_at_ns <= now_ns:
+                direction.send_due(now_ns)
+                now_ns, sent = monotonic_ns(), True
+        return sent
+
+    def _wait_until(self, at_ns: int) -> None:
+        """Wait for a frame or a request, until `at_ns` at most.
+
+        What is there afterwards came no sooner than the process was ready to run: it ends the wait at once.
+        """
+        remaining_ns = at_ns - monotonic_ns()
+        if remaining_ns <= 0:
+            return
+        waited_ns = self._sched_delay.waited_ns()
+        select.select([self._epoll], [], [], remaining_ns / NS_PER_S)
+        ready_at_ns = monotonic_ns() - (self._sched_delay.waited_ns() - waited_ns)
+        self._polled_at_ns = max(self._polled_at_ns, ready_at_ns)
+
+    def _leave_vanished(self) -> None:
+        """Let go of namespaces that were deleted by name: only our open TAPs still keep them alive."""
+        gone = {name for name, identity in self._identities.items() if identity_of(name) != identity}
+        for direction in list(self._by_source_fd.values()):
+            if direction.source.netns in gone:
+                self._leave(direction)
+
+    def _leave(self, direction: RelayLinkDirection) -> None:
+        """Take no more frames from a source that is gone."""
+        self._epoll.unregister(direction.source.fd)
+        del self._by_source_fd[direction.source.fd]
+
+    def _shapes(self) -> list[Shape]:
+        return [direction.netem.shape for direction in self._directions]
+
+    def _find(self, link: str, *, direction: str) -> RelayLinkDirection:
+        try:
+            return self._links[link][direction]
+        except KeyError:
+            raise BackendError(f"no such link and direction: {link} {direction}") from None
+
+    def _counters(self) -> dict[str, Any]:
+        directions = self._directions
+        left = sum(direction.packets + direction.refused for direction in directions)
+        late_ns = sum(direction.late_ns for direction in directions)
+        return {
+            "pid": os.getpid(),
+            "links": {
+                name: {key: direction.counters() for key, direction in pair.items()}
+                for name, pair in self._links.items()
+            },
+            "cpu_seconds": time.process_time(),
+            "late_mean_us": late_ns / max(1, left) / 1000,
+            "late_total_us": late_ns / 1000,
+            "late_max_us": max(direction.late_max_ns for direction in directions) / 1000,
+            "tap_drops": sum(direction.tap_drops() for direction in directions),
+        }
+
+
+def coalesce_ns(shapes: Iterable[Shape]) -> int:
+    """Return how long a relay of links of these shapes may rest: no longer than any delays what it lets through."""
+    delays_us = [_least_delay_us(shape) for shape in shapes if shape.loss_percent < 100]
+    shortest_ns = round(min(delays_us, default=0) * 1000)
+    return max(MIN_COALESCE_NS, min(shortest_ns, MAX_COALESCE_NS))
+
+
+def _least_delay_us(shape: Shape) -> float:
+    """The delay of the packet that is delayed least; tables reach four times the jitter below the mean."""
+    if shape.reorder_chance_percent:
+        return 0
+    return shape.delay_us - shape.jitter_us * (1 if shape.distribution == UNIFORM else 4)
+
+
+def main(arguments: list[str]) -> int:
+    """Relay what the specification named by the only argument says, until stopped; return the exit status."""
+    if len(arguments) != 1:
+        print("usage: python -m netns.backends.relay.relay SPEC.json", file=sys.stderr)
+        return 2
+    try:
+        spec = load_spec(Path(arguments[0]))
+        if not sys.stdin.readline():
+            return 0
+        relay = Relay(spec)
+    except LabError as error:
+        print(f"relay: {error}", file=sys.stderr)
+        return 1
+    with closing(relay):
+        _take_signals(relay)
+        _take_priority()
+        relay.run()
+    return 0
+
+
+def _take_signals(relay: Relay) -> None:
+    """Stop on SIGTERM and SIGINT; their arrival ends the loop's sleep through a descriptor."""
+    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    relay.wake_on(reader)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: relay.stop())
+
+
+def _take_priority() -> None:
+    """Wake up exactly, early and undisturbed."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    if hasattr(libc, "mallopt"):  # glibc returns the heap's end to the kernel, and faults it in again, at each read
+        libc.mallopt(M_TRIM_THRESHOLD, HELD_HEAP_BYTES)
+    with suppress(OSError):  # root in a container may lack CAP_SYS_NICE; the relay is only later then
+        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+        # A session is scheduled as one group where the kernel groups automatically; then the group's weight counts.
+        Path("/proc/self/autogroup").write_text(str(NICENESS))
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,137 @@
+"""One direction of a relayed link: frames read from one TAP, held by netem's model, written to the other.
+
+A frame's path in Python is one read, one enqueue, one dequeue and one write; nothing else is done for each frame
+but counting. What the model decides (loss, limit) it counts itself; what the host does to us is counted apart:
+frames that the sink refused, and by how much frames left after their departure.
+
+The model runs on the times at which frames arrived (arrivals.py), not on those at which the relay came to read them.
+Before a frame enters, whatever was due by its arrival has left the model, though it may not have been written yet:
+it lies in `_departed`, where it does not count against the shape's limit. In the kernel it would be on its way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Final
+
+from netns.backends.relay.arrival_times import arrival_times
+from netns.netem.packet_ops import Frames
+from netns.netem.queue import Netem
+
+if TYPE_CHECKING:
+    from netns.backends.relay.tap import Tap
+    from netns.netem.shape import Shape
+
+NEVER_NS: Final = 2**63
+
+# Frames taken from one TAP, or written to one, before the others have their turn: more than the relay could carry
+# in one rest. What a full batch leaves unread is taken for newer than it is.
+BATCH_FRAMES: Final = 128
+
+
+class RelayLinkDirection:
+    """Carries frames from `source` to `sink`; the relay's loop calls `read`, `admit` and `send_due`."""
+
+    __slots__ = (
+        "_arrived_by_ns",
+        "_departed",
+        "_dropped_unread_before",
+        "bytes",
+        "due_at_ns",
+        "late_max_ns",
+        "late_ns",
+        "netem",
+        "packets",
+        "refused",
+        "sink",
+        "source",
+        "unstamped",
+    )
+
+    def __init__(self, *, source: Tap, sink: Tap, shape: Shape, seed: int) -> None:
+        self.source = source
+        self.sink = sink
+        self.netem: Netem[bytes] = Netem(shape, seed=seed, surgeon=Frames())
+        self.unstamped: list[bytes] = []
+        """Read, and not yet admitted to the model."""
+        self._departed: deque[tuple[int, bytes]] = deque()
+        self._arrived_by_ns = 0
+        self.packets = 0
+        self.bytes = 0
+        self.refused = 0
+        self.late_ns = 0
+        self.late_max_ns = 0
+        self.due_at_ns = NEVER_NS
+        """When the next frame is due, which may have passed; NEVER_NS if none is held."""
+        self._dropped_unread_before = source.dropped_unread()
+
+    def read(self, *, limit_frames: int) -> bool:
+        """Read waiting frames, `limit_frames` at most; tell whether the source is still there.
+
+        The read that finds nothing costs as much as a frame does, so that the limit is 1 where one is expected.
+        """
+        fd, size, keep = self.source.fd, self.source.frame_bytes, self.unstamped.append
+        try:
+            for _ in range(limit_frames):
+                keep(os.read(fd, size))
+        except BlockingIOError:
+            return True
+        except OSError:  # EBADFD: the device was deleted
+            return False
+        return True
+
+    def admit(self, *, since_ns: int, now_ns: int) -> None:
+        """Let the frames that were read, and had arrived between the two times, enter the model as they arrived."""
+        frames, departed, netem = self.unstamped, self._departed, self.netem
+        if not frames:
+            return
+        enqueue, dequeue = netem.enqueue, netem.dequeue
+        at_ns, step_ns = arrival_times(len(frames), since_ns=max(since_ns, self._arrived_by_ns), now_ns=now_ns)
+        for frame in frames:
+            while (due := dequeue(at_ns)) is not None:
+                departed.append(due)
+            enqueue(at_ns, packet=frame, length_bytes=len(frame))
+            at_ns += step_ns
+        frames.clear()
+        self._arrived_by_ns = now_ns
+        self._look_ahead()
+
+    def send_due(self, now_ns: int) -> None:
+        """Write the frames that are due, a batch at most."""
+        fd, dequeue, departed = self.sink.fd, self.netem.dequeue, self._departed
+        for _ in range(BATCH_FRAMES):
+            due = departed.popleft() if departed else dequeue(now_ns)
+            if due is None:
+                break
+            at_ns, frame = due
+            try:
+                self.bytes += os.write(fd, frame)
+                self.packets += 1
+            except OSError:  # EAGAIN, ENOBUFS, ENOMEM; EIO while the device is down; EBADFD once it is deleted
+                self.refused += 1
+            late_ns = now_ns - at_ns
+            self.late_ns += late_ns
+            if late_ns > self.late_max_ns:  # noqa: PLR1730 - max() costs more than the whole comparison, per frame
+                self.late_max_ns = late_ns
+            now_ns = monotonic_ns()
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        next_at_ns = self._departed[0][0] if self._departed else self.netem.next_at_ns
+        self.due_at_ns = NEVER_NS if next_at_ns is None else next_at_ns
+
+    def tap_drops(self) -> int:
+        """Count the frames lost outside the model, since the start: not read in time, or refused by the sink."""
+        return self.refused + self.source.dropped_unread() - self._dropped_unread_before
+
+    def counters(self) -> dict[str, int]:
+        """Return this direction's counters under the names of the control protocol."""
+        return {
+            "packets": self.packets,
+            "bytes": self.bytes,
+            **self.netem.counters(),
+            "queued": len(self.netem) + len(self._departed),
+            "tap_drops": self.tap_drops(),
+        }

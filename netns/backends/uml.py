@@ -1,0 +1,175 @@
+"""A command under User-Mode Linux: a kernel with netem, run as a process, for hosts whose own kernel has none.
+
+Theory of operation. `linux.uml` (Debian: user-mode-linux) is a Linux kernel that runs as an ordinary process. Its root
+is the host's own file system (hostfs), so programs, the project and its virtual environment are where they are outside,
+and files that the command writes are there afterwards. Everything else is the guest's own: its processes, its /run,
+/dev and /proc, its network without a way out, and therefore its labs. It boots in about 5 s, has one CPU and slow
+system calls (about 60 us): use it for what netem does, not for how fast.
+
+The command's standard output and error are two consoles of the guest, tied to the caller's; its standard input is
+empty. The kernel's own words go to a file, of which a boot that fails shows the end. Whatever ends the caller ends the
+guest: a guardian holds the far end of a pipe, and kills the guest's process group when the caller's end is gone.
+(A signal on the parent's death would reach the kernel, and not the helpers that it starts.) The kernel (6.1) crashes in
+its first second now and then, before it runs anything: then it is booted again.
+
+No root is needed outside: the guest's root may do with files what the caller may.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from threading import Thread
+from typing import IO, Final
+
+from netns.backends.kernel.netlink import tool
+from netns.errors import BackendError
+
+KERNEL: Final = "linux.uml"
+MODULES: Final = Path("/usr/lib/uml/modules")
+LOADED: Final = ("crc-ccitt", "ipv6", "veth", "tun", "sch_netem", "sch_tbf", "sch_fq", "sch_fq_codel", "tcp_bbr")
+MEMORY: Final = "2G"
+BOOTS: Final = 4
+
+_INIT: Final = """#!/bin/bash
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t tmpfs tmp /run; mkdir -p /run/netns
+mount -t devtmpfs dev /dev 2>/dev/null; mkdir -p /dev/net /dev/shm; mount -t tmpfs shm /dev/shm
+[ -e /dev/net/tun ] || mknod /dev/net/tun c 10 200
+ln -sfn /proc/self/fd /dev/fd
+ip link set lo up
+for name in {modules}; do
+  file=$(find {tree}/"$(uname -r)" -name "$name.ko" -print -quit)
+  [ -z "$file" ] || insmod "$file"
+done
+touch {begun}
+stty raw -echo </dev/tty1; stty raw -echo </dev/tty2
+{exports}
+cd {directory} && {command} </dev/null >/dev/tty1 2>/dev/tty2
+echo $? >{status}
+sync; halt -f -p
+"""
+
+
+_GUARDIAN: Final = """
+import contextlib, os, signal, sys
+os.read(0, 1)
+with contextlib.suppress(ProcessLookupError):
+    os.killpg(int(sys.argv[1]), signal.SIGKILL)
+"""
+
+
+def run_uml(
+    command: Sequence[str],
+    *,
+    memory: str = MEMORY,
+    stdout: IO[bytes] | None = None,
+    stderr: IO[bytes] | None = None,
+    environment: Mapping[str, str] | None = None,
+    repeatable: bool = False,
+) -> int:
+    """Boot a guest, run `command` in the working directory, power off; return the command's exit status.
+
+    Output goes to the caller's own unless `stdout` and `stderr` are given; `environment` defaults to the caller's.
+    `repeatable`: the command may be begun again if the kernel crashes under it. Raises BackendError if the command was
+    not run to its end.
+    """
+    kernel = _kernel()
+    environment = os.environ if environment is None else environment
+    with tempfile.TemporaryDirectory(prefix="srd-lab-uml-") as name:
+        state = Path(name)
+        init = state / "init"
+        init.write_text(_init(command, state=state, environment=environment))
+        init.chmod(0o755)
+        for _ in range(BOOTS):
+            with (state / "boot.log").open("wb") as log:
+                _boot(kernel, init=init, memory=memory, log=log, stdout=stdout, stderr=stderr)
+            if (state / "status" if repeatable else state / "begun").exists():
+                break
+        try:
+            return int((state / "status").read_text())
+        except (OSError, ValueError):
+            log_text = (state / "boot.log").read_text(errors="replace")
+            raise BackendError(f"the User-Mode Linux kernel did not run the command: {_said(log_text)}") from None
+
+
+def _said(log: str) -> str:
+    """What a kernel that failed said: its panic, or its last words."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    panics = [line for line in lines if "panic" in line or "No such" in line or "rror" in line]
+    return (panics or lines or ["nothing"])[-1 if not panics else 0]
+
+
+def _kernel() -> str:
+    path = shutil.which(KERNEL)
+    if path is None:
+        raise BackendError(f"{KERNEL}: not installed; install the package user-mode-linux")
+    tool("insmod")
+    return path
+
+
+def _init(command: Sequence[str], *, state: Path, environment: Mapping[str, str]) -> str:
+    exports = (f"export {key}={shlex.quote(value)}" for key, value in environment.items() if key.isidentifier())
+    return _INIT.format(
+        modules=" ".join(LOADED),
+        tree=shlex.quote(str(MODULES)),
+        exports="\n".join(exports),
+        directory=shlex.quote(str(Path.cwd())),
+        command=shlex.join(command),
+        begun=shlex.quote(str(state / "begun")),
+        status=shlex.quote(str(state / "status")),
+    )
+
+
+def _boot(
+    kernel: str, *, init: Path, memory: str, log: IO[bytes], stdout: IO[bytes] | None, stderr: IO[bytes] | None
+) -> None:
+    """Run the guest to its end. It dies with this process, and with whatever interrupts the wait.
+
+    The kernel waits for its consoles with epoll, which takes no regular files: so they are pipes.
+    """
+    pipes = [os.pipe() for _ in range(2)]
+    (_, out_fd), (_, err_fd) = pipes
+    consoles = (f"con1=null,fd:{out_fd}", f"con2=null,fd:{err_fd}", "con0=null,fd:1", "con=null", "ssl=null")
+    root = ("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw", f"init={init}", f"mem={memory}")
+    guest = subprocess.Popen(
+        [kernel, *root, *consoles],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        pass_fds=(out_fd, err_fd),
+        start_new_session=True,
+    )
+    lifeline, hold = os.pipe()
+    guardian = subprocess.Popen(
+        [sys.executable, "-S", "-c", _GUARDIAN, str(guest.pid)], stdin=lifeline, start_new_session=True
+    )
+    os.close(lifeline)
+    for fd in (out_fd, err_fd):
+        os.close(fd)
+    sinks = (stdout or sys.stdout.buffer, stderr or sys.stderr.buffer)
+    pumps = [Thread(target=_pump, args=(source_fd, sink)) for (source_fd, _), sink in zip(pipes, sinks, strict=True)]
+    try:
+        for pump in pumps:
+            pump.start()
+        guest.wait()
+    finally:
+        os.close(hold)  # the guardian ends also what the kernel has left
+        guardian.wait()
+        guest.wait()
+        for pump in pumps:
+            pump.join()
+
+
+def _pump(source_fd: int, sink: IO[bytes]) -> None:
+    """Copy until the guest has closed its end."""
+    with open(source_fd, "rb", buffering=0) as source:
+        while chunk := source.read(1 << 16):
+            sink.write(chunk)
+            sink.flush()

@@ -1,0 +1,93 @@
+"""Which way a flow takes: shortest paths, one chosen at each router by hash of the 4-tuple with a seed of its own.
+
+What the kernel fabrics get from fib_multipath_hash_policy 3 with fields 0x37 and a fib_multipath_hash_seed per router
+(netns/lab/plan.py): the choice depends on addresses, protocol and ports and on nothing else, and two tiers do not
+polarise. The seeds are the same as there; the hash function is not the kernel's, whose mapping is promised to nobody
+either.
+
+A router leaves out what has no carrier. Its other flows move then, by hash-threshold, or stay where they are, in
+resilient groups; a neighbour that is back gets its flows again at once (Linux waits until they pause).
+
+Traffic to or from a pinned address stays in the plane of its spine, as the kernel fabrics' rules have it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from netns.errors import TopologyError
+from netns.lab.operations import RESILIENT_BUCKETS
+from netns.lab.plan import derive_seed
+from netns.topology.addressing import addressing, versions
+from netns.topology.model import Topology
+from netns.topology.routing import next_hops, planes
+
+
+class Forwarding:
+    """All routers' tables of one topology."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self.addresses = {version: addressing(topology, version=version) for version in versions(topology)}
+        self._switch_of = {host: topology.links_of[host][0].other(host) for host in topology.hosts}
+        self._owner: dict[str, str] = {}
+        self._spine: dict[str, str] = {}
+        for addresses in self.addresses.values():
+            self._owner |= {address: host for host, address in addresses.main.items()}
+            for host, pinned in addresses.pinned.items():
+                self._owner |= dict.fromkeys(pinned.values(), host)
+                self._spine |= {address: spine for spine, address in pinned.items()}
+        self.dead: set[frozenset[str]] = set()
+        """Links without a carrier, as pairs of nodes: the routers at their ends choose among the others."""
+        self._avoiding = planes(topology)
+        self._tables: dict[tuple[str, str | None], Mapping[str, tuple[str, ...]]] = {}
+        self._keys = {
+            switch.name: derive_seed(topology.seed, label=f"{switch.name}/ecmp").to_bytes(4, "big")
+            for switch in topology.switches
+        }
+
+    def host_of(self, address: str) -> str:
+        """The host that has `address`; TopologyError if none has."""
+        host = self._owner.get(address)
+        if host is None:
+            raise TopologyError(f"address {address}: no host of {self._topology.name} has it; ask for a host's address")
+        return host
+
+    def way(self, source: str, *, source_port: int, destination: str, destination_port: int) -> tuple[str, ...]:
+        """The nodes from the source's host to the destination's, both included. Raises TopologyError."""
+        first, last = self.host_of(source), self.host_of(destination)
+        if first == last:
+            raise TopologyError(f"flow {source} to {destination}: both are {first}, and the fabric is not in between")
+        leaf = self._switch_of[last]
+        table = self._table(leaf, spine=self._spine.get(destination) or self._spine.get(source))
+        text = f"{source} {destination} 17 {source_port} {destination_port}".encode()
+        way = [first, self._switch_of[first]]
+        while way[-1] != leaf:
+            node = way[-1]
+            neighbours = table[node]
+            way.append(self._chosen(node, neighbours, _hash(text, key=self._keys[node])))
+        return (*way, last)
+
+    def _chosen(self, node: str, neighbours: tuple[str, ...], number: int) -> str:
+        """The neighbour for a hash of 32 bits; a dead one if all are: packets are lost there."""
+        alive = neighbours
+        if self.dead:
+            alive = tuple(other for other in neighbours if frozenset((node, other)) not in self.dead) or neighbours
+        if self._topology.ecmp == "hash-threshold":
+            return alive[number * len(alive) >> 32]
+        bucket = number * RESILIENT_BUCKETS >> 32
+        owner = neighbours[bucket % len(neighbours)]
+        return owner if owner in alive else alive[bucket // len(neighbours) % len(alive)]
+
+    def _table(self, leaf: str, *, spine: str | None) -> Mapping[str, tuple[str, ...]]:
+        table = self._tables.get((leaf, spine))
+        if table is None:
+            avoiding = self._avoiding[spine] if spine is not None else frozenset[str]()
+            table = self._tables[leaf, spine] = next_hops(self._topology, towards=leaf, avoiding=avoiding)
+        return table
+
+
+def _hash(text: bytes, *, key: bytes) -> int:
+    """32 bits, the same in every process and version of Python."""
+    return int.from_bytes(hashlib.blake2b(text, digest_size=4, key=key).digest(), "big")

@@ -1,0 +1,234 @@
+"""`srd-lab set`, `fail`, `repair`, `play`, `capture`, `discover`: what is done to a lab that is up."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from netns.backends.choice import require_root
+from netns.cli.commands import lab_named
+from netns.cli.show import show_paths
+from netns.cli.tables import count
+from netns.errors import BackendError, ShapeError
+from netns.faults.faults import active, fail, repair
+from netns.faults.runner import ScheduleRunner
+from netns.faults.schedule import MAX_SCHEDULE_S, ScheduledEvent, read_schedule
+from netns.netem.tc_format import netem_arguments
+from netns.netem.tc_parse import parse_assignments
+from netns.netem.units import parse_time_us
+from netns.observe.capture import capture
+from netns.observe.route_probe import MAX_PORTS, probe_spines
+from netns.observe.spine_counters import count_packets, disagreements
+from netns.signals import STOPPING_SIGNALS, signals_raise
+from netns.topology.addressing import IpVersion
+
+LAB_OPTION = click.option("--lab", "name", help="The lab; not needed when only one is up.")
+
+
+class _Time(click.ParamType[float]):
+    """A time in tc's notation, as seconds."""
+
+    name = "time"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse it."""
+        try:
+            seconds = parse_time_us(value) / 1e6
+        except ShapeError as error:
+            self.fail(str(error), param, ctx)
+        if seconds < 0:
+            self.fail(f"{value} is in the past", param, ctx)
+        if seconds > MAX_SCHEDULE_S:
+            self.fail(f"{value} is too long; at most {MAX_SCHEDULE_S} s", param, ctx)
+        return seconds
+
+
+TIME = _Time()
+
+
+@click.command("set")
+@LAB_OPTION
+@click.option(
+    "--direction",
+    type=click.Choice(["both", "ab", "ba"]),
+    default="both",
+    show_default=True,
+    help="ab: as LINK is named.",
+)
+@click.argument("link")
+@click.argument("changes", nargs=-1, required=True, metavar="NAME=VALUE...")
+def set_command(name: str | None, direction: Literal["both", "ab", "ba"], link: str, changes: tuple[str, ...]) -> None:
+    """Change a shaped link while it carries traffic; what is not named stays as it is.
+
+    \b
+      srd-lab set leaf1-spine1 delay=20ms loss=1%
+      srd-lab set leaf1-spine1 --direction ab "loss=gemodel 1% 10%" rate=100mbit limit=50
+    """  # noqa: D301 - \b is click's mark for "do not rewrap"
+    require_root("srd-lab set")
+    lab = lab_named(name)
+    lab.change(link, parse_assignments(changes), direction=direction, base=Path.cwd())
+    found = lab.topology.link(link)
+    for (sender, receiver), shape in zip(
+        ((found.a, found.b), (found.b, found.a)), lab.shapes(link).values(), strict=True
+    ):
+        if shape is not None:
+            click.echo(f"{sender} to {receiver}: {' '.join(netem_arguments(shape))}")
+
+
+@click.command("fail")
+@LAB_OPTION
+@click.option("--at", "at_s", type=TIME, default=0.0, help="Wait so long first, as 5s.")
+@click.option("--for", "for_s", type=TIME, help="Repair it after so long, as 2s; without, it stays dead.")
+@click.option("--carrier", is_flag=True, help="Let the carrier go, too: both ends see it, and route around it.")
+@click.argument("target", metavar="LINK|NODE")
+def fail_command(*, name: str | None, at_s: float, for_s: float | None, carrier: bool, target: str) -> None:
+    """Let a link or a node lose everything, silently: no carrier goes, no route changes.
+
+    With --carrier the neighbours see NO-CARRIER and route around it; routers further off still know nothing.
+    With --for the command stays until the repair; interrupted, it repairs at once.
+    """
+    require_root("srd-lab fail")
+    lab = lab_named(name)
+    links = lab.topology.links_at(target)
+    if for_s is None:
+        time.sleep(at_s)
+        fail(lab, target, carrier=carrier)
+        click.echo(f"{target} is dead ({count(links, 'link')}); repair it: srd-lab repair {target}")
+        return
+    with signals_raise():
+        event = ScheduledEvent(at_us=at_s * 1e6, action="fail", name=target, for_us=for_s * 1e6, carrier=carrier)
+        ScheduleRunner(lab, say=_say).run([event])
+
+
+@click.command("repair")
+@LAB_OPTION
+@click.option("--all", "everything", is_flag=True, help="All that has been made to fail.")
+@click.argument("target", metavar="LINK|NODE", required=False)
+def repair_command(name: str | None, everything: bool, target: str | None) -> None:  # noqa: FBT001 - click's way
+    """End what `fail` began."""
+    require_root("srd-lab repair")
+    if everything == (target is not None):
+        raise click.UsageError("give LINK|NODE or --all, one of the two")
+    lab = lab_named(name)
+    if target is not None:
+        lab.topology.links_at(target)
+    failures = active(lab, target)
+    if not failures and target is not None:
+        dead = ", ".join(sorted({failure.name for failure in active(lab)})) or "nothing"
+        raise BackendError(f"{target}: was not made to fail; dead now: {dead}")
+    repair(lab, failures)
+    for failure in failures:
+        click.echo(f"{failure.name} is repaired")
+
+
+@click.command()
+@LAB_OPTION
+@click.argument("plan", type=click.Path(path_type=Path))
+def run_schedule(name: str | None, plan: Path) -> None:
+    """Live through a plan of failures and changes, in YAML (netns/faults/schedule.py has its form)."""
+    require_root("srd-lab play")
+    lab = lab_named(name)
+    events = read_schedule(plan, lab.topology)
+    with signals_raise():
+        ScheduleRunner(lab, say=_say).run(events)
+
+
+@click.command("capture")
+@LAB_OPTION
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The pcapng file to write.")
+@click.option("--overwrite", is_flag=True, help="Replace an earlier capture in that file.")
+@click.option("--for", "for_s", type=TIME, help="Stop after so long, as 10s.")
+@click.option("-c", "--packets", type=click.IntRange(min=1), help="Stop after so many packets.")
+@click.argument("link")
+def capture_command(
+    *, name: str | None, output: Path, overwrite: bool, for_s: float | None, packets: int | None, link: str
+) -> None:
+    """Record what crosses a link, in both directions, until Ctrl-C."""
+    require_root("srd-lab capture")
+    with _asked() as asked:
+        captured = capture(
+            lab_named(name),
+            link,
+            path=output,
+            overwrite=overwrite,
+            seconds=for_s,
+            packets=packets,
+            stop=asked.is_set,
+            ready=lambda: click.echo(f"capturing {link} into {output}", err=True),
+        )
+    click.echo(f"{captured.packets} packets in {output}, {captured.dropped} dropped by the recording")
+
+
+@click.command()
+@LAB_OPTION
+@click.option("--ports", type=click.IntRange(1, MAX_PORTS), default=64, show_default=True, help="Source ports to try.")
+@click.option("-6", "ipv6", is_flag=True, help="Over IPv6.")
+@click.option("--counters", is_flag=True, help="Check it against the counters of the links to the spines, too.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.argument("source")
+@click.argument("destination")
+def discover(
+    *,
+    name: str | None,
+    ports: int,
+    ipv6: bool,
+    counters: bool,
+    as_json: bool,
+    source: str,
+    destination: str,
+) -> None:
+    """Which spine each source port of SOURCE takes to DESTINATION, found by probes whose TTL ends there.
+
+    Exit status 1 if a spine is never used, or a port is not always on the same one, or is not answered. With --counters
+    packets that go all the way follow the probes; a lab in which something else sends counts that, too.
+    """
+    require_root("srd-lab discover")
+    lab = lab_named(name)
+    version: IpVersion = 6 if ipv6 else 4
+    found = probe_spines(lab, source=source, destination=destination, ports=ports, version=version)
+    counts = count_packets(lab, found) if counters else {}
+    problems = found.problems + disagreements(found, counts)
+    if as_json:
+        answer = {
+            "source": source,
+            "destination": destination,
+            "ip_version": version,
+            "backend": lab.backend,
+            "shares": found.shares,
+            "ports": {port: names[0] if len(set(names)) == 1 else list(names) for port, names in found.seen.items()},
+            "counters": {spine: asdict(count) for spine, count in counts.items()},
+            "problems": problems,
+        }
+        click.echo(json.dumps(answer))
+    else:
+        show_paths(lab, [found])
+        for problem in disagreements(found, counts):
+            click.echo(f"problem: {problem}", err=True)
+    if problems:
+        sys.exit(1)
+
+
+@contextmanager
+def _asked() -> Iterator[threading.Event]:
+    """An event that the first signal sets, so that what has been recorded is finished in order."""
+    asked = threading.Event()
+    previous = {number: signal.signal(number, lambda *_: asked.set()) for number in STOPPING_SIGNALS}
+    try:
+        yield asked
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _say(at_s: float, text: str) -> None:
+    click.echo(f"{at_s:8.3f} s  {text}")

@@ -1,0 +1,1 @@
+"""Failures of links and nodes, and schedules that play them."""

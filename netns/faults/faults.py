@@ -1,0 +1,217 @@
+"""Links and nodes of a lab that fail: silently, or with their carrier.
+
+Of a silent failure those at the ends learn from nothing but silence; of one with the carrier they know at once, and
+nobody else does.
+
+Theory of operation, silent. Neighbours are permanent entries (netns/lab/plan.py). A link fails when both of its ends
+are given a wrong hardware address for each other: frames still cross it, and are dropped at the far end as another
+machine's. So one way serves every kind of link, shaped or not, in every fabric; no carrier goes, no route changes, no
+shape is lost. What was in the delay line when the link failed still arrives.
+
+With the carrier. A TAP's carrier is taken away at both ends. A veth has one when both of its ends are up: that of the
+failed node, of a failed link its end `b` (its switch's, where b is a host), is taken down, and the other sees
+NO-CARRIER. Either way the kernel passes over routes that cross it, and drops its next hops from nexthop groups. What
+the kernel forgot is added again afterwards, from the plan: routes over links that are still down have to wait.
+
+A node fails with all its links. Failures add up: each is a file in the lab's directory, and a link works again when no
+file names it. The file is written before the link is touched and removed after it is restored, so that a crash leaves
+nothing that `repair` does not find.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from netns.backends.kernel.netlink import take
+from netns.errors import BackendError
+from netns.lab.lab import Lab
+from netns.lab.operations import (
+    AddAddress,
+    AddNeighbour,
+    AddNexthop,
+    AddNexthopGroup,
+    AddRoute,
+    InNamespace,
+    Operation,
+    SetCarrier,
+    SetDown,
+    SetUp,
+    WaitForAddresses,
+)
+from netns.lab.plan import plan
+from netns.topology.model import Link
+
+NOBODY: Final = "02:53:52:ff:ff:ff"
+
+End = tuple[str, str]
+"""A node, and its neighbour: one end of the link between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failure of one link or node."""
+
+    name: str
+    """As it was asked for."""
+
+    links: tuple[str, ...]
+    """Which links that is."""
+
+    key: str
+    """Tells it from others of the same name."""
+
+    carrier: bool = False
+    """Whether the carrier is gone, too."""
+
+
+def fail(lab: Lab, name: str, *, carrier: bool = False) -> Failure:
+    """Let a link ("leaf1-spine2") or a node ("spine2") lose everything from now on. Raises TopologyError."""
+    failure = planned(lab, name, carrier=carrier)
+    begin(lab, failure)
+    return failure
+
+
+def planned(lab: Lab, name: str, *, carrier: bool = False) -> Failure:
+    """A failure that has not begun; `repair` may be called for it in any case. Raises TopologyError."""
+    links = tuple(link.name for link in lab.topology.links_at(name))
+    return Failure(name, links, uuid4().hex[:12], carrier)
+
+
+def begin(lab: Lab, failure: Failure) -> None:
+    """Let a planned failure happen."""
+    values = {"name": failure.name, "links": failure.links, "carrier": failure.carrier}
+    _path(lab, failure).write_text(json.dumps(values))
+    if failure.carrier:
+        ends = _ends(lab, failure)
+        take([step for end in sorted(ends) for step in _cut(lab, end)])
+        take(_wait_for_carrier(lab, ends))
+    else:
+        _set_wrong_neighbours(lab, failure.links, dead=True)
+
+
+def repair(lab: Lab, failures: Iterable[Failure]) -> None:
+    """End these failures; links that no other failure names work again."""
+    for failure in failures:
+        others = [other for other in active(lab) if other.key != failure.key]
+        if failure.carrier:
+            _restore(lab, _ends(lab, failure), others=[other for other in others if other.carrier])
+        # Also after a carrier's return, because the kernel forgets neighbours, too.
+        silent = {name for other in others if not other.carrier for name in other.links}
+        _set_wrong_neighbours(lab, [name for name in failure.links if name not in silent], dead=False)
+        _set_wrong_neighbours(lab, [name for name in failure.links if name in silent], dead=True)
+        _path(lab, failure).unlink(missing_ok=True)
+
+
+def active(lab: Lab, name: str | None = None) -> tuple[Failure, ...]:
+    """The failures that there are, or those asked for under `name`."""
+    found = []
+    for path in sorted(lab.directory.path.glob("failure.*.json")):
+        try:
+            values = json.loads(path.read_text())
+            failure = Failure(values["name"], tuple(values["links"]), path.name.split(".")[1], values["carrier"])
+        except FileNotFoundError:  # repaired meanwhile
+            continue
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise BackendError(f"{path}: not a record of a failure ({error}); delete the file") from None
+        if name in (None, failure.name):
+            found.append(failure)
+    return tuple(found)
+
+
+def dead_links(lab: Lab) -> Collection[str]:
+    """Names of the links that carry nothing now."""
+    return {link for failure in active(lab) for link in failure.links}
+
+
+def _path(lab: Lab, failure: Failure) -> Path:
+    return lab.directory.path / f"failure.{failure.key}.json"
+
+
+def _set_wrong_neighbours(lab: Lab, links: Iterable[str], *, dead: bool) -> None:
+    """Enter a wrong hardware address at both ends, or the right one."""
+    steps = []
+    for link in map(lab.topology.link, links):
+        for node, neighbour in ((link.a, link.b), (link.b, link.a)):
+            for addresses in map(lab.addressing, lab.versions):
+                hardware = NOBODY if dead else addresses.hardware[neighbour, node]
+                steps.append(AddNeighbour(lab.netns(node), neighbour, addresses.transfer[neighbour, node], hardware))
+    take(steps)
+
+
+def _ends(lab: Lab, failure: Failure) -> set[End]:
+    """The ends at which the failure takes the carrier away."""
+    found = set()
+    for link in map(lab.topology.link, failure.links):
+        if _is_tap(lab, link):
+            found |= {(link.a, link.b), (link.b, link.a)}
+        else:
+            node = failure.name if failure.name in lab.topology.nodes else link.b
+            node = link.other(node) if node in lab.topology.hosts and failure.name != node else node
+            found.add((node, link.other(node)))
+    return found
+
+
+def _is_tap(lab: Lab, link: Link) -> bool:
+    return lab.backend == "relay" and link.shaped
+
+
+def _cut(lab: Lab, end: End) -> Iterator[InNamespace]:
+    node, neighbour = end
+    (link,) = lab.topology.links_at(f"{node}-{neighbour}")
+    if _is_tap(lab, link):
+        yield SetCarrier(lab.netns(node), neighbour, "off")
+    else:
+        yield SetDown(lab.netns(node), neighbour)
+
+
+def _wait_for_carrier(lab: Lab, ends: set[End]) -> list[InNamespace]:
+    """Have the kernel see at both sides what has happened to the carriers."""
+    return [WaitForAddresses(lab.netns(node), other) for pair in sorted(ends) for node, other in (pair, pair[::-1])]
+
+
+def _restore(lab: Lab, ends: set[End], *, others: Iterable[Failure]) -> None:
+    """Give back the carriers that no other failure keeps away, then all that the kernel forgot meanwhile."""
+    kept = set().union(*(_ends(lab, other) for other in others))
+    for node, neighbour in sorted(ends - kept):
+        (link,) = lab.topology.links_at(f"{node}-{neighbour}")
+        netns = lab.netns(node)
+        take([SetCarrier(netns, neighbour, "on") if _is_tap(lab, link) else SetUp(netns, neighbour)])
+    take(_wait_for_carrier(lab, ends))
+    down, touched = (
+        {(lab.netns(node), other) for pair in which for node, other in (pair, pair[::-1])} for which in (kept, ends)
+    )
+    take(_again(plan(lab.topology, lab.backend), touched=touched, down=down))
+
+
+def _again(steps: Iterable[Operation], *, touched: set[End], down: set[End]) -> Iterator[InNamespace]:
+    """The steps of a plan that have to be taken again, where (namespace, interface) was touched and is not down.
+
+    All of them replace what is there, so that it does not matter what the kernel did forget.
+    """
+    namespaces = {netns for netns, _ in touched}
+    for step in steps:
+        match step:
+            case AddAddress() | AddNeighbour() if (step.netns, step.ifname) in touched - down:
+                yield step
+            case AddNexthop() | AddNexthopGroup() | AddRoute() if step.netns in namespaces:
+                yield from _without(step, down)
+
+
+def _without(step: AddNexthop | AddNexthopGroup | AddRoute, down: set[End]) -> Iterator[InNamespace]:
+    """The step with those of its next hops that are not down, if there are any."""
+    match step:
+        case AddNexthop() if (step.netns, step.hop.ifname) not in down:
+            yield step
+        case AddNexthopGroup():
+            members = tuple(member for member in step.members if (member.netns, member.hop.ifname) not in down)
+            if members:
+                yield replace(step, members=members)
+        case AddRoute():
+            hops = tuple(hop for hop in step.hops if (step.netns, hop.ifname) not in down)
+            if hops:
+                yield replace(step, hops=hops)

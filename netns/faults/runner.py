@@ -1,0 +1,68 @@
+"""Plays a plan (netns/faults/schedule.py) on a lab, in real time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from itertools import count
+from time import monotonic, sleep
+
+from netns.faults.faults import active, begin, planned, repair
+from netns.faults.schedule import ScheduledEvent
+from netns.lab.lab import Lab
+
+Act = Callable[[], None]
+
+
+class ScheduleRunner:
+    """`play` lives through a plan. What is still to be undone when it is interrupted is undone at once."""
+
+    def __init__(self, lab: Lab, *, say: Callable[[float, str], None] = lambda _at_s, _text: None) -> None:
+        """`say` is told the seconds since the start, and what happens."""
+        self._lab = lab
+        self._report = say
+        self._order = count()
+
+    def run(self, events: Iterable[ScheduledEvent]) -> None:
+        """Live until the last event has happened, and has been undone where it should be."""
+        started_at = monotonic()
+        agenda: list[tuple[float, int, ScheduledEvent | tuple[ScheduledEvent, Act]]] = [
+            (event.at_us / 1e6, next(self._order), event) for event in events
+        ]
+        heapq.heapify(agenda)
+        try:
+            while agenda:
+                at_s, _, what = agenda[0]
+                sleep(max(0.0, started_at + at_s - monotonic()))
+                if isinstance(what, ScheduledEvent):
+                    heapq.heappop(agenda)
+                    do, undo = self._prepared(what)
+                    if what.for_us is not None:  # first: whatever interrupts what follows, it will be undone
+                        heapq.heappush(agenda, (at_s + what.for_us / 1e6, next(self._order), (what, undo)))
+                    do()
+                    self._report(monotonic() - started_at, str(what))
+                else:
+                    what[1]()
+                    heapq.heappop(agenda)  # last: an undoing that is interrupted is begun again
+                    self._report(monotonic() - started_at, f"over: {what[0]}")
+        finally:
+            for _, _, what in agenda:
+                if not isinstance(what, ScheduledEvent):
+                    what[1]()
+
+    def _prepared(self, event: ScheduledEvent) -> tuple[Act, Act]:
+        """What lets an event happen, and what undoes it."""
+        lab = self._lab
+        if event.action == "repair":
+            return lambda: repair(lab, active(lab, event.name)), lambda: None
+        if event.action == "fail":
+            failure = planned(lab, event.name, carrier=event.carrier)
+            return lambda: begin(lab, failure), lambda: repair(lab, [failure])
+        before = lab.changeable(event.name, direction=event.direction)
+        changes = event.shape or {}
+        return (
+            lambda: lab.reshape(
+                event.name, **{key: was.changed(changes, base=event.base) for key, was in before.items()}
+            ),
+            lambda: lab.reshape(event.name, **before),
+        )

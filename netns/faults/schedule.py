@@ -1,0 +1,155 @@
+"""Plans of what happens to a fabric when: failures and changes, from YAML, for labs and the virtual backend alike.
+
+    events:
+      - {at: 5s, fail: spine1, for: 2s}                       # a node or a link; without `for` it stays dead
+      - {at: 8s, set: leaf1-spine2, shape: {delay: 20ms}}     # as `srd-lab set`: what is not said stays
+      - {at: 9s, set: leaf1-spine2, direction: ab, shape: {loss: 5%}, for: 1s}
+      - {at: 12s, repair: spine1}
+      - {at: 14s, fail: leaf1-spine3, carrier: true, for: 1s}   # its ends see it, and choose other ways
+
+Times are from the start of the plan. What has a `for` is undone after it, a change to the shape that was there before.
+Every mistake is one line that names file, key and value: TopologyError, or ShapeError for a shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from netns.errors import ShapeError, TopologyError
+from netns.netem.shape import Shape
+from netns.netem.units import parse_time_us
+from netns.topology.model import Topology
+from netns.yaml_file import Place, first_mistake, load_mapping
+
+Action = Literal["fail", "repair", "set"]
+MAX_SCHEDULE_S: Final = 30 * 86400
+"""No lab lives longer, and the system's clocks and timers can count so far."""
+
+ACTIONS: Final = ("fail", "set", "repair")
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledEvent:
+    """One thing that happens to one link or node."""
+
+    at_us: float
+    """When, from the start of the plan."""
+
+    action: Action
+    name: str
+    """The link or node."""
+
+    for_us: float | None = None
+    """How long; None: for good."""
+
+    shape: Mapping[str, Any] | None = None
+    """Of a `set`: what is changed, in tc's notation."""
+
+    direction: Literal["both", "ab", "ba"] = "both"
+    """Of a `set`."""
+
+    carrier: bool = False
+    """Of a `fail`: whether the carrier goes as well, which both ends see; else nobody is told."""
+
+    base: Path = Path()
+    """Where files that `shape` names are looked for."""
+
+    def __str__(self) -> str:
+        shape = "" if self.shape is None else " " + " ".join(f"{key}={value}" for key, value in self.shape.items())
+        until = "" if self.for_us is None else f" for {self.for_us / 1e6:g} s"
+        carrier = " with its carrier" if self.carrier else ""
+        return f"{self.action} {self.name}{carrier}{shape}{until}"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class _Event(_Strict):
+    at: str | int | float = 0
+    fail: str | None = None
+    repair: str | None = None
+    set_: str | None = Field(default=None, alias="set")
+    for_: str | int | float | None = Field(default=None, alias="for")
+    shape: dict[str, Any] | None = None
+    direction: Literal["both", "ab", "ba"] = "both"
+    carrier: bool = False
+
+
+class _File(_Strict):
+    events: list[_Event]
+
+
+def read_schedule(path: Path, topology: Topology) -> tuple[ScheduledEvent, ...]:
+    """The events in a YAML file, in order of time, checked against the fabric that they are for."""
+    try:
+        document = load_mapping(path, error=TopologyError, wanted="holds no plan; give events")
+        listed = _File.model_validate(document).events
+        events = [_event(each, at=f"events[{index}]", base=path.parent) for index, each in enumerate(listed)]
+        for index, event in enumerate(events):
+            _check(event, topology, at=f"events[{index}]")
+    except ValidationError as error:
+        raise TopologyError(f"{path}: {first_mistake(error, known_keys=_known_keys)}") from None
+    except (TopologyError, ShapeError) as error:
+        raise type(error)(f"{path}: {error}") from None
+    return tuple(sorted(events, key=lambda event: event.at_us))
+
+
+def _event(given: _Event, *, at: str, base: Path) -> ScheduledEvent:
+    actions: dict[Action, str | None] = {"fail": given.fail, "set": given.set_, "repair": given.repair}
+    said = [(action, name) for action, name in actions.items() if name is not None]
+    if len(said) != 1:
+        raise TopologyError(f"{at}: says {len(said) or 'none'} of {', '.join(ACTIONS)}; say one")
+    ((action, name),) = said
+    if (given.shape is None) == (action == "set"):
+        raise TopologyError(f"{at}.shape: belongs to set, and set needs one")
+    if action == "repair" and given.for_ is not None:
+        raise TopologyError(f"{at}.for: a repair is for good; leave it out")
+    if given.carrier and action != "fail":
+        raise TopologyError(f"{at}.carrier: belongs to fail; leave it out")
+    return ScheduledEvent(
+        at_us=_time(given.at, at=f"{at}.at"),
+        action=action,
+        name=name,
+        for_us=None if given.for_ is None else _time(given.for_, at=f"{at}.for"),
+        shape=given.shape,
+        direction=given.direction,
+        carrier=given.carrier,
+        base=base,
+    )
+
+
+def _time(value: str | float, *, at: str) -> float:
+    try:
+        time_us = parse_time_us(value)
+    except ShapeError as error:
+        raise TopologyError(f"{at}: {error}") from None
+    if time_us < 0:
+        raise TopologyError(f"{at}: {value} lies before the plan's start")
+    if time_us > MAX_SCHEDULE_S * 1e6:
+        raise TopologyError(f"{at}: {value} is too long; at most {MAX_SCHEDULE_S} s")
+    return time_us
+
+
+def _check(event: ScheduledEvent, topology: Topology, *, at: str) -> None:
+    if event.action == "set":
+        try:
+            link = topology.link(event.name)
+            for shape in (link.shape_ab, link.shape_ba):
+                (shape or Shape()).changed(event.shape or {}, base=event.base)
+        except (TopologyError, ShapeError) as error:
+            raise type(error)(f"{at}.{'set' if isinstance(error, TopologyError) else 'shape'}: {error}") from None
+        return
+    try:
+        topology.links_at(event.name)
+    except TopologyError as error:
+        raise TopologyError(f"{at}.{event.action}: {error}") from None
+
+
+def _known_keys(place: Place) -> list[str]:
+    return ["at", *ACTIONS, "for", "shape", "direction", "carrier"] if place else ["events"]

@@ -1,0 +1,85 @@
+"""A fabric's own network-node layers, read off its Clos.
+
+The switch that a host hangs on is its lowest layer. Further up, a switch's *height* is its distance from the nearest
+host; switches up to a height h that reach each other without going higher lie in one domain of the layer above those of
+height h - 1. In a leaf-spine the lowest layer is the leaf and the next one the spines; in three tiers the layers are
+leaf, pod and core. Layers that a fabric is too small for are the whole fabric, by its name, so that there are always
+three.
+
+A host of a lab takes one rank: its slot in `pods` is all that it has to give, as the lab's hosts share one machine.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netns.errors import TopologyError
+from netns.inventory.layers import MIN_LAYERS
+from netns.inventory.nodes import HOSTNAME_LABEL, MAX_LAYERS, PODS, Node, layer_label
+from netns.topology.model import Topology
+
+INSTANCE_TYPE: Final = "srd-lab"
+
+
+def nodes_of(topology: Topology, *, ranks_per_host: int = 1) -> tuple[Node, ...]:
+    """The hosts of `topology` as nodes, in its order. TopologyError if it has more tiers than there are layers."""
+    heights = _heights(topology)
+    highest = max(heights.values())
+    if highest > MAX_LAYERS:
+        raise TopologyError(f"{topology.name}: has {highest} tiers of switches; there are at most {MAX_LAYERS} layers")
+    domains = [_domains(topology, heights, height) for height in range(2, highest + 1)]
+    whole = topology.name.rstrip("-_.")
+    nodes = []
+    for host in topology.hosts:
+        leaf = topology.switch_of(host)
+        path = [leaf, *(domain[leaf] for domain in domains)]
+        path += [whole] * (MIN_LAYERS - len(path))
+        labels = {layer_label(layer): value for layer, value in enumerate(reversed(path), 1)}
+        nodes.append(
+            Node(
+                host,
+                labels={**labels, HOSTNAME_LABEL: host},
+                allocatable={PODS: ranks_per_host},
+                instance_type=INSTANCE_TYPE,
+                zone=topology.name,
+            )
+        )
+    return tuple(nodes)
+
+
+def _heights(topology: Topology) -> dict[str, int]:
+    """Each switch's distance from the nearest host: 1 for those that hosts hang on."""
+    heights = dict.fromkeys((topology.switch_of(host) for host in topology.hosts), 1)
+    frontier = list(heights)
+    hosts = set(topology.hosts)
+    while frontier:
+        reached = []
+        for switch in frontier:
+            for link in topology.links_of[switch]:
+                other = link.other(switch)
+                if other not in heights and other not in hosts:
+                    heights[other] = heights[switch] + 1
+                    reached.append(other)
+        frontier = reached
+    return heights
+
+
+def _domains(topology: Topology, heights: dict[str, int], height: int) -> dict[str, str]:
+    """For each switch up to `height`, the name of the domain it lies in: that of its highest switches."""
+    names: dict[str, str] = {}
+    for start in topology.nodes:
+        if start in names or heights.get(start, height + 1) > height:
+            continue
+        members, frontier = {start}, [start]
+        while frontier:
+            switch = frontier.pop()
+            for link in topology.links_of[switch]:
+                other = link.other(switch)
+                if other not in members and heights.get(other, height + 1) <= height:
+                    members.add(other)
+                    frontier.append(other)
+        top = max(heights[member] for member in members)
+        highest = [node for node in topology.nodes if node in members and heights[node] == top]
+        name = highest[0] if len(highest) == 1 else f"{highest[0]}-{highest[-1]}"
+        names |= dict.fromkeys(members, name)
+    return names

@@ -1,0 +1,96 @@
+"""Network-node layers: which parts of the network a node lies in, by name, and how far two nodes are apart.
+
+AWS numbers its layers from the top: two instances that share layer 3 (4, where an instance type has it) hang on the
+same switch, those that share only layer 1 are the farthest apart that still share anything. Below the layers come the
+ultraserver, where there is one, and the host.
+
+Distance is counted in switches on the shortest way, as a Clos has them: 0 on one host, 1 under the lowest layer, 2 more
+for each layer further up; where nothing is shared, as if one more layer joined them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from netns.errors import NodesError
+from netns.inventory.nodes import HOSTNAME_LABEL, LAYER_PREFIX, MAX_LAYERS, ULTRASERVER_LABEL, Node, layer_label
+
+LEVELS: Final = (*(layer_label(layer) for layer in range(1, MAX_LAYERS + 1)), ULTRASERVER_LABEL, HOSTNAME_LABEL)
+"""All levels that nodes may have, from the widest to the narrowest."""
+
+MIN_LAYERS: Final = 3
+NEEDED: Final = (*(layer_label(layer) for layer in range(1, MIN_LAYERS + 1)), HOSTNAME_LABEL)
+"""Levels without which nothing is known about where a node lies."""
+
+_NUMBER: Final = re.compile(r"(?:(?:network-node-)?layer-?)?([1-4])")
+_SHORT: Final = {
+    "host": HOSTNAME_LABEL,
+    "hostname": HOSTNAME_LABEL,
+    "ultraserver": ULTRASERVER_LABEL,
+    "ultraserver-id": ULTRASERVER_LABEL,
+}
+
+
+def level_named(name: str | int) -> str:
+    """The label key that `name` means: 3, layer-3, host, ultraserver-id; any other text is a label key itself."""
+    text = str(name).strip()
+    number = _NUMBER.fullmatch(text)
+    return layer_label(int(number[1])) if number else _SHORT.get(text, text)
+
+
+def short_name(level: str) -> str:
+    """The name that people use for a label key: layer 3, host; others as they are."""
+    if level.startswith(LAYER_PREFIX):
+        return f"layer {level.removeprefix(LAYER_PREFIX)}"
+    return "host" if level == HOSTNAME_LABEL else level
+
+
+def levels_of(nodes: Sequence[Node]) -> tuple[str, ...]:
+    """The levels that all `nodes` have: layers 1 to 3, the host, and what there is between them.
+
+    Raises NodesError, naming node and label, if one lacks what it needs.
+    """
+    if not nodes:
+        raise NodesError("no nodes; there is nothing to place on")
+    for node in nodes:
+        for level in NEEDED:
+            if not node.labels.get(level):
+                raise NodesError(
+                    f"node {node.name}: has no label {level}; label it, or leave such nodes out (--skip-unlabelled)"
+                )
+    return tuple(level for level in LEVELS if all(node.labels.get(level) for node in nodes))
+
+
+def labelled(nodes: Iterable[Node]) -> tuple[list[Node], list[Node]]:
+    """Those that have layers 1 to 3 and a hostname, and those that do not."""
+    kept: list[Node] = []
+    others: list[Node] = []
+    for node in nodes:
+        (kept if all(node.labels.get(level) for level in NEEDED) else others).append(node)
+    return kept, others
+
+
+def path_of(node: Node, levels: Sequence[str]) -> tuple[str, ...]:
+    """The label values of `node` from the widest level to the narrowest."""
+    return tuple(node.labels[level] for level in levels)
+
+
+def shared_depth(paths: Sequence[tuple[str, ...]]) -> int:
+    """How many levels, from the widest on, all `paths` share."""
+    depth = 0
+    for values in zip(*paths, strict=False):
+        if len(set(values)) > 1:
+            break
+        depth += 1
+    return depth
+
+
+def hops(a: Node, b: Node, levels: Sequence[str]) -> int:
+    """Switches between two nodes; `levels` without the ultraserver count."""
+    layers = [level for level in levels if level.startswith(LAYER_PREFIX)]
+    if a.labels[HOSTNAME_LABEL] == b.labels[HOSTNAME_LABEL]:
+        return 0
+    shared = shared_depth([path_of(a, layers), path_of(b, layers)])
+    return 2 * (len(layers) - shared) + 1

@@ -1,0 +1,261 @@
+"""Nodes from files: a lab's topology in YAML, `aws ec2 describe-instance-topology`, `kubectl get nodes -o json`.
+
+Which of the three a file is, its content says: JSON with `Instances`, JSON with `items`, or else YAML. What EC2 does
+not tell, capacity, is one rank for each instance unless `ranks_per_host` says otherwise; for Kubernetes that is a
+ceiling on what the nodes say themselves. Kubernetes always tells capacity and readiness, lists made by hand need not:
+without them a node is there, for one rank.
+
+Nodes of one rack have most label values and often all capacities in common: these are kept once, which on 25,000 nodes
+makes an assignment a third faster.
+
+Every mistake is one line that names file, place and value: NodesError, or what reading a topology raises.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from sys import intern
+from typing import Annotated, Any, Final, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from netns.errors import NodesError, QuantityError
+from netns.inventory.fabric_layers import nodes_of
+from netns.inventory.nodes import (
+    HOSTNAME_LABEL,
+    MAX_LAYERS,
+    PODS,
+    ULTRASERVER_LABEL,
+    ZONE_LABEL,
+    Effect,
+    Node,
+    Taint,
+    layer_label,
+)
+from netns.inventory.quantity import parse_quantity
+from netns.topology.file import read_topology
+from netns.yaml_file import first_mistake
+
+MAX_FILE_BYTES: Final = 512 << 20
+"""Ten thousand nodes of Kubernetes are some 200 MB."""
+
+PRINTABLE: Final = r"^[^\x00-\x1f\x7f-\x9f]*$"
+"""Names are shown on terminals, which take the others for orders."""
+
+KUBELET_PODS: Final = 110
+"""The kubelet's maxPods where its configuration says nothing."""
+
+WANTED: Final = "neither Instances (aws ec2 describe-instance-topology) nor items (kubectl get nodes -o json)"
+
+
+MAX_VALUES: Final = 32 << 20
+"""Ten thousand nodes of Kubernetes have some ten million; a file of nothing but brackets takes 60 bytes for each."""
+
+Name = Annotated[str, Field(min_length=1, pattern=PRINTABLE)]
+Label = Annotated[str, Field(pattern=PRINTABLE)]
+
+
+class _Lenient(BaseModel):
+    """What others write may grow fields; of those we read, the types must be right."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class _Instance(_Lenient):
+    InstanceId: Name
+    InstanceType: Label | None = None
+    NetworkNodes: list[Label] | None = Field(default=None, max_length=MAX_LAYERS)
+    AvailabilityZone: Label | None = None
+    ZoneId: Label | None = None
+    CapacityBlockId: Label | None = None
+
+
+class _Ec2(_Lenient):
+    Instances: list[_Instance]
+
+
+class _Metadata(_Lenient):
+    name: Name
+    labels: dict[Label, Label] = {}
+
+
+class _Taint(_Lenient):
+    key: str
+    value: str = ""
+    effect: Effect
+
+
+class _Spec(_Lenient):
+    taints: list[_Taint] = []
+    unschedulable: bool = False
+
+
+class _Condition(_Lenient):
+    type: str
+    status: str
+
+
+class _Status(_Lenient):
+    allocatable: dict[str, int] = {}
+    conditions: list[_Condition] = []
+
+    @field_validator("allocatable", mode="before")
+    @classmethod
+    def _quantities(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        try:
+            return {name: parse_quantity(amount, resource=name) for name, amount in value.items()}
+        except QuantityError as error:
+            raise ValueError(str(error)) from None
+
+
+class _Item(_Lenient):
+    metadata: _Metadata
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+class _NodeList(_Lenient):
+    items: list[_Item]
+
+
+Model = TypeVar("Model", bound=_Lenient)
+
+
+def read_nodes(
+    path: Path, *, ranks_per_host: int | None = None, tell: Callable[[str], None] = lambda _: None
+) -> tuple[Node, ...]:
+    """The nodes in a file, in its order. Raises NodesError, TopologyError or ShapeError, one line each.
+
+    `tell` is called with what a user should know though it is no error: a list of which this is only the first page.
+    """
+    if not _is_json(path):
+        return nodes_of(read_topology(path), ranks_per_host=ranks_per_host or 1)
+    try:
+        document = _load(path)
+        nodes = nodes_untrusted(document, ranks_per_host=ranks_per_host)
+        _check_names(nodes)
+    except NodesError as error:
+        raise NodesError(f"{path}: {error}") from None
+    if isinstance(document, dict) and document.get("NextToken"):
+        tell(f"{path}: NextToken: the list goes on beyond these nodes; join all pages (aws does without --no-paginate)")
+    return nodes
+
+
+def nodes_untrusted(document: object, *, ranks_per_host: int | None = None) -> tuple[Node, ...]:
+    """The nodes in a JSON document of EC2 or Kubernetes; NodesError, naming place and value, if it is neither."""
+    readers: dict[str, Callable[[object, int | None], tuple[Node, ...]]] = {"Instances": _ec2, "items": _kubernetes}
+    if isinstance(document, dict):
+        for key, reader in readers.items():
+            if key in document:
+                return reader(document, ranks_per_host)
+    raise NodesError(f"holds {WANTED}")
+
+
+def _is_json(path: Path) -> bool:
+    """Whether the first character is that of a JSON document; a path that cannot be read is left to its reader."""
+    if path.suffix == ".json":
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(1024).lstrip()[:1] in (b"{", b"[")
+    except OSError:
+        return False
+
+
+def _load(path: Path) -> object:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise NodesError(error.strerror or str(error)) from None
+    if len(content) > MAX_FILE_BYTES:
+        raise NodesError(f"larger than {MAX_FILE_BYTES >> 20} MiB; this is no list of nodes")
+    values = sum(content.count(sign) for sign in (b",", b"[", b"{"))
+    if values > MAX_VALUES:
+        raise NodesError(f"{values} values; at most {MAX_VALUES}: this is no list of nodes")
+    try:
+        return json.loads(content)
+    except json.JSONDecodeError as error:
+        raise NodesError(f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from None
+    except (UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise NodesError(f"not JSON: {str(error).splitlines()[0]}") from None
+
+
+def _validated(model: type[Model], document: object) -> Model:
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise NodesError(first_mistake(error, known_keys=lambda _: ())) from None
+
+
+def _ec2(document: object, ranks_per_host: int | None) -> tuple[Node, ...]:
+    found = _validated(_Ec2, document)
+    room = {PODS: ranks_per_host or 1}
+    nodes = []
+    for instance in found.Instances:
+        layers = enumerate(map(intern, instance.NetworkNodes or ()), 1)
+        labels = {layer_label(layer): value for layer, value in layers}
+        labels[HOSTNAME_LABEL] = instance.InstanceId
+        if instance.ZoneId:
+            labels[ZONE_LABEL] = instance.ZoneId
+        if instance.CapacityBlockId not in (None, "", "null"):  # the text "null": EC2 writes it for none
+            labels[ULTRASERVER_LABEL] = str(instance.CapacityBlockId)
+        nodes.append(
+            Node(
+                instance.InstanceId,
+                labels=labels,
+                allocatable=room,
+                instance_type=instance.InstanceType or "",
+                zone=instance.AvailabilityZone or "",
+                zone_id=instance.ZoneId or "",
+            )
+        )
+    return tuple(nodes)
+
+
+def _kubernetes(document: object, ranks_per_host: int | None) -> tuple[Node, ...]:
+    found = _validated(_NodeList, document)
+    rooms: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
+    nodes = []
+    for item in found.items:
+        room = dict(item.status.allocatable) or {PODS: ranks_per_host or 1}
+        room.setdefault(PODS, KUBELET_PODS)
+        if ranks_per_host is not None:
+            room[PODS] = min(ranks_per_host, room[PODS])
+        room = rooms.setdefault(tuple(room.items()), room)
+        labels = {key: intern(value) for key, value in item.metadata.labels.items()}
+        nodes.append(
+            Node(
+                item.metadata.name,
+                labels=labels,
+                allocatable=room,
+                taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in item.spec.taints),
+                ready=_ready(item.status.conditions),
+                unschedulable=item.spec.unschedulable,
+                instance_type=labels.get("node.kubernetes.io/instance-type", ""),
+                zone=labels.get("topology.kubernetes.io/zone", ""),
+                zone_id=labels.get(ZONE_LABEL, ""),
+            )
+        )
+    return tuple(nodes)
+
+
+def _ready(conditions: Iterable[_Condition]) -> bool:
+    states = {each.type: each.status for each in conditions}
+    return states.get("Ready") == "True" if states else True
+
+
+def _check_names(nodes: Iterable[Node]) -> None:
+    """Two nodes of one name, or of one hostname, would be taken for one."""
+    names: set[str] = set()
+    hosts: set[str] = set()
+    for node in nodes:
+        host = node.labels.get(HOSTNAME_LABEL, node.name)
+        if node.name in names or host in hosts:
+            raise NodesError(f"node {node.name}: its name or hostname stands twice; every node needs its own")
+        names.add(node.name)
+        hosts.add(host)

@@ -1,0 +1,1 @@
+"""Labs: the plan of a topology, its operations, and what was made, on disk."""

@@ -1,0 +1,127 @@
+"""Building a lab step by step, each name recorded first, and undoing what a record names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import groupby
+
+from netns.backends.kernel.netlink import add_namespace, delete_namespace, take
+from netns.backends.relay.client import start_relay, stop_relay
+from netns.backends.relay.tap import NETNS_DIRECTORY
+from netns.errors import BackendError
+from netns.lab.operations import AddNamespace, DeleteNamespace, InNamespace, Operation, StartRelay
+from netns.lab.state import LabDirectory, LabState
+from netns.observe.capture_processes import start_capture_process
+from netns.processes import Process, end, processes_in
+from netns.signals import signals_raise, undisturbed
+
+
+def build(directory: LabDirectory, state: LabState, steps: Iterable[Operation]) -> LabState:
+    """Take `steps`, recording as it goes; return the record of the finished lab.
+
+    Whatever interrupts it, be it an error, SIGINT, SIGTERM or SIGHUP, is raised again when everything is undone.
+    """
+    steps = tuple(steps)
+    _refuse_taken_names(steps)
+    with signals_raise():
+        try:
+            return _build(directory, state, steps)
+        except BaseException:
+            recorded = directory.read()
+            if recorded is not None:
+                dismantle(directory, recorded)
+            raise
+
+
+def dismantle(directory: LabDirectory, state: LabState) -> None:
+    """Remove what `state` names: the relay, the processes inside the namespaces, the namespaces, the record itself.
+
+    What is gone already is passed over, so that an interrupted call can be repeated.
+    """
+    directory.write(replace(state, phase="going down"))
+    if state.relay is not None:
+        stop_relay(state.relay.pid, started_at_ticks=state.relay.started_at_ticks)
+    end(state.capture_processes)  # SIGTERM first: they finish their files
+    end(processes_in(state.namespaces))
+    for netns in reversed(state.namespaces):
+        if exists(netns):
+            delete_namespace(DeleteNamespace(netns))
+    directory.remove()
+
+
+def problems(state: LabState) -> list[str]:
+    """What is not as the record says, one line each; empty for a lab that is up and whole."""
+    found = [] if state.phase == "up" else [f"it is {state.phase}, or was interrupted on the way"]
+    found += [f"the namespace {netns} is gone" for netns in state.namespaces if not exists(netns)]
+    if state.relay is not None and not state.relay.alive:
+        found.append(f"the relay (process {state.relay.pid}) is dead")
+    found += [
+        f"a capture (process {recorder.pid}) is dead" for recorder in state.capture_processes if not recorder.alive
+    ]
+    if state.owner is not None and not state.owner.alive:
+        found.append(f"its owner (process {state.owner.pid}) is dead")
+    return found
+
+
+def exists(netns: str) -> bool:
+    """Whether there is a named namespace `netns`."""
+    return (NETNS_DIRECTORY / netns).exists()
+
+
+def _build(directory: LabDirectory, state: LabState, steps: tuple[Operation, ...]) -> LabState:
+    for kind, group in groupby(steps, key=_kind):
+        batch = tuple(group)
+        if kind is InNamespace:
+            skipped = take(step for step in batch if isinstance(step, InNamespace))
+            state = replace(state, notes=(*state.notes, *_notes(skipped)))
+        for step in batch:
+            if isinstance(step, AddNamespace):
+                state = replace(state, namespaces=(*state.namespaces, step.netns))
+                directory.write(state)
+                with undisturbed():
+                    add_namespace(step)
+            elif isinstance(step, StartRelay):
+                directory.write(state)
+                state = _start_relay(directory, state, step)
+    for number, capture in enumerate(state.topology.captures):
+        log_path = directory.path / f"capture.{number}.log"
+        with undisturbed():
+            recorder = start_capture_process(state.topology.name, capture, log_path=log_path)
+            state = replace(state, capture_processes=(*state.capture_processes, recorder))
+            directory.write(state)
+    state = replace(state, phase="up")
+    directory.write(state)
+    return state
+
+
+def _kind(step: Operation) -> object:
+    return InNamespace if isinstance(step, InNamespace) else type(step)
+
+
+def _notes(skipped: Iterable[str]) -> list[str]:
+    return [f"this kernel has no {key}" for key in sorted(set(skipped))]
+
+
+def _refuse_taken_names(steps: Iterable[Operation]) -> None:
+    """Before anything is recorded: a namespace that is there already is someone else's, and must not be undone."""
+    for step in steps:
+        if isinstance(step, AddNamespace) and exists(step.netns):
+            raise BackendError(
+                f"the network namespace {step.netns} exists and belongs to no lab; "
+                f"rename the lab or remove it (ip netns delete {step.netns})"
+            )
+
+
+def _start_relay(directory: LabDirectory, state: LabState, step: StartRelay) -> LabState:
+    """Start the relay; return the record that names it, which is written before the relay does anything."""
+    directory.relay_spec.write_text(json.dumps(step.to_dict(control=str(directory.relay_control))))
+
+    def record(pid: int) -> None:
+        nonlocal state
+        state = replace(state, relay=Process.of(pid))
+        directory.write(state)
+
+    start_relay(directory.relay_spec, log_path=directory.relay_log, record=record)
+    return state

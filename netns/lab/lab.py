@@ -1,0 +1,337 @@
+"""A lab: a topology made real, and undone again by the names that it recorded.
+
+    with Lab.up(reference()) as lab:
+        subprocess.run(lab.command("h1", ["ping", "-c1", lab.address("h2")]))
+        lab.reshape("leaf1-spine1", ab=Shape(loss_percent=100))
+
+Rules:
+
+- Each name is recorded before the thing is made (netns/lab/state.py). Undoing goes by the record alone, so that it is
+  the same after `down`, after an exception or a signal on the way up, and after a crash of whatever made the lab.
+- A lab outlives the process that made it. In a `with` block it does not: its record then names the process, and a lab
+  whose owner is dead counts as crashed.
+- Undoing ends the processes that still run inside the lab's namespaces: they would keep the namespaces, now nameless,
+  alive. They are found by the namespace they are in, never by what they are called.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from netns.backends.choice import Wanted, choose_backend, require_root
+from netns.backends.kernel.capabilities import missing
+from netns.backends.kernel.netlink import interface_statistics, netem_statistics, take, tool
+from netns.backends.relay.client import request
+from netns.errors import BackendError
+from netns.lab.builder import build, dismantle, problems
+from netns.lab.operations import SetNetem
+from netns.lab.plan import Backend, namespace, plan, shape_seed
+from netns.lab.state import LabDirectory, LabState, locked, recorded_labs
+from netns.netem.shape import Shape, require_real
+from netns.netem.tc_format import netem_arguments
+from netns.observe.pcapng import check_writable
+from netns.processes import Process, processes_in
+from netns.topology.addressing import Addressing, IpVersion, addressing, versions
+from netns.topology.model import ETHERNET_HEADER_BYTES, Link, Topology
+
+Counters = dict[str, int]
+"""packets, bytes (with Ethernet headers), dropped; of a shaped direction also queued: packets held now."""
+
+LinkCounters = dict[str, Counters]
+"""ab, ba."""
+
+Direction = Literal["ab", "ba"]
+
+
+class Lab:
+    """A fabric that is up. Made by `Lab.up` or `Lab.find`."""
+
+    def __init__(self, directory: LabDirectory, state: LabState) -> None:
+        self._directory = directory
+        self._state = state
+        spoken = versions(state.topology)
+        self._addresses = {version: addressing(state.topology, version=version) for version in spoken}
+
+    @classmethod
+    def up(cls, topology: Topology, *, backend: Wanted = "auto") -> Lab:
+        """Build `topology`. What a crashed lab of its name left is removed first.
+
+        Raises TopologyError if the fabric cannot carry it, BackendError if a lab of that name is up, if the caller is
+        not root, or if the kernel refuses a step; nothing is left behind then, nor after SIGINT, SIGTERM or SIGHUP.
+        """
+        require_root("srd-lab up")
+        chosen, reason = choose_backend(topology, backend)
+        steps = plan(topology, chosen)
+        directory = LabDirectory(topology.name)
+        with locked():
+            existing = directory.read()
+            if existing is not None:
+                if not problems(existing):
+                    raise BackendError(f"lab {topology.name} is up; take it down first: srd-lab down {topology.name}")
+                dismantle(directory, existing)
+            for capture in topology.captures:
+                check_writable(Path(capture.file), overwrite=capture.overwrite)
+            state = build(directory, LabState(topology, chosen, reason), steps)
+        return cls(directory, state)
+
+    @classmethod
+    def find(cls, name: str) -> Lab:
+        """The lab called `name`; BackendError, naming those there are, if it is not up."""
+        directory = LabDirectory(name)
+        state = directory.read()
+        if state is None:
+            known = ", ".join(recorded_labs()) or "none"
+            raise BackendError(f"there is no lab {name}; labs: {known}")
+        return cls(directory, state)
+
+    @property
+    def name(self) -> str:
+        """The lab's name, which is its topology's."""
+        return self._state.topology.name
+
+    @property
+    def topology(self) -> Topology:
+        """What was built; `reshape` does not change it."""
+        return self._state.topology
+
+    @property
+    def directory(self) -> LabDirectory:
+        """Where the lab keeps its records."""
+        return self._directory
+
+    @property
+    def backend(self) -> Backend:
+        """What carries the shaped links."""
+        return self._state.backend
+
+    @property
+    def reason(self) -> str:
+        """Why this fabric was chosen."""
+        return self._state.reason
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What this kernel could not do."""
+        return self._state.notes
+
+    def netns(self, node: str) -> str:
+        """The namespace of a host or switch; BackendError if there is no such node."""
+        if node not in self.topology.nodes:
+            raise BackendError(
+                f"{node}: no such node in lab {self.name}; the nodes are: {', '.join(self.topology.nodes)}"
+            )
+        return namespace(self.topology, node)
+
+    @property
+    def versions(self) -> tuple[IpVersion, ...]:
+        """The versions of IP that the lab speaks: (4,) or (4, 6)."""
+        return tuple(self._addresses)
+
+    def addressing(self, version: IpVersion = 4) -> Addressing:
+        """All addresses in one version of IP; TopologyError if the lab does not speak it."""
+        return self._addresses.get(version) or addressing(self.topology, version=version)
+
+    def address(self, host: str, *, version: IpVersion = 4) -> str:
+        """The host's main address, reached over all spines. Raises TopologyError."""
+        self.topology.switch_of(host)
+        return self.addressing(version).main[host]
+
+    def pinned_addresses(self, host: str, *, version: IpVersion = 4) -> Mapping[str, str]:
+        """Spine -> the host's address whose traffic, to it and from it, crosses that spine only."""
+        self.topology.switch_of(host)
+        return dict(self.addressing(version).pinned[host])
+
+    def command(self, node: str, argv: Sequence[str]) -> list[str]:
+        """A command line that runs `argv` inside a node's namespace."""
+        return [tool("ip"), "netns", "exec", self.netns(node), *argv]
+
+    def reshape(self, link: str, *, ab: Shape | None = None, ba: Shape | None = None) -> None:
+        """Change a shaped link while it carries traffic; None leaves that direction as it is.
+
+        Raises TopologyError for an unknown link, ShapeError for what only the virtual backend does, BackendError for a
+        link that was not shaped from the start.
+        """
+        found = self.topology.link(link)
+        if not found.shaped:
+            raise BackendError(f"link {link}: it is not shaped, and only a shaped link can be changed")
+        for shape in (ab, ba):
+            require_real(shape, at=f"link {link}")
+        if ab is not None:
+            self._reshape(found, "ab", ab)
+        if ba is not None:
+            self._reshape(found, "ba", ba)
+
+    def change(
+        self,
+        link: str,
+        changes: Mapping[str, Any],
+        *,
+        direction: Literal["both", "ab", "ba"] = "both",
+        base: Path = Path(),
+    ) -> dict[Direction, Shape]:
+        """Change some properties of a link, in tc's notation, and leave the others; return the shapes of before.
+
+        Raises TopologyError, ShapeError, BackendError, and changes nothing.
+        """
+        before = self.changeable(link, direction=direction)
+        self.reshape(link, **{name: shape.changed(changes, base=base) for name, shape in before.items()})
+        return before
+
+    def changeable(self, link: str, *, direction: Literal["both", "ab", "ba"] = "both") -> dict[Direction, Shape]:
+        """The present shapes of a direction, or of `both`: those that are shaped. BackendError if that is none."""
+        before = {
+            name: shape or Shape()
+            for name, shape in self.shapes(link).items()
+            if direction == name or (direction == "both" and shape is not None)
+        }
+        if not before:
+            raise BackendError(f"link {link}: it is not shaped, and only a shaped link can be changed")
+        return before
+
+    def shapes(self, link: str) -> dict[Direction, Shape | None]:
+        """What the link does to packets now, in each direction."""
+        found = self.topology.link(link)
+        built: dict[Direction, Shape | None] = {"ab": found.shape_ab, "ba": found.shape_ba}
+        return {
+            direction: self._directory.shape(link, direction=direction) or shape for direction, shape in built.items()
+        }
+
+    def counters(self) -> dict[str, LinkCounters]:
+        """What crossed each link in each direction since it was made, and what its shape or a full queue dropped."""
+        interfaces = {node: interface_statistics(self.netns(node)) for node in self.topology.nodes}
+        found = {
+            link.name: {
+                "ab": _sent(interfaces[link.a][link.b], to_host=link.b in self.topology.hosts),
+                "ba": _sent(interfaces[link.b][link.a], to_host=link.a in self.topology.hosts),
+            }
+            for link in self.topology.links
+        }
+        shaped = self._relayed() if self.backend == "relay" else self._queued()
+        for name, directions in shaped.items():
+            found[name] |= directions
+        return found
+
+    def relay_status(self) -> dict[str, Any] | None:
+        """The relay's own account: cpu_seconds, tap_drops, late_mean_us, late_total_us, late_max_us; None without."""
+        if self._state.relay is None:
+            return None
+        answer = request(self._directory.relay_control, {"op": "counters"})
+        return {key: value for key, value in answer.items() if key != "links"}
+
+    def status(self) -> dict[str, Any]:
+        """Everything worth knowing, ready for JSON; `problems` is empty when the lab is as it was built."""
+        topology = self.topology
+        return {
+            "name": self.name,
+            "backend": self.backend,
+            "reason": self.reason,
+            "phase": self._state.phase,
+            "problems": problems(self._state) + self._overload(),
+            "notes": list(self.notes),
+            "mtu": topology.mtu,
+            "ecmp": topology.ecmp,
+            "seed": topology.seed,
+            "hosts": {
+                host: {
+                    "netns": self.netns(host),
+                    "address": self.address(host),
+                    "switch": topology.switch_of(host),
+                    "pinned": dict(self.pinned_addresses(host)),
+                    "address6": self.address(host, version=6) if topology.ipv6 else None,
+                }
+                for host in topology.hosts
+            },
+            "switches": {
+                switch.name: {"netns": self.netns(switch.name), "tier": switch.tier} for switch in topology.switches
+            },
+            "relay": self._state.relay and self._state.relay.to_dict(),
+            "owner": self._state.owner and self._state.owner.to_dict(),
+            "processes": [
+                {"pid": process.pid, "command": process.command, "netns": netns}
+                for process, netns in processes_in(self._state.namespaces).items()
+            ],
+        }
+
+    def _overload(self) -> list[str]:
+        """Packets that the relay lost by itself, if any: what was measured on the lab is worth nothing then."""
+        try:
+            account = self.relay_status()
+        except BackendError:  # a dead relay is a problem of its own
+            return []
+        lost = account["tap_drops"] if account else 0
+        return [f"the relay was overloaded and lost {lost} packets itself: results are invalid"] if lost else []
+
+    def down(self) -> None:
+        """Remove the lab and end what still runs in it; does nothing if it is gone already."""
+        require_root("srd-lab down")
+        with locked():
+            state = self._directory.read()
+            if state is not None:
+                dismantle(self._directory, state)
+
+    def __enter__(self) -> Self:
+        self._state = replace(self._state, owner=Process.of(os.getpid()))
+        self._directory.write(self._state)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.down()
+
+    def _reshape(self, link: Link, direction: Direction, shape: Shape) -> None:
+        before = self.shapes(link.name)[direction]
+        if self.backend == "kernel" and (reason := missing(shape)) is not None:
+            raise BackendError(f"link {link.name}: this kernel cannot do {' '.join(netem_arguments(shape))}: {reason}")
+        if self.backend == "relay":
+            message = {"op": "set", "link": link.name, "direction": direction, "shape": shape.to_dict()}
+            request(self._directory.relay_control, message)
+        else:
+            node, neighbour = (link.a, link.b) if direction == "ab" else (link.b, link.a)
+            seed = shape_seed(self.topology, link, direction=direction)
+            take([SetNetem(self.netns(node), neighbour, shape, seed, before)])
+        self._directory.write_shape(link.name, direction=direction, shape=shape)
+
+    def _relayed(self) -> dict[str, LinkCounters]:
+        """The relay's counters of the links that it carries."""
+        if self._state.relay is None:
+            return {}
+        links = request(self._directory.relay_control, {"op": "counters"})["links"]
+        return {
+            name: {
+                direction: {
+                    "packets": counters["packets"],
+                    "bytes": counters["bytes"],
+                    "dropped": counters["dropped"] + counters["overlimit"],
+                    "queued": counters["queued"],
+                }
+                for direction, counters in directions.items()
+            }
+            for name, directions in links.items()
+        }
+
+    def _queued(self) -> dict[str, LinkCounters]:
+        """What the netem of each end that has one sent on and dropped."""
+        found: dict[str, LinkCounters] = {}
+        for link in self.topology.links:
+            if link.shaped:
+                a, b = netem_statistics(self.netns(link.a)), netem_statistics(self.netns(link.b))
+                ends = (("ab", a.get(link.b)), ("ba", b.get(link.a)))
+                found[link.name] = {direction: counters for direction, counters in ends if counters}
+        return found
+
+
+def _sent(statistics: Mapping[str, int], *, to_host: bool) -> Counters:
+    """What an interface sent. Towards a host, whose end has GRO, veth counts after it took the Ethernet header off."""
+    packets = statistics["tx_packets"]
+    uncounted = packets * ETHERNET_HEADER_BYTES if to_host else 0
+    return {
+        "packets": packets,
+        "bytes": statistics["tx_bytes"] + uncounted,
+        "dropped": statistics["tx_dropped"],
+    }

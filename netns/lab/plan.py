@@ -1,0 +1,289 @@
+"""From a topology to the steps that build it: pure, so that `srd-lab plan` needs no privileges and tests no kernel.
+
+The order: namespaces; each one's sysctls; links; then node by node addresses and neighbours; the shapes; last the
+routes, because a nexthop object wants a carrier, which a TAP has from the relay. The facts behind the values are in
+docs/fabric.md.
+
+What a host sends is never shaped on its own link: netem on a host's interface draws once per super-packet of up to 64
+KiB and shows TCP its losses as local drops. So impairments lie behind a switch, which has packets: between switches
+and on the way down to a host. The virtual fabric has neither trouble.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from netns.errors import TopologyError
+from netns.lab.nexthops import Nexthops
+from netns.lab.operations import (
+    AddAddress,
+    AddNamespace,
+    AddNeighbour,
+    AddRoute,
+    AddRule,
+    AddTap,
+    AddVeth,
+    Hop,
+    Operation,
+    RelayLink,
+    SetNetem,
+    SetOffloads,
+    SetQuiet,
+    SetSysctl,
+    SetUp,
+    StartRelay,
+)
+from netns.netem.shape import Shape, require_real
+from netns.topology.addressing import Addressing, addressing, versions
+from netns.topology.model import Link, Topology
+from netns.topology.routing import next_hops, planes
+
+Backend = Literal["kernel", "relay"]
+
+TAP_QUEUE_PACKETS: Final = 10_000
+MAX_TAP_MTU: Final = 65521  # drivers/net/tun.c: MAX_MTU 65535 less the Ethernet header
+
+# Every node. What has lost its carrier carries nothing: routes over it are passed over.
+NODE_SYSCTLS: Final = (
+    ("net.ipv4.conf.all.rp_filter", 0),
+    ("net.ipv4.conf.default.rp_filter", 0),
+    ("net.ipv4.conf.default.ignore_routes_with_linkdown", 1),
+)
+
+# Without IPv6 it stays off the fabric's interfaces (loopback keeps it), because its own chatter would take draws from
+# seeded shapes and move counters of an idle link. With it the same is had otherwise: no link-local addresses, no
+# duplicate address detection, no router solicitations, and `SetQuiet` for what is left. Addresses outlive a lost link.
+NO_IPV6_SYSCTL: Final = ("net.ipv6.conf.default.disable_ipv6", 1)
+IPV6_NODE_SYSCTLS: Final = (
+    ("net.ipv6.conf.default.addr_gen_mode", 1),
+    ("net.ipv6.conf.default.accept_dad", 0),
+    ("net.ipv6.conf.default.accept_ra", 0),
+    ("net.ipv6.conf.default.keep_addr_on_down", 1),
+    ("net.ipv6.conf.default.ignore_routes_with_linkdown", 1),
+)
+
+# Routers: forward; choose among equal paths by addresses, protocol and ports only (policy 3, fields 0x37: policy 1
+# would use the sender's own hash of a connected socket); answer every expired TTL, by which `verify` sees the path.
+ROUTER_SYSCTLS: Final = (
+    ("net.ipv4.ip_forward", 1),
+    ("net.ipv4.fib_multipath_hash_policy", 3),
+    ("net.ipv4.fib_multipath_hash_fields", 0x37),
+    ("net.ipv4.icmp_ratemask", 0),
+)
+IPV6_ROUTER_SYSCTLS: Final = (
+    ("net.ipv6.fib_multipath_hash_policy", 3),
+    ("net.ipv6.fib_multipath_hash_fields", 0x37),
+    ("net.ipv6.icmp.ratelimit", 0),
+)
+# Last, when the interfaces are quiet: an interface that is not would join the group of all routers, and say so.
+IPV6_FORWARDING_SYSCTL: Final = ("net.ipv6.conf.all.forwarding", 1)
+# Linux 6.11, for both versions of IP; before, all routers hash alike
+HASH_SEED_SYSCTL: Final = "net.ipv4.fib_multipath_hash_seed"
+
+# A host hands packets, not super-packets, to the fabric, and joins them again on arrival (GRO). For that its switch's
+# end needs TSO off as well: else the kernel takes what comes from there for joined already, and bypasses GRO
+# (drivers/net/veth.c, veth_skb_is_eligible_for_gro).
+HOST_OFFLOADS: Final = (("tx-udp-segmentation", "off"), ("tso", "off"), ("gro", "on"))
+SWITCH_OFFLOADS: Final = (("tso", "off"),)
+
+
+def plan(topology: Topology, backend: Backend) -> tuple[Operation, ...]:
+    """The steps that build `topology` with its shaped links in `fabric`.
+
+    Raises TopologyError, or ShapeError for a shape, if they cannot.
+    """
+    if backend == "relay" and topology.mtu > MAX_TAP_MTU:
+        raise TopologyError(f"mtu: {topology.mtu} is more than a TAP device carries; use at most {MAX_TAP_MTU}")
+    _check_shapes(topology)
+    planner = _Planner(
+        topology, tuple(addressing(topology, version=version) for version in versions(topology)), backend
+    )
+    return tuple(planner.steps())
+
+
+def _check_shapes(topology: Topology) -> None:
+    hosts = set(topology.hosts)
+    for link in topology.links:
+        for direction, sender, shape in (("ab", link.a, link.shape_ab), ("ba", link.b, link.shape_ba)):
+            if shape is not None and sender in hosts:
+                raise TopologyError(
+                    f"link {link.name}: shape_{direction}: what a host sends is shaped in the virtual backend only; "
+                    "shape the other direction, or a link between switches"
+                )
+            require_real(shape, at=f"link {link.name}: shape_{direction}")
+
+
+def namespace(topology: Topology, node: str) -> str:
+    """The name of a node's namespace."""
+    return f"{topology.name}-{node}"
+
+
+def derive_seed(seed: int, *, label: str) -> int:
+    """A 32-bit seed, never 0, for one thing out of a topology's seed; stable across versions of Python."""
+    digest = hashlib.blake2b(f"{seed}:{label}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "big") or 1
+
+
+def shape_seed(topology: Topology, link: Link, *, direction: Literal["ab", "ba"]) -> int:
+    """The seed of one direction's draws: the shape's own, else one derived from the topology's."""
+    shape = link.shape_ab if direction == "ab" else link.shape_ba
+    if shape is not None and shape.seed is not None:
+        return shape.seed
+    return derive_seed(topology.seed, label=f"{link.name}/{direction}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    """One topology's plan in the making."""
+
+    topology: Topology
+    addressings: tuple[Addressing, ...]
+    """One for each version of IP; hardware addresses are the same in all."""
+
+    backend: Backend
+
+    def steps(self) -> Iterator[Operation]:
+        for node in self.topology.nodes:
+            yield AddNamespace(self.netns(node))
+        for node in self.topology.nodes:
+            yield from self.sysctls(node)
+        for link in self.topology.links:
+            yield from self.link(link)
+        for node in self.topology.nodes:
+            yield from self.interfaces(node)
+        for switch in self.topology.switches:
+            if self.topology.ipv6:
+                yield SetSysctl(self.netns(switch.name), *IPV6_FORWARDING_SYSCTL)
+        yield from self.shapes()
+        for addresses in self.addressings:
+            for host in self.topology.hosts:
+                yield self.host_route(host, addresses)
+        for switch in self.topology.switches:
+            nexthops = Nexthops(self.netns(switch.name))
+            for addresses in self.addressings:
+                yield from self.switch_routes(switch.name, addresses, nexthops)
+
+    def netns(self, node: str) -> str:
+        return namespace(self.topology, node)
+
+    def sysctls(self, node: str) -> Iterator[Operation]:
+        netns = self.netns(node)
+        router, ipv6 = node not in self.topology.hosts, self.topology.ipv6
+        settings = NODE_SYSCTLS + (ROUTER_SYSCTLS if router else ())
+        if ipv6:
+            settings += IPV6_NODE_SYSCTLS + (IPV6_ROUTER_SYSCTLS if router else ())
+        for key, value in settings:
+            yield SetSysctl(netns, key, value)
+        if not ipv6:
+            yield SetSysctl(netns, *NO_IPV6_SYSCTL, optional=True)
+        if router:
+            seed = derive_seed(self.topology.seed, label=f"{node}/ecmp")
+            yield SetSysctl(netns, HASH_SEED_SYSCTL, seed, optional=True)
+
+    def link(self, link: Link) -> Iterator[Operation]:
+        a, b = self.netns(link.a), self.netns(link.b)
+        hardware = self.addressings[0].hardware
+        if self.backend == "relay" and link.shaped:
+            yield AddTap(a, link.b, hardware[link.a, link.b], self.topology.mtu, TAP_QUEUE_PACKETS)
+            yield AddTap(b, link.a, hardware[link.b, link.a], self.topology.mtu, TAP_QUEUE_PACKETS)
+        else:
+            ends = hardware[link.a, link.b], hardware[link.b, link.a]
+            yield AddVeth(a, link.b, ends[0], b, link.a, ends[1], self.topology.mtu)
+
+    def interfaces(self, node: str) -> Iterator[Operation]:
+        netns = self.netns(node)
+        for link in self.topology.links_of[node]:
+            neighbour = link.other(node)
+            if self.topology.ipv6:
+                yield SetQuiet(netns, neighbour)
+            for addresses in self.addressings:
+                length = addresses.host_bits
+                yield AddAddress(netns, neighbour, f"{addresses.transfer[node, neighbour]}/{length - 1}")
+                if node in self.topology.hosts:
+                    for address in addresses.all_of(node):
+                        yield AddAddress(netns, neighbour, f"{address}/{length}")
+            if node in self.topology.hosts:
+                yield SetOffloads(netns, neighbour, HOST_OFFLOADS)
+            elif neighbour in self.topology.hosts:
+                yield SetOffloads(netns, neighbour, SWITCH_OFFLOADS)
+            yield SetUp(netns, neighbour)
+            for addresses in self.addressings:
+                gateway = addresses.transfer[neighbour, node]
+                yield AddNeighbour(netns, neighbour, gateway, addresses.hardware[neighbour, node])
+
+    def host_route(self, host: str, addresses: Addressing) -> Operation:
+        hops = _hops(host, (self.topology.switch_of(host),), addresses)
+        return AddRoute(self.netns(host), "default", hops, source=addresses.main[host])
+
+    def switch_routes(self, node: str, addresses: Addressing, nexthops: Nexthops) -> Iterator[Operation]:
+        """To hosts of its own by address; to every other leaf by prefix, over all shortest paths and in each plane."""
+        netns = self.netns(node)
+        for host in self.topology.hosts:
+            if self.topology.switch_of(host) == node:
+                for address in addresses.all_of(host):
+                    yield AddRoute(netns, f"{address}/{addresses.host_bits}", _hops(node, (host,), addresses))
+        ruled: set[str] = set()
+        for leaf in addresses.leaf_number:
+            if leaf == node:
+                continue
+            everywhere = next_hops(self.topology, towards=leaf)[node]
+            yield from self.route(addresses.main_prefix(leaf), _hops(node, everywhere, addresses), nexthops)
+            for spine, avoiding in planes(self.topology).items():
+                pinned = next_hops(self.topology, towards=leaf, avoiding=avoiding).get(node)
+                if pinned is None:
+                    continue  # another plane's spine
+                hops = _hops(node, pinned, addresses)
+                yield from self.route(addresses.pinned_prefix(leaf, spine=spine), hops, nexthops)
+                if pinned != everywhere:
+                    table = addresses.plane_number[spine]
+                    yield from self.route(addresses.main_prefix(leaf), hops, nexthops, table=table)
+                    if spine not in ruled:
+                        ruled.add(spine)
+                        yield AddRule(netns, addresses.plane_prefix(spine), table)
+
+    def route(
+        self, destination: str, hops: tuple[Hop, ...], nexthops: Nexthops, *, table: int | None = None
+    ) -> Iterator[Operation]:
+        """A router's route, and before it the objects that it needs."""
+        if self.topology.ecmp == "resilient" and len(hops) > 1:
+            yield from nexthops.missing(hops)
+            yield AddRoute(nexthops.netns, destination, hops, table=table, group=nexthops.group(hops))
+        else:
+            yield AddRoute(nexthops.netns, destination, hops, table=table)
+
+    def shapes(self) -> Iterator[Operation]:
+        shaped = [link for link in self.topology.links if link.shaped]
+        if self.backend == "relay":
+            if shaped:
+                yield StartRelay(self.topology.name, tuple(self.relay_link(link) for link in shaped))
+            return
+        for link in shaped:
+            yield from self.netems(link)
+
+    def netems(self, link: Link) -> Iterator[Operation]:
+        if link.shape_ab is not None:
+            seed = shape_seed(self.topology, link, direction="ab")
+            yield SetNetem(self.netns(link.a), link.b, link.shape_ab, seed)
+        if link.shape_ba is not None:
+            seed = shape_seed(self.topology, link, direction="ba")
+            yield SetNetem(self.netns(link.b), link.a, link.shape_ba, seed)
+
+    def relay_link(self, link: Link) -> RelayLink:
+        return RelayLink(
+            name=link.name,
+            netns_a=self.netns(link.a),
+            ifname_a=link.b,
+            netns_b=self.netns(link.b),
+            ifname_b=link.a,
+            shape_ab=link.shape_ab or Shape(),
+            shape_ba=link.shape_ba or Shape(),
+            seed_ab=shape_seed(self.topology, link, direction="ab"),
+            seed_ba=shape_seed(self.topology, link, direction="ba"),
+        )
+
+
+def _hops(node: str, neighbours: tuple[str, ...], addresses: Addressing) -> tuple[Hop, ...]:
+    return tuple(Hop(addresses.transfer[neighbour, node], neighbour) for neighbour in neighbours)

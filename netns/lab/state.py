@@ -1,0 +1,219 @@
+"""What exists of each lab, on disk: written before a thing is made, so that whoever comes next can undo it by name.
+
+    /run/srd-lab/NAME/state.json    this record, replaced atomically
+    /run/srd-lab/NAME/shape.LINK.DIRECTION.json    what a direction of a link was changed to
+    /run/srd-lab/NAME/relay.json    the relay's orders; relay.sock its control socket; relay.log its last words
+
+/run is emptied by a reboot, as namespaces are. One lock over the directory makes labs come up and go down one after
+the other; the kernel drops it when its holder dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from netns.errors import BackendError, LabError, TopologyError
+from netns.lab.plan import Backend, namespace
+from netns.netem.shape import Shape
+from netns.processes import Process
+from netns.topology.model import Topology, check_lab_name
+
+ROOT: Final = Path("/run/srd-lab")
+
+Phase = Literal["coming up", "up", "going down"]
+
+
+@dataclass(frozen=True, slots=True)
+class LabState:
+    """The record of one lab."""
+
+    topology: Topology
+    """What was asked for."""
+
+    backend: Backend
+    """What its shaped links are made of."""
+
+    reason: str
+    """Why this fabric."""
+
+    phase: Phase = "coming up"
+    """How far it got; a lab that is not "up" and that nobody holds the lock for crashed on the way."""
+
+    namespaces: tuple[str, ...] = ()
+    """The namespaces that exist, or are about to."""
+
+    relay: Process | None = None
+    """The relay; None on the kernel backend, and before it is started."""
+
+    owner: Process | None = None
+    """The process whose `with` block the lab lives in; None if the lab outlives its maker."""
+
+    capture_processes: tuple[Process, ...] = ()
+    """The processes of the topology's captures."""
+
+    notes: tuple[str, ...] = ()
+    """What this kernel could not do, for the user."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "topology": self.topology.to_dict(),
+            "backend": self.backend,
+            "reason": self.reason,
+            "phase": self.phase,
+            "namespaces": list(self.namespaces),
+            "relay": self.relay and self.relay.to_dict(),
+            "owner": self.owner and self.owner.to_dict(),
+            "recorders": [recorder.to_dict() for recorder in self.capture_processes],
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> LabState:
+        """The inverse of `to_dict`."""
+
+        def process(fields: Mapping[str, int] | None) -> Process | None:
+            return None if fields is None else Process(**fields)
+
+        return cls(
+            topology=Topology.from_dict(values["topology"]),
+            backend=values["backend"],
+            reason=values["reason"],
+            phase=values["phase"],
+            namespaces=tuple(values["namespaces"]),
+            relay=process(values["relay"]),
+            owner=process(values["owner"]),
+            capture_processes=tuple(Process(**fields) for fields in values["recorders"]),
+            notes=tuple(values["notes"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LabDirectory:
+    """Where one lab keeps its record and its relay's files."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        check_lab_name(self.name)  # it becomes a path, below which `down` removes everything
+
+    @property
+    def path(self) -> Path:
+        """The directory."""
+        return ROOT / self.name
+
+    @property
+    def relay_spec(self) -> Path:
+        """The relay's orders."""
+        return self.path / "relay.json"
+
+    @property
+    def relay_control(self) -> Path:
+        """The relay's control socket."""
+        return self.path / "relay.sock"
+
+    @property
+    def relay_log(self) -> Path:
+        """The relay's standard output and error."""
+        return self.path / "relay.log"
+
+    def read(self) -> LabState | None:
+        """The record; None if there is no such lab. BackendError if it cannot be understood."""
+        state_path = self.path / "state.json"
+        try:
+            state = LabState.from_dict(json.loads(state_path.read_text()))
+            self._check(state)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, LabError) as error:
+            raise BackendError(
+                f"{state_path}: not a lab's record ({error}); delete its namespaces ({self.name}-...) and the file"
+            ) from None
+        return state
+
+    def _check(self, state: LabState) -> None:
+        """BackendError if the record names what is not this lab's: `down` removes what it names."""
+        if state.topology.name != self.name:
+            raise BackendError(f"it is of lab {state.topology.name}")
+        own = {namespace(state.topology, node) for node in state.topology.nodes}
+        for netns in state.namespaces:
+            if netns not in own:
+                raise BackendError(f"namespace {netns} is not of its topology")
+
+    def write(self, state: LabState) -> None:
+        """Replace the record, at once as seen by any reader."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        _replace(self.path / "state.json", json.dumps(state.to_dict(), indent=1))
+
+    def shape(self, link: str, *, direction: str) -> Shape | None:
+        """What the direction of a link was changed to; None if it is as it was built."""
+        try:
+            return Shape.from_dict(json.loads(self._shape_path(link, direction).read_text()))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, LabError) as error:
+            raise BackendError(f"{self._shape_path(link, direction)}: not a shape ({error}); delete the file") from None
+
+    def write_shape(self, link: str, *, direction: str, shape: Shape) -> None:
+        """Record a change, in a file of its own: whoever else changes another link meanwhile is not in the way."""
+        path = self._shape_path(link, direction)
+        _replace(path, json.dumps(shape.to_dict()))
+
+    def _shape_path(self, link: str, direction: str) -> Path:
+        return self.path / f"shape.{link}.{direction}.json"
+
+    def remove(self) -> None:
+        """Forget the lab, when nothing of it is left."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _replace(path: Path, content: str) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+    temporary.write_text(content)
+    temporary.replace(path)
+
+
+def recorded_labs() -> list[str]:
+    """Names of the labs that have a record, sorted."""
+    return sorted(path.parent.name for path in ROOT.glob("*/state.json") if _may_be_lab(path.parent))
+
+
+def leftover_directories() -> list[LabDirectory]:
+    """Directories of labs without a record: all that was in them is gone, or was never made."""
+    return [
+        LabDirectory(path.name)
+        for path in sorted(ROOT.glob("*"))
+        if _may_be_lab(path) and not (path / "state.json").exists()
+    ]
+
+
+def _may_be_lab(path: Path) -> bool:
+    """Whether a lab can have the directory `path`: nothing else in ROOT is touched, links are not followed."""
+    try:
+        check_lab_name(path.name)
+    except TopologyError:
+        return False
+    return path.is_dir() and not path.is_symlink()
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """Only one process at a time builds or removes labs; waits for its turn."""
+    try:
+        ROOT.mkdir(parents=True, exist_ok=True)
+        fd = os.open(ROOT, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise BackendError(f"{ROOT}: {error.strerror}; labs are made by root") from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)

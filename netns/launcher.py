@@ -1,0 +1,280 @@
+"""A job's ranks as processes, one in the namespace of each host that the placement names.
+
+    with Ranks.start(lab, hosts=placement.hosts, command=job.command, env=job.env) as ranks:
+        ranks.wait(on_line=lambda rank, stream, line: print(rank, line))
+        print(ranks.iterations_s)
+
+Theory of operation. Each rank is a session of its own: a Ctrl-C at the terminal reaches the starter alone, which ends
+the ranks in order. A rank is watched by a pidfd, so that its end is seen before it is waited for: until then its
+number, which is its process group's, cannot be another's, and what it left running is ended with it. When a rank fails,
+or the starter leaves the `with` block, all others are ended, SIGTERM first. The starter's own death, also by SIGKILL,
+ends them too (PR_SET_PDEATHSIG).
+
+Ranks learn who they are from their environment, by the names that torchrun uses: RANK, WORLD_SIZE, LOCAL_RANK,
+LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; and all addresses in order of rank, with commas between, as RANK_HOSTS.
+
+Ranks may tell how long things take, as a JSON object on a line of stdout:
+
+    {"event": "iteration", "iteration": 0, "seconds": 1.25}
+
+An iteration has taken as long as it took the slowest rank.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from netns.backends.kernel.netlink import tool
+from netns.backends.relay.tap import identity_of
+from netns.errors import BackendError, RankError
+from netns.lab.lab import Lab
+
+MASTER_PORT: Final = 29500  # torchrun's default; each rank has an address, so all may use it
+GRACE_S: Final = 2.0
+LOOK_S: Final = 0.002  # between two looks at the namespace of a rank that has not entered one yet
+READ_BYTES: Final = 1 << 16
+MAX_LINE_BYTES: Final = 1 << 20
+
+Stream = Literal["stdout", "stderr"]
+OnLine = Callable[[int, Stream, str], None]
+"""Told rank, stream and line of what ranks print, but for iterations."""
+
+
+@dataclass(slots=True)
+class Rank:
+    """One process."""
+
+    number: int
+    host: str
+    """Where it was to run."""
+
+    process: subprocess.Popen[bytes]
+    ran_in: str | None = None
+    """The node of the lab whose namespace the kernel says that it is in; None: not seen in any."""
+
+    status: int | None = None
+    """Its exit status, negative for a signal; None while it runs."""
+
+    last_error: str = ""
+    """The last line that it wrote on stderr."""
+
+    open_pipes: int = 2
+
+    partial: dict[Stream, bytes] = field(default_factory=lambda: {"stdout": b"", "stderr": b""})
+
+    def __str__(self) -> str:
+        return f"rank {self.number} on {self.host}"
+
+    @property
+    def failure(self) -> str:
+        """What to say of it when it has failed."""
+        status = self.status or 0
+        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"failed with status {status}"
+        return f"{self} {how}" + (f": {self.last_error}" if self.last_error else "")
+
+
+class Launcher:
+    """All ranks of a job. Made by `start`; a context manager that ends them."""
+
+    def __init__(self, lab: Lab) -> None:
+        nodes = {node: identity_of(lab.netns(node)) for node in lab.topology.nodes}
+        self._nodes = {identity: node for node, identity in nodes.items() if identity is not None}
+        self._selector = selectors.DefaultSelector()
+        self._seconds: dict[int, list[float]] = {}
+        self.ranks: list[Rank] = []
+
+    @classmethod
+    def start(
+        cls, lab: Lab, *, hosts: Sequence[str], command: Sequence[str], env: Mapping[str, str] | None = None
+    ) -> Self:
+        """Start `command` on each of `hosts`, in order of rank. Raises BackendError if it cannot be; none runs then."""
+        if shutil.which(command[0]) is None:
+            raise BackendError(f"{command[0]}: no such command")
+        made = cls(lab)
+        addresses = [lab.address(host) for host in hosts]
+        try:
+            for number, host in enumerate(hosts):
+                own = os.environ | dict(env or {}) | _environment(number, addresses)
+                made._start(Rank(number, host, _spawn(lab.command(host, command), env=own)))
+        except BaseException:
+            made.end()
+            raise
+        return made
+
+    def wait(self, *, on_line: OnLine, timeout_s: float | None = None) -> None:
+        """Wait until all ranks have ended well. Raises RankError, when all are ended, if one fails or time is up."""
+        give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
+        while any(rank.status is None for rank in self.ranks):
+            left = None if give_up_at is None else give_up_at - time.monotonic()
+            if left is not None and left <= 0:
+                running = ", ".join(str(rank) for rank in self.ranks if rank.status is None)
+                self.end(on_line=on_line)
+                raise RankError(f"not done after {timeout_s:g} s: {running}")
+            self._turn(on_line, patience_s=left)
+            failed = next((rank for rank in self.ranks if rank.status), None)
+            if failed is not None:
+                self.end(on_line=on_line)
+                raise RankError(failed.failure)
+        self._read_rest(on_line)
+
+    @property
+    def iterations_s(self) -> list[float]:
+        """How long each iteration took its slowest rank, for those that every rank told."""
+        return [max(told) for _, told in sorted(self._seconds.items()) if len(told) == len(self.ranks)]
+
+    def end(self, *, on_line: OnLine | None = None) -> None:
+        """End all that still run, and collect what they still say."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for rank in self.ranks:
+                if rank.status is None:
+                    _signal_group(rank, number)
+            give_up_at = time.monotonic() + GRACE_S
+            while any(rank.status is None for rank in self.ranks) and (left := give_up_at - time.monotonic()) > 0:
+                self._turn(on_line or _discard_line, patience_s=left)
+        self._read_rest(on_line or _discard_line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end()
+        self._selector.close()
+        for rank in self.ranks:
+            for pipe in (rank.process.stdout, rank.process.stderr):
+                if pipe is not None:
+                    pipe.close()
+
+    # -- one rank -----------------------------------------------------------------------------------------------------
+
+    def _start(self, rank: Rank) -> None:
+        self.ranks.append(rank)
+        self._selector.register(os.pidfd_open(rank.process.pid), selectors.EVENT_READ, (rank, None))
+        for stream in ("stdout", "stderr"):
+            pipe = getattr(rank.process, stream)
+            os.set_blocking(pipe.fileno(), False)
+            self._selector.register(pipe, selectors.EVENT_READ, (rank, stream))
+
+    def _turn(self, on_line: OnLine, *, patience_s: float | None) -> None:
+        """Wait for something to happen, and see to it."""
+        unseen = [rank for rank in self.ranks if rank.ran_in is None and rank.status is None]
+        for rank in unseen:
+            rank.ran_in = self._nodes.get(_network_of(rank.process.pid))  # type: ignore[arg-type]  # None is nobody's
+        if any(rank.ran_in is None for rank in unseen):
+            patience_s = LOOK_S if patience_s is None else min(LOOK_S, patience_s)
+        for key, _ in self._selector.select(patience_s):
+            rank, stream = key.data
+            if stream is not None:
+                self._read(rank, stream, on_line)
+            else:
+                self._ended(rank, pidfd=key.fd)
+
+    def _ended(self, rank: Rank, *, pidfd: int) -> None:
+        self._selector.unregister(pidfd)
+        os.close(pidfd)
+        _signal_group(rank, signal.SIGKILL)  # what it left running; its number is its group's until it is waited for
+        rank.status = rank.process.wait()
+
+    def _read(self, rank: Rank, stream: Stream, on_line: OnLine) -> None:
+        pipe = getattr(rank.process, stream)
+        try:
+            data = os.read(pipe.fileno(), READ_BYTES)
+        except BlockingIOError:
+            return
+        *lines, rest = (rank.partial[stream] + data).split(b"\n")
+        if rest and (not data or len(rest) > MAX_LINE_BYTES):
+            lines, rest = [*lines, rest], b""
+        rank.partial[stream] = rest
+        for line in lines:
+            self._on_line(rank, stream, line.decode(errors="replace").rstrip("\r"), on_line)
+        if not data:
+            self._selector.unregister(pipe)
+            pipe.close()
+            rank.open_pipes -= 1
+
+    def _read_rest(self, on_line: OnLine) -> None:
+        """Read what is in the pipes of ranks that have ended; not for ever: a daemon of theirs may hold them open."""
+        give_up_at = time.monotonic() + GRACE_S
+        while any(rank.open_pipes for rank in self.ranks) and (left := give_up_at - time.monotonic()) > 0:
+            self._turn(on_line, patience_s=left)
+
+    def _on_line(self, rank: Rank, stream: Stream, line: str, on_line: OnLine) -> None:
+        if stream == "stderr" and line.strip():
+            rank.last_error = line.strip()
+        told = _iteration(line) if stream == "stdout" else None
+        if told is None:
+            on_line(rank.number, stream, line)
+        else:
+            iteration, seconds = told
+            self._seconds.setdefault(iteration, []).append(seconds)
+
+
+def _environment(number: int, addresses: Sequence[str]) -> dict[str, str]:
+    return {
+        "RANK": str(number),
+        "WORLD_SIZE": str(len(addresses)),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": addresses[0],
+        "MASTER_PORT": str(MASTER_PORT),
+        "RANK_HOSTS": ",".join(addresses),
+    }
+
+
+def _spawn(command: Sequence[str], *, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """A process in a session of its own, that dies with us."""
+    try:
+        return subprocess.Popen(
+            [tool("setpriv"), "--pdeathsig", "KILL", "--", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            env=env,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise BackendError(f"{command[0]}: {error.strerror}") from None
+
+
+def _signal_group(rank: Rank, number: signal.Signals) -> None:
+    """To a rank that has not been waited for, and whatever it has started in its session."""
+    with suppress(ProcessLookupError):
+        os.killpg(rank.process.pid, number)
+
+
+def _network_of(pid: int) -> tuple[int, int] | None:
+    """Which network namespace the kernel says that a process is in; None if it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/ns/net").stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _iteration(line: str) -> tuple[int, float] | None:
+    """Number and seconds of the iteration that a line tells of; None if it is another line."""
+    try:
+        event: Any = json.loads(line)
+        if event["event"] == "iteration":
+            return int(event["iteration"]), float(event["seconds"])
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        return None
+    return None
+
+
+def _discard_line(_rank: int, _stream: Stream, _line: str) -> None:
+    """Nobody listens any more."""

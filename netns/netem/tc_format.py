@@ -1,0 +1,78 @@
+"""A shape in tc's words: what follows `netem` on its command line. For people to read, and to try the same by hand.
+
+Only what is not the default is said, but for the limit. A trace, which tc does not know, is named like the rest.
+"""
+
+from __future__ import annotations
+
+from netns.netem.params import FourStates, GilbertElliott
+from netns.netem.shape import Shape
+
+
+def netem_arguments(shape: Shape) -> tuple[str, ...]:
+    """The words, one by one."""
+    words = ["limit", str(shape.limit_packets)]
+    if shape.delay_us or shape.jitter_us:
+        words += ["delay", _time(shape.delay_us)]
+        if shape.jitter_us:
+            words += [_time(shape.jitter_us), *_correlation(shape.delay_correlation_percent)]
+            if shape.distribution != "uniform":
+                words += ["distribution", shape.distribution]
+    words += _loss_arguments(shape)
+    for name in ("duplicate", "corrupt"):
+        if percent := getattr(shape, f"{name}_percent"):
+            words += [name, _percent(percent), *_correlation(getattr(shape, f"{name}_correlation_percent"))]
+    if shape.reorder_chance_percent:
+        words += ["reorder", _percent(shape.reorder_chance_percent)]
+        words += [*_correlation(shape.reorder_correlation_percent), "gap", str(shape.reorder_gap)]
+    if shape.rate_bps:
+        framing = (shape.rate_overhead_bytes, shape.cell_bytes, shape.cell_overhead_bytes)
+        words += ["rate", f"{shape.rate_bps}bit", *(map(str, framing) if any(framing) else ())]
+    words += _slot_arguments(shape)
+    words += ["ecn"] if shape.ecn else []
+    words += ["trace", shape.trace] if shape.trace is not None else []
+    return (*words, *(() if shape.seed is None else ("seed", str(shape.seed))))
+
+
+def _loss_arguments(shape: Shape) -> list[str]:
+    match shape.loss_model:
+        case GilbertElliott() as model:
+            percents = (model.p_percent, model.r_percent, model.bad_loss_percent, model.good_loss_percent)
+            return ["loss", "gemodel", *map(_percent, percents)]
+        case FourStates() as chain:
+            percents_5 = (
+                chain.p13_percent, chain.p31_percent, chain.p32_percent, chain.p23_percent, chain.p14_percent,
+            )  # fmt: skip
+            return ["loss", "state", *map(_percent, percents_5)]
+    if not shape.loss_percent:
+        return []
+    return ["loss", "random", _percent(shape.loss_percent), *_correlation(shape.loss_correlation_percent)]
+
+
+def _slot_arguments(shape: Shape) -> list[str]:
+    slot = shape.slot
+    if slot is None:
+        return []
+    words = ["slot", _time(slot.min_us), _time(slot.max_us)]
+    if slot.distribution is not None:
+        words = ["slot", "distribution", slot.distribution, _time(slot.delay_us), _time(slot.jitter_us)]
+    words += ["packets", str(slot.packets)] if slot.packets else []
+    return words + (["bytes", str(slot.bytes)] if slot.bytes else [])
+
+
+def _time(us: float) -> str:
+    """In microseconds with decimals, because older versions of tc know no `ns`."""
+    return f"{_plain(us)}us"
+
+
+def _percent(percent: float) -> str:
+    return f"{_plain(percent)}%"
+
+
+def _correlation(percent: float) -> tuple[str, ...]:
+    return (_percent(percent),) if percent else ()
+
+
+def _plain(number: float) -> str:
+    """Without exponent, and no more decimals than it has."""
+    return f"{number:.9f}".rstrip("0").rstrip(".")

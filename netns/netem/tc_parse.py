@@ -1,0 +1,226 @@
+"""Shapes in the words of `tc qdisc ... netem`: each property of a link is a value, and most values are several words.
+
+    delay: 10ms                     delay: 10ms 1ms 25%             TIME [JITTER [CORRELATION]]
+    distribution: normal            uniform, normal, pareto, paretonormal, or the file of a table
+    loss: 1%                        loss: random 1% 25%             PERCENT [CORRELATION]
+    loss: gemodel 1% 10% 70% 0.1%                                   P [R [1-H [1-K]]]
+    loss: state 1% 90% 5% 50% 0.5%                                  P13 [P31 [P32 [P23 [P14]]]]
+    duplicate: 1% 25%               corrupt: 0.1% 10%               PERCENT [CORRELATION]
+    reorder: 25% 50%                gap: 5                          the first needs a delay
+    rate: 1mbit 20 53 5             RATE [OVERHEAD [CELLSIZE [CELLOVERHEAD]]], in bytes
+    slot: 800us 1ms packets 10      slot: distribution normal 10ms 1ms bytes 10000
+    limit: 1000        ecn: true        seed: 7        jitter: 1ms        trace: FILE        ce_threshold: 20us
+
+Source: iproute2, tc/q_netem.c, netem_parse_opt(), with its defaults. All but the last three are tc's: `jitter` may
+stand alone, `trace` is a file of mahimahi's (netns/netem/mahimahi.py); netns/netem/shape.py tells `ce_threshold`.
+
+Raises ShapeError that names property, value and remedy.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from netns.errors import ShapeError
+from netns.netem.distributions import BUILTIN, table
+from netns.netem.mahimahi import read_trace
+from netns.netem.params import FourStates, GilbertElliott, Slot
+from netns.netem.units import parse_percent, parse_rate_bps, parse_time_us
+
+MAX_DIGITS: Final = 20
+"""Of a whole number: all of 64 bits."""
+
+Fields = dict[str, Any]
+"""Fields of a Shape, by name."""
+
+
+def parse_fields(mapping: Mapping[str, Any], *, base: Path) -> Fields:
+    """The fields that all of `mapping` stands for; files are looked for from `base` on."""
+    if not isinstance(mapping, Mapping):
+        raise ShapeError(f"{mapping!r} is not a shape: want keys out of {', '.join(KEYS)}")
+    values: Fields = {}
+    for key, value in mapping.items():
+        if key not in KEYS:
+            raise ShapeError(unknown(key))
+        try:
+            parsed = _parse_property(key, value, base=base)
+        except ShapeError as error:
+            text = str(error)
+            raise ShapeError(text if text.startswith(f"{key}: ") else f"{key}: {text}") from None
+        for name in parsed.keys() & values.keys():
+            raise ShapeError(f"{key}: {name.removesuffix('_us')} is given already; say it once")
+        values |= parsed
+    return values
+
+
+def _parse_property(key: str, value: Any, *, base: Path) -> Fields:
+    if key in _PLAIN:
+        return {_PLAIN[key]: value}
+    if key in _FILES:
+        return {key: _FILES[key](_arguments(value, most=1)[0], base)}
+    return _KEYWORDS[key](value)
+
+
+def unknown(key: object) -> str:
+    """The complaint about a property that there is not."""
+    near = difflib.get_close_matches(str(key), KEYS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"the known ones are {', '.join(KEYS)}"
+    return f"{key}: no such property of a link; {hint}"
+
+
+def parse_assignments(words: Sequence[str]) -> dict[str, Any]:
+    """`delay=10ms loss="gemodel 1% 10%"` from a command line, as a mapping for `Shape.parse`."""
+    found: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not value.strip():
+            raise ShapeError(f"{word}: want NAME=VALUE, as in delay=10ms; the names are {', '.join(KEYS)}")
+        if key not in KEYS:
+            raise ShapeError(unknown(key))
+        if key in found:
+            raise ShapeError(f"{key}: given twice")
+        found[key] = _as_in_yaml(value) if key in _PLAIN else value
+    return found
+
+
+def _as_in_yaml(value: str) -> Any:
+    """A command line's text as the integer or truth value that a YAML file would have had; else as it is."""
+    words = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
+    text = value.strip()
+    if len(text) <= MAX_DIGITS and text.removeprefix("-").isdecimal():
+        return int(text)
+    return words.get(text.lower(), value)
+
+
+def _arguments(value: Any, *, most: int, least: int = 1) -> list[str]:
+    """The words of a value; a number counts as one."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ShapeError(f"{value!r} is not in tc's notation; give a number or a text, as in 10ms")
+    words = str(value).split()
+    if not least <= len(words) <= most:
+        wanted = f"{least} to {most} words" if least < most else f"{most} word{'s' if most > 1 else ''}"
+        raise ShapeError(f"{value!r} has {len(words)} words; want {wanted}")
+    return words
+
+
+def _delay(value: Any) -> Fields:
+    words = _arguments(value, most=3)
+    parsers = (
+        ("delay_us", parse_time_us),
+        ("jitter_us", parse_time_us),
+        ("delay_correlation_percent", parse_percent),
+    )
+    return {name: parse(word) for word, (name, parse) in zip(words, parsers, strict=False)}
+
+
+def _chance(name: str) -> Callable[[Any], Fields]:
+    def parse(value: Any) -> Fields:
+        words = _arguments(value, most=2)
+        fields = {f"{name}_percent": parse_percent(words[0])}
+        if len(words) > 1:
+            fields[f"{name}_correlation_percent"] = parse_percent(words[1])
+        return fields
+
+    return parse
+
+
+def _loss(value: Any) -> Fields:
+    words = _arguments(value, most=6)
+    if words[0] == "random":
+        return _chance("loss")(" ".join(words[1:]))
+    if words[0] not in _LOSS_MODELS:
+        if not words[0][0].isdigit() and words[0][0] not in "+-.":
+            raise ShapeError(f"{words[0]}: no such model of loss; the models are random, gemodel, state")
+        return _chance("loss")(value)
+    model, most = _LOSS_MODELS[words[0]]
+    if not 1 <= len(words) - 1 <= most:
+        raise ShapeError(f"{words[0]} has {len(words) - 1} percentages; want 1 to {most}")
+    return {"loss_model": model([parse_percent(word) for word in words[1:]])}
+
+
+def _gemodel(percents: Sequence[float]) -> GilbertElliott:
+    return GilbertElliott(*(percents if len(percents) > 1 else (percents[0], 100 - percents[0])))
+
+
+def _state(percents: Sequence[float]) -> FourStates:
+    return FourStates(*(percents if len(percents) > 1 else (percents[0], 100 - percents[0])))
+
+
+def _rate(value: Any) -> Fields:
+    words = _arguments(value, most=4)
+    fields: Fields = {"rate_bps": parse_rate_bps(words[0])}
+    for word, name in zip(words[1:], ("rate_overhead_bytes", "cell_bytes", "cell_overhead_bytes"), strict=False):
+        try:
+            fields[name] = int(word[: MAX_DIGITS + 1])  # what is cut off would be out of range anyway
+        except ValueError:
+            raise ShapeError(f"{word} is not a whole number of bytes (as in: 1mbit 20 53 5)") from None
+    return fields
+
+
+def _slot(value: Any) -> Fields:
+    words = _arguments(value, least=1, most=8)
+    fields: Fields = {}
+    while len(words) > 1 and words[-2] in ("packets", "bytes"):
+        count, key = words.pop(), words.pop()
+        if not count.isdecimal() or len(count) > MAX_DIGITS:
+            raise ShapeError(f"{key}: {count} is not a whole number")
+        fields[key] = int(count)
+    if words and words[0] == "distribution":
+        if len(words) != 4:
+            raise ShapeError(f"{value!r}: want distribution NAME DELAY JITTER")
+        fields |= {
+            "distribution": words[1],
+            "delay_us": parse_time_us(words[2]),
+            "jitter_us": parse_time_us(words[3]),
+        }
+    elif 1 <= len(words) <= 2:
+        least_us = parse_time_us(words[0])
+        fields |= {"min_us": least_us, "max_us": parse_time_us(words[1]) if len(words) > 1 else least_us}
+    else:
+        raise ShapeError(f"{value!r}: want MIN [MAX] or distribution NAME DELAY JITTER, then packets N, bytes N")
+    return {"slot": Slot(**fields)}
+
+
+def _distribution(name: str, base: Path) -> str:
+    """A builtin's name, or the absolute path of a table that can be read."""
+    if name in BUILTIN:
+        return name
+    path = str((base / name).absolute())
+    table(path)
+    return path
+
+
+def _trace(name: str, base: Path) -> str:
+    path = (base / name).absolute()
+    read_trace(path)
+    return str(path)
+
+
+_PLAIN: Final = {"limit": "limit_packets", "ecn": "ecn", "seed": "seed", "gap": "gap"}
+
+_FILES: Final[Mapping[str, Callable[[str, Path], str]]] = {"distribution": _distribution, "trace": _trace}
+
+_LOSS_MODELS: Final[Mapping[str, tuple[Callable[[Sequence[float]], Any], int]]] = {
+    "gemodel": (_gemodel, 4),
+    "state": (_state, 5),
+}
+
+_KEYWORDS: Final[Mapping[str, Callable[[Any], Fields]]] = {
+    "delay": _delay,
+    "jitter": lambda value: {"jitter_us": parse_time_us(value)},
+    "loss": _loss,
+    "duplicate": _chance("duplicate"),
+    "corrupt": _chance("corrupt"),
+    "reorder": _chance("reorder"),
+    "rate": _rate,
+    "slot": _slot,
+    "ce_threshold": lambda value: {"ce_threshold_us": parse_time_us(value)},
+}
+
+KEYS: Final = (
+    "delay", "jitter", "distribution", "loss", "duplicate", "corrupt", "reorder", "gap", "rate", "trace", "limit",
+    "slot", "ecn", "seed", "ce_threshold",
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""What a lab does: captures, link rates, which spine a source port takes."""

@@ -1,0 +1,130 @@
+"""What crosses a link, in both directions, into a pcapng file.
+
+Theory of operation. Each direction is recorded where it arrives: at the interface of the far end, by a packet socket in
+its namespace, with the kernel's timestamps. So the file holds what the link let through, when it let it through, in
+every fabric alike; what was lost on the way is in the counters. Its two interfaces are called FROM>TO.
+
+A host's end with GRO shows packets as they were joined on arrival.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from netns.backends.kernel.netlink import in_namespace
+from netns.lab.lab import Lab
+from netns.observe.pcapng import PcapngFile
+
+ETH_P_ALL: Final = 3
+PACKET_OUTGOING: Final = 4
+SOL_PACKET, PACKET_STATISTICS = 263, 6
+SO_TIMESTAMPNS, SO_RCVBUFFORCE = 35, 33
+RECEIVE_BUFFER_BYTES: Final = 64 << 20
+LOOK_S: Final = 0.1
+BATCH: Final = 256
+_TIMESPEC: Final = struct.Struct("=qq")
+
+
+@dataclass(slots=True)
+class Captured:
+    """What a capture has seen."""
+
+    packets: int = 0
+    dropped: int = 0
+    """By the recording itself: it could not keep up."""
+
+
+def capture(
+    lab: Lab,
+    link: str,
+    *,
+    path: Path,
+    overwrite: bool = False,
+    seconds: float | None = None,
+    packets: int | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    ready: Callable[[], None] = lambda: None,
+) -> Captured:
+    """Record a link until so many seconds or packets are over, or `stop` says so; `ready` is called when it begins.
+
+    `overwrite` allows to replace an earlier capture in that file (netns/observe/pcapng.py). Raises TopologyError for an
+    unknown link, BackendError if the file cannot be written.
+    """
+    found = lab.topology.link(link)
+    ends = ((found.a, found.b), (found.b, found.a))
+    names = tuple(f"{sender}>{receiver}" for sender, receiver in ends)
+    with ExitStack() as resources:
+        file = resources.enter_context(
+            PcapngFile(path, interfaces=names, comment=f"{found.name} of {lab.name}", overwrite=overwrite)
+        )
+        recorders = [
+            resources.enter_context(in_namespace(lab.netns(receiver), partial(_open, sender)))
+            for sender, receiver in ends
+        ]
+        ready()
+        captured = Captured()
+        give_up_at = None if seconds is None else time.monotonic() + seconds
+        _record(recorders, file, captured, packets=packets, over=lambda: stop() or _past(give_up_at))
+        for interface, recorder in enumerate(recorders):
+            received, dropped = struct.unpack("=2I", recorder.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
+            captured.dropped += dropped
+            file.statistics(interface=interface, at_ns=time.time_ns(), received=received, dropped=dropped)
+    return captured
+
+
+def _past(at: float | None) -> bool:
+    return at is not None and time.monotonic() >= at
+
+
+def _open(ifname: str) -> socket.socket:
+    recorder = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+    try:
+        recorder.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
+    except PermissionError:  # root of a user namespace: what the system allows everyone
+        recorder.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+    recorder.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    recorder.bind((ifname, ETH_P_ALL))
+    return recorder
+
+
+def _record(
+    recorders: list[socket.socket],
+    file: PcapngFile,
+    captured: Captured,
+    *,
+    packets: int | None,
+    over: Callable[[], bool],
+) -> None:
+    poll = select.poll()
+    places = {recorder.fileno(): place for place, recorder in enumerate(recorders)}
+    for recorder in recorders:
+        poll.register(recorder, select.POLLIN)
+    while not over():
+        for fd, _ in poll.poll(LOOK_S * 1000):
+            _drain(recorders[places[fd]], file, captured, interface=places[fd])
+            if packets is not None and captured.packets >= packets:
+                return
+
+
+def _drain(recorder: socket.socket, file: PcapngFile, captured: Captured, *, interface: int) -> None:
+    """Write what waits, a batch at most, so that both directions have their turn."""
+    for _ in range(BATCH):
+        try:
+            frame, control, _, address = recorder.recvmsg(1 << 18, 64)
+        except BlockingIOError:
+            return
+        if address[2] == PACKET_OUTGOING:
+            continue  # it is recorded at the other end
+        seconds, rest_ns = _TIMESPEC.unpack(control[0][2])
+        at_ns = seconds * 1_000_000_000 + rest_ns
+        file.packet(frame, interface=interface, at_ns=at_ns, length_bytes=len(frame))
+        captured.packets += 1

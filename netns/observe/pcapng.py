@@ -1,0 +1,145 @@
+"""pcapng files, written block by block: what Wireshark opens, with interfaces' names, nanoseconds and drops.
+
+Source: IETF draft-ietf-opsawg-pcapng, sections 4.1 (section header), 4.2 (interface description), 4.3 (enhanced packet)
+and 4.5 (interface statistics).
+
+A file is made anew. One that is there is replaced only if asked for, and only if it is a file of this class: whoever
+writes topologies for root to build must not choose which files are lost. Links are not followed.
+
+Each block is written whole or not at all: when the disk is full, the file is cut back to its last whole block.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from netns.errors import BackendError
+
+LINKTYPE_ETHERNET: Final = 1
+SNAP_BYTES: Final = 262_144
+_BYTE_ORDER: Final = 0x1A2B3C4D
+MAKER: Final = b"srd-lab: "
+_SECTION, _INTERFACE, _PACKET, _STATISTICS = 0x0A0D0D0A, 1, 6, 5
+_END, _COMMENT, _NAME, _RESOLUTION = 0, 1, 2, 9
+_RECEIVED, _DROPPED = 4, 5
+_NANOSECONDS: Final = bytes([9])
+
+
+_HEAD: Final = struct.pack("=IIIHHq", _SECTION, 0, _BYTE_ORDER, 1, 0, -1)
+"""What a file begins with, up to the comment's length; the second word is the block's."""
+
+
+class PcapngFile:
+    """A file being written; a context manager. Raises BackendError, in one line, if it cannot be."""
+
+    def __init__(self, path: Path, *, interfaces: tuple[str, ...], comment: str, overwrite: bool = False) -> None:
+        """The numbers of `interfaces` are their places; the file says MAKER and `comment` of itself."""
+        self._path = path
+        self.packets = 0
+        self._fd = _created(path)[0] if not overwrite else _replaced(path)
+        self._size = 0
+        try:
+            self._describe(interfaces, comment=comment)
+        except BackendError:
+            os.close(self._fd)
+            raise
+
+    def _describe(self, interfaces: tuple[str, ...], *, comment: str) -> None:
+        options = _options((_COMMENT, MAKER + comment.encode()))
+        self._write(_block(_SECTION, struct.pack("=IHHq", _BYTE_ORDER, 1, 0, -1) + options))
+        for name in interfaces:
+            options = _options((_NAME, name.encode()), (_RESOLUTION, _NANOSECONDS))
+            self._write(_block(_INTERFACE, struct.pack("=HHI", LINKTYPE_ETHERNET, 0, SNAP_BYTES) + options))
+
+    def packet(self, frame: bytes, *, interface: int, at_ns: int, length_bytes: int) -> None:
+        """One packet; `length_bytes` is its own, which `frame` may have less of."""
+        head = struct.pack("=IIIII", interface, at_ns >> 32, at_ns & 0xFFFFFFFF, len(frame), length_bytes)
+        self._write(_block(_PACKET, head + frame + bytes(-len(frame) % 4)))
+        self.packets += 1
+
+    def statistics(self, *, interface: int, at_ns: int, received: int, dropped: int) -> None:
+        """How many packets an interface's recording has seen and lost."""
+        head = struct.pack("=III", interface, at_ns >> 32, at_ns & 0xFFFFFFFF)
+        counts = _options((_RECEIVED, struct.pack("=Q", received)), (_DROPPED, struct.pack("=Q", dropped)))
+        self._write(_block(_STATISTICS, head + counts))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        os.close(self._fd)
+
+    def _write(self, block: bytes) -> None:
+        try:
+            written = os.write(self._fd, block)
+            if written < len(block):  # the disk is filling up: the next call says why
+                written += os.write(self._fd, block[written:])
+        except OSError as error:
+            with suppress(OSError):  # a pipe or a device has no end to cut back to
+                os.ftruncate(self._fd, self._size)
+            raise BackendError(
+                f"{self._path}: {error.strerror} after {self.packets} packets; the file is whole so far"
+            ) from None
+        self._size += written
+
+
+def check_writable(path: Path, *, overwrite: bool = False) -> None:
+    """BackendError unless a PcapngFile can be made of `path`; nothing is changed."""
+    fd, made = _created(path) if not overwrite or not os.path.lexists(path) else (_opened(path), False)
+    os.close(fd)
+    if made:
+        path.unlink()
+
+
+def _created(path: Path) -> tuple[int, bool]:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), True  # follows no link
+    except FileExistsError:
+        remedy = "name another, or overwrite an earlier capture (--overwrite, or overwrite: true beside file)"
+        raise BackendError(f"{path}: exists already; {remedy}") from None
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BackendError(f"{path}: {reason}; name a file that can be written") from None
+
+
+def _replaced(path: Path) -> int:
+    if not os.path.lexists(path):
+        return _created(path)[0]
+    fd = _opened(path)
+    os.ftruncate(fd, 0)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _opened(path: Path) -> int:
+    """A file that this class has written."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise BackendError(f"{path}: {error.strerror}; name a file that can be written, not a link") from None
+    try:
+        head = os.read(fd, len(_HEAD) + 4 + len(MAKER)) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+    except OSError:
+        head = b""
+    if head[:4] != _HEAD[:4] or not head.endswith(MAKER):
+        os.close(fd)
+        raise BackendError(f"{path}: is no capture of srd-lab's, so that it is not overwritten; name another file")
+    return fd
+
+
+def _block(kind: int, body: bytes) -> bytes:
+    length = len(body) + 12
+    return struct.pack("=II", kind, length) + body + struct.pack("=I", length)
+
+
+def _options(*options: tuple[int, bytes]) -> bytes:
+    parts = [struct.pack("=HH", kind, len(value)) + value + bytes(-len(value) % 4) for kind, value in options]
+    return b"".join(parts) + struct.pack("=HH", _END, 0)

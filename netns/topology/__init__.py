@@ -1,0 +1,1 @@
+"""Topologies as data: hosts, switches, links; files, generators, addresses, routes."""

@@ -1,0 +1,189 @@
+"""Three-tier Clos fabrics: racks in blocks, the shape of the clusters that topology-aware schedulers are made for.
+
+    spines         spine1 ...  every aggregation switch has a link to every spine         network-node layer 1
+    aggregations   agg1 ...    every leaf of a block to every aggregation of its block    network-node layer 2: a block
+    leaves         leaf1 ...   a rack: the only switch of its hosts                       network-node layer 3: a rack
+    hosts          h1 ...      rack by rack, block by block
+
+All shortest paths are used (ECMP): within a block one over each aggregation switch, between blocks one for each spine
+and each pair of aggregation switches. Two hosts are 2 links apart in a rack, 4 in a block, 6 across blocks.
+
+Each kind of link has one shape. Delays grow upwards, as cables do, and capacity usually shrinks: a switch whose uplinks
+carry less than its downlinks is *oversubscribed*, by 2.5:1 to 8:1 in typical data centres (M. Al-Fares, A. Loukissas,
+A. Vahdat, "A Scalable, Commodity Data Center Network Architecture", SIGCOMM 2008, section 2.1.2).
+
+A port with a rate has room for what is on the wire and one bandwidth-delay product of the longest path, at least
+PORT_BUFFER_PACKETS full packets: netem's own default of 1000 packets would be a queue of seconds at these rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+from netns.errors import TopologyError
+from netns.netem.shape import Shape, limit_for
+from netns.topology.model import ETHERNET_HEADER_BYTES, Link, Switch, Topology, check_size
+
+PORT_BUFFER_PACKETS: Final = 16
+"""144 kB at MTU 9000: about what a port of a shallow-buffered switch gets of the shared memory."""
+
+MOST: Final = 254  # of each kind of switch, and of hosts in a rack, as the address plan has it
+
+
+@dataclass(frozen=True, slots=True)
+class ClosLinks:
+    """What each kind of link does to packets; None leaves it unshaped."""
+
+    host: Shape | None = None
+    """From a leaf to its hosts; what a host sends is not shaped (netns/lab/plan.py says why)."""
+
+    leaf: Shape | None = None
+    """Between leaf and aggregation switch, each way."""
+
+    spine: Shape | None = None
+    """Between aggregation switch and spine, each way."""
+
+    @property
+    def longest_rtt_us(self) -> float:
+        """The round trip of an empty fabric between blocks: what hosts send crosses the host's own link unshaped."""
+        host_us, leaf_us, spine_us = (shape.delay_us if shape else 0.0 for shape in (self.host, self.leaf, self.spine))
+        return 2 * (2 * spine_us + 2 * leaf_us + host_us)
+
+    def with_room(self, *, mtu: int, keep: Collection[str] = ()) -> ClosLinks:
+        """Return these with the limits that the module's docstring tells, but for the kinds named in `keep`."""
+        shapes = {field.name: getattr(self, field.name) for field in fields(self)}
+        return ClosLinks(
+            **{
+                kind: shape if shape is None or kind in keep else self._roomy(shape, mtu=mtu)
+                for kind, shape in shapes.items()
+            }
+        )
+
+    def _roomy(self, shape: Shape, *, mtu: int) -> Shape:
+        if not shape.rate_bps:
+            return shape
+        packet_bytes = mtu + ETHERNET_HEADER_BYTES
+        bdp_bytes = round(shape.rate_bps * self.longest_rtt_us / 8e6)
+        limit = limit_for(
+            rate_bps=shape.rate_bps,
+            delay_us=shape.delay_us,
+            buffer_bytes=max(bdp_bytes, PORT_BUFFER_PACKETS * packet_bytes),
+            packet_bytes=packet_bytes,
+        )
+        return replace(shape, limit_packets=limit)
+
+
+def three_tier(
+    *,
+    blocks: int = 2,
+    leaves_per_block: int = 2,
+    hosts_per_leaf: int | list[int] | tuple[int, ...] = 4,
+    aggregations_per_block: int = 2,
+    spines: int = 2,
+    links: ClosLinks | None = None,
+    mtu: int = 9000,
+    name: str = "three-tier",
+    seed: int = 1,
+) -> Topology:
+    """A three-tier Clos; `hosts_per_leaf` is one number for all racks or one for each, 0 where there is none.
+
+    A shape with a rate whose limit is netem's default gets the room that the module's docstring tells. Raises
+    TopologyError.
+    """
+    links = links or ClosLinks()
+    netems_own = Shape().limit_packets
+    keep = [
+        field.name
+        for field in fields(links)
+        if (shape := getattr(links, field.name)) is not None and shape.limit_packets != netems_own
+    ]
+    return clos(
+        blocks=blocks,
+        leaves_per_block=leaves_per_block,
+        hosts_per_leaf=hosts_per_leaf,
+        aggregations_per_block=aggregations_per_block,
+        spines=spines,
+        links=links.with_room(mtu=mtu, keep=keep),
+        mtu=mtu,
+        name=name,
+        seed=seed,
+    )
+
+
+def clos(
+    *,
+    blocks: int,
+    leaves_per_block: int,
+    hosts_per_leaf: int | list[int] | tuple[int, ...],
+    aggregations_per_block: int,
+    spines: int,
+    links: ClosLinks,
+    mtu: int,
+    name: str,
+    seed: int,
+) -> Topology:
+    """`three_tier` with the shapes as they are. Raises TopologyError."""
+    for key, value in (
+        ("blocks", blocks),
+        ("leaves_per_block", leaves_per_block),
+        ("aggregations_per_block", aggregations_per_block),
+        ("spines", spines),
+    ):
+        _check_count(key, value, low=1)
+    racks = _racks(hosts_per_leaf, blocks=blocks, leaves_per_block=leaves_per_block)
+    hosts_count = sum(count for _, count in racks)
+    uplinks = len(racks) * aggregations_per_block + blocks * aggregations_per_block * spines
+    check_size(links=hosts_count + uplinks)
+    block_of = {f"leaf{index + 1}": block for index, (block, _) in enumerate(racks)}
+    homes = [leaf for leaf, (_, hosts) in zip(block_of, racks, strict=True) for _ in range(hosts)]
+    hosts = tuple(f"h{index + 1}" for index in range(len(homes)))
+    aggregations = [f"agg{index + 1}" for index in range(blocks * aggregations_per_block)]
+    tops = [f"spine{index + 1}" for index in range(spines)]
+    return Topology(
+        name=name,
+        mtu=mtu,
+        seed=seed,
+        hosts=hosts,
+        switches=(
+            *(Switch(leaf, "leaf") for leaf in block_of),
+            *(Switch(aggregation, "aggregation") for aggregation in aggregations),
+            *(Switch(top, "spine") for top in tops),
+        ),
+        links=(
+            *(Link(host, leaf, None, links.host) for host, leaf in zip(hosts, homes, strict=True)),
+            *(
+                Link(leaf, aggregation, links.leaf, links.leaf)
+                for leaf, block in block_of.items()
+                for aggregation in aggregations[block * aggregations_per_block : (block + 1) * aggregations_per_block]
+            ),
+            *(Link(aggregation, top, links.spine, links.spine) for aggregation in aggregations for top in tops),
+        ),
+    )
+
+
+def _racks(
+    hosts_per_leaf: int | list[int] | tuple[int, ...], *, blocks: int, leaves_per_block: int
+) -> list[tuple[int, int]]:
+    """For each rack that there is: its block, and how many hosts it has."""
+    leaves = blocks * leaves_per_block
+    if not isinstance(hosts_per_leaf, list | tuple):
+        _check_count("hosts_per_leaf", hosts_per_leaf, low=1)
+        hosts_per_leaf = (hosts_per_leaf,) * leaves
+    if len(hosts_per_leaf) != leaves:
+        raise TopologyError(
+            f"hosts_per_leaf: {len(hosts_per_leaf)} numbers for {leaves} leaves; give one for each, or one for all"
+        )
+    for index, count in enumerate(hosts_per_leaf):
+        _check_count(f"hosts_per_leaf[{index}]", count, low=0)
+    racks = [(index // leaves_per_block, count) for index, count in enumerate(hosts_per_leaf) if count]
+    for block in range(blocks):
+        if all(block != each for each, _ in racks):
+            raise TopologyError(f"hosts_per_leaf: block {block + 1} has no hosts; leave it out or give it some")
+    return racks
+
+
+def _check_count(key: str, value: object, *, low: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= MOST:
+        raise TopologyError(f"{key}: {value!r} is not an integer between {low} and {MOST}")

@@ -1,0 +1,68 @@
+"""Topologies that experiments on fairness and on unequal paths want: the dumbbell, and spines that differ.
+
+h1 --.                          .-- h3
+left ====bottleneck==== right
+h2 --'                          '-- h4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from netns.errors import ShapeError, TopologyError
+from netns.netem.shape import Shape
+from netns.topology.model import Link, Switch, Topology, check_range
+
+
+def dumbbell(
+    *,
+    hosts_per_side: int = 1,
+    bottleneck: Shape,
+    access: Shape | None = None,
+    mtu: int = 9000,
+    name: str = "dumbbell",
+    seed: int = 1,
+) -> Topology:
+    """Two switches, `left` and `right`; the first half of the hosts is on the left. Raises TopologyError.
+
+    `bottleneck` rules each way between them, `access` what goes down to a host. What is given is taken as it is: see
+    `topology.with_buffer` for a limit that goes with a rate.
+    """
+    check_range("hosts_per_side", hosts_per_side, low=1, high=254)
+    hosts = tuple(f"h{index + 1}" for index in range(2 * hosts_per_side))
+    sides = ("left", "right")
+    return Topology(
+        name=name,
+        mtu=mtu,
+        seed=seed,
+        hosts=hosts,
+        switches=tuple(Switch(side, "leaf") for side in sides),
+        links=(
+            *(Link(host, sides[index // hosts_per_side], None, access) for index, host in enumerate(hosts)),
+            Link("left", "right", bottleneck, bottleneck),
+        ),
+    )
+
+
+def with_paths(
+    topology: Topology, changes: Mapping[str, Mapping[str, Any]], *, at: str = "paths", base: Path = Path()
+) -> Topology:
+    """`topology` with the links of some spines changed: spine -> what is different there, in tc's notation.
+
+    What is not said stays as it is on the other links, the limit included. Raises TopologyError or ShapeError.
+    """
+    links = list(topology.links)
+    for spine, fields in changes.items():
+        if spine not in topology.spines:
+            raise TopologyError(f"{at}.{spine}: no such spine; the spines are: {', '.join(topology.spines) or 'none'}")
+        for index, link in enumerate(links):
+            if spine in (link.a, link.b):
+                try:
+                    ab, ba = ((shape or Shape()).changed(fields, base=base) for shape in (link.shape_ab, link.shape_ba))
+                except ShapeError as error:
+                    raise ShapeError(f"{at}.{spine}.{error}") from None
+                links[index] = replace(link, shape_ab=ab, shape_ba=ba)
+    return replace(topology, links=tuple(links))

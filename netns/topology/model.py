@@ -1,0 +1,370 @@
+"""The network as pure data: hosts, switches, links and what each direction of a link does to packets.
+
+Rules, checked when a `Topology` is made, so that every instance describes a fabric that can be built:
+
+- A switch is a router. Its tier is `leaf`, `spine`, or `aggregation` where there is one between them; the spines are
+  what flows spread over.
+- A host has exactly one link, to a switch. (Whether what it sends there may be shaped is the fabrics' affair: the
+  virtual one can, those made of namespaces cannot, see netns/lab/plan.py.)
+- At most one link joins two nodes. It is named "a-b" after its ends, in the order given; an interface is named after
+  the node at its other end, hence node names follow the kernel's rules for interface names.
+- The network is connected.
+
+A shape with a rate but no limit of its own gets one by `with_buffer`: netem's default of 1000 packets would be a queue
+of 288 ms at 250 Mbit/s and MTU 9000.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any, Final, Literal, get_args
+
+from netns.errors import TopologyError
+from netns.netem.shape import Shape, limit_for
+
+Tier = Literal["leaf", "aggregation", "spine"]
+Ecmp = Literal["hash-threshold", "resilient"]
+
+MIN_MTU: Final = 1280
+MAX_MTU: Final = 65535
+MAX_SEED: Final = 2**32 - 1
+ETHERNET_HEADER_BYTES: Final = 14
+MAX_LINKS: Final = 32768
+"""As many as the address plan has transfer addresses for (netns/topology/addressing.py). A host has a link, and a
+connected network at most one node more than links, so that this bounds the nodes, too. Counted before anything is
+built."""
+
+MAX_NODE_NAME: Final = 15  # IFNAMSIZ - 1: interfaces carry the names of nodes
+
+_LAB_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
+_NODE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_RESERVED: Final = frozenset({"lo", "all", "default"})  # an interface that exists, and two words of sysctl's
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A router of the fabric."""
+
+    name: str
+    tier: Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A cable between two nodes; `shape_ab` rules what travels from `a` to `b`. None is an unshaped direction."""
+
+    a: str
+    b: str
+    shape_ab: Shape | None = None
+    shape_ba: Shape | None = None
+
+    @property
+    def name(self) -> str:
+        """The name by which counters and live changes know the link."""
+        return f"{self.a}-{self.b}"
+
+    @property
+    def shaped(self) -> bool:
+        """Whether either direction is shaped."""
+        return self.shape_ab is not None or self.shape_ba is not None
+
+    def other(self, node: str) -> str:
+        """The node at the other end."""
+        return self.b if node == self.a else self.a
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A link that is recorded for as long as the lab is up."""
+
+    link: str
+    file: str
+    """The pcapng file, by its absolute path."""
+
+    overwrite: bool = False
+    """Whether an earlier capture in that file may be replaced. Labs are built by root, and topologies come from others:
+    without it a capture only makes a new file, and with it only replaces one that a capture made."""
+
+
+@dataclass(frozen=True)  # not slotted: the cached views need a __dict__
+class Topology:
+    """A whole fabric. Raises TopologyError, naming key, value and remedy, if it cannot be built."""
+
+    name: str
+    """Names the lab, its namespaces (NAME-NODE) and its state; at most 32 characters."""
+
+    hosts: tuple[str, ...]
+    """Names of the hosts, in the order that gives them their addresses."""
+
+    switches: tuple[Switch, ...]
+    """The routers; the order of the spines gives them their planes of pinned addresses."""
+
+    links: tuple[Link, ...]
+    """The cables, in the order that gives them their transfer addresses."""
+
+    mtu: int = 9000
+    """IP MTU of every link, in bytes."""
+
+    seed: int = 1
+    """Everything random that the fabric does follows from it: each router's ECMP hash, each link's draws."""
+
+    captures: tuple[Capture, ...] = ()
+    """What is recorded (labs only)."""
+
+    ipv6: bool = False
+    """Whether nodes have IPv6 addresses beside those of IPv4. Costs time on the way up, so who wants it says so."""
+
+    ecmp: Ecmp = "hash-threshold"
+    """How routers choose among equal paths. `hash-threshold` (RFC 2992) is Linux's own: when a next hop goes, flows of
+    the others move, too. With `resilient` only those move that the lost next hop carried."""
+
+    def __post_init__(self) -> None:
+        check_lab_name(self.name)
+        check_range("mtu", self.mtu, low=MIN_MTU, high=MAX_MTU)
+        check_range("seed", self.seed, low=0, high=MAX_SEED)
+        check_size(links=len(self.links), nodes=len(self.hosts) + len(self.switches))
+        if not self.hosts:
+            raise TopologyError("hosts: none; a fabric needs at least one")
+        _check_nodes(self.nodes)
+        for switch in self.switches:
+            if switch.tier not in get_args(Tier):
+                raise TopologyError(
+                    f"switches: {switch.name}: tier {switch.tier!r} is unknown; use leaf, aggregation or spine"
+                )
+        _check_links(self)
+        _check_hosts(self)
+        if self.ecmp not in get_args(Ecmp):
+            raise TopologyError(f"ecmp: {self.ecmp!r} is unknown; use {' or '.join(get_args(Ecmp))}")
+        for index, capture in enumerate(self.captures):
+            self.link(capture.link)
+            if any(capture.file == other.file for other in self.captures[:index]):
+                raise TopologyError(f"captures[{index}].file: {capture.file} is given twice; each needs its own")
+
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """Every node's name: hosts, then switches."""
+        return self.hosts + tuple(switch.name for switch in self.switches)
+
+    @cached_property
+    def leaves(self) -> tuple[str, ...]:
+        """Names of the switches of tier leaf."""
+        return tuple(switch.name for switch in self.switches if switch.tier == "leaf")
+
+    @cached_property
+    def spines(self) -> tuple[str, ...]:
+        """Names of the switches of tier spine."""
+        return tuple(switch.name for switch in self.switches if switch.tier == "spine")
+
+    @cached_property
+    def links_of(self) -> Mapping[str, tuple[Link, ...]]:
+        """Each node's links, in the topology's order."""
+        found: dict[str, list[Link]] = {node: [] for node in self.nodes}
+        for link in self.links:
+            found[link.a].append(link)
+            found[link.b].append(link)
+        return {node: tuple(links) for node, links in found.items()}
+
+    def link(self, name: str) -> Link:
+        """The link called `name` ("leaf1-spine2"); TopologyError, listing the shaped ones, if there is none."""
+        for link in self.links:
+            if link.name == name:
+                return link
+        shaped = ", ".join(link.name for link in self.links if link.shaped) or "none"
+        raise TopologyError(f"link {name}: no such link in {self.name}; the shaped ones are: {shaped}")
+
+    def links_at(self, name: str) -> tuple[Link, ...]:
+        """The link called `name`, its ends in either order, or all links of the node; TopologyError if neither is."""
+        if name in self.nodes:
+            return self.links_of[name]
+        found = tuple(link for link in self.links if name in (link.name, f"{link.b}-{link.a}"))
+        if not found:
+            raise TopologyError(f"{name}: neither a link nor a node of {self.name}; name one, as in leaf1-spine2")
+        return found
+
+    def switch_of(self, host: str) -> str:
+        """The switch that `host` is attached to; TopologyError if there is no such host."""
+        if host not in self.hosts:
+            raise TopologyError(f"host {host}: no such host in {self.name}; the hosts are: {', '.join(self.hosts)}")
+        return self.links_of[host][0].other(host)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; `from_dict` is the inverse."""
+        return {
+            "name": self.name,
+            "mtu": self.mtu,
+            "seed": self.seed,
+            "hosts": list(self.hosts),
+            "switches": [{"name": switch.name, "tier": switch.tier} for switch in self.switches],
+            "links": [
+                {
+                    "a": link.a,
+                    "b": link.b,
+                    "shape_ab": link.shape_ab and link.shape_ab.to_dict(),
+                    "shape_ba": link.shape_ba and link.shape_ba.to_dict(),
+                }
+                for link in self.links
+            ],
+            "captures": [asdict(capture) for capture in self.captures],
+            "ipv6": self.ipv6,
+            "ecmp": self.ecmp,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Topology:
+        """The topology that `to_dict` wrote."""
+
+        def shape(fields: Mapping[str, Any] | None) -> Shape | None:
+            return None if fields is None else Shape.from_dict(fields)
+
+        return cls(
+            name=values["name"],
+            mtu=values["mtu"],
+            seed=values["seed"],
+            hosts=tuple(values["hosts"]),
+            switches=tuple(Switch(**switch) for switch in values["switches"]),
+            links=tuple(
+                Link(link["a"], link["b"], shape(link["shape_ab"]), shape(link["shape_ba"])) for link in values["links"]
+            ),
+            captures=tuple(Capture(**capture) for capture in values["captures"]),
+            ipv6=values["ipv6"],
+            ecmp=values["ecmp"],
+        )
+
+
+def leaf_spine(
+    *,
+    leaves: int = 2,
+    spines: int = 4,
+    hosts_per_leaf: int = 1,
+    mtu: int = 9000,
+    shape: Shape | None = None,
+    name: str = "leaf-spine",
+    seed: int = 1,
+) -> Topology:
+    """Every leaf linked to every spine by links of `shape` in both directions; hosts h1, h2 ... leaf by leaf.
+
+    A shape with a rate whose limit is netem's default gets the limit of `with_buffer`. Raises TopologyError.
+    """
+    if shape is not None and shape.limit_packets == Shape().limit_packets:
+        shape = with_buffer(shape, mtu=mtu)
+    return fully_meshed(
+        leaves=leaves, spines=spines, hosts_per_leaf=hosts_per_leaf, mtu=mtu, shape=shape, name=name, seed=seed
+    )
+
+
+def fully_meshed(
+    *, leaves: int, spines: int, hosts_per_leaf: int, mtu: int, shape: Shape | None, name: str, seed: int
+) -> Topology:
+    """`leaf_spine` with the shape as it is. Raises TopologyError."""
+    for key, value in (("leaves", leaves), ("spines", spines), ("hosts_per_leaf", hosts_per_leaf)):
+        check_range(key, value, low=1, high=254)
+    check_size(links=leaves * (hosts_per_leaf + spines))
+    leaf_names = [f"leaf{index + 1}" for index in range(leaves)]
+    spine_names = [f"spine{index + 1}" for index in range(spines)]
+    hosts = tuple(f"h{index + 1}" for index in range(leaves * hosts_per_leaf))
+    switches = [Switch(leaf, "leaf") for leaf in leaf_names] + [Switch(spine, "spine") for spine in spine_names]
+    links = [Link(host, leaf_names[index // hosts_per_leaf]) for index, host in enumerate(hosts)]
+    links += [Link(leaf, spine, shape, shape) for leaf in leaf_names for spine in spine_names]
+    return Topology(name=name, mtu=mtu, seed=seed, hosts=hosts, switches=tuple(switches), links=tuple(links))
+
+
+def reference(*, name: str = "reference") -> Topology:
+    """The fabric that results are quoted on.
+
+    2 leaves, 4 spines, h1 on leaf1, h2 on leaf2; 250 Mbit/s and 0.5 ms each way on every leaf-spine link, a buffer of
+    one BDP; MTU 9000.
+    """
+    return leaf_spine(name=name, leaves=2, spines=4, hosts_per_leaf=1, shape=Shape(delay_us=500, rate_bps=250_000_000))
+
+
+def with_buffer(shape: Shape, *, mtu: int) -> Shape:
+    """`shape` with room for one bandwidth-delay product of its path; unchanged if it has no rate.
+
+    The path is leaf-spine-leaf, two links like this one: RTT = 2 x 2 x delay, BDP = rate x RTT, counted in full
+    packets because netem's limit counts packets, those in the delay line included. (250 Mbit/s and 0.5 ms at MTU
+    9000: 2 packets in flight, 7 waiting, 1 being sent.)
+    """
+    if not shape.rate_bps:
+        return shape
+    rtt_us = 2 * 2 * shape.delay_us
+    limit = limit_for(
+        rate_bps=shape.rate_bps,
+        delay_us=shape.delay_us,
+        buffer_bytes=round(shape.rate_bps * rtt_us / 8e6),
+        packet_bytes=mtu + ETHERNET_HEADER_BYTES,
+    )
+    return replace(shape, limit_packets=limit)
+
+
+def check_lab_name(name: str) -> None:
+    """TopologyError unless `name` can name a lab, and so a directory and namespaces."""
+    if not _LAB_NAME.fullmatch(name):
+        raise TopologyError(
+            f"name: {name!r} cannot name a lab; use letters, digits, '_', '.', '-', at most 32, first a letter or digit"
+        )
+
+
+def check_size(*, links: int, nodes: int = 0) -> None:
+    """TopologyError if a topology of so many links and nodes is larger than any that can be built."""
+    if links > MAX_LINKS or nodes > MAX_LINKS + 1:
+        count = f"{links} links" if links > MAX_LINKS else f"{nodes} hosts and switches"
+        raise TopologyError(f"{count}; a topology has at most {MAX_LINKS} links, and a node more; make it smaller")
+
+
+def check_range(key: str, value: object, *, low: int, high: int) -> None:
+    """TopologyError unless `value` is an integer in low..high."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise TopologyError(f"{key}: {value!r} is not an integer between {low} and {high}")
+
+
+def _check_nodes(nodes: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for node in nodes:
+        if not _NODE_NAME.fullmatch(node) or node in _RESERVED:
+            raise TopologyError(
+                f"node {node!r}: not a name for interfaces; use letters, digits and '_' (not lo, all, default)"
+            )
+        if len(node) > MAX_NODE_NAME:
+            raise TopologyError(
+                f"node {node}: {len(node)} characters; an interface is named after it, so at most {MAX_NODE_NAME}"
+            )
+        if node in seen:
+            raise TopologyError(f"node {node}: named twice; every host and switch needs its own name")
+        seen.add(node)
+
+
+def _check_links(topology: Topology) -> None:
+    nodes, hosts = set(topology.nodes), set(topology.hosts)
+    seen: set[frozenset[str]] = set()
+    for link in topology.links:
+        for end in (link.a, link.b):
+            if end not in nodes:
+                raise TopologyError(f"link {link.name}: {end} is neither a host nor a switch of this topology")
+        if link.a == link.b:
+            raise TopologyError(f"link {link.name}: joins {link.a} to itself; name two nodes")
+        if frozenset((link.a, link.b)) in seen:
+            raise TopologyError(f"link {link.name}: joins nodes that are joined already; one link for each pair")
+        seen.add(frozenset((link.a, link.b)))
+        if {link.a, link.b} <= hosts:
+            raise TopologyError(f"link {link.name}: joins two hosts; put a switch between them")
+
+
+def _check_hosts(topology: Topology) -> None:
+    for host in topology.hosts:
+        count = len(topology.links_of[host])
+        if count != 1:
+            raise TopologyError(f"host {host}: has {count} links; it needs exactly one, to a switch")
+    first = topology.hosts[0]
+    reached, frontier = {first}, [first]
+    while frontier:
+        node = frontier.pop()
+        for link in topology.links_of[node]:
+            if (other := link.other(node)) not in reached:
+                reached.add(other)
+                frontier.append(other)
+    for node in topology.nodes:
+        if node not in reached:
+            raise TopologyError(f"node {node}: no path to {first}; add links between their switches")

@@ -1,0 +1,56 @@
+"""Which neighbours lead to a node: all shortest paths by hops (ECMP), over the whole fabric or one plane of it.
+
+A *plane* is the fabric with a single spine left. Every host is reachable in the plane of every spine of a leaf-spine
+fabric, which is what lets an address be pinned to a spine; a spine whose plane does not connect all hosts has no
+pinned addresses. Hosts never forward: with one link each they cannot be in the middle of a shortest path.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+from netns.topology.model import Topology
+
+
+def next_hops(
+    topology: Topology, *, towards: str, avoiding: frozenset[str] = frozenset()
+) -> Mapping[str, tuple[str, ...]]:
+    """For each node that reaches `towards` without crossing `avoiding`: the neighbours on its shortest paths.
+
+    Neighbours come in the order of the node's links, the same on every run; `towards` itself has none.
+    """
+    distance = distances(topology, towards=towards, avoiding=avoiding)
+    return {
+        node: tuple(
+            other
+            for link in topology.links_of[node]
+            if (other := link.other(node)) in distance and distance[other] == hops - 1
+        )
+        for node, hops in distance.items()
+    }
+
+
+def distances(topology: Topology, *, towards: str, avoiding: frozenset[str] = frozenset()) -> Mapping[str, int]:
+    """Links between `towards` and each node that reaches it without crossing `avoiding`."""
+    distance = {towards: 0}
+    queue = deque([towards])
+    while queue:
+        node = queue.popleft()
+        for link in topology.links_of[node]:
+            other = link.other(node)
+            if other not in distance and other not in avoiding:
+                distance[other] = distance[node] + 1
+                queue.append(other)
+    return distance
+
+
+def planes(topology: Topology) -> Mapping[str, frozenset[str]]:
+    """For each spine whose plane connects all hosts: the other spines, which the plane avoids."""
+    spines = frozenset(topology.spines)
+    found = {}
+    for spine in topology.spines:
+        avoiding = spines - {spine}
+        if set(topology.hosts) <= distances(topology, towards=topology.hosts[0], avoiding=avoiding).keys():
+            found[spine] = avoiding
+    return found

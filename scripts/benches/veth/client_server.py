@@ -1,0 +1,75 @@
+"""Two processes, one at each end: a server that says where it listens, a client that talks to it, and their last words.
+
+Both print the events of scripts/compare/events.py. The server's first is `listening {port}`; each ends with one
+event that has its figures. Which one, its caller knows.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from scripts.benches.errors import BenchError
+from scripts.benches.veth.veth_pair import RECEIVER, SENDER, Wire
+from scripts.compare.process import Listening, Talker
+
+LISTEN_BOUND_S: Final = 20.0
+"""To start an interpreter and make its data, on a busy machine."""
+FAREWELL_BOUND_S: Final = 15.0
+"""From the one end's last word to the other's."""
+_TICK_S: Final = 0.1
+
+Event = dict[str, Any]
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """A command line of a module of this project."""
+    return [sys.executable, "-m", module, *arguments]
+
+
+def meet(
+    wire: Wire, *, server: Sequence[str], client: Callable[[str, int], Sequence[str]], bound_s: float
+) -> tuple[Event, Event]:
+    """Run both; return the server's last event and the client's.
+
+    `client` is given the server's address and port. Raises BenchError, with what they complained of, when either ends
+    in failure or both have not ended within `bound_s` of the client's start.
+    """
+    with Listening() as pipes:
+        serving = pipes.add(Talker.start("server", command=wire.command(RECEIVER, server)))
+        port = _port(pipes, serving)
+        command = wire.command(SENDER, client(wire.receiver, port))
+        asking = pipes.add(Talker.start("client", command=command))
+        _wait(pipes, (serving, asking), bound_s=bound_s)
+    return _last_word(serving), _last_word(asking)
+
+
+def _port(pipes: Listening, server: Talker) -> int:
+    give_up_at = time.monotonic() + LISTEN_BOUND_S
+    while time.monotonic() < give_up_at and server.exit_status is None:
+        pipes.wait(until=time.monotonic() + _TICK_S)
+        for event in server.events:
+            if event["event"] == "listening":
+                return int(event["port"])
+    server.stop()
+    raise BenchError(f"the server did not listen within {LISTEN_BOUND_S:g} s: {server.complaint or 'it said nothing'}")
+
+
+def _wait(pipes: Listening, talkers: Sequence[Talker], *, bound_s: float) -> None:
+    give_up_at = time.monotonic() + bound_s
+    while not all(ended := [talker.exit_status is not None for talker in talkers]):
+        if time.monotonic() >= give_up_at:
+            late = ", ".join(talker.name for talker, done in zip(talkers, ended, strict=True) if not done)
+            said = " ".join(filter(None, (talker.complaint for talker in talkers)))
+            raise BenchError(f"not done within {bound_s:g} s: {late}" + (f" ({said})" if said else ""))
+        if any(ended):
+            give_up_at = min(give_up_at, time.monotonic() + FAREWELL_BOUND_S)
+        pipes.wait(until=time.monotonic() + _TICK_S)
+
+
+def _last_word(talker: Talker) -> Event:
+    if talker.exit_status != 0 or not talker.events:
+        raise BenchError(f"the {talker.name} ended with status {talker.exit_status}: {talker.complaint}")
+    return talker.events[-1]

@@ -1,0 +1,78 @@
+"""The completion queue: how requests that were posted many at a time are heard to have ended.
+
+In the words of InfiniBand's verbs, `Peer.post_send` is `ibv_post_send` with a list of work requests, `poll` is
+`ibv_poll_cq`, and an entry is an `ibv_wc`, except that neighbours that ended alike share one. An endpoint has one queue
+for all its peers. Requests that are awaited (`Peer.send`, `write`, `read`) have a future each, and no entry here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from srd.errors import SrdError
+from srd.proto.wire.status import Status
+
+if TYPE_CHECKING:
+    from srd.peer import Peer
+
+
+@dataclass(frozen=True, slots=True)
+class WorkCompletion:
+    """Requests of one peer that ended alike."""
+
+    peer: Peer
+    first: int
+    """Id of the first."""
+    count: int
+    """How many: ids follow each other."""
+    status: Status
+
+
+class CompletionQueue:
+    """`poll` what is there, or `wait` until something is.
+
+    The queue holds what was posted and not polled: post no more than you poll. Packets move while the event loop runs,
+    so a program that only polls must let it run between two polls (`await asyncio.sleep(0)`).
+    """
+
+    def __init__(self) -> None:
+        self._entries: deque[WorkCompletion] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._closed = False
+
+    def poll(self, most: int = 256) -> list[WorkCompletion]:
+        """Take up to `most` entries, in the order of completion; none, if there are none."""
+        entries = self._entries
+        return [entries.popleft() for _ in range(min(most, len(entries)))]
+
+    async def wait(self, most: int = 256) -> list[WorkCompletion]:
+        """Wait until there is an entry, then `poll`. For one task at a time.
+
+        Raises SrdError when the endpoint is closed and the queue empty.
+        """
+        while not self._entries:
+            if self._closed:
+                raise SrdError("the endpoint is closed, and every completion was taken")
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        return self.poll(most)
+
+    def push(self, entry: WorkCompletion) -> None:
+        """Take an entry; for the endpoint."""
+        self._entries.append(entry)
+        self._wake()
+
+    def close(self) -> None:
+        """Let nobody wait any more; for the endpoint."""
+        self._closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

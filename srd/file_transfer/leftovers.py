@@ -1,0 +1,132 @@
+"""Parts of files: what a transfer that is going on, or was interrupted, has in the directory.
+
+`.srd-ID.part` is the file's bytes. `.srd-ID.journal` says what may be resumed: a line with the offer, then 32 bytes for
+each leading chunk, the SHA-256 of the file to that chunk's end. The running hash gives them for nothing.
+
+Whoever writes a part holds a lock on it (flock), which ends with the process however that ends. A part without a lock
+is a leftover: it is kept for as long as its sender said that it comes back, counted from the last write.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from srd.file_transfer.protocol import MAX_RETRY_S, Offer, TransferInterruptedError
+
+GRACE_S = 10.0
+"""Beyond what the sender said: the ends learn of a loss at different times, and a handshake takes a second."""
+DIGEST_BYTES = 32
+_HEAD_BYTES = 4096
+"""Longest head: a name of 255 bytes is at most 1,530 characters of JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A part that nobody writes."""
+
+    transfer: str
+    name: str
+    expires_in_s: float
+
+
+def part_path(directory: Path, transfer: str) -> Path:
+    """Return where the bytes of a transfer are."""
+    return directory / f".srd-{transfer}.part"
+
+
+def journal_path(directory: Path, transfer: str) -> Path:
+    """Return where is noted what of them may be resumed."""
+    return directory / f".srd-{transfer}.journal"
+
+
+def head_of(offer: Offer) -> bytes:
+    """Return the journal's first line."""
+    fields = {"name": offer.name, "size": offer.size, "chunk_bytes": offer.chunk_bytes}
+    return json.dumps({**fields, "retry_for_s": offer.retry_for_s}).encode() + b"\n"
+
+
+def open_locked(path: Path) -> int:
+    """Open a part for writing, made if need be, and lock it.
+
+    Raises OSError, and TransferInterruptedError when it is locked: another process, or an attempt that is about to end.
+    """
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        is_ours = _lock(fd)
+        if is_ours and os.fstat(fd).st_nlink:
+            return fd
+        os.close(fd)
+        if not is_ours:
+            raise TransferInterruptedError("another process is receiving this transfer into the same directory")
+        # It expired, and was removed, before the lock was ours.
+
+
+def _lock(fd: int) -> bool:
+    """Lock without waiting; whether nobody else has the lock. A file system without locks gives it to all."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def leftovers(directory: Path) -> list[Leftover]:
+    """List the parts that nobody writes. Raises OSError for a directory that cannot be read."""
+    found = {path.name[5:].partition(".")[0] for path in directory.glob(".srd-*.*") if _is_ours(path)}
+    return [leftover for transfer in sorted(found) if (leftover := _look(directory, transfer, remove=False))]
+
+
+def _is_ours(path: Path) -> bool:
+    return path.suffix in (".part", ".journal")
+
+
+def expire(directory: Path, transfer: str) -> Leftover | None:
+    """Remove a leftover whose time is up; return it, or None when it is in use, awaited still, or gone.
+
+    Raises OSError for what cannot be removed.
+    """
+    return _look(directory, transfer, remove=True)
+
+
+def _look(directory: Path, transfer: str, *, remove: bool) -> Leftover | None:
+    part, journal = part_path(directory, transfer), journal_path(directory, transfer)
+    name, retry_for_s = _read_head(journal)
+    fd = -1
+    try:
+        try:
+            fd = os.open(part, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            written_at = os.fstat(fd).st_mtime
+        except FileNotFoundError:
+            if not journal.exists():
+                return None
+            written_at = 0.0  # nothing to resume
+        if fd >= 0 and not _lock(fd):
+            return None
+        keep_s = retry_for_s + GRACE_S
+        left_s = min(written_at + keep_s - time.time(), keep_s)
+        if remove:
+            if left_s > 0:
+                return None
+            part.unlink(missing_ok=True)
+            journal.unlink(missing_ok=True)
+        return Leftover(transfer, name or part.name, max(left_s, 0.0))
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def _read_head(journal: Path) -> tuple[str, float]:
+    """Return name and seconds that a sender said; nothing of a journal that is none."""
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        with journal.open("rb") as file:
+            head = json.loads(file.readline(_HEAD_BYTES))
+        return str(head["name"]), max(0.0, min(float(head["retry_for_s"]), MAX_RETRY_S))
+    return "", 0.0

@@ -1,0 +1,191 @@
+"""A file on its way in: a temporary name until every byte is verified. Blocking; used from a worker thread.
+
+Chunks come in any order and are written where they belong. The hash needs them in order: what arrived early is read
+back from the page cache when its turn comes, so that the hash is complete a moment after the last byte.
+
+An interrupted transfer leaves its part. The next attempt reads it back, and goes on after the chunks whose hash is the
+one that was noted when they were written.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from srd.file_transfer.leftovers import DIGEST_BYTES, head_of, journal_path, open_locked, part_path
+from srd.file_transfer.protocol import Offer, TransferError, TransferInterruptedError
+from srd.file_transfer.publish import publish
+
+IOV_MAX = 1024
+"""Pieces that one pwritev takes (limits.h)."""
+_FOR_NOW = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+"""What the process or the host is short of: another attempt may have it."""
+
+
+class PartialFile:
+    """`open`, `put` chunks, then `finish`, `abort` or `leave`. Raises TransferError for what the file system refuses.
+
+    `stop`, once set, ends the reading back of what an earlier attempt has left, which takes a second a gigabyte.
+    """
+
+    def __init__(self, directory: Path, offer: Offer, *, overwrite: bool, stop: threading.Event | None = None) -> None:
+        self.final = directory / offer.name
+        self.resumed_chunks = 0
+        """Leading chunks that an earlier attempt has left here, verified."""
+        self.unremoved = ""
+        """What could not be removed, and why, as one line; empty: nothing."""
+        self._offer = offer
+        self._overwrite = overwrite
+        self._stop = stop or threading.Event()
+        self._hash = hashlib.sha256()
+        self._hashed = 0  # chunks
+        self._stored: set[int] = set()  # chunks that are written but not hashed
+        self._fd = self._journal = self._directory = -1
+        self._head = head_of(offer)
+        self._partial, self._journalled = part_path(directory, offer.transfer), journal_path(directory, offer.transfer)
+
+    def open(self) -> None:
+        """Make the part, or take up the one that an earlier attempt has left."""
+        name = self._offer.name
+        if not self._overwrite and os.path.lexists(self.final):
+            raise TransferError(f"{name}: exists already at the receiver, which was started without --overwrite")
+        try:
+            self._fd = open_locked(self._partial)
+            # Every descriptor is had now: a file that is complete must not fail for want of one.
+            self._directory = os.open(self.final.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._resume()
+            disk = os.statvfs(self.final.parent)
+            needed_bytes = self._offer.size - os.fstat(self._fd).st_blocks * 512
+        except OSError as error:
+            if error.errno in _FOR_NOW:
+                raise TransferInterruptedError(f"{name}: the receiver cannot take it now: {error.strerror}") from error
+            raise TransferError(f"{name}: cannot be created at the receiver: {error.strerror}") from error
+        if needed_bytes > (free_bytes := disk.f_bavail * disk.f_frsize):
+            raise TransferError(f"{name}: needs {needed_bytes} bytes; the receiver has {free_bytes} left")
+        self.resumed_chunks = self._hashed
+
+    def _resume(self) -> None:
+        """Take up what an earlier attempt left, and note from now on what the next one may. Raises OSError."""
+        if self._offer.retry_for_s:
+            self._journal = os.open(self._journalled, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            if os.pread(self._journal, len(self._head), 0) == self._head:
+                self._verify_leading()
+        os.ftruncate(self._fd, self._hashed * self._offer.chunk_bytes)
+        if self._journal >= 0 and not self._hashed:
+            os.ftruncate(self._journal, 0)
+            os.pwrite(self._journal, self._head, 0)
+
+    def _verify_leading(self) -> None:
+        """Hash the chunks that the journal names, up to the first that is another than it was."""
+        while self._hashed < self._offer.chunks:
+            if self._stop.is_set():
+                raise TransferInterruptedError("stopped")
+            noted = os.pread(self._journal, DIGEST_BYTES, self._note_at(self._hashed))
+            chunk = os.pread(self._fd, self._offer.chunk_bytes, self._hashed * self._offer.chunk_bytes)
+            longer = self._hash.copy()
+            longer.update(chunk)
+            if len(chunk) != self._length(self._hashed) or longer.digest() != noted:
+                return
+            self._hash = longer
+            self._hashed += 1
+
+    def _length(self, index: int) -> int:
+        return min(self._offer.chunk_bytes, self._offer.size - index * self._offer.chunk_bytes)
+
+    def _note_at(self, index: int) -> int:
+        return len(self._head) + index * DIGEST_BYTES
+
+    @property
+    def complete(self) -> bool:
+        """Whether every chunk was put."""
+        return self._hashed == self._offer.chunks
+
+    def put(self, index: int, views: Sequence[memoryview]) -> None:
+        """Write a chunk."""
+        length = sum(len(view) for view in views)
+        at = index * self._offer.chunk_bytes
+        if index >= self._offer.chunks or length != self._length(index):
+            raise TransferError(f"{self._offer.name}: chunk {index} of {length} bytes is not part of the file")
+        if index < self._hashed or index in self._stored:
+            raise TransferError(f"{self._offer.name}: chunk {index} came twice")
+        try:
+            for start in range(0, len(views), IOV_MAX):
+                at += _write_all(self._fd, views[start : start + IOV_MAX], at)
+            if index == self._hashed:
+                for view in views:
+                    self._hash.update(view)
+                self._advance()
+                self._catch_up()
+            else:
+                self._stored.add(index)
+        except OSError as error:
+            raise TransferError(f"{self._offer.name}: cannot be written at the receiver: {error.strerror}") from error
+
+    def _catch_up(self) -> None:
+        while self._hashed in self._stored:
+            self._stored.remove(self._hashed)
+            self._hash.update(os.pread(self._fd, self._offer.chunk_bytes, self._hashed * self._offer.chunk_bytes))
+            self._advance()
+
+    def _advance(self) -> None:
+        """Note that the hash covers one chunk more. Raises OSError."""
+        if self._journal >= 0:
+            os.pwrite(self._journal, self._hash.copy().digest(), self._note_at(self._hashed))
+        self._hashed += 1
+
+    def finish(self, *, sha256: str) -> str:
+        """Compare the hash, sync, and give the file its name; return the hash."""
+        actual = self._hash.hexdigest()
+        if actual != sha256:
+            self.abort()
+            raise TransferError(
+                f"{self._offer.name}: SHA-256 is {actual} at the receiver, {sha256[:64]!r} at the sender"
+            )
+        try:
+            os.fsync(self._fd)
+            if self._overwrite:
+                self._partial.replace(self.final)
+            else:
+                publish(self._partial, self.final)
+            os.fsync(self._directory)
+        except OSError as error:
+            self.abort()
+            raise TransferError(f"{self._offer.name}: cannot be kept at the receiver: {error.strerror}") from error
+        self.abort()
+        return actual
+
+    def leave(self) -> None:
+        """Close what there is of it, for the next attempt."""
+        for fd in (self._journal, self._directory, self._fd):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._journal = self._directory = -1
+
+    def abort(self) -> None:
+        """Remove what there is of it. What cannot be removed is no error here: see `unremoved`."""
+        if self._fd < 0:
+            return
+        paths = (self._partial, self._journalled) if self._journal >= 0 else (self._partial,)
+        for path in paths:  # while the lock is held
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                self.unremoved = f"{path}: cannot be removed: {error.strerror}"
+        self.leave()
+
+
+def _write_all(fd: int, views: Sequence[memoryview], at: int) -> int:
+    """Write all of `views` from offset `at`, however the kernel splits it; return how many bytes that was."""
+    total = sum(len(view) for view in views)
+    written = os.pwritev(fd, views, at)
+    while written < total:
+        rest = b"".join(views)[written:]
+        count = os.pwrite(fd, rest, at + written)
+        if count == 0:
+            raise OSError(28, "No space left on device")
+        written += count
+    return total

@@ -1,0 +1,119 @@
+"""The words of a file transfer, as messages. One file at a time a peer; the immediate says what a message is.
+
+    sender                                  receiver
+    OFFER name, size, chunk_bytes,
+          transfer, retry_for_s    ------>
+                                   <------  ACCEPT chunks, or REFUSE reason, again
+    chunk `chunks` .. n-1          ------>  in any order, each written where it belongs as it comes
+    END sha256                     ------>
+                                   <------  VERDICT sha256, or reason   once hashed, synced and renamed
+    ABORT reason, again            ------>  instead of END: the sender ends the transfer
+
+A chunk's immediate is its index; a word's has the top bit set and its body is a JSON object.
+
+`transfer` is a random number that the sender chooses for each file. A sender that loses its peer opens another and
+offers the same transfer again; `chunks` of ACCEPT says how many leading chunks the receiver still has. The hash of END
+is that of the whole file. `again` says that the same transfer may be offered again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+from srd.errors import SrdError
+from srd.printable import printable
+
+MESSAGE = 1 << 31
+"""Immediate of a word; smaller ones are chunk indices."""
+MAX_MESSAGE_BYTES = 16 << 10
+"""A longer word is nonsense."""
+CHUNK_BYTES = 1 << 20
+"""One message. Large enough that a message's own cost is nothing, small enough that 16 fill the sender's window."""
+MAX_TEXT = 1000
+"""Characters of any text in a word: at most 12 bytes each once escaped. Names are shorter; reasons may be cut."""
+MAX_NAME_BYTES = 255
+"""NAME_MAX of Linux file systems."""
+MAX_RETRY_S = 24 * 3600
+"""Longest that a receiver keeps a part for a sender that may come back: a night and a day."""
+_TRANSFER = re.compile(r"[0-9a-f]{32}")
+
+
+class TransferError(SrdError):
+    """A transfer failed; the message is one line that says why."""
+
+
+class TransferInterruptedError(TransferError):
+    """An attempt failed; the same transfer may be offered again, and goes on where it was."""
+
+
+def reason_of(word: dict[str, Any], *, default: str) -> str:
+    """Return the reason that the other end gives, as one line that is safe to print."""
+    return printable(str(word.get("reason", default))[:MAX_TEXT])
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A file to come."""
+
+    name: str
+    size: int
+    chunk_bytes: int
+    transfer: str
+    """Identity of the transfer, 32 hexadecimal digits: the same for every attempt, and for nothing else."""
+    retry_for_s: int = 0
+    """How long the sender comes back after a loss; 0: it does not, and nothing needs to be kept for it."""
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks; an empty file has none."""
+        return -(-self.size // self.chunk_bytes)
+
+
+def encode(kind: str, **fields: object) -> bytes:
+    """Return a word's body."""
+    cut = {key: value[:MAX_TEXT] if isinstance(value, str) else value for key, value in fields.items()}
+    return json.dumps({"kind": kind, **cut}).encode()
+
+
+def decode_untrusted(body: bytes) -> dict[str, Any]:
+    """Read a word. Raises TransferError, and nothing else."""
+    if len(body) > MAX_MESSAGE_BYTES:
+        raise TransferError(f"a word of {len(body)} bytes is longer than {MAX_MESSAGE_BYTES}")
+    try:
+        word = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise TransferError("a word that is no JSON") from error
+    if not isinstance(word, dict) or not isinstance(word.get("kind"), str):
+        raise TransferError("a word without a kind")
+    return word
+
+
+def offer_untrusted(word: dict[str, Any]) -> Offer:
+    """Read an OFFER. Raises TransferError, and nothing else; a name that leads elsewhere is an error."""
+    if word["kind"] != "offer":
+        raise TransferError(f"{word['kind'][:80]!r} where an offer was expected")
+    name, size, chunk_bytes = word.get("name"), word.get("size"), word.get("chunk_bytes")
+    if not isinstance(name, str) or not _is_number(size) or not _is_number(chunk_bytes):
+        raise TransferError("an offer without name, size and chunk_bytes")
+    transfer, retry_for_s = word.get("transfer"), word.get("retry_for_s")
+    if not isinstance(transfer, str) or not _TRANSFER.fullmatch(transfer) or not _is_number(retry_for_s):
+        raise TransferError("an offer without transfer and retry_for_s")
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError as error:
+        raise TransferError("a name that is no text") from error
+    if name in ("", ".", "..") or "/" in name or "\0" in name or len(encoded) > MAX_NAME_BYTES:
+        raise TransferError(f"name {name[:80]!r} is not a plain file name")
+    if not 0 <= size < 1 << 62 or not 1 << 10 <= chunk_bytes <= 1 << 24:
+        raise TransferError(f"an offer of {size} bytes in chunks of {chunk_bytes} is out of range")
+    offer = Offer(name, size, chunk_bytes, transfer, retry_for_s=max(0, min(retry_for_s, MAX_RETRY_S)))
+    if offer.chunks >= MESSAGE:
+        raise TransferError(f"an offer of {offer.chunks} chunks is out of range")
+    return offer
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,334 @@
+"""Sending files: a window of memory slides over each; what is read is hashed once, on its way.
+
+Or the file is mapped, and sent from the page cache as it lies there. It is still read for its hash, a little at a time,
+into memory that stays in the processor's cache: a process that touches a mapped file which became shorter is killed
+(SIGBUS), and a system call is told. So what became shorter is an error here, too.
+
+What bounds each wait: a chunk or a word ends with its request (`request_timeout_s`), and with the peer. ACCEPT and
+VERDICT may take as long as the receiver's disk does; they are waited for as long as the peer lives, which the transport
+finds out within seconds. A chunk that ends in another status than OK ends the attempt at both ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from devmem.errors import RegionError
+from devmem.region import Region
+from srd.errors import PeerError
+from srd.file_transfer.protocol import (
+    CHUNK_BYTES,
+    MESSAGE,
+    TransferError,
+    TransferInterruptedError,
+    decode_untrusted,
+    encode,
+    reason_of,
+)
+from srd.file_transfer.worker import start_worker
+from srd.notify import Notify
+from srd.peer import Peer
+from srd.proto.wire.status import Status
+
+SLOTS = 16
+"""Chunks in memory: read ahead and in flight. 16 MiB is 10 Gbit/s for 13 ms."""
+_SCRATCH_BYTES = 256 << 10
+"""Read at once of what is only hashed: a quarter of a core's own cache."""
+_CONTROL_ROOM = 64 << 10
+_ABORT_WITHIN_S = 1.0
+"""Longest that ABORT is waited for: who does not take it within this learns from the end of the peer."""
+_PERMANENT = {Status.REMOTE_ERROR_BAD_LENGTH, Status.LOCAL_ERROR_BAD_LENGTH}
+"""Statuses that another attempt would end in, too: the receiver takes no message as long as a chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A file that the receiver has verified."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+class SourceFile:
+    """A file to send, open until it is sent, and what was hashed of it: for all attempts. A context manager.
+
+    Raises TransferError, which names the file, when it cannot be opened or is no regular file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.transfer = secrets.token_hex(16)
+        self.digest = hashlib.sha256()
+        self.hashed_chunks = 0
+        try:
+            self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would wait for its writer
+        except OSError as error:
+            raise self.unreadable(error) from error
+        status = os.fstat(self.fd)
+        self.size = status.st_size
+        self._modified_ns = status.st_mtime_ns
+        if not stat.S_ISREG(status.st_mode):
+            self.close()
+            what = "Is a directory" if stat.S_ISDIR(status.st_mode) else "Is no regular file"
+            raise TransferError(f"{path}: cannot be read: {what}")
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks; an empty file has none."""
+        return -(-self.size // CHUNK_BYTES)
+
+    def length(self, index: int) -> int:
+        """Return the length of a chunk."""
+        return min(CHUNK_BYTES, self.size - index * CHUNK_BYTES)
+
+    def check_unchanged(self) -> None:
+        """Raise TransferError if the file was written to since it was opened."""
+        status = os.fstat(self.fd)
+        if (status.st_size, status.st_mtime_ns) != (self.size, self._modified_ns):
+            raise TransferError(f"{self.path}: was changed while it was sent; send it again")
+
+    def read(self, index: int, *, into: memoryview, step_bytes: int) -> None:
+        """Read a chunk into `into`, the same `step_bytes` of it again and again; hash it, if it was not yet.
+
+        Blocking. Raises TransferError.
+        """
+        length = self.length(index)
+        for done in range(0, length, step_bytes):
+            with into[: min(step_bytes, length - done)] as view:
+                try:
+                    count = os.preadv(self.fd, [view], index * CHUNK_BYTES + done)
+                except OSError as error:
+                    raise self.unreadable(error) from error
+                if count != len(view):
+                    raise TransferError(f"{self.path}: became shorter while it was read; send it again")
+                if index == self.hashed_chunks:
+                    self.digest.update(view)
+        self.hashed_chunks = max(self.hashed_chunks, index + 1)
+
+    def unreadable(self, error: OSError) -> TransferError:
+        """Return the error that names the file."""
+        return TransferError(f"{self.path}: cannot be read: {error.strerror}")
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self.fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class FileSender:
+    """Sends files to one peer, one after the other. `on_progress(bytes)` is called for what was acknowledged.
+
+    With `mapped` files are sent from where the page cache has them; nobody may shorten them meanwhile. `retry_for_s`
+    tells the receiver how long to keep what it has of a file when the peer is lost.
+    """
+
+    def __init__(
+        self, peer: Peer, *, on_progress: Callable[[int], None], mapped: bool = False, retry_for_s: int = 0
+    ) -> None:
+        self._peer = peer
+        self._on_progress = on_progress
+        self._is_mapped = mapped
+        self._retry_for_s = retry_for_s
+        self._mapped: list[Region] = []
+        self._in_flight: set[asyncio.Future[Status]] = set()
+        self._free: list[int] = []
+        self._failed: Status | None = None  # of the first chunk that did
+        self._changed = Notify()  # a slot is free, a chunk has failed, the verdict is there
+        self._worker = start_worker("srd-read")
+        self._region = Region(SLOTS * CHUNK_BYTES + _CONTROL_ROOM, name="srd-send")
+
+    async def send(self, path: Path) -> Sent:
+        """Send one file. Raises TransferError, or PeerError when the peer is gone."""
+        with SourceFile(path) as source:
+            return await self.attempt(source)
+
+    async def attempt(self, source: SourceFile) -> Sent:
+        """Send what the receiver does not have yet of a file.
+
+        Raises TransferError, and TransferInterruptedError or PeerError (the peer is gone) when another attempt may do,
+        over another peer: on this one, what was said of the failed attempt may still be on its way.
+        """
+        source.check_unchanged()
+        await self._send_control(
+            "offer",
+            name=source.path.name,
+            size=source.size,
+            chunk_bytes=CHUNK_BYTES,
+            transfer=source.transfer,
+            retry_for_s=self._retry_for_s,
+        )
+        first = self._accepted(await self._listen(), source)
+        # The verdict may come early: a receiver whose disk is full says so at once.
+        verdict = asyncio.ensure_future(self._listen())
+        verdict.add_done_callback(lambda _: self._changed.notify())
+        sha256: str | None = None
+        try:
+            if first:
+                self._on_progress(min(first * CHUNK_BYTES, source.size))
+            if await self._send_chunks(source, first=first, verdict=verdict):
+                sha256 = source.digest.hexdigest()
+                await self._send_control("end", sha256=sha256)
+            word = await verdict
+        except (PeerError, TransferInterruptedError) as error:
+            word = await self._final_answer(verdict, error)
+        except TransferError as error:
+            name = source.path.name  # where it lies is no business of the receiver's
+            await self._abort(str(error).replace(str(source.path), name), again=False)
+            raise
+        finally:
+            verdict.cancel()
+            for future in self._in_flight.copy():
+                future.cancel()  # of a file that failed, nothing may go any more; nor is it waited for
+        if sha256 is None or word["kind"] != "verdict" or word.get("sha256") != sha256:
+            raise _refusal(word, default=f"{source.path}: the receiver could not verify it")
+        return Sent(source.path.name, source.size, sha256)
+
+    def _accepted(self, answer: dict[str, Any], source: SourceFile) -> int:
+        """Return how many chunks the receiver has. Raises TransferError when it refused."""
+        if answer["kind"] != "accept":
+            raise _refusal(answer, default="refused without a reason")
+        chunks = answer.get("chunks", 0)
+        if not isinstance(chunks, int) or not 0 <= chunks <= source.hashed_chunks:
+            raise TransferError(f"{source.path}: the receiver has chunks that were never sent; is it srd recv?")
+        return int(chunks)
+
+    async def _final_answer(
+        self, verdict: asyncio.Future[dict[str, Any]], error: PeerError | TransferInterruptedError
+    ) -> dict[str, Any]:
+        """Return the verdict, if there is one: what the receiver said last matters more than that it went.
+
+        Messages outlive their peer. Raises `error` if there is none, after telling a receiver that lives.
+        """
+        if not self._peer.ended and not verdict.done():
+            await self._abort(str(error), again=True)
+            raise error
+        await asyncio.wait([verdict])
+        if verdict.exception() is not None:
+            raise error
+        return verdict.result()
+
+    async def _abort(self, reason: str, *, again: bool) -> None:
+        """Tell the receiver that this attempt is over, if it listens."""
+        for future in self._in_flight.copy():
+            future.cancel()  # before the word: it must not wait for their credit
+        if self._peer.ended:
+            return
+        saying = asyncio.ensure_future(self._send_control("abort", reason=reason, again=again))
+        await asyncio.wait([saying], timeout=_ABORT_WITHIN_S)
+        saying.cancel()
+        await asyncio.gather(saying, return_exceptions=True)
+
+    async def _send_chunks(self, source: SourceFile, *, first: int, verdict: asyncio.Future[dict[str, Any]]) -> bool:
+        """Send every chunk from `first` on; return False when the verdict came first."""
+        self._free, self._failed = list(range(SLOTS)), None
+        mapping = self._map(source) if self._is_mapped and source.size else None
+        for index in range(first, source.chunks):
+            if not await self._wait_for_slots(1, verdict):
+                return False
+            slot = self._free.pop()
+            at = slot * CHUNK_BYTES
+            await self._read(source, index, at=at)
+            offset = index * CHUNK_BYTES if mapping else at
+            self._post(mapping or self._region, offset, source.length(index), index=index, slot=slot)
+        return await self._wait_for_slots(SLOTS, verdict)
+
+    async def _wait_for_slots(self, count: int, verdict: asyncio.Future[dict[str, Any]]) -> bool:
+        """Wait until so many slots are free; False: the verdict came first. Raises when a chunk has failed."""
+        while True:
+            if verdict.done():
+                return False
+            if self._failed is not None:
+                if self._peer.ended:
+                    raise self._peer.error()
+                kind = TransferError if self._failed in _PERMANENT else TransferInterruptedError
+                raise kind(f"the receiver lives, but a chunk ended with {self._failed.name}")
+            if len(self._free) >= count:
+                return True
+            await self._changed.wait()
+
+    async def _read(self, source: SourceFile, index: int, *, at: int) -> None:
+        """Read a chunk in the worker thread."""
+        step_bytes = _SCRATCH_BYTES if self._is_mapped else CHUNK_BYTES
+
+        def read() -> None:
+            with self._region.view(at, length=step_bytes) as view:
+                source.read(index, into=view, step_bytes=step_bytes)
+
+        reading = asyncio.get_running_loop().run_in_executor(self._worker, read)
+        try:
+            await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            await asyncio.wait([reading])  # the thread looks at our memory until it ends
+            raise
+
+    def _map(self, source: SourceFile) -> Region:
+        """Map a file until `close`: something of it may be in flight as long as the peer lives."""
+        try:
+            mapping = Region.from_fd(source.fd, writable=False)
+        except RegionError as error:
+            raise TransferError(f"{source.path}: cannot be mapped: {error}; send it without --devmem") from error
+        self._mapped.append(mapping)
+        return mapping
+
+    def _post(self, region: Region, offset: int, length: int, *, index: int, slot: int) -> None:
+        """Send chunk `index`; its memory is free again when that has ended, however it did."""
+
+        def done(future: asyncio.Future[Status]) -> None:
+            self._in_flight.discard(future)
+            status = Status.FLUSHED if future.cancelled() else future.result()
+            if status is Status.OK:
+                self._on_progress(length)
+            elif self._failed is None:
+                self._failed = status
+            self._free.append(slot)
+            self._changed.notify()
+
+        sending = self._peer.send(region, offset=offset, length=length, immediate=index)
+        self._in_flight.add(sending)
+        sending.add_done_callback(done)
+
+    async def _send_control(self, kind: str, **fields: object) -> None:
+        body = encode(kind, **fields)
+        offset = SLOTS * CHUNK_BYTES
+        with self._region.view(offset, length=len(body)) as view:
+            view[:] = body
+        status = await self._peer.send(self._region, offset=offset, length=len(body), immediate=MESSAGE)
+        if status is not Status.OK:
+            if self._peer.ended:
+                raise self._peer.error()
+            raise TransferInterruptedError(f"the receiver lives, but {kind.upper()} ended with {status.name}")
+
+    async def _listen(self) -> dict[str, Any]:
+        with await self._peer.recv() as message:
+            if message.immediate != MESSAGE:
+                raise TransferError("the receiver sent data; is it srd recv?")
+            return decode_untrusted(message.gather())
+
+    def close(self) -> None:
+        """Stop the worker and give the memory back; the peer must be gone, so that nothing of it is in flight."""
+        self._worker.shutdown(wait=True)
+        for region in (self._region, *self._mapped):
+            region.close()
+
+
+def _refusal(word: dict[str, Any], *, default: str) -> TransferError:
+    """Return what the receiver says against it."""
+    kind = TransferInterruptedError if word.get("again") is True else TransferError
+    return kind(reason_of(word, default=default))

@@ -1,0 +1,466 @@
+"""Receiving: the kernel scatters headers into one array and payloads back to back into a region.
+
+Theory of operation. A slot is one message of `recvmmsg`: its iovec alternates header and payload, as many pairs as a
+GRO super-datagram may have segments. With segments of the expected size (header and `payload_bytes`) the headers land
+in the slot's row of the header array, and the payloads contiguous in the slot's chunk of the pool. That is header-data
+split in software, and the only path that touches no byte of payload.
+
+Rules.
+1. Of an arrival the payloads always lie back to back. Whatever arrives in another form is copied into that one, a whole
+   series at a time, and counted (`bytes_copied`): series of another size, series of small datagrams, which land whole
+   in the place of one.
+2. Data counts only if it names the context of an open peer. What strangers send is dropped before it takes memory.
+3. The layout of the slots follows what the core keeps of open peers' data, and nothing else: when most of it was of
+   another size lately, all slots are laid out anew for that size (`_expect`), and only between two batches.
+
+`rx_buffers` says where each slot's payload goes, and what happens when the pool is empty.
+
+An endpoint may have several receive queues, each with sockets and a region of its own. Outside of it, a place in its
+region has the queue's number in the upper 16 bits (io_uring zcrx's area); inside, places are offsets.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import socket
+from bisect import bisect_left
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from devmem.pool import Pool
+from devmem.region import Region
+from devmem.uapi import AREA_SHIFT
+from srd.io import syscalls
+from srd.io.clock import wall_to_monotonic_s
+from srd.io.placement_predictor import PLACED, PlacementPredictor
+from srd.io.recvmmsg import RecvmmsgResults
+from srd.io.rx_buffers import SUPER_BYTES, RxBuffers, scratch_bytes
+from srd.io.syscalls import IOVEC, Address
+from srd.proto.events import Frag, TargetCopy
+from srd.proto.recv.admission import Admission
+from srd.proto.wire.data import (
+    HEADER,
+    HEADER_BYTES,
+    MAX_BURST_PACKETS,
+    MAX_DATAGRAM_BYTES,
+    MAX_TRAIN_PACKETS,
+    SMALL_BYTES,
+    VERSION,
+    GroDatagram,
+    Octets,
+    PacketType,
+)
+
+SLOTS = 16
+"""Messages of one system call: with GRO 1 MiB, without it enough to pay for the call."""
+
+FEW_SLOTS = 3
+"""Up to so many slots are aimed one by one (1 us each), more all at once (4 us)."""
+MIN_EXPECTED_BYTES = SUPER_BYTES // MAX_TRAIN_PACKETS
+"""Least datagram size that slots are laid out for: with smaller ones a slot would not hold a whole super-datagram."""
+
+LAYOUT_BYTES = 4 << 20
+"""Data kept between two decisions on the layout: enough that laying it out anew (0.1 ms) costs nothing."""
+_DATA = int(PacketType.DATA)  # a plain integer: an enum's member costs ten times as much
+_DATA_PREFIX = np.array([VERSION, _DATA], np.uint8)
+
+
+@dataclass(slots=True)
+class RxBatch:
+    """What one system call brought."""
+
+    datagrams: list[GroDatagram] = field(default_factory=list)
+    controls: list[tuple[bytes, Address, float]] = field(default_factory=list)
+    no_memory: set[int] = field(default_factory=set)
+    """Contexts of data that was dropped for want of memory."""
+    full: bool = False
+    """Whether every slot was filled, so that more may be waiting."""
+
+    @property
+    def payload_bytes(self) -> int:
+        """Payload of all data packets."""
+        return sum(datagram.payload_bytes for datagram in self.datagrams)
+
+
+class RxRing:
+    """Receives from sockets into a region.
+
+    `receive` a batch, give it to the core, `hold` what the core kept; only then `receive` again.
+    """
+
+    def __init__(
+        self,
+        region: Region,
+        *,
+        chunk_bytes: int,
+        datagram_bytes: int,
+        contexts: Container[int],
+        reserve_bytes: int = 0,
+        number: int = 0,
+        header_split: bool = True,
+    ) -> None:
+        """Take `contexts`, those of open peers, as they are at any time; data of others is dropped.
+
+        With less than `reserve_bytes` free there is a `recv.admission`; without `header_split` all payload is copied.
+        """
+        self.number = number
+        self.region = region
+        self.bytes_copied = 0
+        self.dropped_for_memory = 0
+        self.landed_bytes = 0
+        self.pool = Pool(region, chunk_bytes=chunk_bytes, size_bytes=region.size_bytes - scratch_bytes(SLOTS))
+        self.buffers = RxBuffers(region, self.pool, slots=SLOTS)
+        self.refill: Callable[[], None] | None = None  # called before memory is needed
+        self.admission = Admission(self.has)
+        self.predictor = PlacementPredictor(SLOTS)
+        self._reserve_bytes = reserve_bytes
+        self._area = number << AREA_SHIFT
+        self._split = header_split
+        self._contexts = contexts
+        self._region = region
+        self._headers = np.zeros(SLOTS * MAX_TRAIN_PACKETS, HEADER)
+        self._extras = np.zeros(SLOTS, HEADER)
+        self._iov = np.zeros((SLOTS, MAX_TRAIN_PACKETS + 1, 2), IOVEC)
+        self._iov[:, :, 0]["length"] = HEADER_BYTES
+        self._results = RecvmmsgResults(SLOTS)
+        rows = np.arange(SLOTS, dtype=np.uint64)
+        self._results.messages["iov"] = self._iov.ctypes.data + rows * np.uint64(self._iov[0].nbytes)
+        self._open: GroDatagram | None = None  # what the next slot may continue
+        self._next_slot = 0
+        self._count = 0  # messages of the last batch
+        self._copied: list[
+            tuple[int, int, int]
+        ] = []  # of this batch: where series were copied to, their datagrams' size
+        self._copied_bytes: dict[int, int] = {}  # kept of such series since the last decision, by datagram size
+        self._decided_bytes = 0  # kept in all up to the last decision
+        self._placed_bytes = 0
+        self._expect(datagram_bytes)
+
+    # -- memory -------------------------------------------------------------------------------------------------
+
+    def _expect(self, datagram_bytes: int) -> None:
+        """Lay the iovecs out for datagrams of this size."""
+        self.payload_bytes = datagram_bytes - HEADER_BYTES
+        self._segments = train = min(MAX_DATAGRAM_BYTES // datagram_bytes, MAX_TRAIN_PACKETS)
+        self._train_bytes = train * datagram_bytes
+        self._results.messages["iovlen"] = 2 * (train + 1)
+        # Slot after slot, so that the headers of whole series lie back to back, as their payloads may. GRO may put a
+        # short datagram behind a whole series: its place is elsewhere.
+        at = np.arange(SLOTS * train, dtype=np.uint64).reshape(SLOTS, train)
+        self._iov[:, :train, 0]["base"] = self._headers.ctypes.data + at * np.uint64(HEADER_BYTES)
+        self._iov[:, train, 0]["base"] = self._extras.ctypes.data + np.arange(SLOTS) * np.uint64(HEADER_BYTES)
+        extra = np.uint64(self._region.address + train * self.payload_bytes)
+        self._iov[:, train, 1]["base"] = np.array(self.buffers.scratch, np.uint64) + extra
+        self._iov[:, :, 1]["length"] = self.payload_bytes
+        header_bytes = self._headers.view(np.uint8).data
+        self._rows = [header_bytes[slot * train * HEADER_BYTES :] for slot in range(SLOTS)]
+        self._steps = np.arange(train, dtype=np.uint64) * np.uint64(self.payload_bytes)
+        self._bases = self._iov["base"][:, :train, 1]
+        self.buffers.lay_out(train_bytes=train * self.payload_bytes)
+        self._aim(range(SLOTS))
+
+    def _aim(self, slots: Sequence[int], *, aimed: Sequence[int] = ()) -> None:
+        """Point the payloads of slots at their places, back to back; of the first ones at addresses."""
+        if len(slots) > FEW_SLOTS:
+            places = np.array(self.buffers.cursors, np.uint64) + np.uint64(self._region.address)
+            places[: len(aimed)] = aimed
+            np.add(self._steps, places[:, np.newaxis], out=self._bases)
+            return
+        for slot in slots:
+            np.add(self._steps, np.uint64(self._region.address + self.buffers.cursors[slot]), out=self._bases[slot])
+
+    def _prepare(self) -> None:
+        """Make ready for a batch: what was kept of the last one is held by now."""
+        if self.refill is not None:
+            self.refill()
+        self._aim(self.buffers.end_batch())
+        self._copied.clear()
+        if self._copied_bytes and self._kept_bytes - self._decided_bytes >= LAYOUT_BYTES:
+            self._choose_layout()
+        before = self.predictor.aimed
+        aimed = self.predictor.aim(train_bytes=self.buffers.train_bytes)
+        if aimed or before:
+            self._aim(range(SLOTS), aimed=aimed)
+        self._results.reset(self._count)
+
+    @property
+    def _kept_bytes(self) -> int:
+        """Payload that the core kept or had placed."""
+        return self.landed_bytes + self._placed_bytes
+
+    def _choose_layout(self) -> None:
+        """Lay the slots out for the size that three quarters of what was kept lately came in, if that is another.
+
+        Between peers of two sizes that send alike the layout stays, and one of them is copied.
+        """
+        size, most_bytes = max(self._copied_bytes.items(), key=lambda item: item[1])
+        if 4 * most_bytes > 3 * (self._kept_bytes - self._decided_bytes):
+            self._expect(size)
+        self._copied_bytes.clear()
+
+    def _note_copied(self, offset: int, size_bytes: int) -> None:
+        """Count what was kept of a series that had to be copied as its size did not fit."""
+        for start, end, size in self._copied:
+            if start <= offset < end:
+                if not self._copied_bytes:
+                    self._decided_bytes = self._kept_bytes
+                self._copied_bytes[size] = self._copied_bytes.get(size, 0) + size_bytes
+
+    def copy_to_target(self, placement: TargetCopy) -> None:
+        """Copy what landed to registered memory, an address of this process, if it did not land there."""
+        self.predictor.set_hint(placement.hint)
+        if placement.region_offset & PLACED:
+            source = placement.region_offset ^ PLACED
+            if source == placement.target:
+                return
+        else:
+            source = self._region.address + placement.region_offset - self._area
+        ctypes.memmove(placement.target, source, placement.length)
+        self.bytes_copied += placement.length
+        if self._copied:
+            self._note_copied(placement.region_offset, placement.length)
+        self._placed_bytes += placement.length
+
+    @property
+    def memory_low(self) -> bool:
+        """Whether less memory than the reserve is free."""
+        return self.pool.free_bytes < self._reserve_bytes
+
+    @property
+    def refused_packets(self) -> int:
+        """Data packets (or series) that found no memory."""
+        return self.dropped_for_memory + self.admission.refused_packets
+
+    def has(self, frag: Frag) -> bool:
+        """Whether a piece lies in this queue's region."""
+        return frag.region_offset >> AREA_SHIFT == self.number
+
+    def commit(self, kept: Iterable[Frag]) -> None:
+        """Keep what the core kept."""
+        for frag in kept:
+            self.pool.hold(frag.region_offset - self._area, length=frag.length)
+            if self._copied:
+                self._note_copied(frag.region_offset, frag.length)
+            self.landed_bytes += frag.length
+
+    def drop(self, frag: Frag) -> None:
+        """Give a piece back."""
+        self.pool.drop(frag.region_offset - self._area, length=frag.length)
+
+    def view(self, frag: Frag) -> memoryview:
+        """Return the memory of a piece that is held. While it is looked at it is not used again."""
+        return self.pool.view(frag.region_offset - self._area, length=frag.length)
+
+    # -- receiving ----------------------------------------------------------------------------------------------
+
+    def receive(self, sock: socket.socket) -> RxBatch | None:
+        """Receive one batch; None when there is none. Raises OSError (an ICMP error among them)."""
+        self._prepare()
+        self._count = SLOTS  # if it fails, who knows what it has written
+        count = self._count = syscalls.recvmmsg(sock.fileno(), messages=self._results.pointer, count=SLOTS)
+        if count == 0:
+            return None
+        batch = RxBatch(full=count == SLOTS)
+        self._open = None
+        clock_offset_s = wall_to_monotonic_s()
+        for slot in range(count):
+            self._receive_slot(batch, slot, clock_offset_s)
+        return batch
+
+    def reuse(self, datagrams: Iterable[GroDatagram], *, kept: Iterable[Frag]) -> None:
+        """Use the places of those arrivals again of which nothing is kept, lest what is kept be spread thin."""
+        starts = sorted(frag.region_offset - self._area for frag in kept)
+        for datagram in datagrams:
+            if datagram.payload_offset & PLACED:
+                continue
+            offset, size_bytes = datagram.payload_offset - self._area, datagram.payload_bytes
+            if bisect_left(starts, offset) == bisect_left(starts, offset + size_bytes):
+                self.buffers.rewind(offset, size_bytes=size_bytes)
+
+    def _receive_slot(self, batch: RxBatch, slot: int, clock_offset_s: float) -> None:
+        """Describe what landed in a slot: a datagram, or a series of equal ones (the last may be shorter)."""
+        length, size, marked, seconds = self._results.read(slot)
+        if length <= 0:
+            self.dropped_for_memory += length < 0  # an empty datagram says nothing
+            return
+        received_at = seconds + clock_offset_s
+        address, headers = self._results.address(slot), self._rows[slot]
+        expected = HEADER_BYTES + self.payload_bytes
+        is_data = length >= HEADER_BYTES and headers[0] == VERSION and headers[1] == _DATA and self._split
+        fits = is_data and (size == expected or size == length < expected) and length <= self._train_bytes
+        if fits and (tail_bytes := length % size) >= HEADER_BYTES:  # GRO may end a series with a control packet
+            fits = headers[(length - tail_bytes) // size * HEADER_BYTES + 1] == _DATA
+        placed = slot < len(self.predictor.aimed) and self._is_placed(slot, length, size, fits=fits)
+        if size >= length <= expected and (length < HEADER_BYTES or headers[0] != VERSION or headers[1] != _DATA):
+            batch.controls.append((self._first(slot, length), address, received_at))
+        elif is_data and HEADER_BYTES < size < SMALL_BYTES and size < length <= expected and not length % size:
+            self._receive_small(batch, slot, length, size, address, received_at, marked=marked)
+        elif not fits:
+            self._receive_copied(batch, slot, length, size, address, received_at, marked=marked)
+        elif not self._is_known(headers, length // size):
+            return
+        elif self.buffers.is_scratch(slot) and length > HEADER_BYTES and not placed:
+            self._drop(batch, headers)
+        else:
+            count, length = _whole(length, size)
+            payload_bytes = length - count * HEADER_BYTES
+            if placed:
+                offset = PLACED | self.predictor.aimed[slot]
+            else:
+                offset = self._area + (self.buffers.consume(slot, payload_bytes) if payload_bytes else 0)
+            whole = length == self._train_bytes
+            last = self._open
+            if (
+                last is not None
+                and slot == self._next_slot
+                and offset == last.payload_offset + last.payload_bytes
+                and address == last.address
+                and marked == last.ecn_ce
+                and last.count + count <= MAX_BURST_PACKETS
+            ):  # as if both were one series: headers and payloads lie back to back
+                last.count += count
+                last.payload_bytes += payload_bytes
+                last.received_at = received_at
+            else:
+                last = GroDatagram(
+                    headers, count, offset, payload_bytes, size - HEADER_BYTES, address, received_at, marked
+                )
+                batch.datagrams.append(last)
+            self._open, self._next_slot = last if whole else None, slot + 1
+
+    def _is_placed(self, slot: int, length: int, size: int, *, fits: bool) -> bool:
+        """Whether what landed where a slot was aimed belongs there; if not, bring it home."""
+        if fits:
+            count, length = _whole(length, size)
+            payload_bytes = length - count * HEADER_BYTES
+            datagram = GroDatagram(self._rows[slot], count, 0, payload_bytes, size - HEADER_BYTES, None, 0.0)
+            if self.predictor.matches(slot, datagram):
+                return True
+        size_bytes = min(length, self.buffers.train_bytes)
+        home = self._region.address + self.buffers.cursors[slot]
+        ctypes.memmove(home, self.predictor.aimed[slot], size_bytes)
+        self.bytes_copied += size_bytes
+        return False
+
+    def _is_known(self, headers: Octets, count: int) -> bool:
+        """Whether one of these headers names an open peer: nearly always the first does."""
+        for at in range(8, count * HEADER_BYTES, HEADER_BYTES):
+            if int.from_bytes(headers[at : at + 8], "big") in self._contexts:
+                return True
+        return False
+
+    def _drop(self, batch: RxBatch, headers: Octets) -> None:
+        self.dropped_for_memory += 1
+        batch.no_memory.add(int.from_bytes(headers[8:16], "big"))
+
+    # -- what has to be copied ------------------------------------------------------------------------------------
+
+    def _receive_small(
+        self, batch: RxBatch, slot: int, length: int, size: int, address: Address, received_at: float, *, marked: bool
+    ) -> None:
+        """Describe a series of small datagrams, all of which landed in the place of one: move the payloads together."""
+        count, payload = length // size, size - HEADER_BYTES
+        place = self.buffers.cursors[slot]
+        region = self._region.array
+        others = region[place + payload : place + length - HEADER_BYTES].reshape(count - 1, size)
+        headers = memoryview(self._rows[slot][:HEADER_BYTES].tobytes() + others[:, :HEADER_BYTES].tobytes())
+        if not self._is_known(headers, count):
+            return
+        if self.buffers.is_scratch(slot):
+            self._drop(batch, headers)
+            return
+        offset = self.buffers.consume(slot, count * payload)
+        # Row i moves down by i headers. NumPy copies what overlaps beforehand.
+        region[offset + payload : offset + count * payload].reshape(-1, payload)[:] = others[:, HEADER_BYTES:]
+        self.bytes_copied += (count - 1) * payload
+        batch.datagrams.append(
+            GroDatagram(headers, count, self._area + offset, count * payload, payload, address, received_at, marked)
+        )
+
+    def _receive_copied(
+        self, batch: RxBatch, slot: int, length: int, size: int, address: Address, received_at: float, *, marked: bool
+    ) -> None:
+        """Cut a message where its datagrams end: data is copied to a place of its own, the rest is control packets."""
+        stream = self._gather(slot, length)
+        if size >= HEADER_BYTES:
+            whole = stream[: length - length % size].reshape(-1, size)
+            tail = stream[len(whole) * size :]
+            ends_well = len(tail) < HEADER_BYTES or bool((tail[:2] == _DATA_PREFIX).all())
+            if ends_well and (whole[:, :2] == _DATA_PREFIX).all():
+                self._copy(batch, stream, size, address, received_at, marked=marked)
+                return
+        for start in range(0, length, max(size, 1)):
+            piece = stream[start : start + size]
+            if len(piece) >= HEADER_BYTES and (piece[:2] == _DATA_PREFIX).all():
+                self._copy(batch, piece, len(piece), address, received_at, marked=marked)
+            else:
+                batch.controls.append((piece.tobytes(), address, received_at))
+
+    def _first(self, slot: int, length: int) -> bytes:
+        """Put a packet together again that fits into the first pair: nearly always an ack."""
+        place, rest = self.buffers.cursors[slot], length - HEADER_BYTES
+        head = self._rows[slot][: min(length, HEADER_BYTES)].tobytes()
+        return head + self._region.array[place : place + rest].tobytes() if rest > 0 else head
+
+    def _gather(self, slot: int, length: int) -> npt.NDArray[np.uint8]:
+        """Put a message together again from where it was scattered."""
+        size, place = self.payload_bytes, self.buffers.cursors[slot]
+        region, rows = self._region.array, np.frombuffer(self._rows[slot], np.uint8)
+        whole = min(length // (HEADER_BYTES + size), self._segments)
+        stream = np.empty(length, np.uint8)
+        pairs = stream[: whole * (HEADER_BYTES + size)].reshape(whole, HEADER_BYTES + size)
+        pairs[:, :HEADER_BYTES] = rows[: whole * HEADER_BYTES].reshape(whole, HEADER_BYTES)
+        pairs[:, HEADER_BYTES:] = region[place : place + whole * size].reshape(whole, size)
+        if (rest := stream[pairs.size :]).size:  # the last pair, which may be the one behind a whole series
+            head = (
+                rows[whole * HEADER_BYTES :] if whole < self._segments else self._extras[slot : slot + 1].view(np.uint8)
+            )
+            place = place + whole * size if whole < self._segments else self.buffers.scratch[slot] + whole * size
+            rest[:HEADER_BYTES] = head[: min(rest.size, HEADER_BYTES)]
+            rest[HEADER_BYTES:] = region[place : place + max(rest.size - HEADER_BYTES, 0)]
+        return stream
+
+    def _copy(
+        self,
+        batch: RxBatch,
+        stream: npt.NDArray[np.uint8],
+        size: int,
+        address: Address,
+        received_at: float,
+        *,
+        marked: bool,
+    ) -> None:
+        """Copy the payloads of a series of data packets of `size` bytes to a place of their own, back to back."""
+        count, length = _whole(len(stream), size)
+        full, segment = length // size, size - HEADER_BYTES
+        train, tail = stream[: full * size].reshape(full, size), stream[full * size : length]
+        headers = memoryview(train[:, :HEADER_BYTES].tobytes() + tail[:HEADER_BYTES].tobytes())
+        if not self._is_known(headers, count):
+            return
+        offset, payload_bytes = 0, length - count * HEADER_BYTES
+        if payload_bytes:
+            place = self.buffers.allocate_copy(payload_bytes)
+            if place is None:
+                self._drop(batch, headers)
+                return
+            target = self._region.array[place : place + payload_bytes]
+            target[: full * segment].reshape(full, segment)[:] = train[:, HEADER_BYTES:]
+            target[full * segment :] = tail[HEADER_BYTES:]
+            offset = self._area + place
+            self.bytes_copied += payload_bytes
+            if count > 1 and size >= MIN_EXPECTED_BYTES and self._split:
+                self._copied.append((offset, offset + payload_bytes, size))
+        batch.datagrams.append(
+            GroDatagram(headers, count, offset, payload_bytes, segment, address, received_at, marked)
+        )
+
+
+def _whole(length: int, size: int) -> tuple[int, int]:
+    """Return how many datagrams of `size` a series of `length` bytes has, and their length; a stump is none."""
+    count = -(-length // size)
+    if length - (count - 1) * size < HEADER_BYTES:  # the last of the series is shorter than a header
+        return count - 1, (count - 1) * size
+    return count, length

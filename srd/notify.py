@@ -1,0 +1,31 @@
+"""Waiting for something to change: an `asyncio.Condition` that weighs nothing while nobody waits."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Notify:
+    """`wait` until the next `wake`; look again at what you wait for, then."""
+
+    __slots__ = ("_waiters",)
+
+    def __init__(self) -> None:
+        self._waiters: list[asyncio.Future[None]] = []
+
+    async def wait(self) -> None:
+        """Wait for the next `wake`."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(future)
+        try:
+            await future
+        finally:
+            if future in self._waiters:  # the wait was cancelled
+                self._waiters.remove(future)
+
+    def notify(self) -> None:
+        """Wake all that wait."""
+        waiters, self._waiters = self._waiters, []
+        for future in waiters:
+            if not future.done():
+                future.set_result(None)

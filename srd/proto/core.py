@@ -1,0 +1,503 @@
+"""The protocol core of one endpoint: all its peers, found by context id, and the handshake before them.
+
+Call order. The owner of the core, after anything happened:
+
+    handle_packets(...)      what arrived, as one batch       -> the pieces of memory that must be kept
+    pop_target_copies()        at once: copy them
+    on_no_memory(...)      what of it had to be dropped for want of memory
+    handle_timeout(now)      when `poll_timeout` has passed; after the packets: hear before you judge
+    poll_event()             until None: deliver
+    poll_transmit(now)       until None, or until the sockets are full: send
+    poll_timeout(now)        when to come back, if nothing arrives
+
+Commands (`connect`, `post`, `cancel`, `revoke`, `release`, `close`) may come at any time and are followed by the last
+two.
+
+Peers take turns: `poll_transmit` gives one packet or burst of the peer whose turn it is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Sequence
+from random import Random
+
+from srd.proto.config import ProtocolConfig
+from srd.proto.congestion.pacer import ActivePeers
+from srd.proto.congestion.registry import CONTROLLERS
+from srd.proto.errors import PacketError, UsageError
+from srd.proto.events import Completion, Event, Frag, PeerEnded, TargetCopy
+from srd.proto.handshake import Initiator
+from srd.proto.memory import Memory
+from srd.proto.peer import PeerCore, PeerState
+from srd.proto.peer_trace import PeerTrace
+from srd.proto.recv.admission import Admission
+from srd.proto.send.validation import check_batch, check_work_request, refusal_status
+from srd.proto.stateless import StatelessResponder
+from srd.proto.timers import Timers
+from srd.proto.trace import Trace
+from srd.proto.wire.control import (
+    Accept,
+    Ack,
+    Close,
+    Closed,
+    Control,
+    Datagram,
+    Hello,
+    Nack,
+    PathChallenge,
+    PathResponse,
+    Probe,
+    Refuse,
+    Reset,
+    Retry,
+    decode_untrusted,
+)
+from srd.proto.wire.data import (
+    IMMEDIATE,
+    MIN_DATAGRAM_BYTES,
+    Address,
+    Burst,
+    GroDatagram,
+    Lanes,
+    Opcode,
+    host_of,
+    received_bursts_untrusted,
+)
+from srd.proto.wire.status import Status
+
+
+class EndpointCore:
+    """All peers of one endpoint; see the module for the order of calls. Times are seconds of one monotonic clock."""
+
+    def __init__(
+        self,
+        config: ProtocolConfig,
+        *,
+        datagram_bytes: int,
+        secret: bytes,
+        new_context: Callable[[], int],
+        rng: Random,
+        accepting: bool,
+        memory: Memory | None = None,
+        trace: Trace | None = None,
+    ) -> None:
+        """Take what the core cannot make itself.
+
+        `datagram_bytes`: the largest datagram that this end receives; `secret`: the cookies' key; `new_context`: a
+        source of unguessable 64-bit ids; `rng`: dice for choosing paths; `accepting`: whether others may open peers;
+        `memory`: registrations, for writes and reads, without which there are none; `trace`: told what happens to every
+        peer.
+        """
+        if config.controller not in CONTROLLERS:
+            raise UsageError(f"controller: {config.controller!r} is not one of {', '.join(CONTROLLERS)}")
+        self.malformed = 0
+        self.expects_more_data = False  # whether much is yet to come of the messages of the data that was taken last
+        self._config = config
+        self._datagram_bytes = datagram_bytes
+        self._stateless = StatelessResponder(
+            secret=secret, accepting=accepting, paths=config.paths, datagram_bytes=datagram_bytes
+        )
+        self._new_context = new_context
+        self._rng = rng
+        self._memory = memory
+        self._target_copies: list[TargetCopy] = []
+        self._trace = trace
+        self._peers: dict[int, PeerCore] = {}  # by number
+        self._ended: dict[int, PeerCore] = {}  # ended peers whose PeerEnded has not been delivered yet
+        self._active_peers = ActivePeers(self._peers)
+        self._by_context: dict[int, PeerCore] = {}  # by the context id that we chose
+        self._by_remote: dict[int, PeerCore] = {}  # opened from outside, by the context id that the other end chose
+        self._hosts: dict[object, int] = {}  # peers of each host
+        self._unaccepted: set[int] = set()  # numbers of the peers of which `accepted` was not told yet
+        self._ready: dict[int, None] = {}  # numbers of the peers that may have something to send, in turn
+        self._events: deque[Event] = deque()
+        self._timers = Timers()
+        self._next_number = 0
+
+    # -- commands -----------------------------------------------------------------------------------------------
+
+    def connect(self, address: Address, *, sizes: tuple[int, ...], now: float) -> int:
+        """Open a peer; return its number. `sizes`: datagram sizes to try, in bytes, largest first."""
+        if not sizes or min(sizes) < MIN_DATAGRAM_BYTES:
+            raise UsageError(f"sizes: {sizes} needs sizes of at least {MIN_DATAGRAM_BYTES} bytes")
+        peer = self._add(address, now=now)
+        peer.initiator = Initiator(own_context=peer.own_context, config=self._config, sizes=sizes, now=now)
+        return peer.number
+
+    def post(
+        self,
+        peer: int,
+        *,
+        request: int,
+        length: int,
+        payload_offset: int = 0,
+        opcode: Opcode = Opcode.SEND,
+        immediate: int | None = None,
+        key: int = 0,
+        offset: int = 0,
+        local_key: int = 0,
+        local_offset: int = 0,
+    ) -> None:
+        """Post a work request over `length` bytes. It ends with a Completion for `request`, whatever happens.
+
+        SEND, WRITE: the bytes start at `payload_offset` of the region; `immediate`: the responder is told this word.
+        WRITE, READ: `key` and `offset` say where in the responder's registered memory. READ: `local_key` and
+        `local_offset` say where in ours. What cannot be is completed at once, with a status of the names LOCAL_ERROR
+        or REMOTE_ERROR_BAD_LENGTH. Raises UsageError for a peer that is not open yet or is being closed, and for what
+        does not fit into a packet.
+        """
+        core = self._peers.get(peer)
+        if core is None:
+            self._events.append(Completion(peer, request, Status.LOCAL_ERROR_INVALID_AH))
+            return
+        sender = core.open_sender()
+        check_work_request(opcode, length=length, immediate=immediate, key=key, offset=offset)
+        status = refusal_status(
+            opcode,
+            length=length,
+            max_send_bytes=sender.max_message_bytes,
+            memory=self._memory,
+            local_key=local_key,
+            local_offset=local_offset,
+        )
+        if status is not None:
+            self._events.append(Completion(peer, request, status))
+            return
+        sender.queue.post(
+            request,
+            payload_offset=payload_offset,
+            length=length,
+            flags=opcode if immediate is None else opcode | IMMEDIATE,
+            # A write without an immediate tells where it begins: see "Registered memory" in PROTOCOL.md.
+            immediate=(offset & 0xFFFFFFFF if opcode == Opcode.WRITE else 0) if immediate is None else immediate,
+            key=key,
+            remote_offset=offset,
+            local_key=local_key,
+            local_offset=local_offset,
+        )
+        self._ready[peer] = None
+
+    def post_batch(
+        self,
+        peer: int,
+        *,
+        first_request: int,
+        payload_addresses: Lanes,
+        length: int,
+        immediate: int | None,
+        owner: object,
+    ) -> None:
+        """Post a send of `length` bytes, a packet at most, for each of `places`: requests `first_request` and on.
+
+        Each ends with a Completion or as part of a BatchCompletion; `owner` lives as long. Raises as `post` does.
+        """
+        sender = self.peer(peer).open_sender()
+        check_batch(length, immediate=immediate, packet_bytes=sender.segment_bytes)
+        sender.queue.post_batch(
+            first_request, payload_addresses=payload_addresses, length=length, immediate=immediate, owner=owner
+        )
+        self._ready[peer] = None
+
+    def cancel(self, peer: int, *, request: int, now: float) -> None:
+        """End a request now, with FLUSHED; one that has ended is left alone.
+
+        The responder never takes it if any of it was missing there; what was all under way may still arrive.
+        """
+        if (core := self._peers.get(peer)) is not None:
+            core.cancel(request)
+            self._after(core, now=now)
+
+    def flush(self, peer: int, *, now: float) -> None:
+        """End every open request of a peer with FLUSHED."""
+        if (core := self._peers.get(peer)) is not None:
+            core.flush()
+            self._after(core, now=now)
+
+    def abandon(self, peer: int, *, status: Status, reason: str, now: float) -> None:
+        """Be done with a peer at once: its requests and then it end with this status, and it is told nothing more."""
+        if (core := self._peers.get(peer)) is not None:
+            core.end(status, reason=reason)
+            self._after(core, now=now)
+
+    def on_deregistered(self, key: int, *, now: float) -> None:
+        """Note that registration `key` of this end is gone: what uses it ends in error, at both ends."""
+        for core in list(self._peers.values()):
+            core.on_deregistered(key)
+            self._after(core, now=now)
+
+    def release(self, peer: int, *, size_bytes: int, messages: int, now: float) -> None:
+        """Give back the credit of delivered messages; a peer that is gone needs none.
+
+        Of a part of a message `messages` is 0, of a write that was told of `size_bytes`.
+        """
+        if core := self._peers.get(peer):
+            core.receiver.release(size_bytes, messages=messages, now=now)
+            core.control_due = True
+            self._ready[peer] = None
+
+    def close(self, peer: int, *, now: float) -> None:
+        """Close a peer in an orderly way, after what was posted; ends with PeerEnded."""
+        core = self.peer(peer)
+        core.close(now=now)
+        self._after(core, now=now)
+
+    def accepted(self, peer: int) -> None:
+        """Note that the application has taken a peer that was opened from outside, or never will: it waits no more."""
+        self._unaccepted.discard(peer)
+
+    def peer(self, number: int) -> PeerCore:
+        """Return a peer, until its PeerEnded was delivered. Raises UsageError if it is gone."""
+        peer = self._peers.get(number) or self._ended.get(number)
+        if peer is None:
+            raise UsageError(f"peer {number} is gone")
+        return peer
+
+    @property
+    def contexts(self) -> Container[int]:
+        """The contexts that data of open peers names, as they are at any time."""
+        return self._by_context.keys()
+
+    # -- input --------------------------------------------------------------------------------------------------
+
+    def handle_packets(
+        self,
+        datagrams: Iterable[GroDatagram],
+        *,
+        controls: Iterable[tuple[bytes, Address, float]],
+        now: float,
+        admission: Admission | None = None,
+    ) -> list[Frag]:
+        """Take a batch: data packets, and control packets as (bytes, source address, time of receipt).
+
+        `recv.admission`: of the memory that they landed in less is left than the longest message may need.
+        Returns the pieces of memory that hold new data, to be kept until their message is released or orphaned.
+        """
+        kept: list[Frag] = []
+        touched: dict[int, PeerCore] = {}
+        if admission is not None:
+            relieved = admission.evict_stalled(self._peers, now=now, stalled_after_s=self._config.stalled_after_s)
+            touched = {peer.number: peer for peer in relieved}
+        for datagram in datagrams:
+            for burst in received_bursts_untrusted(datagram):
+                peer = self._by_context.get(burst.context)
+                if peer is None or peer.sender is None or peer.state is PeerState.ENDED:
+                    # It overtook the responder's ACCEPT and will come again, or nobody waits for it any more; its
+                    # sender's next PROBE is told so.
+                    continue
+                touched[peer.number] = peer
+                if admission is not None and not admission.admits(peer, burst, peers=self._peers, now=now):
+                    peer.on_no_memory(burst, now=now)
+                else:
+                    kept += peer.handle_run(burst, now=now)
+        for peer in touched.values():
+            self._after(peer, now=now)
+        if touched:
+            self.expects_more_data = any(peer.receiver.expects_more_data for peer in touched.values())
+        for data, address, received_at in controls:
+            try:
+                self._handle_control_untrusted(decode_untrusted(data), address, now=now, received_at=received_at)
+            except PacketError:
+                self.malformed += 1
+                self._stateless.on_malformed(data, address)
+        return kept
+
+    def on_no_memory(self, contexts: Iterable[int], *, now: float) -> None:
+        """Note that data packets with these contexts were dropped, as there was no memory for them."""
+        for context in contexts:
+            if (peer := self._by_context.get(context)) is not None:
+                peer.on_packet(now=now)
+                peer.receiver.on_no_memory(now=now)
+                self._after(peer, now=now)
+
+    def pop_target_copies(self) -> Sequence[TargetCopy]:
+        """Return what is to be copied now, before anything else is asked of the core."""
+        if not self._target_copies:  # as nearly always
+            return ()
+        placements, self._target_copies[:] = self._target_copies.copy(), []
+        return placements
+
+    def _handle_control_untrusted(self, packet: Control, address: Address, *, now: float, received_at: float) -> None:
+        if isinstance(packet, Hello):
+            self._handle_hello(packet, address, now=now)
+            return
+        peer = self._by_context.get(packet.context)
+        if peer is None:
+            self._stateless.on_unknown_context(packet, address)
+            return
+        if isinstance(packet, Probe | Close | Closed | Reset) and not peer.has_remote_context(packet.own_context):
+            return  # whoever sent it knows one of the two contexts only, and so is not the other end
+        match packet:
+            case Ack():
+                peer.handle_ack(packet, now=now, received_at=received_at)
+            case Nack():
+                peer.handle_nack(packet, now=now)
+            case Probe():
+                peer.handle_probe(packet, address=address, now=now, received_at=received_at)
+            case PathChallenge():
+                peer.handle_challenge(packet)
+            case PathResponse():
+                peer.receiver.handle_response(packet.path, token=packet.token, address=address)
+            case Close() | Closed() | Reset():
+                self._handle_end(peer, packet, address)
+            case Retry() | Accept() | Refuse():
+                self._handle_answer(peer, packet, now=now)
+        self._after(peer, now=now)
+
+    def _handle_end(self, peer: PeerCore, packet: Close | Closed | Reset, address: Address) -> None:
+        if isinstance(packet, Close):
+            self._stateless.reply(address, Closed(packet.own_context, packet.context).encode())
+            peer.end(Status.OK, reason="closed by the other end")
+        elif isinstance(packet, Closed):
+            peer.handle_closed()
+        else:
+            peer.handle_reset()
+
+    def _handle_answer(self, peer: PeerCore, packet: Retry | Accept | Refuse, *, now: float) -> None:
+        """Take what answers a HELLO of ours; of a peer that is open, it comes too late."""
+        if peer.initiator is None:
+            return
+        if isinstance(packet, Retry):
+            peer.initiator.retry(packet, now=now)
+        elif isinstance(packet, Accept):
+            self._opened(peer, packet, now=now)
+        else:
+            peer.handle_refuse(packet)
+
+    def _handle_hello(self, hello: Hello, address: Address, *, now: float) -> None:
+        peer = self._by_remote.get(hello.own_context)
+        if peer is None:
+            if not self._stateless.validate_address(hello, address, now=now, has_room=self._has_room(address)):
+                return
+            peer = self._by_remote[hello.own_context] = self._add(address, now=now)
+            self._unaccepted.add(peer.number)
+            self._opened(peer, hello, now=now)
+            self._after(peer, now=now)
+        elif peer.address != address:
+            return  # our context is told to no other address than the one that has shown to be the initiator's
+        accept = Accept(
+            hello.own_context,
+            peer.own_context,
+            self._config.receive_window_bytes,
+            self._config.receive_window_messages,
+            self._config.max_message_bytes,
+            self._config.window_packets,
+            peer.datagram_bytes,
+        )
+        self._stateless.reply(address, accept.encode(), path=hello.path)
+
+    def _has_room(self, address: Address) -> bool:
+        """Whether one more may open a peer from `address`."""
+        return (
+            len(self._peers) < self._config.max_peers
+            and len(self._unaccepted) < self._config.max_unaccepted_peers
+            and self._hosts.get(host_of(address), 0) < self._config.max_peers_per_address
+        )
+
+    def _opened(self, peer: PeerCore, packet: Hello | Accept, *, now: float) -> None:
+        peer.opened(packet, datagram_bytes=min(packet.datagram_bytes, self._datagram_bytes), now=now)
+
+    def handle_icmp_unreachable(self, address: Address, *, now: float) -> None:
+        """The network says that nothing listens at `address`. Believed only while a peer is being opened."""
+        for peer in list(self._peers.values()):
+            if peer.initiator is not None and peer.address == address:
+                peer.end(Status.LOCAL_ERROR_UNREACH_REMOTE, reason="nothing listens there (port unreachable)")
+                self._after(peer, now=now)
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due."""
+        for number in self._timers.expired(now):
+            if peer := self._peers.get(number):
+                peer.handle_timeout(now=now)
+                self._after(peer, now=now)
+
+    # -- output -------------------------------------------------------------------------------------------------
+
+    def poll_transmit(self, now: float, *, acks_last: bool = False) -> Burst | Datagram | None:
+        """Return the next thing to send. `acks_last`: of each peer first what was posted."""
+        if self._stateless.replies:
+            return self._stateless.replies.popleft()
+        while self._ready:
+            number = next(iter(self._ready))
+            del self._ready[number]
+            peer = self._peers.get(number)
+            if peer is None:
+                continue
+            out: Burst | Datagram | None = peer.poll_burst(now=now) if acks_last else None
+            if out is None and peer.control_due:
+                out = peer.poll_control(now=now)
+                peer.control_due = out is not None
+            if out is None and not acks_last:
+                out = peer.poll_burst(now=now)
+            if out is not None:
+                self._ready[number] = None  # to the end of the line
+                return out
+            self._timers.arm(number, at=peer.poll_timeout(now=now))
+        return None
+
+    def still_needed(self, burst: Burst, *, peer: int) -> bool:
+        """Whether a burst may still go after requests of `peer` have completed; not, if their memory is what it reads.
+
+        That of a peer that is gone may be any burst's.
+        """
+        core = self._peers.get(peer)
+        if core is None or core.sender is None:
+            return False
+        if (core.address, core.remote_context) != (burst.address, burst.context):
+            return True
+        return not core.sender.acknowledged(burst.psn, count=burst.count)
+
+    def poll_timeout(self) -> float | None:
+        """When `handle_timeout` wants to be called. Valid once `poll_transmit` has returned None."""
+        return self._timers.next_at()
+
+    def poll_event(self) -> Event | None:
+        """Return the next event."""
+        if not self._events:
+            return None
+        event = self._events.popleft()
+        if isinstance(event, PeerEnded):
+            self._ended.pop(event.peer, None)
+        return event
+
+    # -- peers --------------------------------------------------------------------------------------------------
+
+    def _add(self, address: Address, *, now: float) -> PeerCore:
+        peer = PeerCore(
+            self._next_number,
+            config=self._config,
+            address=address,
+            own_context=self._new_context(),
+            new_token=self._new_context,
+            rng=self._rng,
+            memory=self._memory,
+            placements=self._target_copies,
+            active_peers=self._active_peers,
+            now=now,
+            trace=None if self._trace is None else PeerTrace(self._trace, number=self._next_number),
+        )
+        self._next_number += 1
+        self._peers[peer.number] = self._by_context[peer.own_context] = peer
+        host = host_of(address)
+        self._hosts[host] = self._hosts.get(host, 0) + 1
+        self._ready[peer.number] = None
+        return peer
+
+    def _after(self, peer: PeerCore, *, now: float) -> None:
+        """Collect a peer's events, give it its turn, and forget it when it has ended."""
+        self._events.extend(peer.take_events(now=now))
+        if peer.state is not PeerState.ENDED:
+            peer.control_due = True
+            self._ready[peer.number] = None
+        elif self._peers.pop(peer.number, None):
+            self._ended[peer.number] = peer
+            host = host_of(peer.address)
+            self._hosts[host] -= 1
+            if not self._hosts[host]:
+                del self._hosts[host]
+            del self._by_context[peer.own_context]
+            if self._by_remote.get(peer.remote_context) is peer:
+                del self._by_remote[peer.remote_context]
+            self._ready.pop(peer.number, None)
+            self._active_peers.busy.discard(peer.number)
+            self._timers.arm(peer.number, at=None)

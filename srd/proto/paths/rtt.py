@@ -1,0 +1,108 @@
+"""Round-trip time of one path, and of all of a peer: smoothed value, variation (RFC 6298), minimum of ten seconds.
+
+The minimum is what the queueing delay is measured against; a window lets it follow a route that became longer.
+Times are in seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+MIN_WINDOW_S = 10.0
+"""BBR's window for the same purpose (draft-cardwell-iccrg-bbr)."""
+FRESH_RTTS = 2
+"""Round trips within which a path that is in use is heard from."""
+
+SHARED_MIN_S = 1.0
+"""How long all paths are taken to be as short as the shortest. With the smallest round trip of its own from the first
+sample on, a path that was opened into a standing queue takes that for its length, and of 32 flows those that came first
+had most (Jain's index 0.42); with that of all for ever, paths that are twice as long stand for queues, and most of
+their capacity is never used."""
+
+
+class WindowedMin:
+    """`take` each sample; `min_s` is the smallest of the last `window_s`, or of the second half of it."""
+
+    __slots__ = ("_half_s", "_older_min_s", "_younger_min_s", "_younger_since", "min_s")
+
+    def __init__(self, *, window_s: float = MIN_WINDOW_S) -> None:
+        self._half_s = window_s / 2
+        self.min_s = math.inf  # infinite before the first sample
+        # Of the current half window and of the one before it.
+        self._younger_min_s = math.inf
+        self._older_min_s = math.inf
+        self._younger_since = -math.inf
+
+    def observe(self, sample_s: float, *, now: float) -> None:
+        """Take one sample."""
+        if now - self._younger_since > self._half_s:
+            self._older_min_s, self._younger_min_s = self._younger_min_s, sample_s
+            self._younger_since = now
+        else:
+            self._younger_min_s = min(self._younger_min_s, sample_s)
+        self.min_s = min(self._younger_min_s, self._older_min_s)
+
+
+class RttEstimator(WindowedMin):
+    """`update` with each sample; read `smoothed_s`, `variation_s`, `min_s`, `latest_s`."""
+
+    __slots__ = ("latest_s", "sampled_at", "smoothed_s", "variation_s")
+
+    def __init__(self, *, initial_s: float) -> None:
+        super().__init__()
+        self.smoothed_s = initial_s
+        self.variation_s = initial_s / 2
+        self.latest_s = 0.0
+        self.sampled_at = -math.inf
+
+    @property
+    def sampled(self) -> bool:
+        """Whether any sample was taken."""
+        return self.latest_s > 0
+
+    def update(self, sample_s: float, *, now: float) -> None:
+        """Take one sample, RFC 6298 section 2."""
+        sample_s = max(sample_s, 1e-6)  # a clock of microseconds may say zero
+        if self.sampled:
+            self.variation_s += (abs(self.smoothed_s - sample_s) - self.variation_s) / 4
+            self.smoothed_s += (sample_s - self.smoothed_s) / 8
+        else:
+            self.smoothed_s, self.variation_s = sample_s, sample_s / 2
+        self.latest_s = sample_s
+        self.sampled_at = now
+        self.observe(sample_s, now=now)
+
+    def timeout_s(self, *, floor_s: float) -> float:
+        """How long to wait for an answer before taking it for lost; `floor_s` bounds the variation from below."""
+        return self.smoothed_s + max(4 * self.variation_s, floor_s)
+
+
+class PeerRtt(WindowedMin):
+    """Of all paths of a peer: `min_s` of all, `smoothed_s` of those that are in use."""
+
+    __slots__ = ("_shared_until", "refresh_at", "smoothed_s")
+
+    def __init__(self, *, initial_s: float) -> None:
+        super().__init__()
+        self.smoothed_s = initial_s
+        self.refresh_at = 0.0
+        """When to look at the paths again: once a round trip, as there may be 64."""
+        self._shared_until = math.inf
+
+    def base_s(self, path: RttEstimator, *, now: float) -> float:
+        """Return how long the path is that was just sampled, as far as it is known.
+
+        For `SHARED_MIN_S` from the first call on it is the smallest of all paths: most have not met an empty queue yet.
+        """
+        if self._shared_until == math.inf:
+            self._shared_until = now + SHARED_MIN_S
+        return self.min_s if now < self._shared_until else path.min_s
+
+    def refresh(self, active: Sequence[RttEstimator], *, now: float) -> None:
+        """Look at the paths that carry data again."""
+        if sampled := [rtt for rtt in active if rtt.sampled]:
+            # What is not used counts for nothing: else slow paths that were left would hold the pace down.
+            used = [rtt for rtt in sampled if now - rtt.sampled_at < FRESH_RTTS * self.smoothed_s] or sampled
+            self.smoothed_s = sum(rtt.smoothed_s for rtt in used) / len(used)
+        self.refresh_at = now + self.smoothed_s

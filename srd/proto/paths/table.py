@@ -1,0 +1,202 @@
+"""The paths towards one peer: which carry data, which are probed, and which stand in for those that fell silent.
+
+Theory of operation. Switches choose a link by hash of the source port, among others. A port whose link died reaches
+nobody until the network has learned of it, which takes switches up to minutes; another port is hashed to another link
+with a good chance (PLB, SIGCOMM 2022, repaths flows for that reason). So:
+
+1. There are as many places as the configuration has paths. Path p belongs into place p: it is at home there.
+2. A path that left several probes in a row unanswered gets a stand-in out of the reserve: a path with another port,
+   which is probed first, and carries data when it has answered. One that does not answer goes back to the end of the
+   reserve, and the next is tried.
+3. The path at home is probed on, and takes its place back with its first answer: what is repaired is used again, and as
+   evenly as before. So no more than one path a place carries data, and no more than two are probed.
+4. Paths are made when they are needed: all with the first burst that finds another under way, as an endpoint may have
+   10,000 peers, and most of them little to say. (Made one by one, the late ones took a standing queue for the length of
+   their way: marks halved the queue no more, 0.57 -> 0.90 in `scripts/bench ecn`.) The ports of the reserve cost
+   nothing until they are called. They stay open, as late acks come to them.
+"""
+
+from __future__ import annotations
+
+import math
+
+from srd.proto.config import ProtocolConfig
+from srd.proto.congestion.pacer import Pacer
+from srd.proto.errors import PacketError
+from srd.proto.paths.path import MTU_SUSPECT_LOSSES, Path, PathEvent, PathState
+from srd.proto.paths.rtt import RttEstimator
+from srd.proto.peer_trace import PeerTrace
+from srd.proto.wire.control import PathReport
+from srd.proto.wire.data import expand
+
+RESERVE_PATHS = 64
+"""Paths beyond those at home: with three of four links dead, each of 16 places finds a live one in them."""
+PROBES_BEFORE_STANDBY = 3
+"""Unanswered probes in a row from which a path gets a stand-in, about 0.1 s after it fell silent: late by chance it is
+not, and a link that only flaps has come back."""
+
+
+class PathTable:
+    """`silence` and `answer` what happens, `probe` what is due; `active` are the paths that carry data."""
+
+    __slots__ = (
+        "_initial_rtt_s",
+        "_max_paths",
+        "_min_rto_s",
+        "_pacer",
+        "_retired",
+        "_slots",
+        "_standbys",
+        "_trace",
+        "active",
+        "all",
+        "probed",
+    )
+
+    def __init__(self, config: ProtocolConfig, *, trace: PeerTrace | None = None) -> None:
+        self.all: list[Path] = []
+        """By number, as far as they were made; those of the reserve once they were called."""
+        self.active: list[Path] = []
+        self.probed: list[Path] = []
+        """Those that a probe is due of, sooner or later."""
+        self._slots = config.paths
+        self._max_paths = config.paths + RESERVE_PATHS  # with the reserve
+        self._min_rto_s = config.min_rto_s
+        self._initial_rtt_s = config.initial_rtt_s
+        self._retired: list[Path] = []  # of the reserve, behind those that were never called
+        self._standbys: dict[int, Path] = {}  # by place
+        self._pacer = Pacer(depth_s=config.pacing_depth_s)  # of probes
+        self._trace = trace
+        self.open_next()
+
+    def open_next(self) -> None:
+        """Make one more of the paths that are at home, if any is missing."""
+        if len(self.all) < self._slots:
+            self.all.append(Path(len(self.all), initial_rtt_s=self._initial_rtt_s))
+            self.active.append(self.all[-1])
+
+    def set_initial_rtt(self, round_trip_s: float) -> None:
+        """Take what the handshake measured for what to expect of paths that were not heard from."""
+        self._initial_rtt_s = round_trip_s
+        for path in self.all:
+            if not path.rtt.sampled:
+                path.rtt = RttEstimator(initial_s=round_trip_s)
+
+    @property
+    def inflight_bytes(self) -> int:
+        """What the active paths carry."""
+        return sum(path.inflight_bytes for path in self.active)
+
+    @property
+    def mtu_suspect(self) -> bool:
+        """Whether every path that is at home has to show that it carries packets of full size."""
+        return len(self.all) >= self._slots and all(path.mtu_suspect for path in self.all[: self._slots])
+
+    def find_untrusted(self, report: PathReport) -> tuple[Path, int]:
+        """Return the path of a report, and the path sequence in full. Raises PacketError for what was never sent."""
+        if report.path >= len(self.all):
+            raise PacketError(f"a report of path {report.path}, of {len(self.all)}")
+        path = self.all[report.path]
+        sequence = expand(report.path_sequence, near=path.next_sequence)
+        if sequence >= path.next_sequence:
+            raise PacketError(f"a report of path {report.path}, sequence {report.path_sequence}, which was not sent")
+        return path, sequence
+
+    def on_timeout(self, path: Path, *, now: float) -> None:
+        """Note that an active path left a burst unanswered: it carries nothing more until it answers."""
+        self.active.remove(path)
+        self._apply(path, PathEvent.TIMEOUT, now=now)
+        path.counters.timeouts += 1
+        self._begin_probing(path, timeout_s=path.rtt.timeout_s(floor_s=self._min_rto_s), now=now)
+        self.open_next()  # may be on another link
+
+    def on_answer(self, path: Path, *, now: float) -> None:
+        """Note that a path answered that is not active."""
+        self._apply(path, PathEvent.ANSWER, now=now)
+        if path.state is not PathState.ACTIVE:
+            return  # one of the reserve, late
+        self.probed.remove(path)
+        path.probe_at = None
+        if path.mtu_suspect:  # it was asked by a probe of full size
+            path.full_size_losses = 0
+        self.active.append(path)
+        if path.index < self._slots and (stand_in := self._standbys.get(path.index)) is not None:
+            self._retire(stand_in, slot=path.index, now=now)
+
+    def poll_probe(self, *, now: float, packets_per_s: float) -> tuple[Path, int] | None:
+        """Return a path that is to be probed now, and the probe's path sequence.
+
+        There are no more probes than `packets_per_s`, what may be sent of data: a probe takes a packet's place in a
+        queue, and may be as long. A thousand senders to one port silenced most paths of each other, and the probes of
+        64,000 paths then left the port to a twentieth of the data.
+        """
+        if now < self._pacer.release_at():
+            return None
+        for path in self.probed:
+            if path.probe_at is not None and now >= path.probe_at:
+                old = path.state
+                # While no path is active everything waits for an answer, and probes do not become rarer.
+                sequence = path.on_probe_sent(now=now, alone=not self.active)
+                self._pacer.charge(1, now=now, rate_bytes_per_s=packets_per_s)
+                self._trace_state(path, old=old, now=now)
+                if path.probes_unanswered > PROBES_BEFORE_STANDBY:
+                    self._replace(path, now=now)
+                return path, sequence
+        return None
+
+    def probe_at(self) -> float:
+        """When the next probe is due; infinite when none is."""
+        if not self.probed:
+            return math.inf
+        due_at = min(path.probe_at for path in self.probed if path.probe_at is not None)
+        return max(due_at, self._pacer.release_at())
+
+    def _begin_probing(self, path: Path, *, timeout_s: float, now: float) -> None:
+        path.probe_at, path.probe_interval_s, path.probes_unanswered = now, timeout_s, 0
+        self.probed.append(path)
+
+    def _replace(self, path: Path, *, now: float) -> None:
+        """Call a stand-in for a path that is at home; another, if it is a stand-in itself."""
+        place = path.index if path.index < self._slots else self._slot_of(path)
+        if path.index >= self._slots:
+            self._retire(path, slot=place, now=now)
+        if place in self._standbys or (stand_in := self._next_standby()) is None:
+            return
+        self._standbys[place] = stand_in
+        self._apply(stand_in, PathEvent.OPEN, now=now)
+        stand_in.full_size_losses = MTU_SUSPECT_LOSSES  # nothing is known of it
+        timeout_s = self.all[place].rtt.timeout_s(floor_s=self._min_rto_s)
+        self._begin_probing(stand_in, timeout_s=timeout_s, now=now)
+
+    def _next_standby(self) -> Path | None:
+        """Return the first of the reserve: those that were never called in order, then those that were dismissed."""
+        self.open_all()
+        if len(self.all) < self._max_paths:
+            self.all.append(Path(len(self.all), initial_rtt_s=self._initial_rtt_s, state=PathState.RESERVE))
+            return self.all[-1]
+        return self._retired.pop(0) if self._retired else None
+
+    def open_all(self) -> None:
+        """Make all that are at home."""
+        while len(self.all) < self._slots:
+            self.open_next()
+
+    def _slot_of(self, standby: Path) -> int:
+        return next(place for place, path in self._standbys.items() if path is standby)
+
+    def _retire(self, standby: Path, *, slot: int, now: float) -> None:
+        """Put a stand-in to the end of the reserve. What it carries is answered or lost as ever."""
+        del self._standbys[slot]
+        (self.active if standby.state is PathState.ACTIVE else self.probed).remove(standby)
+        standby.probe_at = None
+        self._apply(standby, PathEvent.RETIRE, now=now)
+        self._retired.append(standby)
+
+    def _apply(self, path: Path, event: PathEvent, *, now: float) -> None:
+        old = path.state
+        path.apply(event)
+        self._trace_state(path, old=old, now=now)
+
+    def _trace_state(self, path: Path, *, old: PathState, now: float) -> None:
+        if self._trace is not None:
+            self._trace.path_state(path, old=old, now=now)

@@ -1,0 +1,191 @@
+"""Operations on registered memory, and messages that were given up: every data packet but a send's.
+
+    requester                                   responder
+    WRITE (key, offset, payload)        -->      checks each packet by itself, places its payload
+    READ (key, offset, length)          -->      checks once
+                                       <--      RESPONSE (number of the READ, payload), a message of its own
+
+1. A packet of a write names the place of its own payload, and is checked alone, before it is acknowledged, as RFC 5041
+   (DDP) has it: so any packet can be placed whatever is missing, and a key that was withdrawn stops working in the
+   middle of a message. What a refused write has placed before stays; nothing beyond the bounds is ever touched.
+2. What is refused is answered with NACK and not acknowledged. The answer may be lost, as what was refused is sent again
+   until its sender knows. A read that is refused is acknowledged and answered by a RESPONSE that is VOID.
+3. The core touches no payload: it tells its owner by a `TargetCopy` what to copy where. Placements are carried out
+   before the events of the same batch are looked at, so what completes has landed.
+"""
+
+from __future__ import annotations
+
+from srd.proto.config import MAX_MESSAGE_BYTES
+from srd.proto.events import Completion, Event, Frag, MessageAborted, PlacementHint, TargetCopy, WriteReceived
+from srd.proto.memory import Memory
+from srd.proto.peer_trace import PeerTrace
+from srd.proto.recv.reassembly import new_parts
+from srd.proto.recv.receiver import Receiver
+from srd.proto.send.inflight import WorkRequest
+from srd.proto.send.queue import SendQueue
+from srd.proto.send.scheduler import MAX_READS
+from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Opcode, ReceivedBurst
+from srd.proto.wire.status import Status, refusal_untrusted
+
+MAX_NACKS = 64
+"""Refusals waiting to be sent to one peer; more are dropped, as what was refused comes again."""
+
+
+class Rdma:
+    """The registered memory of this end, as one peer may use it."""
+
+    def __init__(
+        self,
+        peer: int,
+        *,
+        receiver: Receiver,
+        send_queue: SendQueue,
+        memory: Memory | None,
+        placements: list[TargetCopy],
+        trace: PeerTrace | None = None,
+    ) -> None:
+        self.nacks: dict[int, Status] = {}  # messages that were refused: to be told
+        self.events: list[Event] = []
+        self._peer = peer
+        self._receiver = receiver
+        self._queue = send_queue
+        self._memory = memory
+        self._copies = placements
+        self._trace = trace
+
+    def handle(self, burst: ReceivedBurst, *, now: float) -> None:
+        """Take a run of anything but a send; one with flags that do not exist is dropped."""
+        if burst.flags & ~(OPCODE_BITS | IMMEDIATE | ABORTED):
+            return
+        if burst.flags & ABORTED:
+            self._handle_aborted(burst, now=now)
+        elif burst.flags & OPCODE_BITS == Opcode.WRITE:
+            self._handle_write(burst, now=now)
+        elif burst.flags == Opcode.READ:
+            self._handle_read(burst, now=now)
+        elif burst.flags == Opcode.RESPONSE:
+            self._handle_response(burst, now=now)
+
+    def refuse(self, burst: ReceivedBurst, *, status: Status, now: float) -> None:
+        """Say no to a run, unless it had been taken before."""
+        if self._receiver.is_tracking(burst):
+            self._receiver.admit(burst, now=now)
+            return
+        self._receiver.refuse(burst, now=now)
+        self.send_nack(burst.message, status=status)
+
+    def send_nack(self, message: int, *, status: Status) -> None:
+        """Have the peer told that a message of its is refused."""
+        if len(self.nacks) < MAX_NACKS:
+            self.nacks[message] = status
+
+    def on_discarded(self, message: int) -> tuple[Frag, ...]:
+        """Give up an incomplete send of the peer's; return its pieces."""
+        orphans = self._receiver.discard(message)
+        self.events.append(MessageAborted(self._peer, orphans))
+        self.send_nack(message, status=Status.REMOTE_ERROR_RNR)
+        return orphans
+
+    def _has_consistent_layout(self, burst: ReceivedBurst) -> bool:
+        """Whether a run of a write is as it must be cut. With an immediate it does not say where the write begins."""
+        if not burst.flags & IMMEDIATE:
+            return self._receiver.has_consistent_layout(burst, offset=burst.offset - burst.immediate & 0xFFFFFFFF)
+        last = burst.payload_bytes == burst.length or burst.payload_bytes % self._receiver.segment_bytes
+        offset = burst.length - burst.payload_bytes if last else 0
+        return offset >= 0 and self._receiver.has_consistent_layout(burst, offset=offset)
+
+    def _handle_write(self, burst: ReceivedBurst, *, now: float) -> None:
+        if not self._has_consistent_layout(burst):
+            return  # not acknowledged, as nothing that breaks the rules
+        place = None
+        if self._memory is not None and burst.length <= MAX_MESSAGE_BYTES:
+            place = self._memory.remote_writable(burst.key, offset=burst.offset, length=burst.payload_bytes)
+        if place is None:
+            self.refuse(burst, status=Status.REMOTE_ERROR_BAD_ADDRESS, now=now)
+        elif self._place(burst, place=place, hint=self._hint_after_write(burst, place), now=now):
+            self._receiver.finish(burst.message, now=now)
+            if self._trace is not None:
+                self._trace.write_received(burst, now=now)
+            if burst.flags & IMMEDIATE:
+                self.events.append(WriteReceived(self._peer, burst.length, burst.immediate))
+
+    def _handle_read(self, burst: ReceivedBurst, *, now: float) -> None:
+        if burst.payload_bytes or burst.count > 1 or self._queue.responses >= 2 * MAX_READS:
+            return  # not acknowledged: it comes again
+        if not self._receiver.admit(burst, now=now):
+            return
+        place = None
+        if self._memory is not None and burst.length <= MAX_MESSAGE_BYTES:
+            place = self._memory.remote_readable(burst.key, offset=burst.offset, length=burst.length)
+        self._queue.respond(burst.message, payload_offset=place, length=burst.length, key=burst.key)
+
+    def _handle_response(self, burst: ReceivedBurst, *, now: float) -> None:
+        if not self._receiver.has_consistent_layout(burst, offset=burst.offset):
+            return
+        read = self._queue.read(burst.key)
+        if read is None or burst.length != read.length:
+            self.refuse(burst, status=Status.REMOTE_ERROR_ABORT, now=now)
+            return
+        place = None
+        if self._memory is not None:
+            offset = read.local_offset + burst.offset
+            place = self._memory.local_writable(read.local_key, offset=offset, length=burst.payload_bytes)
+        if place is None:
+            self._queue.abort(read, status=Status.LOCAL_ERROR_INVALID_LKEY)
+            self.refuse(burst, status=Status.REMOTE_ERROR_ABORT, now=now)
+        elif self._place(burst, place=place, hint=self._hint_after_response(burst, place, read), now=now):
+            self._receiver.finish(burst.message, now=now)
+            self._queue.finish(read)
+            if read.request is not None:
+                self.events.append(Completion(self._peer, read.request, Status.OK))
+
+    def _hint_after_write(self, burst: ReceivedBurst, place: int) -> PlacementHint | None:
+        """Return what follows on a part of a write. Without an immediate its headers say where it begins."""
+        end = burst.offset + burst.payload_bytes
+        left_bytes = burst.length - burst.payload_bytes - (burst.offset - burst.immediate & 0xFFFFFFFF)
+        if burst.flags & IMMEDIATE or left_bytes <= 0 or self._memory is None:
+            return None
+        if self._memory.remote_writable(burst.key, offset=end, length=left_bytes) is None:
+            return None
+        return PlacementHint(burst.context, burst.message, Opcode.WRITE, end, place + burst.payload_bytes, left_bytes)
+
+    def _hint_after_response(self, burst: ReceivedBurst, place: int, read: WorkRequest) -> PlacementHint | None:
+        """Return what follows on a part of an answer."""
+        end = burst.offset + burst.payload_bytes
+        if (left_bytes := burst.length - end) <= 0 or self._memory is None:
+            return None
+        offset = read.local_offset + end
+        if self._memory.local_writable(read.local_key, offset=offset, length=left_bytes) is None:
+            return None
+        return PlacementHint(
+            burst.context, burst.message, Opcode.RESPONSE, end, place + burst.payload_bytes, left_bytes
+        )
+
+    def _place(self, burst: ReceivedBurst, *, place: int, hint: PlacementHint | None, now: float) -> bool:
+        """Take a run and have its new parts placed; return whether its message is whole now."""
+        late = self._receiver.is_aborted(burst.message)
+        new = self._receiver.admit(burst, now=now)
+        if not new or late:
+            return False
+        parts = new_parts(burst, new=new)
+        inbound = self._receiver.on_landed(burst, landed_bytes=sum(frag.length for frag in parts), now=now)
+        end = burst.offset + burst.payload_bytes
+        inbound.high = max(inbound.high, end)
+        if hint is not None:
+            hint = hint.after(inbound.high - end)
+        self._copies += [
+            TargetCopy(place + part.offset - burst.offset, part.region_offset, part.length, hint) for part in parts
+        ]
+        return inbound.landed_bytes >= inbound.length and not self._receiver.protocol_error
+
+    def _handle_aborted(self, burst: ReceivedBurst, *, now: float) -> None:
+        orphans = self._receiver.on_abort(burst, now=now)
+        if orphans is None:
+            return
+        if self._trace is not None:
+            self._trace.message_aborted(burst, orphans=orphans, now=now)
+        if orphans:
+            self.events.append(MessageAborted(self._peer, orphans))
+        if burst.flags & OPCODE_BITS == Opcode.RESPONSE and (read := self._queue.read(burst.key)) is not None:
+            self._queue.abort(read, status=refusal_untrusted(burst.immediate))

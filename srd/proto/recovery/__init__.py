@@ -1,0 +1,1 @@
+"""Loss detection: RACK on each path, tail loss probes, timeouts."""

@@ -1,0 +1,68 @@
+"""Messages on their way in: which parts have landed, and which messages were given up by their sender."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from srd.proto.events import Frag
+from srd.proto.seqset import ranges
+from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Opcode, ReceivedBurst
+
+_SEND = int(Opcode.SEND)
+
+
+@dataclass(slots=True)
+class Reassembly:
+    """A message of which some has landed."""
+
+    length: int
+    immediate: int
+    began_at: float = 0.0
+    """When the first of it landed."""
+    landed_at: float = 0.0
+    """When some of it landed last."""
+    landed_bytes: int = 0
+    frags: list[Frag] = field(default_factory=list)
+    """A send's; what goes to registered memory leaves nothing behind."""
+    flags: int = 0
+    high: int = 0
+    """Of what goes to registered memory: end of what has landed, as its headers say offsets."""
+
+    def landed_ranges(self) -> bool:
+        """Sort the frags; return whether they are the message, no more and no less."""
+        self.frags.sort(key=lambda frag: frag.offset)
+        at = 0
+        for frag in self.frags:
+            if frag.offset != at:
+                return False
+            at += frag.length
+        return at == self.length
+
+    @property
+    def credit_bytes(self) -> int:
+        """What it takes of the memory for messages."""
+        return self.length if self.flags & OPCODE_BITS == _SEND else 0
+
+    @property
+    def immediate_value(self) -> int | None:
+        """The sender's immediate, if it gave one."""
+        return self.immediate if self.flags & IMMEDIATE else None
+
+    def conflicts_with(self, burst: ReceivedBurst) -> str:
+        """Return what a run of the same message says that cannot be; empty: nothing."""
+        if burst.length != self.length:
+            return f"message {burst.message} is said to have {burst.length} and {self.length} bytes"
+        if burst.flags & ~ABORTED != self.flags:
+            return f"message {burst.message} is said to have flags {burst.flags} and {self.flags}"
+        return ""
+
+
+def new_parts(burst: ReceivedBurst, *, new: int) -> list[Frag]:
+    """Return the parts of a run whose bits are set in `new` as pieces of memory; the empty ones are none."""
+    frags = []
+    for first, count in ranges(new):
+        start = first * burst.segment_bytes
+        end = min((first + count) * burst.segment_bytes, burst.payload_bytes)
+        if end > start:
+            frags.append(Frag(burst.offset + start, burst.payload_offset + start, end - start))
+    return frags

@@ -1,0 +1,555 @@
+"""The receiving half of a peer: what has arrived, what goes into the next ack, and messages as they become whole.
+
+1. A PSN is taken once; anything that comes again is counted as a duplicate of its path and its memory is not kept.
+2. A message is delivered when all its bytes have landed, whatever is missing before it.
+3. Everything received is in every ack (cumulative point and bitmap), so that acks may be lost. By which way they go
+   back is the word of `ack_path`.
+4. Credit is counted in message bytes, and in messages, from the beginning of the peer's life and only ever grows: the
+   window plus what the application has released. What was given up is released as soon as it is known. A peer that
+   begins more than it was granted breaks the protocol, and ends: no honest sender does, whatever the network does.
+5. A message that its sender gave up is remembered until all its PSNs were received, so that nothing late revives it.
+6. A message that does not become whole in time is given up here (`overdue`, `discard`): its memory is free at once, its
+   sender is refused, and gets the credit back when it has turned the message VOID.
+
+What a peer can make this end keep is bounded: bytes and messages by credit, pieces by the rule that all packets but a
+message's last are full (`has_consistent_layout`), incomplete messages by the window of PSNs
+(`INCOMPLETE_BEYOND_WINDOW`), messages that were given up by credit and by that window, paths by their number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
+from srd.proto.events import Frag
+from srd.proto.paths.validation import AddressValidation, RemoteAddress
+from srd.proto.recv.ack_path import AckPath, AckPathSelector
+from srd.proto.recv.reassembly import Reassembly, new_parts
+from srd.proto.seqset import SequenceSet, mask, ranges
+from srd.proto.wire.control import NO_PATH, NOT_READY, Ack, PathReport, ack_bytes, bitmap_room_bytes, max_reports
+from srd.proto.wire.data import (
+    ABORTED,
+    HEADER_BYTES,
+    MAX_DATAGRAM_BYTES,
+    Address,
+    ReceivedBurst,
+    expand,
+    takes_credit,
+)
+
+ACK_EVERY_PACKETS = 4
+"""Packets after which an ack is due at once. An ack costs both ends and the fabric more than a data packet does: it is
+small but alone."""
+PREFERRED_REPORT_REPEATS = 2
+"""The same while the peer is in trouble (see `ack_path`)."""
+REPORT_REPEATS = 1
+"""Acks that carry the report of a path after it was heard. A path in use is heard again soon; a second time would
+double the work that an ack makes at both ends."""
+PROBE_ANSWERS = 4
+"""Acks that answer a probe. They take different ways back, of which one may be dead: with three of four links dead one
+answer is lost three times in four, four are all lost one time in three."""
+MAX_ANSWERS = 16
+"""Acks that answer probes which came at one time."""
+INCOMPLETE_BEYOND_WINDOW = 2
+"""Incomplete messages that a peer may have besides one for each PSN of the window: such a message lacks a packet that
+was sent, whose PSN is within the window, or it is half cut, of which there are two, one a lane (see
+`send.scheduler`)."""
+_ABORTED_LIMIT = 64
+
+
+@dataclass(slots=True)
+class RxPath:
+    """What was heard of one of the peer's paths."""
+
+    source: RemoteAddress
+    sequence: int = -1
+    sent_us: int = 0
+    received_at: float = 0.0
+    packets: int = 0
+    duplicates: int = 0
+    marked: int = 0
+    reports_due: int = 0
+
+    def report(self, path: int, *, now: float) -> PathReport:
+        """Return the report of this path, as of now."""
+        ack_delay_us = min(max(int((now - self.received_at) * 1e6), 0), 0xFFFFFFFF)
+        return PathReport(
+            path,
+            self.sequence & 0xFFFFFFFF,
+            self.sent_us,
+            ack_delay_us,
+            self.packets & 0xFFFFFFFF,
+            self.duplicates & 0xFFFF,
+            self.marked & 0xFFFF,
+        )
+
+
+class Receiver:
+    """`take` what arrives, `ack` when `ack_at` says so, `release` what the application is done with."""
+
+    __slots__ = (
+        "_aborted",
+        "_aborted_limit",
+        "_ack_paths",
+        "_answers",
+        "_begun_bytes",
+        "_begun_messages",
+        "_config",
+        "_discarded",
+        "_dropped",
+        "_granted_bytes",
+        "_granted_messages",
+        "_has_unvalidated",
+        "_incomplete",
+        "_landed_at",
+        "_missing_bytes",
+        "_released_bytes",
+        "_released_messages",
+        "_rx_paths",
+        "_unacked_packets",
+        "_window",
+        "ack_at",
+        "check_at",
+        "duplicates",
+        "landed_bytes",
+        "longest_gap_s",
+        "no_memory_at",
+        "packets",
+        "protocol_error",
+        "refused_at",
+        "segment_bytes",
+        "validation",
+    )  # fmt: skip
+
+    def __init__(self, config: ProtocolConfig, *, validation: AddressValidation) -> None:
+        self.validation = validation
+        self.ack_at: float | None = None  # when the next ack is due; None: nothing to acknowledge
+        self.protocol_error = ""  # what the peer said that cannot be; nothing more of it can be believed
+        self.packets = 0
+        self.duplicates = 0
+        self.landed_bytes = 0  # new payload, of complete and incomplete messages
+        self.longest_gap_s = 0.0  # longest time between two landings since `start_gap`
+        self.segment_bytes = MAX_DATAGRAM_BYTES - HEADER_BYTES  # payload of a full packet, once that is agreed
+        self.no_memory_at = -math.inf  # when data was last dropped because the memory was full
+        self.refused_at = -math.inf  # when it was last dropped for want of memory, that or what other messages need
+        self.check_at = math.inf  # not later than when some incomplete message will be overdue
+        self._landed_at = math.inf  # nothing yet
+        self._config = config
+        self._window = SequenceSet()
+        self._incomplete: dict[int, Reassembly] = {}
+        self._missing_bytes = 0  # of all incomplete messages
+        self._discarded: dict[int, Reassembly] = {}  # messages given up here, whose sender has not turned them VOID yet
+        self._aborted: dict[int, int] = {}  # messages given up by their sender: PSN after their last
+        self._aborted_limit = _ABORTED_LIMIT  # so many, and those that are over are forgotten
+        self._rx_paths: dict[int, RxPath] = {}
+        self._has_unvalidated = False  # whether the source of some path may be
+        self._begun_bytes = self._begun_messages = 0  # of all messages that needed credit
+        self._released_bytes = self._released_messages = 0
+        self._granted_bytes = config.receive_window_bytes  # as last told to the peer
+        self._granted_messages = config.receive_window_messages
+        self._ack_paths = AckPathSelector(paths=config.paths)
+        self._answers = 0  # acks that are due at once, to answer a probe
+        self._dropped = False  # whether there was no memory for something since the last ack
+        self._unacked_packets = 0
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether part of a message has landed and not all of it."""
+        return bool(self._incomplete)
+
+    @property
+    def expects_more_data(self) -> bool:
+        """Whether of the messages that have begun to land more is missing than comes at once."""
+        return self._missing_bytes > MAX_DATAGRAM_BYTES
+
+    def oldest_incomplete(self, holds: Callable[[Frag], bool]) -> int | None:
+        """Return the message, not whole yet, of which memory has been held longest; of pieces that `holds` is for."""
+        return next((message for message, inbound in self._incomplete.items() if any(map(holds, inbound.frags))), None)
+
+    def incomplete_messages(self, holds: Callable[[Frag], bool], *, since: float) -> list[int]:
+        """Return the messages, not whole yet, of which nothing landed after `since`; of pieces that `holds` is for."""
+        idle = [(message, inbound) for message, inbound in self._incomplete.items() if inbound.landed_at <= since]
+        return [message for message, inbound in idle if any(map(holds, inbound.frags))]
+
+    def last_landed_at(self, message: int) -> float | None:
+        """Return when some of a message landed last; None: all of it has, or nothing."""
+        inbound = self._incomplete.get(message)
+        return None if inbound is None else inbound.landed_at
+
+    @property
+    def credit_bytes(self) -> int:
+        """What the peer may send in all."""
+        return self._config.receive_window_bytes + self._released_bytes
+
+    @property
+    def credit_messages(self) -> int:
+        """How many messages it may send in all."""
+        return self._config.receive_window_messages + self._released_messages
+
+    def start_gap(self) -> None:
+        """Begin to measure the longest gap anew."""
+        self.longest_gap_s, self._landed_at = 0.0, math.inf
+
+    def accept(self, burst: ReceivedBurst, *, now: float) -> tuple[list[Frag], Reassembly | None]:
+        """Take a run of a send; return the pieces to keep, and the message if it is whole now."""
+        if not self.has_consistent_layout(burst, offset=burst.offset):
+            return [], None
+        late = self.is_aborted(burst.message)  # asked before this run may complete what it is remembered for
+        new = self.admit(burst, now=now)
+        if not new or late:
+            return [], None
+        if new == mask(burst.count) and burst.payload_bytes:  # as nearly always
+            kept = [Frag(burst.offset, burst.payload_offset, burst.payload_bytes)]
+            landed_bytes = burst.payload_bytes
+        else:
+            kept = new_parts(burst, new=new)
+            landed_bytes = sum(frag.length for frag in kept)
+        inbound = self.on_landed(burst, landed_bytes=landed_bytes, now=now)
+        inbound.frags += kept
+        if inbound.landed_bytes < inbound.length or self.protocol_error:
+            return kept, None
+        if not inbound.landed_ranges():
+            self.protocol_error = f"message {burst.message} has packets that overlap"
+            return kept, None
+        self.finish(burst.message, now=now)
+        return kept, inbound
+
+    def accept_batch(self, burst: ReceivedBurst, *, now: float) -> list[tuple[int, int]]:
+        """Take a run of messages of a packet each; return which of them are new, as ranges (first, count)."""
+        if burst.length > self.segment_bytes:
+            return []
+        new = self.admit(burst, now=now)
+        if new:
+            count = new.bit_count()
+            self._begin(count * burst.length, messages=count)
+            self._note_landed(count * burst.length, now=now)
+            self.ack_at = now  # their sender waits for nothing else
+        return [] if self.protocol_error else list(ranges(new))
+
+    def has_consistent_layout(self, burst: ReceivedBurst, *, offset: int) -> bool:
+        """Whether a run from `offset` of its message on is full packets, but for the message's last."""
+        if not burst.payload_bytes:
+            return burst.length == offset == 0 and burst.count == 1
+        full_bytes = self.segment_bytes
+        if offset % full_bytes or burst.payload_bytes != min(burst.count * full_bytes, burst.length - offset):
+            return False
+        return burst.count == 1 or (
+            burst.segment_bytes == full_bytes and burst.payload_bytes > (burst.count - 1) * full_bytes
+        )
+
+    def _begin(self, size_bytes: int, *, messages: int) -> None:
+        """Count what takes the peer's credit."""
+        self._begun_bytes += size_bytes
+        self._begun_messages += messages
+        if self._begun_bytes > self.credit_bytes or self._begun_messages > self.credit_messages:
+            begun = f"{self._begun_messages} messages and {self._begun_bytes} bytes"
+            self.protocol_error = f"began {begun}, granted were {self.credit_messages} and {self.credit_bytes}"
+
+    def admit(self, burst: ReceivedBurst, *, now: float) -> int:
+        """Take a run's PSNs; return which are new, as bits. They will be acknowledged, so they must be dealt with."""
+        if burst.psn + burst.count > self._window.base + self._config.window_packets:
+            return 0  # beyond any window we agreed to; the sender will come again
+        if burst.path >= MAX_PATH_NUMBERS:
+            return 0
+        new = self._window.insert(burst.psn, count=burst.count)
+        self._record_burst(burst, duplicates=burst.count - new.bit_count())
+        if new:
+            self._schedule_ack(burst.count, now=now)
+        else:
+            self.ack_at = now  # the ack of the first copy may have been lost
+        return new
+
+    def is_tracking(self, burst: ReceivedBurst) -> bool:
+        """Whether all of a run was received before."""
+        return self._window.covers(burst.psn, count=burst.count)
+
+    def is_aborted(self, message: int) -> bool:
+        """Whether a message was given up by its sender, a part of it being on its way yet."""
+        return self._aborted.get(message, 0) > self._window.base
+
+    def has_discarded(self, message: int) -> bool:
+        """Whether a message was given up here, and its sender has not turned it VOID yet."""
+        return message in self._discarded
+
+    def refuse(self, burst: ReceivedBurst, *, now: float) -> None:
+        """Hear a run without taking it: its sender learns that it came, and was not received."""
+        if burst.path < MAX_PATH_NUMBERS:
+            self._record_burst(burst, duplicates=0)
+            self._schedule_ack(burst.count, now=now)
+
+    def on_landed(self, burst: ReceivedBurst, *, landed_bytes: int, now: float) -> Reassembly:
+        """Note that new payload of a message has landed; return the message. `contradiction` says if it cannot be."""
+        inbound = self._incomplete.get(burst.message)
+        if inbound is None:
+            inbound = self._open(burst, now=now)
+        elif contradiction := inbound.conflicts_with(burst):
+            self.protocol_error = contradiction
+        inbound.landed_bytes += landed_bytes
+        inbound.landed_at = now
+        self._missing_bytes -= landed_bytes
+        self._note_landed(landed_bytes, now=now)
+        return inbound
+
+    def _open(self, burst: ReceivedBurst, *, now: float) -> Reassembly:
+        inbound = self._incomplete[burst.message] = Reassembly(burst.length, burst.immediate, now, flags=burst.flags)
+        self._missing_bytes += burst.length
+        if takes_credit(burst.flags):
+            self._begin(inbound.credit_bytes, messages=1)
+        if inbound.credit_bytes:
+            self.check_at = min(self.check_at, now + self._patience_s)
+        if len(self._incomplete) > self._config.window_packets + INCOMPLETE_BEYOND_WINDOW:
+            self.protocol_error = (
+                f"has {len(self._incomplete)} incomplete messages, more than an honest sender can have"
+            )
+        return inbound
+
+    def _close(self, message: int) -> Reassembly:
+        inbound = self._incomplete.pop(message)
+        self._missing_bytes -= inbound.length - inbound.landed_bytes
+        return inbound
+
+    def _note_landed(self, size_bytes: int, *, now: float) -> None:
+        self.landed_bytes += size_bytes
+        self.longest_gap_s = max(self.longest_gap_s, now - self._landed_at)
+        self._landed_at = now
+
+    def finish(self, message: int, *, now: float) -> None:
+        """Note that a message is whole."""
+        self._close(message)
+        self.ack_at = now  # its sender waits for nothing else
+
+    def on_abort(self, burst: ReceivedBurst, *, now: float) -> tuple[Frag, ...] | None:
+        """Take a run of a message that its sender gave up; return the message's pieces, None if it was known before."""
+        known = self.is_aborted(burst.message)
+        if burst.payload_bytes or not self.admit(burst, now=now) or known:
+            return None
+        base = self._window.base
+        if burst.offset > base:
+            self._note_aborted(burst.message, end=min(burst.offset, base + self._config.window_packets))
+        inbound = self._incomplete.get(burst.message) or self._discarded.get(burst.message)
+        if inbound is None:
+            inbound = Reassembly(burst.length, 0, flags=burst.flags & ~ABORTED)
+            if takes_credit(burst.flags):
+                self._begin(inbound.credit_bytes, messages=1)
+        elif contradiction := inbound.conflicts_with(burst):
+            self.protocol_error = contradiction
+        if self.protocol_error:
+            return None
+        if takes_credit(burst.flags):
+            self.release(inbound.credit_bytes, messages=1, now=now)
+        if self._discarded.pop(burst.message, None) is None and burst.message in self._incomplete:
+            self._close(burst.message)
+        return tuple(inbound.frags)
+
+    def _note_aborted(self, message: int, *, end: int) -> None:
+        self._aborted[message] = end
+        if len(self._aborted) > self._aborted_limit:  # so that each costs the same, however many there are
+            base = self._window.base
+            self._aborted = {message: end for message, end in self._aborted.items() if end > base}
+            self._aborted_limit = max(2 * len(self._aborted), _ABORTED_LIMIT)
+
+    def discard(self, message: int) -> tuple[Frag, ...]:
+        """Give up an incomplete send; return its pieces. Its packets are to be refused until its sender turns it VOID.
+
+        It takes the peer's credit until then, which bounds what is remembered.
+        """
+        inbound = self._close(message)
+        frags, inbound.frags = tuple(inbound.frags), []
+        self._discarded[message] = inbound
+        return frags
+
+    @property
+    def _patience_s(self) -> float:
+        return min(self._config.reassembly_timeout_s, self._config.request_timeout_s)
+
+    def overdue(self, *, now: float) -> list[int]:
+        """Return the incomplete sends whose time is up."""
+        if now < self.check_at:
+            return []
+        found, self.check_at = [], math.inf
+        for message, inbound in self._incomplete.items():
+            if inbound.credit_bytes:
+                idle_at = inbound.landed_at + self._config.reassembly_timeout_s
+                over_at = min(idle_at, inbound.began_at + self._config.request_timeout_s)
+                if now >= over_at:
+                    found.append(message)
+                else:
+                    self.check_at = min(self.check_at, over_at)
+        return found
+
+    def _record_burst(self, burst: ReceivedBurst, *, duplicates: int) -> None:
+        last_sequence = burst.path_sequence + burst.count - 1
+        heard = self.record_packets(
+            burst.path,
+            path_sequence=last_sequence,
+            sent_us=burst.sent_us,
+            address=burst.address,
+            received_at=burst.received_at,
+            size_bytes=burst.payload_bytes + burst.count * HEADER_BYTES,
+        )
+        heard.packets += burst.count
+        heard.duplicates += duplicates
+        if burst.ecn_ce:
+            heard.marked += burst.count
+        self.packets += burst.count
+        self.duplicates += duplicates
+
+    def record_packets(
+        self,
+        path: int,
+        *,
+        path_sequence: int,
+        sent_us: int,
+        address: Address,
+        received_at: float,
+        size_bytes: int,
+    ) -> RxPath:
+        """Note that packets (data or a probe) of `size_bytes` in all came over a path."""
+        heard = self._rx_paths.get(path)
+        if heard is None:
+            heard = self._rx_paths[path] = RxPath(self._source(address), sequence=path_sequence - 1)
+        sequence = expand(path_sequence & 0xFFFFFFFF, near=max(heard.sequence, 0))
+        if sequence > heard.sequence:
+            heard.sequence, heard.sent_us, heard.received_at = sequence, sent_us, received_at
+            if address != heard.source.address:
+                heard.source = self._source(address)
+        if not heard.source.validated and address == heard.source.address:
+            self.validation.on_packet(path, heard.source, size_bytes=size_bytes)
+            self._has_unvalidated = True
+        heard.reports_due = PREFERRED_REPORT_REPEATS if self._ack_paths.preferred else REPORT_REPEATS
+        return heard
+
+    def _source(self, address: Address) -> RemoteAddress:
+        return self.validation.source(address, known=[heard.source for heard in self._rx_paths.values()])
+
+    def handle_response(self, path: int, *, token: int, address: Address) -> None:
+        """Take the answer to a challenge; it counts only from the address that was challenged."""
+        heard = self._rx_paths.get(path)
+        if heard is not None and heard.source.address == address:
+            heard.source.validate(token)
+
+    def answer_probe(
+        self,
+        path: int,
+        *,
+        size_bytes: int,
+        ack_path: AckPath,
+        path_sequence: int,
+        sent_us: int,
+        address: Address,
+        now: float,
+        received_at: float,
+    ) -> None:
+        """Note a probe, which tells the `way` of an ack. Its answers take several ways, as one of them may be dead."""
+        if ack_path[1] in self._rx_paths or ack_path[1] == NO_PATH:  # the latter: to the peer's home address
+            self._ack_paths.prefer(ack_path, now=now)
+        heard = self.record_packets(
+            path,
+            path_sequence=path_sequence,
+            sent_us=sent_us,
+            address=address,
+            received_at=received_at,
+            size_bytes=size_bytes,
+        )
+        heard.packets += 1
+        heard.reports_due = PROBE_ANSWERS
+        self._answers = min(self._answers + PROBE_ANSWERS, MAX_ANSWERS)
+        self.ack_at = now
+
+    def _schedule_ack(self, packets: int, *, now: float) -> None:
+        self._unacked_packets += packets
+        if self._unacked_packets >= ACK_EVERY_PACKETS:
+            self.ack_at = now
+        elif self.ack_at is None:
+            self.ack_at = now + self._config.ack_delay_s
+
+    def ack(self, *, context: int, now: float, room_bytes: int) -> tuple[Ack, Address, int] | None:
+        """Return the ack that is due, the address to send it to and our path to send it from; None if none was heard.
+
+        It has at most `room_bytes`: what there is no room for is said in the next one (reports), or told by the
+        cumulative point in the end (the bitmap's far end).
+        """
+        self.ack_at = None
+        self._unacked_packets = 0
+        if not self._rx_paths:
+            return None
+        due = [(path, heard) for path, heard in self._rx_paths.items() if heard.reports_due]
+        if len(due) > (most := max_reports(room_bytes)):
+            due = sorted(due, key=lambda item: -item[1].reports_due)[:most]
+            self.ack_at = now + self._config.ack_delay_s
+        reports = tuple(heard.report(path, now=now) for path, heard in due)
+        for _, heard in due:
+            heard.reports_due -= 1
+        candidates = [path for path, _ in due]
+        if self._answers:
+            self._answers -= 1
+            if self._answers < PROBE_ANSWERS - 1:
+                candidates = []
+            self.ack_at = now if self._answers else self.ack_at
+        self._granted_bytes, self._granted_messages = self.credit_bytes, self.credit_messages
+        flags, self._dropped = NOT_READY * self._dropped, False
+        bitmap, room_bits = self._window.bits, 8 * bitmap_room_bytes(room_bytes, reports=len(reports))
+        if bitmap.bit_length() > room_bits:
+            bitmap &= mask(room_bits)
+        path, remote_path, address = self._select_ack_path(
+            candidates, size_bytes=ack_bytes(bitmap, reports=len(reports)), now=now
+        )
+        credit = (self._granted_bytes, self._granted_messages)
+        return Ack(context, self._window.base, bitmap, *credit, reports, flags, path, remote_path), address, path
+
+    def _select_ack_path(self, remote_path: list[int], *, size_bytes: int, now: float) -> tuple[int, int, Address]:
+        """Return our path and the peer's for an ack of so many bytes, and the latter's address.
+
+        To one of the paths `towards`, or, where none may be sent as much, to any that may, or to the peer's home.
+        """
+        if self._has_unvalidated:
+            remote_path = self._admitted(remote_path, size_bytes=size_bytes)
+        elif not remote_path:
+            remote_path = list(self._rx_paths)
+        path, target = self._ack_paths.select(remote_path, now=now)
+        heard = self._rx_paths.get(target)
+        if heard is None or not heard.source.admits(size_bytes):
+            return path, NO_PATH, self.validation.home
+        if not heard.source.validated:
+            heard.source.sent_bytes += size_bytes
+        return path, target, heard.source.address
+
+    def _admitted(self, remote_path: list[int], *, size_bytes: int) -> list[int]:
+        """Return those paths of `towards` that so many bytes may be sent to, else all of which that is true."""
+        self._has_unvalidated = not all(heard.source.validated for heard in self._rx_paths.values())
+        admitted = [path for path in remote_path if self._rx_paths[path].source.admits(size_bytes)]
+        if not admitted:
+            admitted = [path for path, heard in self._rx_paths.items() if heard.source.admits(size_bytes)]
+        return admitted or [NO_PATH]
+
+    def on_no_memory(self, *, now: float) -> None:
+        """Note that data of this peer was dropped, as the memory was full: the peer is told at once."""
+        self.no_memory_at = now
+        self.send_not_ready(now=now)
+
+    def send_not_ready(self, *, now: float) -> None:
+        """Tell the peer at once that data was dropped for want of memory."""
+        self.refused_at = now
+        self._dropped = True
+        self.ack_at = now
+
+    def release(self, size_bytes: int, *, messages: int, now: float) -> None:
+        """Give the credit of delivered messages back; told to the peer once it is worth a packet."""
+        self._released_bytes += size_bytes
+        self._released_messages += messages
+        granted_bytes = self.credit_bytes - self._granted_bytes
+        granted_messages = self.credit_messages - self._granted_messages
+        if (
+            granted_bytes >= max(self._config.receive_window_bytes // 8, 1)
+            or granted_messages >= max(self._config.receive_window_messages // 8, 1)
+        ):  # fmt: skip
+            self.ack_at = now
+
+    def release_all(self) -> tuple[Frag, ...]:
+        """Forget all incomplete messages; return their pieces."""
+        orphans = tuple(frag for inbound in self._incomplete.values() for frag in inbound.frags)
+        self._incomplete.clear()
+        self._missing_bytes = 0
+        return orphans

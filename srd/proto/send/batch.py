@@ -1,0 +1,76 @@
+"""Many small messages as one work request: one record for all of them, as a burst is one for its packets.
+
+A batch's messages have one length, of a packet at most, and numbers in turn. What goes out are the packets of single
+messages, so the other end need not know of batches; but those of a burst differ by a constant step, as a long message's
+do, and so both ends handle them as one (see `wire.data`). Each message is acknowledged, and completes, by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from srd.proto.events import MessagesReceived
+from srd.proto.seqset import mask, ranges
+from srd.proto.wire.data import IMMEDIATE, MAX_BURST_PACKETS, MAX_TRAIN_PACKETS, SMALL_BYTES, Lanes, ReceivedBurst
+
+
+@dataclass(slots=True, eq=False)
+class SendBatch:
+    """The messages of a batch, by their index in it."""
+
+    payload_addresses: Lanes
+    """Where each one's payload starts in the sender's region."""
+    owner: Any = None
+    """What is to be kept alive until all have ended: an export of the memory, say. None: they have."""
+    packetized: int = 0
+    """Messages that were given their PSNs."""
+    ended: int = 0
+    """Bit i: message i has completed."""
+    fresh: list[tuple[int, int]] = field(default_factory=list)
+    """Ranges (first, count) that were acknowledged since `take`."""
+
+    @property
+    def count(self) -> int:
+        """Messages in all."""
+        return len(self.payload_addresses)
+
+    def acknowledge(self, first: int, *, bits: int) -> None:
+        """Note that messages were acknowledged, as bits from `first` on."""
+        self.ended |= bits << first
+        self.fresh += [(first + skip, count) for skip, count in ranges(bits)]
+
+    def pop_completed(self) -> list[tuple[int, int]]:
+        """Return the ranges that were acknowledged since the last call."""
+        fresh, self.fresh = self.fresh, []
+        return fresh
+
+    def open(self) -> Iterator[int]:
+        """Yield the messages that have not completed."""
+        for first, count in ranges(mask(self.count) & ~self.ended):
+            yield from range(first, first + count)
+
+
+def max_packets(limit: int, packet_bytes: int, datagram_bytes: int) -> int:
+    """Return how many packets of this size may be one burst: as many as weigh `limit` datagrams of full size."""
+    most = min(limit * datagram_bytes // packet_bytes, MAX_BURST_PACKETS)
+    if packet_bytes < SMALL_BYTES:
+        most = min(most, datagram_bytes // packet_bytes, MAX_TRAIN_PACKETS)
+    return most
+
+
+def received(burst: ReceivedBurst, arrived: Iterable[tuple[int, int]], *, peer: int) -> list[MessagesReceived]:
+    """Return what is told of the messages (first, count) of a batch that arrived as a run."""
+    word = burst.immediate if burst.flags & IMMEDIATE else None
+    return [
+        MessagesReceived(
+            peer,
+            burst.message + first & 0xFFFFFFFF,
+            count,
+            burst.length,
+            word,
+            burst.payload_offset + first * burst.length,
+        )
+        for first, count in arrived
+    ]

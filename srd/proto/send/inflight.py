@@ -1,0 +1,214 @@
+"""What was sent and not yet acknowledged: one record per burst, sets of packets as integers.
+
+Rules.
+1. A PSN names a packet's content for good, unless its message is given up: then it is VOID. `PsnRange` maps PSNs to a
+   message and an offset; a retransmission is a second `InflightBurst` of the same PSNs, on another path.
+2. `Inflight.base` is the first PSN of the oldest run that is not wholly acknowledged; bitmaps are relative to it.
+3. The run of a PSN is found with integer operations alone: `_starts` has a bit at the first PSN of each run, so the
+   highest set bit at or below a PSN's is its run's (0.3 us, where a bisection costs 1 us).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from srd.proto.errors import PacketError
+from srd.proto.send.batch import SendBatch
+from srd.proto.seqset import mask, trailing_ones
+from srd.proto.wire.data import OPCODE_BITS, Lanes, Opcode, takes_credit
+
+_SEND, _READ = int(Opcode.SEND), int(Opcode.READ)  # plain integers compare faster than an enum's members
+
+
+@dataclass(slots=True, eq=False)
+class WorkRequest:
+    """A message on its way out."""
+
+    request: int | None
+    """The caller's name for it; None for what answers a read."""
+    message: int
+    payload_offset: int
+    length: int
+    """As its packets say it; a read's is that of the answer."""
+    immediate: int
+    flags: int = Opcode.SEND
+    """As its packets say it: an opcode, and IMMEDIATE."""
+    key: int = 0
+    """As its packets say it."""
+    remote_offset: int = 0
+    """READ, WRITE: where the range begins in the other end's registration."""
+    local_key: int = 0
+    """READ, RESPONSE: this end's registration that it writes or reads."""
+    local_offset: int = 0
+    """READ: where in it the answer begins."""
+    opcode: int = field(init=False)
+    """An `Opcode`, as `flags` have it; looked at several times a message."""
+    needs_credit: bool = field(init=False)
+    """Whether it takes a message of the responder's credit: a SEND, or a WRITE whose application is told."""
+    credit_bytes: int = field(init=False)
+    """What it takes of the responder's memory for messages."""
+    carried_bytes: int = field(init=False)
+    """Payload of its own: a read carries none, whatever length it asks for."""
+    next_offset: int = 0
+    """First byte that was not cut into packets yet."""
+    unacknowledged: int = 0
+    """Packets cut and not acknowledged."""
+    packetized: bool = False
+    """Whether all of it was cut."""
+    end_psn: int = 0
+    """PSN after its last; 0: nothing was cut."""
+    ended: bool = False
+    """Whether its request has completed."""
+    aborted: bool = False
+    """Whether it was given up: what is sent of it from now on is VOID."""
+    reason: int = 0
+    """VOID: the status that it was given up with."""
+    rnr_count: int = 0
+    """How often the receiver had not been ready when it was posted (see `credit`)."""
+    deadline_at: float = math.inf
+    batch: SendBatch | None = None
+    """Of many messages in one: `request` and `message` are the first's, the others' follow."""
+
+    @property
+    def open_requests(self) -> list[int]:
+        """The caller's names of what of it has not ended."""
+        if self.request is None:
+            return []
+        if self.batch is None:
+            return [self.request]
+        return [self.request + index for index in self.batch.open()]
+
+    def __post_init__(self) -> None:
+        """Work out what follows from the rest."""
+        self.opcode = self.flags & OPCODE_BITS
+        self.needs_credit = takes_credit(self.flags)
+        self.credit_bytes = self.length if self.opcode == _SEND else 0
+        self.carried_bytes = 0 if self.opcode == _READ else self.length
+
+
+@dataclass(slots=True)
+class PsnRange:
+    """Consecutive PSNs that carry consecutive packets of a message."""
+
+    first: int
+    count: int
+    message: WorkRequest
+    offset: int
+    """Of the first packet's payload in the message; of a batch, the first message's index."""
+    packet_bytes: int
+    """Header and payload of each packet but the message's last."""
+
+    def content(self, first: int, *, count: int, segment_bytes: int) -> tuple[int, int, int, int, int, Lanes | None]:
+        """Return what `count` packets from PSN `first` on carry, where full packets carry `segment_bytes`.
+
+        Number of the (first) message, offset in it, where the payload starts, how much it is in all and in each packet,
+        and, of a batch, where each one's starts.
+        """
+        message, index = self.message, first - self.first
+        if (batch := message.batch) is not None:
+            index += self.offset
+            places, length = batch.payload_addresses[index : index + count], message.length
+            return message.message + index, 0, int(places[0]), count * length, length, places
+        offset = self.offset + index * segment_bytes
+        payload_bytes = min(count * segment_bytes, message.carried_bytes - offset)
+        return message.message, offset, message.payload_offset + offset, payload_bytes, segment_bytes, None
+
+    def end_psn(self, first: int) -> int:
+        """Return the PSN after the last of the message that PSN `first` is of."""
+        return self.message.end_psn if self.message.batch is None else first + 1
+
+
+@dataclass(slots=True)
+class InflightBurst:
+    """One burst on one path: what its packets' fate is recorded against."""
+
+    psns: PsnRange
+    first: int
+    count: int
+    path_sequence: int
+    sent_at: float
+
+    @property
+    def last_sequence(self) -> int:
+        """Path sequence of the burst's last packet."""
+        return self.path_sequence + self.count - 1
+
+    @property
+    def bytes(self) -> int:
+        """What it adds to the bytes in flight."""
+        return self.count * self.psns.packet_bytes
+
+
+class Inflight:
+    """The window of sent PSNs: adds runs at its end, takes acknowledgements anywhere."""
+
+    __slots__ = ("_ranges", "_starts", "acknowledged", "base", "next_psn")
+
+    def __init__(self) -> None:
+        self.base = 0
+        self.next_psn = 0
+        self.acknowledged = 0  # bit i: PSN base + i was acknowledged
+        self._starts = 0  # bit i: PSN base + i is the first of a run
+        self._ranges: dict[int, PsnRange] = {}  # by first PSN, in order
+
+    def add(self, message: WorkRequest, *, offset: int, count: int, packet_bytes: int) -> PsnRange:
+        """Give `count` packets of `message` their PSNs."""
+        psns = PsnRange(self.next_psn, count, message, offset, packet_bytes)
+        self._starts |= 1 << (psns.first - self.base)
+        self._ranges[psns.first] = psns
+        self.next_psn += count
+        message.end_psn = self.next_psn
+        message.unacknowledged += count
+        return psns
+
+    def missing(self, first: int, *, count: int) -> int:
+        """Return which of the PSNs are not acknowledged, as bits relative to `first`."""
+        shift = first - self.base
+        if shift < 0:  # a run that left the window did so because all of it was acknowledged
+            return mask(count) & ~mask(-shift) & ~(self.acknowledged << -shift)
+        return mask(count) & ~(self.acknowledged >> shift)
+
+    def acknowledge(self, cumulative: int, *, bitmap: int) -> tuple[int, int, list[WorkRequest]]:
+        """Take a SACK; return newly acknowledged packets, their bytes, and the messages that are done by it.
+
+        Of a batch, some of the messages are.
+
+        Raises PacketError when it acknowledges what was never sent.
+        """
+        if cumulative + bitmap.bit_length() > self.next_psn:
+            raise PacketError(f"an ack of PSN {cumulative + bitmap.bit_length() - 1}, when {self.next_psn} is next")
+        ahead = cumulative - self.base
+        received = bitmap << ahead | mask(ahead) if ahead >= 0 else bitmap >> -ahead
+        new = received & ~self.acknowledged
+        self.acknowledged |= new
+        packets, size_bytes, done = new.bit_count(), 0, []
+        while new:
+            lowest = (new & -new).bit_length() - 1
+            start = (self._starts & mask(lowest + 1)).bit_length() - 1
+            psns = self._ranges[self.base + start]
+            run_mask = mask(psns.count) << start
+            fresh = (new & run_mask) >> start
+            count = fresh.bit_count()
+            new &= ~run_mask
+            size_bytes += count * psns.packet_bytes
+            message = psns.message
+            message.unacknowledged -= count
+            if message.batch is not None:
+                message.batch.acknowledge(psns.offset, bits=fresh)
+                done.append(message)
+            elif message.unacknowledged == 0 and message.packetized:
+                done.append(message)
+        self._advance()
+        return packets, size_bytes, done
+
+    def _advance(self) -> None:
+        """Drop the runs at the window's beginning that are wholly acknowledged."""
+        whole = trailing_ones(self.acknowledged)
+        shift = 0
+        while self.base + shift in self._ranges and shift + self._ranges[self.base + shift].count <= whole:
+            shift += self._ranges.pop(self.base + shift).count
+        if shift:
+            self.base += shift
+            self.acknowledged >>= shift
+            self._starts >>= shift

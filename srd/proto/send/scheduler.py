@@ -1,0 +1,96 @@
+"""Messages that are not wholly cut into packets: which one the next burst is cut from.
+
+Three lanes, each in the order of posting. READs go first: they are one header each, and at most MAX_READS may be
+unanswered. What needs credit (SEND, WRITE with immediate) and what does not (WRITE, RESPONSE) take turns, burst by
+burst, so that neither a long message of one kind nor a receiver that grants no credit holds up the other kind.
+"""
+
+from __future__ import annotations
+
+from srd.proto.lazy_deque import LazyDeque
+from srd.proto.send.batch import SendBatch
+from srd.proto.send.flow_control import Credit
+from srd.proto.send.inflight import WorkRequest
+from srd.proto.wire.data import Opcode
+
+_READ = int(Opcode.READ)  # a plain integer compares faster than an enum's member
+
+MAX_READS = 128
+"""Reads that may be unanswered, so that a responder's memory for them is bounded; it allows for twice as many, as it
+learns later than the requester that an answer has arrived."""
+
+
+class SendScheduler:
+    """`add` messages, cut from `head`, tell by `cut` how much."""
+
+    __slots__ = ("_credit", "_reads", "_sends", "_tagged", "_tagged_turn", "outstanding_reads")
+
+    def __init__(self, credit: Credit) -> None:
+        self.outstanding_reads = 0
+        self._credit = credit
+        self._reads = LazyDeque[WorkRequest]()
+        self._tagged = LazyDeque[WorkRequest]()
+        self._sends = LazyDeque[WorkRequest]()
+        self._tagged_turn = False
+
+    def add(self, wr: WorkRequest) -> None:
+        """Queue a message."""
+        self._queue_of(wr).append(wr)
+
+    def head(self) -> WorkRequest | None:
+        """Return the message whose turn it is, if any may be sent."""
+        if self._reads and self.outstanding_reads < MAX_READS:
+            return self._reads[0]
+        send = self._sends[0] if self._sends else None
+        if send is not None and not (send.next_offset or self._credit.covers(send.credit_bytes)):
+            send = None
+        if self._tagged and (self._tagged_turn or send is None):
+            return self._tagged[0]
+        return send
+
+    def on_packetized(self, wr: WorkRequest, *, size_bytes: int) -> None:
+        """Note that up to `size_bytes` of `head`'s payload were cut."""
+        if wr.needs_credit:
+            self._tagged_turn = True
+            if wr.next_offset == 0:
+                self._credit.consume(wr.credit_bytes, messages=1)
+        elif wr.opcode == _READ:
+            self.outstanding_reads += 1
+        else:
+            self._tagged_turn = False
+        wr.next_offset = min(wr.next_offset + size_bytes, wr.carried_bytes)
+        if wr.next_offset == wr.carried_bytes:
+            wr.packetized = True
+            self._queue_of(wr).popleft()
+
+    def on_batch_packetized(self, wr: WorkRequest, batch: SendBatch, *, count: int) -> None:
+        """Note that so many messages of a batch, the `head`, were given their packets."""
+        self._tagged_turn = True
+        self._credit.consume(count * wr.length, messages=count)
+        batch.packetized += count
+        if batch.packetized == batch.count:
+            wr.packetized = True
+            self._sends.popleft()
+
+    def remove(self, wr: WorkRequest) -> None:
+        """Take a message out that is not wholly cut."""
+        self._queue_of(wr).remove(wr)
+
+    @property
+    def needs_credit(self) -> bool:
+        """Whether the next message that needs credit waits for it."""
+        if not self._sends:
+            return False
+        send = self._sends[0]
+        return not send.next_offset and not self._credit.covers(send.credit_bytes)
+
+    def rnr_exhausted(self) -> list[WorkRequest]:
+        """Return the messages that wait for credit and whose retry budget is spent."""
+        if not self.needs_credit:
+            return []
+        return [send for send in self._sends if not send.next_offset and self._credit.retries_exhausted(send.rnr_count)]
+
+    def _queue_of(self, wr: WorkRequest) -> LazyDeque[WorkRequest]:
+        if wr.needs_credit:
+            return self._sends
+        return self._reads if wr.opcode == _READ else self._tagged

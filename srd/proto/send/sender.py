@@ -1,0 +1,458 @@
+"""The sending half of a peer: work requests in, bursts out, acknowledgements back in.
+
+1. Messages are cut in the order of `backlog`, and may finish in any. A send starts only when all of it fits into the
+   credit granted by the receiver, so that half-started messages cannot starve each other.
+2. What was lost goes before what is new, and on another path.
+3. How much may be in flight is the congestion controller's word, to a limit; when, the pacer's; where, `spray`'s.
+4. While no path is active nothing is sent but probes; the first that is answered brings its path back (see `paths`).
+"""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+from srd.proto.config import ProtocolConfig
+from srd.proto.congestion.pacer import InflightLimit, Pacer, SendLimit
+from srd.proto.congestion.registry import CONTROLLERS
+from srd.proto.paths.path import Path, PathState
+from srd.proto.paths.rtt import PeerRtt
+from srd.proto.paths.selector import PathSelector
+from srd.proto.paths.table import PathTable
+from srd.proto.peer_trace import PeerTrace
+from srd.proto.recovery.rack import RackState, detect_losses, probe_timeout_s
+from srd.proto.send.batch import max_packets
+from srd.proto.send.flow_control import Credit
+from srd.proto.send.inflight import Inflight, InflightBurst, PsnRange
+from srd.proto.send.queue import SendQueue
+from srd.proto.seqset import mask, ranges
+from srd.proto.wire.control import NO_ACK_PATH, NOT_READY, Ack, PathReport, bitmap_room_bytes, max_reports
+from srd.proto.wire.data import (
+    ABORTED,
+    HEADER_BYTES,
+    MAX_BURST_PACKETS,
+    MAX_DATAGRAM_BYTES,
+    MAX_TRAIN_PACKETS,
+    Address,
+    Burst,
+)
+
+BURSTS_PER_WINDOW = 16
+"""A burst is at most this share of the window, so that a window is spread over paths and not sent to one queue; but for
+a sender that its processor limits (see `Progress`), whose bursts cost less the longer they are. To 100 peers with 4 KiB
+each, where windows are a few packets: 45,000/55,000 -> 269,000/200,000 messages/s."""
+ABORT_PSNS = 2
+"""PSNs of the window that are kept for messages given up half cut: as many as can be half cut (see `backlog`)."""
+
+
+class Sender:
+    """State of everything this end sends to one peer."""
+
+    __slots__ = (
+        "_active",
+        "_address",
+        "_all_timed_out_at",
+        "_check_losses_at",
+        "_config",
+        "_context",
+        "_datagram_bytes",
+        "_inflight",
+        "_inflight_limit",
+        "_lost",
+        "_pacer",
+        "_probe_turn",
+        "_rack",
+        "_rtt",
+        "_scheduler",
+        "_selector",
+        "_send_limit",
+        "_table",
+        "_tail_probes",
+        "_trace",
+        "_train_packets",
+        "_window_packets",
+        "ack_path",
+        "controller",
+        "inflight_bytes",
+        "max_message_bytes",
+        "packets",
+        "paths",
+        "queue",
+        "retransmitted",
+        "segment_bytes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        config: ProtocolConfig,
+        *,
+        address: Address,
+        context: int,
+        datagram_bytes: int,
+        credit_bytes: int,
+        credit_messages: int,
+        max_message_bytes: int,
+        window_packets: int,
+        inflight_limit: InflightLimit,
+        rng: Random,
+        trace: PeerTrace | None = None,
+    ) -> None:
+        self._table = PathTable(config, trace=trace)
+        self.paths = self._table.all
+        self.controller = CONTROLLERS[config.controller](config, packet_bytes=datagram_bytes)
+        self.segment_bytes = datagram_bytes - HEADER_BYTES
+        # A message starts only when all of it is granted, so one beyond the whole window could never start.
+        self.max_message_bytes = min(max_message_bytes, credit_bytes)
+        self.packets = self.retransmitted = 0
+        self.inflight_bytes = 0  # sent on paths that answer, and neither acknowledged nor lost
+        self.ack_path = NO_ACK_PATH  # of the last ack that arrived
+        self._trace = trace
+        self._config = config
+        # An ack must have bits for the whole window: what it has none for would be taken for lost.
+        bitmap_bytes = bitmap_room_bytes(datagram_bytes, reports=max_reports(datagram_bytes))
+        self._window_packets = min(config.window_packets, window_packets, 8 * bitmap_bytes)
+        self._address = address
+        self._context = context
+        self._datagram_bytes = datagram_bytes
+        self._train_packets = min(MAX_DATAGRAM_BYTES // datagram_bytes, MAX_TRAIN_PACKETS)  # go as one message
+        self._selector = PathSelector(rng=rng)
+        self._pacer = Pacer(depth_s=config.pacing_depth_s)
+        self._inflight_limit = inflight_limit
+        self._inflight = Inflight()
+        self._lost: list[tuple[PsnRange, int, int, Path | None]] = []  # first PSN, count, path it was lost on, if any
+        credit = Credit(credit_bytes, granted_messages=credit_messages, retries=config.rnr_retry)
+        self.queue = SendQueue(
+            self._inflight, credit=credit, send_first=lambda psns: self._lost.insert(0, (psns, psns.first, 1, None))
+        )
+        self._scheduler = self.queue.scheduler
+        self._active = self._table.active
+        self._rack = RackState(jitter_s=config.min_delay_target_s)
+        self._tail_probes: list[Path] = []  # paths to ask what became of what they carry
+        self._probe_turn = 0  # signs of life asked for, each over another path
+        self._all_timed_out_at = math.inf  # when no path answered any more; infinite while one does
+        self._check_losses_at = math.inf  # not later than when the oldest burst of some path will be lost
+        self._rtt = PeerRtt(initial_s=config.initial_rtt_s)
+        self._send_limit = SendLimit()
+
+    @property
+    def idle(self) -> bool:
+        """Whether every request is done."""
+        return not self.queue.work_requests
+
+    @property
+    def rtt_s(self) -> float:
+        """Smoothed round trip, over the active paths that are in use."""
+        return self._rtt.smoothed_s
+
+    def mtu_blackhole_since(self) -> float:
+        """Since when no path carries packets of full size, while smaller ones may pass; infinite while one does."""
+        return self._all_timed_out_at if self._table.mtu_suspect else math.inf
+
+    @property
+    def credit_blocked(self) -> bool:
+        """Whether only the receiver's credit is missing: its grant may have been lost."""
+        return not self.inflight_bytes and self._scheduler.needs_credit
+
+    def on_handshake_rtt(self, round_trip_s: float, *, now: float) -> None:
+        """Take the handshake's: nothing of ours was queued yet."""
+        self._table.set_initial_rtt(round_trip_s)
+        self._rtt.smoothed_s = round_trip_s
+        self._rtt.update(round_trip_s, now=now)
+
+    # -- acknowledgements ---------------------------------------------------------------------------------------
+
+    def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> list[int]:
+        """Take an ack; return the requests that are done by it. Raises PacketError if it cannot be true."""
+        heard = [self._table.find_untrusted(report) for report in ack.reports]
+        acked_packets, acked_bytes, done = self._inflight.acknowledge(ack.cumulative, bitmap=ack.bitmap)
+        self.ack_path = (ack.path, ack.remote_path)
+        self.queue.credit.grant(ack.credit_bytes, messages=ack.credit_messages)
+        for (path, sequence), report in zip(heard, ack.reports, strict=True):
+            if sequence > path.reported_sequence:  # else repeated for robustness, or overtaken by a later ack
+                self._on_report(path, report, sequence=sequence, now=now, received_at=received_at)
+            if path.transmissions:
+                self._detect_losses(path, now=now)
+        if not self.inflight_bytes and len(self._active) == len(self.paths):
+            self._check_losses_at = math.inf  # nothing is under way, on any path
+        if acked_bytes:
+            if now >= self._rtt.refresh_at:
+                self._rtt.refresh([path.rtt for path in self._active], now=now)
+                self._rack.decay(now=now, rtt_s=self.rtt_s)
+            rtt_s, late_s = self.rtt_s, now - received_at
+            min_rtt_s = self._rtt.min_s
+            self._inflight_limit.on_ack(now=now, acked_bytes=acked_bytes, rtt_s=rtt_s, min_rtt_s=min_rtt_s)
+            # On a long path a window beyond the ceiling would take a round trip for each halving, until it holds again.
+            limited = self._send_limit.cwnd_limited(now, rtt_s=rtt_s) and not self._inflight_limit.path_full
+            self.controller.on_ack(
+                now=now, acked_bytes=acked_bytes, rtt_s=rtt_s, ack_wait_s=late_s, cwnd_limited=limited
+            )
+        if self._trace is not None:
+            self._trace.ack_received(
+                ack,
+                acked_packets=acked_packets,
+                acked_bytes=acked_bytes,
+                window_bytes=self.controller.window_bytes,
+                inflight_bytes=self.inflight_bytes,
+                rtt_s=self.rtt_s,
+                now=now,
+            )
+        if ack.flags & NOT_READY:
+            self.controller.on_spurious_loss()  # it was not the network that lost them
+        if ack.flags & NOT_READY and not acked_bytes:
+            self._on_rnr(now=now)
+        elif acked_bytes and self.queue.credit.retry_at:
+            self.queue.credit.on_progress()
+        return self.queue.on_acknowledged(done)
+
+    @property
+    def retry_s(self) -> float:
+        """How long to wait before a receiver that is not ready is tried again."""
+        least_s = max(4 * self.rtt_s, self._config.rnr_timer_s)
+        return min(least_s * (1 << min(self.queue.credit.rnr_since_grant, 16)), self._config.probe_after_s)
+
+    def _on_rnr(self, *, now: float) -> None:
+        """The receiver dropped what it had promised memory for."""
+        if self.queue.credit.on_rnr(now=now, wait_s=self.retry_s) and not self.queue.fail_dropped():
+            self._pacer.hold(until=self.queue.credit.retry_at)
+
+    def _on_report(self, path: Path, report: PathReport, *, sequence: int, now: float, received_at: float) -> None:
+        if report.duplicates != path.counters.duplicates & 0xFFFF:
+            path.counters.duplicates += (again := report.duplicates - path.counters.duplicates & 0xFFFF)
+            if self._rack.on_duplicates(again, now=now, rtt_s=self.rtt_s):
+                self.controller.on_spurious_loss()
+        heard, marked = sequence - path.reported_sequence, 0.0
+        if report.ecn_ce != path.counters.marked & 0xFFFF:
+            path.counters.marked += (new := report.ecn_ce - path.counters.marked & 0xFFFF)
+            marked = min(new / heard, 1.0)
+        self._selector.on_ack(path, packets=heard)
+        probe = path.on_report(sequence)
+        rtt_us = (int(received_at * 1e6) - report.sent_us & 0xFFFFFFFF) - report.ack_delay_us
+        if not 0 <= rtt_us < 60_000_000:
+            return  # a clock that jumped; there will be another sample
+        path.rtt.update(rtt_us / 1e6, now=now)
+        self._rtt.update(path.rtt.latest_s, now=now)
+        sent_at = received_at - (rtt_us + report.ack_delay_us) / 1e6
+        path.newest_acked_sent_at = sent_at
+        self._rack.on_report(sent_at, ack_delay_s=report.ack_delay_us / 1e6)
+        if self._all_timed_out_at < math.inf:
+            if sent_at < self._all_timed_out_at:  # the answer was late, not missing
+                self.controller.on_spurious_loss()
+            self._all_timed_out_at = math.inf
+        if path.state is not PathState.ACTIVE:
+            self._table.on_answer(path, now=now)
+            self.inflight_bytes = self._table.inflight_bytes
+        if self._trace is not None:
+            self._trace.path_sampled(path, ack_delay_us=report.ack_delay_us, now=now)
+        if probe:  # shorter than data, and so faster: it says nothing of the queues
+            return
+        base_s = self._rtt.base_s(path.rtt, now=now)
+        self.controller.on_sample(
+            now=now,
+            queue_s=path.rtt.latest_s - base_s,
+            endpoint_s=report.ack_delay_us / 1e6,
+            min_rtt_s=base_s,
+            variation_s=path.rtt.variation_s,
+            ecn_fraction=marked,
+        )
+
+    def acknowledged(self, first: int, *, count: int) -> bool:
+        """Whether any of these PSNs was acknowledged."""
+        return self._inflight.missing(first, count=count) != mask(count)
+
+    # -- loss and silence ---------------------------------------------------------------------------------------
+
+    def _detect_losses(self, path: Path, *, now: float) -> None:
+        """Decide the fate of bursts in flight on a path."""
+        before = path.inflight_bytes
+        patience_s, full_bytes = self._config.min_rto_s, self._datagram_bytes
+        losses = detect_losses(
+            path, inflight=self._inflight, rack=self._rack, now=now, min_rto_s=patience_s, datagram_bytes=full_bytes
+        )
+        if path.state is PathState.ACTIVE:
+            self.inflight_bytes -= before - path.inflight_bytes
+        if losses is None:
+            return
+        if losses.lost:
+            lost, left = losses.lost_bytes, self.inflight_bytes
+            self.controller.on_loss(now=now, lost_bytes=lost, inflight_bytes=left, by_timeout=losses.timed_out)
+            self._on_lost(path, losses.lost, now=now)
+        if (losses.timed_out or path.mtu_suspect) and path.state is PathState.ACTIVE:
+            self._on_path_timeout(path, now=now)
+        if losses.wants_probe:
+            self._tail_probes.append(path)
+        if losses.check_at is not None and losses.check_at < self._check_losses_at:
+            self._check_losses_at = losses.check_at
+
+    def _on_lost(self, path: Path, lost: list[tuple[InflightBurst, int]], *, now: float) -> None:
+        for transmission, missing in lost:
+            for first, count in ranges(missing):
+                self._lost.append((transmission.psns, transmission.first + first, count, path))
+        if self._trace is not None:
+            self._trace.packets_lost(path, lost=lost, now=now)
+            self._trace.cwnd_updated(self.controller.window_bytes, trigger="loss", now=now)
+
+    def _on_path_timeout(self, path: Path, *, now: float) -> None:
+        self._table.on_timeout(path, now=now)
+        self.inflight_bytes = self._table.inflight_bytes
+        if not self._active:
+            self.controller.on_all_paths_timeout(now=now)
+            self._all_timed_out_at = now
+        if self._trace is not None:
+            self._trace.cwnd_updated(self.controller.window_bytes, trigger="silence", now=now)
+
+    def handle_timeout(self, *, now: float) -> None:
+        """Look after what has waited long enough."""
+        self.queue.fail_overdue(now=now)
+        if now >= self._check_losses_at:
+            self._check_losses_at = math.inf
+            for path in self.paths:
+                if path.transmissions:
+                    self._detect_losses(path, now=now)
+
+    def poll_timeout(self, *, now: float) -> float | None:
+        """When `handle_timeout` or `poll_burst` wants to be called again, if nothing arrives."""
+        at = now if self._tail_probes else self._check_losses_at
+        if (deadline_at := self.queue.work_requests.deadline_at) is not None and deadline_at < at:
+            at = deadline_at
+        at = min(at, self._table.probe_at())
+        if self._may_send() and self._has_work():
+            at = min(at, self._pacer.release_at())
+        return None if at == math.inf else max(at, now)
+
+    def poll_probe(self, *, now: float) -> tuple[Path, int] | None:
+        """Return a path that is to be probed now, and the probe's path sequence."""
+        if self._tail_probes:
+            return (path := self._tail_probes.pop(0)), path.allocate_probe_sequence()
+        if not self._table.probed:  # as nearly always
+            return None
+        return self._table.poll_probe(
+            now=now, packets_per_s=self.controller.bytes_per_s(self.rtt_s) / self._datagram_bytes
+        )
+
+    def has_used(self, path: int) -> bool:
+        """Whether anything was sent over our path of this number."""
+        return path < len(self.paths) and self.paths[path].next_sequence > 0
+
+    def probe_any(self, *, round_robin: bool = False) -> tuple[Path, int]:
+        """Return a path to ask the peer for a sign of life over: the one that answered last; `others`: all in turn."""
+        path = self._selector.last_acked
+        if round_robin or path is None or path.state is not PathState.ACTIVE:
+            self._probe_turn += 1
+            self._table.open_next()
+            paths = self._active or self._table.probed
+            path = paths[self._probe_turn % len(paths)]
+        return path, path.allocate_probe_sequence()
+
+    # -- transmission -------------------------------------------------------------------------------------------
+
+    def poll_burst(self, *, now: float) -> Burst | None:
+        """Return the next burst that window, pace and credit allow."""
+        if not self._may_send() or now < self._pacer.release_at():
+            if not self._inflight_limit.is_reached(self.inflight_bytes):  # else the window need not grow
+                self._send_limit.on_limited(now)
+            return None
+        window_packets = int(self.controller.window_bytes) // self._datagram_bytes
+        limit = min(window_packets - self.inflight_bytes // self._datagram_bytes, MAX_BURST_PACKETS)
+        if not self._send_limit.cpu_limited(now, rtt_s=self.rtt_s):
+            limit = min(limit, window_packets // BURSTS_PER_WINDOW)
+        limit = max(limit - limit % self._train_packets if limit > self._train_packets else limit, 1)
+        return self._retransmit(limit, now=now) if self._lost else self._send_new(limit, now=now)
+
+    def _may_send(self) -> bool:
+        within = self.inflight_bytes < self.controller.window_bytes and not self._inflight_limit.is_reached(
+            self.inflight_bytes
+        )
+        return bool(self._active) and within
+
+    def _has_work(self) -> bool:
+        return bool(self._lost) or (self._window_room_packets() > 0 and self._scheduler.head() is not None)
+
+    def _window_room_packets(self) -> int:
+        window_packets = min(self._window_packets, self._inflight_limit.span_packets)
+        return window_packets - ABORT_PSNS - (self._inflight.next_psn - self._inflight.base)
+
+    def _retransmit(self, limit: int, *, now: float) -> Burst | None:
+        while self._lost:
+            psns, first, count, lost_on = self._lost.pop(0)
+            missing = self._inflight.missing(first, count=count)
+            if psns.message.batch is not None:  # given up, each message says by itself where it ends
+                limit = 1 if psns.message.aborted else max_packets(limit, psns.packet_bytes, self._datagram_bytes)
+            for skip, length in ranges(missing):  # only the first is sent now
+                sent = min(length, limit)
+                rest = skip + sent
+                if missing >> rest:
+                    self._lost.insert(0, (psns, first + rest, count - rest, lost_on))
+                self._table.open_all()
+                path = self._selector.select_for_retransmission(self._active, now=now, avoid=lost_on)
+                if lost_on is not None:
+                    path.counters.retransmitted += sent
+                    self.retransmitted += sent
+                return self._transmit(psns, first + skip, count=sent, path=path, now=now)
+        return self._send_new(limit, now=now)
+
+    def _send_new(self, limit: int, *, now: float) -> Burst | None:
+        wr, room = self._scheduler.head(), self._window_room_packets()
+        if wr is None or room <= 0:
+            self._send_limit.on_app_limited()
+            return None
+        self._send_limit.on_app_resumed(now)
+        if self.inflight_bytes:
+            self._table.open_all()
+        batch = wr.batch
+        if batch is None:
+            offset, left_bytes = wr.next_offset, wr.carried_bytes - wr.next_offset
+            count = min(limit, max(-(-left_bytes // self.segment_bytes), 1))
+            packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
+        else:
+            offset, packet_bytes = batch.packetized, HEADER_BYTES + wr.length
+            count = min(batch.count - batch.packetized, self.queue.credit.covered(wr.length))
+            count = min(count, max_packets(limit, packet_bytes, self._datagram_bytes))
+        count, clocked = min(count, room), self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s)
+        path, count = self._selector.select(self._active, packets=count, now=now, cwnd_limited=clocked)
+        psns = self._inflight.add(wr, offset=offset, count=count, packet_bytes=packet_bytes)
+        if batch is None:
+            self._scheduler.on_packetized(wr, size_bytes=count * self.segment_bytes)
+        else:
+            self._scheduler.on_batch_packetized(wr, batch, count=count)
+        return self._transmit(psns, psns.first, count=count, path=path, now=now)
+
+    def _transmit(self, psns: PsnRange, first: int, *, count: int, path: Path, now: float) -> Burst:
+        sequence, size_bytes = path.allocate_sequences(count), count * psns.packet_bytes
+        path.transmissions.append(InflightBurst(psns, first, count, sequence, now))
+        path.inflight_bytes += size_bytes
+        self.inflight_bytes += size_bytes
+        path.counters.packets += count
+        path.counters.bytes += size_bytes
+        self.packets += count
+        if self._check_losses_at > now + path.rtt.smoothed_s:  # else it is early enough, as nearly always
+            self._check_losses_at = min(
+                self._check_losses_at, now + probe_timeout_s(path, jitter_s=self._rack.jitter_s)
+            )
+        self._pacer.charge(size_bytes, now=now, rate_bytes_per_s=self.controller.bytes_per_s(self.rtt_s))
+        message = psns.message
+        number, offset, place, payload_bytes, segment_bytes, places = psns.content(
+            first, count=count, segment_bytes=self.segment_bytes
+        )
+        burst = Burst(  # in the order of the fields: names would cost as much again
+            self._address,
+            path.index,
+            sequence,
+            self._context,
+            first,
+            count,
+            int(now * 1e6) & 0xFFFFFFFF,
+            number,
+            message.length,
+            message.immediate,
+            message.remote_offset + offset,
+            message.key,
+            place,
+            payload_bytes,
+            segment_bytes,
+            message.flags,
+            places,
+        )
+        if message.aborted:
+            burst.flags, burst.immediate, burst.offset = message.flags | ABORTED, message.reason, psns.end_psn(first)
+            burst.payload_bytes = burst.segment_bytes = 0
+        return burst

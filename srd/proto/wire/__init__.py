@@ -1,0 +1,1 @@
+"""What packets look like: data headers, control packets, statuses."""

@@ -1,0 +1,353 @@
+"""The byte layout of data packets, and what all packets share. With `control` the implementation of `srd/PROTOCOL.md`.
+
+Rules.
+1. Everything is in network byte order. Every packet starts with the same 16 bytes: version, type, flags, path,
+   path sequence, and the context id that the *receiver* of the packet chose (0 while it is unknown).
+2. A data packet is a fixed header of 56 bytes and payload. A burst's headers are one structured array, and as seven
+   big-endian 64-bit words a header they differ from one packet of the burst to the next by one constant vector (see
+   `header_steps`): that is how they are written, and how a receiver finds the bursts in what arrived.
+3. Everything else is a control packet: see `control`.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+VERSION = 2
+PREFIX_BYTES = 16
+MIN_DATAGRAM_BYTES = 576
+"""Smallest datagram two ends may agree on: what any IPv4 host must take (RFC 1122)."""
+MAX_DATAGRAM_BYTES = 65_507
+"""Largest UDP payload over IPv4."""
+
+
+class PacketType(IntEnum):
+    """First byte after the version."""
+
+    DATA = 1
+    ACK = 2
+    HELLO = 3
+    RETRY = 4
+    ACCEPT = 5
+    REFUSE = 6
+    PROBE = 7
+    CLOSE = 8
+    CLOSED = 9
+    RESET = 10
+    NACK = 11
+    PATH_CHALLENGE = 12
+    PATH_RESPONSE = 13
+
+
+class Opcode(IntEnum):
+    """What a data packet is part of; the low bits of its flags. The first three are EFA's `efa_io_send_op_type`."""
+
+    SEND = 0
+    READ = 1
+    """Asks for `length` bytes at `offset` of the responder's registration `key`; has no payload."""
+    WRITE = 2
+    RESPONSE = 3
+    """What a read asked for; `key` is the number of the READ's message."""
+
+
+OPCODE_BITS = 3
+IMMEDIATE = 4
+"""The immediate means something."""
+ABORTED = 8
+"""The message was given up by its sender: what was received of it is to be forgotten, the rest never comes."""
+
+_WRITE_IMMEDIATE = Opcode.WRITE | IMMEDIATE
+
+
+def takes_credit(flags: int) -> bool:
+    """Whether a message of these flags takes the credit of a message: its receiver's application is told of it."""
+    return flags & OPCODE_BITS == 0 or flags & (OPCODE_BITS | IMMEDIATE) == _WRITE_IMMEDIATE
+
+
+HEADER = np.dtype(
+    [
+        ("version", "u1"),
+        ("type", "u1"),
+        ("flags", "u1"),  # opcode, IMMEDIATE, VOID
+        ("path", "u1"),
+        ("path_sequence", ">u4"),  # counts every packet the sender put on this path, retransmissions too
+        ("context", ">u8"),  # chosen by the receiver
+        ("psn", ">u8"),  # names the packet's content; a retransmission keeps it
+        ("sent_us", ">u4"),  # sender's clock, wraps
+        ("message", ">u4"),
+        ("length", ">u4"),  # of the whole message, bytes
+        ("immediate", ">u4"),  # with IMMEDIATE the sender's word; with VOID why (a status)
+        ("offset", ">u8"),  # of this payload in the message; READ, WRITE: in the registration; VOID: end of its PSNs
+        ("key", ">u8"),  # READ, WRITE: the responder's registration; RESPONSE: the READ's message; SEND: 0
+    ]
+)
+HEADER_BYTES = HEADER.itemsize
+HEADER_LANES = HEADER_BYTES // 8
+MAX_BURST_PACKETS = 256
+"""What one path is given at a time, at most: what a burst costs its two ends is shared by its packets."""
+MAX_TRAIN_PACKETS = 64
+"""Datagrams that kernels take and give as one message, at most: Linux' UDP_MAX_SEGMENTS before 6.9."""
+SMALL_BYTES = 1024
+"""Datagrams shorter than this are small: so many of them fit into what a kernel takes at once (64 KiB) that a receiver
+cannot have a place ready for each. A burst of small ones is no longer than one datagram of the size agreed."""
+
+FEW_PACKETS = 6
+"""Up to so many headers are packed and unpacked one by one (0.6 us each), more by NumPy (5 us for any number)."""
+_PACKED = struct.Struct(">HBBIQQIIIIQQ")  # HEADER, with version and type in one field
+_SEVEN = struct.Struct(">7Q")
+_DATA_KIND = VERSION << 8 | PacketType.DATA
+_DATA_WORD = _DATA_KIND << 48
+_NO_SEND = 0xFF & ~IMMEDIATE  # bits of the flags that no SEND has
+_INDEX = np.arange(MAX_BURST_PACKETS, dtype=np.uint64)[:, np.newaxis]
+
+Lanes = npt.NDArray[np.uint64]
+Octets = memoryview  # by a name of this module's own: mypyc finds no other in a dataclass
+
+
+Address = Any
+"""Where packets go and come from: opaque to the core, which only compares it and hands it back (but see `host_of`)."""
+
+
+def host_of(address: Address) -> Any:
+    """Return an address without its port: of a socket's (host, port, ...), or of a text that ends in ":port"."""
+    return (address[0], *address[2:]) if isinstance(address, tuple) else str(address).rpartition(":")[0]
+
+
+@dataclass(slots=True)
+class Burst:
+    """Consecutive packets of one message, equal in size but for the last, sent on one path in one go."""
+
+    address: Address
+    path: int
+    path_sequence: int
+    context: int
+    psn: int
+    count: int
+    sent_us: int
+    message: int
+    length: int
+    immediate: int
+    offset: int
+    key: int
+    payload_offset: int
+    """Where the payload starts in the sender's region."""
+    payload_bytes: int
+    """Payload of all packets of the burst."""
+    segment_bytes: int
+    """Payload of each packet but the last."""
+    flags: int = 0
+    """An `Opcode`, and IMMEDIATE or VOID."""
+    payload_addresses: Lanes | None = None
+    """Of a batch: where each payload starts. Each packet is a message of its own; `message` is the first's number."""
+
+
+@lru_cache(maxsize=256)
+def header_steps(segment_bytes: int) -> Lanes:
+    """Return row i: what header i of a burst adds, word by word, to the first: path sequence, PSN and offset grow."""
+    return _INDEX * np.array([1, 0, 1, 0, 0, segment_bytes, 0], dtype=np.uint64)
+
+
+MESSAGE_STEPS: Lanes = _INDEX * np.array([1, 0, 1, 1, 0, 0, 0], dtype=np.uint64)
+"""Row i: what header i of a batch adds to the first: path sequence, PSN and message number grow."""
+
+
+def write_headers(burst: Burst, *, out: memoryview) -> None:
+    """Write the burst's headers to `out`: bytes, at least `burst.count` headers long."""
+    if burst.count <= FEW_PACKETS:
+        _write_few(burst, out)
+        return
+    first = [
+        _DATA_WORD | burst.flags << 40 | burst.path << 32 | (burst.path_sequence & 0xFFFFFFFF),
+        burst.context,
+        burst.psn,
+        burst.sent_us << 32 | burst.message,
+        burst.length << 32 | burst.immediate,
+        burst.offset,
+        burst.key,
+    ]
+    words = np.frombuffer(out, ">u8", count=burst.count * HEADER_LANES).reshape(-1, HEADER_LANES)
+    # All headers at once, byte-swapped on the way out.
+    row = np.array(first, dtype=np.uint64)
+    steps = header_steps(burst.segment_bytes) if burst.payload_addresses is None else MESSAGE_STEPS
+    np.add(row, steps[: burst.count], out=words, casting="unsafe")
+
+
+def _write_few(burst: Burst, out: memoryview) -> None:
+    path, context, sent_us, message = burst.path, burst.context, burst.sent_us, burst.message
+    length, immediate, key = burst.length, burst.immediate, burst.key
+    step, message_step = (burst.segment_bytes, 0) if burst.payload_addresses is None else (0, 1)
+    path_sequence, psn, offset = burst.path_sequence & 0xFFFFFFFF, burst.psn, burst.offset
+    flags = burst.flags
+    for at in range(0, burst.count * HEADER_BYTES, HEADER_BYTES):
+        _PACKED.pack_into(
+            out,
+            at,
+            _DATA_KIND,
+            flags,
+            path,
+            path_sequence,
+            context,
+            psn,
+            sent_us,
+            message,
+            length,
+            immediate,
+            offset,
+            key,
+        )
+        path_sequence += 1
+        psn += 1
+        message += message_step
+        offset += step
+
+
+@dataclass(slots=True)
+class GroDatagram:
+    """One datagram, or the series of equal ones (but for the last) that the kernel joined into one (GRO).
+
+    A series comes from one address over one path; its payloads lie back to back.
+    """
+
+    headers: Octets
+    """Headers back to back, as bytes; what follows the first `count` means nothing."""
+    count: int
+    payload_offset: int
+    """Where the first payload landed, as an offset into the receive region."""
+    payload_bytes: int
+    """Of all packets together."""
+    segment_bytes: int
+    """Of each packet but the last."""
+    address: Address
+    received_at: float
+    """When the kernel received it, on the clock of `now`."""
+    ecn_ce: bool = False
+    """Whether its packets bore a congestion mark (CE, RFC 3168): all or none, as GRO keeps those that differ apart."""
+
+
+@dataclass(slots=True)
+class ReceivedBurst:
+    """Packets of one burst that arrived together and lie back to back: the unit in which the receiver thinks."""
+
+    path: int
+    path_sequence: int
+    context: int
+    psn: int
+    count: int
+    sent_us: int
+    message: int
+    length: int
+    immediate: int
+    offset: int
+    key: int
+    payload_offset: int
+    payload_bytes: int
+    segment_bytes: int
+    address: Address
+    received_at: float
+    flags: int = 0
+    ecn_ce: bool = False
+    batch: bool = False
+    """Whether each packet is a message of its own, numbered in turn from `message`."""
+
+
+def received_bursts_untrusted(datagram: GroDatagram) -> list[ReceivedBurst]:
+    """Cut a series into runs: nearly always it is one. Packets of another version or type are dropped."""
+    bursts: list[ReceivedBurst] = []
+    start = 0
+    for end, batch in _cuts(datagram):
+        kind, flags, path, path_sequence, context, psn, sent_us, message, length, immediate, offset, key = (
+            _PACKED.unpack_from(datagram.headers, start * HEADER_BYTES)
+        )
+        if kind == _DATA_KIND:
+            skipped = start * datagram.segment_bytes
+            payload_bytes = min(end * datagram.segment_bytes, datagram.payload_bytes) - skipped
+            bursts.append(
+                ReceivedBurst(  # in the order of the fields: names would cost as much again
+                    path,
+                    path_sequence,
+                    context,
+                    psn,
+                    end - start,
+                    sent_us,
+                    message,
+                    length,
+                    immediate,
+                    offset,
+                    key,
+                    datagram.payload_offset + skipped,
+                    payload_bytes,
+                    datagram.segment_bytes,
+                    datagram.address,
+                    datagram.received_at,
+                    flags,
+                    datagram.ecn_ce,
+                    batch,
+                )
+            )
+        start = end
+    return bursts
+
+
+_APART, _BURST, _BATCH = range(3)
+"""What two neighbours of a series are to each other: nothing, packets of one message, messages of one packet each."""
+
+
+def _cuts(datagram: GroDatagram) -> list[tuple[int, bool]]:
+    """Return after which packets a burst ends, and whether it is a batch.
+
+    Neighbours belong to one burst if their headers differ by just its step.
+    """
+    count = datagram.count
+    if count == 1:
+        return [(1, False)]
+    some = count if count <= FEW_PACKETS else 2
+    heads = [_SEVEN.unpack_from(datagram.headers, at * HEADER_BYTES) for at in range(some)]
+    if count <= FEW_PACKETS:
+        return _cut([_relation(one, other, datagram.segment_bytes) for one, other in pairwise(heads)], datagram)
+    # As if it were one burst: what its sender wrote from the first header is compared as bytes. It nearly always is.
+    relation = _relation(heads[0], heads[1], datagram.segment_bytes)
+    steps = MESSAGE_STEPS if relation == _BATCH else header_steps(datagram.segment_bytes)
+    whole = relation != _BATCH or datagram.payload_bytes == count * datagram.segment_bytes
+    written = (np.array(heads[0], dtype=np.uint64) + steps[:count]).astype(">u8").tobytes()
+    if whole and written == datagram.headers[: count * HEADER_BYTES].tobytes():
+        return [(count, relation == _BATCH)]
+    heads = [_SEVEN.unpack_from(datagram.headers, at * HEADER_BYTES) for at in range(count)]
+    return _cut([_relation(one, other, datagram.segment_bytes) for one, other in pairwise(heads)], datagram)
+
+
+def _cut(relations: list[int], datagram: GroDatagram) -> list[tuple[int, bool]]:
+    if relations[-1] == _BATCH and datagram.payload_bytes < datagram.count * datagram.segment_bytes:
+        relations[-1] = _APART  # the last is shorter, so it is no whole message
+    cuts, kind = [], _APART
+    for end, relation in enumerate(relations, 1):
+        if relation == _APART or kind not in (_APART, relation):
+            cuts.append((end, kind == _BATCH))
+            kind = _APART
+        else:
+            kind = relation
+    return [*cuts, (datagram.count, kind == _BATCH)]
+
+
+def _relation(one: tuple[int, ...], other: tuple[int, ...], segment_bytes: int) -> int:
+    a, b, c, d, e, f, g = one
+    if other == (a + 1, b, c + 1, d, e, f + segment_bytes, g):
+        return _BURST
+    if other == (a + 1, b, c + 1, d + 1, e, f, g) and f == 0 and e >> 32 == segment_bytes and not a >> 40 & _NO_SEND:
+        return _BATCH if segment_bytes else _APART
+    return _APART
+
+
+def expand(low: int, *, near: int) -> int:
+    """Return the integer closest to `near` whose low 32 bits are `low`: undoes the truncation of a sequence."""
+    value = (near & ~0xFFFFFFFF) | low
+    if value - near > 1 << 31 and value >= 1 << 32:
+        return value - (1 << 32)
+    return value + (1 << 32) if near - value > 1 << 31 else value

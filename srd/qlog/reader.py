@@ -1,0 +1,157 @@
+"""Reads a trace file, record by record, trusting nothing in it.
+
+A file whose writer was killed ends in the middle of a record; RFC 7464 (section 2.3) asks readers to bear that. All
+other damage is an error that says where. Events and fields of other names are passed over, so that a newer writer's
+file is still read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Never
+
+from srd.proto.trace import TraceEvent
+from srd.qlog.errors import TraceError
+from srd.qlog.schema import BY_NAME, EVENT_SCHEMA, FIELDS, FILE_SCHEMA, MAX_RECORD_BYTES, RECORD_SEPARATOR
+
+READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One event of a file."""
+
+    at_s: float
+    """Since the trace began."""
+    peer: int
+    event: TraceEvent
+
+
+class TraceReader:
+    """Reads one file. Raises TraceError, and nothing else, for what it contains."""
+
+    def __init__(self, stream: BinaryIO, *, name: str) -> None:
+        """Take an open file; `name` is what errors call it."""
+        self.title = ""
+        self.vantage_point = "unknown"
+        self.cut_off = False
+        """Whether the file ends within a record; known at the end."""
+        self._stream = stream
+        self._name = name
+        self._number = 0  # of the record looked at
+
+    def read_untrusted(self) -> Iterator[Record]:
+        """Read to the end; the header is known with the first record."""
+        texts = self._texts_untrusted()
+        header = next(texts, None)
+        if header is None:
+            self._refuse("has no header; it is empty, or its writer was killed at once")
+        self._take_header(header)
+        for text in texts:
+            if (record := self._record(text)) is not None:
+                yield record
+
+    # -- framing ------------------------------------------------------------------------------------------------
+
+    def _texts_untrusted(self) -> Iterator[dict[str, Any]]:
+        """Give each record's JSON object."""
+        rest = b""
+        started = False
+        while chunk := self._read():
+            *whole, rest = (rest + chunk).split(RECORD_SEPARATOR)
+            for text in whole:
+                if started:
+                    yield from self._parsed(text, last=False)
+                elif text:
+                    self._refuse("is no trace: it does not begin with a record separator (0x1E)")
+                started = True
+            if len(rest) > MAX_RECORD_BYTES:
+                self._number += 1
+                self._refuse(f"is longer than {MAX_RECORD_BYTES} bytes")
+        if started:
+            yield from self._parsed(rest, last=True)
+        elif rest:
+            self._refuse("is no trace: it does not begin with a record separator (0x1E)")
+
+    def _read(self) -> bytes:
+        try:
+            return self._stream.read(READ_BYTES)
+        except OSError as error:
+            raise TraceError(f"{self._name}: cannot be read: {error.strerror}") from error
+
+    def _parsed(self, text: bytes, *, last: bool) -> Iterator[dict[str, Any]]:
+        if not text.strip():
+            return  # separators in a row are allowed
+        self._number += 1
+        if len(text) > MAX_RECORD_BYTES:
+            self._refuse(f"is longer than {MAX_RECORD_BYTES} bytes")
+        try:
+            value = json.loads(text, parse_constant=_no_constant)
+        except (ValueError, RecursionError):
+            if last and not text.endswith(b"\n"):
+                self.cut_off = True
+                return
+            self._refuse("is not JSON; the file is damaged")
+        if not isinstance(value, dict):
+            self._refuse("is not a JSON object; the file is damaged")
+        yield value
+
+    # -- meaning ------------------------------------------------------------------------------------------------
+
+    def _take_header(self, header: dict[str, Any]) -> None:
+        trace = header.get("trace")
+        if header.get("file_schema") != FILE_SCHEMA or not isinstance(trace, dict):
+            self._refuse("is no header of a qlog JSON-SEQ trace")
+        schemas = trace.get("event_schemas")
+        if not isinstance(schemas, list) or EVENT_SCHEMA not in schemas:
+            self._refuse(f"names other events than {EVENT_SCHEMA}: this trace is another program's")
+        if isinstance(title := header.get("title"), str):
+            self.title = title
+        point = trace.get("vantage_point")
+        if isinstance(point, dict) and isinstance(point.get("type"), str):
+            self.vantage_point = point["type"]
+
+    def _record(self, record: dict[str, Any]) -> Record | None:
+        kind = BY_NAME.get(name) if isinstance(name := record.get("name"), str) else None
+        if kind is None:
+            if not isinstance(name, str):
+                self._refuse("is an event without a name")
+            return None
+        time_ms: Any = record.get("time")
+        group, data = record.get("group_id"), record.get("data")
+        if not _is_a(time_ms, float):
+            self._refuse(f"has no time in milliseconds: {time_ms!r:.40}")
+        if not isinstance(group, str) or not group.isascii() or not group.isdigit() or len(group) > 18:
+            self._refuse(f"has no peer's number as group_id: {group!r:.40}")
+        if not isinstance(data, dict):
+            self._refuse("has no data")
+        values: dict[str, Any] = {}
+        for field, wanted in FIELDS[kind].items():
+            value = data.get(field)
+            if not _is_a(value, wanted):
+                self._refuse(f"({name}) has no {field} of type {wanted.__name__}: {value!r:.40}")
+            values[field] = value
+        return Record(float(time_ms) / 1e3, int(group), kind(**values))
+
+    def _refuse(self, why: str) -> Never:
+        where = f"record {self._number} " if self._number else ""
+        raise TraceError(f"{self._name}: {where}{why}")
+
+
+def _is_a(value: object, wanted: type) -> bool:
+    """Whether a JSON value has a field's type; a truth value is no number, and a number is finite."""
+    if wanted in (int, float):
+        kinds = (int,) if wanted is int else (int, float)
+        return isinstance(value, kinds) and not isinstance(value, bool) and _bounded(value)
+    return isinstance(value, wanted)
+
+
+def _bounded(value: float) -> bool:
+    return -(1 << 64) < value < 1 << 64 and not math.isnan(value)
+
+
+def _no_constant(name: str) -> Never:
+    raise ValueError(name)

@@ -1,0 +1,261 @@
+"""Sums a trace up: what each peer's paths carried and lost, and when nothing moved.
+
+A stall is a time without progress while something was outstanding. For a sender: packets sent and not acknowledged,
+from the last ack that acknowledged anything new (or the first burst after a rest) to the next. For a receiver: part of
+a message, from one landing of new bytes to the next. What is outstanding when the trace ends counts to that end.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from srd.proto.trace import (
+    AckReceived,
+    BurstSent,
+    CwndUpdated,
+    DataReceived,
+    MessageAborted,
+    MessageReceived,
+    PacketsLost,
+    PathSampled,
+    PathStateChanged,
+    PeerEnded,
+    PeerOpened,
+    ProbeSent,
+    RequestCompleted,
+    TraceEvent,
+    WriteReceived,
+)
+from srd.proto.wire.status import Status
+from srd.qlog.reader import Record
+
+STALLS = 5
+"""Of the longest stalls, so many are kept."""
+
+
+def percentile(values: Sequence[float], percent: float) -> float | None:
+    """Return the nearest-rank percentile; None of nothing."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return ordered[max(math.ceil(percent / 100 * len(ordered)) - 1, 0)]
+
+
+@dataclass(slots=True)
+class SentPath:
+    """One path that this end sent over. Counts are in packets unless the name says otherwise."""
+
+    bursts: int = 0
+    packets: int = 0
+    payload_bytes: int = 0
+    retransmitted: int = 0
+    """Of the packets, those that had been sent before."""
+    lost: int = 0
+    probes: int = 0
+    state: str = "active"
+    state_changes: int = 0
+    rtt_at_s: list[float] = field(default_factory=list)
+    rtt_us: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ReceivedPath:
+    """One path of the other end's that was heard of."""
+
+    runs: int = 0
+    """Packets of one burst that arrived together count once."""
+    packets: int = 0
+    payload_bytes: int = 0
+    duplicate_bytes: int = 0
+    """Of these, bytes that had arrived before or that there was no room for."""
+
+
+@dataclass(slots=True)
+class Stalls:
+    """The longest times without progress."""
+
+    longest: list[tuple[float, float]] = field(default_factory=list)
+    """(length, beginning) in seconds, as a heap: the shortest of those kept is first."""
+    _waiting_since: float | None = None
+
+    def wait(self, at_s: float) -> None:
+        """Something is outstanding from now on, if nothing was before."""
+        if self._waiting_since is None:
+            self._waiting_since = at_s
+
+    def progress(self, at_s: float, *, outstanding: bool) -> None:
+        """Something moved; `outstanding`: whether anything is still to come."""
+        if self._waiting_since is not None and at_s > self._waiting_since:
+            heapq.heappush(self.longest, (at_s - self._waiting_since, self._waiting_since))
+            if len(self.longest) > STALLS:
+                heapq.heappop(self.longest)
+        self._waiting_since = at_s if outstanding else None
+
+    def ranked(self) -> list[tuple[float, float]]:
+        """Return (beginning, length), longest first."""
+        return [(began, length) for length, began in sorted(self.longest, reverse=True)]
+
+
+@dataclass(slots=True)
+class Loss:
+    """Packets of one burst that were declared lost."""
+
+    at_s: float
+    path: int
+    packets: int
+    trigger: str
+
+
+@dataclass(slots=True)
+class PeerSummary:
+    """One peer. Series are lists of equal length: times in seconds since the trace began, and values."""
+
+    address: str = "?"
+    incoming: bool = False
+    began_s: float = 0.0
+    ended_s: float = 0.0
+    """Time of the last event."""
+    end: str = ""
+    """Status and reason of the peer's end; empty when the trace ends before."""
+    sent: dict[int, SentPath] = field(default_factory=dict)
+    received: dict[int, ReceivedPath] = field(default_factory=dict)
+    losses: list[Loss] = field(default_factory=list)
+    resent: list[tuple[float, int]] = field(default_factory=list)
+    """(time, packets) of each retransmission."""
+    completed: dict[str, int] = field(default_factory=dict)
+    """Requests, by status."""
+    latencies_us: list[float] = field(default_factory=list)
+    """Of the requests that ended well."""
+    writes: int = 0
+    """Placed whole in memory here."""
+    aborted: int = 0
+    """Messages that the other end gave up."""
+    messages: int = 0
+    """Received whole."""
+    acks: int = 0
+    acked_at_s: list[float] = field(default_factory=list)
+    acked_bytes: list[int] = field(default_factory=list)
+    """Acknowledged until then, headers included."""
+    inflight_at_s: list[float] = field(default_factory=list)
+    inflight_bytes: list[int] = field(default_factory=list)
+    """After each burst and each ack."""
+    window_at_s: list[float] = field(default_factory=list)
+    window_bytes: list[int] = field(default_factory=list)
+    landed_at_s: list[float] = field(default_factory=list)
+    landed_bytes: list[int] = field(default_factory=list)
+    """New payload that had landed until then."""
+    send_stalls: Stalls = field(default_factory=Stalls)
+    receive_stalls: Stalls = field(default_factory=Stalls)
+    outstanding_packets: int = 0
+    """Sent, and not acknowledged."""
+
+    def apply(self, event: TraceEvent, *, at_s: float) -> None:
+        """Take the next event."""
+        self.ended_s = max(self.ended_s, at_s)
+        match event:
+            case BurstSent():
+                self._on_burst_sent(event, at_s=at_s)
+            case AckReceived():
+                self._on_ack_received(event, at_s=at_s)
+            case PathSampled():
+                path = self._path(event.path)
+                path.rtt_at_s.append(at_s)
+                path.rtt_us.append(event.rtt_us)
+            case PacketsLost():
+                self._path(event.path).lost += event.packets
+                self.losses.append(Loss(at_s, event.path, event.packets, event.trigger))
+            case DataReceived():
+                self._on_data_received(event, at_s=at_s)
+            case _:
+                self._apply_rare(event, at_s=at_s)
+
+    def _apply_rare(self, event: TraceEvent, *, at_s: float) -> None:
+        match event:
+            case PeerOpened():
+                self.address, self.incoming = event.address, event.incoming
+            case PeerEnded():
+                self.end = f"{event.status}, {event.reason}"
+            case PathStateChanged():
+                path = self._path(event.path)
+                path.state = event.new
+                path.state_changes += 1
+            case CwndUpdated():
+                self.window_at_s.append(at_s)
+                self.window_bytes.append(event.cwnd_bytes)
+            case ProbeSent():
+                self._path(event.path).probes += 1
+            case RequestCompleted():
+                self.completed[event.status] = self.completed.get(event.status, 0) + 1
+                if event.status == Status.OK.name:
+                    self.latencies_us.append(event.latency_us)
+            case MessageReceived():
+                self.messages += 1
+            case WriteReceived():
+                self.writes += 1
+            case MessageAborted():
+                self.aborted += 1
+
+    def finish(self) -> None:
+        """No event will follow: what is outstanding was so to the end."""
+        self.send_stalls.progress(self.ended_s, outstanding=False)
+        self.receive_stalls.progress(self.ended_s, outstanding=False)
+
+    def _path(self, number: int) -> SentPath:
+        return self.sent.setdefault(number, SentPath())
+
+    def _on_burst_sent(self, event: BurstSent, *, at_s: float) -> None:
+        path = self._path(event.path)
+        path.bursts += 1
+        path.packets += event.packets
+        path.payload_bytes += event.payload_bytes
+        if event.retransmission:
+            path.retransmitted += event.packets
+            self.resent.append((at_s, event.packets))
+        else:
+            self.outstanding_packets += event.packets
+        self.send_stalls.wait(at_s)
+        self._on_inflight(event.inflight_bytes, at_s=at_s)
+
+    def _on_inflight(self, inflight_bytes: int, *, at_s: float) -> None:
+        self.inflight_at_s.append(at_s)
+        self.inflight_bytes.append(inflight_bytes)
+
+    def _on_ack_received(self, event: AckReceived, *, at_s: float) -> None:
+        self.acks += 1
+        self.window_at_s.append(at_s)
+        self.window_bytes.append(event.window_bytes)
+        before = self.acked_bytes[-1] if self.acked_bytes else 0
+        self.acked_at_s.append(at_s)
+        self.acked_bytes.append(before + event.acked_bytes)
+        self._on_inflight(event.inflight_bytes, at_s=at_s)
+        if event.acked_packets:
+            self.outstanding_packets -= event.acked_packets
+            self.send_stalls.progress(at_s, outstanding=self.outstanding_packets > 0)
+
+    def _on_data_received(self, event: DataReceived, *, at_s: float) -> None:
+        path = self.received.setdefault(event.path, ReceivedPath())
+        path.runs += 1
+        path.packets += event.packets
+        path.payload_bytes += event.payload_bytes
+        path.duplicate_bytes += event.payload_bytes - event.kept_bytes
+        if event.kept_bytes or not event.payload_bytes:
+            before = self.landed_bytes[-1] if self.landed_bytes else 0
+            self.landed_at_s.append(at_s)
+            self.landed_bytes.append(before + event.kept_bytes)
+            self.receive_stalls.progress(at_s, outstanding=event.incomplete)
+
+
+def summarise(records: Iterable[Record]) -> dict[int, PeerSummary]:
+    """Return each peer's summary, by its number, in the order of appearance."""
+    peers: dict[int, PeerSummary] = {}
+    for record in records:
+        peer = peers.get(record.peer)
+        if peer is None:
+            peer = peers[record.peer] = PeerSummary(began_s=record.at_s)
+        peer.apply(record.event, at_s=record.at_s)
+    for peer in peers.values():
+        peer.finish()
+    return peers

@@ -1,0 +1,150 @@
+"""Writes a trace file while packets move.
+
+1. Memory and time are bounded: what is not written yet is a buffer of 64 KiB, and an event costs one line of JSON.
+2. The file is readable while it grows: the buffer goes out when full and, if events come, once a second.
+3. A file that cannot be written any more (a full disk) ends the trace, not the transfer: what comes after is dropped,
+   and `close` raises.
+4. Writing blocks the caller for as long as the page cache needs to take it; a trace does not belong on a slow network
+   file system.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from srd.proto.trace import TraceEvent
+from srd.qlog.errors import TraceError
+from srd.qlog.schema import EVENT_SCHEMA, FIELDS, FILE_SCHEMA, KINDS, NAMES, RECORD_SEPARATOR, SERIALIZATION
+
+BUFFER_BYTES = 64 << 10
+"""About 400 events: a system call for so many costs nothing."""
+FLUSH_INTERVAL_S = 1.0
+"""Who watches a transfer sees it a second late."""
+
+VantagePoint = Literal["client", "server", "unknown"]
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
+_ENCODERS: Final[dict[type, Callable[[Any], object]]] = {
+    int: int,
+    float: repr,
+    str: _encode,
+    bool: {False: "false", True: "true"}.__getitem__,
+}
+
+
+def _layout(kind: type[TraceEvent]) -> tuple[str, list[tuple[str, Callable[[Any], object]]]]:
+    """Return an event's record as a template, and its fields with what makes JSON of them: half the time of a dict."""
+    data = ",".join(f'"{name}":%s' for name in FIELDS[kind])
+    template = f'{{"time":%s,"name":"{NAMES[kind]}","group_id":"%d","data":{{{data}}}}}'
+    return template, [(name, _ENCODERS[wanted]) for name, wanted in FIELDS[kind].items()]
+
+
+_LAYOUTS: Final = {kind: _layout(kind) for kind in KINDS}
+
+
+class TraceWriter:
+    """A file that takes events (`srd.proto.trace.Trace`); a context manager, which closes it."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        now: float,
+        title: str = "srd",
+        vantage_point: VantagePoint = "unknown",
+        wall_clock: datetime | None = None,
+    ) -> None:
+        """Make the file, or empty it, and write its header; times in it count from `now`, in seconds.
+
+        `vantage_point`: "client" opens peers, "server" accepts them; `wall_clock`: the date and time of `now`,
+        where the reader is to know it. Raises TraceError when the file cannot be written.
+        """
+        self._path = path
+        self._started_at = now
+        self._flush_at = now + FLUSH_INTERVAL_S
+        self._error: OSError | None = None
+        try:
+            self._file = path.open("wb", buffering=BUFFER_BYTES)
+        except (OSError, ValueError) as error:  # ValueError: a name with a NUL in it
+            raise self._complaint(error) from error
+        self._write(_encode(_header(title=title, vantage_point=vantage_point, wall_clock=wall_clock)))
+        if not self._flush():
+            self.close()
+
+    def record(self, event: TraceEvent, *, peer: int, now: float) -> None:
+        """Append an event."""
+        if self._error is not None:
+            return
+        template, encoders = _LAYOUTS[type(event)]
+        values = [encode(getattr(event, name)) for name, encode in encoders]
+        self._write(template % (round((now - self._started_at) * 1e3, 4), peer, *values))
+        if now >= self._flush_at:
+            self._flush()
+            self._flush_at = now + FLUSH_INTERVAL_S
+
+    def _write(self, text: str) -> None:
+        try:
+            self._file.write(b"%b%b\n" % (RECORD_SEPARATOR, text.encode()))
+        except OSError as error:
+            self._error = error
+
+    def _flush(self) -> bool:
+        """Write the buffer out; return whether all is well."""
+        try:
+            self._file.flush()
+        except OSError as error:
+            self._error = error
+        return self._error is None
+
+    def close(self) -> None:
+        """Write what is left and close the file. Raises TraceError when not all of the trace could be written."""
+        try:
+            self._file.close()
+        except OSError as error:
+            self._error = self._error or error
+        if self._error is not None:
+            raise self._complaint(self._error) from self._error
+
+    def _complaint(self, error: OSError | ValueError) -> TraceError:
+        why = error.strerror if isinstance(error, OSError) else error
+        return TraceError(f"{self._path}: the trace cannot be written ({why}); choose another place")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except TraceError:
+            if error is None:  # else it goes first
+                raise
+
+
+def _header(*, title: str, vantage_point: VantagePoint, wall_clock: datetime | None) -> dict[str, object]:
+    reference: dict[str, object] = {"clock_type": "monotonic", "epoch": "unknown"}
+    if wall_clock is not None:
+        reference["wall_clock_time"] = wall_clock.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return {
+        "file_schema": FILE_SCHEMA,
+        "serialization_format": SERIALIZATION,
+        "title": title,
+        "trace": {
+            "vantage_point": {"name": f"open-srd {_version()}", "type": vantage_point},
+            "event_schemas": [EVENT_SCHEMA],
+            "common_fields": {"time_format": "relative_to_epoch", "reference_time": reference},
+        },
+    }
+
+
+def _version() -> str:
+    try:
+        return version("open-srd")
+    except PackageNotFoundError:  # run from a source tree
+        return "unknown"

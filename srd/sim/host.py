@@ -1,0 +1,207 @@
+"""One protocol core at one host of the virtual fabric: what `srd.io` is to sockets, this is to virtual time.
+
+Rules.
+1. The host takes no time: what arrives at one moment is one batch for the core, and what the core then wants to send
+   leaves at that moment. Received messages are released as they are delivered.
+2. Payload does not move; headers do, in their real bytes. A packet's content is the `GroDatagram` that the other core
+   will be given (data), or the bytes of the packet (control).
+3. An address of the core is (IP address, port). Path p is source port `port` + p.
+
+The core's clock starts at EPOCH_S, as 0 is a value that means "never" to some of its timers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final, NamedTuple
+
+from netns.backends.virtual.fabric import VirtualFabric
+from netns.backends.virtual.virtual_link import Flow, Packet
+from srd.proto.config import ProtocolConfig
+from srd.proto.core import EndpointCore
+from srd.proto.events import Completion, Event, MessageReceived, PeerEnded, PeerOpened
+from srd.proto.memory import Memory
+from srd.proto.wire.control import Datagram
+from srd.proto.wire.data import HEADER_BYTES, Burst, GroDatagram, write_headers
+from srd.proto.wire.status import Status
+
+EPOCH_S: Final = 100.0
+PORT: Final = 49152
+IP_UDP_BYTES: Final = 28
+WIRE_OVERHEAD_BYTES: Final = 42
+"""Ethernet, IPv4 and UDP headers of a datagram: shapes count the Ethernet header, too."""
+
+SocketAddress = tuple[str, int]
+
+
+class Delivery(NamedTuple):
+    """A message that was delivered."""
+
+    at_ns: int
+    peer: int
+    immediate: int
+    length: int
+
+
+class Station:
+    """Attach it to a host of `fabric`; call `serve` after giving it commands."""
+
+    def __init__(
+        self, fabric: VirtualFabric, host: str, *, config: ProtocolConfig, seed: int, memory: Memory | None = None
+    ) -> None:
+        self.host = host
+        self.address: SocketAddress = (fabric.address(host), PORT)
+        self.deliveries: list[Delivery] = []
+        self.completions: dict[int, tuple[int, Status]] = {}
+        """Request -> when it ended in ns, and how."""
+        self.ended: list[PeerEnded] = []
+        self.peers: dict[SocketAddress, int] = {}
+        """Numbers of the open peers, by the other end's address."""
+        self.on_event: Callable[[Event], None] | None = None
+        """Told every event after the station has taken note of it; may give commands."""
+        self.loses: Callable[[Burst, int], bool] | None = None
+        """Asked for the n-th packet of each burst whether it is to be lost before it reaches the fabric."""
+        self.datagram_bytes = fabric.topology.mtu - IP_UDP_BYTES
+        self.payload_bytes = self.datagram_bytes - HEADER_BYTES
+        self._fabric = fabric
+        self._config = config
+        self._registered = memory
+        self._rng = Random(f"{seed}/{host}")  # noqa: S311 - a simulation's dice, to be thrown again alike
+        self.core = self._new_core()
+        self._flows: dict[tuple[SocketAddress, int], Flow] = {}
+        self._requests = 0
+        self._wake_at_ns = 0  # the earliest moment for which the agenda has this station; 0: none
+        fabric.attach(host, self._receive)
+
+    def _new_core(self) -> EndpointCore:
+        return EndpointCore(
+            self._config,
+            datagram_bytes=self.datagram_bytes,
+            secret=self._rng.randbytes(16),
+            new_context=lambda: self._rng.getrandbits(64),
+            rng=Random(self._rng.random()),  # noqa: S311 - as above
+            accepting=True,
+            memory=self._registered,
+        )
+
+    # -- commands -----------------------------------------------------------------------------------------------
+
+    def connect(self, address: SocketAddress) -> int:
+        """Begin to open a peer; return its number."""
+        return self.core.connect(address, sizes=(self.datagram_bytes,), now=self.now)
+
+    def peer_of(self, host: str) -> int:
+        """Return the newest peer at this IP address; which port it has says only which of its HELLOs was answered."""
+        return next(number for (address, _), number in reversed(self.peers.items()) if address == host)
+
+    def post(self, peer: int, *, length: int, immediate: int | None = 0, **work_request: Any) -> int:
+        """Post a request, as `EndpointCore.post` takes it; return its number."""
+        self._requests += 1
+        self.core.post(peer, request=self._requests, length=length, immediate=immediate, **work_request)
+        return self._requests
+
+    @property
+    def now(self) -> float:
+        """The core's time, in seconds."""
+        return EPOCH_S + self._fabric.now_ns * 1e-9
+
+    # -- the loop -----------------------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """Deliver events, send what may be sent, and set the timer."""
+        now, core = self.now, self.core
+        self._take_events(now)
+        while (out := core.poll_transmit(now)) is not None:
+            if isinstance(out, Burst):
+                self._send_burst(out)
+            else:
+                self._send_control(out)
+        self._take_events(now)
+        at = core.poll_timeout()
+        if at is not None:
+            self._wake_by(math.ceil((at - EPOCH_S) * 1e9))
+
+    def _wake_by(self, at_ns: int) -> None:
+        at_ns = max(at_ns, self._fabric.now_ns + 1)  # rounding may say that now is not yet
+        if not self._wake_at_ns or at_ns < self._wake_at_ns:
+            self._wake_at_ns = at_ns
+            self._fabric.at(at_ns, self._wake)
+
+    def _wake(self, now_ns: int) -> None:
+        if now_ns != self._wake_at_ns:
+            return  # an earlier one took its place
+        self._wake_at_ns = 0
+        self.core.handle_timeout(self.now)
+        self.serve()
+
+    def _take_events(self, now: float) -> None:
+        core = self.core
+        while (event := core.poll_event()) is not None:
+            match event:
+                case MessageReceived():
+                    self._deliver(event, now=now)
+                case Completion():
+                    self.completions[event.request] = (self._fabric.now_ns, event.status)
+                case PeerOpened():
+                    core.accepted(event.peer)
+                    self.peers[event.address] = event.peer
+                case PeerEnded():
+                    self.ended.append(event)
+            if self.on_event is not None:
+                self.on_event(event)
+
+    def _deliver(self, message: MessageReceived, *, now: float) -> None:
+        number = message.immediate or 0  # every message has one
+        self.deliveries.append(Delivery(self._fabric.now_ns, message.peer, number, message.length))
+        self.core.release(message.peer, size_bytes=message.length, messages=1, now=now)
+
+    # -- packets ------------------------------------------------------------------------------------------------
+
+    def _flow(self, address: SocketAddress, path: int) -> Flow:
+        flow = self._flows.get((address, path))
+        if flow is None:
+            source, port = self.address
+            flow = self._flows[address, path] = self._fabric.flow(
+                source, source_port=port + path, destination=address[0], destination_port=address[1]
+            )
+        return flow
+
+    def _send_control(self, out: Datagram) -> None:
+        flow = self._flow(out.address, out.path)
+        self._fabric.send(flow, length_bytes=len(out.data) + WIRE_OVERHEAD_BYTES, content=out.data)
+
+    def _send_burst(self, out: Burst) -> None:
+        flow, send, loses = self._flow(out.address, out.path), self._fabric.send, self.loses
+        address = (flow.source, flow.source_port)
+        headers = memoryview(bytearray(out.count * HEADER_BYTES))
+        write_headers(out, out=headers)
+        left = out.payload_bytes
+        for index in range(out.count):
+            size = min(out.segment_bytes, left)
+            left -= size
+            if loses is not None and loses(out, index):
+                continue
+            arrival = GroDatagram(
+                headers=headers[index * HEADER_BYTES : (index + 1) * HEADER_BYTES],
+                count=1,
+                payload_offset=0,
+                payload_bytes=size,
+                segment_bytes=size,
+                address=address,
+                received_at=0.0,
+            )
+            send(flow, length_bytes=size + HEADER_BYTES + WIRE_OVERHEAD_BYTES, content=arrival)
+
+    def _receive(self, packets: list[Packet], _now_ns: int) -> None:
+        now, arrivals, controls = self.now, list[GroDatagram](), list[tuple[bytes, SocketAddress, float]]()
+        for packet in packets:
+            content = packet.content
+            if isinstance(content, GroDatagram):
+                content.received_at, content.ecn_ce = now, packet.marked
+                arrivals.append(content)
+            else:
+                controls.append((content, (packet.flow.source, packet.flow.source_port), now))
+        self.core.handle_packets(arrivals, controls=controls, now=now)
+        self.serve()

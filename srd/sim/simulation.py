@@ -1,0 +1,115 @@
+"""Any number of protocol cores on the virtual fabric: stations, the peers between them, and time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from netns.backends.virtual.fabric import VirtualFabric
+from netns.backends.virtual.virtual_link import Record
+from netns.topology.model import Topology
+from scripts.benches.errors import BenchError
+from srd.proto.config import ProtocolConfig
+from srd.proto.recv.receiver import Receiver
+from srd.proto.send.sender import Sender
+from srd.proto.wire.status import Status
+from srd.sim.host import Station
+
+NS_PER_S: Final = 1_000_000_000
+OPENING_S: Final = 5.0
+"""Virtual time in which every peer of an experiment must be open; some fabrics lose handshakes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A peer, seen from the end that opened it and sends."""
+
+    source: Station
+    peer: int
+    destination: Station
+    remote_peer: int
+    """The destination's number for the source."""
+
+    def post(self, *, length: int, immediate: int = 0) -> int:
+        """Send a message from source to destination; return the request's number."""
+        return self.source.post(self.peer, length=length, immediate=immediate)
+
+    @property
+    def sender(self) -> Sender:
+        """The sending half at the source, to look at."""
+        sender = self.source.core.peer(self.peer).sender
+        assert sender is not None, "a connection is open"  # noqa: S101 - for the type; `connect` waited for it
+        return sender
+
+    @property
+    def receiver(self) -> Receiver:
+        """The receiving half at the destination, to look at."""
+        return self.destination.core.peer(self.remote_peer).receiver
+
+
+class Simulation:
+    """A virtual fabric with a station at each host that is asked for. Same seed, same run."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        config: ProtocolConfig,
+        seed: int,
+        observe: Callable[[Record], None] | None = None,
+    ) -> None:
+        """`seed` rules the cores' dice; the fabric's is the topology's own."""
+        self.fabric = VirtualFabric(topology, observe=observe)
+        self.stations: dict[str, Station] = {}
+        self._config = config
+        self._seed = seed
+
+    @property
+    def now_ns(self) -> int:
+        """Virtual time since the beginning, in ns."""
+        return self.fabric.now_ns
+
+    def station(self, host: str) -> Station:
+        """The host's station; made when first asked for."""
+        station = self.stations.get(host)
+        if station is None:
+            station = self.stations[host] = Station(self.fabric, host, config=self._config, seed=self._seed)
+        return station
+
+    def connect(self, pairs: Iterable[tuple[str, str]]) -> list[Connection]:
+        """Open a peer for each (source, destination), and let time pass until all are.
+
+        A pair of hosts has one peer, whichever of them asked. Raises BenchError if some do not open.
+        """
+        wanted = [(self.station(source), self.station(destination)) for source, destination in pairs]
+        for source, destination in wanted:
+            source.connect(destination.address)
+        for source, _ in wanted:
+            source.serve()
+
+        closed = wanted[:]
+
+        def all_open() -> bool:
+            while closed and closed[-1][1].address in closed[-1][0].peers:  # asked after every moment: look at one
+                closed.pop()
+            return not closed
+
+        if not self.run(seconds=OPENING_S, done=all_open):
+            raise BenchError(f"{len(closed)} of {len(wanted)} peers were not open after {OPENING_S:g} virtual seconds")
+        return [Connection(a, a.peers[b.address], b, b.peer_of(a.address[0])) for a, b in wanted]
+
+    def run(self, *, seconds: float, done: Callable[[], bool] | None = None) -> bool:
+        """Let so much virtual time pass, or less if `done` holds before; return whether it did."""
+        return self.fabric.run(until_ns=self.now_ns + round(seconds * NS_PER_S), done=done)
+
+    def require_no_failures(self) -> None:
+        """Raise BenchError if a request ended in error or a peer ended: what was measured is then something else."""
+        for station in self.stations.values():
+            for request, (_, status) in station.completions.items():
+                if status is not Status.OK:
+                    raise BenchError(
+                        f"{station.host}: request {request} ended with status {int(status)} ({status.name})"
+                    )
+            for ended in station.ended:
+                raise BenchError(f"{station.host}: peer {ended.peer} ended: {ended.reason}")

@@ -1,0 +1,205 @@
+"""netns.backends.kernel.netlink: steps on real namespaces, and errors that name them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+import netns.backends.kernel.netlink
+from netns.backends.kernel.netlink import (
+    add_namespace,
+    delete_namespace,
+    in_namespace,
+    interface_statistics,
+    netem_statistics,
+    run_tool,
+    take,
+    tool,
+)
+from netns.errors import BackendError
+from netns.lab.operations import (
+    AddAddress,
+    AddNamespace,
+    AddRoute,
+    AddTap,
+    AddVeth,
+    DeleteNamespace,
+    Hop,
+    InNamespace,
+    SetNetem,
+    SetOffloads,
+    SetSysctl,
+    SetUp,
+)
+from netns.netem.shape import Shape
+from netns.signals import signals_raise
+from tests.netns.conftest import unique_name
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+def two() -> Iterator[tuple[str, str]]:
+    """Two empty namespaces."""
+    names = unique_name(), unique_name()
+    for name in names:
+        add_namespace(AddNamespace(name))
+    try:
+        yield names
+    finally:
+        for name in names:
+            delete_namespace(DeleteNamespace(name))
+
+
+def veth(two: tuple[str, str]) -> AddVeth:
+    return AddVeth(two[0], "one", "02:00:00:00:00:01", two[1], "two", "02:00:00:00:00:02", 1500)
+
+
+def test_take__builds_and_counts(two: tuple[str, str]) -> None:
+    a, b = two
+    steps: list[InNamespace] = [
+        veth(two),
+        AddTap(a, "tap", "02:00:00:00:00:03", 9000, 77),
+        AddAddress(a, "one", "10.9.0.1/31"),
+        AddAddress(b, "two", "10.9.0.0/31"),
+        SetUp(a, "one"),
+        SetUp(b, "two"),
+        SetUp(a, "tap"),
+        SetOffloads(a, "one", (("tso", "off"),)),
+        SetSysctl(a, "net.ipv4.ip_forward", 1),
+        AddRoute(a, "10.9.9.0/24", (Hop("10.9.0.0", "one"),)),
+    ]
+    assert take(steps) == []
+    assert run_tool("ip", "-n", a, "route", "show", "10.9.9.0/24").split()[:5] == [
+        "10.9.9.0/24",
+        "via",
+        "10.9.0.0",
+        "dev",
+        "one",
+    ]
+    assert "mtu 9000" in run_tool("ip", "-n", a, "link", "show", "tap")
+    assert "qlen 77" in run_tool("ip", "-n", a, "link", "show", "tap")
+    read = Path("/proc/sys/net/ipv4/ip_forward").read_text
+    assert (in_namespace(a, read), in_namespace(b, read)) == ("1\n", "0\n")
+    with in_namespace(a, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as sender:
+        sender.sendto(b"x" * 100, ("10.9.0.0", 9))
+    assert interface_statistics(b)["two"]["rx_bytes"] >= 142
+    assert netem_statistics(a) == {}
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (SetUp("{}", "nope"), "there is no interface nope"),
+        (AddRoute("{}", "10.0.0.0/8", (Hop("10.9.0.9", "lo"),)), "route .* via 10.9.0.9 dev lo: "),
+        (SetSysctl("{}", "net.ipv4.nope", 1), "sysctl .* net.ipv4.nope=1: No such file or directory"),
+        (SetSysctl("{}", "net.ipv4.ip_forward", 2**70), "sysctl .*: Invalid argument"),
+        (SetOffloads("{}", "lo", (("warp", "on"),)), "ethtool -K lo warp on: netlink error: bit name not found"),
+        (SetNetem("{}", "nope", Shape(limit_packets=1)), "netem .*:nope limit 1: no interface with this name"),
+    ],
+)
+def test_take__bad_flow_names_the_step(two: tuple[str, str], step: InNamespace, message: str) -> None:
+    named = replace(step, netns=two[0])
+    with pytest.raises(BackendError, match=f"^{message}") as caught:
+        take([named])
+    assert "\n" not in str(caught.value)
+
+
+def test_take__what_exists_already_bad_flow(two: tuple[str, str]) -> None:
+    take([veth(two)])
+    with pytest.raises(BackendError, match=r"^veth .*:one - .*:two mtu 1500: File exists$"):
+        take([veth(two)])
+
+
+def test_take__optional_steps_are_reported(two: tuple[str, str]) -> None:
+    missing = SetSysctl(two[0], "net.ipv4.nope", 1, optional=True)
+    assert take([missing, SetUp(two[0], "lo")]) == ["net.ipv4.nope"]
+
+
+def test_add_namespace__bad_flow(two: tuple[str, str]) -> None:
+    with pytest.raises(BackendError, match=f"^ip netns add {two[0]}: .*File exists$"):
+        add_namespace(AddNamespace(two[0]))
+    with pytest.raises(BackendError, match=r"^ip netns delete nope: .*No such file"):
+        delete_namespace(DeleteNamespace("nope"))
+
+
+def test_in_namespace__the_caller_stays_where_it_is(two: tuple[str, str]) -> None:
+    here = os.readlink("/proc/thread-self/ns/net")  # noqa: PTH115 - a name, not a path
+    there = in_namespace(two[0], lambda: os.readlink("/proc/thread-self/ns/net"))  # noqa: PTH115
+    assert there != here
+    with pytest.raises(ZeroDivisionError):
+        in_namespace(two[0], lambda: 1 / 0)
+    with pytest.raises(BackendError, match="there is no network namespace nope"):
+        in_namespace("nope", os.getpid)
+    assert os.readlink("/proc/thread-self/ns/net") == here  # noqa: PTH115
+    assert threading.active_count() == 1
+
+
+def test_in_namespace__a_signal_waits_for_the_work(two: tuple[str, str]) -> None:
+    """What was begun is over before anybody undoes it."""
+    finished: list[bool] = []
+    told = threading.Event()
+
+    def work() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert told.wait(20), "the caller, which waits, is told of the signal meanwhile"
+        finished.append(True)
+
+    def interrupted() -> None:
+        with signals_raise():
+            handler = signal.getsignal(signal.SIGTERM)
+            assert callable(handler)
+
+            def handle(number: int, frame: FrameType | None) -> None:
+                told.set()
+                handler(number, frame)
+
+            signal.signal(signal.SIGTERM, handle)
+            try:
+                in_namespace(two[0], work)
+            finally:
+                assert finished, "it went on behind our back"
+
+    with pytest.raises(SystemExit):
+        interrupted()
+
+
+def test_take__works_under_a_running_loop(two: tuple[str, str]) -> None:
+    """pyroute2 runs a loop of its own, which must not meet the caller's; nor may it leak descriptors."""
+
+    async def inside_a_loop() -> None:
+        take([veth(two)])
+
+    asyncio.run(inside_a_loop())
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a count
+    interface_statistics(two[0])
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_tool__bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tool("ip").endswith("/ip")
+    with pytest.raises(BackendError, match=r"^nosuch: not installed; install the package iproute2$"):
+        tool("nosuch")
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    with pytest.raises(BackendError, match=r"^ethtool: not installed; install the package ethtool$"):
+        run_tool("ethtool", "-k", "lo")
+
+
+def test_tool__is_found_without_sbin_in_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert Path(tool("tc")).is_absolute()
+
+
+def test_run_tool__a_hung_tool_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(netns.backends.kernel.netlink, "TOOL_SECONDS", 0.05)
+    with pytest.raises(BackendError, match="timed out"):
+        run_tool("sleep", "5")

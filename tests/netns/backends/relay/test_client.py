@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from netns.backends.relay.client import request, start_relay, start_time_ticks, stop_relay
+from netns.errors import BackendError
+from netns.netem.shape import Shape
+from tests.netns.exchange import eventually
+
+if TYPE_CHECKING:
+    from tests.netns.backends.conftest import TapPair
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """Start a process that ends on SIGTERM."""
+    yield from running("import signal; signal.pause()")
+
+
+@pytest.fixture
+def deaf() -> Iterator[subprocess.Popen[bytes]]:
+    """Start a process that ignores SIGTERM."""
+    yield from running(
+        "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
+    )
+
+
+def running(program: str) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", "print(flush=True);" + program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        lines = 1 + program.count("print(")
+        for _ in range(lines):
+            process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def ticks_of(process: subprocess.Popen[bytes]) -> int:
+    ticks = start_time_ticks(process.pid)
+    assert ticks is not None
+    return ticks
+
+
+def test_start_time_ticks() -> None:
+    assert start_time_ticks(os.getpid()) == start_time_ticks(os.getpid())
+    assert start_time_ticks(2**22 + 1) is None, "beyond the largest process id"
+
+
+def test_start_time_ticks__a_zombie_has_gone(sleeper: subprocess.Popen[bytes]) -> None:
+    sleeper.kill()
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
+    assert start_time_ticks(sleeper.pid) is None
+
+
+def test_stop_relay__ends_the_process(sleeper: subprocess.Popen[bytes]) -> None:
+    ticks = ticks_of(sleeper)
+    assert stop_relay(sleeper.pid, started_at_ticks=ticks)
+    assert start_time_ticks(sleeper.pid) is None
+    assert not stop_relay(sleeper.pid, started_at_ticks=ticks), "a second time there is nothing to stop"
+
+
+def test_stop_relay__kills_what_does_not_listen(deaf: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netns.backends.relay.client.STOP_SECONDS", 0.1)
+    assert stop_relay(deaf.pid, started_at_ticks=ticks_of(deaf))
+    assert start_time_ticks(deaf.pid) is None
+
+
+def test_stop_relay__leaves_another_process_of_that_id_alone(sleeper: subprocess.Popen[bytes]) -> None:
+    ticks = ticks_of(sleeper)
+    assert not stop_relay(sleeper.pid, started_at_ticks=ticks - 1)
+    assert start_time_ticks(sleeper.pid) == ticks
+
+
+def test_request__nobody_there(tmp_path: Path) -> None:
+    path = tmp_path / "relay.sock"
+    with pytest.raises(BackendError, match=f"no relay answers at {path}: No such file"):
+        request(path, {"op": "counters"})
+
+
+def test_request__the_relay_ends_in_the_middle(tmp_path: Path) -> None:
+    path = tmp_path / "relay.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def hang_up() -> None:
+            connection, _ = listener.accept()
+            connection.recv(100)
+            connection.send(b'{"half')
+            connection.close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        with pytest.raises(BackendError, match="ended without an answer"):
+            request(path, {"op": "counters"})
+        thread.join()
+
+
+@pytest.mark.root
+def test_start_relay__runs_apart_and_answers(pair: TapPair) -> None:
+    pid = pair.relay()
+    assert os.getsid(pid) == pid, "a terminal's Ctrl-C does not reach it"
+    assert len(list(Path(f"/proc/{pid}/task").iterdir())) == 1
+    answer = request(pair.control, {"op": "counters"})
+    assert answer["pid"] == pid
+    assert set(answer) == {"pid", "links", "cpu_seconds", "late_mean_us", "late_total_us", "late_max_us", "tap_drops"}
+    assert set(answer["links"]["a-b"]) == {"ab", "ba"}
+    assert pair.stop(pid)
+
+
+@pytest.mark.root
+def test_request__what_the_relay_refuses(pair: TapPair) -> None:
+    pair.relay()
+    shape = Shape().to_dict()
+    for message, error in (
+        ({"op": "dance"}, "no such request"),
+        ({"op": "set", "link": "a-b"}, "no such request"),
+        ({"op": "set", "link": "a-c", "direction": "ab", "shape": shape}, "no such link and direction: a-c ab"),
+        ({"op": "set", "link": "a-b", "direction": "up", "shape": shape}, "no such link and direction: a-b up"),
+        ({"op": "set", "link": "a-b", "direction": "ab", "shape": shape | {"loss_percent": 120}}, "loss: 120 %"),
+    ):
+        with pytest.raises(BackendError, match=error):
+            request(pair.control, message)
+
+
+@pytest.mark.root
+def test_start_relay__bad_flow(pair: TapPair) -> None:
+    log = pair.directory / "relay.log"
+    with pytest.raises(BackendError, match=r"none\.json: No such file"):
+        start_relay(pair.directory / "none.json", log_path=log)
+    spec = pair.spec()
+    spec.write_text(spec.read_text().replace("tap0", "tap7"))
+    with pytest.raises(BackendError, match=f"^relay: {pair.a}: there is no interface tap7$"):
+        start_relay(spec, log_path=log)
+    pair.relay()
+    with pytest.raises(BackendError, match="another process holds it"):
+        start_relay(pair.spec(), log_path=log)
+
+
+KILLED_BEFORE_IT_KNOWS = """
+import os, signal, sys
+from pathlib import Path
+from netns.backends.relay.client import start_relay
+def record(pid):
+    print(pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+start_relay(Path(sys.argv[1]), log_path=Path(sys.argv[2]), record=record)
+"""
+
+
+@pytest.mark.root
+def test_start_relay__one_that_is_not_on_record_touches_nothing_and_ends(pair: TapPair) -> None:
+    log = pair.directory / "relay.log"
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_BEFORE_IT_KNOWS, str(pair.spec()), str(log)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    assert done.returncode == -signal.SIGKILL
+    pair.relay()  # the devices and the socket are free
+    assert eventually(lambda: start_time_ticks(int(done.stdout)) is None)
+    assert log.read_text() == ""
+
+
+@pytest.mark.root
+def test_start_relay__records_first(pair: TapPair) -> None:
+    told: list[tuple[int, bool]] = []
+    spec, log = pair.spec(), pair.directory / "relay.log"
+    pid = start_relay(spec, log_path=log, record=lambda pid: told.append((pid, pair.control.exists())))
+    pair.relays[pid] = start_time_ticks(pid) or 0
+    assert told == [(pid, False)]
+
+
+@pytest.mark.root
+def test_start_relay__one_that_never_answers_is_not_left_behind(pair: TapPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netns.backends.relay.client.START_SECONDS", 0)
+    with pytest.raises(BackendError, match="the relay does not answer"):
+        start_relay(pair.spec(), log_path=pair.directory / "relay.log")
+    monkeypatch.undo()
+    pair.relay()  # nobody holds the devices
+
+
+@pytest.mark.root
+def test_start_relay__an_interrupted_wait_leaves_no_relay(pair: TapPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+
+    def interrupted(_control_path: Path, *, pid: int) -> bool:
+        started.append(pid)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("netns.backends.relay.client._answers", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        start_relay(pair.spec(), log_path=pair.directory / "relay.log")
+    assert start_time_ticks(started[0]) is None
+
+
+@pytest.mark.root
+def test_stop_relay__a_stopped_relay_is_killed_and_started_again(
+    pair: TapPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("netns.backends.relay.client.STOP_SECONDS", 0.1)
+    pid = pair.relay()
+    os.kill(pid, signal.SIGSTOP)
+    assert pair.stop(pid)
+    assert pair.control.is_socket(), "it had no time to tidy up"
+    pair.relay()
+    assert pair.counters()["packets"] == 0

@@ -1,0 +1,276 @@
+"""The relay process on real TAPs. Times are checked strictly where early is wrong, widely where the host is late."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from netns.backends.relay.client import request, start_time_ticks
+from netns.backends.relay.relay import MAX_COALESCE_NS, MIN_COALESCE_NS, coalesce_ns
+from netns.errors import BackendError
+from netns.netem.shape import Shape
+
+if TYPE_CHECKING:
+    from tests.netns.backends.conftest import TapPair
+
+pytestmark = pytest.mark.root
+
+UDP_SEGMENT = 103
+HEADERS_BYTES = 14 + 20 + 8
+PATIENCE_SECONDS = 5.0
+
+
+def received(endpoint: socket.socket, *, count: int) -> list[bytes]:
+    return [endpoint.recv(65536) for _ in range(count)]
+
+
+def ended(pid: int) -> bool:
+    """Wait for a process to end, PATIENCE_SECONDS at most."""
+    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    while start_time_ticks(pid) is not None:
+        if time.monotonic() > give_up_at:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def settled(pair: TapPair, *, frames: int) -> dict[str, int]:
+    """Wait until `frames` frames have an outcome; return the counters."""
+    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        counters = pair.counters()
+        if counters["packets"] + counters["dropped"] + counters["overlimit"] >= frames:
+            return counters
+        assert time.monotonic() < give_up_at, f"frames are missing: {counters}"
+        time.sleep(0.01)
+
+
+def test_delay_is_that_of_both_directions(pair: TapPair) -> None:
+    pair.relay(ab=Shape(delay_us=20_000), ba=Shape(delay_us=30_000))
+    with pair.udp("a") as here, pair.udp("b") as there:
+        sent_at = time.monotonic()
+        here.sendto(b"ping", (pair.address_b, there.getsockname()[1]))
+        data, sender = there.recvfrom(100)
+        arrived_at = time.monotonic()
+        there.sendto(data, sender)
+        assert here.recv(100) == b"ping"
+        returned_at = time.monotonic()
+    assert arrived_at - sent_at >= 0.020
+    assert returned_at - arrived_at >= 0.030
+
+
+def test_ping_crosses(pair: TapPair) -> None:
+    pair.relay(ab=Shape(delay_us=1000))
+    ping = ["ip", "netns", "exec", pair.a, "python3", "-c", PING, pair.address_a, pair.address_b]
+    assert subprocess.run(ping, check=True, capture_output=True, text=True).stdout == "reply\n"
+
+
+# An ICMP echo by hand: the ping command is not among the things that this project installs.
+PING = """
+import socket, struct, sys
+echo = struct.pack("!BBHHH", 8, 0, 0xF7FD, 1, 1)  # checksum of exactly this message
+with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as s:
+    s.settimeout(2)
+    s.bind((sys.argv[1], 0))
+    s.sendto(echo, (sys.argv[2], 0))
+    print("reply" if s.recv(1000)[20] == 0 else "no reply")
+"""
+
+
+def test_public_vector_crosses_real_devices(pair: TapPair) -> None:
+    pair.relay(ab=Shape(loss_percent=10), seed=42424242)
+    with pair.udp("a") as here, pair.udp("b") as there:
+        for number in range(1, 26):
+            here.sendto(bytes([number]), there.getsockname())
+        arrived = [data[0] for data in received(there, count=22)]
+    assert arrived == [number for number in range(1, 26) if number not in {5, 12, 24}]
+
+
+def test_set__a_live_blackhole_and_back(pair: TapPair) -> None:
+    pair.relay()
+    with pair.udp("a") as here, pair.udp("b") as there:
+        here.sendto(b"before", there.getsockname())
+        assert there.recv(100) == b"before"
+        assert pair.reshape("ab", Shape(loss_percent=100)) == {}
+        for _ in range(10):
+            here.sendto(b"lost", there.getsockname())
+        there.sendto(b"the other way", here.getsockname())
+        assert here.recv(100) == b"the other way"
+        assert settled(pair, frames=11)["dropped"] == 10
+        pair.reshape("ab", Shape())
+        here.sendto(b"after", there.getsockname())
+        assert there.recv(100) == b"after"
+
+
+def test_counters_add_up(pair: TapPair) -> None:
+    pair.relay(ab=Shape(delay_us=2000, loss_percent=20, rate_bps=50_000_000, limit_packets=50))
+    with pair.udp("a") as here:
+        for _ in range(500):
+            here.sendto(bytes(1000), (pair.address_b, 7))
+    counters = settled(pair, frames=500)
+    assert counters["packets"] + counters["dropped"] + counters["overlimit"] == 500
+    assert counters["bytes"] == counters["packets"] * (HEADERS_BYTES + 1000)
+    assert counters["queued"] == counters["tap_drops"] == 0
+    assert counters["packets"] >= 50, "as many as the limit holds must get through"
+    assert counters["overlimit"] > 0
+    assert 50 < counters["dropped"] < 150, "20 % of 500, within five standard deviations"
+    answer = request(pair.control, {"op": "counters"})
+    assert answer["cpu_seconds"] > 0
+    assert 0 < answer["late_mean_us"] <= answer["late_max_us"]
+
+
+def test_rate_is_never_exceeded_and_keeps_order(pair: TapPair) -> None:
+    pair.relay(ab=Shape(rate_bps=10_000_000))
+    with pair.udp("a") as here, pair.udp("b") as there:
+        started_at = time.monotonic()
+        for number in range(200):
+            here.sendto(bytes([number]) * 1000, there.getsockname())
+        arrived = received(there, count=200)
+        seconds = time.monotonic() - started_at
+    assert [data[0] for data in arrived] == list(range(200))
+    # The first may be taken to have come any time since the relay last looked, a little before they were sent.
+    assert seconds >= 0.97 * 200 * (HEADERS_BYTES + 1000) * 8 / 10_000_000
+
+
+def test_a_super_packet_counts_as_its_segments(pair: TapPair) -> None:
+    pair.relay()
+    with pair.udp("a") as here, pair.udp("b") as there:
+        here.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 1200)
+        here.sendto(bytes(12_000), there.getsockname())
+        assert [len(data) for data in received(there, count=10)] == [1200] * 10
+    assert pair.counters()["packets"] == 10
+    assert pair.counters()["bytes"] == 10 * (HEADERS_BYTES + 1200)
+
+
+def test_tcp_crosses_in_frames_of_the_mtu(pair: TapPair) -> None:
+    pair.relay()
+    total = 3_000_000
+    with pair.udp("a"), pair.udp("b"):
+        server = ["ip", "netns", "exec", pair.b, sys.executable, "-c", TCP_SINK, pair.address_b]
+        client = ["ip", "netns", "exec", pair.a, sys.executable, "-c", TCP_SOURCE, pair.address_b, str(total)]
+        with subprocess.Popen(server, stdout=subprocess.PIPE, text=True) as sink:
+            assert sink.stdout is not None
+            assert sink.stdout.readline() == "listening\n"
+            subprocess.run(client, check=True)
+            assert sink.stdout.readline() == f"{total}\n"
+    counters = pair.counters()
+    assert counters["bytes"] > total
+    assert counters["bytes"] / counters["packets"] <= 9014
+
+
+TCP_SINK = """
+import socket, sys
+with socket.create_server((sys.argv[1], 9998)) as server:
+    print("listening", flush=True)
+    connection, _ = server.accept()
+    total = 0
+    while data := connection.recv(1 << 16):
+        total += len(data)
+    connection.close()
+    print(total, flush=True)
+"""
+TCP_SOURCE = """
+import socket, sys
+with socket.create_connection((sys.argv[1], 9998)) as connection:
+    connection.sendall(bytes(int(sys.argv[2])))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_with_nothing_left(pair: TapPair, number: signal.Signals) -> None:
+    pid = pair.relay(ab=Shape(delay_us=10**6))
+    with pair.udp("a") as here:
+        here.sendto(b"held", (pair.address_b, 7))
+    os.kill(pid, number)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert not pair.control.exists()
+    assert (pair.directory / "relay.log").read_text() == ""
+    pair.relay()  # the devices are free again
+
+
+def test_it_ends_when_its_devices_are_deleted(pair: TapPair) -> None:
+    pid = pair.relay()
+    for name in (pair.a, pair.b):
+        subprocess.run(["ip", "-n", name, "link", "delete", "tap0"], check=True)
+    assert ended(pid)
+
+
+def test_it_ends_when_its_namespaces_are_deleted(pair: TapPair) -> None:
+    """A namespace that is deleted by name lives on as long as a TAP in it is open: the relay must let go."""
+    pid = pair.relay()
+    for name in (pair.a, pair.b):
+        subprocess.run(["ip", "netns", "delete", name], check=True)
+    assert ended(pid)
+    assert not pair.control.exists()
+
+
+def test_it_goes_on_with_what_is_left(pair: TapPair) -> None:
+    pid = pair.relay()
+    subprocess.run(["ip", "-n", pair.b, "link", "delete", "tap0"], check=True)
+    with pair.udp("a") as here:
+        for _ in range(3):
+            here.sendto(b"to nowhere", (pair.address_b, 7))
+    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    while pair.counters()["tap_drops"] < 3:
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
+    assert start_time_ticks(pid) is not None
+
+
+def test_an_idle_relay_sleeps(pair: TapPair) -> None:
+    pair.relay(ab=Shape(delay_us=10**6))
+    with pair.udp("a") as here:
+        here.sendto(b"held for a second", (pair.address_b, 7))
+    before = request(pair.control, {"op": "counters"})["cpu_seconds"]
+    select.select([], [], [], 0.3)
+    assert request(pair.control, {"op": "counters"})["cpu_seconds"] - before < 0.1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        ([], 2, "usage: python -m netns.backends.relay.relay SPEC.json"),
+        (["a", "b"], 2, "usage: python -m netns.backends.relay.relay SPEC.json"),
+        (["/nowhere/relay.json"], 1, "relay: /nowhere/relay.json: No such file or directory"),
+    ],
+)
+def test_main__bad_flow(arguments: list[str], status: int, message: str) -> None:
+    command = [sys.executable, "-m", "netns.backends.relay.relay", *arguments]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (status, message + "\n")
+
+
+def test_a_relay_that_cannot_start_holds_nothing(pair: TapPair) -> None:
+    spec = pair.spec()
+    spec.write_text(spec.read_text().replace(str(pair.control), str(Path("/nowhere/relay.sock"))))
+    command = [sys.executable, "-m", "netns.backends.relay.relay", str(spec)]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, input="go\n")
+    assert (ran.returncode, ran.stderr) == (1, "relay: /nowhere/relay.sock: cannot listen: No such file or directory\n")
+    pair.relay()
+    with pytest.raises(BackendError, match="another process holds it"):
+        pair.relay()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected_ns"),
+    [
+        ([Shape(delay_us=500), Shape(delay_us=20_000)], MAX_COALESCE_NS),
+        ([Shape(delay_us=500), Shape(delay_us=200)], 200_000),
+        ([Shape(delay_us=500, jitter_us=300)], 200_000),
+        ([Shape(delay_us=50)], MIN_COALESCE_NS),
+        ([Shape(delay_us=500), Shape(loss_percent=100)], MAX_COALESCE_NS),
+        ([Shape(loss_percent=100)], MIN_COALESCE_NS),
+    ],
+)
+def test_rest_ns__is_no_longer_than_the_shortest_delay(shapes: list[Shape], expected_ns: int) -> None:
+    assert coalesce_ns(shapes) == expected_ns

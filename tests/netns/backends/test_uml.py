@@ -1,0 +1,75 @@
+"""netns.backends.uml: one boot that shows what a guest is, and the errors that need none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import netns.backends.uml
+from netns.backends.relay.client import start_time_ticks
+from netns.backends.uml import _said, run_uml
+from netns.errors import BackendError
+from tests.netns.exchange import eventually
+
+
+@pytest.mark.timeout(300)
+def test_run_uml__output_status_files_and_a_network_of_its_own(tmp_path: Path) -> None:
+    script = "echo out; echo $WORD >&2; tc qdisc add dev lo root netem delay 1ms && ls /sys/class/net > seen; exit 7"
+    command = ["sh", "-c", f"cd {tmp_path} && {script}"]
+    with (tmp_path / "out").open("w+b") as out, (tmp_path / "err").open("w+b") as err:
+        status = run_uml(
+            command, stdout=out, stderr=err, environment={"PATH": "/usr/sbin:/usr/bin:/bin", "WORD": "it's two words"}
+        )
+    assert (tmp_path / "out").read_bytes() == b"out\n"
+    assert (tmp_path / "err").read_bytes() == b"it's two words\n"
+    assert status == 7
+    assert (tmp_path / "seen").read_text().split() == ["lo"]
+    assert not list(Path("/tmp").glob("srd-lab-uml-*/status"))  # noqa: S108 - where guests keep their state
+
+
+def test_run_uml__not_installed_bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(netns.backends.uml, "KERNEL", "linux.none")
+    with pytest.raises(BackendError, match=r"^linux.none: not installed; install the package user-mode-linux$"):
+        run_uml(["true"])
+
+
+def test_run_uml__a_kernel_that_fails_bad_flow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    boots = tmp_path / "boots"
+    kernel = tmp_path / "linux.broken"
+    kernel.write_text(f"#!{sys.executable}\nopen({str(boots)!r}, 'a').write('x')\nprint('Kernel panic - by design')\n")
+    kernel.chmod(0o755)
+    monkeypatch.setattr(netns.backends.uml, "KERNEL", str(kernel))
+    with pytest.raises(BackendError, match="did not run the command: Kernel panic - by design"):
+        run_uml(["true"])
+    assert len(boots.read_text()) == netns.backends.uml.BOOTS
+
+
+def test_said() -> None:
+    assert _said("a\nKernel panic - x\n stack\n") == "Kernel panic - x"
+    assert _said("first\nlast\n\n") == "last"
+    assert _said("") == "nothing"
+
+
+HELPED = """#!/bin/sh
+sleep 1000 &
+echo $$ $! >{told}
+exec sleep 1000
+"""
+
+
+def test_run_uml__a_caller_that_is_killed_leaves_neither_kernel_nor_its_helpers(tmp_path: Path) -> None:
+    kernel, told = tmp_path / "linux.helped", tmp_path / "told"
+    kernel.write_text(HELPED.format(told=told))
+    kernel.chmod(0o755)
+    program = (
+        f"import netns.backends.uml; netns.backends.uml.KERNEL = {str(kernel)!r}; netns.backends.uml.run_uml(['true'])"
+    )
+    with subprocess.Popen([sys.executable, "-c", program]) as caller:
+        assert eventually(lambda: told.exists() and len(told.read_text().split()) == 2)
+        pids = [int(word) for word in told.read_text().split()]
+        assert all(start_time_ticks(pid) for pid in pids)
+        caller.kill()
+    assert eventually(lambda: not any(start_time_ticks(pid) for pid in pids))

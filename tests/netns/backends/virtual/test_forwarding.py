@@ -1,0 +1,134 @@
+"""netns.backends.virtual.forwarding: shortest paths, a hash of the 4-tuple, planes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netns.backends.virtual.forwarding import Forwarding
+from netns.errors import TopologyError
+from netns.topology.addressing import versions
+from netns.topology.model import Ecmp, Link, Switch, Topology, leaf_spine
+from netns.topology.routing import distances
+from tests.netns.strategies import TOPOLOGIES
+
+FABRIC = leaf_spine(leaves=2, spines=4, hosts_per_leaf=2, seed=3)
+
+
+def spines(forwarding: Forwarding, *, source: str, destination: str, ports: int = 256) -> list[str]:
+    found = []
+    for port in range(ports):
+        way = forwarding.way(source, source_port=49152 + port, destination=destination, destination_port=1)
+        found.append(way[2])
+    return found
+
+
+@given(TOPOLOGIES, st.integers(0, 65535), st.data())
+def test_way__is_a_shortest_path(topology: Topology, port: int, data: st.DataObject) -> None:
+    forwarding = Forwarding(topology)
+    if len(topology.hosts) < 2:
+        return
+    first, last = data.draw(st.permutations(topology.hosts))[:2]
+    main = forwarding.addresses[data.draw(st.sampled_from(versions(topology)))].main
+    way = forwarding.way(main[first], source_port=port, destination=main[last], destination_port=9)
+    assert (way[0], way[-1]) == (first, last)
+    assert len(way) - 1 == distances(topology, towards=last)[first]
+    names = {link.name for link in topology.links}
+    assert all({f"{a}-{b}", f"{b}-{a}"} & names for a, b in pairwise(way))
+
+
+def test_way__spreads_ports_evenly_and_is_stable() -> None:
+    taken = spines(Forwarding(FABRIC), source="10.0.1.1", destination="10.0.2.1")
+    assert taken == spines(Forwarding(FABRIC), source="10.0.1.1", destination="10.0.2.1")
+    shares = Counter(taken)
+    assert set(shares) == {"spine1", "spine2", "spine3", "spine4"}
+    assert max(shares.values()) < 1.5 * 256 / 4
+
+
+def test_way__depends_on_every_part_of_the_tuple_and_on_the_seed() -> None:
+    forwarding = Forwarding(FABRIC)
+    base = spines(forwarding, source="10.0.1.1", destination="10.0.2.1")
+    assert base != spines(forwarding, source="10.0.1.2", destination="10.0.2.1")
+    assert base != spines(forwarding, source="10.0.1.1", destination="10.0.2.2")
+    other = Forwarding(leaf_spine(leaves=2, spines=4, hosts_per_leaf=2, seed=4))
+    assert base != spines(other, source="10.0.1.1", destination="10.0.2.1")
+    by_port = {
+        forwarding.way("10.0.1.1", source_port=1, destination="10.0.2.1", destination_port=port)[2]
+        for port in range(64)
+    }
+    assert len(by_port) == 4
+
+
+def test_way__tiers_do_not_polarise() -> None:
+    """Routers one behind the other choose independently: all four ways over two pairs of parallel switches are used."""
+    switches = ("leaf1", "leaf2", "a1", "a2", "b", "c1", "c2")
+    ends = [("leaf1", "a1"), ("leaf1", "a2"), ("a1", "b"), ("a2", "b"), ("b", "c1"), ("b", "c2")]
+    ends += [("c1", "leaf2"), ("c2", "leaf2"), ("h1", "leaf1"), ("h2", "leaf2")]
+    topology = Topology(
+        name="deep",
+        hosts=("h1", "h2"),
+        switches=tuple(Switch(name, "leaf" if name.startswith("leaf") else "spine") for name in switches),
+        links=tuple(Link(a, b) for a, b in ends),
+    )
+    forwarding = Forwarding(topology)
+    ways = Counter(
+        forwarding.way("10.0.1.1", source_port=port, destination="10.0.2.1", destination_port=1) for port in range(256)
+    )
+    assert len(ways) == 4
+    assert max(ways.values()) < 1.5 * 256 / 4
+
+
+def test_way__pinned_addresses_keep_to_their_spine() -> None:
+    forwarding = Forwarding(FABRIC)
+    pinned = forwarding.addresses[4].pinned["h3"]["spine3"]
+    assert set(spines(forwarding, source="10.0.1.1", destination=pinned)) == {"spine3"}
+    assert set(spines(forwarding, source=pinned, destination="10.0.1.1")) == {"spine3"}
+
+
+def test_way__under_one_switch() -> None:
+    way = Forwarding(FABRIC).way("10.0.1.1", source_port=1, destination="10.0.1.2", destination_port=1)
+    assert way == ("h1", "leaf1", "h2")
+
+
+def test_way__bad_flow() -> None:
+    forwarding = Forwarding(FABRIC)
+    with pytest.raises(TopologyError, match=r"address 10\.9\.9\.9: no host of leaf-spine has it"):
+        forwarding.way("10.0.1.1", source_port=1, destination="10.9.9.9", destination_port=1)
+    with pytest.raises(TopologyError, match=r"both are h1"):
+        forwarding.way("10.0.1.1", source_port=1, destination="10.0.1.1", destination_port=1)
+
+
+def test_way__ipv6_has_hashes_of_its_own() -> None:
+    forwarding = Forwarding(replace(FABRIC, ipv6=True))
+    taken = spines(forwarding, source="fd53:5244:0:1::1", destination="fd53:5244:0:2::1")
+    assert max(Counter(taken).values()) < 1.5 * 256 / 4
+    assert taken != spines(forwarding, source="10.0.1.1", destination="10.0.2.1")
+    pinned = forwarding.addresses[6].pinned["h3"]["spine3"]
+    assert set(spines(forwarding, source="fd53:5244:0:1::1", destination=pinned)) == {"spine3"}
+
+
+@pytest.mark.parametrize(("ecmp", "stay"), [("hash-threshold", False), ("resilient", True)])
+def test_way__around_what_has_no_carrier(ecmp: Ecmp, stay: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """All leave the dead spine; the others stay where they are in resilient groups only."""
+    forwarding = Forwarding(replace(FABRIC, ecmp=ecmp))
+    before = spines(forwarding, source="10.0.1.1", destination="10.0.2.1")
+    assert max(Counter(before).values()) < 1.5 * 256 / 4
+    forwarding.dead = {frozenset(("leaf1", "spine2"))}
+    after = spines(forwarding, source="10.0.1.1", destination="10.0.2.1")
+    assert set(after) == {"spine1", "spine3", "spine4"}
+    assert max(Counter(after).values()) < 1.5 * 256 / 3
+    moved = [port for port in range(256) if before[port] not in ("spine2", after[port])]
+    assert (not moved) == stay
+    forwarding.dead = set()
+    assert spines(forwarding, source="10.0.1.1", destination="10.0.2.1") == before
+
+
+def test_way__where_all_are_dead_leads_into_one_of_them() -> None:
+    forwarding = Forwarding(FABRIC)
+    forwarding.dead = {frozenset(("leaf1", spine)) for spine in FABRIC.spines}
+    assert set(spines(forwarding, source="10.0.1.1", destination="10.0.2.1")) == set(FABRIC.spines)

@@ -1,0 +1,164 @@
+"""netns.backends.virtual.virtual_link: one direction of a link: the model's times, losses, marks, and being down."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netns.backends.virtual.event_queue import EventQueue
+from netns.backends.virtual.virtual_link import Flow, Inbox, Packet, Record, VirtualLink
+from netns.netem.queue import Netem
+from netns.netem.shape import Shape
+
+SHAPES = st.builds(
+    Shape,
+    delay_us=st.integers(0, 50),
+    jitter_us=st.integers(0, 60),
+    loss_percent=st.sampled_from([0, 20]),
+    rate_bps=st.sampled_from([0, 10**9]),
+    limit_packets=st.integers(1, 20),
+)
+
+
+class Bed:
+    """Lanes in a row, from h1 to h2, and what came out of the last."""
+
+    def __init__(self, *shapes: Shape | None, seed: int = 1) -> None:
+        self.agenda = EventQueue()
+        self.agenda.remaining = self.hand_over
+        self.filled: list[Inbox] = []
+        self.came: list[tuple[int, int]] = []
+        self.marks: list[int] = []
+        inbox = Inbox(self.filled)
+        inbox.receive = self.receive
+        self.lanes = tuple(
+            VirtualLink(f"n{index}>n{index + 1}", shape=shape, seed=seed + index, agenda=self.agenda)
+            for index, shape in enumerate(shapes)
+        )
+        self.flow = Flow("10.0.1.1", 7, "10.0.2.1", 8, links=self.lanes, inbox=inbox)
+
+    def receive(self, packets: list[Packet], now_ns: int) -> None:
+        self.came += [(packet.number, now_ns) for packet in packets]
+        self.marks += [packet.number for packet in packets if packet.marked]
+
+    def hand_over(self, now_ns: int) -> None:
+        filled = self.filled[:]
+        self.filled.clear()
+        for inbox in filled:
+            inbox.deliver(now_ns)
+
+    def send_at(self, at_ns: int, *, number: int, length_bytes: int = 1250) -> None:
+        packet = Packet(self.flow, number=number, length_bytes=length_bytes, content=None)
+        self.agenda.at(at_ns, lambda now_ns: self.lanes[0].transmit(packet, now_ns))
+
+    def run(self) -> None:
+        self.agenda.run(until_ns=10**9)
+
+
+@given(SHAPES, st.lists(st.integers(0, 30_000), max_size=60))
+def test_lane__is_netems_model_on_an_agenda(shape: Shape, gaps: list[int]) -> None:
+    bed, model, at_ns = Bed(shape, seed=5), Netem[int](shape, seed=5), 0
+    expected: list[tuple[int, int]] = []
+
+    def drain(until_ns: int) -> None:
+        while (due_ns := model.next_at_ns) is not None and due_ns <= until_ns:
+            due = model.dequeue(due_ns)
+            assert due is not None
+            expected.append((due[1], due[0]))
+
+    for number, gap in enumerate(gaps):
+        at_ns += gap + 1  # no two packets at one moment: then the order of arrivals and departures would be open
+        drain(at_ns - 1)
+        bed.send_at(at_ns, number=number)
+        model.enqueue(at_ns, packet=number, length_bytes=1250)
+    drain(10**9)
+    bed.run()
+    netem = bed.lanes[0].netem
+    assert netem is not None
+    assert bed.came == expected
+    assert (netem.dropped, netem.overlimit) == (model.dropped, model.overlimit)
+    assert bed.lanes[0].packets == len(bed.came) == netem.delayed
+
+
+def test_lane__without_a_shape_takes_no_time() -> None:
+    bed = Bed(None, Shape(delay_us=3), None)
+    bed.send_at(1000, number=1)
+    bed.run()
+    assert bed.came == [(1, 4000)]
+    assert [(lane.packets, lane.bytes, lane.left_at_ns) for lane in bed.lanes] == [
+        (1, 1250, 1000),
+        (1, 1250, 4000),
+        (1, 1250, 4000),
+    ]
+
+
+def test_lane__packets_of_one_moment_come_as_one_batch_in_order() -> None:
+    bed = Bed(Shape(delay_us=1))
+    batches: list[list[int]] = []
+    bed.flow.inbox.receive = lambda packets, _: batches.append([packet.number for packet in packets])
+    for number, at_ns in enumerate((5, 5, 6, 6)):
+        bed.send_at(at_ns, number=number)
+    bed.run()
+    assert batches == [[0, 1], [2, 3]]
+
+
+def test_lane__down_loses_what_comes_and_what_it_holds() -> None:
+    bed = Bed(Shape(delay_us=10), None)
+    (lane, _) = bed.lanes
+
+    def add(by: int) -> None:
+        lane.down += by
+
+    for number, at_ns in enumerate((0, 15_000, 25_000, 40_000)):
+        bed.send_at(at_ns, number=number)
+    bed.agenda.at(20_000, lambda _: add(1))
+    bed.agenda.at(26_000, lambda _: add(1))  # a second reason
+    bed.agenda.at(30_000, lambda _: add(-1))
+    bed.agenda.at(39_000, lambda _: add(-1))
+    bed.run()
+    assert bed.came == [(0, 10_000), (3, 50_000)]
+    assert (lane.blackholed, lane.packets) == (2, 2)
+
+
+def test_lane__marks_what_will_wait_longer_than_the_threshold() -> None:
+    # 1,250 bytes take 10 us: the n-th of a burst waits (n - 1) x 10 us, and the delay does not count.
+    bed = Bed(Shape(delay_us=500, rate_bps=10**9, ce_threshold_us=20))
+    for number in range(1, 6):
+        bed.send_at(0, number=number)
+    bed.run()
+    assert bed.marks == [4, 5]
+    assert bed.lanes[0].marked == 2
+    assert len(bed.came) == 5
+
+
+def test_wait_ns__now() -> None:
+    bed = Bed(Shape(delay_us=5, rate_bps=10**9), None)
+    bed.send_at(0, number=1)
+    bed.agenda.run(until_ns=4000)
+    assert [lane.wait_ns for lane in bed.lanes] == [6000, 0]
+
+
+def test_observe__tells_every_fate() -> None:
+    # Seed 42424242 and 10 % loss drop packets 5, 12 and 24: the public vector of netem's PRNG.
+    bed = Bed(Shape(delay_us=1, loss_percent=10, limit_packets=6), seed=42424242)
+    records: list[Record] = []
+    bed.lanes[0].observe = records.append
+    for number in range(1, 9):
+        bed.send_at(100, number=number)
+    bed.agenda.run(until_ns=5000)
+    bed.lanes[0].down = 1
+    bed.send_at(6000, number=9)
+    bed.run()
+    fates = {number: [r.fate for r in records if r.packet == number] for number in range(1, 10)}
+    passed = {number: ["queued", "left"] for number in (1, 2, 3, 4, 6, 7)}
+    assert fates == passed | {5: ["lost"], 8: ["overlimit"], 9: ["blackholed"]}
+    assert records[0] == (100, "queued", "n0>n1", 1, "10.0.1.1:7>10.0.2.1:8", 1250, False)
+
+
+def test_inbox__without_a_station_swallows() -> None:
+    bed = Bed(None)
+    bed.flow.inbox.receive = None
+    bed.send_at(0, number=1)
+    bed.run()
+    assert bed.came == []
+    assert bed.flow.inbox.packets == []

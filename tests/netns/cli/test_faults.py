@@ -1,0 +1,163 @@
+"""`srd-lab set`, `fail`, `repair`, `play`, `capture`, `discover`, on one lab over the relay."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from netns.faults.faults import active
+from netns.lab.lab import Lab
+from netns.netem.shape import Shape
+from netns.topology.model import leaf_spine
+from tests.netns.conftest import unique_name
+from tests.netns.exchange import PORT, eventually, udp_socket
+from tests.netns.observe.test_pcapng import blocks
+
+pytestmark = pytest.mark.root
+SHAPE = Shape(delay_us=100, rate_bps=10**9, limit_packets=50)
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    with Lab.up(leaf_spine(name=unique_name(), spines=2, shape=SHAPE), backend="relay") as up:
+        yield up
+
+
+def srd_lab(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "netns", *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_set__changes_what_is_named_and_says_what_is_now(lab: Lab) -> None:
+    done = srd_lab("set", "--lab", lab.name, "leaf1-spine1", "--direction", "ab", "delay=2ms", "loss=gemodel 1% 10%")
+    assert done.stdout.splitlines() == [
+        "leaf1 to spine1: limit 50 delay 2000us loss gemodel 1% 10% 100% 0% rate 1000000000bit",
+        "spine1 to leaf1: limit 50 delay 100us rate 1000000000bit",
+    ]
+    assert lab.shapes("leaf1-spine1")["ba"] == SHAPE
+    assert srd_lab("set", "--lab", lab.name, "leaf1-spine1", "delay=100us", "loss=0").returncode == 0
+    assert set(lab.shapes("leaf1-spine1").values()) == {SHAPE}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("set", "leaf1-spine9", "delay=1ms"), 2, "link leaf1-spine9: no such link in "),
+        (("set", "leaf1-spine1", "dealy=1ms"), 2, "dealy: no such property of a link; did you mean delay?"),
+        (("set", "leaf1-spine1", "loss=120%"), 2, "loss: 120 % is not between 0 % and 100 %"),
+        (("set", "h1-leaf1", "delay=1ms"), 1, "link h1-leaf1: it is not shaped, and only a shaped link can be changed"),
+        (("fail", "spine9"), 2, "spine9: neither a link nor a node of "),
+        (("fail", "spine1", "--for", "2"), 2, "2 is not a time: give a unit"),
+        (("repair", "spine1"), 1, "spine1: was not made to fail; dead now: nothing"),
+        (("repair",), 2, "give LINK|NODE or --all, one of the two"),
+        (("play", "/no/such.yaml"), 2, "/no/such.yaml: No such file or directory"),
+        (("capture", "spine1", "-o", "/dev/null"), 2, "link spine1: no such link"),
+        (("capture", "leaf1-spine1", "-o", "/dev/full"), 1, "/dev/full: exists already; name another, or overwrite"),
+        (("capture", "leaf1-spine1", "-o", "/dev/full", "--overwrite"), 1, "/dev/full: is no capture of srd-lab's"),
+        (("fail", "spine1", "--at", "1e99s"), 2, "1e99s is too long; at most 2592000 s"),
+        (("fail", "spine1", "--at", "9" * 5000 + "s"), 2, "is not a number with a unit"),
+        (("set", "leaf1-spine1", "limit=" + "9" * 5000), 2, "is not an integer"),
+        (("discover", "h1", "h9"), 2, "host h9: no such host in "),
+        (("discover", "-6", "h1", "h2"), 2, "has no IPv6 addresses; say ipv6: true in its file"),
+        (("discover", "h1", "h1"), 1, "h1 and h1: no spine lies between them"),
+    ],
+)
+def test_bad_flow_is_one_line(lab: Lab, arguments: tuple[str, ...], status: int, message: str) -> None:
+    done = srd_lab(arguments[0], "--lab", lab.name, *arguments[1:])
+    assert (done.returncode, message in done.stderr) == (status, True), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_fail_and_repair(lab: Lab) -> None:
+    done = srd_lab("fail", "--lab", lab.name, "spine1")
+    assert done.stdout == "spine1 is dead (2 links); repair it: srd-lab repair spine1\n"
+    found = srd_lab("discover", "--lab", lab.name, "h1", "h2", "--ports", "8", "--json")
+    assert found.returncode == 1
+    answer = json.loads(found.stdout)
+    assert answer["shares"] == {"spine1": 0, "spine2": 1}
+    assert srd_lab("repair", "--lab", lab.name, "--all").stdout == "spine1 is repaired\n"
+    again = json.loads(
+        srd_lab("discover", "--lab", lab.name, "h1", "h2", "--ports", "32", "--counters", "--json").stdout
+    )
+    assert sum(count["seen"] for count in again["counters"].values()) == 4 * 32
+    assert not again["problems"]
+    assert set(again["ports"].values()) == {"spine1", "spine2"}
+
+
+def test_fail__with_its_carrier(lab: Lab) -> None:
+    shown = lab.command("leaf1", ["ip", "link", "show", "dev", "spine1"])
+    assert srd_lab("fail", "--lab", lab.name, "leaf1-spine1", "--carrier").returncode == 0
+    assert eventually(lambda: "NO-CARRIER" in subprocess.check_output(shown, text=True))
+    assert srd_lab("repair", "--lab", lab.name, "leaf1-spine1").stdout == "leaf1-spine1 is repaired\n"
+    assert eventually(lambda: "NO-CARRIER" not in subprocess.check_output(shown, text=True))
+
+
+def test_capture__on_a_disk_that_fills_up_bad_flow(lab: Lab, tmp_path: Path) -> None:
+    """A file system of 16 KiB, in a mount namespace of its own; what it holds at the end is copied out."""
+    script = f"""
+        mount -t tmpfs -o size=16k tmpfs {tmp_path / "disk"}
+        {sys.executable} -m netns capture --lab {lab.name} leaf1-spine1 -o {tmp_path / "disk" / "x.pcapng"} --for 20s
+        status=$?
+        cat {tmp_path / "disk" / "x.pcapng"} >{tmp_path / "copy.pcapng"}
+        exit $status
+    """
+    (tmp_path / "disk").mkdir()
+    command = ["unshare", "--mount", "sh", "-c", script]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("capturing leaf1-spine1 into ")
+        with udp_socket(lab, "h1") as sender:
+            for _ in range(40):
+                sender.sendto(bytes(1000), (lab.pinned_addresses("h2")["spine1"], PORT))
+        said = process.stderr.read()
+        assert process.wait() == 1
+    assert re.fullmatch(
+        r"srd-lab: .*/x.pcapng: No space left on device after 1\d packets; the file is whole so far\n", said
+    )
+    kinds = [kind for kind, _ in blocks(tmp_path / "copy.pcapng")]
+    assert kinds == [0x0A0D0D0A, 1, 1] + [6] * int(said.split()[-8])
+
+
+def test_fail__for_a_while_interrupted_repairs_at_once(lab: Lab) -> None:
+    command = [sys.executable, "-m", "netns", "fail", "--lab", lab.name, "spine1", "--for", "60s"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        give_up_at = time.monotonic() + 10
+        while not active(lab) and time.monotonic() < give_up_at:
+            time.sleep(0.02)
+        assert [failure.name for failure in active(lab)] == ["spine1"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+    assert not active(lab)
+
+
+def test_play(lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text("events: [{at: 10ms, fail: leaf1-spine2, for: 10ms}]")
+    done = srd_lab("play", "--lab", lab.name, str(tmp_path / "plan.yaml"))
+    assert [line.split("s  ", 1)[1] for line in done.stdout.splitlines()] == [
+        "fail leaf1-spine2 for 0.01 s",
+        "over: fail leaf1-spine2 for 0.01 s",
+    ]
+
+
+def test_capture__until_interrupted(lab: Lab, tmp_path: Path) -> None:
+    path = tmp_path / "x.pcapng"
+    command = [sys.executable, "-m", "netns", "capture", "--lab", lab.name, "leaf1-spine1", "-o", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == f"capturing leaf1-spine1 into {path}\n"
+        assert srd_lab("discover", "--lab", lab.name, "h1", "h2", "--ports", "8").returncode == 0
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=10)
+    assert process.returncode == 0
+    count = int(said.split()[0])
+    assert said == f"{count} packets in {path}, 0 dropped by the recording\n"
+    assert count > 0

@@ -1,0 +1,205 @@
+"""netns.inventory.node_files: three sources of nodes, and every way in which they can be wrong, in one line each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import netns.inventory.node_files
+from netns.errors import LabError, NodesError, TopologyError
+from netns.inventory.fabric_layers import nodes_of
+from netns.inventory.node_files import nodes_untrusted, read_nodes
+from netns.inventory.nodes import HOSTNAME_LABEL, PODS, ULTRASERVER_LABEL, ZONE_LABEL, Taint, layer_label
+from netns.topology.model import leaf_spine
+
+INSTANCE = {
+    "InstanceId": "i-1111111111example",
+    "InstanceType": "p5.48xlarge",
+    "GroupName": "ML-group",
+    "NetworkNodes": ["nn-1111111111example", "nn-2222222222example", "nn-3333333333example"],
+    "ZoneId": "usw2-az2",
+    "AvailabilityZone": "us-west-2a",
+    "CapacityBlockId": "null",
+}
+ITEM = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "n1", "labels": {layer_label(1): "nn-1", HOSTNAME_LABEL: "host1"}, "uid": "x"},
+    "spec": {"providerID": "aws:///x", "taints": [{"key": "gpu", "effect": "NoSchedule"}], "unschedulable": True},
+    "status": {
+        "allocatable": {"cpu": "3920m", "memory": "1Gi", "pods": "110", "nvidia.com/gpu": "8"},
+        "conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": "True"}],
+    },
+}
+
+
+def test_ec2__layers_zone_and_no_capacity_block_called_null() -> None:
+    (node,) = nodes_untrusted({"Instances": [INSTANCE]})
+    assert node.labels == {
+        layer_label(1): "nn-1111111111example",
+        layer_label(2): "nn-2222222222example",
+        layer_label(3): "nn-3333333333example",
+        HOSTNAME_LABEL: "i-1111111111example",
+        ZONE_LABEL: "usw2-az2",
+    }
+    assert (node.name, node.instance_type, node.zone) == ("i-1111111111example", "p5.48xlarge", "us-west-2a")
+    assert node.allocatable == {PODS: 1}
+
+
+def test_ec2__four_layers_and_a_capacity_block() -> None:
+    instance = INSTANCE | {"NetworkNodes": ["a", "b", "c", "d"], "CapacityBlockId": "cb-1"}
+    (node,) = nodes_untrusted({"Instances": [instance]}, ranks_per_host=8)
+    assert (node.labels[layer_label(4)], node.labels[ULTRASERVER_LABEL]) == ("d", "cb-1")
+    assert node.allocatable == {PODS: 8}
+
+
+def test_ec2__an_instance_without_network_nodes_has_no_layers() -> None:
+    (node,) = nodes_untrusted({"Instances": [INSTANCE | {"NetworkNodes": None}]})
+    assert layer_label(1) not in node.labels
+
+
+def test_kubernetes__what_a_scheduler_looks_at() -> None:
+    (node,) = nodes_untrusted({"kind": "List", "items": [ITEM]})
+    assert node.allocatable == {"cpu": 3920, "memory": 2**30, PODS: 110, "nvidia.com/gpu": 8}
+    assert node.taints == (Taint("gpu", "", "NoSchedule"),)
+    assert (node.ready, node.unschedulable, node.labels[HOSTNAME_LABEL]) == (True, True, "host1")
+    assert nodes_untrusted({"items": [ITEM]}, ranks_per_host=8)[0].allocatable[PODS] == 8
+    assert nodes_untrusted({"items": [ITEM]}, ranks_per_host=200)[0].allocatable[PODS] == 110
+
+
+def test_kubernetes__what_a_node_does_not_say() -> None:
+    (node,) = nodes_untrusted({"items": [{"metadata": {"name": "n"}}]})
+    assert (node.ready, node.allocatable, node.taints) == (True, {PODS: 1}, ())
+    (node,) = nodes_untrusted({"items": [{"metadata": {"name": "n"}, "status": {"allocatable": {"gpu": "8"}}}]})
+    assert node.allocatable == {"gpu": 8, PODS: 110}
+
+
+@pytest.mark.parametrize("status", ["False", "Unknown"])
+def test_kubernetes__a_node_that_is_not_ready(status: str) -> None:
+    (node,) = nodes_untrusted(changed("status", "conditions", value=[{"type": "Ready", "status": status}]))
+    assert not node.ready
+    (node,) = nodes_untrusted(changed("status", "conditions", value=[{"type": "Other", "status": "True"}]))
+    assert not node.ready
+
+
+def test_read_nodes__by_content(tmp_path: Path) -> None:
+    path = tmp_path / "nodes"
+    path.write_text("name: demo\nleaf_spine: {leaves: 2}")
+    assert read_nodes(path) == nodes_of(leaf_spine(name="demo", leaves=2))
+    path.write_text(json.dumps({"Instances": [INSTANCE]}))
+    assert read_nodes(path)[0].name == INSTANCE["InstanceId"]
+
+
+def test_read_nodes__tells_of_a_list_that_goes_on(tmp_path: Path) -> None:
+    path, told = tmp_path / "nodes.json", list[str]()
+    path.write_text(json.dumps({"Instances": [INSTANCE], "NextToken": "x"}))
+    assert len(read_nodes(path, tell=told.append)) == 1
+    assert told == [
+        f"{path}: NextToken: the list goes on beyond these nodes; join all pages (aws does without --no-paginate)"
+    ]
+
+
+def changed(*place: str, value: Any) -> dict[str, Any]:
+    """ITEM with one value changed."""
+    item: dict[str, Any] = json.loads(json.dumps(ITEM))
+    at = item
+    for key in place[:-1]:
+        at = at[key]
+    at[place[-1]] = value
+    return {"items": [item]}
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({}, "holds neither Instances (aws ec2 describe-instance-topology) nor items (kubectl get nodes -o json)"),
+        ([], "holds neither Instances"),
+        (
+            {"Instances": [INSTANCE | {"InstanceId": "i\x1b[31m"}]},
+            "Instances[0].InstanceId: 'i\\x1b[31m' String should",
+        ),
+        ({"items": [{"metadata": {"name": "a\nb"}}]}, "items[0].metadata.name: 'a\\nb' String should match pattern"),
+        ({"Instances": {}}, "Instances: {} should be a valid list"),
+        ({"Instances": [{}]}, "Instances[0].InstanceId: missing"),
+        ({"Instances": [INSTANCE | {"NetworkNodes": "nn"}]}, "Instances[0].NetworkNodes: 'nn' should be a valid list"),
+        (
+            {"Instances": [INSTANCE | {"NetworkNodes": list("abcde")}]},
+            "Instances[0].NetworkNodes: ['a', 'b', 'c', 'd', 'e']",
+        ),
+        ({"Instances": [INSTANCE, INSTANCE]}, "node i-1111111111example: its name or hostname stands twice"),
+        ({"items": [{}]}, "items[0].metadata: missing"),
+        (changed("metadata", "labels", value=["a"]), "items[0].metadata.labels: ['a'] should be a valid mapping"),
+        (
+            changed("status", "allocatable", "cpu", value="lots"),
+            "items[0].status.allocatable: cpu: 'lots' is no quantity",
+        ),
+        (changed("status", "allocatable", value=3), "items[0].status.allocatable: 3 should be a valid mapping"),
+        (changed("spec", "taints", value=[{"key": "x", "effect": "Never"}]), "items[0].spec.taints[0].effect: 'Never'"),
+        (changed("spec", "unschedulable", value="yes"), "items[0].spec.unschedulable: 'yes' should be a valid boolean"),
+    ],
+)
+def test_read_nodes__bad_flow(tmp_path: Path, document: object, message: str) -> None:
+    path = tmp_path / "nodes.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(NodesError) as caught:
+        read_nodes(path)
+    assert str(caught.value).startswith(f"{path}: {message}")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"Instances": [', "line 1, column 16: not JSON: Expecting value"),
+        (b'{"items": [1,\n 2}', "line 2, column 3: not JSON: Expecting ',' delimiter"),
+        (b"\xff", "not JSON: 'utf-8' codec can't decode"),
+        (b"[" * 100_000, "not JSON: maximum recursion depth exceeded"),
+        (b"", "line 1, column 1: not JSON"),
+    ],
+)
+def test_read_nodes__malformed_json_bad_flow(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "nodes.json"
+    path.write_bytes(content)
+    with pytest.raises(NodesError) as caught:
+        read_nodes(path)
+    assert str(caught.value).startswith(f"{path}: {message}")
+    assert "\n" not in str(caught.value)
+
+
+def test_read_nodes__more_values_than_are_read_bad_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(netns.inventory.node_files, "MAX_VALUES", 5)
+    path = tmp_path / "nodes.json"
+    path.write_text('{"Instances": [[], [], [], []]}')
+    with pytest.raises(NodesError, match=r"nodes.json: 9 values; at most 5: this is no list of nodes$"):
+        read_nodes(path)
+
+
+def test_read_nodes__no_file_bad_flow(tmp_path: Path) -> None:
+    with pytest.raises(NodesError, match="No such file or directory"):
+        read_nodes(tmp_path / "none.json")
+    with pytest.raises(TopologyError, match="No such file or directory"):
+        read_nodes(tmp_path / "none.yaml")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["Instances", "items", "metadata", "name", "InstanceId"]), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@given(document=JSON)
+def test_nodes_untrusted__anything_is_nodes_or_one_error(document: object) -> None:
+    told = ""
+    try:
+        nodes_untrusted(document)
+    except LabError as error:
+        told = str(error)
+    assert len(told.splitlines()) <= 1

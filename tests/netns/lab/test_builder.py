@@ -1,0 +1,137 @@
+"""netns.lab.builder: whatever ends an `up` in the middle, nothing stays, or the next `up` finds it by its record."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from netns.backends.kernel.netlink import run_tool
+from netns.errors import BackendError
+from netns.lab.builder import build, dismantle, exists, problems
+from netns.lab.lab import Lab
+from netns.lab.operations import AddNamespace, Operation, SetSysctl, StartRelay
+from netns.lab.plan import namespace, plan
+from netns.lab.state import ROOT, LabDirectory, LabState, locked
+from netns.topology.model import leaf_spine, reference
+
+pytestmark = pytest.mark.root
+
+# Build a lab, and stop before the step that the second argument numbers: by the signal that the third names. There are
+# 8 namespaces, a batch inside them, the relay, and the routes.
+INTERRUPTED = """
+import os, signal, sys
+import netns.lab.builder, netns.backends.relay.client
+from netns.lab.lab import Lab
+from netns.topology.model import reference
+
+name, stop_before, number = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+taken = 0
+
+def counting(function):
+    def wrapper(*args, **kwargs):
+        global taken
+        if taken == stop_before:
+            os.kill(os.getpid(), number)
+        taken += 1
+        return function(*args, **kwargs)
+    return wrapper
+
+for step in ("add_namespace", "take", "start_relay"):
+    setattr(netns.lab.builder, step, counting(getattr(netns.lab.builder, step)))
+Lab.up(reference(name=name), fabric="relay")
+"""
+
+
+def interrupted_up(name: str, *, stop_before: int, number: signal.Signals) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", INTERRUPTED, name, str(stop_before), str(int(number))]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def left_of(name: str) -> list[str]:
+    """Namespaces and record of a lab."""
+    return [path.name for path in (*Path("/run/netns").glob(f"{name}-*"), *ROOT.glob(name))]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("stop_before", [0, 3, 8, 9, 10])
+def test_build__a_signal_on_the_way_leaves_nothing(lab_name: str, number: signal.Signals, stop_before: int) -> None:
+    done = interrupted_up(lab_name, stop_before=stop_before, number=number)
+    wanted = -signal.SIGINT if number == signal.SIGINT else 128 + number
+    assert done.returncode == wanted, done.stderr
+    assert left_of(lab_name) == []
+
+
+@pytest.mark.parametrize("stop_before", [0, 5, 8, 9, 10])
+def test_build__a_crash_on_the_way_is_cleared_by_the_next(lab_name: str, stop_before: int) -> None:
+    done = interrupted_up(lab_name, stop_before=stop_before, number=signal.SIGKILL)
+    assert done.returncode == -signal.SIGKILL
+    recorded = LabDirectory(lab_name).read()
+    assert recorded is not None, "the record comes before the thing"
+    assert recorded.phase == "coming up"
+    made = [name for name in left_of(lab_name) if name != lab_name]
+    assert set(made) <= set(recorded.namespaces)
+    assert len(made) == min(stop_before, 8)
+    with Lab.up(reference(name=lab_name), backend="relay") as lab:
+        assert lab.status()["problems"] == []
+    assert left_of(lab_name) == []
+
+
+def test_dismantle__passes_over_what_is_gone(lab_name: str) -> None:
+    Lab.up(leaf_spine(name=lab_name))
+    run_tool("ip", "netns", "delete", f"{lab_name}-spine2")
+    state = LabDirectory(lab_name).read()
+    assert state is not None
+    assert problems(state) == [f"the namespace {lab_name}-spine2 is gone"]
+    Lab.find(lab_name).down()
+    assert left_of(lab_name) == []
+
+
+def test_build__a_failing_step_is_named_and_undone(lab_name: str) -> None:
+    topology = leaf_spine(name=lab_name, spines=1)
+    steps: list[Operation] = list(plan(topology, "kernel"))
+    steps.append(SetSysctl(namespace(topology, "leaf1"), "net.ipv4.no_such_thing", 1))
+    with locked(), pytest.raises(BackendError, match=r"^sysctl .*-leaf1 net.ipv4.no_such_thing=1: No such file"):
+        build(LabDirectory(lab_name), LabState(topology, "kernel", "test"), steps)
+    assert left_of(lab_name) == []
+
+
+def test_build__a_relay_that_cannot_start_says_why(lab_name: str) -> None:
+    topology = reference(name=lab_name)
+    relay = next(step for step in plan(topology, "relay") if isinstance(step, StartRelay))
+    steps: list[Operation] = [AddNamespace(namespace(topology, "leaf1")), relay]
+    with locked(), pytest.raises(BackendError, match=r"there is no interface spine1"):
+        build(LabDirectory(lab_name), LabState(topology, "relay", "test"), steps)
+    assert left_of(lab_name) == []
+
+
+def test_build__notes_what_the_kernel_lacks(lab_name: str) -> None:
+    topology = leaf_spine(name=lab_name)
+    netns = namespace(topology, "leaf1")
+    steps: list[Operation] = [AddNamespace(netns)]
+    steps += (SetSysctl(netns, "net.ipv4.too_new", value, optional=True) for value in (1, 2))
+    directory = LabDirectory(lab_name)
+    with locked():
+        state = build(directory, LabState(topology, "kernel", "test"), steps)
+        assert state.notes == ("this kernel has no net.ipv4.too_new",)
+        assert exists(netns)
+        dismantle(directory, state)
+    assert not exists(netns)
+
+
+def test_up__waits_for_its_turn(lab_name: str, another_name: Callable[[], str]) -> None:
+    """Two at once do not mix: one lock for all that build or remove."""
+    names = [lab_name, another_name()]
+    program = (
+        "import sys; from netns.lab import Lab; from netns.topology import leaf_spine\n"
+        "Lab.up(leaf_spine(name=sys.argv[1]))"
+    )
+    builders = [subprocess.Popen([sys.executable, "-c", program, name]) for name in names]
+    assert [builder.wait(timeout=60) for builder in builders] == [0, 0]
+    for name in names:
+        assert Lab.find(name).status()["problems"] == []
+        Lab.find(name).down()

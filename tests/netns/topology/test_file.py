@@ -1,0 +1,248 @@
+"""netns.topology.file: both forms of a file, and every way to get one wrong, in one line each."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netns.errors import LabError, ShapeError, TopologyError
+from netns.faults.schedule import read_schedule
+from netns.netem.shape import Shape
+from netns.topology.clos import ClosLinks, three_tier
+from netns.topology.file import read_topology
+from netns.topology.model import Capture, Link, Switch, Topology, reference
+from netns.yaml_file import MAX_FILE_BYTES
+
+PROJECT = Path(__file__).resolve().parents[3]
+
+EXPLICIT = """
+name: demo
+mtu: 1500
+seed: 7
+ipv6: true
+ecmp: resilient
+hosts: [h1, h2]
+switches: {leaf1: leaf, leaf2: leaf, spine1: spine}
+links:
+  - {a: h1, b: leaf1}
+  - {a: h2, b: leaf2}
+  - {a: leaf1, b: spine1, shape: {delay: 1ms, loss: 1%}}
+  - {a: leaf2, b: spine1, shape_ab: {rate: 100mbit, limit: 5}, shape_ba: {rate: 1gbit, delay: 2ms}}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "demo.yaml"
+
+
+def test_read_topology__example_is_the_reference() -> None:
+    assert read_topology(PROJECT / "examples" / "reference.yaml") == reference()
+
+
+def test_read_topology__what_the_documentation_shows(file: Path) -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (PROJECT / "docs" / "fabric.md").read_text(), re.DOTALL)
+    names = []
+    for block in blocks:
+        file.write_text(block)
+        if block.startswith("events:"):
+            assert read_schedule(file, reference())
+        else:
+            names.append(read_topology(file).name)
+    assert names == ["demo", "cluster", "uneven", "demo", "demo"]
+
+
+def test_read_topology__explicit(file: Path) -> None:
+    file.write_text(EXPLICIT)
+    both = Shape(delay_us=1000, loss_percent=1)
+    assert read_topology(file) == Topology(
+        name="demo",
+        mtu=1500,
+        seed=7,
+        ipv6=True,
+        ecmp="resilient",
+        hosts=("h1", "h2"),
+        switches=(Switch("leaf1", "leaf"), Switch("leaf2", "leaf"), Switch("spine1", "spine")),
+        links=(
+            Link("h1", "leaf1"),
+            Link("h2", "leaf2"),
+            Link("leaf1", "spine1", both, both),
+            Link(
+                "leaf2",
+                "spine1",
+                Shape(rate_bps=100_000_000, limit_packets=5),
+                # 250 kB in flight and 1 MB of buffer, in packets of 1514 bytes, and one being sent
+                Shape(rate_bps=1_000_000_000, delay_us=2000, limit_packets=827),
+            ),
+        ),
+    )
+
+
+def test_read_topology__name_defaults_to_the_file(file: Path) -> None:
+    file.write_text("leaf_spine: {leaves: 1, spines: 1}")
+    topology = read_topology(file)
+    assert (topology.name, topology.mtu, topology.hosts) == ("demo", 9000, ("h1",))
+    assert not any(link.shaped for link in topology.links)
+
+
+def test_read_topology__explicit_limit_wins_even_if_it_is_the_default(file: Path) -> None:
+    file.write_text("leaf_spine: {link: {rate: 250mbit, delay: 0.5ms, limit: 1000}}")
+    shape = read_topology(file).link("leaf1-spine1").shape_ab
+    assert shape is not None
+    assert shape.limit_packets == 1000
+
+
+def test_read_topology__clos(file: Path) -> None:
+    file.write_text(
+        "clos: {blocks: 2, leaves_per_block: 1, hosts_per_leaf: [3, 1], spines: 1, aggregations_per_block: 1,\n"
+        "       host_link: {delay: 50us, rate: 100mbit}, spine_link: {rate: 1gbit, limit: 1000}}"
+    )
+    host, spine = Shape(delay_us=50, rate_bps=100_000_000), Shape(rate_bps=1_000_000_000, limit_packets=1000)
+    wanted = three_tier(
+        blocks=2,
+        leaves_per_block=1,
+        hosts_per_leaf=(3, 1),
+        spines=1,
+        aggregations_per_block=1,
+        links=ClosLinks(host=host),
+        name="demo",
+    )
+    read = read_topology(file)
+    assert read.link("h4-leaf2") == wanted.link("h4-leaf2")
+    assert read.link("agg2-spine1").shape_ba == spine, "an explicit limit wins even if it is netem's default"
+    assert (read.hosts, read.switches) == (wanted.hosts, wanted.switches)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no topology"),
+        ("- a", "holds no topology"),
+        ("{}", "hosts: missing; give leaf_spine, clos, dumbbell, or hosts, switches and links"),
+        ("hosts: [h1]", "switches: missing"),
+        ("a: [", "line 1: not YAML: expected the node content"),
+        ("\tx: 1", "line 1: not YAML"),
+        ("mtu: 2020-99-99", "mtu: '2020-99-99' should be a valid integer"),
+        ("? [1]\n: 3", "line 1: not YAML: found unhashable key"),
+        ("mtu: 9000\nmtu: 1500", "line 2: mtu is given twice"),
+        ("1: 3", "[1]: 1 Keys should be strings"),
+        ("leaf_spin: {}", "leaf_spin: no such key; the known ones here are name, mtu, seed, leaf_spine, clos, "),
+        ("leaf_spine: {spnes: 4}", "leaf_spine.spnes: no such key; the known ones here are leaves, spines, "),
+        ("leaf_spine: {spines: four}", "leaf_spine.spines: 'four' should be a valid integer"),
+        ("leaf_spine: {spines: 4.5}", "leaf_spine.spines: 4.5 should be a valid integer"),
+        ("leaf_spine: {spines: 0}", "leaf_spine.spines: 0 should be greater than or equal to 1"),
+        (
+            "leaf_spine: {leaves: 254, hosts_per_leaf: 254}",
+            "65532 links; a topology has at most 32768 links, and a node",
+        ),
+        (
+            "clos: {blocks: 254, leaves_per_block: 254, hosts_per_leaf: 254, aggregations_per_block: 254, spines: 254}",
+            "49161192 links; a topology has at most 32768 links, and a node more; make it smaller",
+        ),
+        (
+            "mtu: -14\nleaf_spine: {link: {rate: 1gbit, delay: 1ms}}",
+            "mtu: -14 is not an integer between 1280 and 65535",
+        ),
+        (
+            "leaf_spine: {}\ncaptures: [{link: leaf1-spine1, file: ''}]",
+            "captures[0].file: '' String should have at least 1",
+        ),
+        ("leaf_spine: {spines: 200}", None),  # valid here; the address plan refuses it, which test_addressing tests
+        ("ipv6: 1\nleaf_spine: {}", "ipv6: 1 should be a valid boolean"),
+        ("ecmp: fast\nleaf_spine: {}", "ecmp: 'fast' should be 'hash-threshold' or 'resilient'"),
+        ("leaf_spine: 3", "leaf_spine: 3 should be a valid mapping"),
+        ("leaf_spine: {link: 3}", "leaf_spine.link: 3 should be a valid mapping"),
+        ("leaf_spine: {link: &a {link: *a}}", "line 1: an alias stands within what it is an alias of"),
+        ("leaf_spine: {link: {loss: 120%}}", "leaf_spine.link.loss: 120 % is not between 0 % and 100 %"),
+        ("leaf_spine: {link: {delay: 3}}", "leaf_spine.link.delay: 3 is not a time"),
+        ("mtu: 100\nleaf_spine: {}", "mtu: 100 is not an integer between 1280 and 65535"),
+        ("name: a b\nleaf_spine: {}", "name: 'a b' cannot name a lab"),
+        ("leaf_spine: {}\nhosts: [h1]", "hosts: stands beside leaf_spine"),
+        ("leaf_spine: {}\nclos: {}", "clos: stands beside leaf_spine"),
+        ("clos: {}\nlinks: []", "links: stands beside clos, which names its own nodes; keep one of the two"),
+        ("clos: {spins: 4}", "clos.spins: no such key; the known ones here are blocks, leaves_per_block, "),
+        ("clos: {hosts_per_leaf: [1]}", "hosts_per_leaf: 1 numbers for 4 leaves; give one for each, or one for all"),
+        ("clos: {hosts_per_leaf: [1, 2, 3, -4]}", "hosts_per_leaf[3]: -4 is not an integer between 0 and 254"),
+        ("clos: {hosts_per_leaf: x}", "hosts_per_leaf: 'x' is not an integer between 1 and 254"),
+        ("clos: {leaf_link: {delay: 3}}", "clos.leaf_link.delay: 3 is not a time"),
+        ("clos: {host_link: 3}", "clos.host_link: 3 should be a valid mapping"),
+        ("hosts: [1]", "hosts[0]: 1 should be a valid string"),
+        ("switches: {leaf1: core}", "switches.leaf1: 'core' should be 'leaf', 'aggregation' or 'spine'"),
+        (EXPLICIT + "  - {a: h1}", "links[4].b: missing"),
+        (EXPLICIT + "  - {a: h1, b: h2, shap: {}}", "links[4].shap: no such key; the known ones here are a, b, shape"),
+        (EXPLICIT + "  - {a: h1, b: h9}", "link h1-h9: h9 is neither a host nor a switch of this topology"),
+        (EXPLICIT + "  - {a: leaf1, b: leaf2, shape: {}, shape_ba: {}}", "links[4].shape_ba: stands beside shape"),
+        (EXPLICIT + "  - {a: leaf1, b: leaf2, shape_ab: {rate: 1x}}", "links[4].shape_ab.rate: 1x is not a rate"),
+        (EXPLICIT.replace("leaf2: leaf", "leaf1: leaf"), "line 8: leaf1 is given twice"),
+    ],
+)
+def test_read_topology__bad_flow(file: Path, text: str, message: str | None) -> None:
+    file.write_text(text)
+    if message is None:
+        read_topology(file)
+        return
+    with pytest.raises((TopologyError, ShapeError)) as caught:
+        read_topology(file)
+    assert str(caught.value).startswith(f"{file}: {message}")
+    assert "\n" not in str(caught.value)
+
+
+def test_read_topology__unreadable(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(TopologyError, match=f"^{file}: No such file or directory$"):
+        read_topology(file)
+    with pytest.raises(TopologyError, match=r"Is a directory$"):
+        read_topology(tmp_path)
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(TopologyError, match="not YAML"):
+        read_topology(file)
+    file.write_bytes(b"#" * (MAX_FILE_BYTES + 1))
+    with pytest.raises(TopologyError, match="larger than 4 MiB"):
+        read_topology(file)
+
+
+@given(content=st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_read_topology__anything_else_is_one_line(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    file = tmp_path_factory.getbasetemp() / "anything.yaml"
+    file.write_bytes(content)
+    with pytest.raises(LabError) as caught:
+        read_topology(file)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def read(path: Path, text: str) -> Topology:
+    path.write_text(text)
+    return read_topology(path)
+
+
+def test_read_topology__dumbbell(file: Path) -> None:
+    made = read(file, "dumbbell: {hosts_per_side: 2, bottleneck: {delay: 10ms, rate: 50mbit}, access: {rate: 1gbit}}")
+    assert made.hosts == ("h1", "h2", "h3", "h4")
+    bottleneck = made.link("left-right").shape_ab
+    assert bottleneck is not None
+    assert (bottleneck.rate_bps, bottleneck.limit_packets) == (50_000_000, 36), "room for a BDP"
+
+
+def test_read_topology__paths_that_differ(file: Path) -> None:
+    made = read(file, "leaf_spine: {link: {delay: 1ms}, paths: {spine2: {delay: 5ms}}}")
+    assert made.link("leaf1-spine2").shape_ab == Shape(delay_us=5000)
+    assert made.link("leaf1-spine1").shape_ab == Shape(delay_us=1000)
+
+
+def test_read_topology__files_of_shapes_lie_beside_it(file: Path) -> None:
+    (file.parent / "up.trace").write_text("1\n2\n")
+    shape = read(file, "leaf_spine: {link: {trace: up.trace}}").link("leaf1-spine1").shape_ab
+    assert shape is not None
+    assert shape.trace == str(file.parent / "up.trace")
+
+
+def test_read_topology__captures_lie_beside_it(file: Path) -> None:
+    made = read(file, "leaf_spine: {}\ncaptures: [{link: leaf1-spine1, file: up.pcapng}]")
+    assert made.captures == (Capture("leaf1-spine1", str(file.parent / "up.pcapng")),)
+    with pytest.raises(TopologyError, match=r"link a-b: no such link"):
+        read(file, "leaf_spine: {}\ncaptures: [{link: a-b, file: x}]")
+    with pytest.raises(TopologyError, match=r"captures\[0\].fil: no such key; the known ones here are link, file, ov"):
+        read(file, "leaf_spine: {}\ncaptures: [{link: a-b, file: x, fil: x}]")

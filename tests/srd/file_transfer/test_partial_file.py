@@ -1,0 +1,446 @@
+"""srd.file_transfer.partial_file: no name before the last byte is verified, nothing left of what failed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import resource
+import secrets
+import subprocess
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from srd.file_transfer.partial_file import IOV_MAX, PartialFile
+from srd.file_transfer.protocol import Offer, TransferError, TransferInterruptedError
+
+CHUNK_BYTES = 1024
+SEED = 31
+
+
+def content(size: int, *, seed: int = SEED) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+def sha256(payload: bytes) -> str:
+    return hashlib.sha256(payload).hexdigest()
+
+
+def views_of(payload: bytes, *, pieces: int = 1) -> list[memoryview]:
+    step = max(-(-len(payload) // pieces), 1)
+    return [memoryview(payload)[at : at + step] for at in range(0, len(payload), step)]
+
+
+def chunk(payload: bytes, index: int) -> list[memoryview]:
+    return views_of(payload[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES], pieces=3)
+
+
+def offer(size: int, *, name: str = "a.bin", chunk_bytes: int = CHUNK_BYTES, retry_for_s: int = 0) -> Offer:
+    """An offer of a transfer of its own."""
+    return Offer(name, size, chunk_bytes, secrets.token_hex(16), retry_for_s=retry_for_s)
+
+
+def opened(directory: Path, what: Offer, *, overwrite: bool = False) -> PartialFile:
+    store = PartialFile(directory, what, overwrite=overwrite)
+    try:
+        store.open()
+    except TransferError:
+        store.abort()
+        raise
+    return store
+
+
+def stored(directory: Path, payload: bytes, *, name: str = "a.bin", overwrite: bool = False) -> PartialFile:
+    """Put all of a file but its name."""
+    store = opened(directory, offer(len(payload), name=name), overwrite=overwrite)
+    for index in range(-(-len(payload) // CHUNK_BYTES)):
+        store.put(index, chunk(payload, index))
+    return store
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+# -- what goes well -------------------------------------------------------------------------------------------------
+
+
+@given(data=st.data(), size=st.integers(0, 12 * CHUNK_BYTES))
+@settings(deadline=None, max_examples=60)
+def test_put__chunks_in_any_order_make_the_file(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, size: int
+) -> None:
+    payload, directory = content(size), tmp_path_factory.mktemp("store")
+    store = opened(directory, offer(size))
+    order = data.draw(st.permutations(range(-(-size // CHUNK_BYTES))))
+    for index in order:
+        assert not store.complete
+        store.put(index, chunk(payload, index))
+    assert store.complete
+    assert store.finish(sha256=sha256(payload)) == sha256(payload)
+    assert names(directory) == ["a.bin"]
+    assert (directory / "a.bin").read_bytes() == payload
+    store.abort()
+    assert names(directory) == ["a.bin"]
+
+
+def test_put__more_pieces_than_one_call_takes(tmp_path: Path) -> None:
+    size = 2 * IOV_MAX + 100
+    payload = content(size)
+    store = opened(tmp_path, offer(size, chunk_bytes=1 << 16))
+    store.put(0, views_of(payload, pieces=size))
+    store.finish(sha256=sha256(payload))
+    assert (tmp_path / "a.bin").read_bytes() == payload
+
+
+def test_put__what_the_kernel_takes_in_parts_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real_pwritev, real_pwrite = os.pwritev, os.pwrite
+
+    def few(fd: int, views: list[memoryview], at: int) -> int:
+        return real_pwritev(fd, [memoryview(b"".join(views))[:100]], at)
+
+    monkeypatch.setattr(os, "pwritev", few)
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real_pwrite(fd, data[:77], at))
+    payload = content(3 * CHUNK_BYTES - 5)
+    stored(tmp_path, payload).finish(sha256=sha256(payload))
+    assert (tmp_path / "a.bin").read_bytes() == payload
+
+
+def test_finish__only_then_the_name_exists(tmp_path: Path) -> None:
+    payload = content(5000)
+    store = stored(tmp_path, payload)
+    (partial,) = names(tmp_path)
+    assert partial.startswith(".")
+    assert partial.endswith(".part")
+    store.finish(sha256=sha256(payload))
+    assert names(tmp_path) == ["a.bin"]
+
+
+def test_finish__overwrites_when_told_so_and_not_before(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"old")
+    payload = content(3000)
+    store = stored(tmp_path, payload, overwrite=True)
+    assert (tmp_path / "a.bin").read_bytes() == b"old"
+    store.finish(sha256=sha256(payload))
+    assert (tmp_path / "a.bin").read_bytes() == payload
+    assert names(tmp_path) == ["a.bin"]
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "é" * 127, "🎉" * 63, "-rf", "a b\nc", "..a"])
+def test_names__all_that_the_file_system_takes(tmp_path: Path, name: str) -> None:
+    payload = content(10)
+    stored(tmp_path, payload, name=name).finish(sha256=sha256(payload))
+    assert names(tmp_path) == [name]
+
+
+def test_names__two_of_one_name_at_a_time(tmp_path: Path) -> None:
+    one, two = stored(tmp_path, b"one"), stored(tmp_path, b"two")
+    one.finish(sha256=sha256(b"one"))
+    with pytest.raises(TransferError, match=r"a.bin: cannot be kept at the receiver: File exists"):
+        two.finish(sha256=sha256(b"two"))
+    assert names(tmp_path) == ["a.bin"]
+    assert (tmp_path / "a.bin").read_bytes() == b"one"
+
+
+# -- what does not --------------------------------------------------------------------------------------------------
+
+
+def test_init__existing_file_bad_flow(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"old")
+    with pytest.raises(TransferError, match=r"^a.bin: exists already at the receiver, .* without --overwrite$"):
+        opened(tmp_path, offer(3))
+    assert names(tmp_path) == ["a.bin"]
+
+
+def test_init__a_dangling_link_exists_too_bad_flow(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").symlink_to("/nowhere/else")
+    with pytest.raises(TransferError, match="exists already"):
+        opened(tmp_path, offer(3))
+
+
+def test_overwrite__replaces_a_link_and_not_what_it_leads_to(tmp_path: Path) -> None:
+    other, directory = tmp_path / "other", tmp_path / "output"
+    directory.mkdir()
+    other.write_bytes(b"untouched")
+    (directory / "a.bin").symlink_to(other)
+    stored(directory, b"new", overwrite=True).finish(sha256=sha256(b"new"))
+    assert other.read_bytes() == b"untouched"
+    assert not (directory / "a.bin").is_symlink()
+
+
+def test_overwrite__a_directory_is_not_a_file_bad_flow(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").mkdir()
+    store = stored(tmp_path, b"x", overwrite=True)
+    with pytest.raises(TransferError, match=r"^a.bin: cannot be kept at the receiver: Is a directory$"):
+        store.finish(sha256=sha256(b"x"))
+    assert names(tmp_path) == ["a.bin"]
+
+
+def test_init__no_directory_bad_flow(tmp_path: Path) -> None:
+    with pytest.raises(TransferError, match=r"^a.bin: cannot be created at the receiver: No such file"):
+        opened(tmp_path / "gone", offer(3))
+
+
+@pytest.mark.parametrize(
+    ("index", "size"),
+    [(0, 0), (0, CHUNK_BYTES - 1), (0, CHUNK_BYTES + 1), (2, 0), (2, CHUNK_BYTES), (3, 1), (3, 0), (1 << 30, 7)],
+)
+def test_put__what_is_no_part_of_the_file_bad_flow(tmp_path: Path, index: int, size: int) -> None:
+    store = opened(tmp_path, offer(2 * CHUNK_BYTES + 7))
+    with pytest.raises(TransferError, match=rf"^a.bin: chunk {index} of {size} bytes is not part of the file$"):
+        store.put(index, views_of(bytes(size)))
+    store.abort()
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("order", [[0, 0], [1, 1], [1, 0, 1], [1, 0, 0]])
+def test_put__twice_bad_flow(tmp_path: Path, order: list[int]) -> None:
+    store = opened(tmp_path, offer(3 * CHUNK_BYTES))
+    for index in order[:-1]:
+        store.put(index, views_of(bytes(CHUNK_BYTES)))
+    with pytest.raises(TransferError, match=rf"^a.bin: chunk {order[-1]} came twice$"):
+        store.put(order[-1], views_of(bytes(CHUNK_BYTES)))
+    store.abort()
+    assert names(tmp_path) == []
+
+
+def test_finish__wrong_hash_leaves_nothing_bad_flow(tmp_path: Path) -> None:
+    store = stored(tmp_path, b"one")
+    with pytest.raises(
+        TransferError, match=rf"^a.bin: SHA-256 is {sha256(b'one')} at the receiver, '{sha256(b'two')}'"
+    ):
+        store.finish(sha256=sha256(b"two"))
+    assert names(tmp_path) == []
+
+
+def test_finish__wrong_hash_keeps_what_was_there_bad_flow(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"old")
+    store = stored(tmp_path, b"one", overwrite=True)
+    with pytest.raises(TransferError, match="SHA-256"):
+        store.finish(sha256="")
+    assert (tmp_path / "a.bin").read_bytes() == b"old"
+
+
+def test_abort__leaves_nothing_and_may_come_twice(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a count is all that is wanted
+    store = stored(tmp_path, content(5000))
+    store.abort()
+    store.abort()
+    assert names(tmp_path) == []
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+# -- disks ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.root
+def test_init__more_than_the_disk_has_is_refused_at_once_bad_flow(tiny: Path) -> None:
+    with pytest.raises(TransferError, match=r"^a.bin: needs 2097152 bytes; the receiver has \d+ left$"):
+        opened(tiny, offer(2 << 20, chunk_bytes=1 << 16))
+    assert names(tiny) == []
+
+
+@pytest.mark.root
+def test_put__a_disk_that_fills_up_meanwhile_bad_flow(tiny: Path) -> None:
+    size = 900 << 10
+    store = opened(tiny, offer(size, chunk_bytes=300 << 10))
+    store.put(0, views_of(content(300 << 10)))
+    (tiny / "other").write_bytes(bytes(550 << 10))
+    with pytest.raises(TransferError, match=r"^a.bin: cannot be written at the receiver: No space left on device$"):
+        store.put(1, views_of(content(300 << 10), pieces=50))
+    store.abort()
+    assert names(tiny) == ["other"]
+
+
+@pytest.mark.root
+def test_init__read_only_bad_flow(tiny: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(tiny)], check=True)
+    with pytest.raises(TransferError, match=r"^a.bin: cannot be created at the receiver: Read-only file system$"):
+        opened(tiny, offer(3))
+
+
+@pytest.mark.parametrize("call", ["fsync", "link"])
+def test_finish__a_disk_that_fails_at_the_end_bad_flow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    store = stored(tmp_path, b"one")
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(TransferError, match=r"^a.bin: cannot be kept at the receiver: Input/output error$"):
+        store.finish(sha256=sha256(b"one"))
+    assert names(tmp_path) == []
+
+
+def test_put__a_disk_that_cannot_be_read_back_bad_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    store = opened(tmp_path, offer(2 * CHUNK_BYTES))
+    store.put(1, views_of(bytes(CHUNK_BYTES)))
+    monkeypatch.setattr(os, "pread", fail)
+    with pytest.raises(TransferError, match="Input/output error"):
+        store.put(0, views_of(bytes(CHUNK_BYTES)))
+    store.abort()
+    assert names(tmp_path) == []
+
+
+# -- leftovers ------------------------------------------------------------------------------------------------------
+
+
+def test_open__goes_on_where_the_verified_chunks_end(tmp_path: Path) -> None:
+    payload = content(5 * CHUNK_BYTES - 9)
+    what = offer(len(payload), retry_for_s=60)
+    first = opened(tmp_path, what)
+    for index in (0, 1, 4):
+        first.put(index, chunk(payload, index))
+    first.leave()
+    second = opened(tmp_path, what)
+    assert second.resumed_chunks == 2
+    for index in (3, 2, 4):
+        second.put(index, chunk(payload, index))
+    assert second.finish(sha256=sha256(payload)) == sha256(payload)
+    assert names(tmp_path) == ["a.bin"]
+    assert (tmp_path / "a.bin").read_bytes() == payload
+
+
+def test_open__what_changed_meanwhile_is_not_verified(tmp_path: Path) -> None:
+    payload = content(3 * CHUNK_BYTES)
+    what = offer(len(payload), retry_for_s=60)
+    first = opened(tmp_path, what)
+    for index in range(3):
+        first.put(index, chunk(payload, index))
+    first.leave()
+    (part,) = tmp_path.glob("*.part")
+    with part.open("r+b") as file:
+        file.seek(CHUNK_BYTES + 3)
+        file.write(b"other")
+    second = opened(tmp_path, what)
+    assert second.resumed_chunks == 1
+    for index in (1, 2):
+        second.put(index, chunk(payload, index))
+    second.finish(sha256=sha256(payload))
+    assert (tmp_path / "a.bin").read_bytes() == payload
+
+
+def test_open__a_whole_part_needs_only_its_end(tmp_path: Path) -> None:
+    payload = content(2 * CHUNK_BYTES + 1)
+    what = offer(len(payload), retry_for_s=60)
+    first = opened(tmp_path, what)
+    for index in range(3):
+        first.put(index, chunk(payload, index))
+    first.leave()
+    second = opened(tmp_path, what)
+    assert second.complete
+    second.finish(sha256=sha256(payload))
+    assert names(tmp_path) == ["a.bin"]
+
+
+@pytest.mark.parametrize("changed", [{"name": "b.bin"}, {"size": 3 * CHUNK_BYTES - 1}, {"chunk_bytes": 2048}], ids=str)
+def test_open__another_file_of_the_same_transfer_begins_anew(tmp_path: Path, changed: dict[str, Any]) -> None:
+    payload = content(3 * CHUNK_BYTES)
+    what = offer(len(payload), retry_for_s=60)
+    first = opened(tmp_path, what)
+    first.put(0, chunk(payload, 0))
+    first.leave()
+    second = opened(tmp_path, replace(what, **changed))
+    assert second.resumed_chunks == 0
+    second.abort()
+    assert names(tmp_path) == []
+
+
+def test_open__two_of_one_transfer_at_a_time_bad_flow(tmp_path: Path) -> None:
+    what = offer(10, retry_for_s=60)
+    first = opened(tmp_path, what)
+    with pytest.raises(TransferInterruptedError, match="another process is receiving this transfer"):
+        opened(tmp_path, what)
+    first.put(0, views_of(content(10)))
+    first.finish(sha256=sha256(content(10)))
+    assert (tmp_path / "a.bin").read_bytes() == content(10)
+
+
+def test_open__reading_back_can_be_stopped(tmp_path: Path) -> None:
+    payload = content(3 * CHUNK_BYTES)
+    what = offer(len(payload), retry_for_s=60)
+    first = opened(tmp_path, what)
+    first.put(0, chunk(payload, 0))
+    first.leave()
+    stop = threading.Event()
+    stop.set()
+    store = PartialFile(tmp_path, what, overwrite=False, stop=stop)
+    with pytest.raises(TransferInterruptedError):
+        store.open()
+    store.leave()
+    assert len(names(tmp_path)) == 2
+
+
+def test_open__too_many_files_are_open_is_for_now_bad_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "open", fail)
+    with pytest.raises(TransferInterruptedError, match="cannot take it now: Too many open files"):
+        PartialFile(tmp_path, offer(10), overwrite=False).open()
+
+
+# -- what cannot be removed -----------------------------------------------------------------------------------------
+
+
+def test_finish__needs_no_descriptor_that_open_did_not_take(tmp_path: Path) -> None:
+    """Another transfer may take the last one meanwhile."""
+    payload = content(3 * CHUNK_BYTES)
+    store = stored(tmp_path, payload)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            os.dup(0)
+        store.finish(sha256=sha256(payload))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert (tmp_path / "a.bin").read_bytes() == payload
+
+
+def test_abort__what_cannot_be_removed_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    store = stored(tmp_path, b"one")
+    monkeypatch.setattr(Path, "unlink", fail)
+    store.abort()
+    assert store.unremoved == f"{tmp_path / names(tmp_path)[0]}: cannot be removed: Operation not permitted"
+
+
+def test_finish__a_verified_file_is_no_failure_because_its_part_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    store = stored(tmp_path, b"one")
+    monkeypatch.setattr(Path, "unlink", fail)
+    assert store.finish(sha256=sha256(b"one")) == sha256(b"one")
+    assert (tmp_path / "a.bin").read_bytes() == b"one"
+    assert "cannot be removed" in store.unremoved
+
+
+def test_finish__without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", fail)
+    one, two = stored(tmp_path, b"one"), stored(tmp_path, b"two")
+    one.finish(sha256=sha256(b"one"))
+    with pytest.raises(TransferError, match=r"^a.bin: cannot be kept at the receiver: File exists$"):
+        two.finish(sha256=sha256(b"two"))
+    assert names(tmp_path) == ["a.bin"]
+    assert (tmp_path / "a.bin").read_bytes() == b"one"

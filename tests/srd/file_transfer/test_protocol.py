@@ -1,0 +1,152 @@
+"""srd.file_transfer.protocol: what may be said, and that nothing else is believed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from srd.file_transfer.protocol import (
+    CHUNK_BYTES,
+    MAX_MESSAGE_BYTES,
+    MAX_RETRY_S,
+    MAX_TEXT,
+    MESSAGE,
+    Offer,
+    TransferError,
+    decode_untrusted,
+    encode,
+    offer_untrusted,
+    reason_of,
+)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+OFFERS: dict[str, Any] = {"kind": "offer", "name": "a.bin", "size": 10, "chunk_bytes": CHUNK_BYTES}
+OFFERS |= {"transfer": "0123456789abcdef" * 2, "retry_for_s": 60}
+FIELDS = ("name", "size", "chunk_bytes", "transfer", "retry_for_s")
+
+
+# -- words ----------------------------------------------------------------------------------------------------------
+
+
+@given(kind=st.text(), fields=st.dictionaries(st.text().filter(lambda key: key != "kind"), JSON, max_size=4))
+def test_encode__decodes_to_the_same(kind: str, fields: dict[str, Any]) -> None:
+    body = encode(kind, **fields)
+    assert json.dumps(decode_untrusted(body)) == json.dumps({"kind": kind, **fields})  # NaN is not equal to itself
+
+
+@given(body=st.binary(max_size=300) | st.text().map(str.encode) | JSON.map(lambda value: json.dumps(value).encode()))
+@example(body=b"")
+@example(body=b"[" * 5000)
+@example(body=b"1" * 5000)
+@example(body=b"\xff\xfe{")
+@example(body=b'{"kind": 1}')
+@example(body=b'{"kind": "offer", "kind": 2}')
+@example(body=b"{" + b" " * MAX_MESSAGE_BYTES)
+def test_decode_untrusted__raises_transfer_error_or_returns_a_word(body: bytes) -> None:
+    try:
+        word = decode_untrusted(body)
+    except TransferError:
+        return
+    assert isinstance(word["kind"], str)
+
+
+def test_decode_untrusted__the_longest_word() -> None:
+    body = b'{"kind": "x"}'.ljust(MAX_MESSAGE_BYTES)
+    assert decode_untrusted(body) == {"kind": "x"}
+    with pytest.raises(TransferError, match=f"{MAX_MESSAGE_BYTES + 1} bytes"):
+        decode_untrusted(body + b" ")
+
+
+@given(text=st.text(alphabet="\U0001f389\n\x1b", min_size=1).map(lambda text: text * 9000))
+def test_encode__whatever_the_text_fits_into_a_word(text: str) -> None:
+    """A reason may quote the other end, and JSON makes twelve bytes of some characters."""
+    assert text.startswith(decode_untrusted(encode("refuse", reason=text))["reason"])
+
+
+def test_reason_of__one_line_whatever_it_is() -> None:
+    assert reason_of({"reason": "a\x1b[2J\n"}, default="b") == r"a\x1b[2J\n"
+    assert reason_of({"reason": ["\n"]}, default="b") == r"['\n']"
+    assert reason_of({}, default="b") == "b"
+    assert len(reason_of({"reason": "x" * 9000}, default="b")) == MAX_TEXT
+
+
+# -- offers ---------------------------------------------------------------------------------------------------------
+
+
+@given(word=st.fixed_dictionaries({"kind": st.just("offer") | st.text()}, optional=dict.fromkeys(FIELDS, JSON)))
+@example(word={**OFFERS, "name": "\ud800"})
+@example(word={**OFFERS, "size": -1})
+@example(word={**OFFERS, "chunk_bytes": 0})
+@example(word={**OFFERS, "size": float("nan")})
+def test_offer_untrusted__raises_transfer_error_or_returns_an_offer(word: dict[str, Any]) -> None:
+    try:
+        offer = offer_untrusted(word)
+    except TransferError:
+        return
+    assert "/" not in offer.name
+    assert 0 <= offer.chunks < MESSAGE
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "/", "a/b", "../a", "/etc/passwd", "a\0b", "\ud800", "x" * 256, "é" * 128, "🎉" * 64],
+)
+def test_offer_untrusted__names_that_lead_elsewhere_bad_flow(name: str) -> None:
+    with pytest.raises(TransferError, match="name") as caught:
+        offer_untrusted({**OFFERS, "name": name})
+    str(caught.value).encode()
+
+
+@pytest.mark.parametrize("name", ["a", "...", "..a", "-rf", " ", "a b", "~", "x" * 255, "é" * 127, "🎉" * 63])
+def test_offer_untrusted__names_that_are_only_odd(name: str) -> None:
+    assert offer_untrusted({**OFFERS, "name": name}).name == name
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"kind": "accept"},
+        {"name": None},
+        {"name": 7},
+        {"size": "10"},
+        {"size": 1.5},
+        {"size": -1},
+        {"size": 1 << 62},
+        {"chunk_bytes": None},
+        {"chunk_bytes": 1023},
+        {"chunk_bytes": (1 << 24) + 1},
+        {"size": MESSAGE << 10, "chunk_bytes": 1 << 10},
+        {"size": True},
+        {"transfer": None},
+        {"transfer": "../../../../../../../etc/passwd/"},
+        {"transfer": "0" * 31},
+        {"transfer": "0" * 32 + "\n"},
+        {"retry_for_s": None},
+        {"retry_for_s": 1.5},
+    ],
+    ids=str,
+)
+def test_offer_untrusted__bad_flow(changed: dict[str, Any]) -> None:
+    with pytest.raises(TransferError):
+        offer_untrusted({**OFFERS, **changed})
+
+
+@pytest.mark.parametrize(("asked_s", "kept_s"), [(-5, 0), (0, 0), (60, 60), (1 << 70, MAX_RETRY_S)])
+def test_offer_untrusted__nobody_makes_us_keep_parts_for_ever(asked_s: int, kept_s: int) -> None:
+    assert offer_untrusted({**OFFERS, "retry_for_s": asked_s}).retry_for_s == kept_s
+
+
+@pytest.mark.parametrize(
+    ("size", "chunks"),
+    [(0, 0), (1, 1), (CHUNK_BYTES - 1, 1), (CHUNK_BYTES, 1), (CHUNK_BYTES + 1, 2), (10 * CHUNK_BYTES, 10)],
+)
+def test_offer__chunks(size: int, chunks: int) -> None:
+    assert Offer("a", size, CHUNK_BYTES, "").chunks == chunks

@@ -1,0 +1,65 @@
+"""srd.file_transfer.publish: a name is given, and none is taken away, with hard links and without."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from srd.file_transfer import publish as module
+from srd.file_transfer.publish import publish, rename_noreplace
+
+
+@pytest.fixture(params=["link", "rename", "neither"])
+def file_system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the file system can."""
+
+    def fail(code: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    if request.param != "link":
+        monkeypatch.setattr(os, "link", lambda *_: fail(errno.EPERM))
+    if request.param == "neither":
+        monkeypatch.setattr(module, "rename_noreplace", lambda *_: fail(errno.EINVAL))
+    return str(request.param)
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_publish__gives_the_name(tmp_path: Path, file_system: str) -> None:
+    partial, final = tmp_path / "partial", tmp_path / "final"
+    partial.write_bytes(b"new")
+    publish(partial, final)
+    assert final.read_bytes() == b"new"
+    assert names(tmp_path) == (["final", "partial"] if file_system == "link" else ["final"])
+
+
+@pytest.mark.usefixtures("file_system")
+def test_publish__replaces_nothing_bad_flow(tmp_path: Path) -> None:
+    partial, final = tmp_path / "partial", tmp_path / "final"
+    partial.write_bytes(b"new")
+    final.write_bytes(b"old")
+    with pytest.raises(FileExistsError):
+        publish(partial, final)
+    assert final.read_bytes() == b"old"
+    assert names(tmp_path) == ["final", "partial"]
+
+
+def test_publish__a_disk_that_fails_bad_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "link", fail)
+    (tmp_path / "partial").write_bytes(b"new")
+    with pytest.raises(OSError, match="Input/output error"):
+        publish(tmp_path / "partial", tmp_path / "final")
+    assert names(tmp_path) == ["partial"]
+
+
+def test_rename_noreplace__bad_flow(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        rename_noreplace(tmp_path / "gone", tmp_path / "final")

@@ -1,0 +1,65 @@
+"""srd.io.recvmmsg over loopback: what the kernel says of a datagram, a series, a mark, and what was cut off."""
+
+from __future__ import annotations
+
+import ctypes
+import socket
+import time
+
+import numpy as np
+import pytest
+
+from srd.io import syscalls
+from srd.io.recvmmsg import RecvmmsgResults
+from srd.io.socket import open_socket
+from srd.io.syscalls import IOVEC
+from tests.srd.io.exchange import LOOPBACK, source, wait_readable
+
+ROOM_BYTES = 4096
+
+
+@pytest.fixture(params=list(LOOPBACK), ids=lambda family: family.name)
+def family(request: pytest.FixtureRequest) -> socket.AddressFamily:
+    found: socket.AddressFamily = request.param
+    return found
+
+
+def receive(sock: socket.socket, results: RecvmmsgResults) -> int:
+    """Receive into slots of one piece of memory each; return how many were filled."""
+    memory = ctypes.create_string_buffer(ROOM_BYTES * len(results.messages))
+    pieces = np.zeros(len(results.messages), IOVEC)
+    pieces["base"] = ctypes.addressof(memory) + np.arange(len(pieces)) * ROOM_BYTES
+    pieces["length"] = ROOM_BYTES
+    results.messages["iov"] = pieces.ctypes.data + np.arange(len(pieces), dtype=np.uint64) * np.uint64(IOVEC.itemsize)
+    results.messages["iovlen"] = 1
+    results.reset(len(results.messages))
+    wait_readable(sock)
+    return syscalls.recvmmsg(sock.fileno(), messages=results.pointer, count=len(pieces))
+
+
+def test_read__a_datagram_a_series_and_one_that_is_too_long(family: socket.AddressFamily) -> None:
+    results = RecvmmsgResults(4)
+    with source(family=family) as one, open_socket(LOOPBACK[family], family=family) as sock:
+        to = sock.getsockname()
+        before = time.time()
+        one.socket.sendto(b"x" * 77, to)
+        one.send_series(to, b"y" * 2500, segment_bytes=1000)
+        one.socket.sendto(b"z" * (ROOM_BYTES + 1), to)
+        one.socket.sendto(b"", to)
+        assert receive(sock, results) == 4
+        after = time.time()
+        read = [results.read(slot) for slot in range(4)]
+        assert [(length, size) for length, size, _, _ in read] == [(77, 77), (2500, 1000), (-1, -1), (0, 0)]
+        assert all(before - 1 < seconds < after + 1 and not marked for _, _, marked, seconds in read)
+        assert [results.address(slot) for slot in range(4)] == [one.socket.getsockname()] * 4
+
+
+def test_read__once_more_what_is_shorter_than_before(family: socket.AddressFamily) -> None:
+    """What the kernel overwrote is set anew: a shorter control message does not find the one before."""
+    results = RecvmmsgResults(1)
+    with source(family=family) as one, open_socket(LOOPBACK[family], family=family) as sock:
+        one.send_series(sock.getsockname(), b"y" * 2500, segment_bytes=1000)
+        assert receive(sock, results) == 1
+        one.socket.sendto(b"x" * 77, sock.getsockname())
+        assert receive(sock, results) == 1
+        assert results.read(0)[:2] == (77, 77)

@@ -1,0 +1,453 @@
+"""srd.io.rx over loopback: what lands where, the slower path and its counter, floods, an empty pool."""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+
+import numpy as np
+import pytest
+
+from srd.io.rx import LAYOUT_BYTES, SLOTS
+from srd.io.socket import ECT_0
+from srd.proto.events import TargetCopy
+from srd.proto.wire.control import Probe
+from srd.proto.wire.data import ABORTED, HEADER_BYTES, write_headers
+from tests.srd.io.exchange import Receiver, Source, content, source, wait_readable
+
+SEED = 12
+CE = 3
+
+
+def set_tos(sock: socket.socket, tos: int, *, family: socket.AddressFamily) -> None:
+    """Have the socket send with these bits, as a switch that marks would change them."""
+    if family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, tos)
+    else:
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
+
+
+def raw_packets(one: Source, two: Receiver, payload: bytes, *, segment_bytes: int, message: int = 0) -> bytes:
+    """Return the datagrams of a message, one after the other, as GSO wants them."""
+    burst = one.burst(
+        two.address,
+        message=message,
+        offset=0,
+        size_bytes=len(payload),
+        length=len(payload),
+        segment_bytes=segment_bytes,
+    )
+    headers = np.zeros((burst.count, HEADER_BYTES), np.uint8)
+    write_headers(burst, out=headers.reshape(-1).data)
+    pieces = [payload[index * segment_bytes : (index + 1) * segment_bytes] for index in range(burst.count)]
+    return b"".join(headers[index].tobytes() + piece for index, piece in enumerate(pieces))
+
+
+# -- the fast path --------------------------------------------------------------------------------------------------
+
+
+def test_receive__nothing_is_none() -> None:
+    with Receiver() as two:
+        assert two.queue.receive(two.socket) is None
+
+
+def test_receive__a_series_lands_back_to_back_and_uncopied() -> None:
+    payload = content(8916 * 7, seed=SEED)
+    with source() as one, Receiver() as two:
+        packets = one.send(two.address, payload, segment_bytes=8916)
+        two.receive(packets=packets)
+        (run,) = two.runs
+        assert two.payload(run) == payload
+        assert two.queue.bytes_copied == 0
+
+
+def test_receive__series_after_series_lies_in_turn() -> None:
+    with source() as one, Receiver() as two:
+        for message in range(4):
+            one.send(two.address, content(20_000, seed=message), segment_bytes=8916, message=message)
+            two.receive(packets=3 * (message + 1))
+        starts = [run.payload_offset for run in two.runs]
+        assert starts == [starts[0] + 20_000 * message for message in range(4)]
+        assert [two.message(message) for message in range(4)] == [content(20_000, seed=m) for m in range(4)]
+
+
+def test_receive__series_of_one_batch_are_one_arrival_once_batches_are_full() -> None:
+    """What follows in the slots follows in memory; the second batch knows that by the first."""
+    with source() as one, Receiver(chunk_bytes=1 << 20) as two:
+        for message in range(3):
+            payload = content(8916 * 28, seed=message)
+            one.send(two.address, payload, segment_bytes=8916, message=message)
+            wait_readable(two.socket)
+            batch = two.queue.receive(two.socket)
+            assert batch is not None
+            two.take(batch)
+            assert [arrival.count for arrival in batch.datagrams] == ([28] if message else [7] * 4)
+            assert two.message(message) == payload
+        assert two.queue.bytes_copied == 0
+
+
+def test_receive__what_does_not_follow_is_another_arrival() -> None:
+    """Another sender, a series that is not whole, more than the longest burst."""
+    with source() as one, source() as other, Receiver(datagram_bytes=1472) as two:
+        for message in (0, 3):
+            expected = []
+            for turn, (sender, packets) in enumerate([(one, 44), (one, 44), (other, 44), (one, 10), (one, 44)]):
+                sender.send(two.address, content(1416 * packets, seed=turn), segment_bytes=1416, message=message + turn)
+                expected.append(packets)
+            wait_readable(two.socket)
+            batch = two.queue.receive(two.socket)
+            assert batch is not None
+            two.take(batch)
+            counts = [arrival.count for arrival in batch.datagrams]
+            assert counts == (expected if not message else [88, 44, 10, 44])
+            two.release()
+
+
+def test_receive__a_short_datagram_behind_a_whole_series_is_whole() -> None:
+    with source() as one, Receiver() as two:
+        for message in range(3):
+            payload = content(8916 * 7 + 500 + message, seed=message)
+            datagrams = raw_packets(one, two, payload, segment_bytes=8916, message=message)
+            one.send_series(two.address, datagrams, segment_bytes=8972)
+            one.send(two.address, content(8916 * 14, seed=9), segment_bytes=8916, message=10 + message)
+            two.receive(packets=22 * (message + 1))
+            assert two.message(message) == payload
+            assert two.message(10 + message) == content(8916 * 14, seed=9)
+
+
+def test_receive__without_gro_every_datagram_has_its_slot() -> None:
+    payload = content(40 * 1400, seed=SEED)
+    with source() as one, Receiver(datagram_bytes=1456) as two:
+        two.without_gro()
+        one.send(two.address, payload, segment_bytes=1400)
+        two.receive(packets=40)
+        assert two.message(0) == payload
+        assert len(two.runs) == 40
+        assert two.queue.bytes_copied == 0
+
+
+def test_receive__says_when_more_may_be_waiting() -> None:
+    with source() as one, Receiver() as two:
+        for message in range(SLOTS + 1):
+            one.send(two.address, b"x", segment_bytes=8916, message=message)
+        wait_readable(two.socket)
+        first = two.queue.receive(two.socket)
+        assert first is not None
+        assert first.full
+        two.take(first)
+        second = two.queue.receive(two.socket)
+        assert second is not None
+        assert not second.full
+        two.take(second)
+        assert two.packets == SLOTS + 1
+
+
+def test_receive__time_is_the_kernels_on_the_monotonic_clock() -> None:
+    with source() as one, Receiver() as two:
+        before = time.monotonic()
+        one.send(two.address, b"x" * 3000, segment_bytes=1000)
+        one.socket.sendto(Probe(1, 6, 0, 0, 0).encode(), two.address)
+        wait_readable(two.socket)
+        sent = time.monotonic()
+        two.receive(packets=3, controls=1)
+        times = [two.runs[0].received_at, two.controls[0][2]]
+        assert all(before - 0.05 <= at <= sent + 0.05 for at in times), (before, times, sent)
+
+
+# -- the slower path ------------------------------------------------------------------------------------------------
+
+
+def send_until_kept(one: Source, two: Receiver, *, segment_bytes: int, size_bytes: int, first: int = 0) -> None:
+    """Send messages of 40 packets until so much was kept, and check every byte."""
+    payload = content(40 * segment_bytes - 5, seed=SEED)
+    for message in range(first, first + -(-size_bytes // len(payload))):
+        one.send(two.address, payload, segment_bytes=segment_bytes, message=message)
+        two.receive(packets=40)
+        assert two.message(message) == payload
+        two.release()
+
+
+def test_receive__the_size_of_what_is_kept_becomes_the_expected_one() -> None:
+    with source() as one, Receiver(datagram_bytes=8972) as two:
+        send_until_kept(one, two, segment_bytes=1400, size_bytes=LAYOUT_BYTES + 100_000)
+        assert two.queue.payload_bytes == 1400
+        copied = two.queue.bytes_copied
+        assert LAYOUT_BYTES <= copied <= LAYOUT_BYTES + 100_000
+        send_until_kept(one, two, segment_bytes=1400, size_bytes=1 << 20, first=1000)
+        assert two.queue.bytes_copied == copied, "nothing is copied any more"
+
+
+def test_receive__what_is_not_kept_changes_no_layout() -> None:
+    """Data of an open peer that the core refuses, as it is forged or comes again, say."""
+    with source() as one, Receiver(datagram_bytes=8972) as two:
+        payload = content(40 * 1400, seed=SEED)
+        for message in range(2 * LAYOUT_BYTES // len(payload)):
+            one.send(two.address, payload, segment_bytes=1400, message=message)
+            wait_readable(two.socket)
+            while two.queue.receive(two.socket) is not None:
+                pass
+        assert two.queue.payload_bytes == 8916
+
+
+def test_receive__data_for_no_open_peer_is_dropped_before_it_takes_memory() -> None:
+    """In every form that data may have: whole series, of another size, small, alone."""
+    with source() as one, Receiver(datagram_bytes=8972, contexts=(1, 2)) as two:
+        cursors = two.landing.cursors.copy()
+        for message, segment_bytes in enumerate((8916, 1400, 500, 100, 8000) * 20):
+            one.send(two.address, content(5 * segment_bytes, seed=message), segment_bytes=segment_bytes)
+        one.socket.sendto(Probe(9, 6, 0, 0, 0).encode(), two.address)
+        two.receive(controls=1)
+        assert two.runs == []
+        assert two.landing.cursors == cursors
+        assert (two.queue.bytes_copied, two.queue.dropped_for_memory) == (0, 0)
+
+
+def test_receive__a_series_of_which_one_packet_is_for_an_open_peer() -> None:
+    with source() as one, Receiver(datagram_bytes=1056, contexts=(0x1122334455667788,)) as two:
+        packets = [
+            bytearray(raw_packets(one, two, content(1000, seed=n), segment_bytes=1000, message=n)) for n in (1, 2)
+        ]
+        packets[0][8:16] = bytes(8)  # of nobody
+        one.send_series(two.address, b"".join(packets), segment_bytes=1056)
+        two.receive(packets=2)
+        assert two.message(2) == content(1000, seed=2)
+
+
+@pytest.mark.parametrize("segment_bytes", [1000, 1400, 100], ids=["whole series", "another size", "small"])
+def test_receive__a_control_packet_that_ends_a_series_is_heard(segment_bytes: int) -> None:
+    """GRO appends a shorter datagram of the same socket, whatever it is: an ack, for one."""
+    probe = Probe(5, 6, 0, 0, 0, size_bytes=HEADER_BYTES + 1).encode()
+    with source() as one, Receiver(datagram_bytes=1056) as two:
+        whole = raw_packets(one, two, content(3 * segment_bytes, seed=SEED), segment_bytes=segment_bytes)
+        one.send_series(two.address, whole + probe, segment_bytes=segment_bytes + HEADER_BYTES)
+        two.receive(packets=3, controls=1)
+        assert two.message(0) == content(3 * segment_bytes, seed=SEED)
+        assert two.controls[0][0] == probe
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_receive__sizes_at_random_are_all_right(seed: int) -> None:
+    """Stacked or not, while the layout changes: every byte of every message, as all are held at the same time."""
+    rng = random.Random(seed)
+    sizes = rng.sample([8916, 1416, 1400, 1024 - HEADER_BYTES, 967, 520, 600, 30_000, 65_451], 3)
+    with source() as one, source() as other, Receiver(datagram_bytes=8972, chunks=SLOTS + 60) as two:
+        for turn in range(12):
+            sent: dict[int, bytes] = {}
+            if turn in (4, 8):  # as if most of what was kept had come in that size
+                two.queue._expect(max(sizes[turn // 4 - 1], 1024) + HEADER_BYTES)
+            while sum(map(len, sent.values())) < 700_000:
+                sender, segment_bytes, message = rng.choice((one, other)), rng.choice(sizes), len(sent)
+                sent[message] = content(rng.randrange(1, min(64 * segment_bytes, 250_000)), seed=rng.randrange(1 << 30))
+                sender.send(two.address, sent[message], segment_bytes=segment_bytes, message=message)
+            two.drain()
+            for message, payload in sent.items():
+                assert two.message(message) == payload, (seed, turn, message)
+            two.release()
+
+
+def test_receive__datagrams_larger_than_expected_are_whole() -> None:
+    """A message of the kernel that fills several slots' pairs."""
+    payload = content(60_000, seed=SEED)
+    with source() as one, Receiver(datagram_bytes=1456) as two:
+        one.send(two.address, payload, segment_bytes=60_000)
+        two.receive(packets=1)
+        assert two.message(0) == payload
+        assert two.queue.bytes_copied == 60_000
+
+
+@pytest.mark.parametrize("small_bytes", [0, 1, 100, 500])
+def test_receive__small_series_do_not_cut_later_large_ones(small_bytes: int) -> None:
+    """After a series of small messages the slots must still take a whole super-datagram (64 KiB)."""
+    payload = content(8916 * 7, seed=SEED)
+    with source() as one, Receiver(datagram_bytes=8972) as two:
+        small = b"".join(
+            raw_packets(one, two, content(small_bytes, seed=message), segment_bytes=8916, message=message)
+            for message in range(1, 11)
+        )
+        for _ in range(2):
+            one.send_series(two.address, small, segment_bytes=small_bytes + HEADER_BYTES)
+        two.receive(packets=20)
+        assert all(two.message(message) == content(small_bytes, seed=message) for message in range(1, 11))
+        for message in (11, 12):
+            two.drain()
+            one.send(two.address, payload, segment_bytes=8916, message=message)
+            two.receive(packets=20 + 7 * (message - 10))
+            assert two.message(message) == payload
+
+
+def test_receive__a_series_whose_tail_is_no_packet() -> None:
+    with source() as one, Receiver(datagram_bytes=1056) as two:
+        whole = raw_packets(one, two, content(3000, seed=SEED), segment_bytes=1000)
+        one.send_series(two.address, whole + bytes(HEADER_BYTES - 1), segment_bytes=1056)
+        two.receive(packets=3)
+        assert two.message(0) == content(3000, seed=SEED)
+        assert two.packets == 3
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 15, 16, HEADER_BYTES, 576, 1056, 1057, 5000, 65_507])
+def test_receive__control_packets_come_whole(size_bytes: int) -> None:
+    packet = (Probe(1, 6, 0, 0, 0).encode() + content(size_bytes, seed=SEED))[:size_bytes]
+    with source() as one, Receiver(datagram_bytes=1056) as two:
+        one.socket.sendto(packet, two.address)
+        if size_bytes:
+            two.receive(controls=1)
+        else:  # nothing to say about an empty datagram; it must not stop the next
+            one.socket.sendto(b"after", two.address)
+            two.receive(controls=1)
+            packet = b"after"
+        (data, address, _) = two.controls[0]
+        assert data == packet
+        assert address == one.socket.getsockname()
+
+
+def test_receive__control_and_data_mixed() -> None:
+    with source() as one, Receiver() as two:
+        for number in range(20):
+            one.socket.sendto(Probe(number, 6, 0, 0, 0).encode(), two.address)
+            one.send(two.address, content(9000, seed=number), segment_bytes=8916, message=number)
+        two.receive(packets=40, controls=20)
+        assert [two.message(number) for number in range(20)] == [content(9000, seed=number) for number in range(20)]
+        assert [data for data, _, _ in two.controls] == [Probe(number, 6, 0, 0, 0).encode() for number in range(20)]
+
+
+def test_receive__ipv6_source() -> None:
+    with source(family=socket.AF_INET6) as one, Receiver(family=socket.AF_INET6) as two:
+        one.send(two.address, b"six", segment_bytes=8916)
+        two.receive(packets=1)
+        assert two.runs[0].address == one.socket.getsockname()
+        assert two.message(0) == b"six"
+
+
+# -- congestion marks -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6], ids=lambda family: family.name)
+@pytest.mark.parametrize("packets", [1, 7], ids=["alone", "a series"])
+@pytest.mark.parametrize("segment_bytes", [8916, 1400], ids=["fast", "detour"])
+def test_receive__tells_what_bore_a_mark(family: socket.AddressFamily, packets: int, segment_bytes: int) -> None:
+    payload = content(segment_bytes * packets, seed=SEED)
+    with source(family=family) as one, Receiver(family=family, datagram_bytes=8972) as two:
+        for message, ecn in enumerate((ECT_0, CE, ECT_0, CE | 0xB8)):  # the last with a DSCP, too
+            set_tos(one.socket, ecn, family=family)
+            one.send(two.address, payload, segment_bytes=segment_bytes, message=message)
+            two.receive(packets=packets * (message + 1))
+        marks = {message: {run.ecn_ce for run in two.runs if run.message == message} for message in range(4)}
+        assert marks == {0: {False}, 1: {True}, 2: {False}, 3: {True}}
+        assert all(two.message(message) == payload for message in range(4))
+
+
+def test_receive__ipv4_to_an_ipv6_socket_is_marked_too() -> None:
+    with source() as one, Receiver(family=socket.AF_INET6, address=("::", 0, 0, 0)) as two:
+        target = ("127.0.0.1", two.address[1])
+        for message, ecn in enumerate((ECT_0, CE)):
+            set_tos(one.socket, ecn, family=socket.AF_INET)
+            one.send(target, content(30_000, seed=SEED), segment_bytes=8916, message=message)
+            two.receive(packets=4 * (message + 1))
+        assert [(run.message, run.ecn_ce) for run in two.runs] == [(0, False), (1, True)]
+
+
+# -- no memory ------------------------------------------------------------------------------------------------------
+
+
+def test_receive__an_empty_pool_drops_and_counts_and_overwrites_nothing() -> None:
+    with source() as one, Receiver(chunk_bytes=128 << 10, chunks=SLOTS + 1) as two:
+        number = 0
+        while not two.queue.dropped_for_memory:
+            one.send(two.address, content(60_000, seed=number), segment_bytes=8916, message=number)
+            wait_readable(two.socket)
+            two.drain()
+            number += 1
+            assert number < 1000
+        kept = sorted({run.message for run in two.runs})
+        assert kept == list(range(number - 1)), "all but the one that was dropped"
+        assert all(two.message(message) == content(60_000, seed=message) for message in kept)
+        assert two.queue.dropped_for_memory == 1  # a series counts as one
+
+
+def test_receive__an_empty_pool_still_hears_control_packets() -> None:
+    with source() as one, Receiver(chunk_bytes=128 << 10, chunks=2) as two:
+        while two.pool.free_chunks or not two.landing.is_scratch(0):
+            one.send(two.address, bytes(60_000), segment_bytes=8916)
+            wait_readable(two.socket)
+            two.drain()
+        one.socket.sendto(Probe(5, 6, 0, 0, 0).encode(), two.address)
+        two.receive(controls=1)
+        assert two.controls[0][0] == Probe(5, 6, 0, 0, 0).encode()
+
+
+@pytest.mark.parametrize("count", [1, 5], ids=["one", "a series of another size"])
+def test_receive__an_empty_pool_still_hears_packets_without_payload(count: int) -> None:
+    """What says that a message was given up must come through just then: it brings memory back."""
+    with source() as one, Receiver(chunk_bytes=128 << 10, chunks=2) as two:
+        while two.pool.free_chunks or not two.landing.is_scratch(0):
+            one.send(two.address, bytes(60_000), segment_bytes=8916)
+            wait_readable(two.socket)
+            two.drain()
+        before = two.packets
+        burst = one.burst(two.address, message=7, offset=0, size_bytes=0, length=99, segment_bytes=1)
+        burst.count, burst.segment_bytes, burst.flags = count, 0, ABORTED
+        one.transmitter.add(burst)
+        assert one.transmitter.flush(one.socket)
+        two.receive(packets=before + count)
+        assert sum(run.count for run in two.runs if run.flags == ABORTED and run.message == 7) == count
+        assert all(run.payload_bytes == 0 for run in two.runs if run.message == 7)
+
+
+def test_receive__says_whose_data_there_was_no_memory_for() -> None:
+    with source() as one, Receiver(chunk_bytes=128 << 10, chunks=1, datagram_bytes=8972) as two:
+        for _ in range(5):
+            one.send(two.address, bytes(30_000), segment_bytes=1000)
+        wait_readable(two.socket)
+        batch = two.queue.receive(two.socket)
+        assert batch is not None
+        assert batch.no_memory == {0x1122334455667788}
+
+
+def test_place__copies_to_an_address_and_counts() -> None:
+    with source() as one, Receiver() as two:
+        payload = content(3000, seed=SEED)
+        with two.region.view(5000, length=3000) as view:
+            view[:] = payload
+        two.queue.copy_to_target(TargetCopy(one.region.address + 77, 5000, 3000))
+        assert one.region.array[76:3078].tobytes() == b"\0" + payload + b"\0"
+        assert two.queue.bytes_copied == 3000
+
+
+def test_receive__what_is_released_is_used_again() -> None:
+    with source() as one, Receiver(chunk_bytes=128 << 10, chunks=SLOTS + 1) as two:
+        for _ in range(3):
+            dropped = two.queue.dropped_for_memory
+            while two.queue.dropped_for_memory == dropped:
+                one.send(two.address, bytes(60_000), segment_bytes=8916)
+                wait_readable(two.socket)
+                two.drain()
+            two.release()
+            payload = content(60_000, seed=SEED)
+            one.send(two.address, payload, segment_bytes=8916, message=99)
+            two.receive(packets=7)
+            assert two.message(99) == payload
+
+
+def test_receive__a_detour_without_memory_is_dropped_and_counted() -> None:
+    with source() as one, Receiver(chunk_bytes=128 << 10, chunks=1, datagram_bytes=8972) as two:
+        for _ in range(5):  # the copies' chunk takes four
+            one.send(two.address, bytes(30_000), segment_bytes=1000)
+        wait_readable(two.socket)
+        two.drain()
+        assert two.packets == 4 * 30
+        assert two.queue.dropped_for_memory == 1  # a series counts as one
+        assert two.queue.bytes_copied == 120_000
+
+
+def test_receive__a_flood_of_detours_keeps_what_there_is_memory_for() -> None:
+    """More copies in one batch than the copies' chunk holds: some are dropped, none of another's memory is taken."""
+    with source() as one, Receiver(chunk_bytes=128 << 10, chunks=SLOTS + 30) as two:
+        for number in range(40):
+            one.send(two.address, content(30_000, seed=number), segment_bytes=(1000, 1100)[number % 2], message=number)
+        wait_readable(two.socket)
+        two.drain()
+        assert two.runs
+        for run in two.runs:
+            start = run.offset
+            assert two.payload(run) == content(30_000, seed=run.message)[start : start + run.payload_bytes]

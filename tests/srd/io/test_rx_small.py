@@ -1,0 +1,43 @@
+"""srd.io.rx: series of small datagrams, all of which land in the place of one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from srd.proto.wire.data import Burst
+from tests.srd.io.exchange import Receiver, content, source, wait_readable
+
+SEED = 12
+
+
+def test_receive__a_series_of_small_messages_is_moved_together() -> None:
+    """It lands with the headers between the payloads; all but the first are moved, and counted."""
+    payload = content(64 * 60, seed=SEED)
+    with source() as one, Receiver() as two:
+        one.fill(payload)
+        places = np.arange(60, dtype=np.uint64)[::-1] * np.uint64(64) + np.uint64(one.region.address)
+        burst = Burst(two.address, 3, 0, 7, 0, 60, 0, 0, 64, 0, 0, 0, 0, 64 * 60, 64, 0, places)
+        one.transmitter.add(burst)
+        assert one.transmitter.flush(one.socket)
+        two.receive(packets=60)
+        (run,) = two.runs
+        assert (run.batch, run.count, run.payload_bytes) == (True, 60, 60 * 64)
+        for index in range(60):
+            at = run.payload_offset + index * 64
+            assert two.region.array[at : at + 64].tobytes() == payload[(59 - index) * 64 :][:64]
+        assert two.queue.bytes_copied == 59 * 64
+
+
+def test_receive__small_messages_without_memory_are_dropped() -> None:
+    with source() as one, Receiver(chunks=1) as two:
+        one.fill(bytes(64))
+        places = np.zeros(9, np.uint64) + np.uint64(one.region.address)
+        for slot in range(2):
+            one.transmitter.add(
+                Burst(two.address, 3, 9 * slot, 7, 9 * slot, 9, 0, 0, 64, 0, 0, 0, 0, 64 * 9, 64, 0, places)
+            )
+        assert one.transmitter.flush(one.socket)
+        wait_readable(two.socket)
+        batch = two.queue.receive(two.socket)
+        assert batch is not None
+        assert batch.no_memory == {7}

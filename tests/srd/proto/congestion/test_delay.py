@@ -1,0 +1,271 @@
+"""Controllers by what they do to the window, not by how."""
+
+from __future__ import annotations
+
+import inspect
+from random import Random
+
+import pytest
+
+from srd.proto.config import ProtocolConfig
+from srd.proto.congestion import delay
+from srd.proto.congestion.registry import CONTROLLERS
+from tests.srd.proto.control_loop import PACKET_BYTES, RTT_S, TARGET_S, Loop, controller
+
+
+def test_majority_delay__doubles_at_first() -> None:
+    loop = Loop()
+    before = loop.packets
+    loop.rounds(1, 0.0)
+    assert 1.8 * before <= loop.packets <= 2.2 * before
+
+
+def test_majority_delay__does_not_grow_while_something_else_is_the_limit() -> None:
+    loop = Loop()
+    before = loop.packets
+    for _ in range(100):
+        loop.now += RTT_S / 10
+        loop.control.on_sample(
+            now=loop.now, queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, ecn_fraction=0.0
+        )
+        loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=False)
+    assert loop.packets == before
+
+
+def test_majority_delay__grows_gently_once_it_has_met_a_queue() -> None:
+    loop = Loop()
+    loop.rounds(4, 2 * TARGET_S)
+    before = loop.packets
+    loop.rounds(1, 0.0)  # what was said of the queue is still remembered
+    loop.rounds(5, 0.0)
+    assert before < loop.packets < 2.2 * before + 12
+
+
+def test_majority_delay__shrinks_when_most_paths_queue() -> None:
+    loop = Loop()
+    loop.rounds(3, 0.0)
+    before = loop.packets
+    loop.rounds(4, 2 * TARGET_S)
+    assert loop.packets < 0.8 * before
+
+
+def test_majority_delay__one_congested_path_in_four_is_left_not_slowed_for() -> None:
+    loop = Loop()
+    loop.rounds(3, 0.0)
+    before = loop.packets
+    loop.rounds(4, 0.0, 0.0, 5 * TARGET_S, 0.0)
+    assert loop.packets > before
+
+
+def test_majority_delay__marks_speak_before_the_delay_does() -> None:
+    loop, bound = Loop(), 1 - delay.BETA * 0.25 / 1.25
+    loop.rounds(3, 0.0)
+    before = loop.packets
+    loop.rounds(4, TARGET_S / 4, marked=(1.0,))
+    assert bound**4 * before * 0.95 <= loop.packets < 0.8 * before
+
+
+def test_majority_delay__one_marking_path_in_four_is_left_not_slowed_for() -> None:
+    loop = Loop()
+    loop.rounds(3, 0.0)
+    before = loop.packets
+    loop.rounds(4, 0.0, marked=(0.0, 0.0, 1.0, 0.0))
+    assert loop.packets > before
+
+
+def test_majority_delay__a_few_marks_cost_less_than_many() -> None:
+    left = []
+    for marked in (0.25, 1.0):
+        loop = Loop()
+        loop.rounds(3, 0.0)
+        loop.rounds(2, 0.0, marked=(marked,))
+        left.append(loop.packets)
+    assert left[0] > 1.1 * left[1]
+
+
+def test_majority_delay__at_most_half_a_round_trip() -> None:
+    loop = Loop()
+    loop.rounds(3, 0.0)
+    before = loop.packets
+    loop.rounds(1, 3.9 * TARGET_S)
+    assert loop.packets >= before / 2 - 1
+
+
+def test_majority_delay__far_above_target_it_adapts_to_what_was_delivered() -> None:
+    loop = Loop()
+    loop.rounds(5, 0.0)
+    assert loop.packets > 300
+    for _ in range(40):  # a link that delivers ten packets a round trip, and queues for ten round trips
+        for _ in range(10):
+            loop.now += RTT_S / 10
+            loop.control.on_sample(
+                now=loop.now, queue_s=10 * RTT_S, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, ecn_fraction=0.0
+            )
+            loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
+    assert loop.packets <= 20
+
+
+def waiting_host(loop: Loop, *, pattern_s: tuple[float, ...]) -> None:
+    """For 0.2 s, ten packets a round trip waited in the receiving host, for as long as `pattern_s` says in turn."""
+    for step in range(100):
+        for _ in range(10):
+            loop.now += RTT_S / 10
+            wait_s = pattern_s[step % len(pattern_s)]
+            loop.control.on_sample(
+                now=loop.now, queue_s=0.0, endpoint_s=wait_s, min_rtt_s=RTT_S, variation_s=0.0, ecn_fraction=0.0
+            )
+            loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
+
+
+def test_majority_delay__a_slow_receiving_host_slows_it_too() -> None:
+    loop = Loop()
+    loop.rounds(3, 0.0)
+    before = loop.packets
+    waiting_host(loop, pattern_s=(0.02,))
+    assert loop.packets < before / 2
+
+
+def test_majority_delay__a_receiving_host_that_waits_for_its_turn_now_and_then_is_not_slow() -> None:
+    loop = Loop()
+    loop.rounds(3, 0.0)
+    before = loop.packets
+    waiting_host(loop, pattern_s=(0.02, 0.02, 0.02, 0.001))
+    assert loop.packets > before
+
+
+def test_majority_delay__a_host_whose_every_packet_waits_for_its_turn_leaves_the_initial_window() -> None:
+    """On a machine with more processes than cores it ended at an eighth of a packet, and 60 packets/s."""
+    loop = Loop()
+    loop.rounds(3, 0.0)
+    for _ in range(10):
+        waiting_host(loop, pattern_s=(0.02,))
+    assert loop.packets >= ProtocolConfig().initial_window_packets / 2
+
+
+def test_majority_delay__noise_on_few_samples_does_not_hold_it() -> None:
+    """Scheduling noise only adds; with it on one sample in four the window still grows."""
+    rng, loop = Random(5), Loop()
+    before = loop.packets
+    for _ in range(5):
+        loop.rounds(1, *(0.004 if rng.random() < 0.25 else 0.0 for _ in range(64)))
+    assert loop.packets > before
+
+
+# -- fairness -------------------------------------------------------------------------------------------------------
+
+
+def test_target_s__falls_as_the_window_grows_to_where_it_is_not_scaled() -> None:
+    control = CONTROLLERS["majority-delay"](ProtocolConfig(), packet_bytes=PACKET_BYTES)
+    assert isinstance(control, delay.MajorityDelay)
+    targets_s = []
+    for packets in (0.2, 1, 2, 5, 20, delay.SCALING_MAX_PACKETS, 1000):
+        control.window_bytes = packets * PACKET_BYTES
+        targets_s.append(control.target_s(RTT_S))
+    assert targets_s == sorted(targets_s, reverse=True)
+    assert targets_s[0] == targets_s[1] == pytest.approx(TARGET_S + 0.9 * delay.SCALING_RTTS * RTT_S)
+    assert targets_s[-1] == targets_s[-2] == pytest.approx(TARGET_S)
+    assert targets_s[2] - targets_s[3] > 2 * (targets_s[4] - targets_s[5]), "most where windows are small"
+
+
+def test_majority_delay__of_two_that_see_the_same_queue_the_smaller_grows_and_the_larger_shrinks() -> None:
+    small, large = Loop(), Loop()
+    for loop, packets in ((small, 4.0), (large, 40.0)):
+        loop.rounds(4, 2 * TARGET_S)  # the start is over
+        loop.packets = packets
+        loop.rounds(8, 1.2 * TARGET_S)
+    assert small.packets > 4
+    assert large.packets < 40
+
+
+def test_majority_delay__a_few_slow_samples_do_not_end_the_start() -> None:
+    loop = Loop()
+    for _ in range(delay.START_SAMPLES - 1):
+        loop.now += RTT_S
+        loop.control.on_sample(
+            now=loop.now, queue_s=3 * TARGET_S, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, ecn_fraction=0.0
+        )
+        loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
+    before = loop.packets
+    assert before >= ProtocolConfig().initial_window_packets
+    loop.control.on_sample(
+        now=loop.now, queue_s=3 * TARGET_S, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, ecn_fraction=0.0
+    )
+    loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
+    assert loop.packets < before
+
+
+def test_majority_delay__silence_starts_again_from_little() -> None:
+    loop = Loop()
+    loop.rounds(4, 0.0)
+    loop.control.on_all_paths_timeout(now=loop.now)
+    assert loop.packets == 2
+    loop.rounds(1, 0.0)
+    assert loop.packets == pytest.approx(4, abs=1)
+
+
+def test_majority_delay__silence_raises_no_window() -> None:
+    loop = Loop()
+    loop.packets = 0.5
+    loop.control.on_all_paths_timeout(now=loop.now)
+    assert loop.packets == 0.5
+
+
+def test_majority_delay__never_below_its_floor_nor_stuck_there() -> None:
+    loop = Loop()
+    loop.rounds(400, 50 * RTT_S)
+    assert 0 < loop.packets <= 2
+    loop.rounds(60, 0.0)
+    assert loop.packets > 16
+
+
+@pytest.mark.parametrize("name", CONTROLLERS)
+def test_controllers__pace_faster_than_the_window(name: str) -> None:
+    assert controller(name).pacing_gain > 1
+
+
+def test_controllers__config_names_one() -> None:
+    assert ProtocolConfig().controller in CONTROLLERS
+
+
+@pytest.mark.sources
+def test_constants__have_a_reason_beside_them() -> None:
+    """DESIGN: every constant has its unit and its source beside it."""
+    lines = inspect.getsource(delay).splitlines()
+    constants = [
+        i for i, line in enumerate(lines) if line[:1].isupper() and " = " in line and "CONTROLLERS" not in line
+    ]
+    assert constants
+    for index in constants:
+        assert lines[index + 1].startswith('"""'), lines[index]
+
+
+def test_majority_delay__delay_that_does_not_fall_with_the_window_does_not_starve_it() -> None:
+    """Round trips of 2 ms that are late by 4 to 12 ms whatever is sent: a packet a round trip is no queue."""
+    rng, loop = Random(7), Loop()
+    windows = []
+    for step in range(600):
+        loop.now += RTT_S
+        for _ in range(max(int(loop.packets), 1)):
+            queue_s = rng.uniform(0.004, 0.012)
+            loop.control.on_sample(
+                now=loop.now, queue_s=queue_s, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.003, ecn_fraction=0.0
+            )
+            loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
+        windows.append(loop.packets if step > 200 else 1.0)
+    assert min(windows) > 0.3
+    assert sum(windows) / len(windows) > 0.8
+
+
+def test_majority_delay__a_noisy_host_is_not_taken_for_a_queue() -> None:
+    """The same delay speaks for slowing down where round trips are steady, and not where they vary by as much."""
+    queue_s = 1.5 * TARGET_S
+    steady, noisy = controller("majority-delay"), controller("majority-delay")
+    for step in range(400):
+        for control, variation_s in ((steady, 0.0), (noisy, TARGET_S)):
+            control.on_sample(
+                now=10.0, queue_s=queue_s, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=variation_s, ecn_fraction=0.0
+            )
+            control.on_ack(
+                now=10.0 + step * RTT_S, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True
+            )
+    assert steady.window_bytes < 8 * PACKET_BYTES < noisy.window_bytes

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from srd.proto.paths.path import MAX_PROBE_INTERVAL_S, TRANSITIONS, Path, PathEvent, PathState
+
+
+def path() -> Path:
+    return Path(3, initial_rtt_s=0.05)
+
+
+def test_transitions__every_state_and_input() -> None:
+    assert set(TRANSITIONS) == set(product(PathState, PathEvent))
+
+
+@pytest.mark.parametrize("state", PathState)
+def test_transitions__any_answer_makes_it_active_that_is_in_use(state: PathState) -> None:
+    wanted = PathState.RESERVE if state is PathState.RESERVE else PathState.ACTIVE
+    assert TRANSITIONS[state, PathEvent.ANSWER] is wanted
+
+
+@pytest.mark.parametrize("state", PathState)
+def test_transitions__only_a_call_leads_out_of_the_reserve_and_a_dismissal_always_in(state: PathState) -> None:
+    assert TRANSITIONS[state, PathEvent.RETIRE] is PathState.RESERVE
+    ways = {what for what in PathEvent if TRANSITIONS[PathState.RESERVE, what] is not PathState.RESERVE}
+    assert ways == {PathEvent.OPEN}
+
+
+@pytest.mark.parametrize("state", PathState)
+def test_transitions__silence_never_restores_trust(state: PathState) -> None:
+    order = list(PathState)
+    assert order.index(TRANSITIONS[state, PathEvent.TIMEOUT]) >= order.index(state)
+    assert TRANSITIONS[state, PathEvent.TIMEOUT] is not PathState.ACTIVE
+
+
+def test_take_probe__ever_more_rarely() -> None:
+    ours = path()
+    ours.apply(PathEvent.TIMEOUT)
+    ours.probe_interval_s = 0.03
+    gaps, states = [], []
+    now = 10.0
+    for _ in range(6):
+        ours.on_probe_sent(now=now, alone=False)
+        assert ours.probe_at is not None
+        gaps.append(round(ours.probe_at - now, 6))
+        states.append(ours.state)
+        now = ours.probe_at
+    assert gaps == [0.03, 0.06, 0.12, MAX_PROBE_INTERVAL_S, MAX_PROBE_INTERVAL_S, MAX_PROBE_INTERVAL_S]
+    assert states == [PathState.SUSPECT] + 5 * [PathState.QUARANTINED]
+    assert ours.counters.timeouts == 5
+
+
+def test_take_probe__no_rarer_while_no_path_is_active() -> None:
+    ours = path()
+    ours.apply(PathEvent.TIMEOUT)
+    ours.probe_interval_s = 0.03
+    for number in range(5):
+        ours.on_probe_sent(now=10.0 + 0.03 * number, alone=True)
+        assert ours.probe_at == pytest.approx(10.03 + 0.03 * number)
+    assert ours.state is PathState.QUARANTINED
+
+
+def test_take_sequence__one_counter_for_bursts_and_probes() -> None:
+    ours = path()
+    assert [
+        ours.allocate_sequences(3),
+        ours.allocate_sequences(1),
+        ours.allocate_sequences(64),
+        ours.allocate_sequences(1),
+    ] == [
+        0,
+        3,
+        4,
+        68,
+    ]
+
+
+def test_take_sequence__a_burst_never_straddles_32_bits() -> None:
+    """Its headers are written as one 64-bit addition a word: a carry would change the path number."""
+    ours = path()
+    ours.next_sequence = (1 << 32) - 3
+    assert ours.allocate_sequences(3) == (1 << 32) - 3
+    ours.next_sequence = (1 << 32) - 3
+    assert ours.allocate_sequences(4) == 1 << 32
+    assert ours.next_sequence == (1 << 32) + 4
+
+
+def test_report__knows_probes_from_data() -> None:
+    ours = path()
+    for kind in "dppdp":
+        _ = ours.allocate_probe_sequence() if kind == "p" else ours.allocate_sequences(1)
+    assert [ours.on_report(sequence) for sequence in (0, 2, 3, 4)] == [False, True, False, True]
+    assert ours.reported_sequence == 4
+    assert ours.probe_sequences == [], "what was passed over is forgotten"

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srd.proto.paths.rtt import MIN_WINDOW_S, SHARED_MIN_S, PeerRtt, RttEstimator
+
+
+def test_update__first_sample_replaces_the_guess() -> None:
+    rtt = RttEstimator(initial_s=0.05)
+    assert (rtt.sampled, rtt.min_s) == (False, math.inf)
+    assert rtt.timeout_s(floor_s=0.01) == pytest.approx(0.05 + 4 * 0.025)
+    rtt.update(0.008, now=10.0)
+    assert (rtt.smoothed_s, rtt.variation_s, rtt.min_s, rtt.latest_s) == (0.008, 0.004, 0.008, 0.008)
+    assert rtt.sampled_at == 10.0
+
+
+def test_update__rfc6298_weights() -> None:
+    rtt = RttEstimator(initial_s=0.05)
+    rtt.update(0.008, now=10.0)
+    rtt.update(0.016, now=10.1)
+    assert rtt.variation_s == pytest.approx(0.75 * 0.004 + 0.25 * 0.008)
+    assert rtt.smoothed_s == pytest.approx(0.875 * 0.008 + 0.125 * 0.016)
+
+
+def test_update__a_clock_of_microseconds_may_say_zero() -> None:
+    rtt = RttEstimator(initial_s=0.05)
+    rtt.update(0.0, now=10.0)
+    assert rtt.sampled
+    assert rtt.min_s > 0
+
+
+def test_min_s__follows_a_route_that_became_longer() -> None:
+    rtt = RttEstimator(initial_s=0.05)
+    rtt.update(0.001, now=10.0)
+    for step in range(1, 200):
+        now = 10.0 + step * 0.1
+        rtt.update(0.003, now=now)
+        if now - 10.0 <= MIN_WINDOW_S / 2:
+            assert rtt.min_s == 0.001
+    assert rtt.min_s == 0.003
+
+
+@given(st.lists(st.tuples(st.floats(1e-6, 10.0), st.floats(0.0, 3.0)), min_size=1, max_size=100))
+def test_min_s__is_a_minimum_of_the_window(samples: list[tuple[float, float]]) -> None:
+    """Never above any sample of the last half window, and always one that was taken."""
+    rtt, now, seen = RttEstimator(initial_s=0.05), 10.0, []
+    for sample, gap in samples:
+        now += gap
+        rtt.update(sample, now=now)
+        seen.append((now, sample))
+        assert rtt.min_s <= min(s for at, s in seen if at >= now - MIN_WINDOW_S / 2)
+        assert rtt.min_s in [s for _, s in seen]
+
+
+@pytest.mark.parametrize(("variation", "floor", "timeout"), [(0.004, 0.001, 0.024), (0.0001, 0.01, 0.018)])
+def test_timeout_s__floor_bounds_the_variation(variation: float, floor: float, timeout: float) -> None:
+    rtt = RttEstimator(initial_s=0.05)
+    rtt.update(0.008, now=10.0)
+    rtt.variation_s = variation
+    assert rtt.timeout_s(floor_s=floor) == pytest.approx(timeout)
+
+
+def paths(*round_trips_s: float, at: float) -> list[RttEstimator]:
+    out = []
+    for round_trip_s in round_trips_s:
+        out.append(RttEstimator(initial_s=0.05))
+        out[-1].update(round_trip_s, now=at)
+    return out
+
+
+def test_round_trip__of_the_paths_in_use() -> None:
+    """Slow paths that were left do not hold the pace down; if nothing was heard of late, all count."""
+    ours, (fast, slow) = PeerRtt(initial_s=0.01), paths(0.002, 0.02, at=10.0)
+    fast.update(0.002, now=10.1)
+    ours.refresh([fast, slow], now=10.101)
+    assert ours.smoothed_s == pytest.approx(0.002)
+    assert ours.refresh_at == pytest.approx(10.103)
+    ours.refresh([fast, slow], now=10.5)
+    assert ours.smoothed_s == pytest.approx(0.011)
+
+
+def test_round_trip__of_unsampled_paths_is_what_was_assumed() -> None:
+    ours = PeerRtt(initial_s=0.01)
+    ours.refresh([RttEstimator(initial_s=0.05)], now=10.0)
+    assert (ours.smoothed_s, ours.min_s) == (0.01, math.inf)
+
+
+def test_round_trip__smallest_sample_of_any_path_within_the_window() -> None:
+    ours = PeerRtt(initial_s=0.01)
+    ours.observe(0.002, now=10.0)
+    for step in range(1, 120):
+        ours.observe(0.02, now=10.0 + step / 10)
+        if step <= 5 * MIN_WINDOW_S:
+            assert ours.min_s == 0.002
+    assert ours.min_s == 0.02
+
+
+def test_base_s__of_a_path_is_at_first_the_shortest_ones() -> None:
+    ours, (short, long) = PeerRtt(initial_s=0.01), paths(0.002, 0.006, at=10.0)
+    for path in (short, long):
+        ours.observe(path.latest_s, now=10.0)
+    assert [ours.base_s(path, now=10.0) for path in (short, long)] == [0.002, 0.002]
+    assert ours.base_s(long, now=10.0 + 0.99 * SHARED_MIN_S) == 0.002
+    assert [ours.base_s(path, now=10.0 + SHARED_MIN_S) for path in (short, long)] == [0.002, 0.006]

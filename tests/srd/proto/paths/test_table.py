@@ -1,0 +1,347 @@
+"""All paths of a peer: stand-ins for those that fall silent, by hand, against a model, and on a fabric."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from unittest.mock import patch
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from netns.backends.virtual.forwarding import Forwarding
+from scripts.benches.reference_fabric import Bulk, bulk, fabric
+from srd.proto.config import MAX_PATH_NUMBERS, MAX_PATHS, ProtocolConfig
+from srd.proto.paths import table as module
+from srd.proto.paths.path import MAX_PROBE_INTERVAL_S, Path, PathState
+from srd.proto.paths.table import PROBES_BEFORE_STANDBY, RESERVE_PATHS, PathTable
+from srd.proto.wire.status import Status
+from srd.sim.host import PORT
+
+ACTIVE, SUSPECT, QUARANTINED, RESERVE = PathState
+TIMEOUT_S = 0.05 + 4 * 0.025
+"""Of a path that has not answered yet: see ProtocolConfig.initial_rtt_s."""
+
+
+def whole_table(config: ProtocolConfig) -> PathTable:
+    """Return a table with all the paths that are at home."""
+    table = PathTable(config)
+    table.open_all()
+    return table
+
+
+def probe_until(table: PathTable, *, now: float, seconds: float) -> float:
+    """Let probes go out as they fall due, unanswered."""
+    end = now + seconds
+    while table.probed and (at := table.probe_at()) <= end:
+        now = max(now, at)
+        table.poll_probe(now=now, packets_per_s=math.inf)
+    return end
+
+
+def test_numbers__home_and_reserve_fit_into_what_receivers_take() -> None:
+    assert MAX_PATHS + RESERVE_PATHS == MAX_PATH_NUMBERS
+
+
+def test_unfold__one_at_a_time_and_for_one_that_falls_silent() -> None:
+    table = PathTable(ProtocolConfig(paths=4))
+    assert [path.index for path in table.active] == [0]
+    table.open_next()
+    assert [path.index for path in table.active] == [0, 1]
+    assert not table.mtu_suspect
+    table.on_timeout(table.all[0], now=10.0)
+    assert [path.index for path in table.active] == [1, 2]
+    table.open_all()
+    table.open_next()
+    assert len(table.all) == 4
+
+
+def test_silence__of_one_calls_a_stand_in_after_some_probes() -> None:
+    table = whole_table(ProtocolConfig(paths=2))
+    home = table.all[1]
+    table.on_timeout(home, now=10.0)
+    assert (home.state, table.active, home.counters.timeouts) == (SUSPECT, [table.all[0]], 1)
+    sent = [table.poll_probe(now=now, packets_per_s=math.inf) for now in (10.0, 10.1, 10.15, 10.45)]
+    assert [probe and probe[1] for probe in sent] == [0, None, 1, 2]
+    assert len(table.all) == 2, "three were not left unanswered yet"
+    table.poll_probe(now=11.0, packets_per_s=math.inf)
+    assert [path.state for path in table.all] == [ACTIVE, QUARANTINED, SUSPECT]
+    assert table.poll_probe(now=11.0, packets_per_s=math.inf) == (table.all[2], 0), "a stand-in is probed at once"
+    table.on_answer(table.all[2], now=11.1)
+    assert table.active == [table.all[0], table.all[2]]
+
+
+def test_probe__no_more_of_them_than_may_be_sent_of_data() -> None:
+    """32 paths fall silent at once; the pace allows a packet a millisecond."""
+    table = whole_table(config := ProtocolConfig())
+    for path in list(table.active)[:31]:
+        table.on_timeout(path, now=10.0)
+    sent_at, now = [], 10.0
+    while now < 10.02:
+        while table.poll_probe(now=now, packets_per_s=1000.0):
+            sent_at.append(now)
+        now = max(table.probe_at(), now + 1e-6)
+    assert len(sent_at) == pytest.approx(20 + config.pacing_depth_s * 1000, abs=1.5)
+
+
+def test_answer__of_the_path_at_home_dismisses_its_stand_in() -> None:
+    table = whole_table(ProtocolConfig(paths=2))
+    home = table.all[1]
+    table.on_timeout(home, now=10.0)
+    probe_until(table, now=10.0, seconds=1.0)
+    stand_in = table.all[2]
+    table.on_answer(stand_in, now=11.0)
+    stand_in.inflight_bytes = 5000
+    assert table.inflight_bytes == 5000
+    table.on_answer(home, now=11.1)
+    assert (home.state, stand_in.state) == (ACTIVE, RESERVE)
+    assert (table.active, table.probed, table.inflight_bytes) == ([table.all[0], home], [], 0)
+    table.on_answer(stand_in, now=11.2)  # of what it carried
+    assert (stand_in.state, table.active) == (RESERVE, [table.all[0], home])
+
+
+def test_probe__a_stand_in_that_is_silent_makes_way_for_the_next_and_is_tried_again() -> None:
+    with patch.object(module, "RESERVE_PATHS", 2):
+        table = whole_table(ProtocolConfig(paths=1))
+    table.on_timeout(table.all[0], now=10.0)
+    called: list[int] = []
+    now = 10.0
+    for _ in range(400):
+        now = max(now, table.probe_at())
+        path, _ = table.poll_probe(now=now, packets_per_s=math.inf) or pytest.fail("it was due")
+        called += [path.index] if path.index and path.index not in called[-1:] else []
+    assert called[:4] == [1, 2, 1, 2]
+    assert len(table.all) == 3
+
+
+def test_probe__while_nobody_answers_probes_do_not_become_rarer() -> None:
+    table = whole_table(ProtocolConfig(paths=1))
+    table.on_timeout(table.all[0], now=10.0)
+    probe_until(table, now=10.0, seconds=3.0)
+    assert [path.probe_interval_s for path in table.probed] == pytest.approx([TIMEOUT_S, TIMEOUT_S])
+
+
+# -- against a model ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Model:
+    """One path, as a reader of PROTOCOL.md would keep its state."""
+
+    number: int
+    state: PathState
+    carries_bytes: int = 0
+    probe_at: float | None = None
+    interval_s: float = 0.0
+    unanswered: int = 0
+    sequence: int = 0
+
+
+class Paths(RuleBasedStateMachine):
+    """The table against the model; few places and a small reserve, so that all of it is used."""
+
+    @initialize(places=st.integers(1, 3), reserve=st.integers(1, 3))
+    def begin(self, places: int, reserve: int) -> None:
+        with patch.object(module, "RESERVE_PATHS", reserve):
+            self.table = whole_table(ProtocolConfig(paths=places))
+        self.places = places
+        self.now = 100.0
+        self.models = [Model(number, ACTIVE if number < places else RESERVE) for number in range(places + reserve)]
+        self.reserve = self.models[places:]
+        self.stand_ins: dict[int, Model] = {}
+        self.probed: list[Model] = []
+
+    def of(self, model: Model) -> Path:
+        return self.table.all[model.number]
+
+    def active(self) -> list[Model]:
+        return [model for model in self.models if model.state is ACTIVE]
+
+    # -- what happens ---------------------------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([0.01, 0.15, 0.2, 1.0]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @precondition(lambda self: self.active())
+    @rule(data=st.data(), size=st.integers(1, 9000))
+    def carry(self, data: st.DataObject, size: int) -> None:
+        model = data.draw(st.sampled_from(self.active()))
+        self.of(model).inflight_bytes += size
+        self.of(model).allocate_sequences(1)
+        model.carries_bytes += size
+        model.sequence += 1
+
+    @precondition(lambda self: self.active())
+    @rule(data=st.data())
+    def fall_silent(self, data: st.DataObject) -> None:
+        model = data.draw(st.sampled_from(self.active()))
+        self.table.on_timeout(self.of(model), now=self.now)
+        model.state = SUSPECT
+        self.begin_probing(model)
+
+    @precondition(lambda self: len(self.active()) < len(self.table.all))
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        """Anything that was called once may answer, late or not."""
+        known = [model for model in self.models[: len(self.table.all)] if model.state is not ACTIVE]
+        model = data.draw(st.sampled_from(known))
+        self.table.on_answer(self.of(model), now=self.now)
+        if model.state is RESERVE:
+            return
+        model.state, model.probe_at = ACTIVE, None
+        self.probed.remove(model)
+        if model.number in self.stand_ins:
+            self.dismiss(self.stand_ins[model.number])
+
+    @rule()
+    def probe(self) -> None:
+        due = [model for model in self.probed if model.probe_at is not None and model.probe_at <= self.now]
+        found = self.table.poll_probe(now=self.now, packets_per_s=math.inf)
+        if not due:
+            assert found is None
+            return
+        model = due[0]
+        assert found == (self.of(model), model.sequence), "no number is used twice"
+        model.sequence += 1
+        if model.unanswered:
+            model.state = QUARANTINED
+            if self.active():
+                model.interval_s = min(2 * model.interval_s, MAX_PROBE_INTERVAL_S)
+        model.unanswered += 1
+        model.probe_at = self.now + model.interval_s
+        if model.unanswered > PROBES_BEFORE_STANDBY:
+            self.replace(model)
+
+    # -- what follows ---------------------------------------------------------------------------------------------
+
+    def begin_probing(self, model: Model) -> None:
+        model.probe_at, model.interval_s, model.unanswered = self.now, TIMEOUT_S, 0
+        self.probed.append(model)
+
+    def replace(self, model: Model) -> None:
+        place = model.number
+        if model.number >= self.places:
+            place = next(place for place, other in self.stand_ins.items() if other is model)
+            self.dismiss(model)
+        if place not in self.stand_ins and self.reserve:
+            stand_in = self.stand_ins[place] = self.reserve.pop(0)
+            stand_in.state = SUSPECT
+            self.begin_probing(stand_in)
+
+    def dismiss(self, model: Model) -> None:
+        self.stand_ins = {place: other for place, other in self.stand_ins.items() if other is not model}
+        self.probed = [other for other in self.probed if other is not model]
+        model.state, model.probe_at = RESERVE, None
+        self.reserve.append(model)
+
+    # -- what always holds ----------------------------------------------------------------------------------------
+
+    @invariant()
+    def the_same(self) -> None:
+        for model, path in zip(self.models, self.table.all, strict=False):
+            assert (path.index, path.state, path.probe_at) == (model.number, model.state, model.probe_at)
+            assert path.next_sequence == model.sequence
+        assert sorted(path.index for path in self.table.active) == [model.number for model in self.active()]
+        assert [path.index for path in self.table.probed] == [model.number for model in self.probed]
+        assert self.table.inflight_bytes == sum(model.carries_bytes for model in self.active())
+        if self.probed:
+            due_at = min(model.probe_at or 0.0 for model in self.probed)
+            assert max(self.table.probe_at(), self.now) == max(due_at, self.now)
+
+    @invariant()
+    def no_place_is_taken_twice(self) -> None:
+        for place in range(self.places):
+            home, stand_in = self.models[place], self.stand_ins.get(place)
+            assert home.state is not RESERVE
+            assert stand_in is None or home.state is QUARANTINED
+        assert len(self.active()) <= self.places
+        assert len(self.probed) <= 2 * self.places
+        assert self.probed or len(self.active()) == self.places, "what is missing is asked for"
+
+
+TestPaths = Paths.TestCase
+TestPaths.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+
+
+# -- on a fabric ----------------------------------------------------------------------------------------------------
+
+
+def spine_of(running: Bulk, path: Path, forwarding: Forwarding) -> str:
+    """The spine that the path's data crosses."""
+    (source, _), (destination, port) = running.connection.source.address, running.connection.destination.address
+    way = forwarding.way(source, source_port=PORT + path.index, destination=destination, destination_port=port)
+    return way[2]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_fabric__a_dead_spine_is_left_by_other_ports_and_used_again_when_it_is_back(seed: int) -> None:
+    topology = fabric(spines=4, name="paths", seed=seed)
+    running, forwarding = bulk(topology, seed=seed), Forwarding(topology)
+    simulation, sender = running.simulation, running.connection.sender
+
+    def on_spine_1(found: list[Path]) -> list[Path]:
+        return [path for path in found if spine_of(running, path, forwarding) == "spine1"]
+
+    simulation.run(seconds=0.1)  # all paths are in use
+    dead = on_spine_1(sender.paths)
+    assert len(dead) >= 4, "several ports are hashed to it"
+    simulation.fabric.fail("spine1", at_ns=simulation.now_ns, for_ns=1_500_000_000)
+    simulation.run(seconds=1.2)
+    assert not on_spine_1([path for path in sender.paths if path.state is ACTIVE])
+    trusted = [path for path in sender.paths if path.state in (ACTIVE, SUSPECT)]  # where it is crowded one may be late
+    assert len(trusted) - len(on_spine_1(trusted)) > 32 - len(dead) / 2, "most places have a path again"
+    standing_in = [path for path in sender.paths[32:] if path.counters.packets]
+    assert len(standing_in) > len(dead) / 2, "and it carries data"
+    assert not on_spine_1(standing_in), "which only a path that answered does"
+    simulation.run(seconds=0.8)
+    simulation.require_no_failures()
+    assert sum(path.state is ACTIVE for path in dead) > len(dead) / 2, "they are at home again"
+    assert sum(path.state is ACTIVE for path in sender.paths) <= 32
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_fabric__paths_over_a_spine_of_a_smaller_mtu_carry_no_data(seed: int) -> None:
+    topology = fabric(spines=4, name="mtu", seed=seed)
+    running, forwarding = bulk(topology, seed=seed), Forwarding(topology)
+    simulation, sender, receiver = running.simulation, running.connection.sender, running.connection.receiver
+    simulation.fabric.narrow("spine1", mtu=1500)
+    simulation.run(seconds=1.0)
+
+    def on_spine_1() -> list[Path]:
+        return [path for path in sender.paths if spine_of(running, path, forwarding) == "spine1"]
+
+    before, landed = sum(path.counters.packets for path in on_spine_1()), receiver.landed_bytes
+    simulation.run(seconds=1.0)
+    simulation.require_no_failures()
+    assert len(on_spine_1()) >= 4
+    assert all(path.state in (QUARANTINED, RESERVE) for path in on_spine_1() if path.counters.packets)
+    assert sum(path.counters.packets for path in on_spine_1()) == before, "nothing is sent there any more"
+    assert (receiver.landed_bytes - landed) * 8 > 0.85 * 3 * 250e6, "the others carry what they can"
+    assert any(path.counters.packets for path in sender.paths[32:]), "stand-ins, too"
+
+
+def test_fabric__an_mtu_that_shrinks_everywhere_ends_the_peer_and_the_next_agrees_on_less() -> None:
+    topology = fabric(spines=2, name="mtu", seed=1)
+    running = bulk(topology, seed=1)
+    simulation, source = running.simulation, running.connection.source
+    simulation.run(seconds=0.2)
+    source.on_event = None  # nothing more is posted
+    for spine in topology.spines:
+        simulation.fabric.narrow(spine, mtu=1500)
+    simulation.run(seconds=5.0)  # 256 packets, at a window that delivers nothing
+    assert [(ended.status, ended.reason) for ended in source.ended] == [
+        (Status.LOCAL_ERROR_UNRESP_REMOTE, "no path carries packets of 8972 bytes any more")
+    ]
+    assert {status for _, status in source.completions.values()} == {Status.OK, Status.LOCAL_ERROR_UNRESP_REMOTE}
+    destination = running.connection.destination
+    peer = source.core.connect(destination.address, sizes=(8972, 1472), now=source.now)
+    source.serve()
+    simulation.run(seconds=0.5)
+    assert source.core.peer(peer).datagram_bytes == 1472
+    request = source.post(peer, length=1 << 20)
+    source.serve()
+    simulation.run(seconds=2.0)
+    assert source.completions[request][1] is Status.OK

@@ -1,0 +1,205 @@
+"""Shortage: of many half-received messages one becomes whole, and what stalls is given up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from srd.proto.config import ProtocolConfig
+from srd.proto.recv.admission import TURN_MEMORY_S, Admission
+from srd.proto.recv.receiver import Receiver
+from srd.proto.wire.data import Opcode, ReceivedBurst
+from tests.srd.proto.recv.test_receiver import unvalidated
+
+
+class Receiving:
+    """As much of a peer as Admission looks at."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.receiver = Receiver(ProtocolConfig(), validation=unvalidated())
+        self.receiver.segment_bytes = 100
+        self.given_up: list[int] = []
+
+    def discard(self, messages: list[int], *, now: float) -> None:
+        assert now
+        self.given_up += messages
+        for message in messages:
+            self.receiver.discard(message)
+
+    def begin(self, *messages: int, now: float = 100.0) -> None:
+        for message in messages:
+            self.receiver.accept(run(message, psn=3 * message), now=now)
+
+    def finish(self, message: int, *, now: float = 100.0) -> None:
+        for part in (1, 2):
+            self.receiver.accept(run(message, psn=3 * message + part, offset=100 * part), now=now)
+
+
+def run(
+    message: int,
+    *,
+    psn: int = 0,
+    flags: int = 0,
+    payload_bytes: int = 100,
+    offset: int = 0,
+    payload_offset: int = 0,
+) -> ReceivedBurst:
+    return ReceivedBurst(
+        flags=flags, path=0, path_sequence=psn, context=7, psn=psn, count=1, sent_us=0, message=message, length=300,
+        immediate=0, offset=offset, key=0, payload_offset=payload_offset, payload_bytes=payload_bytes,
+        segment_bytes=100, address="x:0", received_at=100.0,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def peers() -> dict[int, Any]:
+    return {number: Receiving(number) for number in (1, 2, 3)}
+
+
+def asks(admission: Admission, peers: dict[int, Any], number: int, message: int, *, now: float = 100.0) -> bool:
+    return admission.admits(peers[number], run(message), peers=peers, now=now)
+
+
+def relieves(admission: Admission, peers: dict[int, Any], *, now: float) -> dict[int, list[int]]:
+    """Return what is given up by now, by peer."""
+    for peer in peers.values():
+        peer.given_up = []
+    found = admission.evict_stalled(peers, now=now, stalled_after_s=1.0)
+    assert {peer.number for peer in found} == {number for number, peer in peers.items() if peer.given_up}
+    return {number: peer.given_up for number, peer in peers.items() if peer.given_up}
+
+
+@pytest.mark.sources
+def test_admits__only_the_oldest_part_of_one_peer(peers: dict[int, Any]) -> None:
+    admission = Admission()
+    peers[2].begin(4, 5)
+    assert not asks(admission, peers, 2, 5)
+    assert asks(admission, peers, 2, 4)
+    assert not asks(admission, peers, 1, 9)
+    assert admission.refused_packets == 2
+
+
+@pytest.mark.sources
+def test_admits__the_next_that_waits_once_it_is_whole(peers: dict[int, Any]) -> None:
+    admission = Admission()
+    peers[1].begin(4)
+    assert asks(admission, peers, 1, 4)
+    assert not asks(admission, peers, 2, 8)
+    assert not asks(admission, peers, 3, 8)
+    peers[1].finish(4)
+    assert not asks(admission, peers, 1, 5), "it comes after those that wait"
+    assert not asks(admission, peers, 3, 8)
+    assert asks(admission, peers, 2, 8)
+
+
+@pytest.mark.sources
+def test_admits__who_was_not_heard_waits_no_more(peers: dict[int, Any]) -> None:
+    admission = Admission()
+    peers[1].begin(4)
+    assert asks(admission, peers, 1, 4)
+    assert not asks(admission, peers, 2, 8)
+    peers[1].finish(4)
+    assert asks(admission, peers, 3, 8, now=100.0 + TURN_MEMORY_S)
+
+
+@pytest.mark.sources
+def test_admits__another_when_the_peer_is_gone(peers: dict[int, Any]) -> None:
+    admission = Admission()
+    peers[1].begin(4)
+    assert asks(admission, peers, 1, 4)
+    assert not asks(admission, peers, 2, 4)
+    del peers[1]
+    assert asks(admission, peers, 2, 4)
+
+
+@pytest.mark.sources
+@pytest.mark.parametrize(("flags", "payload_bytes"), [(Opcode.WRITE, 100), (Opcode.RESPONSE, 100), (Opcode.SEND, 0)])
+def test_admits__what_needs_no_memory(peers: dict[int, Any], flags: int, payload_bytes: int) -> None:
+    admission = Admission()
+    peers[1].begin(4)
+    assert asks(admission, peers, 1, 4)
+    one = run(9, psn=1, flags=flags, payload_bytes=payload_bytes)
+    assert admission.admits(peers[2], one, peers=peers, now=100.0)
+
+
+@pytest.mark.sources
+def test_admits__what_was_given_up_so_that_its_sender_is_told(peers: dict[int, Any]) -> None:
+    admission = Admission()
+    peers[1].begin(4)
+    peers[2].begin(4)
+    assert asks(admission, peers, 1, 4)
+    assert not asks(admission, peers, 2, 4)
+    peers[2].receiver.discard(4)
+    assert asks(admission, peers, 2, 4)
+
+
+@pytest.mark.sources
+def test_relieve__a_turn_that_stalls_costs_all_that_its_peer_has_in_part(peers: dict[int, Any]) -> None:
+    admission = Admission()
+    peers[1].begin(4, 5)
+    assert asks(admission, peers, 1, 4)
+    for now in (100.3, 100.6, 100.9):
+        assert not asks(admission, peers, 2, 8, now=now)
+        assert not relieves(admission, peers, now=now)
+    assert relieves(admission, peers, now=101.1) == {1: [4, 5]}
+    assert asks(admission, peers, 2, 8, now=101.1)
+
+
+@pytest.mark.sources
+def test_relieve__who_stalled_comes_last_until_it_finishes(peers: dict[int, Any]) -> None:
+    admission = Admission()
+    peers[1].begin(4)
+    assert asks(admission, peers, 1, 4)
+    relieves(admission, peers, now=101.0)
+    peers[2].begin(8, now=101.0)
+    assert asks(admission, peers, 2, 8, now=101.0)
+    assert not asks(admission, peers, 1, 6, now=101.0)
+    assert not asks(admission, peers, 3, 7, now=101.0)
+    peers[2].finish(8, now=101.0)
+    assert not asks(admission, peers, 1, 6, now=101.1), "though it waits longer"
+    assert asks(admission, peers, 3, 7, now=101.1)
+
+
+@pytest.mark.sources
+def test_relieve__not_what_goes_on(peers: dict[int, Any]) -> None:
+    admission = Admission()
+    peers[1].begin(4)
+    assert asks(admission, peers, 1, 4)
+    peers[1].receiver.accept(run(4, psn=13, offset=100), now=100.9)
+    assert not relieves(admission, peers, now=101.8)
+    assert relieves(admission, peers, now=102.0) == {1: [4]}
+
+
+@pytest.mark.sources
+def test_relieve__time_without_memory_does_not_count(peers: dict[int, Any]) -> None:
+    admission = Admission()
+    peers[1].begin(4)
+    peers[2].begin(8)
+    assert asks(admission, peers, 1, 4)
+    peers[1].receiver.on_no_memory(now=100.9)  # the memory was full
+    peers[2].receiver.tell_not_ready(now=101.2)  # it was not its turn
+    assert not relieves(admission, peers, now=101.5)
+    assert relieves(admission, peers, now=102.0) == {1: [4]}
+    assert relieves(admission, peers, now=102.3) == {2: [8]}
+
+
+@pytest.mark.sources
+def test_relieve__only_what_lies_in_its_memory(peers: dict[int, Any]) -> None:
+    admission = Admission(lambda frag: frag.region_offset == 0)
+    peers[1].begin(4)
+    peers[2].receiver.accept(run(8, payload_offset=7), now=100.0)
+    assert relieves(admission, peers, now=102.0) == {1: [4]}
+
+
+@pytest.mark.sources
+def test_relieve__a_turn_that_nobody_comes_for_is_over(peers: dict[int, Any]) -> None:
+    admission = Admission()
+    peers[1].begin(4)
+    assert asks(admission, peers, 1, 4)
+    assert not asks(admission, peers, 2, 8, now=100.1)
+    peers[1].finish(4)
+    assert not asks(admission, peers, 3, 8, now=100.2), "it is the other's turn"
+    assert not relieves(admission, peers, now=100.2 + TURN_MEMORY_S)
+    assert asks(admission, peers, 3, 8, now=100.2 + TURN_MEMORY_S)

@@ -1,0 +1,61 @@
+"""Messages on their way in: their pieces, and what contradicts them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from srd.proto.events import Frag
+from srd.proto.recv.reassembly import Reassembly, new_parts
+from srd.proto.wire.data import IMMEDIATE, Opcode, ReceivedBurst
+
+RUN = ReceivedBurst(
+    path=0, path_sequence=0, context=1, psn=0, count=4, sent_us=0, message=3, length=350, immediate=0, offset=1000,
+    key=0, payload_offset=5000, payload_bytes=350, segment_bytes=100, address="a:0", received_at=1.0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("new", "parts"),
+    [
+        (0b1111, [Frag(1000, 5000, 350)]),
+        (0b1000, [Frag(1300, 5300, 50)]),
+        (0b1010, [Frag(1100, 5100, 100), Frag(1300, 5300, 50)]),
+        (0, []),
+    ],
+)
+def test_new_parts(new: int, parts: list[Frag]) -> None:
+    assert new_parts(RUN, new=new) == parts
+
+
+def test_new_parts__of_nothing() -> None:
+    assert new_parts(replace(RUN, count=1, payload_bytes=0, segment_bytes=0), new=1) == []
+
+
+@pytest.mark.parametrize(
+    ("frags", "whole"),
+    [
+        ([Frag(100, 0, 250), Frag(0, 900, 100)], True),
+        ([Frag(0, 0, 350)], True),
+        ([Frag(0, 0, 200), Frag(150, 0, 150)], False),
+        ([Frag(0, 0, 100), Frag(200, 0, 250)], False),
+        ([], False),
+    ],
+)
+def test_tile(frags: list[Frag], whole: bool) -> None:  # noqa: FBT001 - a row of the table
+    inbound = Reassembly(350, 0, frags=frags)
+    assert inbound.landed_ranges() is whole
+    assert inbound.frags == sorted(frags)
+
+
+def test_word__only_if_there_is_one() -> None:
+    assert Reassembly(1, 7).immediate_value is None
+    assert Reassembly(1, 7, flags=Opcode.WRITE | IMMEDIATE).immediate_value == 7
+
+
+def test_contradicted_by() -> None:
+    inbound = Reassembly(350, 0)
+    assert inbound.conflicts_with(RUN) == ""
+    assert inbound.conflicts_with(replace(RUN, length=351)) == "message 3 is said to have 351 and 350 bytes"
+    assert inbound.conflicts_with(replace(RUN, flags=2)) == "message 3 is said to have flags 2 and 0"

@@ -1,0 +1,267 @@
+"""The receiving half alone: what a peer may not do, deadlines, and any order and split of what it sends."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srd.proto.config import ProtocolConfig
+from srd.proto.events import Frag
+from srd.proto.recv.reassembly import Reassembly
+from srd.proto.recv.receiver import INCOMPLETE_BEYOND_WINDOW, Receiver
+from srd.proto.wire.data import ABORTED, IMMEDIATE, Opcode, ReceivedBurst
+from tests.srd.proto.recv.test_receiver import SEGMENT, ack_of, receiver, run, unvalidated, void
+
+# -- what a peer may not do -----------------------------------------------------------------------------------------
+
+
+def refused(ours: Receiver) -> str:
+    """Return what the peer is to end for."""
+    return ours.protocol_error
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"payload_bytes": 0, "length": 1, "offset": 0},
+        {"payload_bytes": 0, "length": 0, "offset": 1},
+        {"payload_bytes": 0, "length": 0, "offset": 0, "count": 2},
+        {"payload_bytes": 999, "length": 5000},
+        {"payload_bytes": 1001, "length": 5000},
+        {"offset": 500, "length": 5000},
+        {"payload_bytes": 500, "offset": 0, "length": 400},
+        {"count": 2, "payload_bytes": 1000, "length": 1000, "offset": 0},
+        {"count": 2, "payload_bytes": 1500, "length": 5000, "offset": 0},
+        {"count": 2, "payload_bytes": 2000, "segment_bytes": 1200, "length": 5000, "offset": 0},
+    ],
+    ids=str,
+)
+def test_take__what_is_not_cut_right_is_neither_kept_nor_acknowledged(changes: dict[str, int]) -> None:
+    ours = receiver()
+    assert ours.accept(run(0, **changes), now=10.0) == ([], None)
+    assert not ours.incomplete
+    assert ours.ack_at is None
+    assert not refused(ours)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_take__the_last_packet_may_be_short(count: int) -> None:
+    length = (count - 1) * SEGMENT + 1
+    _, message = receiver().accept(run(0, count=count, payload_bytes=length, length=length), now=10.0)
+    assert message is not None
+
+
+def test_take_batch__of_longer_messages_than_a_packet() -> None:
+    ours = receiver()
+    assert ours.accept_batch(run(0, count=3, length=SEGMENT + 1, batch=True), now=10.0) == []
+    assert ours.ack_at is None
+
+
+def limited(**changes: int) -> Receiver:
+    return receiver(receive_window_bytes=10_000, max_message_bytes=10_000, receive_window_messages=3, **changes)
+
+
+def test_begin__no_more_bytes_than_granted() -> None:
+    ours = limited()
+    ours.accept(run(0, length=6000), now=10.0)
+    kept, _ = ours.accept(run(1, length=4000, offset=0, message=1), now=10.0)
+    assert kept
+    assert not refused(ours)
+    ours.accept(run(2, length=1, payload_bytes=1, offset=0, message=2), now=10.0)
+    assert refused(ours) == "began 3 messages and 10001 bytes, granted were 3 and 10000"
+
+
+@pytest.mark.parametrize("kind", ["take", "empty", "batch", "void", "write"])
+def test_begin__no_more_messages_than_granted(kind: str) -> None:
+    ours = limited()
+
+    def begin(psn: int, *, message: int) -> None:
+        if kind == "take":
+            ours.accept(run(psn, length=1500, offset=0, message=message), now=10.0)
+        elif kind == "empty":
+            ours.accept(run(psn, length=0, offset=0, payload_bytes=0, message=message), now=10.0)
+        elif kind == "batch":
+            ours.accept_batch(run(psn, length=SEGMENT, message=message, batch=True), now=10.0)
+        elif kind == "write":
+            flags = Opcode.WRITE | IMMEDIATE
+            ours.on_landed(run(psn, length=10_000, message=message, flags=flags), landed_bytes=SEGMENT, now=10.0)
+
+    if kind == "void":
+        ours.accept(run(0, length=9000), now=10.0)
+        ours.on_abort(void(1, end=2, length=1001, message=9), now=10.0)
+        assert refused(ours), "of a message that was never seen it counts, too"
+        return
+    for message in range(4):
+        assert refused(ours) == ""
+        begin(message, message=message)
+    assert refused(ours).startswith("began 4 messages")
+
+
+def test_begin__what_was_released_may_be_begun_again() -> None:
+    ours = limited()
+    for message in range(100):
+        ours.accept(run(message, length=SEGMENT, offset=0, message=message), now=10.0)
+        ours.release(SEGMENT, messages=1, now=10.0)
+    assert not refused(ours)
+    assert (ours.credit_bytes, ours.credit_messages) == (110_000, 103)
+
+
+def test_release__messages_are_told_at_once_when_they_are_worth_a_packet() -> None:
+    ours = receiver(receive_window_messages=80)
+    ours.accept(run(0, offset=0), now=10.0)
+    ack_of(ours)
+    ours.release(0, messages=9, now=11.0)
+    assert ours.ack_at is None
+    ours.release(0, messages=1, now=12.0)
+    assert ack_of(ours, now=12.0).credit_messages == 90
+
+
+def test_land__more_incomplete_messages_than_an_honest_sender_can_have() -> None:
+    ours = receiver(window_packets=64)
+    for psn in range(64 + INCOMPLETE_BEYOND_WINDOW):
+        ours.on_landed(run(psn, length=9000, message=psn, flags=Opcode.WRITE), landed_bytes=SEGMENT, now=10.0)
+    assert not refused(ours)
+    ours.on_landed(run(66, length=9000, message=66, flags=Opcode.WRITE), landed_bytes=SEGMENT, now=10.0)
+    assert refused(ours) == "has 67 incomplete messages, more than an honest sender can have"
+
+
+@pytest.mark.parametrize("changes", [{"length": 2**32 - 1}, {"length": 1}, {"flags": ABORTED | IMMEDIATE}], ids=str)
+def test_void__of_another_length_than_its_message_is_no_credit(changes: dict[str, int]) -> None:
+    ours = receiver()
+    before = ours.credit_bytes
+    ours.accept(run(0, length=5000), now=10.0)
+    assert ours.on_abort(replace(void(1, end=5, length=5000), **changes), now=10.0) is None  # type: ignore[arg-type]  # every field changed here is an integer
+    assert refused(ours)
+    assert ours.credit_bytes == before
+    assert ours.release_all() == (Frag(0, 100_000, 1000),), "once"
+
+
+def test_void__with_payload_is_none() -> None:
+    ours = receiver()
+    assert ours.on_abort(replace(void(0, end=2, length=2000), payload_bytes=5), now=10.0) is None
+    assert ours.ack_at is None
+
+
+def test_void__remembers_no_more_than_the_window() -> None:
+    ours = receiver(window_packets=64)
+    for psn in range(1, 5000):
+        ours.on_abort(void(psn, end=psn + 60, length=100, message=psn), now=10.0)
+        ours.on_abort(void(0, end=1, length=100, message=10**6), now=10.0)
+        assert len(ours._aborted) <= 4 * 64
+        assert ours.is_aborted(psn)
+    assert not refused(ours)
+
+
+def test_give_up__holds_its_credit_until_it_is_void() -> None:
+    ours = receiver()
+    before = ours.credit_bytes, ours.credit_messages
+    ours.accept(run(0, length=5000), now=10.0)
+    assert ours.discard(0) == (Frag(0, 100_000, 1000),)
+    assert ours.has_discarded(0)
+    assert not ours.incomplete
+    assert (ours.credit_bytes, ours.credit_messages) == before
+    assert ours.on_abort(void(1, end=5, length=5000), now=10.0) == ()
+    assert not ours.has_discarded(0)
+    assert (ours.credit_bytes, ours.credit_messages) == (before[0] + 5000, before[1] + 1)
+
+
+def test_overdue__idle_or_too_old() -> None:
+    config = replace(ProtocolConfig(), reassembly_timeout_s=30.0, request_timeout_s=50.0)
+    ours = Receiver(config, validation=unvalidated())
+    ours.segment_bytes = SEGMENT
+    assert ours.check_at == math.inf
+    ours.accept(run(0, length=9000), now=10.0)
+    ours.accept(run(1, length=9000, offset=0, message=1), now=20.0)
+    assert ours.check_at == 40.0
+    ours.accept(run(2, length=9000), now=35.0)
+    assert ours.overdue(now=40.0) == []
+    assert ours.check_at == 50.0
+    assert ours.overdue(now=50.0) == [1]
+    ours.discard(1)
+    assert ours.overdue(now=50.0) == []
+    assert ours.check_at == 60.0, "old, though it goes on"
+    assert ours.overdue(now=60.0) == [0]
+
+
+# -- any order, any split -------------------------------------------------------------------------------------------
+
+
+@st.composite
+def arrivals(draw: st.DrawFn) -> tuple[list[int], list[ReceivedBurst]]:
+    """Lengths of messages, and runs of their packets as they may arrive: split, late, again, in any order."""
+    lengths = draw(st.lists(st.integers(0, 5 * SEGMENT), min_size=1, max_size=5))
+    runs, psn = list[ReceivedBurst](), 0
+    for message, length in enumerate(lengths):
+        packets = max(-(-length // SEGMENT), 1)
+        for _ in range(draw(st.integers(1, 3))):
+            at = 0
+            while at < packets:
+                count = draw(st.integers(1, packets - at))
+                size = min(count * SEGMENT, length - at * SEGMENT)
+                changes = {"message": message, "offset": at * SEGMENT, "payload_bytes": size}
+                runs.append(run(psn + at, count=count, length=length, **changes))
+                at += count
+        psn += packets
+    return lengths, draw(st.permutations(runs))
+
+
+@given(arrivals())
+def test_take__delivers_each_message_once_and_whatever_its_order(what: tuple[list[int], list[ReceivedBurst]]) -> None:
+    lengths, runs = what
+    ours, whole = receiver(), dict[int, Reassembly]()
+    truth = dict[int, tuple[int, int]]()  # what lies in memory: message and offset in it
+    for number, arrived in enumerate(runs):
+        one = replace(arrived, payload_offset=number * 10_000)
+        for byte in range(0, one.payload_bytes, SEGMENT):
+            truth[one.payload_offset + byte] = (one.message, one.offset + byte)
+        _, message = ours.accept(one, now=10.0)
+        if message is not None:
+            assert one.message not in whole
+            whole[one.message] = message
+    assert not refused(ours)
+    assert not ours.incomplete
+    assert not ours.expects_more_data
+    assert {number: message.length for number, message in whole.items()} == dict(enumerate(lengths))
+    for number, message in whole.items():
+        at = 0
+        for frag in message.frags:
+            assert frag.offset == at
+            for byte in range(0, frag.length, SEGMENT):
+                assert truth[frag.region_offset + byte] == (number, at + byte)
+            at += frag.length
+        assert at == message.length
+
+
+@given(
+    packets=st.lists(
+        st.tuples(
+            st.integers(0, 12),  # PSN
+            st.integers(0, 2),  # message
+            st.integers(-1, 5),  # which packet of it
+            st.sampled_from([1, 999, 1000, 1500, 2000, 2001, 5000]),  # length of the message
+            st.sampled_from([0, 1, 500, 999, 1000, 1001]),  # payload
+        ),
+        max_size=40,
+    )
+)
+def test_take__a_liar_gets_whole_messages_delivered_or_none(packets: list[tuple[int, int, int, int, int]]) -> None:
+    """Whatever it says, what is delivered is one message's own bytes, each once; all else is handed back in the end."""
+    ours, kept, delivered = receiver(), list[Frag](), list[Frag]()
+    for number, (psn, message, index, length, size) in enumerate(packets):
+        changes = {"message": message, "offset": index * SEGMENT, "payload_bytes": size, "segment_bytes": size}
+        one = run(psn, length=length, payload_offset=number * 10_000, **changes)
+        pieces, whole = ours.accept(one, now=10.0)
+        kept += pieces
+        if whole is not None:
+            assert whole.length == length
+            assert sum(frag.length for frag in whole.frags) == length
+            assert all(packets[frag.region_offset // 10_000][1] == message for frag in whole.frags)
+            assert whole.landed_ranges()
+            delivered += whole.frags
+        if ours.protocol_error:
+            break
+    assert sorted([*delivered, *ours.release_all()]) == sorted(kept)

@@ -1,0 +1,197 @@
+"""Batches of small messages: each arrives once and completes by itself, whatever the network does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from netns.netem.shape import Shape
+from srd.proto.config import ProtocolConfig
+from srd.proto.errors import UsageError
+from srd.proto.events import BatchCompletion, Completion, MessageReceived, MessagesReceived
+from srd.proto.send.batch import SendBatch, max_packets, received
+from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, Burst, GroDatagram, ReceivedBurst, write_headers
+from srd.proto.wire.status import Status
+from tests.simulation import Network, Weather
+
+COUNT = 700
+LENGTH = 64
+STRIDE = 100
+
+
+def post(network: Network, peer: int, *, first: int = 0, count: int = COUNT, length: int = LENGTH) -> None:
+    places = np.arange(count, dtype=np.uint64) * STRIDE
+    network.a.core.post_batch(
+        peer, first_request=first, payload_addresses=places, length=length, immediate=None, owner=network.a.region
+    )
+
+
+def completed(network: Network) -> list[int]:
+    """Requests that succeeded, one by one."""
+    found = [e.request for e in network.a.events if isinstance(e, Completion) and e.status is Status.OK]
+    for event in network.a.events:
+        if isinstance(event, BatchCompletion):
+            found += range(event.request, event.request + event.count)
+    return found
+
+
+def failed(network: Network) -> dict[int, Status]:
+    return {e.request: e.status for e in network.a.events if isinstance(e, Completion) and e.status is not Status.OK}
+
+
+def delivered(network: Network) -> list[MessageReceived]:
+    return [event for event in network.b.events if isinstance(event, MessageReceived)]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("loss_percent", [0.0, 5.0])
+def test_post_batch__each_arrives_once_as_it_was(seed: int, loss_percent: float) -> None:
+    weather = Weather(duplicate=0.05, reorder_s=0.0005) if loss_percent else None
+    network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=loss_percent), weather=weather)
+    peer, _ = network.connect()
+    post(network, peer)
+    network.run(until=lambda: len(completed(network)) == COUNT, seconds=20)
+    assert sorted(completed(network)) == list(range(COUNT))
+    messages = {event.message: event for event in delivered(network)}
+    assert len(messages) == len(delivered(network)) == COUNT
+    for number, event in messages.items():
+        (frag,) = event.frags
+        landed = network.b.landing[frag.region_offset : frag.region_offset + LENGTH]
+        assert (landed == network.a.region[number * STRIDE : number * STRIDE + LENGTH]).all()
+    assert network.a.core.peer(peer).sender is not None
+
+
+def test_post_batch__beside_other_messages_and_after_them() -> None:
+    network = Network(seed=4)
+    peer, _ = network.connect()
+    network.a.core.post(peer, request=1000, payload_offset=0, length=50_000)
+    post(network, peer, count=10)
+    network.a.core.post(peer, request=1001, payload_offset=0, length=50_000)
+    post(network, peer, first=10, count=5, length=0)
+    network.run(until=lambda: len(completed(network)) == 17)
+    assert sorted(completed(network)) == [*range(15), 1000, 1001]
+    assert sorted(event.length for event in delivered(network)) == [0] * 5 + [LENGTH] * 10 + [50_000] * 2
+
+
+def test_post_batch__needs_credit_for_each_message() -> None:
+    """More messages than the receive window holds: those that are released make room for the next."""
+    network = Network(seed=5)
+    peer, other = network.connect()
+    length, count = 8000, 2 * network.config.receive_window_bytes // 8000
+    places = np.zeros(count, np.uint64)
+    network.a.core.post_batch(
+        peer, first_request=0, payload_addresses=places, length=length, immediate=None, owner=None
+    )
+    network.run(until=lambda: False, seconds=1)
+    first = len(delivered(network))
+    assert first == network.config.receive_window_bytes // length
+    network.b.core.release(other, size_bytes=first * length, messages=first, now=network.now)
+    network.run(until=lambda: len(delivered(network)) >= 2 * first, seconds=2)
+    assert len(delivered(network)) == 2 * first
+
+
+def test_cancel__of_a_batch_ends_what_is_open_and_nothing_else() -> None:
+    network = Network(seed=6)
+    peer, _ = network.connect()
+    network.dead.update(range(4))
+    post(network, peer)
+    network.run(seconds=0.01)
+    network.a.core.cancel(peer, request=0, now=network.now)
+    network.dead.clear()
+    post(network, peer, first=COUNT, count=20)
+    network.run(until=lambda: len(completed(network)) == 20, seconds=5)
+    assert failed(network) == dict.fromkeys(range(COUNT), Status.FLUSHED)
+    assert sorted(completed(network)) == list(range(COUNT, COUNT + 20))
+    assert len(delivered(network)) == 20
+    sender = network.a.core.peer(peer).sender
+    assert sender is not None
+    assert sender.idle
+
+
+def test_end__fails_each_open_message() -> None:
+    network = Network(seed=7)
+    peer, _ = network.connect()
+    network.dead.update(range(4))
+    post(network, peer, count=50)
+    network.run(until=lambda: len(failed(network)) == 50, seconds=10)
+    assert set(failed(network).values()) == {Status.LOCAL_ERROR_UNRESP_REMOTE}
+
+
+@pytest.mark.parametrize("length", [-1, 8917])
+def test_post_batch__of_more_than_a_packet_is_refused(length: int) -> None:
+    network = Network(seed=8)
+    peer, _ = network.connect()
+    with pytest.raises(UsageError, match=f"length: {length} bytes are not between 0 and 8916"):
+        post(network, peer, count=1, length=length)
+
+
+def test_post_batch__numbers_never_straddle_two_to_the_32() -> None:
+    network = Network(seed=9)
+    peer, _ = network.connect()
+    sender = network.a.core.peer(peer).sender
+    assert sender is not None
+    sender.queue._next_message = (1 << 32) - 3
+    post(network, peer, count=10)
+    network.run(until=lambda: len(completed(network)) == 10)
+    assert sorted(event.message for event in delivered(network)) == list(range(10))
+
+
+def test_handle_packets__a_batch_that_arrives_together_is_one_event() -> None:
+    """And what of it came before is not told again."""
+    network = Network(seed=10)
+    _, other = network.connect()
+    context = network.b.core.peer(other).own_context
+
+    def arrival(first: int, count: int, sequence: int) -> GroDatagram:
+        places = np.zeros(count, np.uint64)
+        burst = Burst(
+            "", 0, sequence, context, first, count, 0, first, 10, 7, 0, 0, 0, 10 * count, 10, IMMEDIATE, places
+        )
+        headers = memoryview(bytearray(count * HEADER_BYTES))
+        write_headers(burst, out=headers)
+        return GroDatagram(headers, count, 1000, 10 * count, 10, "a:0", network.now)
+
+    core, now = network.b.core, network.now
+    core.handle_packets([arrival(3, 2, 0)], controls=[], now=now)
+    kept = core.handle_packets([arrival(0, 8, 2)], controls=[], now=now)
+    events = []
+    while (event := core.poll_event()) is not None:
+        events.append(event)
+    assert events == [
+        MessagesReceived(other, 3, 2, 10, 7, 1000),
+        MessagesReceived(other, 0, 3, 10, 7, 1000),
+        MessagesReceived(other, 5, 3, 10, 7, 1000 + 5 * 10),
+    ]
+    assert [(frag.region_offset, frag.length) for frag in kept] == [(1000, 30), (1050, 30)]
+
+
+def test_batch__ranges_and_what_is_open() -> None:
+    batch = SendBatch(np.zeros(8, np.uint64))
+    batch.acknowledge(0, bits=0b1101)
+    assert batch.pop_completed() == [(0, 1), (2, 2)]
+    assert batch.pop_completed() == []
+    assert list(batch.open()) == [1, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("limit", "packet_bytes", "most"), [(1, 120, 64), (1, 500, 17), (1, 4152, 2), (8, 4152, 17), (10**6, 2000, 256)]
+)
+def test_most_packets__by_weight_and_small_ones_within_a_datagram(limit: int, packet_bytes: int, most: int) -> None:
+    assert max_packets(limit, packet_bytes, 8972) == most
+
+
+def test_received__without_immediate() -> None:
+    run = ReceivedBurst(0, 0, 0, 0, 4, 0, 2**32 - 1, 10, 5, 0, 0, 100, 40, 10, "a", 0.0, batch=True)
+    (event,) = received(run, [(1, 2)], peer=3)
+    assert event == MessagesReceived(3, 0, 2, 10, None, 110)
+
+
+def test_post_batch__needs_a_message_of_credit_for_each() -> None:
+    network = Network(seed=5, config=ProtocolConfig(receive_window_messages=300))
+    peer, other = network.connect()
+    post(network, peer, count=1000, length=1)
+    network.run(seconds=1)
+    assert len(delivered(network)) == 300
+    network.b.core.release(other, size_bytes=300, messages=300, now=network.now)
+    network.run(seconds=1)
+    assert len(delivered(network)) == 600

@@ -1,0 +1,126 @@
+"""The window of sent packets, against a plain model: a dictionary of every packet there ever was."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from srd.proto.errors import PacketError
+from srd.proto.send.inflight import Inflight, InflightBurst, WorkRequest
+
+
+def wr(number: int = 0, *, length: int = 1000) -> WorkRequest:
+    return WorkRequest(request=number, message=number, payload_offset=0, length=length, immediate=0)
+
+
+class SentMachine(RuleBasedStateMachine):
+    """Add runs, acknowledge anything that was sent, in any order and again and again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = Inflight()
+        self.owner: dict[int, tuple[WorkRequest, int]] = {}  # PSN -> (message, bytes)
+        self.acknowledged: set[int] = set()
+        self.messages: list[WorkRequest] = []
+        self.reported: set[int] = set()
+
+    @rule(counts=st.lists(st.integers(1, 20), min_size=1, max_size=3), size=st.integers(56, 9000), cut=st.booleans())
+    def add(self, counts: list[int], size: int, cut: bool) -> None:  # noqa: FBT001 - drawn by Hypothesis
+        message = wr(len(self.messages))
+        self.messages.append(message)
+        for count in counts:
+            first = self.sent.next_psn
+            psns = self.sent.add(message, offset=0, count=count, packet_bytes=size)
+            assert (psns.first, psns.count) == (first, count)
+            self.owner |= dict.fromkeys(range(first, first + count), (message, size))
+        message.packetized = cut
+
+    @precondition(lambda self: self.owner)
+    @rule(data=st.data())
+    def acknowledge(self, data: st.DataObject) -> None:
+        cumulative = data.draw(st.integers(0, len(self.owner)), "cumulative")
+        span = len(self.owner) - cumulative
+        bitmap = data.draw(st.integers(0, (1 << span) - 1), "bitmap") & ~1
+        named = set(range(cumulative)) | {cumulative + i for i in range(span) if bitmap >> i & 1}
+        new = named - self.acknowledged
+        self.acknowledged |= named
+        packets, size_bytes, done = self.sent.acknowledge(cumulative, bitmap=bitmap)
+        assert packets == len(new)
+        assert size_bytes == sum(self.owner[psn][1] for psn in new)
+        requests = [message.message for message in done]
+        assert len(set(requests)) == len(requests)
+        assert not self.reported & set(requests), "a message was done twice"
+        self.reported |= set(requests)
+        touched = {self.owner[psn][0].message for psn in new}
+        assert set(requests) == {r for r in touched if self.messages[r].packetized and not self.open(r)}
+
+    def open(self, request: int) -> set[int]:
+        return {psn for psn, (message, _) in self.owner.items() if message.message == request} - self.acknowledged
+
+    @rule(data=st.data())
+    def lie(self, data: st.DataObject) -> None:
+        beyond = data.draw(st.integers(1, 100))
+        before = (self.sent.base, self.sent.acknowledged)
+        with pytest.raises(PacketError, match=f"when {len(self.owner)} is next"):
+            self.sent.acknowledge(len(self.owner) + beyond, bitmap=0)
+        assert (self.sent.base, self.sent.acknowledged) == before
+
+    @precondition(lambda self: self.owner)
+    @rule(data=st.data())
+    def look(self, data: st.DataObject) -> None:
+        first = data.draw(st.integers(0, len(self.owner) - 1), "first")
+        count = data.draw(st.integers(1, len(self.owner) - first), "count")
+        missing = self.sent.missing(first, count=count)
+        assert {first + i for i in range(count) if missing >> i & 1} == (
+            set(range(first, first + count)) - self.acknowledged
+        )
+        assert missing < 1 << count
+
+    @invariant()
+    def window(self) -> None:
+        assert self.sent.next_psn == len(self.owner)
+        lowest = min(set(self.owner) - self.acknowledged, default=len(self.owner))
+        assert self.sent.base <= lowest
+        for message in self.messages:
+            assert message.unacknowledged == len(self.open(message.message))
+
+
+TestSentPackets = SentMachine.TestCase
+TestSentPackets.settings = settings(deadline=None, max_examples=40, stateful_step_count=25)
+
+
+def test_acknowledge__bitmap_beyond_what_was_sent() -> None:
+    sent = Inflight()
+    sent.add(wr(), offset=0, count=4, packet_bytes=100)
+    with pytest.raises(PacketError, match="an ack of PSN 4, when 4 is next"):
+        sent.acknowledge(0, bitmap=0b10000)
+    assert sent.missing(0, count=4) == 0b1111
+
+
+def test_acknowledge__drops_whole_runs_only() -> None:
+    sent = Inflight()
+    message = wr()
+    for _ in range(3):
+        sent.add(message, offset=0, count=4, packet_bytes=100)
+    sent.acknowledge(6, bitmap=0)
+    assert sent.base == 4
+    sent.acknowledge(12, bitmap=0)
+    assert (sent.base, sent.acknowledged) == (12, 0)
+
+
+def test_outbound__is_done_when_cut_and_acknowledged() -> None:
+    sent, message = Inflight(), wr()
+    sent.add(message, offset=0, count=1, packet_bytes=100)
+    assert sent.acknowledge(1, bitmap=0) == (1, 100, [])  # not all of it was cut: there is more to come
+    sent.add(message, offset=44, count=2, packet_bytes=100)
+    message.packetized = True
+    assert sent.acknowledge(1, bitmap=0b10) == (1, 100, [])
+    assert sent.acknowledge(3, bitmap=0)[2] == [message]
+
+
+def test_transmission__bytes_and_last_sequence() -> None:
+    psns = Inflight().add(wr(), offset=0, count=7, packet_bytes=1000)
+    transmission = InflightBurst(psns, first=2, count=3, path_sequence=50, sent_at=10.0)
+    assert (transmission.last_sequence, transmission.bytes) == (52, 3000)

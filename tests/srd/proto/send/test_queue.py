@@ -1,0 +1,302 @@
+"""How requests end early: cancelled, overdue, refused for want of memory; and that it disturbs no other."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from netns.netem.shape import Shape
+from srd.proto.config import ProtocolConfig
+from srd.proto.errors import UsageError
+from srd.proto.wire.control import Nack
+from srd.proto.wire.data import Burst
+from srd.proto.wire.status import Status
+from tests.simulation import Weather, completed, content, received, release
+from tests.srd.proto.byhand import give
+from tests.srd.proto.contract import KEY_B, MIB, START_B, Pair
+
+SEEDS = [1, 2, 3]
+SLOW = Shape(delay_us=500, rate_bps=10_000_000, limit_packets=200)
+SMALL: dict[str, Any] = {"receive_window_bytes": MIB, "max_message_bytes": MIB}
+
+
+def credit_of(pair: Pair) -> int:
+    """What the receiver has granted beyond the window: the sends that it released or forgot."""
+    receiver = pair.b.core.peer(pair.at_b).receiver
+    return receiver.credit_bytes - pair.network.config.receive_window_bytes
+
+
+# -- cancel ---------------------------------------------------------------------------------------------------------
+
+
+def test_cancel__before_anything_was_sent() -> None:
+    pair = Pair(**SMALL)
+    pair.send(1, length=MIB)
+    pair.send(2, length=MIB)  # waits for the first to be released
+    pair.network.run(until=lambda: bool(completed(pair.a)), seconds=5)
+    pair.cancel(2)
+    assert pair.statuses() == {1: Status.OK}
+    pair.run(2)
+    assert pair.statuses() == {1: Status.OK, 2: Status.FLUSHED}
+    release(pair.b, received(pair.b)[0], now=pair.network.now)
+    pair.send(3, length=MIB)
+    pair.run(3)
+    assert [m.length for m in received(pair.b)] == [MIB, MIB]
+    assert pair.settled()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", ["send", "write", "read"])
+@pytest.mark.parametrize("after_s", [0.0, 0.001, 0.05, 0.2])
+def test_cancel__at_any_time_is_never_half_delivered(seed: int, kind: str, after_s: float) -> None:
+    """4 MiB take 0.84 s; whatever had landed is given back, and everything after it goes on."""
+    pair = Pair(seed=seed, shape=SLOW)
+    getattr(pair, kind)(1, length=4 * MIB)
+    pair.network.run(seconds=after_s)
+    pair.cancel(1)
+    pair.cancel(1)
+    pair.network.run(until=lambda: bool(completed(pair.a)), seconds=0.001)
+    assert pair.statuses() == {1: Status.FLUSHED}, "at once"
+    pair.send(2, length=200_000, at=5, immediate=9)
+    pair.run(2)
+    (message,) = received(pair.b)
+    assert content(pair.b, message.frags) == pair.a.region[5:200_005].tobytes()
+    assert pair.words() == []
+    pair.network.run(seconds=1)
+    assert pair.settled()
+    if kind == "send":
+        landed = pair.b.core.peer(pair.at_b).receiver.landed_bytes - 200_000
+        assert pair.orphaned_bytes() <= landed
+        assert pair.orphaned_bytes() > 0 or after_s < 0.01
+        assert credit_of(pair) in (0, 4 * MIB), "0 if nothing was sent"
+        assert (credit_of(pair) == 0) == (after_s == 0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_cancel__on_a_bad_network_every_other_arrives_and_no_credit_is_lost(seed: int) -> None:
+    """Sixty sends through a window that holds eight; every third is cancelled, at some point of its way."""
+    pair = Pair(
+        seed=seed, shape=Shape(delay_us=500, loss_percent=10), weather=Weather(duplicate=0.1, reorder_s=0.002), **SMALL
+    )
+    for index in range(60):
+        pair.send(index, length=130_000, at=index, immediate=index)
+    done: set[int] = set()
+
+    def tend() -> bool:
+        for message in received(pair.b):
+            if message.message not in done:
+                done.add(message.message)
+                assert message.immediate is not None
+                start = message.immediate
+                assert content(pair.b, message.frags) == pair.a.region[start : start + 130_000].tobytes()
+                release(pair.b, message, now=pair.network.now)
+        cancelled = len(done) // 2 * 3
+        if cancelled < 60 and pair.network.rng.random() < 0.02:
+            pair.cancel(cancelled)
+        return len(completed(pair.a)) == 60
+
+    pair.network.run(until=tend, seconds=60)
+    statuses = pair.statuses()
+    assert len(statuses) == 60
+    assert set(statuses.values()) <= {Status.OK, Status.FLUSHED}
+    assert Status.FLUSHED in statuses.values()
+    arrived = [message.immediate for message in received(pair.b)]
+    assert len(set(arrived)) == len(arrived)
+    assert {request for request, status in statuses.items() if status is Status.OK} <= set(arrived)
+    pair.network.run(until=lambda: tend() is None, seconds=1.5)
+    assert pair.settled()
+    sender = pair.a.core.peer(pair.at_a).sender
+    assert sender is not None
+    unused = pair.b.core.peer(pair.at_b).receiver.credit_bytes - sender.queue.credit._started_bytes
+    assert unused == MIB, "all credit is back, and no more than that"
+
+
+def test_cancel__of_what_is_all_under_way_may_still_arrive() -> None:
+    pair = Pair()
+    pair.send(1, length=1000)
+    while not isinstance(out := pair.a.core.poll_transmit(pair.network.now), Burst):
+        assert out is not None
+    pair.network._transmit(pair.a, out)
+    pair.cancel(1)
+    pair.run(1)
+    assert pair.statuses() == {1: Status.FLUSHED}
+    assert len(received(pair.b)) == 1
+    assert pair.settled()
+
+
+def test_cancel__what_has_ended_or_never_was() -> None:
+    pair = Pair()
+    pair.send(1, length=10)
+    pair.run(1)
+    pair.cancel(1)
+    pair.cancel(99)
+    pair.a.core.cancel(77, request=1, now=pair.network.now)
+    pair.network.run(seconds=0.1)
+    assert pair.statuses() == {1: Status.OK}
+
+
+def test_cancel__half_cut_messages_with_the_window_full() -> None:
+    """The packet that says so must fit into the receiver's window, though it is full."""
+    pair = Pair(window_packets=64, shape=SLOW, controller="fixed", initial_window_packets=128)
+    for index in range(4):
+        pair.send(index, length=4 * MIB)
+        pair.write(10 + index, length=4 * MIB)
+    sender = pair.a.core.peer(pair.at_a).sender
+    assert sender is not None
+    pair.network.run(until=lambda: sender._window_room_packets() <= 0, seconds=5)
+    assert sender._window_room_packets() <= 0
+    for index in range(4):
+        pair.cancel(index)
+        pair.cancel(10 + index)
+    assert sender._inflight.next_psn - sender._inflight.base <= 64
+    pair.run(*range(4), *range(10, 14))
+    pair.send(99, length=1000)
+    pair.run(99)
+    assert pair.statuses()[99] is Status.OK
+    assert pair.settled()
+
+
+# -- time -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("retry", [6, 7])
+def test_timeout__a_receiver_that_is_never_ready(retry: int) -> None:
+    """Whatever `rnr_retry` says, nothing hangs: and the status says what was waited for."""
+    pair = Pair(rnr_retry=retry, request_timeout_s=2.0, rnr_timer_s=0.25, **SMALL)
+    pair.send(1, length=MIB)
+    pair.send(2, length=MIB)
+    started = pair.network.now
+    pair.network.run(until=lambda: len(completed(pair.a)) == 2, seconds=10)
+    assert pair.statuses() == {1: Status.OK, 2: Status.REMOTE_ERROR_RNR}
+    assert pair.network.now - started <= 2.01
+
+
+@pytest.mark.parametrize("kind", ["send", "write", "read"])
+def test_timeout__a_network_too_slow(kind: str) -> None:
+    """4 MiB in half a second need twice the rate there is: it ends in time, though the peer lives; the next arrives."""
+    pair = Pair(shape=SLOW, request_timeout_s=0.5)
+    getattr(pair, kind)(1, length=4 * MIB)
+    started = pair.network.now
+    pair.network.run(until=lambda: bool(completed(pair.a)), seconds=10)
+    assert pair.network.now - started == pytest.approx(0.5, abs=0.01)
+    assert pair.statuses() == {1: Status.LOCAL_ERROR_UNRESP_REMOTE}
+    pair.network.run(seconds=0.5)
+    pair.send(2, length=1000)
+    pair.run(2)
+    assert pair.statuses()[2] is Status.OK
+    pair.network.run(seconds=1)
+    assert pair.settled()
+
+
+def test_timeout__for_ever() -> None:
+    pair = Pair(request_timeout_s=math.inf, **SMALL)
+    pair.send(1, length=MIB)
+    pair.send(2, length=MIB)
+    pair.network.run(seconds=1000)
+    assert pair.statuses() == {1: Status.OK}
+
+
+@pytest.mark.sources
+def test_timeout__of_a_read_that_is_never_answered() -> None:
+    """Its responder acknowledges and says nothing more."""
+    pair = Pair(request_timeout_s=1.5)
+    pair.b.core.peer(pair.at_b).rdma._queue.respond = lambda *_, **__: None  # type: ignore[method-assign, union-attr]  # a responder that does not keep the rules
+    pair.read(1, length=1000)
+    started = pair.network.now
+    pair.network.run(until=lambda: bool(completed(pair.a)), seconds=10)
+    assert pair.statuses() == {1: Status.LOCAL_ERROR_UNRESP_REMOTE}
+    assert pair.network.now - started == pytest.approx(1.5, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("rnr_retry", 8), ("rnr_retry", -1), ("rnr_timer_s", 0.0), ("request_timeout_s", 0.0)]
+)
+def test_config__out_of_range(name: str, value: float) -> None:
+    with pytest.raises(UsageError, match=f"{name}: {value} is not"):
+        ProtocolConfig(**{name: value})  # type: ignore[arg-type]  # the wrong value is the point
+
+
+# -- refused by the responder -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [
+        (7, Status.REMOTE_ERROR_BAD_ADDRESS),
+        (8, Status.REMOTE_ERROR_ABORT),
+        (10, Status.REMOTE_ERROR_RNR),
+        (11, Status.REMOTE_ERROR_BAD_LENGTH),
+        (0, Status.REMOTE_ERROR_BAD_STATUS),
+        (13, Status.REMOTE_ERROR_BAD_STATUS),
+        (255, Status.REMOTE_ERROR_BAD_STATUS),
+    ],
+)
+def test_refused__with_the_status_that_the_responder_gives(number: int, status: Status) -> None:
+    pair = Pair(shape=SLOW)
+    pair.write(1, length=4 * MIB)
+    pair.write(2, length=1000)
+    pair.network.run(seconds=0.05)
+    give(pair.a, Nack(pair.a.core.peer(pair.at_a).own_context, 0, number), now=pair.network.now, source="b:0")
+    pair.run(1, 2)
+    assert pair.statuses() == {1: status, 2: Status.OK}
+    pair.network.run(seconds=1)
+    assert pair.settled()
+
+
+@pytest.mark.parametrize("message", [1, 2, 77, 2**32 - 1])
+def test_refused__what_was_not_sent_is_not_refused(message: int) -> None:
+    """One waits, one has ended, the others never were."""
+    pair = Pair(**SMALL)
+    pair.write(1, length=10)  # 0
+    pair.send(2, length=MIB)  # 1
+    pair.run(1, 2)
+    pair.send(3, length=MIB)  # 2: waits for credit
+    pair.network.run(seconds=0.1)
+    give(pair.a, Nack(pair.a.core.peer(pair.at_a).own_context, message, 7), now=pair.network.now, source="b:0")
+    pair.network.run(seconds=0.1)
+    assert pair.statuses() == {1: Status.OK, 2: Status.OK}
+    release(pair.b, received(pair.b)[0], now=pair.network.now)
+    pair.run(3)
+    assert pair.statuses()[3] is Status.OK
+
+
+def test_refused__a_send_longer_than_the_responder_takes() -> None:
+    """As a requester would have it that does not listen to what it was told."""
+    pair = Pair()
+    sender = pair.a.core.peer(pair.at_a).sender
+    assert sender is not None
+    sender.max_message_bytes = 32 * MIB
+    pair.network.a.core._config = ProtocolConfig()
+    pair.send(1, length=15 * MIB)
+    receiver = pair.b.core.peer(pair.at_b)
+    receiver._config = ProtocolConfig(max_message_bytes=14 * MIB)
+    pair.send(2, length=1000)
+    pair.run(1, 2)
+    assert pair.statuses() == {1: Status.REMOTE_ERROR_BAD_LENGTH, 2: Status.OK}
+    assert [message.length for message in received(pair.b)] == [1000]
+    assert pair.settled()
+
+
+def test_end__every_open_request_ends_with_the_peer() -> None:
+    pair = Pair(shape=SLOW)
+    pair.send(1, length=4 * MIB)
+    pair.write(2, length=4 * MIB)
+    pair.read(3, length=4 * MIB)
+    pair.network.run(seconds=0.1)
+    pair.b.alive = False
+    pair.network.run(until=lambda: len(completed(pair.a)) == 3, seconds=5)
+    assert set(pair.statuses().values()) == {Status.LOCAL_ERROR_UNRESP_REMOTE}
+
+
+def test_write__lands_around_the_refused_ones() -> None:
+    """Refused messages between others, all in flight at once."""
+    pair = Pair()
+    for index in range(50):
+        pair.write(index, length=20_000, at=index, offset=index * 20_000, key=KEY_B if index % 5 else 1)
+    pair.run(*range(50))
+    for index in range(50):
+        expected = pair.a.region[index : index + 20_000].tobytes() if index % 5 else bytes(20_000)
+        assert pair.written(index * 20_000, 20_000) == expected
+    assert not pair.b.target[:START_B].any()

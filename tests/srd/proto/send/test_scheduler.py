@@ -1,0 +1,100 @@
+"""Which message the next burst is cut from."""
+
+from __future__ import annotations
+
+from srd.proto.send.flow_control import Credit
+from srd.proto.send.inflight import WorkRequest
+from srd.proto.send.scheduler import MAX_READS, SendScheduler
+from srd.proto.wire.data import IMMEDIATE, Opcode
+
+
+def wr(opcode: Opcode, *, length: int = 1000) -> WorkRequest:
+    return WorkRequest(1, 0, 0, length, 0, opcode)
+
+
+def order(scheduler: SendScheduler, *, burst_bytes: int, most: int = 100) -> list[WorkRequest]:
+    """Cut bursts until nothing may be; return of what each was."""
+    cut: list[WorkRequest] = []
+    while (head := scheduler.head()) is not None and len(cut) < most:
+        if head.end_psn == 0:
+            head.end_psn = 1
+        scheduler.on_packetized(head, size_bytes=burst_bytes)
+        cut.append(head)
+    return cut
+
+
+def test_head__one_kind_is_in_order_of_posting() -> None:
+    scheduler = SendScheduler(Credit(10_000, granted_messages=100, retries=7))
+    sends = [wr(Opcode.SEND, length=length) for length in (2000, 0, 1000)]
+    for send in sends:
+        scheduler.add(send)
+    assert order(scheduler, burst_bytes=1000) == [sends[0], sends[0], sends[1], sends[2]]
+    assert all(send.packetized for send in sends)
+    assert scheduler.head() is None
+
+
+def test_head__sends_and_writes_take_turns_and_reads_go_first() -> None:
+    scheduler = SendScheduler(Credit(10_000, granted_messages=100, retries=7))
+    send, write, read = (wr(opcode, length=3000) for opcode in (Opcode.SEND, Opcode.WRITE, Opcode.READ))
+    for message in (send, write, read):
+        scheduler.add(message)
+    assert order(scheduler, burst_bytes=1000) == [read, send, write, send, write, send, write]
+
+
+def test_head__sends_without_credit_hold_up_nothing_else() -> None:
+    scheduler = SendScheduler(Credit(999, granted_messages=100, retries=7))
+    send, small, response = wr(Opcode.SEND), wr(Opcode.SEND, length=1), wr(Opcode.RESPONSE)
+    for message in (send, small, response):
+        scheduler.add(message)
+    assert order(scheduler, burst_bytes=500) == [response, response]
+    assert scheduler.needs_credit
+
+
+def test_head__no_more_reads_than_a_responder_must_remember() -> None:
+    scheduler = SendScheduler(Credit(0, granted_messages=100, retries=7))
+    for _ in range(MAX_READS + 1):
+        scheduler.add(wr(Opcode.READ))
+    assert len(order(scheduler, burst_bytes=1000, most=1000)) == MAX_READS
+    scheduler.outstanding_reads -= 1
+    assert len(order(scheduler, burst_bytes=1000)) == 1
+
+
+def test_remove__in_the_middle_of_each_lane() -> None:
+    scheduler = SendScheduler(Credit(10_000, granted_messages=100, retries=7))
+    for opcode in (Opcode.SEND, Opcode.WRITE, Opcode.RESPONSE, Opcode.READ):
+        messages = [wr(opcode) for _ in range(3)]
+        for message in messages:
+            scheduler.add(message)
+        scheduler.remove(messages[1])
+        assert order(scheduler, burst_bytes=1000) == [messages[0], messages[2]]
+
+
+def test_unready__those_that_wait_and_not_what_has_started() -> None:
+    credit = Credit(1500, granted_messages=100, retries=0)
+    scheduler = SendScheduler(credit)
+    first, second = wr(Opcode.SEND), wr(Opcode.SEND)
+    scheduler.add(first)
+    scheduler.add(second)
+    scheduler.on_packetized(first, size_bytes=500)
+    credit.on_credit_probe()
+    credit.grant(1500, messages=100)
+    assert scheduler.rnr_exhausted() == [], "the first has all it needs"
+    scheduler.on_packetized(first, size_bytes=500)
+    assert scheduler.rnr_exhausted() == [second]
+    late = wr(Opcode.SEND)
+    late.rnr_count = credit.rnr_count
+    scheduler.add(late)
+    assert scheduler.rnr_exhausted() == [second]
+
+
+def test_head__a_write_that_is_told_of_takes_the_credit_of_a_message_and_no_bytes() -> None:
+    credit = Credit(0, granted_messages=1, retries=7)
+    scheduler = SendScheduler(credit)
+    told, waits = (WorkRequest(1, 0, 0, 1000, 0, Opcode.WRITE | IMMEDIATE) for _ in range(2))
+    plain, response = wr(Opcode.WRITE), wr(Opcode.RESPONSE)
+    for message in (told, waits, plain, response):
+        scheduler.add(message)
+    assert order(scheduler, burst_bytes=1000) == [told, plain, response], "what waits holds up no answer"
+    assert scheduler.needs_credit
+    credit.grant(0, messages=2)
+    assert order(scheduler, burst_bytes=1000) == [waits]

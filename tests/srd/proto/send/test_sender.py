@@ -1,0 +1,415 @@
+"""Transfers over networks that lose, duplicate, reorder and break: every byte arrives, once, and every request ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from netns.netem.shape import Shape
+from srd.proto.config import ProtocolConfig
+from srd.proto.congestion.pacer import CWND_LIMITED_RTTS
+from srd.proto.paths.path import PathState
+from srd.proto.send.sender import Sender
+from srd.proto.wire.control import Ack, Datagram, PathReport
+from srd.proto.wire.data import HEADER_BYTES, MAX_BURST_PACKETS, Burst
+from srd.proto.wire.status import Status
+from tests.simulation import Network, Node, Weather, completed, content, ended, received
+
+SEEDS = [1, 2, 3]
+SEGMENT = 8972 - HEADER_BYTES
+MIB = 1 << 20
+
+
+def sender_of(network: Network, number: int) -> Sender:
+    sender = network.a.core.peer(number).sender
+    assert sender is not None
+    return sender
+
+
+def transfer(network: Network, *lengths: int, seconds: float = 20.0) -> int:
+    """Send messages of these lengths, from places of their own; check that each arrives once, byte for byte."""
+    number, _ = network.connect()
+    offsets = [sum(lengths[:index]) + 13 * index for index in range(len(lengths))]
+    for index, (offset, length) in enumerate(zip(offsets, lengths, strict=True)):
+        network.a.core.post(number, request=1000 + index, payload_offset=offset, length=length, immediate=index)
+    network.run(until=lambda: len(completed(network.a)) == len(lengths), seconds=seconds)
+    assert sorted((c.request, c.status) for c in completed(network.a)) == [
+        (1000 + index, Status.OK) for index in range(len(lengths))
+    ]
+    messages = {message.immediate: message for message in received(network.b)}
+    assert messages.keys() == set(range(len(lengths)))
+    assert len(received(network.b)) == len(lengths), "at most once"
+    for index, (offset, length) in enumerate(zip(offsets, lengths, strict=True)):
+        assert messages[index].length == length
+        assert content(network.b, messages[index].frags) == network.a.region[offset : offset + length].tobytes()
+    assert not ended(network.a)
+    return number
+
+
+# -- lengths --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [0, 1, SEGMENT - 1, SEGMENT, SEGMENT + 1, 7 * SEGMENT, 64 * SEGMENT + 1, 3 * MIB])
+def test_post__length(length: int) -> None:
+    transfer(Network(seed=1), length)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_post__many_small_messages_on_a_bad_network(seed: int) -> None:
+    weather = Weather(duplicate=0.05, reorder_s=0.001)
+    network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=5), weather=weather)
+    transfer(network, *(index % 40 for index in range(300)))
+
+
+def test_post__messages_larger_than_the_psn_window() -> None:
+    config = replace(ProtocolConfig(), window_packets=64)
+    network = Network(seed=1, config=config, shape=Shape(delay_us=500, loss_percent=2))
+    number, _ = network.connect()
+    spans = []
+    network.a.core.post(number, request=1, payload_offset=0, length=2 * MIB)
+    sent = sender_of(network, number)._inflight
+
+    def watch() -> bool:
+        spans.append(sent.next_psn - sent.base)
+        return bool(completed(network.a))
+
+    network.run(until=watch, seconds=20)
+    assert [c.status for c in completed(network.a)] == [Status.OK]
+    (message,) = received(network.b)
+    assert content(network.b, message.frags) == network.a.region[: 2 * MIB].tobytes()
+    assert 32 < max(spans) <= 64
+
+
+# -- bad networks ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("loss_percent", [1, 10, 30])
+def test_transfer__loss(seed: int, loss_percent: int) -> None:
+    network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=loss_percent))
+    number = transfer(network, MIB, MIB, MIB, MIB)
+    sender = sender_of(network, number)
+    assert sender.retransmitted > 0
+    assert sum(path.counters.retransmitted for path in sender.paths) == sender.retransmitted
+    assert sum(path.counters.packets for path in sender.paths) == sender.packets
+    lost = sum(link.dropped for link in network.links.values())
+    assert sender.retransmitted < 3 * lost + 20, "what was not lost is not sent again"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_transfer__nothing_lost_nothing_sent_again(seed: int) -> None:
+    network = Network(seed=seed)
+    number = transfer(network, 4 * MIB)
+    sender = sender_of(network, number)
+    assert (sender.retransmitted, sender.packets) == (0, -(-4 * MIB // SEGMENT))
+    assert network.b.core.peer(0).receiver.duplicates == 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "weather",
+    [
+        Weather(duplicate=0.3),
+        Weather(reorder_s=0.0005),
+        Weather(reorder_s=0.02),
+        Weather(duplicate=0.2, reorder_s=0.005),
+    ],
+    ids=str,
+)
+def test_transfer__duplicates_and_reordering(seed: int, weather: Weather) -> None:
+    transfer(Network(seed=seed, weather=weather), MIB, 5, MIB, 0, MIB)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_transfer__everything_at_once(seed: int) -> None:
+    shape = Shape(delay_us=500, jitter_us=200, loss_percent=5, rate_bps=100_000_000, limit_packets=40)
+    network = Network(seed=seed, shape=shape, weather=Weather(duplicate=0.05, reorder_s=0.002), datagram_bytes=1472)
+    transfer(network, MIB, 0, MIB, 1, 100_000)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_transfer__one_link_blackholed_in_the_middle(seed: int) -> None:
+    network = Network(seed=seed, shape=Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60))
+    number, at_b = network.connect()
+    receiver = network.b.core.peer(at_b).receiver
+    network.a.core.post(number, request=1, payload_offset=0, length=12 * MIB)
+    network.run(until=lambda: receiver.landed_bytes > 4 * MIB, seconds=5)
+    receiver.start_gap()
+    sender = sender_of(network, number)
+    before = {path.index: path.counters.packets for path in sender.paths}
+    network.dead = {0}
+    network.run(until=lambda: bool(completed(network.a)), seconds=5)
+    assert [c.status for c in completed(network.a)] == [Status.OK]
+    (message,) = received(network.b)
+    assert content(network.b, message.frags) == network.a.region[: 12 * MIB].tobytes()
+    assert receiver.longest_gap_s < 0.1
+    used = [path for path in sender.paths if path.counters.packets > before.get(path.index, 0)]
+    silent = [path for path in used if network.hash["a", path.index] == 0]
+    assert silent
+    assert all(path.state is not PathState.ACTIVE for path in silent), "each that was tried since"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_transfer__a_repaired_link_is_used_again(seed: int) -> None:
+    network = Network(seed=seed, shape=Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60))
+    number, at_b = network.connect()
+    receiver, sender = network.b.core.peer(at_b).receiver, sender_of(network, number)
+    for request in range(2):
+        network.a.core.post(number, request=request, payload_offset=0, length=15 * MIB)
+    network.run(until=lambda: receiver.landed_bytes > 2 * MIB, seconds=5)
+    network.dead = {1}
+    network.run(until=lambda: receiver.landed_bytes > 8 * MIB, seconds=5)
+    dead = [path for path in sender.paths if network.hash["a", path.index] == 1]
+    before = sum(path.counters.packets for path in dead)
+    network.dead = set()
+    network.run(until=lambda: len(completed(network.a)) == 2, seconds=5)
+    assert len(completed(network.a)) == 2
+    assert sum(path.counters.packets for path in dead) - before > 100
+    network.run(seconds=1)
+    assert {path.state for path in sender.paths[: network.config.paths]} == {PathState.ACTIVE}
+    assert {path.state for path in sender.paths[network.config.paths :]} <= {PathState.RESERVE}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_retransmit__on_another_path(seed: int) -> None:
+    """Each PSN that is sent again goes over another path than the time before."""
+    network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=5))
+    last_path: dict[int, int] = {}
+    again: Counter[bool] = Counter()
+    transmit = network._transmit
+
+    def spy(node: Node, out: Burst | Datagram) -> None:
+        if node is network.a and isinstance(out, Burst):
+            for psn in range(out.psn, out.psn + out.count):
+                if psn in last_path:
+                    again[last_path[psn] != out.path] += 1
+                last_path[psn] = out.path
+        transmit(node, out)
+
+    network._transmit = spy  # type: ignore[method-assign]  # a look at what passes, nothing else
+    transfer(network, 4 * MIB)
+    assert again[True] > 10
+    assert again[False] == 0
+
+
+# -- the shape of what is sent --------------------------------------------------------------------------------------
+
+
+def test_poll_burst__is_within_what_was_agreed() -> None:
+    network = Network(seed=1, datagram_bytes=1472)
+    number, _ = network.connect()
+    network.a.core.post(number, request=1, payload_offset=77, length=3 * MIB + 5)
+    bursts: list[Burst] = []
+    transmit = network._transmit
+
+    def spy(node: Node, out: Burst | Datagram) -> None:
+        bursts.extend([out] if isinstance(out, Burst) else [])
+        transmit(node, out)
+
+    network._transmit = spy  # type: ignore[method-assign]  # a look at what passes, nothing else
+    network.run(until=lambda: bool(completed(network.a)), seconds=5)
+    sequences: dict[int, int] = {}
+    for burst in bursts:
+        assert 1 <= burst.count <= MAX_BURST_PACKETS
+        assert burst.segment_bytes == 1472 - HEADER_BYTES
+        assert (burst.count - 1) * burst.segment_bytes < burst.payload_bytes <= burst.count * burst.segment_bytes
+        assert burst.payload_offset == 77 + burst.offset
+        assert burst.path_sequence >= sequences.get(burst.path, 0), "a path's sequence never goes back"
+        sequences[burst.path] = burst.path_sequence + burst.count
+    assert max(burst.count for burst in bursts) > 4, "bursts, not packets"
+    psns = sorted(psn for burst in bursts for psn in range(burst.psn, burst.psn + burst.count))
+    assert psns == list(range(len(psns)))
+
+
+def most_in_flight(network: Network, *, length: int) -> tuple[Sender, int]:
+    """Send one message; return its sender, and the most that was in flight when a burst was sent."""
+    number, _ = network.connect()
+    network.a.core.post(number, request=1, payload_offset=0, length=length)
+    sender, seen = sender_of(network, number), list[int]()
+    transmit = network._transmit
+
+    def spy(node: Node, out: Burst | Datagram) -> None:
+        if node is network.a and isinstance(out, Burst):
+            seen.append(sender.inflight_bytes - out.count * (HEADER_BYTES + out.segment_bytes))
+        transmit(node, out)
+
+    network._transmit = spy  # type: ignore[method-assign]  # a look at what passes, nothing else
+    network.run(until=lambda: bool(completed(network.a)), seconds=20)
+    assert completed(network.a)
+    return sender, max(seen)
+
+
+def test_poll_burst__no_more_in_flight_than_may_be_and_a_window_that_need_not_grow() -> None:
+    """1 ms and 100 Mbit/s, where a queue of 100 ms is accepted: the bandwidth-delay product is 12 kB."""
+    least_bytes = 256 << 10
+    config = ProtocolConfig(min_inflight_limit_bytes=least_bytes, min_delay_target_s=0.1)
+    network = Network(seed=1, shape=Shape(delay_us=500, rate_bps=25_000_000), config=config)
+    sender, most_bytes = most_in_flight(network, length=12 * MIB)
+    assert least_bytes / 2 < most_bytes < least_bytes
+    # It grows up to there, and for CWND_LIMITED_RTTS more, while what is acknowledged at all is 12 MiB.
+    assert least_bytes < sender.controller.window_bytes < (CWND_LIMITED_RTTS + 8) * least_bytes < 12 * MIB
+
+
+def test_poll_burst__as_much_in_flight_as_a_long_path_holds() -> None:
+    """100 ms and 400 Mbit/s: 5 MB are on the way, whatever little may wait in hosts."""
+    config = ProtocolConfig(
+        min_inflight_limit_bytes=256 << 10, receive_window_bytes=128 * MIB, max_message_bytes=32 * MIB
+    )
+    shape = Shape(delay_us=50_000, rate_bps=100_000_000, limit_packets=10_000)
+    sender, most_bytes = most_in_flight(Network(seed=1, shape=shape, config=config), length=24 * MIB)
+    assert 5e6 < most_bytes < 2.2 * 5e6
+    assert sender.controller.window_bytes < 2.2 * 5e6, "what is not sent for the ceiling makes it no wider"
+
+
+def test_window__an_ack_has_bits_for_all_of_it() -> None:
+    """Else what lies beyond its bitmap is taken for lost, as long as the window's first packet is missing."""
+    config = ProtocolConfig(window_packets=65_536, controller="fixed", initial_window_packets=5000)
+    network = Network(seed=1, shape=Shape(delay_us=20_000), config=config, datagram_bytes=576)
+    number, at_b = network.connect()
+    sender, receiver = sender_of(network, number), network.b.core.peer(at_b).receiver
+    network.a.core.post(number, request=1, payload_offset=0, length=4 * MIB)
+    transmit, lost = network._transmit, list[int]()
+
+    def lossy(node: Node, out: Burst | Datagram) -> None:
+        if isinstance(out, Burst) and not lost:
+            lost.append(out.count)
+        else:
+            transmit(node, out)
+
+    network._transmit = lossy  # type: ignore[method-assign]  # the first burst is lost, nothing else
+    network.run(until=lambda: bool(completed(network.a)), seconds=20)
+    assert sender.retransmitted == sum(lost)
+    assert receiver.duplicates == 0
+
+
+def test_poll_burst__long_when_the_processor_is_the_limit() -> None:
+    network = Network(seed=1)
+    number, _ = network.connect()
+    sender = sender_of(network, number)
+    sender.on_handshake_rtt(0.00001, now=network.now)
+    sender.controller.window_bytes = 10.0 * sender.segment_bytes + 10 * HEADER_BYTES
+    network.a.core.post(number, request=1, payload_offset=0, length=MIB)
+    first = sender.poll_burst(now=network.now)
+    later = sender.poll_burst(now=network.now + 0.01)  # a thousand round trips, in which it might have sent
+    assert first is not None
+    assert later is not None
+    assert (first.count, later.count) == (1, 7), "a packet of a small window; a message's worth"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_poll_burst__sprays_over_all_paths(seed: int) -> None:
+    network = Network(seed=seed, shape=Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60))
+    number = transfer(network, 12 * MIB)
+    shares: Counter[int] = Counter()
+    for path in sender_of(network, number).paths:
+        shares[network.hash["a", path.index]] += path.counters.packets
+    total = sum(shares.values())
+    assert all(0.15 < shares[link] / total < 0.35 for link in range(4)), shares
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("loss_percent", "share"), [(0, 0.6), (1, 0.5)])
+def test_throughput__most_of_four_links(seed: int, loss_percent: int, share: float) -> None:
+    """Far below what is aimed at, so that it says when something is broken, not when something is tuned."""
+    shape = Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60, loss_percent=loss_percent)
+    network = Network(seed=seed, shape=shape)
+    transfer(network, 12 * MIB)
+    assert 12 * MIB * 8 / (network.now - 100.0) > share * 1e9
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_blocked_path__half_of_the_links_slow(seed: int) -> None:
+    """Congested paths are left, not slowed for: two of four links at a tenth of the rate."""
+    network = Network(seed=seed, shape=Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60))
+    for (_, link), netem in network.links.items():
+        if link < 2:
+            netem.reshape(replace(netem.shape, rate_bps=25_000_000))
+    transfer(network, 8 * MIB)
+    assert 8 * MIB * 8 / (network.now - 100.0) > 0.2 * 550e6
+
+
+@pytest.mark.sources
+def test_handle_ack__counts_marks_and_tells_the_controller_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Network(seed=1)
+    number, _ = network.connect()
+    sender, told = sender_of(network, number), list[float]()
+    monkeypatch.setattr(sender.controller, "on_sample", lambda **sample: told.append(sample["ecn_fraction"]))
+    sender._table.open_all()
+    path, now = sender.paths[3], network.now
+    for last, marked in ((3, 0), (7, 1), (9, 0xFFFF), (10, 2), (11, 2)):
+        path.next_sequence = last + 1
+        report = PathReport(3, last, int(now * 1e6) - 1000 & 0xFFFFFFFF, 0, last + 1, 0, marked)
+        sender.handle_ack(Ack(sender._context, 0, 0, 0, 0, (report,)), now=now, received_at=now)
+    assert told == [0.0, 0.25, 1.0, 1.0, 0.0], "never more than all, and 16 bits wrap"
+    assert path.counters.marked == (1 << 16) + 2
+
+
+# -- what the controller is told ------------------------------------------------------------------------------------
+
+
+@pytest.mark.sources
+def test_take_round_trip__the_handshakes_is_the_base_of_all_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newcomer does not take the queue that others keep for the length of the way."""
+    network = Network(seed=1, shape=Shape(delay_us=500))
+    number, _ = network.connect()
+    sender, told = sender_of(network, number), list[tuple[float, float]]()
+    monkeypatch.setattr(
+        sender.controller, "on_sample", lambda **sample: told.append((sample["queue_s"], sample["min_rtt_s"]))
+    )
+    assert sender.rtt_s == pytest.approx(0.001, rel=0.01)
+    sender._table.open_all()
+    path, now = sender.paths[3], network.now
+    path.next_sequence = 1
+    report = PathReport(3, 0, int(now * 1e6) - 3000 & 0xFFFFFFFF, 0, 1, 0, 0)
+    sender.handle_ack(Ack(sender._context, 0, 0, 0, 0, (report,)), now=now, received_at=now)
+    ((queue_s, base_s),) = told
+    assert queue_s == pytest.approx(0.002, rel=0.01)
+    assert base_s == pytest.approx(0.001, rel=0.01)
+
+
+@pytest.mark.sources
+def test_handle_ack__a_probes_answer_is_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Network(seed=1)
+    number, _ = network.connect()
+    sender, told = sender_of(network, number), list[float]()
+    monkeypatch.setattr(sender.controller, "on_sample", lambda **sample: told.append(sample["queue_s"]))
+    sender._table.open_all()
+    path, now = sender.paths[3], network.now
+    for _ in range(2):
+        path.allocate_probe_sequence()
+        path.allocate_sequences(1)
+    for last in range(4):
+        report = PathReport(3, last, int(now * 1e6) - 1000 * (last + 1) & 0xFFFFFFFF, 0, last + 1, 0, 0)
+        sender.handle_ack(Ack(sender._context, 0, 0, 0, 0, (report,)), now=now, received_at=now)
+    assert len(told) == 2
+    assert path.rtt.latest_s == pytest.approx(0.004, rel=0.01)
+
+
+@pytest.mark.sources
+@pytest.mark.parametrize("seed", SEEDS)
+def test_undo__what_was_late_and_not_lost_leaves_the_window_as_it_was(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For 8 ms three of four links take 30 ms longer: most of the window is given up, and comes twice."""
+    shape = Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60)
+    network = Network(seed=seed, shape=shape)
+    number, _ = network.connect()
+    network.a.core.post(number, request=1, payload_offset=0, length=12 * MIB)
+    control = sender_of(network, number).controller
+    network.run(seconds=0.05)
+    before_bytes, undone, undo = control.window_bytes, list[tuple[float, float]](), control.on_spurious_loss
+
+    def spy() -> None:
+        given_up_bytes = control.window_bytes
+        undo()
+        undone.append((given_up_bytes, control.window_bytes))
+
+    monkeypatch.setattr(control, "on_spurious_loss", spy)
+    for shape_then, seconds in ((replace(shape, delay_us=30_500), 0.008), (shape, 0.04)):
+        for link in range(3):
+            network.links["a", link].reshape(shape_then)
+        network.run(seconds=seconds)
+    assert network.b.core.peer(0).receiver.duplicates > 20
+    assert any(1.6 * then < now and 0.6 * before_bytes < now for then, now in undone), undone

@@ -1,0 +1,58 @@
+"""Open requests, by name, by number and by time."""
+
+from __future__ import annotations
+
+from srd.proto.send.inflight import WorkRequest
+from srd.proto.send.work_requests import WorkRequestTable
+from srd.proto.wire.data import Opcode
+
+
+def request(name: int | None, *, message: int, local_key: int = 0) -> WorkRequest:
+    opcode = Opcode.RESPONSE if name is None else Opcode.READ
+    return WorkRequest(name, message, 0, 10, 0, opcode, local_key=local_key)
+
+
+def test_requests__found_by_name_and_by_number_until_they_end() -> None:
+    requests = WorkRequestTable()
+    assert not requests
+    mine, answer = request(7, message=0), request(None, message=1)
+    requests.add(mine)
+    requests.add(answer)
+    assert requests
+    assert (requests.open_requests, requests.by_request(7), requests.by_message(0)) == ([7], mine, mine)
+    assert requests.by_message(1) is answer
+    requests.remove(mine)
+    assert not requests, "answers are nobody's request"
+    assert requests.by_request(7) is requests.by_message(0) is None
+    requests.remove(mine)  # once is enough
+    requests.remove(answer)
+    assert requests.by_message(1) is None
+    assert mine.ended
+    assert answer.ended
+
+
+def test_overdue__in_the_order_of_posting_without_what_has_ended() -> None:
+    requests = WorkRequestTable()
+    first, second, third = (request(name, message=name) for name in range(3))
+    requests.add(first)
+    requests.add(second)
+    requests.start_timers(deadline_at=10.0)
+    requests.add(third)
+    requests.add(request(None, message=9))
+    requests.start_timers(deadline_at=11.0)
+    assert requests.deadline_at == 10.0
+    assert requests.overdue(now=9.9) == []
+    requests.remove(first)
+    assert requests.overdue(now=10.0) == [second]
+    assert requests.deadline_at == 11.0
+    requests.remove(third)
+    assert requests.overdue(now=99.0) == [], "what answers a read has no bound but the read's"
+    assert requests.deadline_at is None
+
+
+def test_using__those_that_need_a_registration() -> None:
+    requests = WorkRequestTable()
+    one, two = request(1, message=1, local_key=5), request(None, message=2, local_key=5)
+    for wr in (one, two, request(3, message=3, local_key=6)):
+        requests.add(wr)
+    assert requests.using_key(5) == [one, two]

@@ -1,0 +1,460 @@
+"""Two cores and a network: the handshake, strays, hostile packets, several peers."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from netns.netem.shape import Shape
+from srd.proto.config import ProtocolConfig
+from srd.proto.errors import UsageError
+from srd.proto.events import Completion, PeerEnded, PeerOpened
+from srd.proto.wire.control import (
+    Close,
+    Datagram,
+    Refuse,
+    Reset,
+    Retry,
+)
+from srd.proto.wire.data import MIN_DATAGRAM_BYTES, Burst
+from srd.proto.wire.status import Status
+from tests.simulation import Network, Weather, completed, content, ended, received
+from tests.srd.proto.byhand import answers, data_packet, give, hello, opened_by_hand
+
+SEEDS = [1, 2, 3]
+
+
+# -- handshake ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_connect__both_ends_know(seed: int) -> None:
+    network = Network(seed=seed)
+    at_a, at_b = network.connect()
+    (there,), (here,) = network.a.of(PeerOpened), network.b.of(PeerOpened)
+    assert there == PeerOpened(at_a, "b:0", incoming=False)
+    assert here == PeerOpened(at_b, "a:0", incoming=True)
+    assert network.a.core.peer(at_a).datagram_bytes == network.b.core.peer(at_b).datagram_bytes == 8972
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_connect__handshake_packets_lost_and_duplicated(seed: int) -> None:
+    config = ProtocolConfig(handshake_timeout_s=10.0)
+    network = Network(
+        seed=seed,
+        config=config,
+        shape=Shape(delay_us=500, loss_percent=40),
+        weather=Weather(duplicate=0.3, reorder_s=0.01),
+    )
+    network.connect()
+    network.run(seconds=0.5)
+    assert len(network.b.of(PeerOpened)) == len(network.a.of(PeerOpened)) == 1
+
+
+@pytest.mark.parametrize("context", [0, 1, 77, 2**64 - 1])
+def test_handle_packets__cookie_before_state(context: int) -> None:
+    network = Network(seed=1)
+    (retry,) = give(network.b, hello(context=context), now=network.now)
+    assert isinstance(retry, Retry)
+    assert retry.context == context
+    assert not network.b.core._peers
+    assert network.b.core.poll_timeout() is None
+    again = give(network.b, hello(context=context), now=network.now)
+    assert again == [retry], "the cookie is computed, not stored"
+
+
+def test_handle_packets__a_cookie_of_another_is_no_cookie() -> None:
+    network = Network(seed=1)
+    (retry,) = give(network.b, hello(), now=network.now, source="x:1")
+    assert isinstance(retry, Retry)
+    for source, context, now in (("y:1", 77, 100.0), ("x:2", 77, 100.0), ("x:1", 78, 100.0), ("x:1", 77, 200.0)):
+        (answer,) = give(network.b, hello(context=context, cookie=retry.cookie), now=now, source=source)
+        assert isinstance(answer, Retry)
+    assert not network.b.core._peers
+
+
+def test_handle_packets__hello_again_gets_the_same_accept() -> None:
+    network = Network(seed=1)
+    accept = opened_by_hand(network)
+    (retry,) = give(network.b, hello(context=78), now=network.now, source="x:1")
+    assert isinstance(retry, Retry)
+    assert give(network.b, hello(cookie=b"whatever"), now=network.now) == [accept]
+    assert len(network.b.core._peers) == 1
+
+
+def test_handle_packets__accept_is_smaller_than_the_hello() -> None:
+    network = Network(seed=1)
+    assert len(opened_by_hand(network, size=MIN_DATAGRAM_BYTES).encode()) < MIN_DATAGRAM_BYTES
+
+
+def test_connect__refused_by_an_end_that_accepts_nobody() -> None:
+    network = Network(seed=1)
+    network.b.core._stateless.accepting = False
+    number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
+    network.run(until=lambda: bool(ended(network.a)), seconds=2)
+    assert ended(network.a) == [
+        PeerEnded(number, Status.REMOTE_ERROR_BAD_DEST_QPN, "refused: the other end takes no peers", ()),
+    ]
+    assert network.now < 100.1, "at once, not after a timeout"
+
+
+@pytest.mark.parametrize("version", [0, 1, 255])
+def test_connect__to_one_of_another_version(version: int) -> None:
+    """Both sides of the mismatch: its HELLO is answered in our words, and our HELLO may be answered in its."""
+    network = Network(seed=1)
+    number = network.a.core.connect("b:0", sizes=(1472,), now=network.now)
+    (hello,) = [out.data for out in [network.a.core.poll_transmit(network.now)] if isinstance(out, Datagram)]
+    (refuse,) = give(network.b, bytes([version]) + hello[1:], now=network.now)
+    assert isinstance(refuse, Refuse)
+    give(network.a, bytes([version]) + refuse.encode()[1:], now=network.now, source="b:0")
+    network.run(seconds=0.01)
+    (end,) = ended(network.a)
+    assert (end.peer, end.status) == (number, Status.REMOTE_ERROR_FEATURE_MISMATCH)
+    assert end.reason == "the other end speaks another version"
+    assert not network.b.core._peers
+
+
+@pytest.mark.parametrize(("largest", "agreed"), [(65_507, 8972), (8971, 1472), (1471, 1232)])
+def test_connect__falls_to_the_size_that_passes(largest: int, agreed: int) -> None:
+    network = Network(seed=1, weather=Weather(largest_bytes=largest))
+    number = network.a.core.connect("b:0", sizes=(8972, 1472, 1232), now=network.now)
+    network.run(until=lambda: bool(network.a.of(PeerOpened)), seconds=2)
+    assert network.a.core.peer(number).datagram_bytes == agreed
+    network.a.core.post(number, request=1, payload_offset=5, length=300_000)
+    network.run(until=lambda: bool(completed(network.a)), seconds=5)
+    (message,) = received(network.b)
+    assert content(network.b, message.frags) == network.a.region[5:300_005].tobytes()
+
+
+def test_connect__the_smaller_end_decides() -> None:
+    network = Network(seed=1)
+    network.datagram_bytes = 1472
+    network.replace("b")
+    network.datagram_bytes = 8972
+    at_a, at_b = network.connect()
+    assert network.a.core.peer(at_a).datagram_bytes == network.b.core.peer(at_b).datagram_bytes == 1472
+
+
+@pytest.mark.parametrize("sizes", [(), (575,), (1472, 575)])
+def test_connect__sizes_that_no_network_must_carry(sizes: tuple[int, ...]) -> None:
+    network = Network(seed=1)
+    with pytest.raises(UsageError, match="sizes of at least 576 bytes"):
+        network.a.core.connect("b:0", sizes=sizes, now=network.now)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_connect__agrees_on_what_passes_both_ways(seed: int) -> None:
+    """Back, less passes than there: the RETRY shows it, before data is lost."""
+    network = Network(seed=seed, weather=Weather(largest_back_bytes=1472))
+    at_a = network.a.core.connect("b:0", sizes=(8972, 1472), now=network.now)
+    network.run(until=lambda: network.opened(at_a), seconds=2)
+    assert network.a.core.peer(at_a).datagram_bytes == network.b.core.peer(0).datagram_bytes == 1472
+    network.b.core.post(0, request=1, length=300_000)
+    network.run(until=lambda: bool(completed(network.b)), seconds=5)
+    assert [completion.status for completion in completed(network.b)] == [Status.OK]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("dead", [0, 1, 2, 3])
+def test_connect__over_the_links_that_live(seed: int, dead: int) -> None:
+    """The first HELLO's port may be hashed to a dead link, and so may the answer's."""
+    network = Network(seed=seed)
+    network.dead.add(dead)
+    number = network.a.core.connect("b:0", sizes=(8972, 1472), now=network.now)
+    network.run(until=lambda: network.opened(number), seconds=1)
+    assert network.opened(number)
+    network.a.core.post(number, request=1, length=100_000)
+    network.run(until=lambda: bool(completed(network.a)), seconds=5)
+    assert [completion.status for completion in completed(network.a)] == [Status.OK]
+    network.run(seconds=2)
+    assert len(network.b.of(PeerOpened)) == 1, "HELLOs over several paths open one peer"
+    assert not ended(network.b)
+
+
+def test_handle_packets__hello_of_a_known_context_from_elsewhere_is_told_nothing() -> None:
+    network = Network(seed=1)
+    opened_by_hand(network, source="x:1")
+    assert give(network.b, hello(), now=network.now, source="y:1") == []
+    assert len(network.b.core._peers) == 1
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(4096, 64), (64, 4096)])
+def test_window_packets__is_the_lesser_of_both_ends(ours: int, theirs: int) -> None:
+    """A sender with the larger window would send what the receiver must drop."""
+    network = Network(seed=1, config=ProtocolConfig(window_packets=ours), shape=Shape(delay_us=20_000))
+    network.config = ProtocolConfig(window_packets=theirs)
+    network.replace("b")
+    at_a, at_b = network.connect()
+    sender, receiver = network.a.core.peer(at_a).sender, network.b.core.peer(at_b).receiver
+    assert sender is not None
+    network.a.core.post(at_a, request=1, length=8 << 20)
+    widest = 0
+
+    def done() -> bool:
+        nonlocal widest
+        widest = max(widest, sender._inflight.next_psn - sender._inflight.base)
+        return bool(completed(network.a))
+
+    network.run(until=done, seconds=20)
+    assert [completion.status for completion in completed(network.a)] == [Status.OK]
+    assert 50 < widest <= 64
+    assert sender.retransmitted == receiver.duplicates == 0
+
+
+def test_connect__nobody_there() -> None:
+    network = Network(seed=1)
+    network.b.alive = False
+    number = network.a.core.connect("b:0", sizes=(8972, 1472), now=network.now)
+    network.run(until=lambda: bool(ended(network.a)), seconds=5)
+    assert ended(network.a) == [PeerEnded(number, Status.LOCAL_ERROR_UNREACH_REMOTE, "no answer within 1 s", ())]
+    assert network.now == pytest.approx(101.0)
+    network.run(seconds=5)
+    assert network.a.core.poll_timeout() is None, "nothing is left to do"
+
+
+def test_handle_icmp_unreachable__believed_only_while_opening() -> None:
+    network = Network(seed=1)
+    at_a, _ = network.connect()
+    network.a.core.handle_icmp_unreachable("b:0", now=network.now)
+    assert not ended(network.a)
+    second = network.a.core.connect("b:9", sizes=(8972,), now=network.now)
+    network.a.core.handle_icmp_unreachable("c:9", now=network.now)
+    network.a.core.handle_icmp_unreachable("b:9", now=network.now)
+    network.run(seconds=0.5)
+    (end,) = ended(network.a)
+    assert (end.peer, end.status) == (second, Status.LOCAL_ERROR_UNREACH_REMOTE)
+    network.a.core.peer(at_a)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_handle_packets__data_overtakes_the_accept(seed: int) -> None:
+    """The responder may send as soon as it knows of the peer; its data comes over other paths than its ACCEPT."""
+    network = Network(seed=seed, weather=Weather(reorder_s=0.002))
+    network.a.core.connect("b:0", sizes=(8972,), now=network.now)
+    network.run(until=lambda: bool(network.b.of(PeerOpened)), seconds=2)
+    network.b.core.post(0, request=1, payload_offset=0, length=100_000)
+    network.run(until=lambda: bool(completed(network.b)), seconds=5)
+    assert [completion.status for completion in completed(network.b)] == [Status.OK]
+    (message,) = received(network.a)
+    assert content(network.a, message.frags) == network.b.region[:100_000].tobytes()
+
+
+# -- requests that cannot be ----------------------------------------------------------------------------------------
+
+
+def test_post__to_a_peer_that_is_gone_or_not_yet_open() -> None:
+    network = Network(seed=1)
+    network.a.core.post(5, request=1, payload_offset=0, length=1)
+    network.run(seconds=0.1)
+    assert completed(network.a) == [Completion(5, 1, Status.LOCAL_ERROR_INVALID_AH)]
+    number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
+    with pytest.raises(UsageError, match=f"peer {number} is not open"):
+        network.a.core.post(number, request=1, payload_offset=0, length=1)
+    network.a.core.release(5, size_bytes=1, messages=1, now=network.now)  # a peer that is gone needs no credit
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"receive_window_bytes": 1 << 20, "max_message_bytes": 1 << 20}, {"max_message_bytes": 1 << 20}],
+    ids=["window", "max_message"],
+)
+def test_post__longer_than_the_other_end_can_take(settings: dict[str, int]) -> None:
+    """Every request ends: what can never be delivered ends with status 11, and disturbs nothing else."""
+    network = Network(seed=1)
+    network.config = replace(ProtocolConfig(), **settings)  # type: ignore[arg-type]  # integers all
+    network.replace("b")
+    at_a, _ = network.connect()
+    network.a.core.post(at_a, request=1, payload_offset=0, length=2 << 20)
+    network.a.core.post(at_a, request=2, payload_offset=0, length=100_000)
+    network.run(until=lambda: len(completed(network.a)) == 2, seconds=3)
+    assert {completion.request: completion.status for completion in completed(network.a)} == {
+        1: Status.REMOTE_ERROR_BAD_LENGTH,
+        2: Status.OK,
+    }
+
+
+def test_init__unknown_controller() -> None:
+    with pytest.raises(UsageError, match="controller: 'magic' is not one of majority-delay, swift, fixed"):
+        Network(seed=1, config=ProtocolConfig(controller="magic"))
+
+
+# -- several peers, and the same again ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_two_peers__share_an_endpoint_and_each_other_harm_nothing(seed: int) -> None:
+    network = Network(seed=seed, shape=Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60))
+    first, second = network.connect()[0], network.connect()[0]
+    assert len(network.b.of(PeerOpened)) == 2
+    for request in range(4):
+        network.a.core.post(first, request=request, payload_offset=request << 20, length=1 << 20)
+        network.a.core.post(second, request=request, payload_offset=(request + 4) << 20, length=1 << 20)
+    network.run(until=lambda: len(completed(network.a)) == 8, seconds=5)
+    assert {(c.peer, c.request, c.status) for c in completed(network.a)} == {
+        (peer, request, Status.OK) for peer in (first, second) for request in range(4)
+    }
+    for message in received(network.b):
+        index = message.message + (4 if message.peer == 1 else 0)
+        assert content(network.b, message.frags) == network.a.region[index << 20 : (index + 1) << 20].tobytes()
+    finished = [c.peer for c in completed(network.a)]
+    assert abs(finished.index(first) - finished.index(second)) <= 4, "they take turns"
+
+
+@pytest.mark.parametrize("acks_last", [False, True])
+def test_poll_transmit__acks_first_or_last(acks_last: bool) -> None:  # noqa: FBT001 - a case
+    network = Network(seed=1)
+    accept = opened_by_hand(network)
+    answers(network.b, now=network.now)
+    core = network.b.core
+    core.handle_packets([data_packet(accept.own_context, source="x:1")], controls=[], now=network.now)
+    core.post(0, request=0, payload_offset=0, length=100)
+    order = list[str]()
+    while (out := core.poll_transmit(network.now, acks_last=acks_last)) is not None:
+        order.append(type(out).__name__)
+    assert order == (["Burst", "Datagram"] if acks_last else ["Datagram", "Burst"])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_restart__of_the_receiver_ends_the_old_peer_and_allows_a_new_one(seed: int) -> None:
+    network = Network(seed=seed)
+    old, _ = network.connect()
+    network.a.core.post(old, request=1, payload_offset=0, length=8 << 20)
+    network.run(seconds=0.002)
+    network.replace("b")
+    network.run(until=lambda: bool(ended(network.a)), seconds=3)
+    (end,) = ended(network.a)
+    assert (end.peer, end.status) == (old, Status.REMOTE_ERROR_UNKNOWN_PEER)
+    assert [(c.request, c.status) for c in completed(network.a)] == [(1, Status.REMOTE_ERROR_UNKNOWN_PEER)]
+    network.a.events.clear()
+    again, _ = network.connect()
+    network.a.core.post(again, request=2, payload_offset=9, length=500_000)
+    network.run(until=lambda: bool(completed(network.a)), seconds=5)
+    (message,) = received(network.b)
+    assert content(network.b, message.frags) == network.a.region[9:500_009].tobytes()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_restart__of_the_sender_is_noticed_by_the_receiver(seed: int) -> None:
+    network = Network(seed=seed)
+    number, there = network.connect()
+    network.a.core.post(number, request=1, payload_offset=0, length=8 << 20)
+    network.run(seconds=0.01)
+    network.replace("a")
+    network.run(until=lambda: bool(ended(network.b)), seconds=3)
+    (end,) = ended(network.b)
+    assert (end.peer, end.status) == (there, Status.REMOTE_ERROR_UNKNOWN_PEER)
+    landed = sum(frag.length for frag in end.released) + sum(m.length for m in received(network.b))
+    assert landed > 0, "what has landed is given back, not lost"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_simulation__the_same_seed_gives_the_same_run(seed: int) -> None:
+    """The core reads no clock and rolls no dice of its own."""
+
+    def run() -> tuple[float, int, list[object]]:
+        network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=2), weather=Weather(reorder_s=0.001))
+        number, _ = network.connect()
+        network.a.core.post(number, request=1, payload_offset=0, length=1 << 20)
+        network.run(until=lambda: bool(completed(network.a)), seconds=5)
+        return network.now, network.wire_packets, [*network.a.events, *network.b.events]
+
+    assert run() == run()
+
+
+# -- closing --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_close__after_what_was_posted(seed: int) -> None:
+    network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=5))
+    at_a, at_b = network.connect()
+    network.a.core.post(at_a, request=1, payload_offset=3, length=1 << 20)
+    network.a.core.close(at_a, now=network.now)
+    with pytest.raises(UsageError, match="not open for sending"):
+        network.a.core.post(at_a, request=2, payload_offset=0, length=1)
+    network.run(until=lambda: bool(ended(network.a)) and bool(ended(network.b)), seconds=5)
+    assert [(c.request, c.status) for c in completed(network.a)] == [(1, Status.OK)]
+    (message,) = received(network.b)
+    assert content(network.b, message.frags) == network.a.region[3 : 3 + (1 << 20)].tobytes()
+    assert [(end.peer, end.status) for end in ended(network.a) + ended(network.b)] == [
+        (at_a, Status.OK), (at_b, Status.OK),
+    ]  # fmt: skip
+    network.run(seconds=3)
+    for node in (network.a, network.b):
+        assert node.core.poll_timeout() is None
+        core = node.core
+        assert [core._peers, core._by_context, core._by_remote, core._ready] == [{}] * 4
+
+
+def test_flush__ends_what_is_open_and_lets_a_close_through() -> None:
+    """A receiver that takes nothing: 16 MiB of window, 64 MiB posted, and a batch behind them."""
+    network = Network(seed=1)
+    at_a, _ = network.connect()
+    for request in range(16):
+        network.a.core.post(at_a, request=request, length=4 << 20)
+    owner = [None]
+    places = np.arange(100, dtype=np.uint64)
+    network.a.core.post_batch(at_a, first_request=16, payload_addresses=places, length=64, immediate=None, owner=owner)
+    network.a.core.close(at_a, now=network.now)
+    network.run(seconds=1)
+    assert not ended(network.a)
+    network.a.core.flush(at_a, now=network.now)
+    network.run(until=lambda: bool(ended(network.a)) and bool(ended(network.b)), seconds=1)
+    statuses = {completion.request: completion.status for completion in completed(network.a)}
+    assert sorted(statuses) == list(range(116))
+    assert set(statuses.values()) == {Status.OK, Status.FLUSHED}
+    assert {end.status for end in ended(network.a) + ended(network.b)} == {Status.OK}
+    assert sys.getrefcount(owner) == 2, "here, and as the argument: the memory of a batch that has ended is let go"
+
+
+def test_abandon__completes_all_and_says_nothing() -> None:
+    network = Network(seed=1)
+    at_a, at_b = network.connect()
+    owner = [None]
+    places = np.arange(100, dtype=np.uint64)
+    network.a.core.post(at_a, request=0, length=1 << 20)
+    network.a.core.post_batch(at_a, first_request=1, payload_addresses=places, length=64, immediate=None, owner=owner)
+    peer = network.a.core.peer(at_a)
+    for _ in range(2):
+        network.a.core.abandon(at_a, status=Status.LOCAL_ERROR_QP_INTERNAL_ERROR, reason="why", now=network.now)
+    assert network.a.core.poll_transmit(network.now) is None
+    network.run(until=lambda: bool(ended(network.b)), seconds=60)
+    assert [c.request for c in completed(network.a)] == list(range(101))
+    assert {c.status for c in completed(network.a)} == {Status.LOCAL_ERROR_QP_INTERNAL_ERROR}
+    assert [(end.status, end.reason) for end in ended(network.a)] == [(Status.LOCAL_ERROR_QP_INTERNAL_ERROR, "why")]
+    assert peer.sender is not None
+    assert sys.getrefcount(owner) == 2, "though the records of the peer live"
+    assert [end.peer for end in ended(network.b)] == [at_b]
+
+
+def test_may_read__not_what_was_acknowledged() -> None:
+    network = Network(seed=1)
+    at_a, _ = network.connect()
+    network.a.core.post(at_a, request=0, length=1000)
+    burst = network.a.core.poll_transmit(network.now)
+    assert isinstance(burst, Burst)
+    assert network.a.core.still_needed(burst, peer=at_a)
+    network._transmit(network.a, burst)
+    network.run(until=lambda: bool(completed(network.a)), seconds=1)
+    assert not network.a.core.still_needed(burst, peer=at_a)
+    elsewhere = replace(burst, address="c:0")
+    assert network.a.core.still_needed(elsewhere, peer=at_a)
+    network.a.core.abandon(at_a, status=Status.OK, reason="", now=network.now)
+    assert not network.a.core.still_needed(elsewhere, peer=at_a), "it may be the gone peer's"
+
+
+def test_handle_packets__reset_while_closing() -> None:
+    """All was acknowledged and the other end is gone, which is what CLOSE asks for: its CLOSED was lost."""
+    network = Network(seed=1)
+    at_a, _ = network.connect()
+    peer = network.a.core.peer(at_a)
+    network.a.core.close(at_a, now=network.now)
+    assert Close(peer.remote_context, peer.own_context) in answers(network.a, now=network.now)
+    give(network.a, Reset(peer.own_context, peer.remote_context), now=network.now, source="b:0")
+    assert not ended(network.a), "a RESET is no orderly end"
+    network.b.alive = False
+    network.run(until=lambda: bool(ended(network.a)), seconds=5)
+    assert [end.status for end in ended(network.a)] == [Status.OK]

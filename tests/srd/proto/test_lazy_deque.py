@@ -1,0 +1,40 @@
+"""srd.proto.lazy_deque: as a deque, and nothing while it is empty."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srd.proto.lazy_deque import LazyDeque
+
+
+@given(steps=st.lists(st.one_of(st.integers(0, 9), st.just("pop"), st.just("remove"))))
+def test_fifo__is_a_deque(steps: list[int | str]) -> None:
+    ours, theirs = LazyDeque[int](), deque[int]()
+    for step in steps:
+        if step == "pop" and theirs:
+            assert ours.popleft() == theirs.popleft()
+        elif step == "remove" and theirs:
+            item = theirs[-1]
+            ours.remove(item)
+            theirs.remove(item)
+        elif isinstance(step, int):
+            ours.append(step)
+            theirs.append(step)
+        assert (list(ours), len(ours), bool(ours)) == (list(theirs), len(theirs), bool(theirs))
+        assert not theirs or ours[0] == theirs[0]
+        assert (ours._items is None) == (not theirs)
+
+
+def test_fifo__empty() -> None:
+    queue = LazyDeque[int]()
+    for use in (queue.popleft, lambda: queue[0]):
+        with pytest.raises(IndexError):
+            use()
+    with pytest.raises(ValueError, match="empty"):
+        queue.remove(1)
+    queue.extend([1, 2])
+    assert list(queue) == [1, 2]

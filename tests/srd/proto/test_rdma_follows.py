@@ -1,0 +1,97 @@
+"""Hints where the next payload belongs: an owner that spoils all that a hint allows does no harm.
+
+The worst owner there may be: after every batch it overwrites everything that the last hint says has not landed yet, as
+wrong guesses would (srd.io.placement_predictor). What is written or read must be right all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from netns.netem.shape import Shape
+from srd.proto.events import PlacementHint, TargetCopy
+from srd.proto.wire.data import Opcode
+from srd.proto.wire.status import Status
+from tests.simulation import Node, Weather
+from tests.srd.proto.contract import MIB, START_B, Pair
+
+SPOILED = 0xDD
+WEATHERS = {
+    "calm": Weather(),
+    "reordered": Weather(reorder_s=0.003),
+    "doubled": Weather(duplicate=0.2, reorder_s=0.001),
+}
+
+
+def spoil(node: Node) -> list[PlacementHint]:
+    """Have a node's owner do its worst; return the hints that it gets."""
+    take: Callable[[], Sequence[TargetCopy]] = node.core.pop_target_copies
+    hints: list[PlacementHint] = []
+    held: list[PlacementHint] = []
+
+    def spoiling() -> Sequence[TargetCopy]:
+        placements = take()
+        for hint in held:  # before what has come since is placed, as the kernel would have done
+            node.target[hint.target : hint.target + hint.length] = SPOILED
+        if placements:
+            last = placements[-1].hint
+            held[:] = [] if last is None else [last]
+            hints.extend(held)
+        return placements
+
+    node.core.pop_target_copies = spoiling  # type: ignore[method-assign]
+    return hints
+
+
+@pytest.mark.sources
+@pytest.mark.parametrize("weather", WEATHERS)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_write__is_right_whatever_is_guessed(weather: str, seed: int) -> None:
+    pair = Pair(seed=seed, shape=Shape(delay_us=500, loss_percent=5), weather=WEATHERS[weather])
+    hints = spoil(pair.b)
+    pair.write(1, length=MIB, at=77, offset=4321)
+    pair.write(2, length=MIB // 2, at=5, offset=4321 + MIB)
+    pair.run(1, 2)
+    assert pair.statuses() == {1: Status.OK, 2: Status.OK}
+    assert pair.written(4321, MIB) == pair.a.region[77 : 77 + MIB].tobytes()
+    assert pair.written(4321 + MIB, MIB // 2) == pair.a.region[5 : 5 + MIB // 2].tobytes()
+    assert pair.untouched(pair.b, (4321, MIB + MIB // 2))
+    assert hints
+    assert {hint.opcode for hint in hints} == {Opcode.WRITE}
+
+
+@pytest.mark.sources
+@pytest.mark.parametrize("weather", WEATHERS)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_read__is_right_whatever_is_guessed(weather: str, seed: int) -> None:
+    pair = Pair(seed=seed, shape=Shape(delay_us=500, loss_percent=5), weather=WEATHERS[weather])
+    hints = spoil(pair.a)
+    pair.read(1, length=MIB, offset=99, to=1234)
+    pair.read(2, length=MIB // 2, offset=7, to=1234 + MIB)
+    pair.run(1, 2)
+    assert pair.statuses() == {1: Status.OK, 2: Status.OK}
+    assert pair.fetched(1234, MIB) == pair.b.region[START_B + 99 : START_B + 99 + MIB].tobytes()
+    assert pair.fetched(1234 + MIB, MIB // 2) == pair.b.region[START_B + 7 : START_B + 7 + MIB // 2].tobytes()
+    assert pair.untouched(pair.a, (1234, MIB + MIB // 2))
+    assert {hint.opcode for hint in hints} == {Opcode.RESPONSE}
+
+
+@pytest.mark.sources
+@pytest.mark.parametrize("immediate", [0, 4321])
+def test_write__with_an_immediate_gives_no_hints(immediate: int) -> None:
+    pair = Pair()
+    hints = spoil(pair.b)
+    pair.write(1, length=MIB, at=0, offset=4321, immediate=immediate)
+    pair.run(1)
+    assert pair.statuses() == {1: Status.OK}
+    assert not hints
+
+
+@pytest.mark.parametrize(
+    ("landed", "left"),
+    [(0, PlacementHint(1, 2, 2, 100, 1000, 50)), (20, PlacementHint(1, 2, 2, 120, 1020, 30)), (50, None), (51, None)],
+)
+def test_after__what_has_landed_is_not_hinted_at(landed: int, left: PlacementHint | None) -> None:
+    assert PlacementHint(1, 2, 2, 100, 1000, 50).after(landed) == left

@@ -1,0 +1,132 @@
+"""Answers to those that have no peer here."""
+
+from __future__ import annotations
+
+import pytest
+
+from srd.proto import handshake
+from srd.proto.handshake import CookieJar
+from srd.proto.stateless import MAX_REPLIES, StatelessResponder
+from srd.proto.wire.control import Accept, Ack, Close, Closed, Control, Probe, Refuse, Reset, Retry, decode_untrusted
+from srd.proto.wire.status import Status
+from tests.srd.proto.byhand import hello
+
+
+def strangers(*, accepting: bool = True) -> StatelessResponder:
+    return StatelessResponder(secret=b"s" * 16, accepting=accepting, paths=4, datagram_bytes=8972)
+
+
+def said(to: StatelessResponder) -> list[Control]:
+    return [decode_untrusted(reply.data) for reply in to.replies]
+
+
+@pytest.mark.parametrize(
+    ("packet", "answer"),
+    [
+        (Close(5, 6), [Closed(6, 5)]),
+        (Probe(5, 6, 1, 2, 3), [Reset(6, 5)]),
+        (Accept(5, 6, 7, 8, 9, 64, 1472), [Close(6, 5)]),
+        (Ack(5, 0, 0, 0, 0, ()), []),
+        (Closed(5, 6), []),
+        (Reset(5, 6), []),
+    ],
+)
+def test_handle_stray(packet: Control, answer: list[Control]) -> None:
+    ours = strangers()
+    ours.on_unknown_context(packet, "x:1")
+    assert said(ours) == answer
+    assert all(reply.address == "x:1" for reply in ours.replies)
+
+
+def test_welcomes__only_with_the_cookie() -> None:
+    ours = strangers()
+    assert not ours.validate_address(hello(), "x:1", now=100.0, has_room=True)
+    (retry,) = said(ours)
+    assert isinstance(retry, Retry)
+    assert ours.validate_address(hello(cookie=retry.cookie), "x:1", now=100.0, has_room=True)
+    assert not ours.validate_address(hello(cookie=retry.cookie), "y:1", now=100.0, has_room=True)
+    assert len(ours.replies) == 2
+
+
+@pytest.mark.parametrize("cookie", [b"", bytes(24)])
+def test_welcomes__without_room_nobody(cookie: bytes) -> None:
+    ours = strangers()
+    assert not ours.validate_address(hello(cookie=cookie), "x:1", now=100.0, has_room=False)
+    assert said(ours) == [Refuse(77, Status.REMOTE_ERROR_RNR)]
+
+
+def test_welcomes__a_cookie_once() -> None:
+    ours = strangers()
+    ours.validate_address(hello(), "x:1", now=100.0, has_room=True)
+    (retry,) = said(ours)
+    assert isinstance(retry, Retry)
+    ours.replies.clear()
+    welcome = [
+        ours.validate_address(hello(cookie=retry.cookie), "x:1", now=now, has_room=True)
+        for now in (100.0, 101.0, 119.9)
+    ]
+    assert welcome == [True, False, False]
+    assert said(ours) == [Refuse(77, Status.REMOTE_ERROR_ABORT)] * 2
+
+
+def test_welcomes__nobody_while_no_more_cookies_can_be_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = strangers()
+    monkeypatch.setattr(handshake, "MAX_USED_COOKIES", 3)
+    for context in range(3):
+        assert knock(ours, context=context, now=100.0) == []
+    assert knock(ours, context=9, now=119.0) == [Refuse(9, Status.REMOTE_ERROR_RNR)]
+    assert knock(ours, context=9, now=120.0) == [], "they are of no use any more, and forgotten"
+
+
+def knock(ours: StatelessResponder, *, context: int, now: float) -> list[Control]:
+    """Ask with a good cookie; return what is answered instead of a welcome."""
+    cookie = CookieJar(secret=b"s" * 16).make(address="x:1", context=context, now=now)
+    welcome = ours.validate_address(hello(context=context, cookie=cookie), "x:1", now=now, has_room=True)
+    out = said(ours)
+    ours.replies.clear()
+    assert welcome is (not out)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("data", "answered"),
+    [
+        (b"\x03" + hello().encode()[1:], True),
+        (hello().encode(), False),  # of our version, so it is malformed otherwise
+        (b"\x03" + hello().encode()[1:575], False),  # too short for a HELLO: we would send more than we got
+        (b"\x03\x04" + hello().encode()[2:], False),
+        (b"", False),
+    ],
+)
+def test_handle_malformed__a_hello_of_another_version(data: bytes, *, answered: bool) -> None:
+    ours = strangers()
+    ours.on_malformed(data, "x:1")
+    assert said(ours) == [Refuse(77, 18)] * answered
+
+
+def test_welcomes__nobody() -> None:
+    ours = strangers(accepting=False)
+    assert not ours.validate_address(hello(), "x:1", now=100.0, has_room=True)
+    assert said(ours) == [Refuse(77, 9)]
+
+
+@pytest.mark.parametrize("size", [576, 1472, 8972, 65_507])
+def test_welcomes__the_answer_is_as_long_as_the_hello_or_as_what_we_take(size: int) -> None:
+    ours = strangers()
+    ours.validate_address(hello(size=size), "x:1", now=100.0, has_room=True)
+    assert [len(reply.data) for reply in ours.replies] == [min(size, 8972)]
+
+
+def test_welcomes__answers_leave_by_the_path_that_the_hello_names() -> None:
+    ours = strangers()
+    for path in (0, 3, 4, 255):
+        ours.validate_address(hello(path=path), "x:1", now=100.0, has_room=True)
+    assert [reply.path for reply in ours.replies] == [0, 3, 0, 3]
+    assert [retry.path for retry in said(ours) if isinstance(retry, Retry)] == [0, 3, 4, 255]
+
+
+def test_reply__only_so_many_wait() -> None:
+    ours = strangers()
+    for context in range(10 * MAX_REPLIES):
+        ours.on_unknown_context(Close(context, 6), "x:1")
+    assert said(ours) == [Closed(6, context) for context in range(MAX_REPLIES)]

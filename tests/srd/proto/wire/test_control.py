@@ -1,0 +1,208 @@
+"""Control packets: there and back again, and whatever bytes a network may deliver."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from srd.proto.errors import PacketError
+from srd.proto.wire.control import (
+    MAX_COOKIE_BYTES,
+    MIN_PEER_WINDOW_PACKETS,
+    Accept,
+    Ack,
+    Close,
+    Closed,
+    Control,
+    Hello,
+    Nack,
+    PathChallenge,
+    PathReport,
+    PathResponse,
+    Probe,
+    Refuse,
+    Reset,
+    Retry,
+    bitmap_room_bytes,
+    decode_untrusted,
+    max_reports,
+)
+from srd.proto.wire.data import MAX_DATAGRAM_BYTES, MIN_DATAGRAM_BYTES, PREFIX_BYTES, VERSION, PacketType
+
+U8, U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (8, 16, 32, 64))
+REPORTS = st.builds(
+    PathReport, path=U8, path_sequence=U32, sent_us=U32, ack_delay_us=U32, packets=U32, duplicates=U16, ecn_ce=U16
+)
+ACKS = st.builds(
+    Ack,
+    context=U64,
+    cumulative=U64,
+    bitmap=st.integers(0, 2**4096 - 1).map(lambda bits: bits << 1),
+    credit_bytes=U64,
+    credit_messages=U64,
+    reports=st.lists(REPORTS, max_size=64).map(tuple),
+    flags=U8,
+    path=U8,
+    remote_path=U8,
+)
+WINDOWS = st.integers(MIN_PEER_WINDOW_PACKETS, 2**32 - 1)
+HELLOS = st.builds(
+    Hello,
+    own_context=U64,
+    credit_bytes=U64,
+    credit_messages=U32,
+    max_message_bytes=U32,
+    window_packets=WINDOWS,
+    datagram_bytes=st.integers(MIN_DATAGRAM_BYTES, 9000),
+    cookie=st.binary(max_size=MAX_COOKIE_BYTES),
+    path=U8,
+)
+SIZES = st.integers(MIN_DATAGRAM_BYTES, MAX_DATAGRAM_BYTES)
+PACKETS: st.SearchStrategy[Control] = st.one_of(
+    ACKS,
+    HELLOS,
+    st.builds(Retry, context=U64, cookie=st.binary(max_size=64), path=U8, size_bytes=SIZES),
+    st.builds(
+        Accept,
+        context=U64,
+        own_context=U64,
+        credit_bytes=U64,
+        credit_messages=U32,
+        max_message_bytes=U32,
+        window_packets=WINDOWS,
+        datagram_bytes=SIZES,
+    ),
+    st.builds(
+        Probe, context=U64, own_context=U64, path=U8, path_sequence=U32, sent_us=U32, ack_path=U8, ack_remote_path=U8
+    ),
+    st.builds(Refuse, context=U64, status=U8),
+    st.builds(Close, context=U64, own_context=U64),
+    st.builds(Closed, context=U64, own_context=U64),
+    st.builds(Reset, context=U64, own_context=U64),
+    st.builds(Nack, context=U64, message=U32, status=U8),
+    st.builds(PathChallenge, context=U64, token=U64, remote_path=U8),
+    st.builds(PathResponse, context=U64, token=U64, path=U8),
+)
+
+
+@given(PACKETS)
+def test_decode_untrusted__inverts_encode(packet: Control) -> None:
+    assert decode_untrusted(packet.encode()) == packet
+
+
+@given(PACKETS)
+def test_encode__a_second_pass_changes_nothing(packet: Control) -> None:
+    data = packet.encode()
+    assert decode_untrusted(data).encode() == data
+
+
+def decoded(data: bytes) -> Control | None:
+    """Decode; PacketError is the only way to fail."""
+    try:
+        return decode_untrusted(data)
+    except PacketError:
+        return None
+
+
+@given(st.binary(max_size=400))
+@example(b"")
+@example(bytes(PREFIX_BYTES))
+def test_decode_untrusted__arbitrary_bytes(data: bytes) -> None:
+    decoded(data)
+
+
+@given(kind=st.sampled_from(PacketType), rest=st.binary(min_size=14, max_size=400))
+def test_decode_untrusted__arbitrary_body(kind: PacketType, rest: bytes) -> None:
+    packet = decoded(bytes([VERSION, kind]) + rest)
+    assert packet is None or type(packet).__name__.upper() == kind.name.replace("_", "")
+
+
+@given(packet=PACKETS, data=st.data())
+def test_decode_untrusted__cut_anywhere(packet: Control, data: st.DataObject) -> None:
+    whole = packet.encode()
+    cut = decoded(whole[: data.draw(st.integers(0, len(whole) - 1))])
+    if not isinstance(packet, Retry):  # these say, or imply, how long they are
+        assert cut is None
+
+
+@given(packet=PACKETS, data=st.data())
+def test_decode_untrusted__one_bit_flipped(packet: Control, data: st.DataObject) -> None:
+    raw = bytearray(packet.encode())
+    raw[data.draw(st.integers(0, min(len(raw), 80) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    decoded(bytes(raw))
+
+
+def test_decode_untrusted__names_what_is_wrong() -> None:
+    close = Close(1, 2).encode()
+    with pytest.raises(PacketError, match="15 bytes are no packet"):
+        decode_untrusted(close[:15])
+    with pytest.raises(PacketError, match="version 9 is not 2"):
+        decode_untrusted(b"\x09" + close[1:])
+    with pytest.raises(PacketError, match="type 200"):
+        decode_untrusted(b"\x02\xc8" + close[2:])
+    with pytest.raises(PacketError, match="type 1 is no control packet"):
+        decode_untrusted(b"\x02\x01" + close[2:])
+    with pytest.raises(PacketError, match="cut short"):
+        decode_untrusted(Probe(1, 6, 2, 3, 4).encode()[:-1])
+
+
+ACK = Ack(context=1, cumulative=10, bitmap=0b1010, credit_bytes=5, credit_messages=6, reports=())
+HELLO = Hello(1, 2, 3, max_message_bytes=9, window_packets=64, datagram_bytes=MIN_DATAGRAM_BYTES)
+ACCEPT = Accept(1, 2, 3, 4, max_message_bytes=9, window_packets=64, datagram_bytes=1472)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (replace(ACK, bitmap=0b11).encode(), "cumulative point"),
+        (ACK.encode() + b"\0", "1 bytes of bitmap has 2"),
+        (ACK.encode()[:-1], "1 bytes of bitmap has 0"),
+        (HELLO.encode() + b"\0", "a hello for 576 bytes has 577"),
+        (HELLO.encode()[:-1], "a hello for 576 bytes has 575"),
+        (replace(HELLO, datagram_bytes=MIN_DATAGRAM_BYTES - 1).encode(), "less than 576"),
+        (replace(HELLO, datagram_bytes=48, cookie=bytes(24)).encode()[:48], "a hello for 48 bytes"),
+        (replace(HELLO, window_packets=63).encode(), "a window of 63 packets is less than 64"),
+        (replace(ACCEPT, window_packets=63).encode(), "a window of 63 packets is less than 64"),
+        (Retry(1, bytes(MAX_COOKIE_BYTES + 1)).encode(), "a cookie of 65 bytes is longer than 64"),
+        (Retry(1, bytes(24)).encode()[:-1], "a cookie of 24 bytes has 23"),
+        (Retry(1, b"").encode()[:-1], "is cut short"),
+        (replace(ACCEPT, datagram_bytes=MIN_DATAGRAM_BYTES - 1).encode(), "out of range"),
+        (replace(ACCEPT, datagram_bytes=MAX_DATAGRAM_BYTES + 1).encode(), "out of range"),
+    ],
+)
+def test_decode_untrusted__lengths_that_lie(data: bytes, message: str) -> None:
+    with pytest.raises(PacketError, match=message):
+        decode_untrusted(data)
+
+
+@given(SIZES)
+def test_hello__is_padded_to_the_size_it_proposes(size: int) -> None:
+    assert len(replace(HELLO, datagram_bytes=size, cookie=bytes(24)).encode()) == size
+
+
+def test_ack__of_nothing_has_no_bitmap() -> None:
+    """PSN 10 + i is bit i, counted from the lowest of the first byte."""
+    empty = len(replace(ACK, bitmap=0).encode())
+    assert len(ACK.encode()) == empty + 1
+    assert replace(ACK, bitmap=1 << 8).encode()[empty:] == b"\0\x01"
+
+
+def test_probe__path_sequence_is_truncated() -> None:
+    probe = decode_untrusted(Probe(1, 6, 2, (3 << 32) + 4, 5).encode())
+    assert probe == Probe(1, 6, 2, 4, 5)
+
+
+@given(room=st.integers(MIN_DATAGRAM_BYTES, MAX_DATAGRAM_BYTES), wanted=st.integers(0, 64))
+def test_bitmap_room_bytes__fills_an_ack_to_the_last_byte(room: int, wanted: int) -> None:
+    count = min(wanted, max_reports(room))
+    bits = 8 * bitmap_room_bytes(room, reports=count)
+    ack = Ack(1, 0, 1 << bits - 1, 0, 0, (PathReport(1, 2, 3, 4, 5, 6),) * count)
+    assert len(ack.encode()) == room
+
+
+def test_max_reports__always_one_and_never_more_than_half() -> None:
+    assert max_reports(MIN_DATAGRAM_BYTES) * 24 <= MIN_DATAGRAM_BYTES / 2
+    assert max_reports(0) == 1

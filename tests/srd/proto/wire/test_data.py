@@ -1,0 +1,406 @@
+"""Data packets' layout, and PROTOCOL.md's tables against what is really encoded."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import srd.proto
+from srd.proto.paths import path
+from srd.proto.wire import control
+from srd.proto.wire import data as layout
+from srd.proto.wire.control import (
+    Accept,
+    Ack,
+    Close,
+    Closed,
+    Control,
+    Hello,
+    Nack,
+    PathChallenge,
+    PathReport,
+    PathResponse,
+    Probe,
+    Refuse,
+    Reset,
+    Retry,
+)
+from srd.proto.wire.data import (
+    HEADER,
+    HEADER_BYTES,
+    HEADER_LANES,
+    MAX_BURST_PACKETS,
+    VERSION,
+    Burst,
+    GroDatagram,
+    PacketType,
+    expand,
+    header_steps,
+    received_bursts_untrusted,
+    write_headers,
+)
+
+SPECIFICATION = (Path(layout.__file__).parents[2] / "PROTOCOL.md").read_text()
+U8, U32, U64 = st.integers(0, 2**8 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
+
+
+def burst(**changes: Any) -> Burst:
+    fields = {
+        "path": 5, "path_sequence": 1000, "context": 0x1122334455667788, "psn": 70, "count": 3, "sent_us": 123456,
+        "message": 9, "length": 2500, "immediate": 0xABCD, "offset": 0, "key": 0, "payload_offset": 4096,
+        "payload_bytes": 2500, "segment_bytes": 1000,
+    }  # fmt: skip
+    return Burst("b:0", **(fields | changes))
+
+
+def headers_of(*bursts: Burst) -> npt.NDArray[np.void]:
+    headers = np.zeros(sum(one.count for one in bursts), HEADER)
+    room = headers.view(np.uint8).data
+    at = 0
+    for one in bursts:
+        write_headers(one, out=room[at:])
+        at += one.count * HEADER_BYTES
+    return headers
+
+
+def arrival(*bursts: Burst, payload_bytes: int | None = None) -> GroDatagram:
+    headers = headers_of(*bursts)
+    return GroDatagram(
+        headers=headers.view(np.uint8).data,
+        count=len(headers),
+        payload_offset=1 << 20,
+        payload_bytes=sum(b.payload_bytes for b in bursts) if payload_bytes is None else payload_bytes,
+        segment_bytes=bursts[0].segment_bytes,
+        address="a:5",
+        received_at=10.0,
+    )
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_runs_untrusted__every_run_of_a_series_has_its_mark(*, marked: bool) -> None:
+    one = arrival(burst(), burst(psn=500, path_sequence=2000))
+    one.ecn_ce = marked
+    assert [run.ecn_ce for run in received_bursts_untrusted(one)] == [marked, marked]
+
+
+# -- headers --------------------------------------------------------------------------------------------------------
+
+
+def test_write_headers__every_field() -> None:
+    headers = headers_of(burst())
+    assert headers["version"].tolist() == [VERSION] * 3
+    assert headers["type"].tolist() == [PacketType.DATA] * 3
+    assert headers["flags"].tolist() == [0, 0, 0]
+    assert headers["path"].tolist() == [5, 5, 5]
+    assert headers["path_sequence"].tolist() == [1000, 1001, 1002]
+    assert headers["context"].tolist() == [0x1122334455667788] * 3
+    assert headers["psn"].tolist() == [70, 71, 72]
+    assert headers["sent_us"].tolist() == [123456] * 3
+    assert headers["message"].tolist() == [9, 9, 9]
+    assert headers["length"].tolist() == [2500] * 3
+    assert headers["immediate"].tolist() == [0xABCD] * 3
+    assert headers["offset"].tolist() == [0, 1000, 2000]
+    assert headers["key"].tolist() == [0, 0, 0]
+
+
+def test_write_headers__bytes_on_the_wire() -> None:
+    """The one test that does not go through the dtype: big endian, byte by byte."""
+    data = headers_of(burst(count=1, offset=0x0102030405060708, key=0x1112131415161718)).tobytes()
+    assert data.hex(" ", 8) == (
+        "02010005000003e8 1122334455667788 0000000000000046 0001e24000000009 "
+        "000009c40000abcd 0102030405060708 1112131415161718"
+    )  # fmt: skip
+
+
+def test_write_headers__path_sequence_is_truncated() -> None:
+    assert headers_of(burst(count=2, path_sequence=(7 << 32) + 41))["path_sequence"].tolist() == [41, 42]
+
+
+def test_write_headers__leaves_the_rest_alone() -> None:
+    headers = np.zeros(5, HEADER)
+    write_headers(burst(count=2), out=headers.view(np.uint8).data)
+    assert not headers[2:].tobytes().strip(b"\0")
+
+
+@given(segment=st.integers(0, 65_451), row=st.integers(0, MAX_BURST_PACKETS - 1))
+def test_header_steps__grow_by_row(segment: int, row: int) -> None:
+    assert header_steps(segment)[row].tolist() == [row, 0, row, 0, 0, row * segment, 0]
+
+
+# -- runs -----------------------------------------------------------------------------------------------------------
+
+
+def test_runs_untrusted__one_burst_is_one_run() -> None:
+    (run,) = received_bursts_untrusted(arrival(burst()))
+    assert (run.path, run.path_sequence, run.psn, run.count) == (5, 1000, 70, 3)
+    assert (run.context, run.message, run.length, run.immediate, run.sent_us) == (
+        0x1122334455667788, 9, 2500, 0xABCD, 123456,
+    )  # fmt: skip
+    assert (run.offset, run.payload_offset, run.payload_bytes, run.segment_bytes) == (0, 1 << 20, 2500, 1000)
+    assert (run.address, run.received_at) == ("a:5", 10.0)
+
+
+def test_runs_untrusted__two_messages_in_one_series() -> None:
+    first = burst(count=2, payload_bytes=2000, length=2000)
+    second = burst(count=2, psn=72, path_sequence=1002, message=10, payload_bytes=1500, length=1500)
+    one, two = received_bursts_untrusted(arrival(first, second))
+    assert (one.psn, one.count, one.payload_offset, one.payload_bytes) == (70, 2, 1 << 20, 2000)
+    assert (two.psn, two.count, two.payload_offset, two.payload_bytes) == (72, 2, (1 << 20) + 2000, 1500)
+
+
+def test_runs_untrusted__a_gap_cuts() -> None:
+    """A packet of the burst was lost: what follows it is another run."""
+    whole = arrival(burst(count=4, payload_bytes=4000, length=4000))
+    headers = bytes(whole.headers)
+    headers = headers[: 2 * HEADER_BYTES] + headers[3 * HEADER_BYTES :]
+    cut = GroDatagram(memoryview(headers), 3, whole.payload_offset, 3000, 1000, whole.address, whole.received_at)
+    found = [(run.psn, run.count, run.offset, run.payload_offset - (1 << 20)) for run in received_bursts_untrusted(cut)]
+    assert found == [(70, 2, 0, 0), (73, 1, 3000, 2000)]
+
+
+@pytest.mark.parametrize("byte", [0, 1], ids=["version", "type"])
+def test_runs_untrusted__another_version_or_type_is_dropped(byte: int) -> None:
+    headers = headers_of(burst(count=3))
+    raw = bytearray(headers.tobytes())
+    raw[HEADER_BYTES + byte] = 77
+    runs = received_bursts_untrusted(GroDatagram(memoryview(raw), 3, 0, 2500, 1000, "a:5", 10.0))
+    assert [(run.psn, run.payload_offset, run.payload_bytes) for run in runs] == [(70, 0, 1000), (72, 2000, 500)]
+
+
+def test_runs_untrusted__zero_length_messages() -> None:
+    series = arrival(
+        *(burst(count=1, psn=70 + i, message=i, length=0, payload_bytes=0, segment_bytes=0) for i in range(3))
+    )
+    assert [(run.message, run.count, run.payload_bytes) for run in received_bursts_untrusted(series)] == [
+        (0, 1, 0),
+        (1, 1, 0),
+        (2, 1, 0),
+    ]
+
+
+SERIES = st.binary(min_size=HEADER_BYTES, max_size=8 * HEADER_BYTES)
+
+
+def series(data: bytes, *, segment: int, last: int) -> GroDatagram:
+    """As many headers as `data` has, each with a segment of payload but the last."""
+    count = len(data) // HEADER_BYTES
+    return GroDatagram(memoryview(data), count, 500, (count - 1) * segment + min(last, segment), segment, "x", 10.0)
+
+
+@given(data=SERIES, segment=st.integers(0, 9000), last=st.integers(0, 9000))
+def test_runs_untrusted__never_raises(data: bytes, segment: int, last: int) -> None:
+    came = series(data, segment=segment, last=last)
+    assert sum(run.count for run in received_bursts_untrusted(came)) <= came.count
+
+
+@given(data=SERIES, segment=st.integers(0, 9000), last=st.integers(0, 9000))
+def test_runs_untrusted__arbitrary_data_packets_share_out_the_payload(data: bytes, segment: int, last: int) -> None:
+    raw = bytearray(data)
+    for at in range(0, len(raw), HEADER_BYTES):
+        raw[at : at + 3] = bytes([VERSION, PacketType.DATA, 0])
+    came = series(bytes(raw), segment=segment, last=last)
+    at = came.payload_offset
+    for run in received_bursts_untrusted(came):
+        assert run.count >= 1
+        assert run.payload_offset == at
+        assert 0 <= run.payload_bytes <= run.count * segment
+        at += run.payload_bytes
+    assert at == came.payload_offset + came.payload_bytes
+
+
+@given(sizes=st.lists(st.integers(1, 6), min_size=1, max_size=5), segment=st.integers(1, 9000), start=U32)
+def test_runs_untrusted__inverts_write_headers(sizes: list[int], segment: int, start: int) -> None:
+    bursts, psn = [], start
+    for message, count in zip(range(0, 99, 2), sizes, strict=False):  # messages that do not follow each other
+        size = count * segment
+        bursts.append(
+            burst(count=count, psn=psn, path_sequence=start % 2**31 + psn - start, message=message, length=size,
+                  payload_bytes=size, segment_bytes=segment)
+        )  # fmt: skip
+        psn += count
+    runs = received_bursts_untrusted(arrival(*bursts))
+    assert [(r.psn, r.count, r.message, r.length, r.offset, r.payload_bytes) for r in runs] == [
+        (b.psn, b.count, b.message, b.length, b.offset, b.payload_bytes) for b in bursts
+    ]
+
+
+# -- sequences ------------------------------------------------------------------------------------------------------
+
+
+@given(value=st.integers(0, 2**64 - 1), distance=st.integers(-(2**31) + 1, 2**31 - 1))
+def test_expand__inverts_truncation_of_what_is_near(value: int, distance: int) -> None:
+    near = max(value + distance, 0)
+    assert expand(value & 0xFFFFFFFF, near=near) == value
+
+
+@pytest.mark.parametrize(
+    ("low", "near", "value"),
+    [
+        (0, 0, 0),
+        (5, 0, 5),
+        (0xFFFFFFFF, 0, 0xFFFFFFFF),  # nothing lies below zero
+        (0xFFFFFFFF, 1 << 32, 0xFFFFFFFF),
+        (1, 0xFFFFFFFF, (1 << 32) + 1),
+    ],
+)
+def test_expand__edges(low: int, near: int, value: int) -> None:
+    assert expand(low, near=near) == value
+
+
+# -- PROTOCOL.md ----------------------------------------------------------------------------------------------------
+
+# Each packet of the specification with values that differ in every byte, so that a swapped field shows.
+EXAMPLES: dict[str, Control] = {
+    "ACK": Ack(
+        0x1011121314151617,
+        0x2021222324252627,
+        0x0A,
+        0x3031323334353637,
+        0x5051525354555657,
+        (PathReport(1, 2, 3, 4, 5, 6, 7), PathReport(8, 9, 10, 11, 12, 13, 14)),
+        1,
+        9,
+        17,
+    ),
+    "HELLO": Hello(
+        0x4041424344454647, 0x5051525354555657, 0x31323334, 0x61626364, 0x71727374, 600, b"0123456789abcdefghijklmn", 9
+    ),
+    "RETRY": Retry(0x1011121314151617, b"0123456789abcdefghijklmn", 9, 600),
+    "ACCEPT": Accept(
+        0x1011121314151617, 0x4041424344454647, 0x5051525354555657, 0x31323334, 0x61626364, 0x71727374, 0x2328
+    ),
+    "REFUSE": Refuse(0x1011121314151617, 15),
+    "PROBE": Probe(0x1011121314151617, 0x2021222324252627, 9, 0x61626364, 0x71727374, 5, 6, 600),
+    "CLOSE": Close(0x1011121314151617, 0x2021222324252627),
+    "CLOSED": Closed(0x1011121314151617, 0x2021222324252627),
+    "RESET": Reset(0x1011121314151617, 0x2021222324252627),
+    "PATH_CHALLENGE": PathChallenge(0x1011121314151617, 0x2021222324252627, 17),
+    "PATH_RESPONSE": PathResponse(0x1011121314151617, 0x2021222324252627, 9),
+    "NACK": Nack(0x1011121314151617, 0x61626364, 10),
+}
+
+
+def table(title: str) -> list[tuple[int, int | None, str]]:
+    """Rows (offset, bytes, field) of the table under a heading; None bytes: to the end of the packet or list."""
+    section = re.search(rf"^### .*{re.escape(title)}$(.*?)(?=^#|\Z)", SPECIFICATION, re.MULTILINE | re.DOTALL)
+    assert section, f"PROTOCOL.md has no section {title}"
+    rows = re.findall(r"^\| (\d+) +\| (\d+|\*) +\| `(\w+)`", section[1], re.MULTILINE)
+    assert rows, f"PROTOCOL.md has no table for {title}"
+    return [(int(at), None if size == "*" else int(size), name) for at, size, name in rows]
+
+
+def test_protocol_md__common_prefix() -> None:
+    rows = [(offset, HEADER[name].itemsize, name) for name, offset in offsets() if offset < layout.PREFIX_BYTES]
+    assert table("Common prefix") == rows
+
+
+def offsets() -> list[tuple[str, int]]:
+    assert HEADER.fields is not None
+    return [(name, int(HEADER.fields[name][1])) for name in HEADER.names or ()]
+
+
+def test_protocol_md__data() -> None:
+    assert table("DATA (1)") == [(offset, HEADER[name].itemsize, name) for name, offset in offsets()]
+    assert HEADER_BYTES == 8 * HEADER_LANES == 56
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_protocol_md__control(name: str) -> None:
+    """Every field of the table holds, at its offset, the value that the packet was made of."""
+    packet = EXAMPLES[name]
+    data = packet.encode()
+    assert data[:2] == bytes([VERSION, PacketType[name]])
+    rows = table(f"{name} ({PacketType[name].value})")
+    uses_path = "path" in packet.__dataclass_fields__ and isinstance(packet, Ack | Hello | Retry | Probe | PathResponse)
+    assert data[3] == (9 if uses_path else 0), "the prefix's path"
+    end = layout.PREFIX_BYTES
+    for at, size, field in rows:
+        assert at == end, f"{name}.{field} does not follow the field before it"
+        end = len(data) if size is None else at + size
+        check_field(packet, field, data[at:end])
+    assert end == len(data)
+
+
+def check_field(packet: Control, field: str, raw: bytes) -> None:
+    if field in {"reserved", "padding"}:
+        assert not raw.strip(b"\0")
+    elif field.endswith(("_length", "_count")):
+        assert int.from_bytes(raw, "big") == length_of(packet, field)
+    elif field == "reports_and_bitmap":
+        assert raw == reports_and_bitmap(packet)
+    else:
+        value = getattr(packet, field)
+        assert value == (raw if isinstance(value, bytes) else int.from_bytes(raw, "big")), field
+
+
+def length_of(packet: Control, field: str) -> int:
+    match packet, field:
+        case Ack(), "bitmap_length":
+            return (packet.bitmap.bit_length() + 7) // 8
+        case Ack(), "report_count":
+            return len(packet.reports)
+        case Hello() | Retry(), "cookie_length":
+            return len(packet.cookie)
+    raise AssertionError(field)
+
+
+def reports_and_bitmap(packet: Control) -> bytes:
+    assert isinstance(packet, Ack)
+    rows = table("Path report")
+    out = b""
+    for index, report in enumerate(packet.reports):
+        for at, size, field in rows:
+            assert size is not None
+            assert len(out) == index * control._REPORT.size + at
+            out += (0 if field == "reserved" else getattr(report, field)).to_bytes(size, "big")
+    return out + packet.bitmap.to_bytes((packet.bitmap.bit_length() + 7) // 8, "little")
+
+
+def test_protocol_md__packet_types() -> None:
+    named = re.findall(r"^### ([A-Z_]+) \((\d+)\)$", SPECIFICATION, re.MULTILINE)
+    assert {(name, int(value)) for name, value in named} == {(kind.name, kind.value) for kind in PacketType}
+
+
+CONSTANTS_IN = [
+    importlib.import_module(found.name)
+    for found in pkgutil.walk_packages(srd.proto.__path__, "srd.proto.")
+    if found.name != "srd.proto.congestion.swift"  # not the default
+]
+
+
+def test_protocol_md__constants() -> None:
+    named = re.findall(r"^\| `([A-Z_]+)` \| ([0-9.]+) \|", SPECIFICATION, re.MULTILINE)
+    assert len(named) > 10
+    for name, value in named:
+        homes = [module for module in CONSTANTS_IN if hasattr(module, name)]
+        assert homes, f"{name} is in no module"
+        assert {getattr(module, name) for module in homes} == {float(value)}, name
+
+
+def test_protocol_md__opcodes() -> None:
+    rows = re.findall(r"^\| (\d) \| ([A-Z]+) \| ", SPECIFICATION, re.MULTILINE)
+    assert {(int(value), name) for value, name in rows} == {(kind.value, kind.name) for kind in layout.Opcode}
+    (bits,) = re.findall(r"`flags` \| opcode \(bits 0 and 1\), IMMEDIATE \((\d)\), ABORTED \((\d)\)", SPECIFICATION)
+    assert bits == (str(layout.IMMEDIATE), str(layout.ABORTED))
+    assert layout.OPCODE_BITS == 0b11
+    assert re.findall(r"NOT_READY \((\d)\)", SPECIFICATION) == [str(control.NOT_READY)]
+
+
+def test_protocol_md__path_states() -> None:
+    rows = re.findall(r"^\| ([A-Z]+) \| ([A-Z]+) \| ([A-Z]+) \| ([A-Z]+) \| ([A-Z]+) \|$", SPECIFICATION, re.MULTILINE)
+    (names,) = re.findall(r"^\| \| ((?:[A-Z]+ \| ){3}[A-Z]+) \|$", SPECIFICATION, re.MULTILINE)
+    columns = {name: index for index, name in enumerate(names.split(" | "), start=1)}
+    assert {
+        (path.PathState[row[0]], path.PathEvent[name]): path.PathState[row[column]]
+        for row in rows
+        for name, column in columns.items()
+    } == path.TRANSITIONS

@@ -1,0 +1,74 @@
+"""srd.qlog.plot: pictures of a transfer, of nothing, and into places where none can be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib.image as mpl_image
+import numpy as np
+import pytest
+
+from srd.proto.trace import TraceEvent
+from srd.qlog.errors import TraceError
+from srd.qlog.plot import plot
+from srd.qlog.reader import Record
+from srd.qlog.summary import PeerSummary, summarise
+from tests.simulation import Network, completed
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def record(self, event: TraceEvent, *, peer: int, now: float) -> None:
+        self.records.append(Record(now - 100, peer, event))
+
+
+@pytest.fixture(scope="module")
+def peers() -> dict[int, PeerSummary]:
+    recorder = Recorder()
+    network = Network(seed=2, traces={"a": recorder, "b": recorder})
+    number, _ = network.connect()
+    network.a.core.post(number, request=1, payload_offset=0, length=8 << 20)
+    core = network.a.core.peer(number)
+    network.run(until=lambda: core.sender is not None and core.sender.packets > 300, seconds=5)
+    network.dead.add(2)
+    network.run(until=lambda: bool(completed(network.a)), seconds=20)
+    return summarise(recorder.records)
+
+
+def test_plot__a_png_with_something_in_each_panel(peers: dict[int, PeerSummary], tmp_path: Path) -> None:
+    out = tmp_path / "a.png"
+    plot(peers, title="a $ title", out=out)
+    pixels = mpl_image.imread(out)
+    coloured = np.ptp(pixels[:, :, :3], axis=2) > 0.3
+    quarters = np.array_split(coloured, 4)
+    assert all(quarter.sum() > 100 for quarter in quarters), [int(quarter.sum()) for quarter in quarters]
+
+
+def test_plot__the_same_trace_gives_the_same_picture(peers: dict[int, PeerSummary], tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        plot(peers, title="t", out=tmp_path / name)
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+def test_plot__other_formats(peers: dict[int, PeerSummary], tmp_path: Path) -> None:
+    plot(peers, title="t", out=tmp_path / "a.svg")
+    assert b"<svg" in (tmp_path / "a.svg").read_bytes()
+
+
+def test_plot__of_nothing(tmp_path: Path) -> None:
+    plot({}, title="", out=tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("name", ["a", "a.txt", ".png"])
+def test_plot__an_unknown_format_bad_flow(name: str, tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"the name ends in none of \.avif|the name ends in none of \.eps"):
+        plot({}, title="", out=tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
+def test_plot__a_place_that_cannot_be_bad_flow(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"cannot be written \(No such file or directory\)"):
+        plot({}, title="", out=tmp_path / "gone" / "a.png")

@@ -1,0 +1,181 @@
+"""srd.qlog.writer: the bytes of the file, when they are written, and what happens when they cannot be."""
+
+from __future__ import annotations
+
+import json
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from srd.proto.trace import AckSent, PeerEnded, ProbeSent, TraceEvent
+from srd.qlog.errors import TraceError
+from srd.qlog.reader import Record, TraceReader
+from srd.qlog.writer import BUFFER_BYTES, FLUSH_INTERVAL_S, TraceWriter
+from tests.simulation import Network, completed
+
+PROBE = ProbeSent(path=3, path_sequence=9)
+
+
+def texts(path: Path) -> list[dict[str, Any]]:
+    """The records, with the framing checked byte by byte."""
+    data = path.read_bytes()
+    assert data.startswith(b"\x1e")
+    records = data[1:].split(b"\x1e")
+    assert all(record.endswith(b"}\n") and record.count(b"\n") == 1 for record in records)
+    return [json.loads(record) for record in records]
+
+
+def test_writer__header_first(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlog"
+    noon = datetime(2026, 1, 2, 13, 0, tzinfo=timezone(timedelta(hours=1)))
+    TraceWriter(path, now=5.0, title="a test", vantage_point="server", wall_clock=noon).close()
+    (header,) = texts(path)
+    assert header["file_schema"] == "urn:ietf:params:qlog:file:sequential"
+    assert header["serialization_format"] == "application/qlog+json-seq"
+    assert header["title"] == "a test"
+    trace = header["trace"]
+    assert trace["event_schemas"] == ["urn:open-srd:qlog:events:srd-1"]
+    assert trace["vantage_point"]["type"] == "server"
+    assert trace["vantage_point"]["name"].startswith("open-srd ")
+    assert trace["common_fields"] == {
+        "time_format": "relative_to_epoch",
+        "reference_time": {"clock_type": "monotonic", "epoch": "unknown", "wall_clock_time": "2026-01-02T12:00:00Z"},
+    }
+
+
+def test_writer__one_record_an_event(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlog"
+    with TraceWriter(path, now=5.0) as trace:
+        trace.record(PROBE, peer=0, now=5.0)
+        trace.record(PeerEnded("OK", 'a "b"\nü\x1e\ud800'), peer=12, now=6.2500001)
+    assert texts(path)[1:] == [
+        {"time": 0.0, "name": "srd:probe_sent", "group_id": "0", "data": {"path": 3, "path_sequence": 9}},
+        {
+            "time": 1250.0001,
+            "name": "srd:peer_ended",
+            "group_id": "12",
+            "data": {"status": "OK", "reason": 'a "b"\nü\x1e\ud800'},
+        },
+    ]
+
+
+def test_writer__what_it_writes_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlog"
+    events: list[TraceEvent] = [PROBE, AckSent(1 << 63, 0, 5), PeerEnded("OK", "\x1e")]
+    with TraceWriter(path, now=1.0, title="t", vantage_point="client") as trace:
+        for index, event in enumerate(events):
+            trace.record(event, peer=index, now=1.0 + index)
+    with path.open("rb") as stream:
+        reader = TraceReader(stream, name="a")
+        assert list(reader.read_untrusted()) == [Record(float(i), i, event) for i, event in enumerate(events)]
+    assert (reader.title, reader.vantage_point, reader.cut_off) == ("t", "client", False)
+
+
+def transfer(path: Path) -> None:
+    with TraceWriter(path, now=100.0) as trace:
+        network = Network(seed=7, traces={"a": trace})
+        number, _ = network.connect()
+        network.a.core.post(number, request=1, payload_offset=0, length=3 << 20)
+        network.run(until=lambda: bool(completed(network.a)), seconds=5)
+
+
+def test_writer__the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        transfer(tmp_path / name)
+    data = (tmp_path / "one").read_bytes()
+    assert data == (tmp_path / "two").read_bytes()
+    assert len(data) > 10_000
+
+
+# -- when -----------------------------------------------------------------------------------------------------------
+
+
+def test_writer__readable_after_a_second_and_not_a_system_call_an_event(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlog"
+    with TraceWriter(path, now=10.0) as trace:
+        assert len(texts(path)) == 1, "the header is there at once"
+        trace.record(PROBE, peer=0, now=10.0 + 0.9 * FLUSH_INTERVAL_S)
+        assert len(texts(path)) == 1
+        trace.record(PROBE, peer=0, now=10.0 + FLUSH_INTERVAL_S)
+        assert len(texts(path)) == 3
+        trace.record(PROBE, peer=0, now=10.0 + 1.5 * FLUSH_INTERVAL_S)
+        assert len(texts(path)) == 3
+    assert len(texts(path)) == 4
+
+
+def test_writer__what_is_not_written_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlog"
+    with TraceWriter(path, now=10.0) as trace:
+        for number in range(5000):
+            trace.record(PROBE, peer=0, now=10.0)
+            assert trace._file.tell() - path.stat().st_size <= BUFFER_BYTES, number
+    assert len(texts(path)) == 5001
+
+
+# -- what cannot be -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("gone/a", "No such file or directory"),
+        ("", "Is a directory"),
+        ("x" * 300, "File name too long"),
+        ("\0", "null"),
+    ],
+)
+def test_writer__a_place_that_cannot_be_bad_flow(tmp_path: Path, name: str, why: str) -> None:
+    with pytest.raises(TraceError, match=why) as caught:
+        TraceWriter(tmp_path / name, now=0.0)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith("; choose another place")
+
+
+def test_writer__a_full_device_bad_flow() -> None:
+    with pytest.raises(TraceError, match=r"/dev/full: the trace cannot be written \(No space left on device\)"):
+        TraceWriter(Path("/dev/full"), now=0.0)
+
+
+@contextmanager
+def files_limited(size_bytes: int) -> Iterator[None]:
+    """No file grows beyond `size_bytes`: as good as a full disk (Python ignores SIGXFSZ)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_writer__a_disk_that_fills_up_ends_the_trace_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlog"
+    with files_limited(100_000):
+        trace = TraceWriter(path, now=0.0)
+        for _ in range(5000):
+            trace.record(PROBE, peer=0, now=0.0)  # raises nothing
+        with pytest.raises(TraceError, match=r"the trace cannot be written \(File too large\)"):
+            trace.close()
+    assert path.stat().st_size == 100_000
+    with path.open("rb") as stream:
+        reader = TraceReader(stream, name="a")
+        assert len(list(reader.read_untrusted())) > 500
+    assert reader.cut_off
+
+
+def test_writer__an_error_of_the_traced_goes_first(tmp_path: Path) -> None:
+    def overflow(error: type[Exception] | None) -> None:
+        with files_limited(1000), TraceWriter(tmp_path / "a", now=0.0) as trace:
+            for _ in range(100):
+                trace.record(PROBE, peer=0, now=0.0)
+            if error is not None:
+                raise error
+
+    with pytest.raises(ZeroDivisionError):
+        overflow(ZeroDivisionError)
+    with pytest.raises(TraceError):
+        overflow(None)

@@ -1,0 +1,65 @@
+"""srd.sim.simulation: opening peers, and refusing to measure what went wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from netns.netem.shape import Shape
+from netns.topology.model import leaf_spine
+from scripts.benches.errors import BenchError
+from srd.proto.config import ProtocolConfig
+from srd.sim.simulation import Simulation
+
+
+def simulation(*, hosts_per_leaf: int = 1) -> Simulation:
+    topology = leaf_spine(hosts_per_leaf=hosts_per_leaf, shape=Shape(delay_us=100))
+    return Simulation(topology, config=ProtocolConfig(), seed=1)
+
+
+def test_connect__many_to_one_and_both_ends_know_each_other() -> None:
+    running = simulation(hosts_per_leaf=3)
+    connections = running.connect([("h1", "h6"), ("h2", "h6"), ("h4", "h6")])
+    for index, connection in enumerate(connections):
+        connection.post(length=1000, immediate=index)
+        connection.source.serve()
+    running.run(seconds=0.1)
+    sink = running.station("h6")
+    assert {(delivery.peer, delivery.immediate) for delivery in sink.deliveries} == {
+        (connection.remote_peer, index) for index, connection in enumerate(connections)
+    }
+    assert [connection.receiver.packets for connection in connections] == [1, 1, 1]
+    running.require_no_failures()
+
+
+def test_connect__bad_flow() -> None:
+    running = simulation()
+    running.fabric.fail("h2", at_ns=0)
+    with pytest.raises(BenchError, match=r"^1 of 1 peers were not open after 5 virtual seconds$"):
+        running.connect([("h1", "h2")])
+
+
+def test_require_no_failures__bad_flow() -> None:
+    running = simulation()
+    (connection,) = running.connect([("h1", "h2")])
+    running.fabric.fail("h2", at_ns=running.now_ns)
+    connection.post(length=10)
+    connection.source.serve()
+    running.run(seconds=3)
+    with pytest.raises(BenchError, match=r"^h1: request 1 ended with status 13 \(LOCAL_ERROR_UNRESP_REMOTE\)$"):
+        running.require_no_failures()
+    connection.source.completions.clear()
+    with pytest.raises(BenchError, match=r"^h1: peer 0 ended: fell silent"):
+        running.require_no_failures()
+
+
+def test_connect__though_the_first_hellos_are_lost() -> None:
+    """The other end then knows this one by another port."""
+    ports = set()
+    for seed in range(1, 9):
+        shape = Shape(delay_us=100, loss_percent=30)
+        simulation = Simulation(leaf_spine(shape=shape, seed=seed), config=ProtocolConfig(paths=4), seed=seed)
+        (connection,) = simulation.connect([("h1", "h2")])
+        ((_, port),) = connection.destination.peers
+        ports.add(port)
+        assert connection.remote_peer == connection.destination.peer_of(connection.source.address[0])
+    assert len(ports) > 1

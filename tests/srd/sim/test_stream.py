@@ -1,0 +1,40 @@
+"""srd.sim.stream: a message for each that completes."""
+
+from __future__ import annotations
+
+from netns.netem.shape import Shape
+from netns.topology.model import leaf_spine
+from srd.proto.config import ProtocolConfig
+from srd.sim.simulation import Simulation
+from srd.sim.stream import Stream
+
+
+def make(*, outstanding: int, messages: int) -> tuple[Simulation, Stream]:
+    simulation = Simulation(leaf_spine(shape=Shape(delay_us=100)), config=ProtocolConfig(), seed=1)
+    (connection,) = simulation.connect([("h1", "h2")])
+    stream = Stream(
+        connection,
+        message_bytes=1000,
+        outstanding=outstanding,
+        messages=messages,
+        now_ns=lambda: simulation.now_ns,
+    )
+    return simulation, stream
+
+
+def test_stream__ends_after_its_messages() -> None:
+    simulation, stream = make(outstanding=3, messages=10)
+    stream.start()
+    assert len(stream.posted_at_ns) == 3
+    simulation.run(seconds=1)
+    deliveries = stream.connection.destination.deliveries
+    assert sorted(delivery.immediate for delivery in deliveries) == list(range(10))
+    assert all(delivery.at_ns - stream.posted_at_ns[delivery.immediate] >= 200_000 for delivery in deliveries)
+
+
+def test_stream__without_end_keeps_so_many_under_way() -> None:
+    simulation, stream = make(outstanding=5, messages=0)
+    stream.start()
+    simulation.run(seconds=0.1)
+    assert len(stream.posted_at_ns) - len(stream.connection.source.completions) == 5
+    assert len(stream.posted_at_ns) > 500

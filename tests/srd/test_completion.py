@@ -1,0 +1,58 @@
+"""srd.completion: entries in order, and waiters that are woken, by an entry or by the end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from srd.completion import CompletionQueue, WorkCompletion
+from srd.errors import SrdError
+from srd.proto.wire.status import Status
+
+PEER: Any = object()
+
+
+def entry(first: int) -> WorkCompletion:
+    return WorkCompletion(PEER, first, 2, Status.OK)
+
+
+def test_poll__takes_some_in_order() -> None:
+    queue = CompletionQueue()
+    assert queue.poll() == []
+    for first in (0, 2, 4):
+        queue.push(entry(first))
+    assert queue.poll(2) == [entry(0), entry(2)]
+    assert queue.poll() == [entry(4)]
+
+
+async def test_wait__until_there_is_one() -> None:
+    queue = CompletionQueue()
+    waiting = asyncio.ensure_future(queue.wait())
+    await asyncio.sleep(0)
+    queue.push(entry(0))
+    queue.push(entry(2))
+    assert await waiting == [entry(0), entry(2)]
+
+
+async def test_wait__ends_with_the_endpoint_but_gives_what_is_left() -> None:
+    queue = CompletionQueue()
+    waiting = asyncio.ensure_future(queue.wait())
+    await asyncio.sleep(0)
+    queue.close()
+    with pytest.raises(SrdError, match="closed"):
+        await waiting
+    queue.push(entry(0))
+    assert await queue.wait() == [entry(0)]
+
+
+async def test_wait__may_be_cancelled() -> None:
+    queue = CompletionQueue()
+    waiting = asyncio.ensure_future(queue.wait())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    queue.push(entry(0))
+    assert queue.poll() == [entry(0)]

@@ -1,0 +1,367 @@
+"""srd.rx_queues over loopback: regions that payloads of chosen peers land in, and the ways back."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from devmem.errors import PoolError, RegionError
+from devmem.refill import RefillRing
+from devmem.region import Region
+from devmem.tokens import Frag, cmsgs, ranges
+from srd.endpoint import Endpoint
+from srd.errors import PeerError, UsageError
+from srd.message import Message
+from srd.peer import Peer
+from srd.proto.wire.status import Status
+from tests.srd.loopback import PATIENCE_S, SMALL, content, memory, open_files, pair, send
+
+SEED = 41
+MIB = 1 << 20
+ROOM = 16 * MIB
+
+
+@pytest.fixture
+def region() -> Iterator[Region]:
+    with Region(ROOM, name="test-device") as made:
+        yield made
+
+
+async def exchange(here: Peer, there: Peer, payload: bytes) -> Message:
+    """Send a message; return it, not released."""
+    sending = asyncio.ensure_future(send(here, payload))
+    async with asyncio.timeout(PATIENCE_S):
+        message = await there.recv()
+        assert await sending is Status.OK
+    assert b"".join(message.views()) == payload
+    return message
+
+
+async def begun(there: Peer) -> None:
+    while not there.landed_bytes:  # noqa: ASYNC110 - what lands of a message makes no event of its own
+        await asyncio.sleep(0)
+
+
+def areas(message: Message) -> set[int]:
+    return {frag.region_id for frag in message.frags()}
+
+
+# -- steering -------------------------------------------------------------------------------------------------------
+
+
+async def test_steer__a_peers_payload_lands_in_the_region(region: Region) -> None:
+    payload = content(3 * MIB, seed=SEED)
+    async with pair() as (_, two, here, there):
+        queue = two.bind_rx(region)
+        with await exchange(here, there, payload) as message:
+            assert areas(message) == {0}, "nothing before a rule says so"
+        assert two.linear_bytes == len(payload)
+        queue.steer(there)
+        with await exchange(here, there, payload) as message:
+            assert areas(message) == {queue.id}
+            lies = b"".join(bytes(region.view(frag.offset, length=frag.length)) for frag in message.frags())
+            assert lies == payload, "in the region itself"
+        assert (two.linear_bytes, queue.landed_bytes) == (len(payload), len(payload))
+        assert two.bytes_copied == queue.bytes_copied == 0
+
+
+async def test_steer__each_peer_its_own_queue(region: Region) -> None:
+    async with pair() as (one, two, here, there):
+        second = await one.connect("127.0.0.1", port=two.address[1])
+        other = await two.accept()
+        with Region(ROOM) as another:
+            queues = [two.bind_rx(region), two.bind_rx(another)]
+            queues[0].steer(there)
+            queues[1].steer(other)
+            for sender, receiver, queue in ((here, there, queues[0]), (second, other, queues[1])):
+                with await exchange(sender, receiver, content(2 * MIB, seed=SEED)) as message:
+                    assert areas(message) == {queue.id}
+            assert two.linear_bytes == 0
+            queues[1].unbind()
+        with await exchange(second, other, b"to the host again") as message:
+            assert areas(message) == {0}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_steer__a_host_and_all(region: Region, host: str) -> None:
+    async with pair(host=host) as (_, two, here, there):
+        queue = two.bind_rx(region)
+        queue.steer(host="192.0.2.1" if host == "127.0.0.1" else "2001:db8::1")
+        with await exchange(here, there, b"1") as message:
+            assert areas(message) == {0}
+        queue.steer(host=host)
+        with await exchange(here, there, b"2") as message:
+            assert areas(message) == {queue.id}
+        queue.unbind()
+        with two.bind_rx(region) as everything:
+            everything.steer()
+            with await exchange(here, there, b"3") as message:
+                assert areas(message) == {everything.id}
+
+
+async def test_steer__the_opener_too(region: Region) -> None:
+    async with pair() as (one, _, here, there):
+        queue = one.bind_rx(region)
+        queue.steer(here)
+        with await exchange(there, here, content(MIB, seed=SEED)) as message:
+            assert areas(message) == {queue.id}
+
+
+async def test_steer__in_the_middle_of_a_message(region: Region) -> None:
+    """Its pieces lie in two regions, and all is well."""
+    payload = content(4 * MIB, seed=SEED)
+    async with pair() as (_, two, here, there):
+        queue = two.bind_rx(region)
+        with memory(payload) as source:
+            sending = here.send(source, offset=0, length=len(payload))
+            await begun(there)
+            queue.steer(there)
+            async with asyncio.timeout(PATIENCE_S):
+                with await there.recv() as message:
+                    assert b"".join(message.views()) == payload
+                    assert 0 in areas(message)
+                assert await sending is Status.OK
+
+
+async def test_forget__the_rule_of_a_peer_that_is_gone(region: Region) -> None:
+    async with pair() as (_, two, here, there):
+        queue = two.bind_rx(region)
+        queue.steer(there)
+        await here.close()
+        await there.wait_ended()
+        assert two._queues._steering is not None
+        assert two._queues._steering._rules == []
+        with pytest.raises(PeerError):
+            queue.steer(there)
+
+
+# -- what cannot be -------------------------------------------------------------------------------------------------
+
+
+async def test_bind__where_header_split_is_off_bad_flow(region: Region) -> None:
+    payload = content(2 * MIB, seed=SEED)
+    async with pair(config=replace(SMALL, header_split=False)) as (_, two, here, there):
+        with pytest.raises(UsageError, match="header split is off"):
+            two.bind_rx(region)
+        (await exchange(here, there, payload)).release()
+        assert two.bytes_copied == len(payload), "every byte is copied once"
+
+
+async def test_bind__what_cannot_be_bad_flow(region: Region) -> None:
+    async with pair() as (_, two, _, _):
+        before = open_files()
+        with Region(4 * MIB) as small, pytest.raises(UsageError, match=f"region: {4 * MIB} bytes are less than"):
+            two.bind_rx(small)
+        with pytest.raises(UsageError, match="chunk_bytes of 1000"):
+            two.bind_rx(region, chunk_bytes=1000)
+        with Region.from_fd(region.fd, writable=False) as fixed, pytest.raises(PoolError, match="mapped read-only"):
+            two.bind_rx(fixed)
+        assert open_files() == before
+    region.close()
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ({"host": "example.org"}, "'example.org' is no address"),
+        ({"port": 7}, "port: 7"),
+        ({"host": "127.0.0.1", "port": 0}, "port: 0"),
+        ({"host": "127.0.0.1", "port": 65536}, "port: 65536"),
+    ],
+)
+async def test_steer__what_is_no_rule_bad_flow(region: Region, rule: dict[str, Any], why: str) -> None:
+    async with pair() as (_, two, _, _):
+        queue = two.bind_rx(region)
+        with pytest.raises(UsageError, match=why):
+            queue.steer(**rule)
+        queue.unbind()
+        with pytest.raises(UsageError, match="is unbound"):
+            queue.steer()
+
+
+# -- unbinding ------------------------------------------------------------------------------------------------------
+
+
+async def test_unbind__the_region_goes_when_its_last_piece_is_returned(region: Region) -> None:
+    async with pair() as (_, two, here, there):
+        before = open_files()
+        queue = two.bind_rx(region)
+        queue.steer(there)
+        message = await exchange(here, there, content(MIB, seed=SEED))
+        queue.unbind()
+        queue.unbind()
+        assert open_files() == before
+        with pytest.raises(RegionError, match="live views"):
+            region.close()
+        assert message.gather() == content(MIB, seed=SEED)
+        with await exchange(here, there, b"to the host") as other:
+            assert areas(other) == {0}
+        message.release()
+        region.close()
+        assert two.bytes_copied == MIB, "what a queue that is gone has counted counts"
+
+
+async def test_unbind__with_a_message_half_there(region: Region) -> None:
+    """The rest of it comes to the host, and it is delivered."""
+    payload = content(4 * MIB, seed=SEED)
+    async with pair() as (_, two, here, there):
+        queue = two.bind_rx(region)
+        queue.steer(there)
+        with memory(payload) as source:
+            sending = here.send(source, offset=0, length=len(payload))
+            await begun(there)
+            queue.unbind()
+            async with asyncio.timeout(PATIENCE_S):
+                with await there.recv() as message:
+                    assert message.gather() == payload
+                assert await sending is Status.OK
+        region.close()
+
+
+async def test_close__unbinds(region: Region) -> None:
+    gc.collect()  # what a test before has left
+    before = open_files().count("/memfd")
+    async with pair() as (_, two, here, there):
+        queue = two.bind_rx(region)
+        queue.steer(there)
+        message = await exchange(here, there, b"still held")
+        token = message.frags()[0].token
+    region.close()
+    assert region.fd < 0
+    assert open_files().count("/memfd") <= before - 1, "the endpoints' have gone, too"
+    assert two.dontneed([(token, 1)]) == 0
+    message.release()
+    with pytest.raises(UsageError):
+        list(message.views())
+
+
+# -- the ways back --------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def steered(region: Region) -> AsyncIterator[tuple[Endpoint, Peer, Peer, Any]]:
+    """Give the receiving endpoint, both ends' peers, and the queue that all lands in."""
+    async with pair() as (_, two, here, there):
+        with two.bind_rx(region) as queue:
+            queue.steer()
+            yield two, here, there, queue
+
+
+async def test_dontneed__gives_memory_and_credit_back(region: Region) -> None:
+    """Sixteen times the window, each message returned by tokens only."""
+    async with steered(region) as (two, here, there, queue):
+        free = queue.free_bytes
+        for number in range(128):
+            message = await exchange(here, there, content(MIB, seed=number))
+            frags = message.frags()
+            assert two.dontneed(ranges(frag.token for frag in frags)) == len(frags)
+            assert two.dontneed(ranges(frag.token for frag in frags)) == 0
+        assert free - queue.free_bytes <= 2 * SMALL.chunk_bytes, "but for what is being filled"
+        assert len(two._queues.tokens) == 0
+
+
+async def test_cmsgs__say_where_the_bytes_are(region: Region) -> None:
+    payload = content(MIB, seed=SEED)
+    async with steered(region) as (_, here, there, queue):
+        with await exchange(here, there, payload) as message:
+            told = cmsgs(message.frags())
+            assert int(told["frag_size"].sum()) == len(payload), "as many as recvmsg would have returned"
+            assert set(told["dmabuf_id"].tolist()) == {queue.id}
+            pieces = [
+                region.array[at : at + size].tobytes() for at, size in told[["frag_offset", "frag_size"]].tolist()
+            ]
+            assert b"".join(pieces) == payload
+
+
+async def test_give_back__what_was_returned_bad_flow(region: Region) -> None:
+    async with steered(region) as (two, here, there, _):
+        message = await exchange(here, there, b"once")
+        token = message.frags()[0].token
+        two.return_token(token)
+        with pytest.raises(PoolError, match=f"token {token} is unknown: it was returned before"):
+            two.return_token(token)
+
+
+async def test_refill_ring__from_a_thread(region: Region) -> None:
+    """The application of a device never calls us: it writes what it has used into the ring."""
+    async with steered(region) as (two, here, there, queue):
+        ring = two.refill_ring(entries=256)
+        free = queue.free_bytes
+        for number in range(64):
+            frags = (await exchange(here, there, content(MIB, seed=number))).frags()
+            thread = threading.Thread(target=lambda: [ring.push(frag) for frag in frags])  # noqa: B023 - joined here
+            thread.start()
+            thread.join()
+        with await exchange(here, there, b"the last are looked at"):
+            assert len(two._queues.tokens) <= 1
+            assert free - queue.free_bytes <= 3 * SMALL.chunk_bytes
+
+
+async def test_refill_ring__what_names_nothing_is_skipped(region: Region) -> None:
+    async with steered(region) as (two, here, there, _):
+        ring = two.refill_ring()
+        message = await exchange(here, there, b"held")
+        (frag,) = message.frags()
+        for wrong in (
+            frag._replace(offset=frag.offset + 1), frag._replace(length=3), frag._replace(region_id=0),
+            Frag(1 << 47, 5, 0, 9),
+        ):  # fmt: skip
+            assert ring.push(wrong)
+        (await exchange(here, there, b"makes it look")).release()
+        assert two._queues.tokens.skipped == 4
+        assert list(message.views()) == [b"held"]
+
+
+async def test_refill_ring__a_broken_one_is_not_read_any_more(region: Region) -> None:
+    async with steered(region) as (two, here, there, _):
+        ring = two.refill_ring()
+        np.frombuffer(ring._memory, np.uint32)[16] = 1 << 30
+        with pytest.warns(RuntimeWarning, match="its other side is broken; it is not read any more"):
+            (await exchange(here, there, b"1")).release()
+        (await exchange(here, there, b"2")).release()
+        with pytest.raises(UsageError, match="entries: 1 is less than 2"):
+            two.refill_ring(entries=1)
+
+
+def test_refill_ring__is_in_a_region_that_can_be_shared() -> None:
+    with Region(4096) as made:
+        ring = RefillRing(made)
+        assert ring.region is made
+        ring.close()
+
+
+# -- exhaustion -----------------------------------------------------------------------------------------------------
+
+
+async def test_exhaustion__a_slow_application_is_waited_for(region: Region) -> None:
+    """Three windows of messages to a region that one window fills: they wait, nothing is lost, and all goes on."""
+    payload = content(MIB, seed=SEED)
+    async with steered(region) as (_, here, there, queue):
+        with memory(payload) as source:
+            sending = [here.send(source, offset=0, length=MIB, immediate=number) for number in range(24)]
+            held = [await there.recv() for _ in range(8)]  # as many as the window has
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(there.recv(), timeout=0.05)
+            assert sum(future.done() for future in sending) <= 8, "the sender is told to wait"
+            seen = set()
+            async with asyncio.timeout(PATIENCE_S):
+                for _ in range(16):
+                    message = held.pop(0)
+                    assert message.gather() == payload
+                    seen.add(message.immediate)
+                    message.release()
+                    held.append(await there.recv())
+                assert {await future for future in sending} == {Status.OK}
+            for message in held:
+                seen.add(message.immediate)
+                message.release()
+            assert seen == set(range(24)), "each once"
+            assert queue.free_bytes > 0
