@@ -104,7 +104,7 @@ class PeerTrace:
                 acked_packets=acked_packets,
                 acked_bytes=acked_bytes,
                 credit_bytes=ack.credit_bytes,
-                window_bytes=self._window_bytes,
+                cwnd_bytes=self._window_bytes,
                 inflight_bytes=inflight_bytes,
                 rtt_us=_us(rtt_s),
             ),

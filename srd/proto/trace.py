@@ -70,7 +70,7 @@ class AckReceived:
     """Newly acknowledged by this ack, headers included."""
     credit_bytes: int
     """Message bytes that may be started, counted from the peer's beginning."""
-    window_bytes: int
+    cwnd_bytes: int
     """The congestion window."""
     inflight_bytes: int
     """Sent, and neither acknowledged nor lost."""

@@ -226,7 +226,7 @@ class PeerSummary:
     def _on_ack_received(self, event: AckReceived, *, at_s: float) -> None:
         self.acks += 1
         self.window_at_s.append(at_s)
-        self.window_bytes.append(event.window_bytes)
+        self.window_bytes.append(event.cwnd_bytes)
         before = self.acked_bytes[-1] if self.acked_bytes else 0
         self.acked_at_s.append(at_s)
         self.acked_bytes.append(before + event.acked_bytes)

@@ -52,8 +52,8 @@ def test_datagram_bytes__ends_of_the_range(value: int) -> None:
 
 
 @pytest.mark.parametrize("value", [-0.001, 0.2, float("nan")])
-def test_stay_awake_s__bad_flow(value: float) -> None:
-    with pytest.raises(UsageError, match=f"stay_awake_s: {value} is not between 0 and 0.1"):
+def test_adaptive_poll_s__bad_flow(value: float) -> None:
+    with pytest.raises(UsageError, match=f"adaptive_poll_s: {value} is not between 0 and 0.1"):
         EndpointConfig(adaptive_poll_s=value)
 
 

@@ -60,7 +60,7 @@ class RackState:
     _late_packets: int = 0
 
     def on_report(self, sent_at: float, *, ack_delay_s: float = 0.0) -> None:
-        """Note that a packet sent at `sent_at` was reported, which had waited in the receiving host for `held_s`."""
+        """Note a report of a packet sent at `sent_at`, which waited in the receiving host for `ack_delay_s`."""
         self.newest_acked_sent_at = max(self.newest_acked_sent_at, sent_at)
         deviation_s = ack_delay_s - self.ack_delay_s
         self.ack_delay_s += deviation_s / 8

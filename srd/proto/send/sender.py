@@ -1,9 +1,9 @@
 """The sending half of a peer: work requests in, bursts out, acknowledgements back in.
 
-1. Messages are cut in the order of `backlog`, and may finish in any. A send starts only when all of it fits into the
-   credit granted by the receiver, so that half-started messages cannot starve each other.
+1. Messages are cut in the order of `send.scheduler`, and may finish in any. A send starts only when all of it fits into
+   the credit granted by the receiver, so that half-started messages cannot starve each other.
 2. What was lost goes before what is new, and on another path.
-3. How much may be in flight is the congestion controller's word, to a limit; when, the pacer's; where, `spray`'s.
+3. How much may be in flight is the congestion controller's word, to a limit; when, the pacer's; where, `selector`'s.
 4. While no path is active nothing is sent but probes; the first that is answered brings its path back (see `paths`).
 """
 
@@ -39,10 +39,11 @@ from srd.proto.wire.data import (
 
 BURSTS_PER_WINDOW = 16
 """A burst is at most this share of the window, so that a window is spread over paths and not sent to one queue; but for
-a sender that its processor limits (see `Progress`), whose bursts cost less the longer they are. To 100 peers with 4 KiB
-each, where windows are a few packets: 45,000/55,000 -> 269,000/200,000 messages/s."""
+a sender that its processor limits (see `SendLimit`), whose bursts cost less the longer they are. To 100 peers with 4
+KiB each, where windows are a few packets: 45,000/55,000 -> 269,000/200,000 messages/s."""
 ABORT_PSNS = 2
-"""PSNs of the window that are kept for messages given up half cut: as many as can be half cut (see `backlog`)."""
+"""PSNs of the window that are kept for messages given up half cut: as many as can be half cut (see
+`send.scheduler`)."""
 
 
 class Sender:
@@ -157,7 +158,7 @@ class Sender:
         """Take the handshake's: nothing of ours was queued yet."""
         self._table.set_initial_rtt(round_trip_s)
         self._rtt.smoothed_s = round_trip_s
-        self._rtt.update(round_trip_s, now=now)
+        self._rtt.observe(round_trip_s, now=now)
 
     # -- acknowledgements ---------------------------------------------------------------------------------------
 
@@ -230,7 +231,7 @@ class Sender:
         if not 0 <= rtt_us < 60_000_000:
             return  # a clock that jumped; there will be another sample
         path.rtt.update(rtt_us / 1e6, now=now)
-        self._rtt.update(path.rtt.latest_s, now=now)
+        self._rtt.observe(path.rtt.latest_s, now=now)
         sent_at = received_at - (rtt_us + report.ack_delay_us) / 1e6
         path.newest_acked_sent_at = sent_at
         self._rack.on_report(sent_at, ack_delay_s=report.ack_delay_us / 1e6)
@@ -298,7 +299,7 @@ class Sender:
             self.controller.on_all_paths_timeout(now=now)
             self._all_timed_out_at = now
         if self._trace is not None:
-            self._trace.cwnd_updated(self.controller.window_bytes, trigger="silence", now=now)
+            self._trace.cwnd_updated(self.controller.window_bytes, trigger="timeout", now=now)
 
     def handle_timeout(self, *, now: float) -> None:
         """Look after what has waited long enough."""

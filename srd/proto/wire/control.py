@@ -1,7 +1,7 @@
 """The byte layout of control packets. With `wire.data` the implementation of `srd/PROTOCOL.md`.
 
-A control packet is the common prefix (see `wire.data`) and a body. Each is a frozen dataclass with `encode`; the way
-back is `decode_untrusted`, which raises `PacketError` and nothing else.
+A control packet is the common prefix (see `wire.data`) and a body. Each is a frozen dataclass with `encode`; the
+way back is `decode_untrusted`, which raises `PacketError` and nothing else.
 
 When you add a packet type: `PacketType`, a dataclass, `Control`, `_DECODERS`, PROTOCOL.md, the table in the tests.
 """

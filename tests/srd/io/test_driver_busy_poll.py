@@ -99,7 +99,7 @@ async def test_rest__only_in_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
             rest(self, heard=heard)
             rested[self] |= self._coalesce_until is not None
 
-        monkeypatch.setattr(driver.Driver, "_pause", noting)
+        monkeypatch.setattr(driver.Driver, "_coalesce", noting)
         one.post(peer, request=20, offset=0, length=4 << 20)
         await two.until(received, count=21)
         await one.until(completed, count=21)

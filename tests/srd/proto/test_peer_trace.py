@@ -160,7 +160,7 @@ def test_window__silence_is_told_when_no_path_answers() -> None:
     network.run(until=lambda: bool(completed(network.a)), seconds=20)
     changes = [change for change in a.of(trace.CwndUpdated) if change.trigger == "timeout"]
     assert changes[-1].cwnd_bytes == 2 * 8972
-    assert changes[-1].cwnd_bytes < a.of(trace.AckReceived)[-1].window_bytes
+    assert changes[-1].cwnd_bytes < a.of(trace.AckReceived)[-1].cwnd_bytes
     assert [event.status for event in a.of(trace.RequestCompleted)] == ["LOCAL_ERROR_UNRESP_REMOTE"]
     (end,) = a.of(trace.PeerEnded)
     assert end.status == Status.LOCAL_ERROR_UNRESP_REMOTE.name

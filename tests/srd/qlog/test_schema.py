@@ -14,7 +14,7 @@ DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "trace.md").read_text
 def test_name_of__snake_case() -> None:
     assert name_of(BurstSent) == "srd:burst_sent"
     assert name_of(PeerOpened) == "srd:peer_opened"
-    assert name_of(AckReceived) == "srd:ack_taken"
+    assert name_of(AckReceived) == "srd:ack_received"
 
 
 def test_names__are_unique_and_lead_back() -> None:

@@ -179,7 +179,7 @@ def test_relieve__time_without_memory_does_not_count(peers: dict[int, Any]) -> N
     peers[2].begin(8)
     assert asks(admission, peers, 1, 4)
     peers[1].receiver.on_no_memory(now=100.9)  # the memory was full
-    peers[2].receiver.tell_not_ready(now=101.2)  # it was not its turn
+    peers[2].receiver.send_not_ready(now=101.2)  # it was not its turn
     assert not relieves(admission, peers, now=101.5)
     assert relieves(admission, peers, now=102.0) == {1: [4]}
     assert relieves(admission, peers, now=102.3) == {2: [8]}
