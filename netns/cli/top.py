@@ -24,9 +24,9 @@ from netns.observe.link_rates import LinkRates, rates
 @click.command()
 @click.argument("name", required=False)
 @click.option(
-    "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between looks."
+    "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between samples."
 )
-@click.option("--looks", type=click.IntRange(min=1), help="Stop after so many; without, on Ctrl-C.")
+@click.option("--count", type=click.IntRange(min=1), help="Stop after so many; without, on Ctrl-C.")
 @click.option("--busy", is_flag=True, help="Only links that carry, drop or hold something.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object a look, each on a line.")
 def top(

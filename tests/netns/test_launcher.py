@@ -187,9 +187,9 @@ def test_start__bad_flow(lab: Lab) -> None:
 def test_start__the_starters_death_ends_them(lab: Lab, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     text = (
-        "import sys, time; from netns.lab import Lab; from netns.launcher import Ranks\n"
+        "import sys, time; from netns.lab.lab import Lab; from netns.launcher import Launcher\n"
         f"command = ['sh', '-c', 'echo >> {ready}; exec sleep 600']\n"
-        f"Ranks.start(Lab.find({lab.name!r}), hosts={HOSTS!r}, command=command)\n"
+        f"Launcher.start(Lab.find({lab.name!r}), hosts={HOSTS!r}, command=command)\n"
         "time.sleep(600)"
     )
     with subprocess.Popen(python(text)) as starter:

@@ -157,9 +157,9 @@ def begin_late(plan: EndpointPlan) -> None:
 def _set_numbers(peer: Any, plan: EndpointPlan) -> None:
     """Set where numbers begin: PSNs at both ends, all else at the sending one."""
     peer.receiver._window.base = plan.first_psn  # noqa: SLF001
-    sent = peer.sender._sent  # noqa: SLF001
-    sent.base = sent.next_psn = plan.first_psn
-    peer.sender.outbox._next_message = plan.first_message  # noqa: SLF001
+    inflight = peer.sender._inflight  # noqa: SLF001
+    inflight.base = inflight.next_psn = plan.first_psn
+    peer.sender.queue._next_message = plan.first_message  # noqa: SLF001
     if plan.first_sequence:
         for path in peer.sender.paths:
             path.next_sequence = plan.first_sequence

@@ -14,7 +14,7 @@ from srd.io import rx
 from srd.io.rx import RxRing
 from srd.io.rx_buffers import RxBuffers
 from srd.peer import Peer
-from srd.proto.recv import receiver as proto_receive
+from srd.proto.recv import receiver as proto_receiver
 from srd.proto.recv.receiver import Receiver
 from srd.proto.wire.data import HEADER_BYTES
 from srd.proto.wire.status import Status
@@ -22,16 +22,18 @@ from srd.proto.wire.status import Status
 
 def _replace(where: Any, **parts: Any) -> None:
     for name, part in parts.items():
+        if not hasattr(where, name):
+            raise AttributeError(f"{where} has no {name} to replace")
         setattr(where, name, part)
 
 
 def layout_overlaps() -> None:
     """Change the size of datagrams that slots expect as it comes, and leave the slots where they are."""
 
-    def lay(self: Any, *, series_bytes: int) -> None:
-        self.series_bytes = series_bytes
+    def lay_out(self: Any, *, train_bytes: int) -> None:
+        self.train_bytes = train_bytes
 
-    _replace(RxBuffers, lay=lay)
+    _replace(RxBuffers, lay_out=lay_out)
     _replace(rx, LAYOUT_BYTES=0)
 
 
@@ -39,32 +41,32 @@ def gaps_are_payload() -> None:
     """Leave the payloads of a series of small datagrams where they landed, with the headers between them."""
     original = RxRing._receive_small  # noqa: SLF001 - what is sabotaged is inside
 
-    def take_small(self: Any, batch: Any, slot: int, length: int, *rest: Any, **options: Any) -> None:
-        place = self._landing.cursors[slot]
+    def receive_small(self: Any, batch: Any, slot: int, length: int, *rest: Any, **options: Any) -> None:
+        place = self.buffers.cursors[slot]
         landed = self._region.array[place : place + length - HEADER_BYTES]
         before = landed.copy()
         original(self, batch, slot, length, *rest, **options)
         landed[:] = before
 
-    _replace(RxRing, _take_small=take_small)
+    _replace(RxRing, _receive_small=receive_small)
 
 
 def beginnings_are_unbounded() -> None:
     """Take any packet that begins a message, whether it has payload or not, and as many as come."""
 
-    def is_cut_right(_self: Any, run: Any, *, offset: int) -> bool:
-        return bool(offset + run.payload_bytes <= run.length)
+    def has_consistent_layout(_self: Any, burst: Any, *, offset: int) -> bool:
+        return bool(offset + burst.payload_bytes <= burst.length)
 
     def begin(_self: Any, _size_bytes: int, *, messages: int) -> None:
         """Count nothing, however many `messages`."""
 
-    _replace(Receiver, is_cut_right=is_cut_right, _begin=begin)
-    _replace(proto_receive, INCOMPLETE_BEYOND_WINDOW=1 << 40)
+    _replace(Receiver, has_consistent_layout=has_consistent_layout, _begin=begin)
+    _replace(proto_receiver, INCOMPLETE_BEYOND_WINDOW=1 << 40)
 
 
 def failed_chunks_are_forgotten() -> None:
     """Treat a chunk whose request failed as if it had arrived."""
-    _replace(FileSender, _failed=property(lambda _self: None, lambda _self, _status: None))
+    FileSender._failed = property(lambda _self: None, lambda _self, _status: None)  # type: ignore[assignment]  # noqa: SLF001
 
 
 def regions_close_in_flight() -> None:

@@ -26,7 +26,7 @@ import os, sys
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from netns.topology.model import leaf_spine
-with Lab.up(leaf_spine(name=sys.argv[1], spines=1, shape=Shape(delay_us=1)), fabric="relay"):
+with Lab.up(leaf_spine(name=sys.argv[1], spines=1, shape=Shape(delay_us=1)), backend="relay"):
     print("up", flush=True)
     sys.stdin.read()
 """

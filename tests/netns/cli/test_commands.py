@@ -167,7 +167,7 @@ def test_verify__whole_and_blackholed(file: Path, lab_name: str) -> None:
     lab = Lab.up(read_topology(file))
     done = srd_lab("verify", lab_name, "--ports", "16")
     assert done.returncode == 0, done.stderr
-    assert f"h1 to h2: 16 source ports, lab {lab_name}, {lab.backend} fabric" in done.stdout
+    assert f"h1 to h2: 16 source ports, lab {lab_name}, {lab.backend} backend" in done.stdout
     assert "h2 to h1: 16 source ports" in done.stdout
     lab.reshape("leaf1-spine2", ab=Shape(loss_percent=100))
     done = srd_lab("verify", lab_name, "--ports", "8")
@@ -214,7 +214,7 @@ def test_down__name_and_all_bad_flow() -> None:
         ("down", "{}"),
         ("status", "{}"),
         ("verify", "{}"),
-        ("top", "{}", "--looks", "1"),
+        ("top", "{}", "--count", "1"),
         ("exec", "--lab", "{}", "h1", "true"),
         ("set", "--lab", "{}", "leaf1-spine1", "delay=1ms"),
         ("fail", "--lab", "{}", "spine1"),

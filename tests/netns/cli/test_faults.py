@@ -59,7 +59,7 @@ def test_set__changes_what_is_named_and_says_what_is_now(lab: Lab) -> None:
         (("fail", "spine1", "--for", "2"), 2, "2 is not a time: give a unit"),
         (("repair", "spine1"), 1, "spine1: was not made to fail; dead now: nothing"),
         (("repair",), 2, "give LINK|NODE or --all, one of the two"),
-        (("play", "/no/such.yaml"), 2, "/no/such.yaml: No such file or directory"),
+        (("run-schedule", "/no/such.yaml"), 2, "/no/such.yaml: No such file or directory"),
         (("capture", "spine1", "-o", "/dev/null"), 2, "link spine1: no such link"),
         (("capture", "leaf1-spine1", "-o", "/dev/full"), 1, "/dev/full: exists already; name another, or overwrite"),
         (("capture", "leaf1-spine1", "-o", "/dev/full", "--overwrite"), 1, "/dev/full: is no capture of srd-lab's"),
@@ -141,7 +141,7 @@ def test_fail__for_a_while_interrupted_repairs_at_once(lab: Lab) -> None:
 
 def test_play(lab: Lab, tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text("events: [{at: 10ms, fail: leaf1-spine2, for: 10ms}]")
-    done = srd_lab("play", "--lab", lab.name, str(tmp_path / "plan.yaml"))
+    done = srd_lab("run-schedule", "--lab", lab.name, str(tmp_path / "plan.yaml"))
     assert [line.split("s  ", 1)[1] for line in done.stdout.splitlines()] == [
         "fail leaf1-spine2 for 0.01 s",
         "over: fail leaf1-spine2 for 0.01 s",

@@ -16,7 +16,7 @@ from netns.lab.state import recorded_labs
 # lab is built by a fork of this very process, as it could not be imported again.
 AS_NOBODY = """
 import ctypes, os, socket, sys
-import netns.cli, netns.lab, netns.topology, pyroute2
+import netns.cli, netns.lab.lab, netns.topology.model, pyroute2
 from netns.backends.kernel.netlink import in_namespace
 os.setgid(65534); os.setuid(65534)
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: /proc/self is nobody's again
@@ -28,12 +28,12 @@ open("/proc/self/uid_map", "w").write(f"0 {uid} 1"); open("/proc/self/gid_map", 
 import subprocess
 subprocess.run(["mount", "--make-rprivate", "/"], check=True)
 subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True); os.mkdir("/run/netns")
-with netns.lab.Lab.up(netns.topology.leaf_spine(name="nobodys")) as lab:
+with netns.lab.lab.Lab.up(netns.topology.model.leaf_spine(name="nobodys")) as lab:
     def make():
         made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); made.settimeout(2); return made
     one, two = (in_namespace(lab.netns(host), make) for host in ("h1", "h2"))
     two.bind((lab.address("h2"), 7)); one.sendto(b"over", two.getsockname())
-    print(two.recv(9).decode(), lab.fabric)
+    print(two.recv(9).decode(), lab.backend)
 """
 
 

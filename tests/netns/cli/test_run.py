@@ -88,7 +88,7 @@ def test_run__builds_places_runs_and_removes(tmp_path: Path, topology: Path, lab
     assert sorted(lines[:2]) == ["[0] 10.0.1.1 yes", "[1] 10.0.1.1 yes"]
     assert lines[2:4] == [
         "job demo: 2 ranks, all in layer 3 leaf1",
-        f"lab {lab_name}, {'relay' if missing_netem() else 'kernel'} fabric",
+        f"lab {lab_name}, {'relay' if missing_netem() else 'kernel'} backend",
     ]
     assert [line.split()[0:3] + line.split()[-1:] for line in lines[5:7]] == [
         ["0", "h1", "10.0.1.1", "h1"],

@@ -19,10 +19,10 @@ pytestmark = pytest.mark.root
 def test_top__a_look_in_words_and_as_json(lab_name: str) -> None:
     with Lab.up(leaf_spine(name=lab_name, spines=1, shape=Shape(delay_us=100)), backend="relay") as lab:
         fail(lab, "leaf2-spine1")
-        arguments = ["top", lab.name, "--looks", "1", "--interval", "0.1"]
+        arguments = ["top", lab.name, "--count", "1", "--interval", "0.1"]
         shown = CliRunner().invoke(main, [*arguments, "--busy"])
         assert shown.exit_code == 0
-        assert shown.output.startswith(f"lab {lab.name}, relay fabric, ")
+        assert shown.output.startswith(f"lab {lab.name}, relay backend, ")
         assert [line.split()[0] for line in shown.output.splitlines()[2:]] == ["leaf2>spine1", "spine1>leaf2"]
         assert "dead" in shown.output
         (line,) = CliRunner().invoke(main, [*arguments, "--json"]).output.splitlines()

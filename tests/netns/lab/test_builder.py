@@ -43,7 +43,7 @@ def counting(function):
 
 for step in ("add_namespace", "take", "start_relay"):
     setattr(netns.lab.builder, step, counting(getattr(netns.lab.builder, step)))
-Lab.up(reference(name=name), fabric="relay")
+Lab.up(reference(name=name), backend="relay")
 """
 
 
@@ -127,7 +127,7 @@ def test_up__waits_for_its_turn(lab_name: str, another_name: Callable[[], str]) 
     """Two at once do not mix: one lock for all that build or remove."""
     names = [lab_name, another_name()]
     program = (
-        "import sys; from netns.lab import Lab; from netns.topology import leaf_spine\n"
+        "import sys; from netns.lab.lab import Lab; from netns.topology.model import leaf_spine\n"
         "Lab.up(leaf_spine(name=sys.argv[1]))"
     )
     builders = [subprocess.Popen([sys.executable, "-c", program, name]) for name in names]

@@ -262,7 +262,7 @@ def test_up__after_the_relay_was_killed(lab_name: str) -> None:
 
 def test_up__after_its_owner_was_killed(lab_name: str) -> None:
     program = (
-        "import signal, sys; from netns.lab import Lab; from netns.topology import leaf_spine\n"
+        "import signal, sys; from netns.lab.lab import Lab; from netns.topology.model import leaf_spine\n"
         "with Lab.up(leaf_spine(name=sys.argv[1])): print('ready', flush=True); signal.pause()"
     )
     with running([sys.executable, "-c", program, lab_name]):

@@ -35,7 +35,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     state=st.builds(
         LabState,
         topology=TOPOLOGIES.map(lambda made: replace(made, name="demo")),
-        fabric=st.sampled_from(["kernel", "relay"]),
+        backend=st.sampled_from(["kernel", "relay"]),
         reason=st.text(max_size=20),
         phase=st.sampled_from(["coming up", "up", "going down"]),
         relay=PROCESSES,

@@ -133,7 +133,7 @@ def test_add_subflow_endpoints__names_all_spines_but_the_first(fabric: Fabric) -
 def test_capacity__needs_a_rate() -> None:
     class Planned:
         topology = leaf_spine(name="plain")
-        fabric = "relay"
+        backend = "relay"
 
     with pytest.raises(CompareError, match="leaf1 and spine1: no shaped link"):
         _ = Fabric(cast("Lab", Planned())).capacity_bps

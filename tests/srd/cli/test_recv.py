@@ -19,8 +19,8 @@ import pytest
 from srd.endpoint import Endpoint
 from srd.file_transfer.protocol import MESSAGE, encode
 from tests.srd.cli.processes import Process, assert_fails, command, names, receiver, sparse, srd
+from tests.srd.file_transfer.ends import OFFER
 from tests.srd.loopback import SMALL, content, receive, send
-from tests.srd.transfer.ends import OFFER
 
 SEED = 61
 Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -21,8 +21,8 @@ from srd.file_transfer.protocol import CHUNK_BYTES, MESSAGE, TransferError, Tran
 from srd.file_transfer.sending import SLOTS, FileSender, Sent, SourceFile
 from srd.peer import Peer
 from srd.proto.wire.status import Status
+from tests.srd.file_transfer.ends import ends, file_of, hear, names, put, say, say_raw, within_patience
 from tests.srd.loopback import PATIENCE_S, SMALL, content, pair, receive
-from tests.srd.transfer.ends import ends, file_of, hear, names, put, say, say_raw, within_patience
 
 LARGER_THAN_THE_REGIONS = SMALL.receive_region_bytes + SLOTS * CHUNK_BYTES + 12_345
 
@@ -248,7 +248,7 @@ async def test_send__verified_though_the_receiver_parted_before_the_last_ack_cam
                 await here.wait_ended()
                 raise here.error()
 
-        monkeypatch.setattr(sender, "_say", say_and_lose_the_ack)
+        monkeypatch.setattr(sender, "_send_control", say_and_lose_the_ack)
         sending = await send_to(there, sender, path)
         await say(there, "accept")
         words = [await receive(there), await receive(there)]
