@@ -1,10 +1,11 @@
-"""The sending half of a peer: work requests in, bursts out, acknowledgements back in.
+"""The sending half of a peer: it takes work requests, sends bursts, and processes acknowledgements.
 
-1. Messages are cut in the order of `send.scheduler`, and may finish in any. A send starts only when all of it fits into
-   the credit granted by the receiver, so that half-started messages cannot starve each other.
-2. What was lost goes before what is new, and on another path.
-3. How much may be in flight is the congestion controller's word, to a limit; when, the pacer's; where, `selector`'s.
-4. While no path is active nothing is sent but probes; the first that is answered brings its path back (see `paths`).
+1. Messages are packetized in the order of `send.scheduler`, and may complete in any order. A send starts only when all
+   of it fits into the credit granted by the receiver, so that partially sent messages cannot block each other.
+2. Retransmissions go before new data, and on another path than the one that lost the packet.
+3. The congestion controller decides how much may be in flight, up to an inflight limit; the pacer when it is sent; the
+   path selector on which path.
+4. While no path is active only probes are sent; the first one answered makes its path active again (see `paths.table`).
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ from srd.proto.wire.data import (
 )
 
 BURSTS_PER_WINDOW = 16
-"""A burst is at most this share of the window, so that a window is spread over paths and not sent to one queue; but for
-a sender that its processor limits (see `SendLimit`), whose bursts cost less the longer they are. To 100 peers with 4
-KiB each, where windows are a few packets: 45,000/55,000 -> 269,000/200,000 messages/s."""
+"""A burst is at most this fraction of the window, so that a window is spread over paths and not sent to one queue. The
+limit does not apply to a CPU-limited sender (see `SendLimit`), whose bursts cost less per packet the longer they
+are."""
 ABORT_PSNS = 2
-"""PSNs of the window that are kept for messages given up half cut: as many as can be half cut (see
+"""PSNs of the window reserved for messages that are aborted while partially packetized: as many as there can be (see
 `send.scheduler`)."""
 
 
@@ -142,11 +143,11 @@ class Sender:
 
     @property
     def rtt_s(self) -> float:
-        """Smoothed round trip, over the active paths that are in use."""
+        """Smoothed round trip of the peer, over the active paths that are in use."""
         return self._rtt.smoothed_s
 
     def mtu_blackhole_since(self) -> float:
-        """Since when no path carries packets of full size, while smaller ones may pass; infinite while one does."""
+        """Since when no path carries full-size packets, while smaller ones may pass; infinite while one does."""
         return self._all_timed_out_at if self._table.mtu_suspect else math.inf
 
     @property
@@ -155,7 +156,7 @@ class Sender:
         return not self.inflight_bytes and self._scheduler.needs_credit
 
     def on_handshake_rtt(self, round_trip_s: float, *, now: float) -> None:
-        """Take the handshake's: nothing of ours was queued yet."""
+        """Use the round trip of the handshake as the first sample: no data of this end was queued yet."""
         self._table.set_initial_rtt(round_trip_s)
         self._rtt.smoothed_s = round_trip_s
         self._rtt.observe(round_trip_s, now=now)
@@ -163,7 +164,7 @@ class Sender:
     # -- acknowledgements ---------------------------------------------------------------------------------------
 
     def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> list[int]:
-        """Take an ack; return the requests that are done by it. Raises PacketError if it cannot be true."""
+        """Process an ack; return the requests that it completes. Raises PacketError if it cannot be true."""
         heard = [self._table.find_untrusted(report) for report in ack.reports]
         acked_packets, acked_bytes, done = self._inflight.acknowledge(ack.cumulative, bitmap=ack.bitmap)
         self.ack_path = (ack.path, ack.remote_path)
@@ -207,12 +208,12 @@ class Sender:
 
     @property
     def retry_s(self) -> float:
-        """How long to wait before a receiver that is not ready is tried again."""
+        """Back-off before the next try after the receiver was not ready."""
         least_s = max(4 * self.rtt_s, self._config.rnr_timer_s)
         return min(least_s * (1 << min(self.queue.credit.rnr_since_grant, 16)), self._config.probe_after_s)
 
     def _on_rnr(self, *, now: float) -> None:
-        """The receiver dropped what it had promised memory for."""
+        """Process NOT_READY: the receiver dropped packets that it had promised memory for."""
         if self.queue.credit.on_rnr(now=now, wait_s=self.retry_s) and not self.queue.fail_dropped():
             self._pacer.hold(until=self.queue.credit.retry_at)
 
@@ -263,7 +264,7 @@ class Sender:
     # -- loss and silence ---------------------------------------------------------------------------------------
 
     def _detect_losses(self, path: Path, *, now: float) -> None:
-        """Decide the fate of bursts in flight on a path."""
+        """Detect lost bursts of a path."""
         before = path.inflight_bytes
         patience_s, full_bytes = self._config.min_rto_s, self._datagram_bytes
         losses = detect_losses(
@@ -302,7 +303,7 @@ class Sender:
             self._trace.cwnd_updated(self.controller.window_bytes, trigger="timeout", now=now)
 
     def handle_timeout(self, *, now: float) -> None:
-        """Look after what has waited long enough."""
+        """Fail overdue requests, and detect losses when that is due."""
         self.queue.fail_overdue(now=now)
         if now >= self._check_losses_at:
             self._check_losses_at = math.inf
@@ -311,7 +312,7 @@ class Sender:
                     self._detect_losses(path, now=now)
 
     def poll_timeout(self, *, now: float) -> float | None:
-        """When `handle_timeout` or `poll_burst` wants to be called again, if nothing arrives."""
+        """When `handle_timeout` or `poll_burst` is to be called again, if nothing arrives."""
         at = now if self._tail_probes else self._check_losses_at
         if (deadline_at := self.queue.work_requests.deadline_at) is not None and deadline_at < at:
             at = deadline_at
@@ -331,11 +332,11 @@ class Sender:
         )
 
     def has_used(self, path: int) -> bool:
-        """Whether anything was sent over our path of this number."""
+        """Whether anything was sent over the path of this number."""
         return path < len(self.paths) and self.paths[path].next_sequence > 0
 
     def probe_any(self, *, round_robin: bool = False) -> tuple[Path, int]:
-        """Return a path to ask the peer for a sign of life over: the one that answered last; `others`: all in turn."""
+        """Return the path and sequence of a keepalive probe: the last acknowledged path; `round_robin`: all in turn."""
         path = self._selector.last_acked
         if round_robin or path is None or path.state is not PathState.ACTIVE:
             self._probe_turn += 1
@@ -347,7 +348,7 @@ class Sender:
     # -- transmission -------------------------------------------------------------------------------------------
 
     def poll_burst(self, *, now: float) -> Burst | None:
-        """Return the next burst that window, pace and credit allow."""
+        """Return the next burst that window, pacing and credit allow."""
         if not self._may_send() or now < self._pacer.release_at():
             if not self._inflight_limit.is_reached(self.inflight_bytes):  # else the window need not grow
                 self._send_limit.on_limited(now)
