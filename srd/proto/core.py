@@ -92,7 +92,7 @@ class EndpointCore:
         if config.controller not in CONTROLLERS:
             raise UsageError(f"controller: {config.controller!r} is not one of {', '.join(CONTROLLERS)}")
         self.malformed = 0
-        self.expects_more_data = False  # whether much is yet to come of the messages of the data that was taken last
+        self.expects_more_data = False  # whether the messages of the last batch of data lack more than a datagram
         self._config = config
         self._datagram_bytes = datagram_bytes
         self._stateless = StatelessResponder(
@@ -106,11 +106,11 @@ class EndpointCore:
         self._peers: dict[int, PeerCore] = {}  # by number
         self._ended: dict[int, PeerCore] = {}  # ended peers whose PeerEnded has not been delivered yet
         self._active_peers = ActivePeers(self._peers)
-        self._by_context: dict[int, PeerCore] = {}  # by the context id that we chose
-        self._by_remote: dict[int, PeerCore] = {}  # opened from outside, by the context id that the other end chose
-        self._hosts: dict[object, int] = {}  # peers of each host
-        self._unaccepted: set[int] = set()  # numbers of the peers of which `accepted` was not told yet
-        self._ready: dict[int, None] = {}  # numbers of the peers that may have something to send, in turn
+        self._by_context: dict[int, PeerCore] = {}  # by the context id that this end chose
+        self._by_remote: dict[int, PeerCore] = {}  # incoming peers, by the context id that the other end chose
+        self._hosts: dict[object, int] = {}  # number of peers of each host
+        self._unaccepted: set[int] = set()  # numbers of the incoming peers without a call of `accepted` yet
+        self._ready: dict[int, None] = {}  # numbers of the peers that may have something to send, round-robin
         self._events: deque[Event] = deque()
         self._timers = Timers()
         self._next_number = 0
@@ -169,7 +169,7 @@ class EndpointCore:
             payload_offset=payload_offset,
             length=length,
             flags=opcode if immediate is None else opcode | IMMEDIATE,
-            # A write without an immediate tells where it begins: see "Registered memory" in PROTOCOL.md.
+            # A write without an immediate carries its start offset: see "Registered memory" in PROTOCOL.md.
             immediate=(offset & 0xFFFFFFFF if opcode == Opcode.WRITE else 0) if immediate is None else immediate,
             key=key,
             remote_offset=offset,
@@ -282,8 +282,8 @@ class EndpointCore:
             for burst in received_bursts_untrusted(datagram):
                 peer = self._by_context.get(burst.context)
                 if peer is None or peer.sender is None or peer.state is PeerState.ENDED:
-                    # It overtook the responder's ACCEPT and will come again, or nobody waits for it any more; its
-                    # sender's next PROBE is told so.
+                    # It overtook the responder's ACCEPT and will be sent again, or its peer has ended: then its
+                    # sender's next PROBE is answered with RESET.
                     continue
                 touched[peer.number] = peer
                 if admission is not None and not admission.admits(peer, burst, peers=self._peers, now=now):
@@ -312,7 +312,7 @@ class EndpointCore:
 
     def pop_target_copies(self) -> Sequence[TargetCopy]:
         """Return what is to be copied now, before anything else is asked of the core."""
-        if not self._target_copies:  # as nearly always
+        if not self._target_copies:  # the common case
             return ()
         placements, self._target_copies[:] = self._target_copies.copy(), []
         return placements
@@ -326,7 +326,7 @@ class EndpointCore:
             self._stateless.on_unknown_context(packet, address)
             return
         if isinstance(packet, Probe | Close | Closed | Reset) and not peer.has_remote_context(packet.own_context):
-            return  # whoever sent it knows one of the two contexts only, and so is not the other end
+            return  # its sender knows only one of the two contexts, and so is not the other end
         match packet:
             case Ack():
                 peer.handle_ack(packet, now=now, received_at=received_at)
@@ -374,7 +374,7 @@ class EndpointCore:
             self._opened(peer, hello, now=now)
             self._after(peer, now=now)
         elif peer.address != address:
-            return  # our context is told to no other address than the one that has shown to be the initiator's
+            return  # this end's context is sent only to the validated address of the initiator
         accept = Accept(
             hello.own_context,
             peer.own_context,
@@ -430,7 +430,7 @@ class EndpointCore:
             if out is None and not acks_last:
                 out = peer.poll_burst(now=now)
             if out is not None:
-                self._ready[number] = None  # to the end of the line
+                self._ready[number] = None  # to the end of the queue
                 return out
             self._timers.arm(number, at=peer.poll_timeout(now=now))
         return None
