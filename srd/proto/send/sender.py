@@ -103,25 +103,25 @@ class Sender:
         self.paths = self._table.all
         self.controller = CONTROLLERS[config.controller](config, packet_bytes=datagram_bytes)
         self.segment_bytes = datagram_bytes - HEADER_BYTES
-        # A message starts only when all of it is granted, so one beyond the whole window could never start.
+        # A message starts only when all of it is granted, so one larger than the whole credit could never start.
         self.max_message_bytes = min(max_message_bytes, credit_bytes)
         self.packets = self.retransmitted = 0
-        self.inflight_bytes = 0  # sent on paths that answer, and neither acknowledged nor lost
-        self.ack_path = NO_ACK_PATH  # of the last ack that arrived
+        self.inflight_bytes = 0  # sent on active paths, and neither acknowledged nor lost
+        self.ack_path = NO_ACK_PATH  # ack path of the last ack that arrived
         self._trace = trace
         self._config = config
-        # An ack must have bits for the whole window: what it has none for would be taken for lost.
+        # An ack must have bits for the whole window: packets without a bit would be declared lost.
         bitmap_bytes = bitmap_room_bytes(datagram_bytes, reports=max_reports(datagram_bytes))
         self._window_packets = min(config.window_packets, window_packets, 8 * bitmap_bytes)
         self._address = address
         self._context = context
         self._datagram_bytes = datagram_bytes
-        self._train_packets = min(MAX_DATAGRAM_BYTES // datagram_bytes, MAX_TRAIN_PACKETS)  # go as one message
+        self._train_packets = min(MAX_DATAGRAM_BYTES // datagram_bytes, MAX_TRAIN_PACKETS)  # one segment train
         self._selector = PathSelector(rng=rng)
         self._pacer = Pacer(depth_s=config.pacing_depth_s)
         self._inflight_limit = inflight_limit
         self._inflight = Inflight()
-        self._lost: list[tuple[PsnRange, int, int, Path | None]] = []  # first PSN, count, path it was lost on, if any
+        self._lost: list[tuple[PsnRange, int, int, Path | None]] = []  # range, first PSN, count, lossy path if any
         credit = Credit(credit_bytes, granted_messages=credit_messages, retries=config.rnr_retry)
         self.queue = SendQueue(
             self._inflight, credit=credit, send_first=lambda psns: self._lost.insert(0, (psns, psns.first, 1, None))
@@ -129,10 +129,10 @@ class Sender:
         self._scheduler = self.queue.scheduler
         self._active = self._table.active
         self._rack = RackState(jitter_s=config.min_delay_target_s)
-        self._tail_probes: list[Path] = []  # paths to ask what became of what they carry
-        self._probe_turn = 0  # signs of life asked for, each over another path
-        self._all_timed_out_at = math.inf  # when no path answered any more; infinite while one does
-        self._check_losses_at = math.inf  # not later than when the oldest burst of some path will be lost
+        self._tail_probes: list[Path] = []  # paths to send a tail loss probe on
+        self._probe_turn = 0  # keepalive probes sent in turn, each over another path
+        self._all_timed_out_at = math.inf  # when the last active path timed out; infinite while one is active
+        self._check_losses_at = math.inf  # not later than the first loss deadline of any path
         self._rtt = PeerRtt(initial_s=config.initial_rtt_s)
         self._send_limit = SendLimit()
 
@@ -170,12 +170,12 @@ class Sender:
         self.ack_path = (ack.path, ack.remote_path)
         self.queue.credit.grant(ack.credit_bytes, messages=ack.credit_messages)
         for (path, sequence), report in zip(heard, ack.reports, strict=True):
-            if sequence > path.reported_sequence:  # else repeated for robustness, or overtaken by a later ack
+            if sequence > path.reported_sequence:  # else the report was repeated, or its ack was reordered
                 self._on_report(path, report, sequence=sequence, now=now, received_at=received_at)
             if path.transmissions:
                 self._detect_losses(path, now=now)
         if not self.inflight_bytes and len(self._active) == len(self.paths):
-            self._check_losses_at = math.inf  # nothing is under way, on any path
+            self._check_losses_at = math.inf  # nothing is in flight on any path
         if acked_bytes:
             if now >= self._rtt.refresh_at:
                 self._rtt.refresh([path.rtt for path in self._active], now=now)
@@ -183,7 +183,7 @@ class Sender:
             rtt_s, late_s = self.rtt_s, now - received_at
             min_rtt_s = self._rtt.min_s
             self._inflight_limit.on_ack(now=now, acked_bytes=acked_bytes, rtt_s=rtt_s, min_rtt_s=min_rtt_s)
-            # On a long path a window beyond the ceiling would take a round trip for each halving, until it holds again.
+            # On a long path a window above the inflight limit would need a round trip for each halving to apply again.
             limited = self._send_limit.cwnd_limited(now, rtt_s=rtt_s) and not self._inflight_limit.path_full
             self.controller.on_ack(
                 now=now, acked_bytes=acked_bytes, rtt_s=rtt_s, ack_wait_s=late_s, cwnd_limited=limited
@@ -199,7 +199,7 @@ class Sender:
                 now=now,
             )
         if ack.flags & NOT_READY:
-            self.controller.on_spurious_loss()  # it was not the network that lost them
+            self.controller.on_spurious_loss()  # the receiver dropped them, not the network
         if ack.flags & NOT_READY and not acked_bytes:
             self._on_rnr(now=now)
         elif acked_bytes and self.queue.credit.retry_at:
@@ -230,14 +230,14 @@ class Sender:
         probe = path.on_report(sequence)
         rtt_us = (int(received_at * 1e6) - report.sent_us & 0xFFFFFFFF) - report.ack_delay_us
         if not 0 <= rtt_us < 60_000_000:
-            return  # a clock that jumped; there will be another sample
+            return  # a clock jumped; the next report gives a sample
         path.rtt.update(rtt_us / 1e6, now=now)
         self._rtt.observe(path.rtt.latest_s, now=now)
         sent_at = received_at - (rtt_us + report.ack_delay_us) / 1e6
         path.newest_acked_sent_at = sent_at
         self._rack.on_report(sent_at, ack_delay_s=report.ack_delay_us / 1e6)
         if self._all_timed_out_at < math.inf:
-            if sent_at < self._all_timed_out_at:  # the answer was late, not missing
+            if sent_at < self._all_timed_out_at:  # the acknowledgement was late, not missing
                 self.controller.on_spurious_loss()
             self._all_timed_out_at = math.inf
         if path.state is not PathState.ACTIVE:
@@ -245,7 +245,7 @@ class Sender:
             self.inflight_bytes = self._table.inflight_bytes
         if self._trace is not None:
             self._trace.path_sampled(path, ack_delay_us=report.ack_delay_us, now=now)
-        if probe:  # shorter than data, and so faster: it says nothing of the queues
+        if probe:  # a probe is shorter than data, and so no sample of the queues
             return
         base_s = self._rtt.base_s(path.rtt, now=now)
         self.controller.on_sample(
@@ -261,7 +261,7 @@ class Sender:
         """Whether any of these PSNs was acknowledged."""
         return self._inflight.missing(first, count=count) != mask(count)
 
-    # -- loss and silence ---------------------------------------------------------------------------------------
+    # -- loss and timeouts --------------------------------------------------------------------------------------
 
     def _detect_losses(self, path: Path, *, now: float) -> None:
         """Detect lost bursts of a path."""
@@ -325,7 +325,7 @@ class Sender:
         """Return a path that is to be probed now, and the probe's path sequence."""
         if self._tail_probes:
             return (path := self._tail_probes.pop(0)), path.allocate_probe_sequence()
-        if not self._table.probed:  # as nearly always
+        if not self._table.probed:  # the common case
             return None
         return self._table.poll_probe(
             now=now, packets_per_s=self.controller.bytes_per_s(self.rtt_s) / self._datagram_bytes
@@ -350,7 +350,7 @@ class Sender:
     def poll_burst(self, *, now: float) -> Burst | None:
         """Return the next burst that window, pacing and credit allow."""
         if not self._may_send() or now < self._pacer.release_at():
-            if not self._inflight_limit.is_reached(self.inflight_bytes):  # else the window need not grow
+            if not self._inflight_limit.is_reached(self.inflight_bytes):  # at that limit the window need not grow
                 self._send_limit.on_limited(now)
             return None
         window_packets = int(self.controller.window_bytes) // self._datagram_bytes
@@ -377,7 +377,7 @@ class Sender:
         while self._lost:
             psns, first, count, lost_on = self._lost.pop(0)
             missing = self._inflight.missing(first, count=count)
-            if psns.message.batch is not None:  # given up, each message says by itself where it ends
+            if psns.message.batch is not None:  # aborted messages each carry their own end PSN
                 limit = 1 if psns.message.aborted else max_packets(limit, psns.packet_bytes, self._datagram_bytes)
             for skip, length in ranges(missing):  # only the first is sent now
                 sent = min(length, limit)
@@ -426,7 +426,7 @@ class Sender:
         path.counters.packets += count
         path.counters.bytes += size_bytes
         self.packets += count
-        if self._check_losses_at > now + path.rtt.smoothed_s:  # else it is early enough, as nearly always
+        if self._check_losses_at > now + path.rtt.smoothed_s:  # else the check is early enough, the common case
             self._check_losses_at = min(
                 self._check_losses_at, now + probe_timeout_s(path, jitter_s=self._rack.jitter_s)
             )
@@ -435,7 +435,7 @@ class Sender:
         number, offset, place, payload_bytes, segment_bytes, places = psns.content(
             first, count=count, segment_bytes=self.segment_bytes
         )
-        burst = Burst(  # in the order of the fields: names would cost as much again
+        burst = Burst(  # positional, in the order of the fields: keywords would double the cost
             self._address,
             path.index,
             sequence,
