@@ -19,7 +19,7 @@ class SrdError(Exception):
 
 
 class PacketError(SrdError):
-    """What the network sent is no valid packet. The only error that `*_untrusted` functions raise."""
+    """What the network delivered is no valid packet. The only error that `*_untrusted` functions raise."""
 
 
 class UsageError(SrdError):
@@ -27,7 +27,7 @@ class UsageError(SrdError):
 
 
 class PeerError(SrdError):
-    """The remote end failed. `status` says how."""
+    """The remote end failed. `status` is the reason."""
 
     def __init__(self, message: str, *, status: Status) -> None:
         """Keep the EFA status beside the message."""

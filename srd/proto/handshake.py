@@ -45,7 +45,7 @@ class CookieJar:
 
     def __init__(self, *, secret: bytes) -> None:
         self._secret = secret
-        self._used: dict[int, set[bytes]] = {}  # by their unit of time
+        self._used: dict[int, set[bytes]] = {}  # by the period of their time stamp
         self.used_count = 0
 
     def spend(self, cookie: bytes, *, now: float) -> bool:
@@ -105,9 +105,9 @@ class Initiator:
         self._config = config
         self._sizes = sizes
         self._cookie = b""
-        self._path = 0  # with a cookie: where it came from, as it is good for that address only
+        self._path = 0  # with a cookie: the path that it came over, since it is valid for that address only
         self._hellos = 0
-        self._sent_at: float | None = None  # when the HELLO was sent that is out; infinite: it was repeated
+        self._sent_at: float | None = None  # when the unanswered HELLO was sent; infinite: it was repeated
         self.send_at = now
         self.give_up_at = now + config.handshake_timeout_s
 
@@ -119,7 +119,7 @@ class Initiator:
         if retry.cookie == self._cookie or (self._cookie and retry.path != self._path):
             return
         if retry.path >= self._config.paths:
-            return  # none of ours
+            return  # not a path of this end
         self._cookie, self._path = retry.cookie, retry.path
         self._sent_at = None
         passed = self._sizes.index(retry.size_bytes) if retry.size_bytes in self._sizes else len(self._sizes)
