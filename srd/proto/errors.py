@@ -2,7 +2,7 @@
 
 SrdError                      anything this package raises on purpose
 ├── PacketError               bytes from the network that are no valid packet
-├── UsageError                the caller asked for something that cannot be
+├── UsageError                the caller requested something impossible
 └── PeerError                 the remote end is gone, refused, or never answered; carries a `Status`
 """
 
