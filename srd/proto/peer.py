@@ -367,10 +367,10 @@ class PeerCore:
             self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=reason)
             return
         asked = self._probes_unanswered >= PROBES_BEFORE_END and now >= self._keepalive_at()
-        silent = asked and now >= self._silent_since + self._config.unresponsive_after_s
-        if silent and self.state is PeerState.CLOSING:
+        timed_out = asked and now >= self._silent_since + self._config.unresponsive_after_s
+        if timed_out and self.state is PeerState.CLOSING:
             self.end(Status.OK, reason="closed; the other end did not confirm")
-        elif silent:
+        elif timed_out:
             self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=f"fell silent {now - self._last_packet_at:.1f} s ago")
         elif self.state is PeerState.CLOSING and self._closes >= CLOSE_ATTEMPTS and now >= self._close_at:
             self.end(Status.OK, reason="closed; the other end did not confirm")
@@ -473,10 +473,10 @@ class PeerCore:
         path, _ = sender.probe_any()
         return Datagram(self.address, path.index, Close(self.remote_context, self.own_context).encode())
 
-    def _poll_rdma_control(self, tagged: Rdma, *, now: float) -> Datagram | None:
+    def _poll_rdma_control(self, rdma: Rdma, *, now: float) -> Datagram | None:
         """Return what goes before an ack: a NACK, a PATH_RESPONSE, a PATH_CHALLENGE."""
-        if tagged.nacks:
-            message, status = tagged.nacks.popitem()
+        if rdma.nacks:
+            message, status = rdma.nacks.popitem()
             return Datagram(self.address, 0, Nack(self.remote_context, message, status).encode())
         if self._responses:
             path, token = self._responses.popitem()

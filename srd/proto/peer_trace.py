@@ -122,8 +122,8 @@ class PeerTrace:
     def packets_lost(self, path: Path, *, lost: Iterable[tuple[InflightBurst, int]], now: float) -> None:
         """Record bursts of the path that were just declared lost, each with its missing packets as bits."""
         for burst, missing in lost:
-            why = "reordering" if burst.last_sequence <= path.reported_sequence else "timeout"
-            self._record(trace.PacketsLost(path.index, burst.first, missing.bit_count(), why), now=now)
+            trigger = "reordering" if burst.last_sequence <= path.reported_sequence else "timeout"
+            self._record(trace.PacketsLost(path.index, burst.first, missing.bit_count(), trigger), now=now)
 
     def path_state(self, path: Path, *, old: PathState, now: float) -> None:
         """Record the path's state, if it has changed."""

@@ -98,12 +98,12 @@ class Rdma:
     def _handle_write(self, burst: ReceivedBurst, *, now: float) -> None:
         if not self._has_consistent_layout(burst):
             return  # not acknowledged, as all that breaks the protocol
-        place = None
+        target = None
         if self._memory is not None and burst.length <= MAX_MESSAGE_BYTES:
-            place = self._memory.remote_writable(burst.key, offset=burst.offset, length=burst.payload_bytes)
-        if place is None:
+            target = self._memory.remote_writable(burst.key, offset=burst.offset, length=burst.payload_bytes)
+        if target is None:
             self.refuse(burst, status=Status.REMOTE_ERROR_BAD_ADDRESS, now=now)
-        elif self._place(burst, place=place, hint=self._hint_after_write(burst, place), now=now):
+        elif self._queue_copies(burst, target=target, hint=self._hint_after_write(burst, target), now=now):
             self._receiver.finish(burst.message, now=now)
             if self._trace is not None:
                 self._trace.write_received(burst, now=now)
@@ -115,10 +115,10 @@ class Rdma:
             return  # not acknowledged: it is sent again
         if not self._receiver.admit(burst, now=now):
             return
-        place = None
+        payload_offset = None
         if self._memory is not None and burst.length <= MAX_MESSAGE_BYTES:
-            place = self._memory.remote_readable(burst.key, offset=burst.offset, length=burst.length)
-        self._queue.respond(burst.message, payload_offset=place, length=burst.length, key=burst.key)
+            payload_offset = self._memory.remote_readable(burst.key, offset=burst.offset, length=burst.length)
+        self._queue.respond(burst.message, payload_offset=payload_offset, length=burst.length, key=burst.key)
 
     def _handle_response(self, burst: ReceivedBurst, *, now: float) -> None:
         if not self._receiver.has_consistent_layout(burst, offset=burst.offset):
@@ -127,20 +127,20 @@ class Rdma:
         if read is None or burst.length != read.length:
             self.refuse(burst, status=Status.REMOTE_ERROR_ABORT, now=now)
             return
-        place = None
+        target = None
         if self._memory is not None:
             offset = read.local_offset + burst.offset
-            place = self._memory.local_writable(read.local_key, offset=offset, length=burst.payload_bytes)
-        if place is None:
+            target = self._memory.local_writable(read.local_key, offset=offset, length=burst.payload_bytes)
+        if target is None:
             self._queue.abort(read, status=Status.LOCAL_ERROR_INVALID_LKEY)
             self.refuse(burst, status=Status.REMOTE_ERROR_ABORT, now=now)
-        elif self._place(burst, place=place, hint=self._hint_after_response(burst, place, read), now=now):
+        elif self._queue_copies(burst, target=target, hint=self._hint_after_response(burst, target, read), now=now):
             self._receiver.finish(burst.message, now=now)
             self._queue.finish(read)
             if read.request is not None:
                 self.events.append(Completion(self._peer, read.request, Status.OK))
 
-    def _hint_after_write(self, burst: ReceivedBurst, place: int) -> PlacementHint | None:
+    def _hint_after_write(self, burst: ReceivedBurst, target: int) -> PlacementHint | None:
         """Return what follows a part of a write. Without an immediate its headers carry the write's start."""
         end = burst.offset + burst.payload_bytes
         left_bytes = burst.length - burst.payload_bytes - (burst.offset - burst.immediate & 0xFFFFFFFF)
@@ -148,9 +148,9 @@ class Rdma:
             return None
         if self._memory.remote_writable(burst.key, offset=end, length=left_bytes) is None:
             return None
-        return PlacementHint(burst.context, burst.message, Opcode.WRITE, end, place + burst.payload_bytes, left_bytes)
+        return PlacementHint(burst.context, burst.message, Opcode.WRITE, end, target + burst.payload_bytes, left_bytes)
 
-    def _hint_after_response(self, burst: ReceivedBurst, place: int, read: WorkRequest) -> PlacementHint | None:
+    def _hint_after_response(self, burst: ReceivedBurst, target: int, read: WorkRequest) -> PlacementHint | None:
         """Return what follows a part of a RESPONSE."""
         end = burst.offset + burst.payload_bytes
         if (left_bytes := burst.length - end) <= 0 or self._memory is None:
@@ -159,25 +159,25 @@ class Rdma:
         if self._memory.local_writable(read.local_key, offset=offset, length=left_bytes) is None:
             return None
         return PlacementHint(
-            burst.context, burst.message, Opcode.RESPONSE, end, place + burst.payload_bytes, left_bytes
+            burst.context, burst.message, Opcode.RESPONSE, end, target + burst.payload_bytes, left_bytes
         )
 
-    def _place(self, burst: ReceivedBurst, *, place: int, hint: PlacementHint | None, now: float) -> bool:
+    def _queue_copies(self, burst: ReceivedBurst, *, target: int, hint: PlacementHint | None, now: float) -> bool:
         """Accept a burst and queue the copies of its new parts; return whether its message is now complete."""
         late = self._receiver.is_aborted(burst.message)
         new = self._receiver.admit(burst, now=now)
         if not new or late:
             return False
         parts = new_parts(burst, new=new)
-        inbound = self._receiver.on_landed(burst, landed_bytes=sum(frag.length for frag in parts), now=now)
+        reassembly = self._receiver.on_landed(burst, landed_bytes=sum(frag.length for frag in parts), now=now)
         end = burst.offset + burst.payload_bytes
-        inbound.high = max(inbound.high, end)
+        reassembly.high = max(reassembly.high, end)
         if hint is not None:
-            hint = hint.after(inbound.high - end)
+            hint = hint.after(reassembly.high - end)
         self._copies += [
-            TargetCopy(place + part.offset - burst.offset, part.region_offset, part.length, hint) for part in parts
+            TargetCopy(target + part.offset - burst.offset, part.region_offset, part.length, hint) for part in parts
         ]
-        return inbound.landed_bytes >= inbound.length and not self._receiver.protocol_error
+        return reassembly.landed_bytes >= reassembly.length and not self._receiver.protocol_error
 
     def _handle_aborted(self, burst: ReceivedBurst, *, now: float) -> None:
         orphans = self._receiver.on_abort(burst, now=now)

@@ -63,24 +63,24 @@ class PathSelector:
         `cwnd_limited`: no more than the path's ACK credit.
         """
         spent = self._use_ack_credit(packets)
-        candidate, earned = spent or (self._random(active, avoid=None), packets)
+        candidate, credit = spent or (self._random(active, avoid=None), packets)
         if spent is None or expected_rtt_s(candidate, now=now) > CLEARLY_FASTER * candidate.rtt.min_s:
             candidate = self._faster(candidate, self._random(active, avoid=None), now=now)
-        return candidate, earned if cwnd_limited else packets
+        return candidate, credit if cwnd_limited else packets
 
     def select_for_retransmission(self, active: Sequence[Path], *, now: float, avoid: Path | None) -> Path:
         """Choose an active path (of at least one) for packets lost on `avoid`, which is taken only if it is alone."""
         chosen = self._faster(self._random(active, avoid=avoid), self._random(active, avoid=avoid), now=now)
-        heard, recent = self.last_acked, now - chosen.rtt.sampled_at < FRESH_RTTS * chosen.rtt.smoothed_s
+        last, recent = self.last_acked, now - chosen.rtt.sampled_at < FRESH_RTTS * chosen.rtt.smoothed_s
         if (
             recent
-            or heard is None
-            or heard is avoid
-            or heard.full_size_losses > MAX_FULL_SIZE_LOSSES
-            or heard.state is not PathState.ACTIVE
+            or last is None
+            or last is avoid
+            or last.full_size_losses > MAX_FULL_SIZE_LOSSES
+            or last.state is not PathState.ACTIVE
         ):
             return chosen
-        return heard
+        return last
 
     @staticmethod
     def _faster(candidate: Path, other: Path, *, now: float) -> Path:
@@ -89,11 +89,11 @@ class PathSelector:
 
     def _use_ack_credit(self, packets: int) -> tuple[Path, int] | None:
         while self._ack_credits:
-            path, earned = self._ack_credits.pop(0)
+            path, credit = self._ack_credits.pop(0)
             if path.state is PathState.ACTIVE:
-                if earned > packets:
-                    self._ack_credits.insert(0, (path, earned - packets))
-                return path, min(earned, packets)
+                if credit > packets:
+                    self._ack_credits.insert(0, (path, credit - packets))
+                return path, min(credit, packets)
         return None
 
     def _random(self, active: Sequence[Path], *, avoid: Path | None) -> Path:
@@ -117,7 +117,7 @@ def stall_s(path: Path, *, now: float) -> float:
     if not path.transmissions:
         return 0.0
     head = path.transmissions[0]
-    silent_s = now - head.sent_at
-    if silent_s <= path.rtt.smoothed_s or head.path_sequence <= path.reported_sequence:  # lost, but not unanswered
+    stalled_s = now - head.sent_at
+    if stalled_s <= path.rtt.smoothed_s or head.path_sequence <= path.reported_sequence:  # lost, but not unanswered
         return 0.0
-    return silent_s
+    return stalled_s

@@ -121,8 +121,8 @@ class PathTable:
         if path.mtu_suspect:  # the probe that it answered was of full size
             path.full_size_losses = 0
         self.active.append(path)
-        if path.index < self._slots and (stand_in := self._standbys.get(path.index)) is not None:
-            self._retire(stand_in, slot=path.index, now=now)
+        if path.index < self._slots and (standby := self._standbys.get(path.index)) is not None:
+            self._retire(standby, slot=path.index, now=now)
 
     def poll_probe(self, *, now: float, packets_per_s: float) -> tuple[Path, int] | None:
         """Return a path that is to be probed now, and the probe's path sequence.
@@ -157,16 +157,16 @@ class PathTable:
 
     def _replace(self, path: Path, *, now: float) -> None:
         """Open a standby for a primary path, or another one for the slot of a standby."""
-        place = path.index if path.index < self._slots else self._slot_of(path)
+        slot = path.index if path.index < self._slots else self._slot_of(path)
         if path.index >= self._slots:
-            self._retire(path, slot=place, now=now)
-        if place in self._standbys or (stand_in := self._next_standby()) is None:
+            self._retire(path, slot=slot, now=now)
+        if slot in self._standbys or (standby := self._next_standby()) is None:
             return
-        self._standbys[place] = stand_in
-        self._apply(stand_in, PathEvent.OPEN, now=now)
-        stand_in.full_size_losses = MTU_SUSPECT_LOSSES  # nothing is known of it
-        timeout_s = self.all[place].rtt.timeout_s(floor_s=self._min_rto_s)
-        self._begin_probing(stand_in, timeout_s=timeout_s, now=now)
+        self._standbys[slot] = standby
+        self._apply(standby, PathEvent.OPEN, now=now)
+        standby.full_size_losses = MTU_SUSPECT_LOSSES  # nothing is known of it
+        timeout_s = self.all[slot].rtt.timeout_s(floor_s=self._min_rto_s)
+        self._begin_probing(standby, timeout_s=timeout_s, now=now)
 
     def _next_standby(self) -> Path | None:
         """Return the first path of the reserve: those never opened in order of number, then those retired."""
@@ -182,7 +182,7 @@ class PathTable:
             self.open_next()
 
     def _slot_of(self, standby: Path) -> int:
-        return next(place for place, path in self._standbys.items() if path is standby)
+        return next(slot for slot, path in self._standbys.items() if path is standby)
 
     def _retire(self, standby: Path, *, slot: int, now: float) -> None:
         """Move a standby to the end of the reserve. What it still carries is acknowledged or lost as usual."""

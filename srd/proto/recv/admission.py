@@ -81,10 +81,10 @@ class Admission:
         self._forget(peers, now=now)
         if self._turn is not None and self._message is None and now - self._since >= TURN_MEMORY_S:
             self._turn = None  # its message has not come
-        given_up = list(self._what_stalled(peers, since=now - stalled_after_s, now=now))
-        for peer, messages in given_up:
+        stalled = list(self._what_stalled(peers, since=now - stalled_after_s, now=now))
+        for peer, messages in stalled:
             peer.discard(messages, now=now)
-        return [peer for peer, messages in given_up if messages]
+        return [peer for peer, messages in stalled if messages]
 
     def _what_stalled(
         self, peers: Mapping[int, PeerCore], *, since: float, now: float

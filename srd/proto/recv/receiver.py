@@ -169,17 +169,21 @@ class Receiver:
 
     def oldest_incomplete(self, holds: Callable[[Frag], bool]) -> int | None:
         """Return the incomplete message that began first, among those with a piece for which `holds` is true."""
-        return next((message for message, inbound in self._incomplete.items() if any(map(holds, inbound.frags))), None)
+        return next(
+            (message for message, reassembly in self._incomplete.items() if any(map(holds, reassembly.frags))), None
+        )
 
     def incomplete_messages(self, holds: Callable[[Frag], bool], *, since: float) -> list[int]:
         """Return the incomplete messages idle since `since`, with a piece for which `holds` is true."""
-        idle = [(message, inbound) for message, inbound in self._incomplete.items() if inbound.landed_at <= since]
-        return [message for message, inbound in idle if any(map(holds, inbound.frags))]
+        idle = [
+            (message, reassembly) for message, reassembly in self._incomplete.items() if reassembly.landed_at <= since
+        ]
+        return [message for message, reassembly in idle if any(map(holds, reassembly.frags))]
 
     def last_landed_at(self, message: int) -> float | None:
         """Return when a part of an incomplete message landed last; None: it is complete, or has not begun."""
-        inbound = self._incomplete.get(message)
-        return None if inbound is None else inbound.landed_at
+        reassembly = self._incomplete.get(message)
+        return None if reassembly is None else reassembly.landed_at
 
     @property
     def credit_bytes(self) -> int:
@@ -209,15 +213,15 @@ class Receiver:
         else:
             kept = new_parts(burst, new=new)
             landed_bytes = sum(frag.length for frag in kept)
-        inbound = self.on_landed(burst, landed_bytes=landed_bytes, now=now)
-        inbound.frags += kept
-        if inbound.landed_bytes < inbound.length or self.protocol_error:
+        reassembly = self.on_landed(burst, landed_bytes=landed_bytes, now=now)
+        reassembly.frags += kept
+        if reassembly.landed_bytes < reassembly.length or self.protocol_error:
             return kept, None
-        if not inbound.landed_ranges():
+        if not reassembly.landed_ranges():
             self.protocol_error = f"message {burst.message} has packets that overlap"
             return kept, None
         self.finish(burst.message, now=now)
-        return kept, inbound
+        return kept, reassembly
 
     def accept_batch(self, burst: ReceivedBurst, *, now: float) -> list[tuple[int, int]]:
         """Accept a received burst of one-packet messages; return which of them are new, as ranges (first, count)."""
@@ -284,34 +288,34 @@ class Receiver:
 
     def on_landed(self, burst: ReceivedBurst, *, landed_bytes: int, now: float) -> Reassembly:
         """Note that new payload of a message has landed; return the message. May set `protocol_error`."""
-        inbound = self._incomplete.get(burst.message)
-        if inbound is None:
-            inbound = self._open(burst, now=now)
-        elif contradiction := inbound.conflicts_with(burst):
-            self.protocol_error = contradiction
-        inbound.landed_bytes += landed_bytes
-        inbound.landed_at = now
+        reassembly = self._incomplete.get(burst.message)
+        if reassembly is None:
+            reassembly = self._open(burst, now=now)
+        elif conflict := reassembly.conflicts_with(burst):
+            self.protocol_error = conflict
+        reassembly.landed_bytes += landed_bytes
+        reassembly.landed_at = now
         self._missing_bytes -= landed_bytes
         self._note_landed(landed_bytes, now=now)
-        return inbound
+        return reassembly
 
     def _open(self, burst: ReceivedBurst, *, now: float) -> Reassembly:
-        inbound = self._incomplete[burst.message] = Reassembly(burst.length, burst.immediate, now, flags=burst.flags)
+        reassembly = self._incomplete[burst.message] = Reassembly(burst.length, burst.immediate, now, flags=burst.flags)
         self._missing_bytes += burst.length
         if takes_credit(burst.flags):
-            self._begin(inbound.credit_bytes, messages=1)
-        if inbound.credit_bytes:
+            self._begin(reassembly.credit_bytes, messages=1)
+        if reassembly.credit_bytes:
             self.check_at = min(self.check_at, now + self._patience_s)
         if len(self._incomplete) > self._config.window_packets + INCOMPLETE_BEYOND_WINDOW:
             self.protocol_error = (
                 f"has {len(self._incomplete)} incomplete messages, more than an honest sender can have"
             )
-        return inbound
+        return reassembly
 
     def _close(self, message: int) -> Reassembly:
-        inbound = self._incomplete.pop(message)
-        self._missing_bytes -= inbound.length - inbound.landed_bytes
-        return inbound
+        reassembly = self._incomplete.pop(message)
+        self._missing_bytes -= reassembly.length - reassembly.landed_bytes
+        return reassembly
 
     def _note_landed(self, size_bytes: int, *, now: float) -> None:
         self.landed_bytes += size_bytes
@@ -331,20 +335,20 @@ class Receiver:
         base = self._window.base
         if burst.offset > base:
             self._note_aborted(burst.message, end=min(burst.offset, base + self._config.window_packets))
-        inbound = self._incomplete.get(burst.message) or self._discarded.get(burst.message)
-        if inbound is None:
-            inbound = Reassembly(burst.length, 0, flags=burst.flags & ~ABORTED)
+        reassembly = self._incomplete.get(burst.message) or self._discarded.get(burst.message)
+        if reassembly is None:
+            reassembly = Reassembly(burst.length, 0, flags=burst.flags & ~ABORTED)
             if takes_credit(burst.flags):
-                self._begin(inbound.credit_bytes, messages=1)
-        elif contradiction := inbound.conflicts_with(burst):
-            self.protocol_error = contradiction
+                self._begin(reassembly.credit_bytes, messages=1)
+        elif conflict := reassembly.conflicts_with(burst):
+            self.protocol_error = conflict
         if self.protocol_error:
             return None
         if takes_credit(burst.flags):
-            self.release(inbound.credit_bytes, messages=1, now=now)
+            self.release(reassembly.credit_bytes, messages=1, now=now)
         if self._discarded.pop(burst.message, None) is None and burst.message in self._incomplete:
             self._close(burst.message)
-        return tuple(inbound.frags)
+        return tuple(reassembly.frags)
 
     def _note_aborted(self, message: int, *, end: int) -> None:
         self._aborted[message] = end
@@ -358,9 +362,9 @@ class Receiver:
 
         It takes the peer's credit until then, which bounds what is remembered.
         """
-        inbound = self._close(message)
-        frags, inbound.frags = tuple(inbound.frags), []
-        self._discarded[message] = inbound
+        reassembly = self._close(message)
+        frags, reassembly.frags = tuple(reassembly.frags), []
+        self._discarded[message] = reassembly
         return frags
 
     @property
@@ -372,10 +376,10 @@ class Receiver:
         if now < self.check_at:
             return []
         found, self.check_at = [], math.inf
-        for message, inbound in self._incomplete.items():
-            if inbound.credit_bytes:
-                idle_at = inbound.landed_at + self._config.reassembly_timeout_s
-                over_at = min(idle_at, inbound.began_at + self._config.request_timeout_s)
+        for message, reassembly in self._incomplete.items():
+            if reassembly.credit_bytes:
+                idle_at = reassembly.landed_at + self._config.reassembly_timeout_s
+                over_at = min(idle_at, reassembly.began_at + self._config.request_timeout_s)
                 if now >= over_at:
                     found.append(message)
                 else:
@@ -384,7 +388,7 @@ class Receiver:
 
     def _record_burst(self, burst: ReceivedBurst, *, duplicates: int) -> None:
         last_sequence = burst.path_sequence + burst.count - 1
-        heard = self.record_packets(
+        rx_path = self.record_packets(
             burst.path,
             path_sequence=last_sequence,
             sent_us=burst.sent_us,
@@ -392,10 +396,10 @@ class Receiver:
             received_at=burst.received_at,
             size_bytes=burst.payload_bytes + burst.count * HEADER_BYTES,
         )
-        heard.packets += burst.count
-        heard.duplicates += duplicates
+        rx_path.packets += burst.count
+        rx_path.duplicates += duplicates
         if burst.ecn_ce:
-            heard.marked += burst.count
+            rx_path.marked += burst.count
         self.packets += burst.count
         self.duplicates += duplicates
 
@@ -410,28 +414,28 @@ class Receiver:
         size_bytes: int,
     ) -> RxPath:
         """Record packets (data or a probe) of `size_bytes` in all that arrived over a path."""
-        heard = self._rx_paths.get(path)
-        if heard is None:
-            heard = self._rx_paths[path] = RxPath(self._source(address), sequence=path_sequence - 1)
-        sequence = expand(path_sequence & 0xFFFFFFFF, near=max(heard.sequence, 0))
-        if sequence > heard.sequence:
-            heard.sequence, heard.sent_us, heard.received_at = sequence, sent_us, received_at
-            if address != heard.source.address:
-                heard.source = self._source(address)
-        if not heard.source.validated and address == heard.source.address:
-            self.validation.on_packet(path, heard.source, size_bytes=size_bytes)
+        rx_path = self._rx_paths.get(path)
+        if rx_path is None:
+            rx_path = self._rx_paths[path] = RxPath(self._source(address), sequence=path_sequence - 1)
+        sequence = expand(path_sequence & 0xFFFFFFFF, near=max(rx_path.sequence, 0))
+        if sequence > rx_path.sequence:
+            rx_path.sequence, rx_path.sent_us, rx_path.received_at = sequence, sent_us, received_at
+            if address != rx_path.source.address:
+                rx_path.source = self._source(address)
+        if not rx_path.source.validated and address == rx_path.source.address:
+            self.validation.on_packet(path, rx_path.source, size_bytes=size_bytes)
             self._has_unvalidated = True
-        heard.reports_due = PREFERRED_REPORT_REPEATS if self._ack_paths.preferred else REPORT_REPEATS
-        return heard
+        rx_path.reports_due = PREFERRED_REPORT_REPEATS if self._ack_paths.preferred else REPORT_REPEATS
+        return rx_path
 
     def _source(self, address: Address) -> RemoteAddress:
-        return self.validation.source(address, known=[heard.source for heard in self._rx_paths.values()])
+        return self.validation.source(address, known=[rx_path.source for rx_path in self._rx_paths.values()])
 
     def handle_response(self, path: int, *, token: int, address: Address) -> None:
         """Process the answer to a challenge; it counts only from the address that was challenged."""
-        heard = self._rx_paths.get(path)
-        if heard is not None and heard.source.address == address:
-            heard.source.validate(token)
+        rx_path = self._rx_paths.get(path)
+        if rx_path is not None and rx_path.source.address == address:
+            rx_path.source.validate(token)
 
     def answer_probe(
         self,
@@ -448,7 +452,7 @@ class Receiver:
         """Record a probe, which carries the `ack_path` of an ack. Its answers take several ack paths."""
         if ack_path[1] in self._rx_paths or ack_path[1] == NO_PATH:  # NO_PATH: sent to the peer's home address
             self._ack_paths.prefer(ack_path, now=now)
-        heard = self.record_packets(
+        rx_path = self.record_packets(
             path,
             path_sequence=path_sequence,
             sent_us=sent_us,
@@ -456,8 +460,8 @@ class Receiver:
             received_at=received_at,
             size_bytes=size_bytes,
         )
-        heard.packets += 1
-        heard.reports_due = PROBE_ANSWERS
+        rx_path.packets += 1
+        rx_path.reports_due = PROBE_ANSWERS
         self._answers = min(self._answers + PROBE_ANSWERS, MAX_ANSWERS)
         self.ack_at = now
 
@@ -478,13 +482,13 @@ class Receiver:
         self._unacked_packets = 0
         if not self._rx_paths:
             return None
-        due = [(path, heard) for path, heard in self._rx_paths.items() if heard.reports_due]
+        due = [(path, rx_path) for path, rx_path in self._rx_paths.items() if rx_path.reports_due]
         if len(due) > (most := max_reports(room_bytes)):
             due = sorted(due, key=lambda item: -item[1].reports_due)[:most]
             self.ack_at = now + self._config.ack_delay_s
-        reports = tuple(heard.report(path, now=now) for path, heard in due)
-        for _, heard in due:
-            heard.reports_due -= 1
+        reports = tuple(rx_path.report(path, now=now) for path, rx_path in due)
+        for _, rx_path in due:
+            rx_path.reports_due -= 1
         candidates = [path for path, _ in due]
         if self._answers:
             self._answers -= 1
@@ -513,19 +517,19 @@ class Receiver:
         elif not remote_path:
             remote_path = list(self._rx_paths)
         path, target = self._ack_paths.select(remote_path, now=now)
-        heard = self._rx_paths.get(target)
-        if heard is None or not heard.source.admits(size_bytes):
+        rx_path = self._rx_paths.get(target)
+        if rx_path is None or not rx_path.source.admits(size_bytes):
             return path, NO_PATH, self.validation.home
-        if not heard.source.validated:
-            heard.source.sent_bytes += size_bytes
-        return path, target, heard.source.address
+        if not rx_path.source.validated:
+            rx_path.source.sent_bytes += size_bytes
+        return path, target, rx_path.source.address
 
     def _admitted(self, remote_path: list[int], *, size_bytes: int) -> list[int]:
         """Return those of `remote_path` that may be sent so many bytes, else all paths that may."""
-        self._has_unvalidated = not all(heard.source.validated for heard in self._rx_paths.values())
+        self._has_unvalidated = not all(rx_path.source.validated for rx_path in self._rx_paths.values())
         admitted = [path for path in remote_path if self._rx_paths[path].source.admits(size_bytes)]
         if not admitted:
-            admitted = [path for path, heard in self._rx_paths.items() if heard.source.admits(size_bytes)]
+            admitted = [path for path, rx_path in self._rx_paths.items() if rx_path.source.admits(size_bytes)]
         return admitted or [NO_PATH]
 
     def on_no_memory(self, *, now: float) -> None:
@@ -553,7 +557,7 @@ class Receiver:
 
     def release_all(self) -> tuple[Frag, ...]:
         """Drop all incomplete messages; return their pieces."""
-        orphans = tuple(frag for inbound in self._incomplete.values() for frag in inbound.frags)
+        released = tuple(frag for reassembly in self._incomplete.values() for frag in reassembly.frags)
         self._incomplete.clear()
         self._missing_bytes = 0
-        return orphans
+        return released

@@ -64,14 +64,14 @@ def max_packets(limit: int, packet_bytes: int, datagram_bytes: int) -> int:
 
 def received(burst: ReceivedBurst, arrived: Iterable[tuple[int, int]], *, peer: int) -> list[MessagesReceived]:
     """Return the events for the messages (first, count) of a batch that arrived as one received burst."""
-    word = burst.immediate if burst.flags & IMMEDIATE else None
+    immediate = burst.immediate if burst.flags & IMMEDIATE else None
     return [
         MessagesReceived(
             peer,
             burst.message + first & 0xFFFFFFFF,
             count,
             burst.length,
-            word,
+            immediate,
             burst.payload_offset + first * burst.length,
         )
         for first, count in arrived

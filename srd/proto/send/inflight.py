@@ -108,8 +108,8 @@ class PsnRange:
         message, index = self.message, first - self.first
         if (batch := message.batch) is not None:
             index += self.offset
-            places, length = batch.payload_addresses[index : index + count], message.length
-            return message.message + index, 0, int(places[0]), count * length, length, places
+            addresses, length = batch.payload_addresses[index : index + count], message.length
+            return message.message + index, 0, int(addresses[0]), count * length, length, addresses
         offset = self.offset + index * segment_bytes
         payload_bytes = min(count * segment_bytes, message.carried_bytes - offset)
         return message.message, offset, message.payload_offset + offset, payload_bytes, segment_bytes, None
@@ -187,10 +187,10 @@ class Inflight:
             lowest = (new & -new).bit_length() - 1
             start = (self._starts & mask(lowest + 1)).bit_length() - 1
             psns = self._ranges[self.base + start]
-            run_mask = mask(psns.count) << start
-            fresh = (new & run_mask) >> start
+            range_mask = mask(psns.count) << start
+            fresh = (new & range_mask) >> start
             count = fresh.bit_count()
-            new &= ~run_mask
+            new &= ~range_mask
             size_bytes += count * psns.packet_bytes
             message = psns.message
             message.unacknowledged -= count

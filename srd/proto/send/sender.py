@@ -165,11 +165,11 @@ class Sender:
 
     def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> list[int]:
         """Process an ack; return the requests that it completes. Raises PacketError if it cannot be true."""
-        heard = [self._table.find_untrusted(report) for report in ack.reports]
+        reported = [self._table.find_untrusted(report) for report in ack.reports]
         acked_packets, acked_bytes, done = self._inflight.acknowledge(ack.cumulative, bitmap=ack.bitmap)
         self.ack_path = (ack.path, ack.remote_path)
         self.queue.credit.grant(ack.credit_bytes, messages=ack.credit_messages)
-        for (path, sequence), report in zip(heard, ack.reports, strict=True):
+        for (path, sequence), report in zip(reported, ack.reports, strict=True):
             if sequence > path.reported_sequence:  # else the report was repeated, or its ack was reordered
                 self._on_report(path, report, sequence=sequence, now=now, received_at=received_at)
             if path.transmissions:
@@ -180,13 +180,13 @@ class Sender:
             if now >= self._rtt.refresh_at:
                 self._rtt.refresh([path.rtt for path in self._active], now=now)
                 self._rack.decay(now=now, rtt_s=self.rtt_s)
-            rtt_s, late_s = self.rtt_s, now - received_at
+            rtt_s, ack_wait_s = self.rtt_s, now - received_at
             min_rtt_s = self._rtt.min_s
             self._inflight_limit.on_ack(now=now, acked_bytes=acked_bytes, rtt_s=rtt_s, min_rtt_s=min_rtt_s)
             # On a long path a window above the inflight limit would need a round trip for each halving to apply again.
             limited = self._send_limit.cwnd_limited(now, rtt_s=rtt_s) and not self._inflight_limit.path_full
             self.controller.on_ack(
-                now=now, acked_bytes=acked_bytes, rtt_s=rtt_s, ack_wait_s=late_s, cwnd_limited=limited
+                now=now, acked_bytes=acked_bytes, rtt_s=rtt_s, ack_wait_s=ack_wait_s, cwnd_limited=limited
             )
         if self._trace is not None:
             self._trace.ack_received(
@@ -222,11 +222,11 @@ class Sender:
             path.counters.duplicates += (again := report.duplicates - path.counters.duplicates & 0xFFFF)
             if self._rack.on_duplicates(again, now=now, rtt_s=self.rtt_s):
                 self.controller.on_spurious_loss()
-        heard, marked = sequence - path.reported_sequence, 0.0
+        reported, marked = sequence - path.reported_sequence, 0.0
         if report.ecn_ce != path.counters.marked & 0xFFFF:
             path.counters.marked += (new := report.ecn_ce - path.counters.marked & 0xFFFF)
-            marked = min(new / heard, 1.0)
-        self._selector.on_ack(path, packets=heard)
+            marked = min(new / reported, 1.0)
+        self._selector.on_ack(path, packets=reported)
         probe = path.on_report(sequence)
         rtt_us = (int(received_at * 1e6) - report.sent_us & 0xFFFFFFFF) - report.ack_delay_us
         if not 0 <= rtt_us < 60_000_000:
@@ -266,9 +266,9 @@ class Sender:
     def _detect_losses(self, path: Path, *, now: float) -> None:
         """Detect lost bursts of a path."""
         before = path.inflight_bytes
-        patience_s, full_bytes = self._config.min_rto_s, self._datagram_bytes
+        min_rto_s, full_bytes = self._config.min_rto_s, self._datagram_bytes
         losses = detect_losses(
-            path, inflight=self._inflight, rack=self._rack, now=now, min_rto_s=patience_s, datagram_bytes=full_bytes
+            path, inflight=self._inflight, rack=self._rack, now=now, min_rto_s=min_rto_s, datagram_bytes=full_bytes
         )
         if path.state is PathState.ACTIVE:
             self.inflight_bytes -= before - path.inflight_bytes
@@ -432,7 +432,7 @@ class Sender:
             )
         self._pacer.charge(size_bytes, now=now, rate_bytes_per_s=self.controller.bytes_per_s(self.rtt_s))
         message = psns.message
-        number, offset, place, payload_bytes, segment_bytes, places = psns.content(
+        number, offset, payload_offset, payload_bytes, segment_bytes, payload_addresses = psns.content(
             first, count=count, segment_bytes=self.segment_bytes
         )
         burst = Burst(  # positional, in the order of the fields: keywords would double the cost
@@ -448,11 +448,11 @@ class Sender:
             message.immediate,
             message.remote_offset + offset,
             message.key,
-            place,
+            payload_offset,
             payload_bytes,
             segment_bytes,
             message.flags,
-            places,
+            payload_addresses,
         )
         if message.aborted:
             burst.flags, burst.immediate, burst.offset = message.flags | ABORTED, message.reason, psns.end_psn(first)

@@ -42,5 +42,5 @@ def refusal_status(
         return None
     if opcode is not Opcode.READ or memory is None:
         return Status.LOCAL_ERROR_UNSUPPORTED_OP
-    place = memory.local_writable(local_key, offset=local_offset, length=length)
-    return Status.LOCAL_ERROR_INVALID_LKEY if place is None else None
+    target = memory.local_writable(local_key, offset=local_offset, length=length)
+    return Status.LOCAL_ERROR_INVALID_LKEY if target is None else None

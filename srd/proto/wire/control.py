@@ -387,8 +387,10 @@ def _decode_accept(context: int, _path: int, _path_sequence: int, body: bytes) -
 
 
 def _decode_probe(context: int, path: int, path_sequence: int, body: bytes) -> Probe:
-    own_context, sent_us, ack_path, ack_towards = _PROBE.unpack_from(body)
-    return Probe(context, own_context, path, path_sequence, sent_us, ack_path, ack_towards, PREFIX_BYTES + len(body))
+    own_context, sent_us, ack_path, ack_remote_path = _PROBE.unpack_from(body)
+    return Probe(
+        context, own_context, path, path_sequence, sent_us, ack_path, ack_remote_path, PREFIX_BYTES + len(body)
+    )
 
 
 _DECODERS: dict[int, Callable[[int, int, int, bytes], Control]] = {

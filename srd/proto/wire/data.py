@@ -174,11 +174,11 @@ def write_headers(burst: Burst, *, out: memoryview) -> None:
         burst.offset,
         burst.key,
     ]
-    words = np.frombuffer(out, ">u8", count=burst.count * HEADER_LANES).reshape(-1, HEADER_LANES)
+    lanes = np.frombuffer(out, ">u8", count=burst.count * HEADER_LANES).reshape(-1, HEADER_LANES)
     # Compute all headers at once; NumPy swaps the bytes on output.
     row = np.array(first, dtype=np.uint64)
     steps = header_steps(burst.segment_bytes) if burst.payload_addresses is None else MESSAGE_STEPS
-    np.add(row, steps[: burst.count], out=words, casting="unsafe")
+    np.add(row, steps[: burst.count], out=lanes, casting="unsafe")
 
 
 def _write_few(burst: Burst, out: memoryview) -> None:
