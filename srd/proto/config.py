@@ -30,8 +30,9 @@ class ProtocolConfig:
 
     window_packets: int = 32768
     """Packets from the lowest unacknowledged one to the highest that may be sent. It is sent to the other end, and the
-    smaller of both ends' values applies. It is an upper bound: a sender uses at most `MIN_SPAN_PACKETS` or four
-    bandwidth-delay products (see `congestion.pacer`), and never more than the bitmap of an ACK has bits for."""
+    smaller of both ends' values applies. It is an upper bound: a sender uses at most the greater of `MIN_SPAN_PACKETS`
+    and four bandwidth-delay products (see `congestion.pacer`), and never more than the bitmap of an ACK has bits
+    for."""
 
     min_inflight_limit_bytes: int = 8 << 20
     """Bytes in flight to a peer beyond which no burst is sent, whatever the window, unless twice the bandwidth-delay

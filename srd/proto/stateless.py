@@ -30,7 +30,7 @@ MAX_REPLIES = 64
 
 
 class StatelessResponder:
-    """`replies` are to be sent before anything else."""
+    """Queues stateless replies; `replies` are to be sent before anything else."""
 
     def __init__(self, *, secret: bytes, accepting: bool, paths: int, datagram_bytes: int) -> None:
         self.accepting = accepting

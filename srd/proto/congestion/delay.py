@@ -30,15 +30,15 @@ proposes for Swift under packet spraying.
    level 4 it is set to what was acknowledged in the last round trip (UET's quick adapt).
 6. Loss alone is not a congestion signal: lost packets are sent again on other paths. But a buffer may overflow before
    the delay reaches its target. While packets are lost, the window is therefore at most 1.25 times the bandwidth-delay
-   product plus what fills the delay target (SRD's "delivers less than it sends"), and never forced below the initial
-   window. The delay of this product is that of the paths in use plus the delay of packets and acks in both hosts;
-   without them the rate of a small window would confirm that window. Without loss there is no such bound: where the
-   hosts are the bottleneck it would keep a small window small.
+   product plus what fills the delay target (SRD's "delivers less than it sends"), but it is not forced below the
+   initial window. The delay of this product is that of the paths in use plus the delay of packets and acks in both
+   hosts; without them the rate of a small window would confirm that window. Without loss there is no such bound: where
+   the hosts are the bottleneck it would keep a small window small.
 7. When more than half of what was in flight is lost within a round trip, by whatever rule of loss detection, and it is
-   at least a few packets, the window is set to what was delivered. If nothing was delivered since then, the window is
-   halved on each further such loss, as a retransmission timeout is doubled: a queue that lets nothing through gives no
-   delay samples, and what is retransmitted in one burst is lost again. Half is far above the loss that occurs without
-   congestion.
+   at least a few packets, the window is set to what was delivered. If nothing was delivered since then, each further
+   loss of more than half, of however few packets, halves the window, as a retransmission timeout is doubled: a queue
+   that lets nothing through gives no delay samples, and what is retransmitted in one burst is lost again. Half is far
+   above the loss that occurs without congestion.
 8. A spurious loss is undone. When most of what was lost turns out to have arrived (the receiver reports duplicates; RFC
    3708), or when packets sent before the timeout of all paths are acknowledged after it, the window is restored (Eifel,
    RFC 4015).
@@ -57,8 +57,7 @@ from srd.proto.paths.rtt import WindowedMin
 ADDITIVE_PACKETS = 1.0
 """Growth per round trip near the target, in packets (Swift's ai)."""
 PROPORTIONAL = 1 / 32
-"""Further growth per round trip without any queue, as a fraction of the window. A larger value favours the larger of
-two flows and slows their convergence."""
+"""Further growth per round trip without any queue, as a fraction of the window; more slows the convergence of flows."""
 BETA = 0.8
 """Strength of a decrease (Swift)."""
 MAX_DECREASE = 0.5
@@ -70,35 +69,31 @@ QUICK_ADAPT_LEVEL = 4.0
 HISTORY_SAMPLES = 32
 """Largest number of samples that the quartile is taken of: more would delay the reaction and cost time to sort."""
 INFLIGHT_GAIN = 1.25
-"""Largest window over the bandwidth-delay product while packets are lost (SRD aims at the minimum in flight; BBR uses
-2). More loses more at short buffers without more goodput; 1 lets the window fall with every link that dies."""
+"""Largest window over the bandwidth-delay product under loss (BBR: 2); more loses more, 1 falls with every dead
+link."""
 SCALING_RTTS = 0.82
-"""Flow scaling: what the delay target of a window of one packet has above that of a large window, in base round trips,
-times 0.9. It leaves part of a buffer of one bandwidth-delay product for bursts when many senders share a port; more
-converges faster but is less fair among many senders."""
+"""Flow scaling: the target of a window of one packet above that of a large window, in base round trips, times 0.9; more
+converges faster, but is less fair among many senders, whose packets must fit into a buffer."""
 SCALING_MAX_PACKETS = 100.0
 """Window from which the target is not scaled (Swift's fs_max)."""
 ECN_EXCESS = 0.25
-"""Level above the target of a report in which every packet was marked; marks on most paths then take a sixth of the
-window. More leaves links idle, 0 fills buffers. (The path selector takes no notice of marks: without credit for marked
-packets, as in REPS, the ACK clock is lost.)"""
+"""Level above the target of a report in which every packet was marked: more leaves links idle, 0 fills buffers."""
 ENDPOINT_DELAY_WINDOW_S = 0.1
 """A receiving host counts as slow if the ack delay stayed high during all of this time (CoDel's interval, RFC 8289): a
 process that waited to be scheduled then reads everything that came, and fewer packets would not have waited less."""
 JITTER_GAIN = 4.0
 """Delay target over the mean deviation of round trips: RFC 6298 also takes four deviations for noise."""
 LOSS_MEMORY_RTTS = 16
-"""Round trips after a loss during which rule 6 bounds the window. Losses within as many count as one for rule 8, since
-a window is retransmitted in less."""
+"""Round trips after a loss for rule 6; losses within as many count as one for rule 8: a window is retransmitted in
+less."""
 COLLAPSE = 0.5
 """Fraction of what was in flight that must be lost within a round trip for rule 7."""
 RESTART_PACKETS = 6
-"""Smallest window that rule 7 and quick adapt leave at first, and smallest loss that rule 7 applies to at first. With a
-window of one or two packets a flow waits for a timeout whenever one is lost while other flows take the link; one lost
-packet of two is no evidence."""
+"""Smallest window that rule 7 and quick adapt leave at first, and smallest loss that rule 7 applies to at first: with
+one or two packets in flight, a loss is found by timeout only."""
 MIN_HALVED_PACKETS = 0.25
-"""Smallest window that halving without any delivery leaves. More is unfair among many senders; less would make a
-reduced path MTU take seconds to notice."""
+"""Smallest window that halving without delivery leaves: more is unfair, less would slow the detection of a reduced
+MTU."""
 MIN_WINDOW_PACKETS = 0.125
 """Smallest window: one packet in eight round trips."""
 
@@ -257,7 +252,7 @@ class MajorityDelay(Controller):
         self._fresh_levels = 0
 
     def on_all_paths_timeout(self, *, now: float) -> None:
-        """Start again from two packets: nothing is known of a network that has not answered for several timeouts."""
+        """Restart with at most two packets: a network that has not answered for several timeouts is unknown."""
         self._save(now=now)
         self._starting = True
         self._decreased_at = now

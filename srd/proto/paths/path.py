@@ -20,9 +20,8 @@ from srd.proto.send.inflight import InflightBurst
 MAX_PROBE_INTERVAL_S = 0.2
 """Largest probe interval, so that a repaired path is in use again well within a second."""
 MTU_SUSPECT_LOSSES = 8
-"""Full-size packets lost in a row from which a path is MTU-suspect: so many are hardly lost by chance, and one answered
-probe clears the path. RFC 8899 takes three probes, which are rarer. Probes are full-size only on such paths, since
-large probes cost capacity."""
+"""Full-size packets lost in a row from which a path is MTU-suspect: so many are hardly lost by chance. RFC 8899 takes
+three probes, but full-size probes on all paths would cost capacity."""
 
 
 class PathState(Enum):

@@ -15,9 +15,8 @@ FRESH_RTTS = 2
 """Round trips within which a path that is in use is sampled."""
 
 SHARED_MIN_S = 1.0
-"""How long every path is assumed to be as short as the shortest. Without it a path that was opened into a standing
-queue takes the queue for its base round trip, and early flows keep the larger share; without an end, the longer base
-round trip of a path would count as a queue, and its capacity stay unused."""
+"""How long every path is assumed to be as short as the shortest: a path opened into a standing queue would take the
+queue for its base round trip, while for ever a longer path's base round trip would count as a queue."""
 
 
 class WindowedMin:

@@ -158,7 +158,7 @@ def _deadlines(path: Path, head: InflightBurst, rack: RackState, min_rto_s: floa
         lost_at = head.sent_at + path.rtt.latest_s + window_s
         return lost_at, lost_at
     ack_delay_s = rack.ack_delay_s + ACK_DELAY_VARIATIONS * rack.ack_delay_variation_s
-    due_at = head.sent_at + max(ack_delay_s - rack.jitter_s, 0.0)  # a receiver that is slow does not lose packets
+    due_at = head.sent_at + max(ack_delay_s - rack.jitter_s, 0.0)  # allow for a slow receiver
     usual_at = due_at + probe_timeout_s(path, jitter_s=rack.jitter_s)
     if rack.newest_acked_sent_at >= head.sent_at + path.rtt.smoothed_s:
         return usual_at, usual_at

@@ -121,7 +121,7 @@ class Sender:
         self._pacer = Pacer(depth_s=config.pacing_depth_s)
         self._inflight_limit = inflight_limit
         self._inflight = Inflight()
-        self._lost: list[tuple[PsnRange, int, int, Path | None]] = []  # range, first PSN, count, lossy path if any
+        self._lost: list[tuple[PsnRange, int, int, Path | None]] = []  # range, first PSN, count, lost on which path
         credit = Credit(credit_bytes, granted_messages=credit_messages, retries=config.rnr_retry)
         self.queue = SendQueue(
             self._inflight, credit=credit, send_first=lambda psns: self._lost.insert(0, (psns, psns.first, 1, None))
