@@ -1,6 +1,6 @@
-"""The SRD protocol, sans-I/O: it cannot block, sleep, read a clock, roll dice, open a socket or touch payload.
+"""The SRD protocol, sans-I/O: no blocking, sleeping, clock, random numbers, sockets or access to payload.
 
-Time and randomness come in as arguments; packets come in as batches of headers plus where the payload lies, and go
-out as bursts. The same core runs over real sockets, in the card, and in virtual time. `endpoint` documents the call
-order; `srd/PROTOCOL.md` is the specification and `wire.data` its only implementation.
+Time and randomness are arguments. Packets come in as batches of headers plus the location of the payload, and go out as
+bursts. The same core runs over real sockets, in the emulated card, and in virtual time. `core` documents the call
+order; `srd/PROTOCOL.md` is the specification, and `wire` its only implementation.
 """

@@ -3,17 +3,17 @@
 Call order. The owner of the core, after anything happened:
 
     handle_packets(...)      what arrived, as one batch       -> the pieces of memory that must be kept
-    pop_target_copies()        at once: copy them
-    on_no_memory(...)      what of it had to be dropped for want of memory
-    handle_timeout(now)      when `poll_timeout` has passed; after the packets: hear before you judge
+    pop_target_copies()      at once: carry out the copies
+    on_no_memory(...)        what of it had to be dropped for lack of memory
+    handle_timeout(now)      when `poll_timeout` has passed; after the packets, or acknowledged data is declared lost
     poll_event()             until None: deliver
     poll_transmit(now)       until None, or until the sockets are full: send
-    poll_timeout(now)        when to come back, if nothing arrives
+    poll_timeout(now)        when to call again, if nothing arrives
 
-Commands (`connect`, `post`, `cancel`, `revoke`, `release`, `close`) may come at any time and are followed by the last
-two.
+Commands (`connect`, `post`, `cancel`, `on_deregistered`, `release`, `close`) may come at any time and are followed by
+the last two.
 
-Peers take turns: `poll_transmit` gives one packet or burst of the peer whose turn it is.
+Peers are served round-robin: each `poll_transmit` returns one packet or burst of the next peer.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ class EndpointCore:
         """Take what the core cannot make itself.
 
         `datagram_bytes`: the largest datagram that this end receives; `secret`: the cookies' key; `new_context`: a
-        source of unguessable 64-bit ids; `rng`: dice for choosing paths; `accepting`: whether others may open peers;
-        `memory`: registrations, for writes and reads, without which there are none; `trace`: told what happens to every
-        peer.
+        source of unguessable 64-bit ids; `rng`: random numbers for the choice of paths; `accepting`: whether others may
+        open peers; `memory`: registrations for writes and reads, None without any; `trace`: receives the trace events
+        of every peer.
         """
         if config.controller not in CONTROLLERS:
             raise UsageError(f"controller: {config.controller!r} is not one of {', '.join(CONTROLLERS)}")
         self.malformed = 0
-        self.expects_more_data = False  # whether much is yet to come of the messages of the data that was taken last
+        self.expects_more_data = False  # whether the messages of the last batch of data lack more than a datagram
         self._config = config
         self._datagram_bytes = datagram_bytes
         self._stateless = StatelessResponder(
@@ -106,11 +106,11 @@ class EndpointCore:
         self._peers: dict[int, PeerCore] = {}  # by number
         self._ended: dict[int, PeerCore] = {}  # ended peers whose PeerEnded has not been delivered yet
         self._active_peers = ActivePeers(self._peers)
-        self._by_context: dict[int, PeerCore] = {}  # by the context id that we chose
-        self._by_remote: dict[int, PeerCore] = {}  # opened from outside, by the context id that the other end chose
-        self._hosts: dict[object, int] = {}  # peers of each host
-        self._unaccepted: set[int] = set()  # numbers of the peers of which `accepted` was not told yet
-        self._ready: dict[int, None] = {}  # numbers of the peers that may have something to send, in turn
+        self._by_context: dict[int, PeerCore] = {}  # by the context id that this end chose
+        self._by_remote: dict[int, PeerCore] = {}  # incoming peers, by the context id that the other end chose
+        self._hosts: dict[object, int] = {}  # number of peers of each host
+        self._unaccepted: set[int] = set()  # numbers of the incoming peers without a call of `accepted` yet
+        self._ready: dict[int, None] = {}  # numbers of the peers that may have something to send, round-robin
         self._events: deque[Event] = deque()
         self._timers = Timers()
         self._next_number = 0
@@ -141,11 +141,11 @@ class EndpointCore:
     ) -> None:
         """Post a work request over `length` bytes. It ends with a Completion for `request`, whatever happens.
 
-        SEND, WRITE: the bytes start at `payload_offset` of the region; `immediate`: the responder is told this word.
-        WRITE, READ: `key` and `offset` say where in the responder's registered memory. READ: `local_key` and
-        `local_offset` say where in ours. What cannot be is completed at once, with a status of the names LOCAL_ERROR
-        or REMOTE_ERROR_BAD_LENGTH. Raises UsageError for a peer that is not open yet or is being closed, and for what
-        does not fit into a packet.
+        SEND, WRITE: the bytes start at `payload_offset` of the region; `immediate` is delivered to the responder's
+        application. WRITE, READ: `key` and `offset` name the range in the responder's registered memory. READ:
+        `local_key` and `local_offset` name the range in this end's. A request that cannot be carried out completes at
+        once, with a LOCAL_ERROR status or REMOTE_ERROR_BAD_LENGTH. Raises UsageError for a peer that is not open yet or
+        is being closed, and for values that do not fit into a packet.
         """
         core = self._peers.get(peer)
         if core is None:
@@ -169,7 +169,7 @@ class EndpointCore:
             payload_offset=payload_offset,
             length=length,
             flags=opcode if immediate is None else opcode | IMMEDIATE,
-            # A write without an immediate tells where it begins: see "Registered memory" in PROTOCOL.md.
+            # A write without an immediate carries its start offset: see "Registered memory" in PROTOCOL.md.
             immediate=(offset & 0xFFFFFFFF if opcode == Opcode.WRITE else 0) if immediate is None else immediate,
             key=key,
             remote_offset=offset,
@@ -188,9 +188,10 @@ class EndpointCore:
         immediate: int | None,
         owner: object,
     ) -> None:
-        """Post a send of `length` bytes, a packet at most, for each of `places`: requests `first_request` and on.
+        """Post a send of `length` bytes, a packet at most, per payload address: requests from `first_request` on.
 
-        Each ends with a Completion or as part of a BatchCompletion; `owner` lives as long. Raises as `post` does.
+        Each ends with a Completion or as part of a BatchCompletion; `owner` is kept alive until then. Raises as `post`
+        does.
         """
         sender = self.peer(peer).open_sender()
         check_batch(length, immediate=immediate, packet_bytes=sender.segment_bytes)
@@ -200,9 +201,10 @@ class EndpointCore:
         self._ready[peer] = None
 
     def cancel(self, peer: int, *, request: int, now: float) -> None:
-        """End a request now, with FLUSHED; one that has ended is left alone.
+        """End a request now, with FLUSHED; a request that has ended is not changed.
 
-        The responder never takes it if any of it was missing there; what was all under way may still arrive.
+        If any of it is missing at the responder, the responder never delivers it; a message whose packets are all in
+        flight may still arrive.
         """
         if (core := self._peers.get(peer)) is not None:
             core.cancel(request)
@@ -215,21 +217,21 @@ class EndpointCore:
             self._after(core, now=now)
 
     def abandon(self, peer: int, *, status: Status, reason: str, now: float) -> None:
-        """Be done with a peer at once: its requests and then it end with this status, and it is told nothing more."""
+        """End a peer at once: its requests, then the peer, end with this status; nothing more is sent to it."""
         if (core := self._peers.get(peer)) is not None:
             core.end(status, reason=reason)
             self._after(core, now=now)
 
     def on_deregistered(self, key: int, *, now: float) -> None:
-        """Note that registration `key` of this end is gone: what uses it ends in error, at both ends."""
+        """Note that registration `key` of this end no longer exists: its users end in error, at both ends."""
         for core in list(self._peers.values()):
             core.on_deregistered(key)
             self._after(core, now=now)
 
     def release(self, peer: int, *, size_bytes: int, messages: int, now: float) -> None:
-        """Give back the credit of delivered messages; a peer that is gone needs none.
+        """Return the credit of delivered messages; ignored for a peer that no longer exists.
 
-        Of a part of a message `messages` is 0, of a write that was told of `size_bytes`.
+        For a part of a message `messages` is 0; for a notified write `size_bytes` is 0.
         """
         if core := self._peers.get(peer):
             core.receiver.release(size_bytes, messages=messages, now=now)
@@ -243,11 +245,11 @@ class EndpointCore:
         self._after(core, now=now)
 
     def accepted(self, peer: int) -> None:
-        """Note that the application has taken a peer that was opened from outside, or never will: it waits no more."""
+        """Note that the application has accepted an incoming peer, or never will: it stops counting as waiting."""
         self._unaccepted.discard(peer)
 
     def peer(self, number: int) -> PeerCore:
-        """Return a peer, until its PeerEnded was delivered. Raises UsageError if it is gone."""
+        """Return a peer, until its PeerEnded was delivered. Raises UsageError if it no longer exists."""
         peer = self._peers.get(number) or self._ended.get(number)
         if peer is None:
             raise UsageError(f"peer {number} is gone")
@@ -255,7 +257,7 @@ class EndpointCore:
 
     @property
     def contexts(self) -> Container[int]:
-        """The contexts that data of open peers names, as they are at any time."""
+        """A live view of the contexts that packets of open peers carry."""
         return self._by_context.keys()
 
     # -- input --------------------------------------------------------------------------------------------------
@@ -268,10 +270,11 @@ class EndpointCore:
         now: float,
         admission: Admission | None = None,
     ) -> list[Frag]:
-        """Take a batch: data packets, and control packets as (bytes, source address, time of receipt).
+        """Process a batch: data packets, and control packets as (bytes, source address, time of receipt).
 
-        `recv.admission`: of the memory that they landed in less is left than the longest message may need.
-        Returns the pieces of memory that hold new data, to be kept until their message is released or orphaned.
+        `admission`: given when the memory that they landed in has less left than the longest message may need. Returns
+        the pieces of memory that hold new data, to be kept until their message is released or aborted, or the peer
+        ends.
         """
         kept: list[Frag] = []
         touched: dict[int, PeerCore] = {}
@@ -282,8 +285,8 @@ class EndpointCore:
             for burst in received_bursts_untrusted(datagram):
                 peer = self._by_context.get(burst.context)
                 if peer is None or peer.sender is None or peer.state is PeerState.ENDED:
-                    # It overtook the responder's ACCEPT and will come again, or nobody waits for it any more; its
-                    # sender's next PROBE is told so.
+                    # It overtook the responder's ACCEPT and will be sent again, or its peer has ended: then its
+                    # sender's next PROBE is answered with RESET.
                     continue
                 touched[peer.number] = peer
                 if admission is not None and not admission.admits(peer, burst, peers=self._peers, now=now):
@@ -303,7 +306,7 @@ class EndpointCore:
         return kept
 
     def on_no_memory(self, contexts: Iterable[int], *, now: float) -> None:
-        """Note that data packets with these contexts were dropped, as there was no memory for them."""
+        """Note that data packets with these contexts were dropped for lack of memory."""
         for context in contexts:
             if (peer := self._by_context.get(context)) is not None:
                 peer.on_packet(now=now)
@@ -311,8 +314,8 @@ class EndpointCore:
                 self._after(peer, now=now)
 
     def pop_target_copies(self) -> Sequence[TargetCopy]:
-        """Return what is to be copied now, before anything else is asked of the core."""
-        if not self._target_copies:  # as nearly always
+        """Return what is to be copied now, before any other call to the core."""
+        if not self._target_copies:  # the common case
             return ()
         placements, self._target_copies[:] = self._target_copies.copy(), []
         return placements
@@ -326,7 +329,7 @@ class EndpointCore:
             self._stateless.on_unknown_context(packet, address)
             return
         if isinstance(packet, Probe | Close | Closed | Reset) and not peer.has_remote_context(packet.own_context):
-            return  # whoever sent it knows one of the two contexts only, and so is not the other end
+            return  # its sender knows only one of the two contexts, and so is not the other end
         match packet:
             case Ack():
                 peer.handle_ack(packet, now=now, received_at=received_at)
@@ -354,7 +357,7 @@ class EndpointCore:
             peer.handle_reset()
 
     def _handle_answer(self, peer: PeerCore, packet: Retry | Accept | Refuse, *, now: float) -> None:
-        """Take what answers a HELLO of ours; of a peer that is open, it comes too late."""
+        """Process the answer to a HELLO of this end; for a peer that is open it comes too late."""
         if peer.initiator is None:
             return
         if isinstance(packet, Retry):
@@ -374,7 +377,7 @@ class EndpointCore:
             self._opened(peer, hello, now=now)
             self._after(peer, now=now)
         elif peer.address != address:
-            return  # our context is told to no other address than the one that has shown to be the initiator's
+            return  # this end's context is sent only to the validated address of the initiator
         accept = Accept(
             hello.own_context,
             peer.own_context,
@@ -387,7 +390,7 @@ class EndpointCore:
         self._stateless.reply(address, accept.encode(), path=hello.path)
 
     def _has_room(self, address: Address) -> bool:
-        """Whether one more may open a peer from `address`."""
+        """Whether one more peer may be opened from `address`."""
         return (
             len(self._peers) < self._config.max_peers
             and len(self._unaccepted) < self._config.max_unaccepted_peers
@@ -398,14 +401,14 @@ class EndpointCore:
         peer.opened(packet, datagram_bytes=min(packet.datagram_bytes, self._datagram_bytes), now=now)
 
     def handle_icmp_unreachable(self, address: Address, *, now: float) -> None:
-        """The network says that nothing listens at `address`. Believed only while a peer is being opened."""
+        """Process ICMP "port unreachable" from `address`. It has an effect only while a peer is being opened."""
         for peer in list(self._peers.values()):
             if peer.initiator is not None and peer.address == address:
                 peer.end(Status.LOCAL_ERROR_UNREACH_REMOTE, reason="nothing listens there (port unreachable)")
                 self._after(peer, now=now)
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due."""
+        """Process the timeouts that are due."""
         for number in self._timers.expired(now):
             if peer := self._peers.get(number):
                 peer.handle_timeout(now=now)
@@ -414,7 +417,7 @@ class EndpointCore:
     # -- output -------------------------------------------------------------------------------------------------
 
     def poll_transmit(self, now: float, *, acks_last: bool = False) -> Burst | Datagram | None:
-        """Return the next thing to send. `acks_last`: of each peer first what was posted."""
+        """Return the next thing to send. `acks_last`: for each peer data goes before control packets."""
         if self._stateless.replies:
             return self._stateless.replies.popleft()
         while self._ready:
@@ -430,15 +433,15 @@ class EndpointCore:
             if out is None and not acks_last:
                 out = peer.poll_burst(now=now)
             if out is not None:
-                self._ready[number] = None  # to the end of the line
+                self._ready[number] = None  # to the end of the queue
                 return out
             self._timers.arm(number, at=peer.poll_timeout(now=now))
         return None
 
     def still_needed(self, burst: Burst, *, peer: int) -> bool:
-        """Whether a burst may still go after requests of `peer` have completed; not, if their memory is what it reads.
+        """Whether a burst may still be sent after requests of `peer` have completed; not if it may read their memory.
 
-        That of a peer that is gone may be any burst's.
+        After a peer has ended any burst may read that memory.
         """
         core = self._peers.get(peer)
         if core is None or core.sender is None:
@@ -448,7 +451,7 @@ class EndpointCore:
         return not core.sender.acknowledged(burst.psn, count=burst.count)
 
     def poll_timeout(self) -> float | None:
-        """When `handle_timeout` wants to be called. Valid once `poll_transmit` has returned None."""
+        """When `handle_timeout` is to be called. Valid once `poll_transmit` has returned None."""
         return self._timers.next_at()
 
     def poll_event(self) -> Event | None:
@@ -484,7 +487,7 @@ class EndpointCore:
         return peer
 
     def _after(self, peer: PeerCore, *, now: float) -> None:
-        """Collect a peer's events, give it its turn, and forget it when it has ended."""
+        """Collect a peer's events, queue it for transmission, and remove it when it has ended."""
         self._events.extend(peer.take_events(now=now))
         if peer.state is not PeerState.ENDED:
             peer.control_due = True

@@ -2,7 +2,7 @@
 
 SrdError                      anything this package raises on purpose
 ├── PacketError               bytes from the network that are no valid packet
-├── UsageError                the caller asked for something that cannot be
+├── UsageError                the caller requested something impossible
 └── PeerError                 the remote end is gone, refused, or never answered; carries a `Status`
 """
 
@@ -19,7 +19,7 @@ class SrdError(Exception):
 
 
 class PacketError(SrdError):
-    """What the network sent is no valid packet. The only error that `*_untrusted` functions raise."""
+    """What the network delivered is no valid packet. The only error that `*_untrusted` functions raise."""
 
 
 class UsageError(SrdError):
@@ -27,7 +27,7 @@ class UsageError(SrdError):
 
 
 class PeerError(SrdError):
-    """The remote end failed. `status` says how."""
+    """The remote end failed. `status` is the reason."""
 
     def __init__(self, message: str, *, status: Status) -> None:
         """Keep the EFA status beside the message."""

@@ -1,4 +1,4 @@
-"""What the protocol core tells its owner through `poll_event`."""
+"""The events that the protocol core returns from `poll_event`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from srd.proto.wire.status import Status
 
 
 class Frag(NamedTuple):
-    """A piece of a message, where it landed. A tuple, as one comes with every burst."""
+    """A piece of a message, and where it landed. A named tuple, since one comes with every burst."""
 
     offset: int
     """In the message, bytes."""
     region_offset: int
-    """In the receive region, bytes; an owner with several regions says in the upper bits which."""
+    """In the receive region, bytes; an owner with several regions encodes the region in the upper bits."""
     length: int
 
 
 @dataclass(frozen=True, slots=True)
 class PeerOpened:
-    """The handshake is complete. `incoming` says that the other end began it."""
+    """The handshake is complete. `incoming`: the other end opened the peer."""
 
     peer: int
     address: Address
@@ -30,14 +30,14 @@ class PeerOpened:
 
 @dataclass(frozen=True, slots=True)
 class PeerEnded:
-    """The peer is gone; nothing follows for it. Every request still open was completed before, with a status."""
+    """The peer has ended; no event follows for it. Every open request was completed before, with a status."""
 
     peer: int
     status: Status
     """OK: closed in an orderly way by either end."""
     reason: str
     released: tuple[Frag, ...]
-    """Pieces of messages that will never be whole: their memory may be reused."""
+    """Pieces of messages that will never be complete: their memory may be reused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,35 +48,35 @@ class MessageReceived:
     message: int
     length: int
     immediate: int | None
-    """The sender's word; None: it gave none."""
+    """The sender's immediate; None: it gave none."""
     frags: tuple[Frag, ...]
     """In order of their offset; together they are the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessagesReceived:
-    """Messages of one packet each that arrived together, numbered in turn."""
+    """Messages of one packet each that arrived together, numbered consecutively."""
 
     peer: int
     message: int
-    """The first one's number."""
+    """Number of the first."""
     count: int
     length: int
     """Of each."""
     immediate: int | None
-    """All their senders' word; None: there was none."""
+    """The immediate of all of them; None: there is none."""
     region_offset: int
-    """Where the first landed in the receive region, bytes; the others lie behind it, back to back."""
+    """Where the first landed in the receive region, bytes; the others follow contiguously."""
 
     @property
     def frag(self) -> Frag:
-        """The memory that they lie in, as one piece."""
+        """The memory of all of them, as one piece."""
         return Frag(0, self.region_offset, self.count * self.length)
 
 
 @dataclass(frozen=True, slots=True)
 class MessageAborted:
-    """A message was given up, by its sender or here, and never will be whole: its pieces' memory may be reused."""
+    """A message was aborted by its sender or discarded here: the memory of its pieces may be reused."""
 
     peer: int
     released: tuple[Frag, ...]
@@ -84,7 +84,7 @@ class MessageAborted:
 
 @dataclass(frozen=True, slots=True)
 class WriteReceived:
-    """All of a write with immediate has been placed. EFA calls it unsolicited: it takes nothing of the receiver's."""
+    """All of a write with immediate has been placed. EFA calls it unsolicited: it consumes no receive buffer."""
 
     peer: int
     length: int
@@ -92,20 +92,20 @@ class WriteReceived:
 
 
 class PlacementHint(NamedTuple):
-    """What follows in memory on a part of a write, or of an answer to a read: more, of which nothing has landed."""
+    """Where the rest of a write, or of an answer to a read, belongs in memory; nothing of it has landed."""
 
     context: int
-    """Of its packets."""
+    """Context of its packets."""
     message: int
     opcode: int
     offset: int
-    """As their headers will say it."""
+    """As in their headers."""
     target: int
-    """Where it belongs, in the terms of the `Memory` that the core was given, which allows it."""
+    """Where it belongs, in the terms of the `Memory` that the core was given, which allows the access."""
     length: int
 
     def after(self, landed_bytes: int) -> PlacementHint | None:
-        """Return what is left when so much of it, or of what lies before its end, has landed; None: nothing."""
+        """Return the rest when so much of it, or of what precedes its end, has landed; None: nothing is left."""
         if landed_bytes >= self.length:
             return None
         return self._replace(
@@ -116,15 +116,15 @@ class PlacementHint(NamedTuple):
 
 
 class TargetCopy(NamedTuple):
-    """An instruction: copy what landed in the receive region to registered memory. A tuple, as `Frag` is one."""
+    """An instruction: copy what landed in the receive region to registered memory. A named tuple, as `Frag` is."""
 
     target: int
-    """Where to, in the terms of the `Memory` that the core was given."""
+    """Destination, in the terms of the `Memory` that the core was given."""
     region_offset: int
-    """From where in the receive region, bytes."""
+    """Source in the receive region, bytes."""
     length: int
     hint: PlacementHint | None = None
-    """A hint where to have the next payload land, in place of all hints before; None: there is no telling."""
+    """Where the next payload may land; replaces all hints before. None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class BatchCompletion:
-    """Work requests of a batch have ended in success: `count` from `request` on."""
+    """Work requests of a batch have succeeded: `count` from `request` on."""
 
     peer: int
     request: int

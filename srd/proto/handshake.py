@@ -1,18 +1,18 @@
-"""Opening a peer: a cookie before any state, and a datagram size that the network was seen to carry.
+"""Opening a peer: a cookie before any state, and a datagram size that the network was shown to carry.
 
     initiator                                responder
-    HELLO (padded to the size it proposes) -->            nothing stored; the answer is as long as the question
+    HELLO (padded to the size it proposes) -->            stores nothing; the answer is as long as the HELLO
                                      <-- RETRY (cookie, padded as much)
-    HELLO (with the cookie)  -->                          the address is real: the peer is made
+    HELLO (with the cookie)  -->                          the address is validated: the peer is made
                                      <-- ACCEPT (context, datagram size, credit)
 
 1. The cookie is a MAC over the initiator's address and context and a coarse time, under a key that only this endpoint
-   knows: whoever returns it receives at that address (as DTLS 1.3 and QUIC Retry do it). It opens one peer: a HELLO
+   knows. A sender that returns it receives at that address (as in DTLS 1.3 and QUIC Retry). It opens one peer: a HELLO
    that is replayed after that peer has ended opens none.
-2. HELLO and RETRY are sent with "do not fragment" and padded: when a RETRY comes, datagrams of that size pass, there
-   and back. Each HELLO goes over another path until one is answered, and the answers over as many others, as single
-   links may be dead or carry less. The initiator proposes the largest size first and goes to a smaller one after a
-   few silences.
+2. HELLO and RETRY are sent with "do not fragment" and padded: a RETRY that arrives shows that datagrams of that size
+   pass in both directions. Each HELLO goes over another path until one is answered, and the answers over as many
+   others, since single links may be dead or have a smaller MTU. The initiator proposes the largest size first, and a
+   smaller one after a few HELLOs without an answer.
 3. A HELLO whose peer exists is answered with the same ACCEPT again.
 """
 
@@ -27,29 +27,29 @@ from srd.proto.wire.control import Hello, Retry
 from srd.proto.wire.data import Address
 
 COOKIE_LIFETIME_S = 10
-"""A cookie is good for this long, and up to twice: a slow initiator's retries, and no more."""
+"""A cookie is valid for this long, and up to twice: a slow initiator's retries, and no more."""
 COOKIE_BYTES = 24
 """Eight bytes of time and sixteen of MAC."""
 HELLOS_PER_SIZE = 4
-"""Unanswered HELLOs of one size, each over another path, before a smaller one is tried: were one of four links too
-narrow for it, all four would take that one time in 256. It costs 0.2 s where no link carries the size."""
+"""Unanswered HELLOs of one size, each over another path, before a smaller one is tried: if one of four links were too
+narrow for it, all four HELLOs would take that link one time in 256. It costs 0.2 s where no link carries the size."""
 
 
 MAX_USED_COOKIES = 1 << 16
-"""Cookies that are remembered as used: 3,000 handshakes a second, more than an interpreter makes, for as long as a
-cookie may be good. They take 8 MB. When there are as many, further handshakes are refused."""
+"""Cookies that are remembered as used: more handshakes than an interpreter makes while a cookie is valid. When there
+are as many, further handshakes are refused."""
 
 
 class CookieJar:
-    """Makes cookies without keeping any; remembers those that were used for as long as they would be good."""
+    """Makes cookies without storing any; remembers used ones for as long as they would be valid."""
 
     def __init__(self, *, secret: bytes) -> None:
         self._secret = secret
-        self._used: dict[int, set[bytes]] = {}  # by their unit of time
+        self._used: dict[int, set[bytes]] = {}  # by the period of their time stamp
         self.used_count = 0
 
     def spend(self, cookie: bytes, *, now: float) -> bool:
-        """Note that a good cookie was used; return whether it had been before. `full` says if there is room."""
+        """Note that a valid cookie was used; return whether it had been before. `is_full`: no room."""
         self._forget_old(now)
         used = self._used.setdefault(int.from_bytes(cookie[:8], "big"), set())
         if cookie in used:
@@ -59,7 +59,7 @@ class CookieJar:
         return False
 
     def is_full(self, *, now: float) -> bool:
-        """Whether no further cookie can be remembered, and so none be taken."""
+        """Whether no further cookie can be remembered, and so none be accepted."""
         self._forget_old(now)
         return self.used_count >= MAX_USED_COOKIES
 
@@ -73,7 +73,7 @@ class CookieJar:
         return self._cookie(int(now / COOKIE_LIFETIME_S), address=address, context=context)
 
     def check(self, cookie: bytes, *, address: Address, context: int, now: float) -> bool:
-        """Whether `cookie` is ours, for this initiator, and young enough."""
+        """Whether `cookie` was made here, for this initiator, and has not expired."""
         age = int(now / COOKIE_LIFETIME_S) - int.from_bytes(cookie[:8], "big")
         if len(cookie) != COOKIE_BYTES or not 0 <= age <= 1:
             return False
@@ -87,11 +87,11 @@ class CookieJar:
 
 
 MIN_RTT_S = 1e-6
-"""As a path's samples: a pace is computed from it, and a clock may not have moved."""
+"""Smallest round trip, as for a path's samples: the pacing rate divides by it, and the clock may not have advanced."""
 
 
 class Initiator:
-    """The state of an opening peer on the side that asked: what to send next, and when to give up."""
+    """The state of an opening peer at the initiator: what to send next, and when to give up."""
 
     def __init__(
         self,
@@ -105,21 +105,22 @@ class Initiator:
         self._config = config
         self._sizes = sizes
         self._cookie = b""
-        self._path = 0  # with a cookie: where it came from, as it is good for that address only
+        self._path = 0  # with a cookie: the path that it came over, since it is valid for that address only
         self._hellos = 0
-        self._sent_at: float | None = None  # when the HELLO was sent that is out; infinite: it was repeated
+        self._sent_at: float | None = None  # when the unanswered HELLO was sent; infinite: it was repeated
         self.send_at = now
         self.give_up_at = now + config.handshake_timeout_s
 
     def retry(self, retry: Retry, *, now: float) -> None:
-        """Take the responder's cookie: ask again at once, with it, over the path that was answered.
+        """Process a RETRY: send the HELLO again at once, with its cookie, over the path that was answered.
 
-        The size is the one that was just proposed, or that of the answer, if it is one of ours and larger: it passed.
+        The size is the one proposed last, or that of the RETRY, if it is one of the proposed sizes and larger, since it
+        passed.
         """
         if retry.cookie == self._cookie or (self._cookie and retry.path != self._path):
             return
         if retry.path >= self._config.paths:
-            return  # none of ours
+            return  # not a path of this end
         self._cookie, self._path = retry.cookie, retry.path
         self._sent_at = None
         passed = self._sizes.index(retry.size_bytes) if retry.size_bytes in self._sizes else len(self._sizes)
@@ -147,13 +148,13 @@ class Initiator:
         )
 
     def round_trip_s(self, *, now: float) -> float | None:
-        """Return how long the answer took that came now.
+        """Return the round trip of the HELLO whose answer has just arrived.
 
-        None if the HELLO was repeated, as nobody knows which was answered (Karn's rule, RFC 6298).
+        None if the HELLO was repeated, since it is not known which one was answered (Karn's rule, RFC 6298).
         """
         return None if self._sent_at is None or self._sent_at > now else max(now - self._sent_at, MIN_RTT_S)
 
     @property
     def wake_at(self) -> float:
-        """When to look again."""
+        """When to check again."""
         return min(self.send_at, self.give_up_at)

@@ -1,4 +1,4 @@
-"""A queue that weighs nothing while it is empty: an empty `deque` takes 760 bytes, and a peer has several."""
+"""A queue that takes almost no memory while it is empty, unlike a `deque`: a peer has several."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class LazyDeque(Generic[T]):
-    """First in, first out: as a `deque`, as far as it goes."""
+    """A FIFO with the part of `deque`'s interface that is used here."""
 
     __slots__ = ("_items",)
 
@@ -29,18 +29,18 @@ class LazyDeque(Generic[T]):
         return self._items[index]
 
     def append(self, item: T) -> None:
-        """Put an item to the end."""
+        """Append an item."""
         if self._items is None:
             self._items = deque()
         self._items.append(item)
 
     def extend(self, items: Iterable[T]) -> None:
-        """Put items to the end."""
+        """Append items."""
         for item in items:
             self.append(item)
 
     def popleft(self) -> T:
-        """Take the first item. Raises IndexError when there is none."""
+        """Remove and return the first item. Raises IndexError when there is none."""
         if self._items is None:
             raise IndexError("the queue is empty")
         item = self._items.popleft()
@@ -49,7 +49,7 @@ class LazyDeque(Generic[T]):
         return item
 
     def remove(self, item: T) -> None:
-        """Take an item out, wherever it is. Raises ValueError when it is not there."""
+        """Remove an item, wherever it is. Raises ValueError when it is not there."""
         if self._items is None:
             raise ValueError("the queue is empty")
         self._items.remove(item)

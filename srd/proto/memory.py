@@ -1,7 +1,7 @@
-"""What the core asks of registered memory: whether a key, a right and a range allow it, and where the bytes lie.
+"""The core's interface to registered memory: whether a key, an access and a range are allowed, and where the bytes lie.
 
-The core never touches payload. `devmem.Registry` is the implementation on real memory; a test's may be a dictionary.
-Answers are asked for anew with every packet, so that a key that was withdrawn stops working at once.
+The core never touches payload. `devmem.Registry` is the implementation on real memory; a test may use a dictionary. The
+check is repeated for every packet, so that a deregistered key stops working at once.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Protocol
 class Memory(Protocol):
     """Registrations by key. Each method returns where the range begins, in the owner's terms, or None: not allowed.
 
-    What is returned by `remote_readable` is a burst's `payload_offset`, by the others a `TargetCopy`'s `place`.
+    The result of `remote_readable` is a burst's `payload_offset`, that of the others a `TargetCopy`'s `target`.
     """
 
     def local_writable(self, key: int, *, offset: int, length: int) -> int | None:
-        """Return where a read of this end's own may land."""
+        """Return where a READ of this end may land."""
 
     def remote_readable(self, key: int, *, offset: int, length: int) -> int | None:
         """Return where the other end may read."""

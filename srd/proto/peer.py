@@ -1,12 +1,12 @@
-"""The state kept for one remote endpoint: opening, sending and receiving halves, signs of life, closing.
+"""The state kept for one remote endpoint: handshake, sending and receiving halves, keepalive, closing.
 
-States and what moves them:
+States and their transitions:
 
     OPENING --accepted--> OPEN --close()--> DRAINING --all requests done--> CLOSING --CLOSED or retries spent--> ENDED
-    any --Close, Reset, Refuse, silence--> ENDED, with every open request completed first
+    any --Close, Reset, Refuse, keepalive timeout--> ENDED, with every open request completed first
 
-A peer that has fallen silent is asked for a sign of life (a probe) before it is given up, and is given up only after at
-least three were left unanswered: an interpreter that was stopped for a second must not take the world for dead.
+A peer that sends nothing gets keepalive probes, and is declared unresponsive only after at least three were left
+unanswered: an interpreter that was stopped for a second must not declare every peer dead.
 """
 
 from __future__ import annotations
@@ -54,23 +54,24 @@ from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, Address, Burst, Receive
 from srd.proto.wire.status import Status, refusal_untrusted
 
 CLOSE_ATTEMPTS = 5
-"""CLOSE packets sent before the peer is taken for closed; each waits twice as long as the one before."""
+"""CLOSE packets sent before the peer counts as closed; the back-off doubles with each."""
 PROBES_BEFORE_END = 3
-"""Unanswered signs of life before a silent peer is given up."""
+"""Unanswered rounds of keepalive probes before a peer is declared unresponsive."""
 PROBES_SPREAD = 4
-"""Each is asked for over so many times as many paths as the one before, since it may be the links that are silent: with
-one of four dead all are lost once in 10^12 times, with three of four dead once in 400."""
+"""Factor by which each round of keepalive probes uses more paths than the one before, since the links may be dead and
+not the peer."""
 
 
 IDLE_PROBE_S = 0.005
-"""Between two peers with which nothing is under way being asked: of 10,000 each is, every 50 s."""
+"""Keepalive interval of an idle peer, times the number of peers: it bounds the total rate of keepalive probes, so that
+each of 10,000 idle peers is probed every 50 s."""
 MAX_IDLE_PROBE_S = 60.0
-"""The most that such a peer waits to be asked, however many there are, and so, with a second more, the most that a dead
-one lives. One that leaves this unanswered is asked like any other from then on."""
+"""Longest keepalive interval of an idle peer, however many peers there are; a second more is the longest that a dead
+one is kept. After one unanswered probe an idle peer is probed like any other."""
 
 
 class PeerState(Enum):
-    """How far a peer's life has come."""
+    """Phases of a peer's life."""
 
     OPENING = auto()
     OPEN = auto()
@@ -108,25 +109,25 @@ class PeerCore:
         self.rdma: Rdma | None = None
         self.initiator: Initiator | None = None
         self.events: list[Event] = []
-        self.ended: tuple[Status, str] | None = None  # how and why it is gone
-        self.control_due = True  # something happened since `poll_control` last had nothing to send
+        self.ended: tuple[Status, str] | None = None  # how and why it has ended
+        self.control_due = True  # an event occurred since `poll_control` last returned None
         self._config = config
         self._active_peers = active_peers  # all peers of the endpoint
         self._rng = rng
         self._memory = memory
         self._target_copies = placements
         self._last_packet_at = now
-        self._silent_since = now  # when the silence began of which the questions are; while there are any
-        self._probed_at = now  # when it was last heard, or asked for a sign of life
+        self._silent_since = now  # start of the timeout that the unanswered keepalive probes belong to
+        self._probed_at = now  # time of the last packet received, or keepalive probe sent
         self._probes_unanswered = self._closes = 0
-        self._probes_due = 0  # paths over which a sign of life is yet to be asked for now
+        self._probes_due = 0  # keepalive probes of the current round that are still to be sent
         self._close_at = 0.0
-        self._responses: dict[int, int] = {}  # by path of ours: tokens to be returned over it
+        self._responses: dict[int, int] = {}  # by path of this end: tokens to be returned over it
 
     # -- opening ------------------------------------------------------------------------------------------------
 
     def opened(self, packet: Hello | Accept, *, datagram_bytes: int, now: float) -> None:
-        """Both ends know each other, since this came."""
+        """Process the packet that completes the handshake at this end."""
         initiator, self.initiator = self.initiator, None
         self.remote_context = packet.own_context
         self.datagram_bytes = datagram_bytes
@@ -171,7 +172,7 @@ class PeerCore:
     # -- input --------------------------------------------------------------------------------------------------
 
     def handle_run(self, burst: ReceivedBurst, *, now: float) -> list[Frag]:
-        """Take data; return the pieces of memory that are kept."""
+        """Process received data; return the pieces of memory that are kept."""
         self.on_packet(now=now)
         if self.rdma is None:
             return []
@@ -203,13 +204,13 @@ class PeerCore:
         return kept
 
     def on_no_memory(self, burst: ReceivedBurst, *, now: float) -> None:
-        """Hear data for which there is no memory."""
+        """Record data that is dropped for lack of memory."""
         self.on_packet(now=now)
         self.receiver.refuse(burst, now=now)
         self.receiver.send_not_ready(now=now)
 
     def discard(self, messages: Iterable[int], *, now: float) -> None:
-        """Give up incomplete sends of the peer's: their memory is free, and the peer is told that we are not ready."""
+        """Discard incomplete sends of the peer: their memory is freed, and the peer gets an RNR refusal."""
         if self.rdma is None:
             return
         for message in messages:
@@ -219,7 +220,7 @@ class PeerCore:
         self.collect_completions()
 
     def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> None:
-        """Take an ack. Raises PacketError if it cannot be true."""
+        """Process an ack. Raises PacketError if it cannot be true."""
         if self.sender is None:
             return
         done = self.sender.handle_ack(ack, now=now, received_at=received_at)
@@ -238,14 +239,14 @@ class PeerCore:
         return self.sender
 
     def handle_nack(self, nack: Nack, *, now: float) -> None:
-        """Take a refusal."""
+        """Process a refusal of a message."""
         self.on_packet(now=now)
         if self.sender is not None:
             self.sender.queue.on_nack(nack.message, status=refusal_untrusted(nack.status))
             self.collect_completions()
 
     def handle_refuse(self, refuse: Refuse) -> None:
-        """Take the responder's no."""
+        """Process a REFUSE: end the peer with a status that depends on the packet's."""
         if refuse.status == Status.REMOTE_ERROR_FEATURE_MISMATCH:
             self.end(Status.REMOTE_ERROR_FEATURE_MISMATCH, reason="the other end speaks another version")
         elif refuse.status == Status.REMOTE_ERROR_BAD_DEST_QPN:
@@ -260,15 +261,15 @@ class PeerCore:
         return self.sender is not None and remote_context == self.remote_context
 
     def handle_closed(self) -> None:
-        """Take a CLOSED: the other end does not know us, which is what our CLOSE asked for."""
+        """Process a CLOSED: the other end does not know this peer, which is what the CLOSE requested."""
         if self.state is PeerState.CLOSING:
             self.end(Status.OK, reason="closed")
 
     def handle_reset(self) -> None:
-        """Take a RESET: the other end does not know us any more. Never an orderly end.
+        """Process a RESET: the other end does not know this peer any more. Never an orderly end.
 
-        While a CLOSE is out it says nothing: the other end may have taken that CLOSE, and its CLOSED be lost. The next
-        CLOSE is answered.
+        It is ignored after a CLOSE was sent: the other end may have received the CLOSE, and its CLOSED may be lost. The
+        next CLOSE is answered.
         """
         if self.state is not PeerState.CLOSING:
             self.end(Status.REMOTE_ERROR_UNKNOWN_PEER, reason="the other end does not know us any more")
@@ -286,13 +287,13 @@ class PeerCore:
             self.collect_completions()
 
     def on_deregistered(self, key: int) -> None:
-        """End what uses a registration of our own."""
+        """End what uses a registration of this end that no longer exists."""
         if self.sender is not None:
             self.sender.queue.on_deregistered(key)
             self.collect_completions()
 
     def collect_completions(self) -> None:
-        """Make events of what has ended in the peer's parts."""
+        """Turn what has ended in the peer's parts into events."""
         if self.rdma is not None and self.rdma.events:
             self.events += self.rdma.events
             self.rdma.events.clear()
@@ -302,7 +303,7 @@ class PeerCore:
             failed.clear()
 
     def take_events(self, *, now: float) -> Sequence[Event]:
-        """Return what has happened since the last call."""
+        """Return the events since the last call."""
         events = tuple(self.events)
         self.events.clear()
         if self.trace is not None:
@@ -310,7 +311,7 @@ class PeerCore:
         return events
 
     def handle_probe(self, probe: Probe, *, address: Address, now: float, received_at: float) -> None:
-        """Take a probe: the ack that it asks for is due."""
+        """Process a probe: the ack that it requests is due."""
         self.on_packet(now=now)
         if probe.path >= MAX_PATH_NUMBERS:
             return
@@ -326,12 +327,12 @@ class PeerCore:
         )
 
     def handle_challenge(self, challenge: PathChallenge) -> None:
-        """Take a challenge of one of our paths; of one that was not used it is none of ours."""
+        """Process a challenge of one of this end's paths; for a path that was not used it is dropped."""
         if self.sender is not None and self.sender.has_used(challenge.remote_path):
             self._responses[challenge.remote_path] = challenge.token
 
     def end(self, status: Status, *, reason: str) -> None:
-        """Complete what is open, in error, and be gone."""
+        """Complete all open requests with an error, and mark the peer ended."""
         if self.state is PeerState.ENDED:
             return
         self.state = PeerState.ENDED
@@ -353,7 +354,7 @@ class PeerCore:
     # -- time ---------------------------------------------------------------------------------------------------
 
     def handle_timeout(self, *, now: float) -> None:
-        """Do what is due."""
+        """Process the timeouts that are due."""
         if self.initiator is not None and now >= self.initiator.give_up_at:
             seconds = self._config.handshake_timeout_s
             self.end(Status.LOCAL_ERROR_UNREACH_REMOTE, reason=f"no answer within {seconds:g} s")
@@ -366,16 +367,16 @@ class PeerCore:
             self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=reason)
             return
         asked = self._probes_unanswered >= PROBES_BEFORE_END and now >= self._keepalive_at()
-        silent = asked and now >= self._silent_since + self._config.unresponsive_after_s
-        if silent and self.state is PeerState.CLOSING:
+        timed_out = asked and now >= self._silent_since + self._config.unresponsive_after_s
+        if timed_out and self.state is PeerState.CLOSING:
             self.end(Status.OK, reason="closed; the other end did not confirm")
-        elif silent:
+        elif timed_out:
             self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=f"fell silent {now - self._last_packet_at:.1f} s ago")
         elif self.state is PeerState.CLOSING and self._closes >= CLOSE_ATTEMPTS and now >= self._close_at:
             self.end(Status.OK, reason="closed; the other end did not confirm")
 
     def poll_timeout(self, *, now: float) -> float | None:
-        """When to look again, if nothing arrives before."""
+        """When to check again, if nothing arrives before."""
         if self.initiator is not None:
             return self.initiator.wake_at
         if self.sender is None or self.state is PeerState.ENDED:
@@ -391,29 +392,29 @@ class PeerCore:
         return min(deadlines)
 
     def _start_timers(self, sender: Sender, *, now: float) -> None:
-        """Begin to count the time of what was posted since the last turn."""
+        """Start the deadlines of what was posted since the last turn."""
         requests = sender.queue.work_requests
         if (new := requests.start_timers(deadline_at=now + self._config.request_timeout_s)) and len(
             new
         ) == requests.count:
-            self._probed_at = now  # nothing was under way, and so it was asked rarely
+            self._probed_at = now  # the peer was idle, so its last keepalive probe may be old
         for wr in new:
             if self.trace is not None and wr.request is not None:
                 self.trace.request_posted(wr, request=wr.request, now=now)
 
     def _keepalive_at(self) -> float:
-        """When the peer is to be asked for a sign of life, or to be given up."""
+        """When the next keepalive probe is due, or the peer is to be declared unresponsive."""
         interval_s = self._config.probe_after_s
         if self.sender is not None and self.sender.idle and not self.receiver.incomplete:
             if not self._probes_unanswered:
                 interval_s = max(interval_s, min(IDLE_PROBE_S * len(self._active_peers), MAX_IDLE_PROBE_S))
         elif self.sender is not None and self.sender.credit_blocked:
-            # The receiver is not ready, or its grant was lost: ask soon, then ever more slowly.
+            # The receiver is not ready, or its grant was lost: probe soon, with exponential back-off.
             interval_s = min(interval_s, self.sender.retry_s * (1 << min(self._probes_unanswered, 16)))
         ask_at = self._probed_at + interval_s
         if self._probes_unanswered < PROBES_BEFORE_END:
             return ask_at
-        # The last one asked is given half its time at least, and the silence not more than it may have.
+        # The last probe gets at least half its interval, the timeout otherwise not more than its limit.
         return min(
             ask_at, max(self._silent_since + self._config.unresponsive_after_s, self._probed_at + interval_s / 2)
         )
@@ -440,7 +441,7 @@ class PeerCore:
         if probed := self.sender.poll_probe(now=now):
             return self._probe(*probed, now=now)
         if now >= self._keepalive_at():
-            if not self._probes_unanswered:  # one that is asked rarely has the same patience from then on
+            if not self._probes_unanswered:  # an idle peer has the same timeout from here on
                 self._silent_since = max(self._last_packet_at, now - self._config.probe_after_s)
             self._probes_due = min(PROBES_SPREAD**self._probes_unanswered, self._config.paths)
             self._probes_unanswered += 1
@@ -472,10 +473,10 @@ class PeerCore:
         path, _ = sender.probe_any()
         return Datagram(self.address, path.index, Close(self.remote_context, self.own_context).encode())
 
-    def _poll_rdma_control(self, tagged: Rdma, *, now: float) -> Datagram | None:
-        """Return what is to go before an ack: a refusal, an answer to a challenge, a challenge."""
-        if tagged.nacks:
-            message, status = tagged.nacks.popitem()
+    def _poll_rdma_control(self, rdma: Rdma, *, now: float) -> Datagram | None:
+        """Return what goes before an ack: a NACK, a PATH_RESPONSE, a PATH_CHALLENGE."""
+        if rdma.nacks:
+            message, status = rdma.nacks.popitem()
             return Datagram(self.address, 0, Nack(self.remote_context, message, status).encode())
         if self._responses:
             path, token = self._responses.popitem()

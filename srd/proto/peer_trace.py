@@ -1,4 +1,4 @@
-"""A trace, as one peer's core sees it: turns the core's state into the trace's events."""
+"""The trace of one peer: turns the core's state into the events of `trace`."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Address, Burst,
 from srd.proto.wire.status import Status
 
 _KINDS = tuple(opcode.name.lower() for opcode in sorted(Opcode))
-"""What a message is, by its opcode."""
+"""Kind of a message, by its opcode."""
 
 
 class PeerTrace:
-    """Writes what happens to peer `number` into `sink`."""
+    """Writes the events of peer `number` to `sink`."""
 
     __slots__ = ("_number", "_posted_at", "_sink", "_window_bytes")
 
     def __init__(self, sink: Trace, *, number: int) -> None:
         self._sink = sink
         self._number = number
-        self._posted_at: dict[int, float] = {}  # of the open requests
-        self._window_bytes = -1  # as last told
+        self._posted_at: dict[int, float] = {}  # posting time of the open requests
+        self._window_bytes = -1  # as last recorded
 
     def events(self, events: Iterable[Event], *, datagram_bytes: int, paths: int, now: float) -> None:
-        """Tell what the owner of the core is told, too."""
+        """Record the events that the owner of the core gets, too."""
         for event in events:
             self._event(event, datagram_bytes=datagram_bytes, paths=paths, now=now)
 
@@ -63,13 +63,13 @@ class PeerTrace:
     # -- sending ------------------------------------------------------------------------------------------------
 
     def request_posted(self, wr: WorkRequest, *, request: int, now: float) -> None:
-        """Tell of a work request that begins."""
+        """Record the first turn of a work request."""
         self._posted_at[request] = now
         kind = _KINDS[wr.opcode]
         self._record(trace.RequestPosted(request, kind, wr.message, wr.length), now=now)
 
     def burst_sent(self, burst: Burst, *, retransmission: bool, inflight_bytes: int, now: float) -> None:
-        """Tell of a burst that is handed out to be sent."""
+        """Record a burst that is handed out to be sent."""
         self._record(
             trace.BurstSent(
                 path=burst.path,
@@ -96,7 +96,7 @@ class PeerTrace:
         rtt_s: float,
         now: float,
     ) -> None:
-        """Tell of an ack, and of what it left behind."""
+        """Record an ack, and the state after it."""
         self._window_bytes = round(window_bytes)
         self._record(
             trace.AckReceived(
@@ -112,7 +112,7 @@ class PeerTrace:
         )
 
     def path_sampled(self, path: Path, *, ack_delay_us: int, now: float) -> None:
-        """Tell of the path's latest round trip."""
+        """Record the path's latest round trip."""
         rtt = path.rtt
         event = trace.PathSampled(
             path.index, _us(rtt.latest_s), _us(rtt.smoothed_s), _us(rtt.min_s), ack_delay_us, path.counters.marked
@@ -120,31 +120,31 @@ class PeerTrace:
         self._record(event, now=now)
 
     def packets_lost(self, path: Path, *, lost: Iterable[tuple[InflightBurst, int]], now: float) -> None:
-        """Tell of bursts of the path, each with its missing packets as bits, that were just declared lost."""
+        """Record bursts of the path that were just declared lost, each with its missing packets as bits."""
         for burst, missing in lost:
-            why = "reordering" if burst.last_sequence <= path.reported_sequence else "timeout"
-            self._record(trace.PacketsLost(path.index, burst.first, missing.bit_count(), why), now=now)
+            trigger = "reordering" if burst.last_sequence <= path.reported_sequence else "timeout"
+            self._record(trace.PacketsLost(path.index, burst.first, missing.bit_count(), trigger), now=now)
 
     def path_state(self, path: Path, *, old: PathState, now: float) -> None:
-        """Tell of the path's state, if it is not what it was."""
+        """Record the path's state, if it has changed."""
         if path.state is not old:
             event = trace.PathStateChanged(path.index, old.name.lower(), path.state.name.lower())
             self._record(event, now=now)
 
     def cwnd_updated(self, window_bytes: float, *, trigger: str, now: float) -> None:
-        """Tell of the congestion window, if it is not what was told last."""
+        """Record the congestion window, if it differs from the value recorded last."""
         if round(window_bytes) != self._window_bytes:
             self._window_bytes = round(window_bytes)
             self._record(trace.CwndUpdated(self._window_bytes, trigger), now=now)
 
     def probe_sent(self, path: Path, *, path_sequence: int, now: float) -> None:
-        """Tell of a probe."""
+        """Record a probe."""
         self._record(trace.ProbeSent(path.index, path_sequence), now=now)
 
     # -- receiving ----------------------------------------------------------------------------------------------
 
     def data_received(self, burst: ReceivedBurst, *, kept_bytes: int, incomplete: bool, now: float) -> None:
-        """Tell of packets that arrived, of which so many bytes were new."""
+        """Record packets that arrived, of which so many bytes were new."""
         self._record(
             trace.DataReceived(
                 path=burst.path,
@@ -160,22 +160,22 @@ class PeerTrace:
         )
 
     def write_received(self, burst: ReceivedBurst, *, now: float) -> None:
-        """Tell of a write of which this run was the last that was missing."""
+        """Record a write that this burst completes."""
         event = trace.WriteReceived(burst.message, burst.length, immediate=bool(burst.flags & IMMEDIATE))
         self._record(event, now=now)
 
     def message_aborted(self, burst: ReceivedBurst, *, orphans: Iterable[Frag], now: float) -> None:
-        """Tell of a message that its sender gave up, and of the pieces that were held of it."""
+        """Record a message that its sender aborted, and the pieces of it that are freed."""
         freed_bytes = sum(frag.length for frag in orphans)
         self._record(trace.MessageAborted(burst.message, _KINDS[burst.flags & OPCODE_BITS], freed_bytes), now=now)
 
     def message_discarded(self, message: int, *, orphans: Iterable[Frag], now: float) -> None:
-        """Tell of a send that this end gave up, and of the pieces that were held of it."""
+        """Record a send that this end discarded, and the pieces of it that are freed."""
         freed_bytes = sum(frag.length for frag in orphans)
         self._record(trace.MessageAborted(message, _KINDS[Opcode.SEND], freed_bytes), now=now)
 
     def ack_sent(self, ack: Ack, *, now: float) -> None:
-        """Tell of an ack that is handed out to be sent."""
+        """Record an ack that is handed out to be sent."""
         self._record(trace.AckSent(ack.cumulative, len(ack.reports), ack.credit_bytes), now=now)
 
     def _record(self, event: trace.TraceEvent, *, now: float) -> None:
@@ -188,7 +188,7 @@ def _kind(flags: int) -> str:
 
 
 def _text(address: Address) -> str:
-    """Return an address as people write it; in virtual time it may be anything."""
+    """Return an address as a string; in virtual time it may be any object."""
     if not isinstance(address, tuple):
         return str(address)
     host, port = address[:2]

@@ -1,17 +1,17 @@
-"""Operations on registered memory, and messages that were given up: every data packet but a send's.
+"""Operations on registered memory, and aborted messages: every data packet but a send's.
 
     requester                                   responder
     WRITE (key, offset, payload)        -->      checks each packet by itself, places its payload
     READ (key, offset, length)          -->      checks once
                                        <--      RESPONSE (number of the READ, payload), a message of its own
 
-1. A packet of a write names the place of its own payload, and is checked alone, before it is acknowledged, as RFC 5041
-   (DDP) has it: so any packet can be placed whatever is missing, and a key that was withdrawn stops working in the
-   middle of a message. What a refused write has placed before stays; nothing beyond the bounds is ever touched.
-2. What is refused is answered with NACK and not acknowledged. The answer may be lost, as what was refused is sent again
-   until its sender knows. A read that is refused is acknowledged and answered by a RESPONSE that is VOID.
-3. The core touches no payload: it tells its owner by a `TargetCopy` what to copy where. Placements are carried out
-   before the events of the same batch are looked at, so what completes has landed.
+1. Each packet of a write carries the target of its own payload, and is checked by itself, before it is acknowledged, as
+   in RFC 5041 (DDP). So any packet can be placed whatever is missing, and a deregistered key stops working in the
+   middle of a message. What a refused write has placed before stays; nothing outside the bounds is ever written.
+2. A refused packet is answered with NACK and not acknowledged. The NACK may be lost, since the packet is sent again
+   until its sender receives one. A read that is refused is acknowledged and answered by a RESPONSE that is ABORTED.
+3. The core never touches payload: a `TargetCopy` instructs its owner what to copy where. The copies are carried out
+   before the events of the same batch are processed, so that what completes has landed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Opcode, Receive
 from srd.proto.wire.status import Status, refusal_untrusted
 
 MAX_NACKS = 64
-"""Refusals waiting to be sent to one peer; more are dropped, as what was refused comes again."""
+"""NACKs waiting to be sent to one peer; more are dropped, since what was refused is sent again."""
 
 
 class Rdma:
@@ -45,7 +45,7 @@ class Rdma:
         placements: list[TargetCopy],
         trace: PeerTrace | None = None,
     ) -> None:
-        self.nacks: dict[int, Status] = {}  # messages that were refused: to be told
+        self.nacks: dict[int, Status] = {}  # refused messages whose NACK is still to be sent
         self.events: list[Event] = []
         self._peer = peer
         self._receiver = receiver
@@ -55,7 +55,7 @@ class Rdma:
         self._trace = trace
 
     def handle(self, burst: ReceivedBurst, *, now: float) -> None:
-        """Take a run of anything but a send; one with flags that do not exist is dropped."""
+        """Process a received burst of anything but a send; one with undefined flags is dropped."""
         if burst.flags & ~(OPCODE_BITS | IMMEDIATE | ABORTED):
             return
         if burst.flags & ABORTED:
@@ -68,7 +68,7 @@ class Rdma:
             self._handle_response(burst, now=now)
 
     def refuse(self, burst: ReceivedBurst, *, status: Status, now: float) -> None:
-        """Say no to a run, unless it had been taken before."""
+        """Refuse a received burst, unless it was accepted before."""
         if self._receiver.is_tracking(burst):
             self._receiver.admit(burst, now=now)
             return
@@ -76,19 +76,19 @@ class Rdma:
         self.send_nack(burst.message, status=status)
 
     def send_nack(self, message: int, *, status: Status) -> None:
-        """Have the peer told that a message of its is refused."""
+        """Queue a NACK for a message of the peer."""
         if len(self.nacks) < MAX_NACKS:
             self.nacks[message] = status
 
     def on_discarded(self, message: int) -> tuple[Frag, ...]:
-        """Give up an incomplete send of the peer's; return its pieces."""
+        """Discard an incomplete send of the peer; return its pieces."""
         orphans = self._receiver.discard(message)
         self.events.append(MessageAborted(self._peer, orphans))
         self.send_nack(message, status=Status.REMOTE_ERROR_RNR)
         return orphans
 
     def _has_consistent_layout(self, burst: ReceivedBurst) -> bool:
-        """Whether a run of a write is as it must be cut. With an immediate it does not say where the write begins."""
+        """Whether a burst of a write has a valid layout. With an immediate, where the write begins is not known."""
         if not burst.flags & IMMEDIATE:
             return self._receiver.has_consistent_layout(burst, offset=burst.offset - burst.immediate & 0xFFFFFFFF)
         last = burst.payload_bytes == burst.length or burst.payload_bytes % self._receiver.segment_bytes
@@ -97,13 +97,13 @@ class Rdma:
 
     def _handle_write(self, burst: ReceivedBurst, *, now: float) -> None:
         if not self._has_consistent_layout(burst):
-            return  # not acknowledged, as nothing that breaks the rules
-        place = None
+            return  # not acknowledged, as all that breaks the protocol
+        target = None
         if self._memory is not None and burst.length <= MAX_MESSAGE_BYTES:
-            place = self._memory.remote_writable(burst.key, offset=burst.offset, length=burst.payload_bytes)
-        if place is None:
+            target = self._memory.remote_writable(burst.key, offset=burst.offset, length=burst.payload_bytes)
+        if target is None:
             self.refuse(burst, status=Status.REMOTE_ERROR_BAD_ADDRESS, now=now)
-        elif self._place(burst, place=place, hint=self._hint_after_write(burst, place), now=now):
+        elif self._queue_copies(burst, target=target, hint=self._hint_after_write(burst, target), now=now):
             self._receiver.finish(burst.message, now=now)
             if self._trace is not None:
                 self._trace.write_received(burst, now=now)
@@ -112,13 +112,13 @@ class Rdma:
 
     def _handle_read(self, burst: ReceivedBurst, *, now: float) -> None:
         if burst.payload_bytes or burst.count > 1 or self._queue.responses >= 2 * MAX_READS:
-            return  # not acknowledged: it comes again
+            return  # not acknowledged: it is sent again
         if not self._receiver.admit(burst, now=now):
             return
-        place = None
+        payload_offset = None
         if self._memory is not None and burst.length <= MAX_MESSAGE_BYTES:
-            place = self._memory.remote_readable(burst.key, offset=burst.offset, length=burst.length)
-        self._queue.respond(burst.message, payload_offset=place, length=burst.length, key=burst.key)
+            payload_offset = self._memory.remote_readable(burst.key, offset=burst.offset, length=burst.length)
+        self._queue.respond(burst.message, payload_offset=payload_offset, length=burst.length, key=burst.key)
 
     def _handle_response(self, burst: ReceivedBurst, *, now: float) -> None:
         if not self._receiver.has_consistent_layout(burst, offset=burst.offset):
@@ -127,31 +127,31 @@ class Rdma:
         if read is None or burst.length != read.length:
             self.refuse(burst, status=Status.REMOTE_ERROR_ABORT, now=now)
             return
-        place = None
+        target = None
         if self._memory is not None:
             offset = read.local_offset + burst.offset
-            place = self._memory.local_writable(read.local_key, offset=offset, length=burst.payload_bytes)
-        if place is None:
+            target = self._memory.local_writable(read.local_key, offset=offset, length=burst.payload_bytes)
+        if target is None:
             self._queue.abort(read, status=Status.LOCAL_ERROR_INVALID_LKEY)
             self.refuse(burst, status=Status.REMOTE_ERROR_ABORT, now=now)
-        elif self._place(burst, place=place, hint=self._hint_after_response(burst, place, read), now=now):
+        elif self._queue_copies(burst, target=target, hint=self._hint_after_response(burst, target, read), now=now):
             self._receiver.finish(burst.message, now=now)
             self._queue.finish(read)
             if read.request is not None:
                 self.events.append(Completion(self._peer, read.request, Status.OK))
 
-    def _hint_after_write(self, burst: ReceivedBurst, place: int) -> PlacementHint | None:
-        """Return what follows on a part of a write. Without an immediate its headers say where it begins."""
+    def _hint_after_write(self, burst: ReceivedBurst, target: int) -> PlacementHint | None:
+        """Return what follows a part of a write. Without an immediate its headers carry the write's start."""
         end = burst.offset + burst.payload_bytes
         left_bytes = burst.length - burst.payload_bytes - (burst.offset - burst.immediate & 0xFFFFFFFF)
         if burst.flags & IMMEDIATE or left_bytes <= 0 or self._memory is None:
             return None
         if self._memory.remote_writable(burst.key, offset=end, length=left_bytes) is None:
             return None
-        return PlacementHint(burst.context, burst.message, Opcode.WRITE, end, place + burst.payload_bytes, left_bytes)
+        return PlacementHint(burst.context, burst.message, Opcode.WRITE, end, target + burst.payload_bytes, left_bytes)
 
-    def _hint_after_response(self, burst: ReceivedBurst, place: int, read: WorkRequest) -> PlacementHint | None:
-        """Return what follows on a part of an answer."""
+    def _hint_after_response(self, burst: ReceivedBurst, target: int, read: WorkRequest) -> PlacementHint | None:
+        """Return what follows a part of a RESPONSE."""
         end = burst.offset + burst.payload_bytes
         if (left_bytes := burst.length - end) <= 0 or self._memory is None:
             return None
@@ -159,25 +159,25 @@ class Rdma:
         if self._memory.local_writable(read.local_key, offset=offset, length=left_bytes) is None:
             return None
         return PlacementHint(
-            burst.context, burst.message, Opcode.RESPONSE, end, place + burst.payload_bytes, left_bytes
+            burst.context, burst.message, Opcode.RESPONSE, end, target + burst.payload_bytes, left_bytes
         )
 
-    def _place(self, burst: ReceivedBurst, *, place: int, hint: PlacementHint | None, now: float) -> bool:
-        """Take a run and have its new parts placed; return whether its message is whole now."""
+    def _queue_copies(self, burst: ReceivedBurst, *, target: int, hint: PlacementHint | None, now: float) -> bool:
+        """Accept a burst and queue the copies of its new parts; return whether its message is now complete."""
         late = self._receiver.is_aborted(burst.message)
         new = self._receiver.admit(burst, now=now)
         if not new or late:
             return False
         parts = new_parts(burst, new=new)
-        inbound = self._receiver.on_landed(burst, landed_bytes=sum(frag.length for frag in parts), now=now)
+        reassembly = self._receiver.on_landed(burst, landed_bytes=sum(frag.length for frag in parts), now=now)
         end = burst.offset + burst.payload_bytes
-        inbound.high = max(inbound.high, end)
+        reassembly.high = max(reassembly.high, end)
         if hint is not None:
-            hint = hint.after(inbound.high - end)
+            hint = hint.after(reassembly.high - end)
         self._copies += [
-            TargetCopy(place + part.offset - burst.offset, part.region_offset, part.length, hint) for part in parts
+            TargetCopy(target + part.offset - burst.offset, part.region_offset, part.length, hint) for part in parts
         ]
-        return inbound.landed_bytes >= inbound.length and not self._receiver.protocol_error
+        return reassembly.landed_bytes >= reassembly.length and not self._receiver.protocol_error
 
     def _handle_aborted(self, burst: ReceivedBurst, *, now: float) -> None:
         orphans = self._receiver.on_abort(burst, now=now)

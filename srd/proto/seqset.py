@@ -1,7 +1,6 @@
 """Sets of sequence numbers as one Python integer: bit i stands for `base + i`.
 
-For windows of a thousand packets this is the cheapest representation Python has (measured: inserting a range of any
-length 77 ns, testing one 73 ns, advancing the base 203 ns; one NumPy operation on 44 elements costs 500 to 1,400 ns).
+For windows of a thousand packets this is the fastest representation in Python, faster than NumPy arrays.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ def trailing_ones(bits: int) -> int:
 
 
 def ranges(bits: int) -> Iterator[tuple[int, int]]:
-    """Yield (first, count) of every maximal run of ones, lowest first."""
+    """Yield (first, count) of every maximal range of ones, lowest first."""
     at = 0
     while bits:
         zeros = (bits & -bits).bit_length() - 1
@@ -43,10 +42,10 @@ class SequenceSet:
     def insert(self, first: int, *, count: int) -> int:
         """Add `count` numbers from `first`; return those that are new, as bits relative to `first`."""
         shift = first - self.base
-        if shift == 0 and not self.bits:  # in order, as nearly always on an idle network
+        if shift == 0 and not self.bits:  # in order, the common case on an idle network
             self.base += count
             return mask(count)
-        below = min(max(-shift, 0), count)  # of the range, how many are below the base and so members already
+        below = min(max(-shift, 0), count)  # numbers of the range below the base, which are members already
         shift = max(shift, 0)
         added = mask(count - below) << shift
         new = added & ~self.bits

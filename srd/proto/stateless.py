@@ -1,7 +1,7 @@
-"""What is said to those that have no peer here: cookies, refusals, resets. Nothing is remembered of them.
+"""Stateless replies to datagrams from unknown peers: cookies, refusals, resets. No state is kept for them.
 
-No answer is longer than its question, and only so many wait to be sent: whoever floods an endpoint from forged
-addresses neither fills its memory nor has it flood others.
+No reply is longer than the packet that it answers, and the queue of replies is bounded: a flood from forged addresses
+neither fills this endpoint's memory nor is amplified towards others.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from srd.proto.wire.data import Address
 from srd.proto.wire.status import Status
 
 MAX_REPLIES = 64
-"""Stateless answers (cookies, resets) waiting to be sent; more are dropped, as their askers will ask again."""
+"""Stateless replies waiting to be sent; more are dropped, since the senders will retry."""
 
 
 class StatelessResponder:
-    """`replies` are to be sent before anything else."""
+    """Queues stateless replies; `replies` are to be sent before anything else."""
 
     def __init__(self, *, secret: bytes, accepting: bool, paths: int, datagram_bytes: int) -> None:
         self.accepting = accepting
@@ -40,32 +40,32 @@ class StatelessResponder:
         self._datagram_bytes = datagram_bytes
 
     def reply(self, address: Address, data: bytes, *, path: int = 0) -> None:
-        """Answer a packet, over our path of the number `path`, or what remains of it."""
+        """Queue a reply, over this end's path of number `path` modulo the number of paths."""
         if len(self.replies) < MAX_REPLIES:
             self.replies.append(Datagram(address, path % self._paths, data))
 
     def on_unknown_context(self, packet: Control, address: Address) -> None:
-        """Answer a packet for a context that is not, or no longer, ours. The answer names both contexts."""
+        """Reply to a packet for a context that this end does not know (any more). The reply names both contexts."""
         if isinstance(packet, Close):
             self.reply(address, Closed(packet.own_context, packet.context).encode())
         elif isinstance(packet, Probe):
             self.reply(address, Reset(packet.own_context, packet.context).encode())
-        elif isinstance(packet, Accept):  # whoever asked has given up since: nobody here will use that peer
+        elif isinstance(packet, Accept):  # the initiator has given up since: it will not use that peer
             self.reply(address, Close(packet.own_context, packet.context).encode())
 
     def on_malformed(self, data: bytes, address: Address) -> None:
-        """Answer what is no packet of ours, if it is another version's way to ask for a peer."""
+        """Reply to a packet that cannot be decoded, if it is a HELLO of another version."""
         if (context := foreign_hello_untrusted(data)) is not None:
             self.reply(address, Refuse(context, Status.REMOTE_ERROR_FEATURE_MISMATCH).encode())
 
     def refuse(self, hello: Hello, address: Address, *, status: Status) -> None:
-        """Say no."""
+        """Refuse a HELLO."""
         self.reply(address, Refuse(hello.own_context, status).encode(), path=hello.path)
 
     def validate_address(self, hello: Hello, address: Address, *, now: float, has_room: bool) -> bool:
-        """Whether a HELLO may open a peer: it is at the address that it names, as it has our cookie. Else answer it.
+        """Whether a HELLO may open a peer: its cookie shows that the initiator receives at its address. Else reply.
 
-        `has_room`: for one more peer.
+        `has_room`: whether one more peer is allowed.
         """
         if not self.accepting:
             self.refuse(hello, address, status=Status.REMOTE_ERROR_BAD_DEST_QPN)
@@ -75,11 +75,11 @@ class StatelessResponder:
             return False
         if self._cookies.check(hello.cookie, address=address, context=hello.own_context, now=now):
             if self._cookies.spend(hello.cookie, now=now):
-                self.refuse(hello, address, status=Status.REMOTE_ERROR_ABORT)  # that peer has been, and is no more
+                self.refuse(hello, address, status=Status.REMOTE_ERROR_ABORT)  # the peer of this cookie has ended
                 return False
             return True
         cookie = self._cookies.make(address=address, context=hello.own_context, now=now)
-        # As long as the HELLO, so that it shows what passes in this direction, but not longer than what we take.
+        # As long as the HELLO, to test that size in this direction, but not longer than what this end receives.
         size_bytes = min(hello.datagram_bytes, self._datagram_bytes)
         self.reply(address, Retry(hello.own_context, cookie, hello.path, size_bytes).encode(), path=hello.path)
         return False

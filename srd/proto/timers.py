@@ -1,7 +1,7 @@
-"""Deadlines of many peers: the earliest is found without looking at the others, however many they are.
+"""Deadlines of many peers: the earliest is found without examining the others, however many there are.
 
-A heap with lazy deletion: a key has one deadline, in a dictionary; heap entries that no longer agree with it are stale.
-A deadline that moves later costs nothing until the old one is reached.
+A heap with lazy deletion: a key has one deadline, in a dictionary; heap entries that differ from it are stale. Moving a
+deadline later costs nothing until the old one is reached.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import heapq
 
 
 class Timers:
-    """`arm` a key, ask `next_at`, take what is `expired`."""
+    """`arm` a key; `next_at` is the earliest deadline; `expired` removes and returns the keys that are due."""
 
     def __init__(self) -> None:
         self._deadlines: dict[int, float] = {}
@@ -18,7 +18,7 @@ class Timers:
         self._queued: dict[int, float] = {}  # earliest heap entry of each key
 
     def arm(self, key: int, *, at: float | None) -> None:
-        """Set the deadline of `key`; None takes it away."""
+        """Set the deadline of `key`; None removes it."""
         if at is None:
             self._deadlines.pop(key, None)
             return
@@ -43,7 +43,7 @@ class Timers:
         return None
 
     def expired(self, now: float) -> list[int]:
-        """Take and return the keys whose deadline has passed."""
+        """Remove and return the keys whose deadline has passed."""
         keys = []
         while (at := self.next_at()) is not None and at <= now:
             _, key = heapq.heappop(self._heap)

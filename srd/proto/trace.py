@@ -1,13 +1,13 @@
-"""What the core tells a trace: one event for everything that matters to who asks later why a transfer went as it did.
+"""The events of a qlog trace: everything that later explains how a transfer went.
 
 1. A core without a trace pays one `is None` test for a burst, an ack or a report, and nothing for a packet.
 2. Times are the caller's `now`, so that in virtual time the same seed gives the same trace, to the byte.
-3. The events below are the vocabulary; their names in a file are these in snake case. docs/trace.md lists them with
-   their fields, and a test holds it against this module. Fields are integers, floats, texts and truth values only, with
-   their unit in the name.
+3. The events below are the complete list; a file has their names in snake case. docs/trace.md lists them with their
+   fields, and a test compares it with this module. Fields are integers, floats, strings and booleans only, with their
+   unit in the name.
 
-The scheme is qlog's (draft-ietf-quic-qlog-main-schema) with our own events. QUIC's do not fit: they know one path, and
-packets instead of bursts. `peer_trace` makes the events, a sink such as `srd.qlog.writer` keeps them.
+The scheme is qlog's (draft-ietf-quic-qlog-main-schema) with events of its own. QUIC's do not fit: they have one path,
+and packets instead of bursts. `peer_trace` makes the events, a sink such as `srd.qlog.writer` stores them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class PeerOpened:
 
     address: str
     incoming: bool
-    """Whether the other end began it."""
+    """Whether the other end opened it."""
     datagram_bytes: int
     """Size of a full data packet, header included."""
     paths: int
@@ -31,7 +31,7 @@ class PeerOpened:
 
 @dataclass(frozen=True, slots=True)
 class PeerEnded:
-    """The peer is gone."""
+    """The peer has ended."""
 
     status: str
     """Name of the completion status; OK is an orderly end."""
@@ -40,7 +40,7 @@ class PeerEnded:
 
 @dataclass(frozen=True, slots=True)
 class BurstSent:
-    """Consecutive packets of one message left on one path."""
+    """Consecutive packets of one message were sent on one path."""
 
     path: int
     path_sequence: int
@@ -51,16 +51,16 @@ class BurstSent:
     payload_bytes: int
     message: int
     kind: str
-    """`send`, `read` (asks for it), `write`, `response` (what a read asked for), or `void`: of a message given up."""
+    """`send`, `read` (a request), `write`, `response` (to a read), or `aborted`: of an aborted message."""
     retransmission: bool
     """Whether these packets had been sent before."""
     inflight_bytes: int
-    """Sent, and neither acknowledged nor lost, with this burst."""
+    """Bytes sent, and neither acknowledged nor lost, including this burst."""
 
 
 @dataclass(frozen=True, slots=True)
 class AckReceived:
-    """An acknowledgement arrived; the figures are those after it."""
+    """An acknowledgement arrived; the values are those after it."""
 
     cumulative: int
     """Every PSN below it is acknowledged."""
@@ -73,7 +73,7 @@ class AckReceived:
     cwnd_bytes: int
     """The congestion window."""
     inflight_bytes: int
-    """Sent, and neither acknowledged nor lost."""
+    """Bytes sent, and neither acknowledged nor lost."""
     rtt_us: float
     """Smoothed, over the active paths."""
 
@@ -84,14 +84,14 @@ class PathSampled:
 
     path: int
     rtt_us: float
-    """Of this sample, without the time that the other end held the packet."""
+    """This sample, without the ack delay of the other end."""
     smoothed_us: float
     min_us: float
-    """The least of the recent past: what the path takes without a queue."""
+    """Smallest of the recent past: the base round trip of the path."""
     ack_delay_us: int
     """From the other end's receipt of the packet to its report."""
     ecn_fraction: int
-    """Packets that arrived with a congestion mark (CE), on this path so far."""
+    """Number of packets on this path that arrived with a congestion mark (CE) so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +103,12 @@ class PacketsLost:
     """Of the burst's first packet."""
     packets: int
     trigger: str
-    """`reordering`: later packets of the path were reported; `timeout`: nothing was."""
+    """`reordering`: later packets of the path were reported; `timeout`: none were."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathStateChanged:
-    """A path is trusted more, or less."""
+    """A path changed its state."""
 
     path: int
     old: str
@@ -122,12 +122,12 @@ class CwndUpdated:
 
     cwnd_bytes: int
     trigger: str
-    """`loss`, or `timeout`: a path, or all of them, answers no more."""
+    """`loss`, or `timeout`: a path, or all of them, timed out."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeSent:
-    """A path was asked for a sign of life."""
+    """A probe was sent on a path."""
 
     path: int
     path_sequence: int
@@ -135,7 +135,7 @@ class ProbeSent:
 
 @dataclass(frozen=True, slots=True)
 class RequestPosted:
-    """A work request has had its first turn, which follows its posting at once."""
+    """A work request had its first turn, which follows its posting at once."""
 
     request: int
     kind: str
@@ -153,7 +153,7 @@ class RequestCompleted:
     status: str
     """Name of the completion status."""
     latency_us: float
-    """Since it was posted; 0 if it ended before its first turn."""
+    """Time since it was posted; 0 if it ended before its first turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +171,14 @@ class DataReceived:
     kept_bytes: int
     """Of these, bytes that had not arrived before."""
     incomplete: bool
-    """Whether part of a message, and not all of it, has landed now."""
+    """Whether some message has now landed only in part."""
     kind: str
-    """As `BurstSent` has it."""
+    """As in `BurstSent`."""
 
 
 @dataclass(frozen=True, slots=True)
 class AckSent:
-    """An acknowledgement left."""
+    """An acknowledgement was sent."""
 
     cumulative: int
     """Every PSN below it was received."""
@@ -203,18 +203,18 @@ class WriteReceived:
     message: int
     length_bytes: int
     immediate: bool
-    """Whether the application is told."""
+    """Whether the application is notified."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageAborted:
-    """A message was given up, by its sender or its receiver: what had landed of it is forgotten."""
+    """A message was aborted by its sender or discarded by its receiver; what had landed of it is dropped."""
 
     message: int
     kind: str
     """`send`, `write`, `read` or `response`."""
     freed_bytes: int
-    """Memory that it held."""
+    """Memory that is freed."""
 
 
 TraceEvent = (
@@ -238,7 +238,7 @@ TraceEvent = (
 
 
 class Trace(Protocol):
-    """Takes the events of one endpoint. `record` must not raise: a trace that breaks may not break a transfer."""
+    """Receives the events of one endpoint. `record` must not raise: a broken trace may not break a transfer."""
 
     def record(self, event: TraceEvent, *, peer: int, now: float) -> None:
-        """Take one event of a peer, by its number, at time `now` of the core's clock, in seconds."""
+        """Record one event of a peer, by its number, at time `now` of the core's clock, in seconds."""

@@ -1,4 +1,4 @@
-"""What the peer tells a congestion controller and asks of it, and the controller that ignores all of it."""
+"""The interface between a peer and its congestion controller, and a controller with a fixed window."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from mypy_extensions import mypyc_attr
 from srd.proto.config import ProtocolConfig
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # one of your own may be an ordinary class
+@mypyc_attr(allow_interpreted_subclasses=True)  # a user's controller may be an ordinary class
 class Controller(ABC):
-    """What the peer tells a controller, and what it asks."""
+    """What a peer reports to its congestion controller, and what it reads from it."""
 
     window_bytes: float
-    """How much may be in flight; may be less than a packet."""
+    """Congestion window: how much may be in flight; may be less than a packet."""
 
     @abstractmethod
     def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, ack_wait_s: float, cwnd_limited: bool) -> None:
-        """`acked_bytes` were newly acknowledged; `rtt_s` is the peer's round-trip time, smoothed.
+        """Note that `acked_bytes` were newly acknowledged; `rtt_s` is the peer's smoothed round-trip time.
 
-        `ack_wait_s`: how long this host let the ack wait. `limited`: window or pace have held something back lately.
+        `ack_wait_s`: how long the ack waited in this host. `cwnd_limited`: whether window or pacing held data back
+        lately.
         """
 
     @abstractmethod
@@ -34,39 +35,39 @@ class Controller(ABC):
         variation_s: float,
         ecn_fraction: float,
     ) -> None:
-        """Take one path's report: time spent in the fabric's queues and inside the receiving host.
+        """Take one path's report: the queueing delay in the fabric and the delay in the receiving host.
 
-        `min_rtt_s` is how long the path is, `variation_s` its mean deviation of round trips, `marked` the share of the
-        packets of this report that bore a congestion mark, 0 to 1.
+        `min_rtt_s` is the path's base round trip, `variation_s` the mean deviation of its round trips, `ecn_fraction`
+        the fraction of this report's packets that carried a congestion mark, 0 to 1.
         """
 
     @abstractmethod
     def on_loss(self, *, now: float, lost_bytes: int, inflight_bytes: int, by_timeout: bool) -> None:
-        """Note that packets were found lost, while others still are in flight.
+        """Note that packets were declared lost; `inflight_bytes` are still in flight.
 
-        `silent`: by timeout alone, so that they may be late.
+        `by_timeout`: some were declared lost by timeout alone, so that they may only be late.
         """
 
     @abstractmethod
     def on_all_paths_timeout(self, *, now: float) -> None:
-        """No path answers any more."""
+        """Note that no path is active any more."""
 
     @abstractmethod
     def on_spurious_loss(self) -> None:
-        """What was lost, or the answers that were missing, turned out to be only late."""
+        """Note that packets declared lost, or acknowledgements that were missing, were only late."""
 
     @property
     @abstractmethod
     def pacing_gain(self) -> float:
-        """Pace over window / round trip."""
+        """Pacing rate over window / round trip."""
 
     def bytes_per_s(self, rtt_s: float) -> float:
-        """How fast bursts follow each other."""
+        """Pacing rate: how fast bursts follow each other."""
         return self.pacing_gain * self.window_bytes / rtt_s
 
 
 class Fixed(Controller):
-    """A window that never changes: for tests and for measuring without control."""
+    """A window that never changes: for tests, and for measurements without congestion control."""
 
     def __init__(self, config: ProtocolConfig, *, packet_bytes: int) -> None:
         self.window_bytes = float(config.initial_window_packets * packet_bytes)

@@ -1,43 +1,47 @@
 """Congestion control: how many bytes one peer may have in flight over all its paths.
 
 Theory of operation. SRD's published rule is that a connection slows down only when the round trip rises on the
-*majority* of its paths or when it delivers less than it sends; a single congested path is left, not slowed for
-(Shalev et al., IEEE Micro 40(6), 2020). `MajorityDelay` realises it with Swift's AIMD (Kumar et al., SIGCOMM
-2020) on an order statistic of recent samples of all paths, as arXiv:2509.07907 proposes for Swift under spraying.
+*majority* of its paths, or when it delivers less than it sends. Traffic moves away from a single congested path; the
+connection does not slow down for it (Shalev et al., IEEE Micro 40(6), 2020). `MajorityDelay` implements this rule with
+Swift's AIMD (Kumar et al., SIGCOMM 2020) on an order statistic of recent samples of all paths, as arXiv:2509.07907
+proposes for Swift under packet spraying.
 
-1. Each path report is one sample: queueing delay (round trip, less the path's smallest, less the time the packet waited
-   inside the receiving host) over its target, or that waiting time, the least of the last 0.1 s, over its own target,
-   whichever is worse; the waiting time counts while the window is more than the initial one. A window of a few packets
-   is not what a host is slow from: each of them waits for the process to have its turn, and fewer would wait as long,
-   so that the window would shrink to nothing. A sample above 1 speaks for slowing down. In the first second the
-   smallest round trip of all paths, the handshake's among them, is taken for each one's: with 64 paths and a few
-   packets in flight most have never met an empty queue, and each would take the standing one for the length of its way.
-   Answers to probes are no samples: what is short arrives sooner, and only tells how long the way is. A switch that
-   marks (ECN, RFC 3168) says so before the delay can: a report of which the share m was marked is a sample of 1 + m / 4
-   at least (DCTCP, too, shrinks by what share was marked, RFC 8257).
-2. The target grows as the window falls, with the inverse of its root (Swift's flow scaling, section 3.2). Of flows that
-   see the same queue those with more shrink while those with less grow, so that they meet; and many flows, which cannot
-   do with less than a packet or two each, have a queue that holds them.
-3. The level is the lower quartile of the last H samples, H about the number of packets in flight: three in four must
-   speak for slowing down. Delays have noise that only adds (a process waiting for its turn); with the median, on two
-   busy cores, noise of 2 ms held the window at 5 packets where 42 were the bandwidth-delay product.
-4. Below 1 the window grows by one packet a round trip, plus a 32nd of itself times the distance to the target, so that
-   large windows recover as fast as small ones. Until the first decrease it doubles each round trip. While something
-   else is the limit, the application or a processor, it does not grow: nothing is known of such a window (RFC 7661).
-5. Above 1 it shrinks by beta x (level - 1) / level, at most by half, at most once a round trip. Far above (4) it is set
-   to what was acknowledged in the last round trip (UET's quick adapt).
-6. Loss alone is no signal: lost packets go elsewhere. But a buffer may overflow before the delay reaches its target, so
-   while packets are lost, what was delivered bounds the window: no more than 1.25 times the bandwidth-delay product,
-   plus what fills the delay target, is in flight (SRD's "delivers less than it sends"). The delay is that of the paths
-   in use, with what both hosts hold packets and acks for: left out, any window would confirm itself. Without loss there
-   is no such bound: where the hosts are the bottleneck it would keep a small window small.
-7. When more than half of what was in flight, and a few packets, is lost within a round trip, be it by silence, the
-   window is set to what was delivered; when nothing was delivered since, it is halved, as a timeout is doubled: of a
-   queue that let nothing through no delay is told, and what is sent again in one go is lost again (48 first windows of
-   a bandwidth-delay product each; 1,000 messages of eight packets). Half is far above what loss without congestion
-   takes.
-8. What was no loss is undone. When most of what was lost turns out to have arrived (the receiver reports duplicates;
-   RFC 3708), or what all paths had left unanswered is answered, the window is what it was before (Eifel, RFC 4015).
+1. Each path report is one sample. The sample is the queueing delay (round trip, less the path's smallest round trip,
+   less the ack delay of the receiving host) over its target. A second ratio is the smallest ack delay of the last 0.1 s
+   over its own target; the sample is the larger of the two. The second ratio counts only while the window is above the
+   initial window: with a window of a few packets each of them waits for the receiving process to be scheduled, and
+   fewer packets would wait as long, so the window would shrink to nothing. A sample above 1 votes for slowing down. In
+   the first second the smallest round trip of all paths, the handshake's included, stands for each path's own: with 64
+   paths and a few packets in flight most paths have not seen an empty queue yet, and would take a standing queue for
+   their base round trip. Reports of probes are not samples: a probe is short, arrives sooner than data, and shows only
+   the base round trip. ECN marks (RFC 3168) show congestion before the delay does: a report of which the fraction m was
+   marked is a sample of at least 1 + m / 4 (DCTCP also shrinks by the marked fraction, RFC 8257).
+2. The target grows as the window falls, with the inverse of its square root (Swift's flow scaling, section 3.2). Of
+   flows that see the same queue the larger ones shrink while the smaller ones grow, so they converge. Many flows that
+   cannot do with less than a packet or two each are allowed the queue that these packets need.
+3. The level is the lower quartile of the last H samples, H being about the number of packets in flight: three samples
+   in four must vote for slowing down. Delay noise only adds (a process that waits to be scheduled), so the median would
+   be too high.
+4. Below level 1 the window grows by one packet a round trip, plus 1/32 of itself times the distance to the target, so
+   that large windows recover as fast as small ones. Until the first decrease it doubles each round trip. The window
+   does not grow while something else is the limit, the application or a CPU: such a window has not been tested against
+   the network (RFC 7661).
+5. Above level 1 the window shrinks by beta x (level - 1) / level, at most by half, at most once a round trip. Above
+   level 4 it is set to what was acknowledged in the last round trip (UET's quick adapt).
+6. Loss alone is not a congestion signal: lost packets are sent again on other paths. But a buffer may overflow before
+   the delay reaches its target. While packets are lost, the window is therefore at most 1.25 times the bandwidth-delay
+   product plus what fills the delay target (SRD's "delivers less than it sends"), but it is not forced below the
+   initial window. The delay of this product is that of the paths in use plus the delay of packets and acks in both
+   hosts; without them the rate of a small window would confirm that window. Without loss there is no such bound: where
+   the hosts are the bottleneck it would keep a small window small.
+7. When more than half of what was in flight is lost within a round trip, by whatever rule of loss detection, and it is
+   at least a few packets, the window is set to what was delivered. If nothing was delivered since then, each further
+   loss of more than half, of however few packets, halves the window, as a retransmission timeout is doubled: a queue
+   that lets nothing through gives no delay samples, and what is retransmitted in one burst is lost again. Half is far
+   above the loss that occurs without congestion.
+8. A spurious loss is undone. When most of what was lost turns out to have arrived (the receiver reports duplicates; RFC
+   3708), or when packets sent before the timeout of all paths are acknowledged after it, the window is restored (Eifel,
+   RFC 4015).
 """
 
 from __future__ import annotations
@@ -51,52 +55,45 @@ from srd.proto.congestion.rate import DeliveryRate
 from srd.proto.paths.rtt import WindowedMin
 
 ADDITIVE_PACKETS = 1.0
-"""Growth a round trip near the target (Swift's ai)."""
+"""Growth per round trip near the target, in packets (Swift's ai)."""
 PROPORTIONAL = 1 / 32
-"""Further growth a round trip, as a share of the window, when there is no queue at all. It favours who has more: with
-1/16 two flows' shares still were 1.8 to 1 after 200 round trips (Jain's index 0.92), with 1/32 1.4 to 1 (0.97)."""
+"""Further growth per round trip without any queue, as a fraction of the window; more slows the convergence of flows."""
 BETA = 0.8
 """Strength of a decrease (Swift)."""
 MAX_DECREASE = 0.5
-"""Largest share that one decrease takes (Swift's max_mdf)."""
+"""Largest fraction of the window that one decrease takes (Swift's max_mdf)."""
 START_SAMPLES = 8
-"""Samples without which the start is not over (HyStart++, RFC 9406: N_RTT_SAMPLE): after it growth is slow."""
+"""Samples required to end the start phase (HyStart++, RFC 9406: N_RTT_SAMPLE), since growth is slow after it."""
 QUICK_ADAPT_LEVEL = 4.0
 """Level from which the window is set to what was delivered (UET NSCC: queueing delay above four targets)."""
 HISTORY_SAMPLES = 32
-"""Most samples that the quartile is taken of: sorting them costs two microseconds, and more would make it late."""
+"""Largest number of samples that the quartile is taken of: more would delay the reaction and cost time to sort."""
 INFLIGHT_GAIN = 1.25
-"""Window over bandwidth-delay product at most (SRD aims at the minimum in flight; BBR uses 2). With 1.5 twice as many
-packets were lost at short buffers for the same goodput; with 1 the window fell with every link that died."""
+"""Largest window over the bandwidth-delay product under loss (BBR: 2); more loses more, 1 falls with every dead
+link."""
 SCALING_RTTS = 0.82
-"""What the delay target of a window of one packet has beyond that of a large one, in base round trips, times 0.9: the
-target of a window of two is 0.5 more. With 48 senders a port's buffer of one bandwidth-delay product has two packets of
-each; a third of it is left for what comes at once. More makes two flows level sooner and 48 senders' times spread."""
+"""Flow scaling: the target of a window of one packet above that of a large window, in base round trips, times 0.9; more
+converges faster, but is less fair among many senders, whose packets must fit into a buffer."""
 SCALING_MAX_PACKETS = 100.0
 """Window from which the target is not scaled (Swift's fs_max)."""
 ECN_EXCESS = 0.25
-"""Level above the target of a report that was marked all through; on most paths that takes a sixth of the window. Four
-links of 250 Mbit/s and 2 ms that mark from 0.6 ms of queue on (`scripts/bench ecn`) were used to 0.99 of their capacity
-with it, to 0.92 with 0.5 and to 0.79 with 1; with 0 their buffers filled as without marks. To let marked packets earn
-nothing in `selector`, too, as REPS does, cost 0.14 of the capacity: the ACK clock was lost."""
+"""Level above the target of a report in which every packet was marked: more leaves links idle, 0 fills buffers."""
 ENDPOINT_DELAY_WINDOW_S = 0.1
-"""A receiving host is slow if packets have waited there for so long all the time (CoDel's interval, RFC 8289): where
-others use its processors, too, a process that has waited for its turn for 5 ms reads all that came, and is as fast as
-before; fewer packets would not have waited less."""
+"""A receiving host counts as slow if the ack delay stayed high during all of this time (CoDel's interval, RFC 8289): a
+process that waited to be scheduled then reads everything that came, and fewer packets would not have waited less."""
 JITTER_GAIN = 4.0
-"""Delay target over the mean deviation of round trips: four deviations are what RFC 6298 takes for noise, too."""
+"""Delay target over the mean deviation of round trips: RFC 6298 also takes four deviations for noise."""
 LOSS_MEMORY_RTTS = 16
-"""Round trips after a loss during which rule 6 bounds the window. Blows within as many are one for rule 8: a window is
-sent again in less."""
+"""Round trips after a loss for rule 6; losses within as many count as one for rule 8: a window is retransmitted in
+less."""
 COLLAPSE = 0.5
-"""Share of what was in flight that is lost within a round trip when rule 7 applies."""
+"""Fraction of what was in flight that must be lost within a round trip for rule 7."""
 RESTART_PACKETS = 6
-"""Least window that rule 7 and quick adapt leave at first, and least loss that rule 7 is applied for: with one or two,
-flows waited for the timeouts of a packet or two while the few that had been lucky took the link (spread of 48 senders'
-times 1.5 to 1.9; with 4 up to 1.33, with 6 1.29, with 8 the last is later); one lost packet of two says nothing."""
+"""Smallest window that rule 7 and quick adapt leave at first, and smallest loss that rule 7 applies to at first: with
+one or two packets in flight, a loss is found by timeout only."""
 MIN_HALVED_PACKETS = 0.25
-"""Least window that halving for want of any delivery leaves: with 1, 48 senders' times spread up to 1.45 and a thousand
-took half as long again; less would make a path MTU that shrank take seconds to notice."""
+"""Smallest window that halving without delivery leaves: more is unfair, less would slow the detection of a reduced
+MTU."""
 MIN_WINDOW_PACKETS = 0.125
 """Smallest window: one packet in eight round trips."""
 
@@ -109,25 +106,25 @@ class MajorityDelay(Controller):
         self._packet_bytes = packet_bytes
         self._config = config
         self._levels: list[float] = []
-        self._fresh_levels = 0  # samples taken since the window last changed its size
+        self._fresh_levels = 0  # samples since the last decrease
         self._starting = True
         self._saved: _Saved | None = None
         self._decreased_at = 0.0
         self._lost_at = -math.inf
         self._collapsed_at = -math.inf
-        self._lost_since, self._lost_bytes = -math.inf, 0  # of a round trip
+        self._lost_since, self._lost_bytes = -math.inf, 0  # losses of the current round trip
         self._nothing_delivered = False  # nothing was delivered since the last collapse
         self._rtt_s = config.initial_rtt_s
         self._jitter_s = 0.0  # smoothed deviation of round trips, over all paths
-        self._base_s = 0.0  # smoothed length of the paths, each as often as it is heard from
-        self._endpoint_delay_s = 0.0  # smoothed time that packets wait in the receiving host, its ack delay included
+        self._base_s = 0.0  # smoothed base round trip of the paths, weighted by their reports
+        self._endpoint_delay_s = 0.0  # smoothed ack delay of the receiving host
         self._min_endpoint_delay = WindowedMin(window_s=ENDPOINT_DELAY_WINDOW_S)
-        self._ack_wait_s = 0.0  # smoothed time that acks wait in this host
+        self._ack_wait_s = 0.0  # smoothed time that acks wait in this host before they are processed
         self._delivery = DeliveryRate()
 
     @property
     def pacing_gain(self) -> float:
-        """Twice the window a round trip while starting (it doubles), a quarter more after."""
+        """Twice the window per round trip during the start phase (the window doubles), 1.25 times after it."""
         return 2.0 if self._starting else 1.25
 
     @property
@@ -146,7 +143,7 @@ class MajorityDelay(Controller):
         variation_s: float,
         ecn_fraction: float,
     ) -> None:
-        """Push one sample of the level."""
+        """Add one sample of the level."""
         self._jitter_s += (variation_s - self._jitter_s) / 64
         self._min_endpoint_delay.observe(endpoint_s, now=now)
         level = queue_s / self.target_s(min_rtt_s)
@@ -162,18 +159,18 @@ class MajorityDelay(Controller):
         self._fresh_levels += 1
 
     def target_s(self, min_rtt_s: float) -> float:
-        """Queueing delay aimed at: not less than what noise looks like here, and more for small windows."""
+        """Target of the queueing delay: at least the measured noise, and more for small windows."""
         floor_s = self._config.min_delay_target_s
         least_s = max(self._config.delay_target_rtts * min_rtt_s, floor_s)
         noise_s = max(JITTER_GAIN * self._jitter_s, least_s)
         packets = self.window_bytes / self._packet_bytes
-        # Bounded, as a queue's own swings are deviations, too; but no queue is that of less than a packet.
+        # Bounded, since a queue's own swings add to the deviation; a window below one packet builds no queue.
         steady_s = min(noise_s, least_s + floor_s) if packets > 1 else noise_s
         scale = 1 / math.sqrt(min(max(packets, 1.0), SCALING_MAX_PACKETS)) - 1 / math.sqrt(SCALING_MAX_PACKETS)
         return steady_s + SCALING_RTTS * min_rtt_s * scale
 
     def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, ack_wait_s: float, cwnd_limited: bool) -> None:
-        """Grow or shrink, rules 4 to 6."""
+        """Grow or shrink the window, rules 4 to 6."""
         self._ack_wait_s += (ack_wait_s - self._ack_wait_s) / 16
         self._rtt_s, self._nothing_delivered = rtt_s, False
         self._delivery.on_ack(now=now, acked_bytes=acked_bytes, span_s=self._loop_s)
@@ -192,16 +189,16 @@ class MajorityDelay(Controller):
 
     @property
     def _loop_s(self) -> float:
-        """How long what is sent takes to be acknowledged: the round trip, and what both hosts wait."""
+        """Time from sending to acknowledgement: the round trip plus the delays in both hosts."""
         return self._rtt_s + self._endpoint_delay_s + self._ack_wait_s
 
     @property
     def _enough_levels(self) -> int:
-        """Fresh samples without which the window is not made smaller."""
+        """Samples since the last change that a decrease requires."""
         return START_SAMPLES if self._starting else len(self._levels) // 2
 
     def on_loss(self, *, now: float, lost_bytes: int, inflight_bytes: int, by_timeout: bool) -> None:
-        """Remember when, for rule 6, and how much, for rule 7."""
+        """Record the time of the loss for rule 6, and its size for rule 7."""
         self._save(now=now)
         if not by_timeout:
             self._lost_at = now
@@ -213,7 +210,7 @@ class MajorityDelay(Controller):
             self._collapse(now=now)
 
     def _collapse(self, *, now: float) -> None:
-        """Set the window to what was delivered; halve it if that was nothing since it was last set so."""
+        """Set the window to what was delivered; halve it if nothing was delivered since it was last set so."""
         if self._nothing_delivered:
             window = max(self.window_bytes / 2, MIN_HALVED_PACKETS * self._packet_bytes)
         elif self._lost_bytes >= RESTART_PACKETS * self._packet_bytes:
@@ -223,16 +220,16 @@ class MajorityDelay(Controller):
         self._collapsed_at = self._decreased_at = now
         self._starting, self._nothing_delivered = False, True
         self.window_bytes = min(self.window_bytes, window)
-        self._levels.clear()  # what they speak of was another window
+        self._levels.clear()  # they were measured with another window
         self._fresh_levels = 0
 
     @property
     def _delivered_bytes(self) -> float:
-        """What was delivered in the last round trip, as a window."""
+        """What was delivered in the last round trip, as a window of at least `RESTART_PACKETS`."""
         return max(float(self._delivery.last_span_bytes), float(RESTART_PACKETS * self._packet_bytes))
 
     def _save(self, *, now: float) -> None:
-        """Keep what `undo` goes back to: the window before the first of several blows."""
+        """Save the state that `on_spurious_loss` restores: the one before the first of several losses."""
         if self._saved is None or now - self._saved.at > LOSS_MEMORY_RTTS * self._loop_s:
             self._saved = _Saved(now, self.window_bytes, self._starting, self._lost_at)
 
@@ -255,7 +252,7 @@ class MajorityDelay(Controller):
         self._fresh_levels = 0
 
     def on_all_paths_timeout(self, *, now: float) -> None:
-        """Start again from two packets: nothing is known of a network that has not answered for several timeouts."""
+        """Restart with at most two packets: a network that has not answered for several timeouts is unknown."""
         self._save(now=now)
         self._starting = True
         self._decreased_at = now
@@ -264,7 +261,7 @@ class MajorityDelay(Controller):
         self._delivery = DeliveryRate()
 
     def on_spurious_loss(self) -> None:
-        """Go on as before (Eifel, RFC 4015): a host that was stopped for a while says nothing of the network."""
+        """Restore the saved window (Eifel, RFC 4015): a host that was stopped for a while is no sign of congestion."""
         if self._saved is not None:
             self.window_bytes = max(self.window_bytes, self._saved.window_bytes)
             self._starting, self._lost_at = self._saved.starting, self._saved.lost_at
@@ -272,7 +269,7 @@ class MajorityDelay(Controller):
 
 
 class _Saved(NamedTuple):
-    """What the controller was at `at`, before what may have been no loss."""
+    """State of the controller at time `at`, before a loss that may prove spurious."""
 
     at: float
     window_bytes: float

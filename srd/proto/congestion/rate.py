@@ -1,10 +1,10 @@
-"""What a peer's paths deliver together: bytes a second, and bytes of the last round trip."""
+"""Delivery rate of a peer over all its paths: bytes per second, and bytes of the last round trip."""
 
 from __future__ import annotations
 
 
 class DeliveryRate:
-    """Acknowledged bytes a second, measured over spans of a round trip; remembers the best of the last ten spans."""
+    """Rate of acknowledged bytes, measured over spans of a round trip; keeps the best of the last ten spans."""
 
     __slots__ = ("_bytes", "_rates", "_since", "last_span_bytes", "max_bytes_per_s")
 
@@ -19,9 +19,9 @@ class DeliveryRate:
         self.max_bytes_per_s = 0.0
 
     def on_ack(self, *, now: float, acked_bytes: int, span_s: float) -> None:
-        """Count bytes; close the span when a round trip has passed."""
+        """Count acknowledged bytes; close the span when a round trip has passed."""
         if not self._since:
-            self._since = now  # the first ack starts the clock; what it acknowledges was sent before
+            self._since = now  # the first ack starts the span; what it acknowledges was sent before
             return
         self._bytes += acked_bytes
         elapsed_s = now - self._since

@@ -1,4 +1,4 @@
-"""The congestion controllers by name: what `ProtocolConfig.controller` may say."""
+"""The congestion controllers by name: the values of `ProtocolConfig.controller`."""
 
 from __future__ import annotations
 

@@ -1,20 +1,21 @@
-"""Swift (Kumar et al., SIGCOMM 2020), by the book: to compare with. Not the default.
+"""Swift as published (Kumar et al., SIGCOMM 2020), for comparison. Not the default.
 
-Two windows, for the fabric's delay and for the hosts', ruled by the same AIMD against a target each; the smaller holds.
+Two windows, one for the delay of the fabric and one for that of the hosts, follow the same AIMD against a target each;
+the smaller one applies.
 
-1. The fabric's target is the base delay, a queue's worth, and flow scaling: a * 1/sqrt(window) + b, clamped, so that
+1. The fabric's target is the base delay, a queue allowance, and flow scaling: a * 1/sqrt(window) + b, clamped, so that
    many flows with small windows accept more delay and converge (section 3.2 of the paper).
-2. Below the target an ack adds `ai` packets a window's worth of acks; above it the window shrinks by
-   beta * (delay - target) / delay, at most by half, at most once a round trip.
-3. It takes each sample as it comes. Under spraying that is its weakness: one congested path of many slows all of it
-   down (arXiv:2509.07907); `MajorityDelay` differs in just that.
-4. A window below one packet is paced: one packet in 1/window round trips (section 3.4); above, acks are the clock.
-5. A switch that marks (ECN) says early what the delay will say: a report of which the share m was marked counts as a
-   delay of 1 + m / 4 targets at least. This is not the paper's, but what `MajorityDelay` does, to compare alike.
-6. Losses found by what was reported behind them halve the window, at most once a round trip; several silences in a row
-   reset it.
+2. Below the target the window grows by `ai` packets per window of acknowledged packets. Above it, it shrinks by beta *
+   (delay - target) / delay, at most by half, at most once a round trip.
+3. Each sample is used as it comes. Under spraying that is its weakness: one congested path of many slows all of it down
+   (arXiv:2509.07907). `MajorityDelay` differs in just that.
+4. A window below one packet is paced: one packet in 1/window round trips (section 3.4). Above, acks are the clock.
+5. ECN marks show congestion before the delay does: a report of which the fraction m was marked counts as a delay of at
+   least 1 + m / 4 targets. This is not in the paper; it is what `MajorityDelay` does, for a fair comparison.
+6. Losses found by reordering halve the window, at most once a round trip. Several timeouts of all paths in a row reset
+   it.
 
-Constants are those of htsim's Swift (sim/swift.cpp), which calls them guesses; the base delay is ours to know.
+Constants are those of htsim's Swift (sim/swift.cpp), which calls them guesses. The base delay is this project's own.
 """
 
 from __future__ import annotations
@@ -26,25 +27,25 @@ from srd.proto.congestion.base import Controller
 from srd.proto.congestion.delay import ECN_EXCESS
 
 ADDITIVE_PACKETS = 1.0
-"""Growth a round trip below the target (ai)."""
+"""Growth per round trip below the target, in packets (ai)."""
 BETA = 0.8
 """Strength of a decrease."""
 MAX_DECREASE = 0.5
-"""Largest share that one decrease takes (max_mdf)."""
+"""Largest fraction of the window that one decrease takes (max_mdf)."""
 SCALING_RANGE = 5.0
 """Range of the flow scaling over the base target (fs_range)."""
 SCALING_MIN_PACKETS = 0.1
-"""Window below which flow scaling grows no more (fs_min)."""
+"""Window below which flow scaling does not grow any more (fs_min)."""
 SCALING_MAX_PACKETS = 100.0
 """Window above which there is no flow scaling (fs_max)."""
 RESET_TIMEOUTS = 5
-"""Silences in a row after which the window is the smallest (RETX_RESET_THRESHOLD)."""
+"""Timeouts of all paths in a row after which the window is reset to the smallest (RETX_RESET_THRESHOLD)."""
 MIN_WINDOW_PACKETS = 0.001
 """Smallest window."""
 
 
 class Swift(Controller):
-    """The textbook controller; see the module's theory of operation."""
+    """Swift's controller; see the module's theory of operation."""
 
     def __init__(self, config: ProtocolConfig, *, packet_bytes: int) -> None:
         self.window_bytes = float(config.initial_window_packets * packet_bytes)
@@ -60,11 +61,11 @@ class Swift(Controller):
 
     @property
     def pacing_gain(self) -> float:
-        """Exactly the window below one packet; above, the acks are the clock."""
+        """1 below a window of one packet; above, practically unpaced: the acks are the clock."""
         return 1.0 if self.window_bytes < self._packet_bytes else 100.0
 
     def fabric_target_s(self, min_rtt_s: float) -> float:
-        """Queueing delay that is accepted at this window."""
+        """Target of the queueing delay for this window."""
         base_s = max(min_rtt_s / 2, self._config.min_delay_target_s)
         range_s = SCALING_RANGE * base_s
         alpha = range_s / (1 / math.sqrt(SCALING_MIN_PACKETS) - 1 / math.sqrt(SCALING_MAX_PACKETS))
@@ -79,10 +80,10 @@ class Swift(Controller):
         queue_s: float,
         endpoint_s: float,
         min_rtt_s: float,
-        variation_s: float,  # noqa: ARG002 - the interface's: Swift knows no noise
+        variation_s: float,  # noqa: ARG002 - the interface's: Swift does not model noise
         ecn_fraction: float,
     ) -> None:
-        """Remember the latest delays and marks."""
+        """Save the latest delays and marks."""
         self._queue_s, self._endpoint_s, self._marked = queue_s, endpoint_s, ecn_fraction
         self._min_rtt_s = min_rtt_s
 
@@ -120,7 +121,7 @@ class Swift(Controller):
         inflight_bytes: int,  # noqa: ARG002 - as above
         by_timeout: bool,
     ) -> None:
-        """Halve, once a round trip; of silence `on_all_paths_timeout` is told."""
+        """Halve, once a round trip; `on_all_paths_timeout` handles losses by timeout."""
         if not by_timeout:
             self._halve(now=now)
 
@@ -131,7 +132,7 @@ class Swift(Controller):
             self._apply()
 
     def on_all_paths_timeout(self, *, now: float) -> None:
-        """Halve, and start from nothing after several in a row."""
+        """Halve; after several in a row reset the window to the smallest."""
         self._timeouts += 1
         if self._timeouts >= RESET_TIMEOUTS:
             self._fabric_packets = MIN_WINDOW_PACKETS
@@ -140,10 +141,10 @@ class Swift(Controller):
             self._halve(now=now)
 
     def on_spurious_loss(self) -> None:
-        """Ignore it: the paper knows no undoing."""
+        """Ignore it: the paper has no undo."""
 
     def _apply(self) -> None:
-        # Neither window may run away from the one that holds: it would have nothing to say when its turn comes.
+        # Bound the larger window by the smaller one: it would be meaningless when it becomes the smaller.
         least = min(self._fabric_packets, self._endpoint_packets)
         self._fabric_packets = max(min(self._fabric_packets, 2 * least + 1), MIN_WINDOW_PACKETS)
         self._endpoint_packets = max(min(self._endpoint_packets, 2 * least + 1), MIN_WINDOW_PACKETS)
@@ -151,7 +152,7 @@ class Swift(Controller):
 
 
 def _step(packets: float, delay_s: float, target_s: float, *, acked: float, may_decrease: bool) -> float:
-    """Return a window after an ack of `acked` packets that tells of `delay_s`."""
+    """Return a window after an ack of `acked` packets that reports `delay_s`."""
     if delay_s < target_s:
         return packets + ADDITIVE_PACKETS * acked / max(packets, 1.0)
     if not may_decrease:

@@ -1,1 +1,1 @@
-"""The paths towards one peer: their state, their round trips, the choice of one for each burst."""
+"""The paths to one peer: their state, their round trips, the choice of a path for each burst."""

@@ -1,10 +1,11 @@
 """One path of one peer: a local source port, and what is known of the route that it selects.
 
-Which links a port's packets take is decided by the hash functions of the switches; all this end can see is round trips
-and silence. A path is FIFO, so its own sequence numbers say what was lost (see `recovery.rack`).
+The hash functions of the switches decide which links a port's packets take; this end sees only round trips and
+timeouts. A path is FIFO, so its own sequence numbers show what was lost (see `recovery.rack`).
 
-A path that leaves a packet unanswered for its timeout is suspect: it carries nothing new, and is probed at once. A
-second silence quarantines it: it is probed ever more rarely until it answers. `paths` holds all paths of a peer.
+A path that leaves a packet unanswered for its timeout becomes suspect: it carries no new data, and is probed at once. A
+second timeout quarantines it: it is probed with exponential back-off until it answers. `paths.table` holds all paths of
+a peer.
 """
 
 from __future__ import annotations
@@ -17,11 +18,10 @@ from srd.proto.paths.rtt import RttEstimator
 from srd.proto.send.inflight import InflightBurst
 
 MAX_PROBE_INTERVAL_S = 0.2
-"""A repaired path is in use again well within a second."""
+"""Largest probe interval, so that a repaired path is in use again well within a second."""
 MTU_SUSPECT_LOSSES = 8
-"""Full packets lost in a row from which a path is doubted: with 10 % of losses by chance one time in 10^8. RFC 8899
-takes three probes, which are rarer. A path that is doubted for nothing is back after one probe. To send all probes at
-full size instead cost 0.05 of the capacity at 10 % of losses."""
+"""Full-size packets lost in a row from which a path is MTU-suspect: so many are hardly lost by chance. RFC 8899 takes
+three probes, but full-size probes on all paths would cost capacity."""
 
 
 class PathState(Enum):
@@ -30,24 +30,24 @@ class PathState(Enum):
     ACTIVE = auto()
     """Carries data."""
     SUSPECT = auto()
-    """Fell silent once, or was just called; its probe is out."""
+    """Timed out once, or was just opened as a standby; a probe is out."""
     QUARANTINED = auto()
-    """Fell silent twice or more; probed with exponential back-off."""
+    """Timed out twice or more; probed with exponential back-off."""
     RESERVE = auto()
-    """Not in use: neither carries data nor is probed, until it is called to stand in for another."""
+    """Not in use: neither carries data nor is probed, until it is opened as the standby of another path."""
 
 
 class PathEvent(Enum):
     """What happens to a path."""
 
     ANSWER = auto()
-    """The peer reported a packet of this path that it had not reported before."""
+    """The peer reported a path sequence above all that it had reported."""
     TIMEOUT = auto()
     """A timeout passed without an answer."""
     OPEN = auto()
-    """It is to stand in for a path that does not answer."""
+    """It becomes the standby of a path that does not answer."""
     RETIRE = auto()
-    """It need not or cannot stand in any more."""
+    """It is no longer needed, or not usable, as a standby."""
 
 
 TRANSITIONS = {
@@ -77,14 +77,14 @@ class PathCounters:
     packets: int = 0
     bytes: int = 0
     retransmitted: int = 0
-    """Packets sent on this path that had been sent before, on another."""
+    """Packets sent on this path that had been sent before, on another path."""
     lost: int = 0
     """Packets of this path declared lost."""
     timeouts: int = 0
     duplicates: int = 0
-    """Packets of this path that the receiver had already: retransmissions that were not needed."""
+    """Packets of this path that the receiver had already: spurious retransmissions."""
     marked: int = 0
-    """Packets of this path that arrived with a congestion mark."""
+    """Packets of this path that arrived with a congestion mark (ECN CE)."""
 
 
 class Path:
@@ -114,12 +114,12 @@ class Path:
         self.state = state
         self.next_sequence = 0
         self.reported_sequence = -1
-        self.newest_acked_sent_at = -math.inf  # when the youngest packet was sent that the peer has reported
-        self.tail_probe_sequence = -1  # of the burst that the path was last asked about
-        self.probe_sequences: list[int] = []  # of probes, above what was reported
-        self.full_size_losses = 0  # packets of full size lost since the last that was delivered
+        self.newest_acked_sent_at = -math.inf  # send time of the newest packet that the peer has reported
+        self.tail_probe_sequence = -1  # first sequence of the burst that the last tail loss probe was sent for
+        self.probe_sequences: list[int] = []  # of probes, above the highest sequence reported
+        self.full_size_losses = 0  # full-size packets lost since the last one that was delivered
         self.inflight_bytes = 0
-        self.transmissions: list[InflightBurst] = []  # few, and an empty deque takes 760 bytes
+        self.transmissions: list[InflightBurst] = []  # a list: there are few, and an empty deque takes more memory
         self.probe_at: float | None = None
         self.probe_interval_s = 0.0
         self.probes_unanswered = 0
@@ -134,7 +134,7 @@ class Path:
         return first
 
     def allocate_probe_sequence(self) -> int:
-        """Return a new sequence number, and remember that it is a probe's."""
+        """Return a new sequence number, and record that it is a probe's."""
         sequence = self.allocate_sequences(1)
         self.probe_sequences.append(sequence)
         return sequence
@@ -150,17 +150,17 @@ class Path:
 
     @property
     def mtu_suspect(self) -> bool:
-        """Whether it has to show that it carries packets of full size."""
+        """Whether it must answer a full-size probe before it carries data again."""
         return self.full_size_losses >= MTU_SUSPECT_LOSSES
 
     def apply(self, event: PathEvent) -> None:
-        """Change its state by what happened."""
+        """Change its state by an event."""
         self.state = TRANSITIONS[self.state, event]
 
     def on_probe_sent(self, *, now: float, alone: bool) -> int:
-        """Return the path sequence of a probe that is due; if the one before was not answered, that is a TIMEOUT.
+        """Return the path sequence of a probe that is due; if the previous one was not answered, apply a TIMEOUT.
 
-        `alone`: no path is active, so that everything waits for an answer and probes do not become rarer.
+        `alone`: no path is active, so all data waits for an answer, and the probe interval does not grow.
         """
         if self.probes_unanswered:
             self.apply(PathEvent.TIMEOUT)

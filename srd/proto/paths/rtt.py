@@ -1,7 +1,7 @@
-"""Round-trip time of one path, and of all of a peer: smoothed value, variation (RFC 6298), minimum of ten seconds.
+"""Round-trip time of one path, and of all paths of a peer: smoothed, variation (RFC 6298), minimum of ten seconds.
 
-The minimum is what the queueing delay is measured against; a window lets it follow a route that became longer.
-Times are in seconds.
+The queueing delay is measured against the minimum; its time window lets it follow a route that became longer. Times are
+in seconds.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ from collections.abc import Sequence
 MIN_WINDOW_S = 10.0
 """BBR's window for the same purpose (draft-cardwell-iccrg-bbr)."""
 FRESH_RTTS = 2
-"""Round trips within which a path that is in use is heard from."""
+"""Round trips within which a path that is in use is sampled."""
 
 SHARED_MIN_S = 1.0
-"""How long all paths are taken to be as short as the shortest. With the smallest round trip of its own from the first
-sample on, a path that was opened into a standing queue takes that for its length, and of 32 flows those that came first
-had most (Jain's index 0.42); with that of all for ever, paths that are twice as long stand for queues, and most of
-their capacity is never used."""
+"""How long every path is assumed to be as short as the shortest: a path opened into a standing queue would take the
+queue for its base round trip, while for ever a longer path's base round trip would count as a queue."""
 
 
 class WindowedMin:
-    """`take` each sample; `min_s` is the smallest of the last `window_s`, or of the second half of it."""
+    """Windowed minimum: `observe` each sample; `min_s` covers the last `window_s`, or at least half of it."""
 
     __slots__ = ("_half_s", "_older_min_s", "_younger_min_s", "_younger_since", "min_s")
 
@@ -35,7 +33,7 @@ class WindowedMin:
         self._younger_since = -math.inf
 
     def observe(self, sample_s: float, *, now: float) -> None:
-        """Take one sample."""
+        """Add one sample."""
         if now - self._younger_since > self._half_s:
             self._older_min_s, self._younger_min_s = self._younger_min_s, sample_s
             self._younger_since = now
@@ -62,8 +60,8 @@ class RttEstimator(WindowedMin):
         return self.latest_s > 0
 
     def update(self, sample_s: float, *, now: float) -> None:
-        """Take one sample, RFC 6298 section 2."""
-        sample_s = max(sample_s, 1e-6)  # a clock of microseconds may say zero
+        """Add one sample, RFC 6298 section 2."""
+        sample_s = max(sample_s, 1e-6)  # a microsecond clock may give zero
         if self.sampled:
             self.variation_s += (abs(self.smoothed_s - sample_s) - self.variation_s) / 4
             self.smoothed_s += (sample_s - self.smoothed_s) / 8
@@ -74,12 +72,12 @@ class RttEstimator(WindowedMin):
         self.observe(sample_s, now=now)
 
     def timeout_s(self, *, floor_s: float) -> float:
-        """How long to wait for an answer before taking it for lost; `floor_s` bounds the variation from below."""
+        """Return how long to wait for an answer; `floor_s` bounds four times the variation from below."""
         return self.smoothed_s + max(4 * self.variation_s, floor_s)
 
 
 class PeerRtt(WindowedMin):
-    """Of all paths of a peer: `min_s` of all, `smoothed_s` of those that are in use."""
+    """Round trip of a peer: `min_s` over all paths, `smoothed_s` over those in use."""
 
     __slots__ = ("_shared_until", "refresh_at", "smoothed_s")
 
@@ -87,22 +85,22 @@ class PeerRtt(WindowedMin):
         super().__init__()
         self.smoothed_s = initial_s
         self.refresh_at = 0.0
-        """When to look at the paths again: once a round trip, as there may be 64."""
+        """When to compute the mean over the paths again: once a round trip, since there may be 64 of them."""
         self._shared_until = math.inf
 
     def base_s(self, path: RttEstimator, *, now: float) -> float:
-        """Return how long the path is that was just sampled, as far as it is known.
+        """Return the base round trip, as far as known, of the path that was just sampled.
 
-        For `SHARED_MIN_S` from the first call on it is the smallest of all paths: most have not met an empty queue yet.
+        For `SHARED_MIN_S` after the first call it is the smallest of all paths: most have not seen an empty queue yet.
         """
         if self._shared_until == math.inf:
             self._shared_until = now + SHARED_MIN_S
         return self.min_s if now < self._shared_until else path.min_s
 
     def refresh(self, active: Sequence[RttEstimator], *, now: float) -> None:
-        """Look at the paths that carry data again."""
+        """Compute the mean over the active paths again."""
         if sampled := [rtt for rtt in active if rtt.sampled]:
-            # What is not used counts for nothing: else slow paths that were left would hold the pace down.
+            # Unused paths do not count: slow paths that carry no data any more would lower the pacing rate.
             used = [rtt for rtt in sampled if now - rtt.sampled_at < FRESH_RTTS * self.smoothed_s] or sampled
             self.smoothed_s = sum(rtt.smoothed_s for rtt in used) / len(used)
         self.refresh_at = now + self.smoothed_s

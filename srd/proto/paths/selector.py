@@ -1,23 +1,23 @@
-"""Choice of a path for each burst: the path that has just delivered, unless a random other is clearly faster.
+"""Choice of a path for each burst: the path that was just acknowledged, unless a random other is clearly faster.
 
 Theory of operation.
-1. ACK clock. A path that was just heard from has just drained what it carries again: what follows an answer goes where
-   the answer came from (MP-RDMA, NSDI 2018; REPS recycles its entropies likewise). Each queue is refilled at the rate
-   at which it drains, so the split over unequal or shared links keeps itself.
-2. Two choices. A candidate that is clearly slower than it once was is compared with one random other; if that can be
-   expected to be clearly faster, it is taken instead. So a congested path is left, not slowed for, while a long one
-   carries what it can. Where no answer says where to go, the faster of two random paths is taken.
-3. Queues drain, so what was measured fades: a path is expected to take its smoothed round trip just after an answer,
-   and its smallest one some round trips later. A path that was never heard from is tried once. A path that leaves a
-   burst unanswered for longer than its smoothed round trip will take longer still: else a dead path, whose last
-   measurement fades, would look ever better until its timeout.
-4. What was dropped earns nothing: a path that overflows a queue gets less. A lost packet's next path is another one; if
-   that has not answered lately, the one that answered last: where most paths died a moment ago, a random one is likely
-   dead, and an idle one that is dead looks fast.
+1. ACK clock. A path that was just acknowledged has drained that many packets, so the next burst goes to that path
+   (MP-RDMA, NSDI 2018; REPS recycles its entropies likewise). Each queue is refilled at the rate at which it drains, so
+   the split over unequal or shared links maintains itself.
+2. Two choices. A candidate whose expected round trip is clearly above its smallest one is compared with one random
+   other path; if that is expected to be clearly faster, it is taken instead. So traffic moves away from a congested
+   path, while a long path carries what it can. Without an acknowledgement to follow, the faster of two random paths is
+   taken.
+3. Measurements fade, since queues drain. A path is expected to take its smoothed round trip just after an answer, and
+   its smallest one some round trips later. A path that was never sampled is tried once. A path that leaves a burst
+   unanswered for longer than its smoothed round trip is expected to take at least that long: otherwise a dead path,
+   whose last measurement fades, would look ever better until its timeout.
+4. Lost packets earn no ACK credit: a path that overflows a queue gets less. A retransmission goes to another path. If
+   that path has not answered lately, it goes to the one that answered last: where most paths have just died, a random
+   one is probably dead, and an idle dead path looks fast.
 
-Why not the power of two choices on (round trip, bytes in flight) alone: source ports share links, and a port does not
-see what the others have sent into the same queue. In virtual time (4 links of 250 Mbit/s, 2 ms, 16 ports, three
-seeds): 694, 905, 852 Mbit/s with two random candidates; 926, 920, 912 Mbit/s with the ACK clock and this rule.
+The power of two choices on (round trip, bytes in flight) alone does not suffice: source ports share links, and a port
+does not see what others have sent into the same queue.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from srd.proto.paths.path import Path, PathState
 from srd.proto.paths.rtt import FRESH_RTTS
 
 CLEARLY_FASTER = 1.25
-"""Ratio of smoothed round trips from which the random candidate is preferred; below it noise would move bursts."""
+"""Ratio of expected round trips from which the random path is preferred; less would move bursts because of noise."""
 FADE_RTTS = 20.0
-"""Smallest round trips in which a measured queue is taken to have drained: a buffer is rarely larger."""
+"""Smallest round trips after which a measured queue is assumed to have drained: a buffer is rarely larger."""
 MAX_FULL_SIZE_LOSSES = 3
-"""Full packets lost in a row that the path which answered last may have, to be sent more of them: one that answers only
-what is small carries no full ones, and each path has to be found out."""
+"""Full-size packets lost in a row beyond which the path that answered last gets no retransmissions: it may carry small
+packets only, and each such path must be detected."""
 MAX_ACK_CREDITS = 256
-"""Answers remembered: a few windows' worth; older ones say nothing of the queues now."""
+"""ACK credits kept: a few windows' worth; older ones say nothing about the queues now."""
 
 
 class PathSelector:
-    """`earn` for each answer, `choose` for each burst."""
+    """`on_ack` for each report, `select` for each burst."""
 
     __slots__ = ("_ack_credits", "_rng", "last_acked")
 
     def __init__(self, *, rng: Random) -> None:
         self._rng = rng
-        self.last_acked: Path | None = None  # the last that answered
-        self._ack_credits: list[tuple[Path, int]] = []  # (path, packets it has answered for)
+        self.last_acked: Path | None = None  # the path that was reported last
+        self._ack_credits: list[tuple[Path, int]] = []  # (path, packets acknowledged that no packet has followed yet)
 
     def on_ack(self, path: Path, *, packets: int) -> None:
         """Note that `path` has delivered `packets` and may carry as many."""
@@ -58,29 +58,29 @@ class PathSelector:
         self.last_acked = path
 
     def select(self, active: Sequence[Path], *, packets: int, now: float, cwnd_limited: bool) -> tuple[Path, int]:
-        """Pick one of the active paths (at least one), and how many of `packets` go there in one burst.
+        """Choose one of the active paths (at least one), and how many of `packets` go there in one burst.
 
-        `clocked`: no more than what the path has earned.
+        `cwnd_limited`: no more than the path's ACK credit.
         """
         spent = self._use_ack_credit(packets)
-        candidate, earned = spent or (self._random(active, avoid=None), packets)
+        candidate, credit = spent or (self._random(active, avoid=None), packets)
         if spent is None or expected_rtt_s(candidate, now=now) > CLEARLY_FASTER * candidate.rtt.min_s:
             candidate = self._faster(candidate, self._random(active, avoid=None), now=now)
-        return candidate, earned if cwnd_limited else packets
+        return candidate, credit if cwnd_limited else packets
 
     def select_for_retransmission(self, active: Sequence[Path], *, now: float, avoid: Path | None) -> Path:
-        """Pick one of the active paths (at least one) for what was lost on `avoid`, which is taken only if alone."""
+        """Choose an active path (of at least one) for packets lost on `avoid`, which is taken only if it is alone."""
         chosen = self._faster(self._random(active, avoid=avoid), self._random(active, avoid=avoid), now=now)
-        heard, recent = self.last_acked, now - chosen.rtt.sampled_at < FRESH_RTTS * chosen.rtt.smoothed_s
+        last, recent = self.last_acked, now - chosen.rtt.sampled_at < FRESH_RTTS * chosen.rtt.smoothed_s
         if (
             recent
-            or heard is None
-            or heard is avoid
-            or heard.full_size_losses > MAX_FULL_SIZE_LOSSES
-            or heard.state is not PathState.ACTIVE
+            or last is None
+            or last is avoid
+            or last.full_size_losses > MAX_FULL_SIZE_LOSSES
+            or last.state is not PathState.ACTIVE
         ):
             return chosen
-        return heard
+        return last
 
     @staticmethod
     def _faster(candidate: Path, other: Path, *, now: float) -> Path:
@@ -89,11 +89,11 @@ class PathSelector:
 
     def _use_ack_credit(self, packets: int) -> tuple[Path, int] | None:
         while self._ack_credits:
-            path, earned = self._ack_credits.pop(0)
+            path, credit = self._ack_credits.pop(0)
             if path.state is PathState.ACTIVE:
-                if earned > packets:
-                    self._ack_credits.insert(0, (path, earned - packets))
-                return path, min(earned, packets)
+                if credit > packets:
+                    self._ack_credits.insert(0, (path, credit - packets))
+                return path, min(credit, packets)
         return None
 
     def _random(self, active: Sequence[Path], *, avoid: Path | None) -> Path:
@@ -109,15 +109,15 @@ def expected_rtt_s(path: Path, *, now: float) -> float:
         return math.inf if path.inflight_bytes else 0.0
     fresh = max(1.0 - (now - rtt.sampled_at) / (FADE_RTTS * rtt.min_s), 0.0)
     expected = rtt.min_s + (rtt.smoothed_s - rtt.min_s) * fresh
-    return max(expected, stall_s(path, now=now))  # it is taking that long already
+    return max(expected, stall_s(path, now=now))  # its oldest burst is taking that long already
 
 
 def stall_s(path: Path, *, now: float) -> float:
-    """Return how long a path has left its oldest burst unanswered, in seconds; 0 while its round trip excuses that."""
+    """Return how long a path has left its oldest burst unanswered, in seconds; 0 up to its smoothed round trip."""
     if not path.transmissions:
         return 0.0
     head = path.transmissions[0]
-    silent_s = now - head.sent_at
-    if silent_s <= path.rtt.smoothed_s or head.path_sequence <= path.reported_sequence:  # lost, but not unanswered
+    stalled_s = now - head.sent_at
+    if stalled_s <= path.rtt.smoothed_s or head.path_sequence <= path.reported_sequence:  # lost, but not unanswered
         return 0.0
-    return silent_s
+    return stalled_s

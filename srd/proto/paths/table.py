@@ -1,19 +1,20 @@
-"""The paths towards one peer: which carry data, which are probed, and which stand in for those that fell silent.
+"""The paths to one peer: which carry data, which are probed, and which are standbys for paths that do not answer.
 
-Theory of operation. Switches choose a link by hash of the source port, among others. A port whose link died reaches
-nobody until the network has learned of it, which takes switches up to minutes; another port is hashed to another link
+Theory of operation. Switches choose a link by a hash of the source port, among other fields. A port whose link died
+cannot reach the peer until routing has converged, which takes up to minutes; another port is hashed to another link
 with a good chance (PLB, SIGCOMM 2022, repaths flows for that reason). So:
 
-1. There are as many places as the configuration has paths. Path p belongs into place p: it is at home there.
-2. A path that left several probes in a row unanswered gets a stand-in out of the reserve: a path with another port,
-   which is probed first, and carries data when it has answered. One that does not answer goes back to the end of the
-   reserve, and the next is tried.
-3. The path at home is probed on, and takes its place back with its first answer: what is repaired is used again, and as
-   evenly as before. So no more than one path a place carries data, and no more than two are probed.
-4. Paths are made when they are needed: all with the first burst that finds another under way, as an endpoint may have
-   10,000 peers, and most of them little to say. (Made one by one, the late ones took a standing queue for the length of
-   their way: marks halved the queue no more, 0.57 -> 0.90 in `scripts/bench ecn`.) The ports of the reserve cost
-   nothing until they are called. They stay open, as late acks come to them.
+1. There are as many slots as the configuration has paths. Path p is the primary path of slot p.
+2. A primary path that left several probes in a row unanswered gets a standby path out of the reserve: a path with
+   another port, which is probed first, and carries data once it has answered. A standby that does not answer is retired
+   to the end of the reserve, and the next one is opened.
+3. The primary path continues to be probed. With its first answer it takes its slot back and the standby is retired, so
+   that repaired links are used again, as evenly as before. Per slot at most one path carries data, and at most two are
+   probed.
+4. Paths are created when they are needed, since an endpoint may have 10,000 peers, most of them with little traffic.
+   All primary paths are created with the first burst that finds another one in flight; created one by one, the late
+   ones would take a standing queue for their base round trip. The ports of the reserve cost nothing until they are
+   opened. They stay open, since late acks arrive at them.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from srd.proto.wire.control import PathReport
 from srd.proto.wire.data import expand
 
 RESERVE_PATHS = 64
-"""Paths beyond those at home: with three of four links dead, each of 16 places finds a live one in them."""
+"""Paths beyond the primary paths: with three of four links dead, each of 16 slots finds a live one among them."""
 PROBES_BEFORE_STANDBY = 3
-"""Unanswered probes in a row from which a path gets a stand-in, about 0.1 s after it fell silent: late by chance it is
-not, and a link that only flaps has come back."""
+"""Unanswered probes in a row after which a primary path gets a standby, about 0.1 s after its timeout: by then the
+answer is not merely late, and a link that flaps is up again."""
 
 
 class PathTable:
-    """`silence` and `answer` what happens, `probe` what is due; `active` are the paths that carry data."""
+    """`on_timeout` and `on_answer` for events, `poll_probe` for probes that are due; `active` paths carry data."""
 
     __slots__ = (
         "_initial_rtt_s",
@@ -55,28 +56,28 @@ class PathTable:
 
     def __init__(self, config: ProtocolConfig, *, trace: PeerTrace | None = None) -> None:
         self.all: list[Path] = []
-        """By number, as far as they were made; those of the reserve once they were called."""
+        """By number, as far as created; paths of the reserve once they were opened."""
         self.active: list[Path] = []
         self.probed: list[Path] = []
-        """Those that a probe is due of, sooner or later."""
+        """Paths with a probe scheduled."""
         self._slots = config.paths
-        self._max_paths = config.paths + RESERVE_PATHS  # with the reserve
+        self._max_paths = config.paths + RESERVE_PATHS  # including the reserve
         self._min_rto_s = config.min_rto_s
         self._initial_rtt_s = config.initial_rtt_s
-        self._retired: list[Path] = []  # of the reserve, behind those that were never called
-        self._standbys: dict[int, Path] = {}  # by place
-        self._pacer = Pacer(depth_s=config.pacing_depth_s)  # of probes
+        self._retired: list[Path] = []  # of the reserve, in order, behind those that were never opened
+        self._standbys: dict[int, Path] = {}  # by slot
+        self._pacer = Pacer(depth_s=config.pacing_depth_s)  # paces the probes
         self._trace = trace
         self.open_next()
 
     def open_next(self) -> None:
-        """Make one more of the paths that are at home, if any is missing."""
+        """Create one more of the primary paths, if any is missing."""
         if len(self.all) < self._slots:
             self.all.append(Path(len(self.all), initial_rtt_s=self._initial_rtt_s))
             self.active.append(self.all[-1])
 
     def set_initial_rtt(self, round_trip_s: float) -> None:
-        """Take what the handshake measured for what to expect of paths that were not heard from."""
+        """Use the round trip that the handshake measured for paths without a sample."""
         self._initial_rtt_s = round_trip_s
         for path in self.all:
             if not path.rtt.sampled:
@@ -84,16 +85,16 @@ class PathTable:
 
     @property
     def inflight_bytes(self) -> int:
-        """What the active paths carry."""
+        """Bytes in flight on the active paths."""
         return sum(path.inflight_bytes for path in self.active)
 
     @property
     def mtu_suspect(self) -> bool:
-        """Whether every path that is at home has to show that it carries packets of full size."""
+        """Whether all primary paths exist and are MTU-suspect."""
         return len(self.all) >= self._slots and all(path.mtu_suspect for path in self.all[: self._slots])
 
     def find_untrusted(self, report: PathReport) -> tuple[Path, int]:
-        """Return the path of a report, and the path sequence in full. Raises PacketError for what was never sent."""
+        """Return the path of a report, and the full path sequence. Raises PacketError for what was never sent."""
         if report.path >= len(self.all):
             raise PacketError(f"a report of path {report.path}, of {len(self.all)}")
         path = self.all[report.path]
@@ -103,39 +104,38 @@ class PathTable:
         return path, sequence
 
     def on_timeout(self, path: Path, *, now: float) -> None:
-        """Note that an active path left a burst unanswered: it carries nothing more until it answers."""
+        """Note that an active path left a burst unanswered: it carries no data until it answers."""
         self.active.remove(path)
         self._apply(path, PathEvent.TIMEOUT, now=now)
         path.counters.timeouts += 1
         self._begin_probing(path, timeout_s=path.rtt.timeout_s(floor_s=self._min_rto_s), now=now)
-        self.open_next()  # may be on another link
+        self.open_next()  # it may be on another link
 
     def on_answer(self, path: Path, *, now: float) -> None:
         """Note that a path answered that is not active."""
         self._apply(path, PathEvent.ANSWER, now=now)
         if path.state is not PathState.ACTIVE:
-            return  # one of the reserve, late
+            return  # a late answer of a path in reserve
         self.probed.remove(path)
         path.probe_at = None
-        if path.mtu_suspect:  # it was asked by a probe of full size
+        if path.mtu_suspect:  # the probe that it answered was of full size
             path.full_size_losses = 0
         self.active.append(path)
-        if path.index < self._slots and (stand_in := self._standbys.get(path.index)) is not None:
-            self._retire(stand_in, slot=path.index, now=now)
+        if path.index < self._slots and (standby := self._standbys.get(path.index)) is not None:
+            self._retire(standby, slot=path.index, now=now)
 
     def poll_probe(self, *, now: float, packets_per_s: float) -> tuple[Path, int] | None:
         """Return a path that is to be probed now, and the probe's path sequence.
 
-        There are no more probes than `packets_per_s`, what may be sent of data: a probe takes a packet's place in a
-        queue, and may be as long. A thousand senders to one port silenced most paths of each other, and the probes of
-        64,000 paths then left the port to a twentieth of the data.
+        Probes are paced at `packets_per_s`, the rate of data packets: a probe takes a packet's slot in a queue, and may
+        be as long, so the probes of many senders could otherwise displace the data.
         """
         if now < self._pacer.release_at():
             return None
         for path in self.probed:
             if path.probe_at is not None and now >= path.probe_at:
                 old = path.state
-                # While no path is active everything waits for an answer, and probes do not become rarer.
+                # While no path is active all data waits for an answer, so the probe interval does not grow.
                 sequence = path.on_probe_sent(now=now, alone=not self.active)
                 self._pacer.charge(1, now=now, rate_bytes_per_s=packets_per_s)
                 self._trace_state(path, old=old, now=now)
@@ -156,20 +156,20 @@ class PathTable:
         self.probed.append(path)
 
     def _replace(self, path: Path, *, now: float) -> None:
-        """Call a stand-in for a path that is at home; another, if it is a stand-in itself."""
-        place = path.index if path.index < self._slots else self._slot_of(path)
+        """Open a standby for a primary path, or another one for the slot of a standby."""
+        slot = path.index if path.index < self._slots else self._slot_of(path)
         if path.index >= self._slots:
-            self._retire(path, slot=place, now=now)
-        if place in self._standbys or (stand_in := self._next_standby()) is None:
+            self._retire(path, slot=slot, now=now)
+        if slot in self._standbys or (standby := self._next_standby()) is None:
             return
-        self._standbys[place] = stand_in
-        self._apply(stand_in, PathEvent.OPEN, now=now)
-        stand_in.full_size_losses = MTU_SUSPECT_LOSSES  # nothing is known of it
-        timeout_s = self.all[place].rtt.timeout_s(floor_s=self._min_rto_s)
-        self._begin_probing(stand_in, timeout_s=timeout_s, now=now)
+        self._standbys[slot] = standby
+        self._apply(standby, PathEvent.OPEN, now=now)
+        standby.full_size_losses = MTU_SUSPECT_LOSSES  # nothing is known of it
+        timeout_s = self.all[slot].rtt.timeout_s(floor_s=self._min_rto_s)
+        self._begin_probing(standby, timeout_s=timeout_s, now=now)
 
     def _next_standby(self) -> Path | None:
-        """Return the first of the reserve: those that were never called in order, then those that were dismissed."""
+        """Return the first path of the reserve: those never opened in order of number, then those retired."""
         self.open_all()
         if len(self.all) < self._max_paths:
             self.all.append(Path(len(self.all), initial_rtt_s=self._initial_rtt_s, state=PathState.RESERVE))
@@ -177,15 +177,15 @@ class PathTable:
         return self._retired.pop(0) if self._retired else None
 
     def open_all(self) -> None:
-        """Make all that are at home."""
+        """Create all primary paths."""
         while len(self.all) < self._slots:
             self.open_next()
 
     def _slot_of(self, standby: Path) -> int:
-        return next(place for place, path in self._standbys.items() if path is standby)
+        return next(slot for slot, path in self._standbys.items() if path is standby)
 
     def _retire(self, standby: Path, *, slot: int, now: float) -> None:
-        """Put a stand-in to the end of the reserve. What it carries is answered or lost as ever."""
+        """Move a standby to the end of the reserve. What it still carries is acknowledged or lost as usual."""
         del self._standbys[slot]
         (self.active if standby.state is PathState.ACTIVE else self.probed).remove(standby)
         standby.probe_at = None

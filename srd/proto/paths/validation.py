@@ -1,15 +1,15 @@
-"""Whether the other end receives at an address that its packets come from (RFC 9000, sections 8.1 and 8.2).
+"""Address validation: whether the peer receives at an address that its packets come from (RFC 9000, 8.1 and 8.2).
 
-Whoever forges source addresses would else have a peer's answers sent to a victim, and they are longer than what they
-answer.
+Without it, a sender that forges source addresses could direct a peer's answers, which are longer than the packets that
+they answer, at a victim.
 
-1. `home` is valid: the address that returned a cookie, or that this end connected to. So is one that is valid for
-   another path.
-2. To any other goes no more than three times what came from it, until it has returned a token that cannot be guessed:
-   PATH_CHALLENGE and PATH_RESPONSE.
-3. A challenge goes out with the first packet, and again, with back-off, for as long as packets come. There is no timer:
-   where nothing comes from nothing needs to be sent.
-4. A path whose packets come from another address begins anew.
+1. `home` is valid: the address that returned a cookie, or that this end connected to. An address that is valid for one
+   path of the peer is valid for all.
+2. Any other address is sent at most three times the bytes that came from it, until it has returned an unguessable
+   token: PATH_CHALLENGE and PATH_RESPONSE.
+3. A challenge is sent with the first packet, and again, with back-off, for as long as packets arrive. There is no
+   timer: where no packets arrive, none need be sent.
+4. A path whose packets come from another address starts again from the beginning.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from srd.proto.wire.data import Address
 AMPLIFICATION = 3
 """RFC 9000, section 8.1."""
 CHALLENGE_INTERVAL_S = 0.05
-"""From the first challenge of an address to the second; doubled each time, five times. As HELLOs are repeated."""
+"""Time between the first and the second challenge of an address, as between HELLOs; doubled up to `CHALLENGE_DOUBLINGS`
+times."""
 CHALLENGE_DOUBLINGS = 5
 
 
@@ -34,51 +35,51 @@ class RemoteAddress:
     address: Address
     validated: bool
     received_bytes: int = 0
-    """While it is not validated; and so are the following."""
+    """Counted while the address is not validated, as are the fields below."""
     sent_bytes: int = 0
     token: int = 0
     challenges: int = 0
     challenge_at: float = 0.0
-    """When it may be challenged again."""
+    """Earliest time of the next challenge."""
 
     def admits(self, size_bytes: int) -> bool:
-        """Whether so much may be sent there."""
+        """Whether that many bytes may be sent to it."""
         return self.validated or self.sent_bytes + size_bytes <= AMPLIFICATION * self.received_bytes
 
     def validate(self, token: int) -> None:
-        """Take the token of a response that came from there; a wrong one changes nothing."""
+        """Process the token of a response from this address; a wrong token changes nothing."""
         if self.challenges and token == self.token:
             self.validated = True
 
 
 class AddressValidation:
-    """Of one peer's packets: `source` finds or makes one, `heard` counts, `poll` gives the next challenge."""
+    """Address validation of one peer: `source` finds or adds an address, `poll` returns the next challenge."""
 
     __slots__ = ("_due", "_home", "_new_token", "_paths")
 
     def __init__(self, home: Address, *, paths: int, new_token: Callable[[], int]) -> None:
-        """Take the address that is valid from the beginning, how many paths this end has, and a source of tokens."""
+        """Take the address that is valid from the start, the number of paths of this end, and a source of tokens."""
         self._home = home
         self._paths = paths
         self._new_token = new_token
         self._due: dict[
             int, RemoteAddress
-        ] = {}  # by path of the peer's: not validated, and heard since its last challenge
+        ] = {}  # by path of the peer: not validated, and received from since its last challenge
 
     @property
     def home(self) -> Address:
-        """The address that is valid from the beginning."""
+        """The address that is valid from the start."""
         return self._home
 
     def source(self, address: Address, *, known: Iterable[RemoteAddress]) -> RemoteAddress:
-        """Return the source with this address: one of the `known`, or a new one."""
+        """Return the record of this address: one of the `known`, or a new one."""
         for source in known:
             if source.address == address:
                 return source
         return RemoteAddress(address, address == self._home)
 
     def on_packet(self, path: int, source: RemoteAddress, *, size_bytes: int) -> None:
-        """Note what came over a path from a source that is not validated."""
+        """Note a packet that arrived over a path from an address that is not validated."""
         source.received_bytes += size_bytes
         self._due[path] = source
 
@@ -88,7 +89,7 @@ class AddressValidation:
         return bool(self._due)
 
     def poll(self, *, context: int, now: float) -> tuple[PathChallenge, Address, int] | None:
-        """Return the next challenge, the address to send it to, and our path to send it from: each time another."""
+        """Return the next challenge, its destination address, and the path to send it from, another each time."""
         while self._due:
             path, source = self._due.popitem()
             if source.validated or now < source.challenge_at:

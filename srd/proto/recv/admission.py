@@ -1,19 +1,20 @@
-"""Which message is taken while memory is short: one, so that it becomes whole.
+"""Admission while memory is short: one incomplete message is admitted, so that it becomes complete.
 
-Every peer is promised a window of its own, and the windows of many peers are together more than the memory there is.
-Were all of them taken in part until nothing is left, none could become whole, and none would ever give memory back. So
-the owner of the memory keeps a reserve, as large as the longest message, and says when less than that is left
-(`scarce`). From then on only one incomplete message is taken; of all others the sender learns that the receiver is not
-ready (RNR), and comes again. An owner with several memories has a shortage for each: its `holds` tells which.
+Every peer is promised a receive window of its own, and the windows of many peers together exceed the memory. If all
+messages were received in part until no memory is left, none could become complete, and no memory would be freed. So the
+owner of the memory keeps a reserve as large as the longest message, and reports when less than that is left
+(`memory_low`). From then on only one incomplete message is admitted. The senders of all others get RNR (receiver not
+ready), and retry. An owner of several memories has one `Admission` for each, and `holds` selects its pieces.
 
-1. Peers that were refused take turns, in the order of their waiting; a turn is one message, the peer's oldest that is
-   in this memory. One that was not heard for TURN_MEMORY_S waits no more.
-2. A turn in which nothing lands for `stalled_after_s` is over, and all that the peer has in this memory in part is
-   given up (`relieve`): it had what memory there was, and did not use it. Until a message of its becomes whole in a
-   turn of its own, it comes after all others that wait, so who never finishes anything cannot take turn after turn.
-3. A message of a peer that was not refused, and of which nothing landed for as long, is given up, too. Time in which
-   the peer was refused does not count, nor for a turn the time in which there was no memory at all. What is held for
-   ever all the same ends by the deadline of any message (`reassembly_timeout_s`).
+1. Peers that were refused take turns, in the order of their waiting. A turn is one message, the peer's oldest that is
+   in this memory. A peer not received from for TURN_MEMORY_S leaves the queue.
+2. A turn in which nothing lands for `stalled_after_s` ends, and all incomplete messages of the peer in this memory are
+   discarded (`evict_stalled`): the peer had what memory there was, and did not use it. Until a message of that peer
+   becomes complete in a turn of its own, it comes after all others that wait, so that a peer that never completes a
+   message cannot take turn after turn.
+3. A message of a peer that was not refused is discarded, too, when nothing of it landed for as long. Time in which the
+   peer was refused does not count, nor for a turn the time in which there was no memory at all. What is kept in spite
+   of these rules ends by the timeout of every message (`reassembly_timeout_s`).
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ from srd.proto.peer import PeerCore
 from srd.proto.wire.data import OPCODE_BITS, Opcode, ReceivedBurst
 
 TURN_MEMORY_S = 0.5
-"""A sender that was refused comes again within `probe_after_s` (0.25 s) and a round trip."""
+"""Time after its last refusal for which a sender keeps its turn: it retries within `probe_after_s` (0.25 s) and a round
+trip."""
 CHECKS_PER_STALL = 8
-"""How often within `stalled_after_s` it is looked for what has stalled: a look may be at many messages."""
+"""Checks for stalled messages per `stalled_after_s`: a check may have many messages to examine."""
 
 
 class Admission:
-    """`relieve` with every batch, while memory is scarce; `admits` says whether a run of it may be taken."""
+    """`evict_stalled` for every batch while memory is low; `admits` says whether a received burst may be taken."""
 
     __slots__ = (
         "_check_at",
@@ -49,18 +51,18 @@ class Admission:
         self.refused_packets = 0
         self._holds = holds
         self._turn: int | None = None  # the peer whose turn it is
-        self._message: int | None = None  # of that peer's; None: it is yet to come
+        self._message: int | None = None  # the message of that turn; None: it has not begun yet
         self._since = 0.0  # when the turn began
-        self._waiting: dict[int, float] = {}  # peers that were refused, in turn, and when they were last
-        self._stalled: set[int] = set()  # peers that made nothing of their last turn
+        self._waiting: dict[int, float] = {}  # peers that were refused, in order, with the time of the last refusal
+        self._stalled: set[int] = set()  # peers whose last turn stalled
         self._check_at = 0.0
 
     def admits(self, peer: PeerCore, burst: ReceivedBurst, *, peers: Mapping[int, PeerCore], now: float) -> bool:
-        """Whether the run needs no memory to keep, or belongs to the one message that is taken."""
+        """Whether the burst needs no memory that is kept, or belongs to the one message that is admitted."""
         if not burst.payload_bytes or burst.flags & OPCODE_BITS != Opcode.SEND:
             return True
         if peer.receiver.has_discarded(burst.message):
-            return True  # it is refused for good, and its sender is told so
+            return True  # it is refused with a NACK in any case
         self._end_turn(peers)
         if self._turn is None:
             self._begin_turn(peer, burst, peers=peers, now=now)
@@ -72,17 +74,17 @@ class Admission:
         return False
 
     def evict_stalled(self, peers: Mapping[int, PeerCore], *, now: float, stalled_after_s: float) -> list[PeerCore]:
-        """Give up what has stalled; return the peers that it was of. With every batch, while memory is scarce."""
+        """Discard what has stalled; return the peers affected. Called for every batch while memory is low."""
         if now < self._check_at:
             return []
         self._check_at = now + stalled_after_s / CHECKS_PER_STALL
         self._forget(peers, now=now)
         if self._turn is not None and self._message is None and now - self._since >= TURN_MEMORY_S:
-            self._turn = None  # it does not come
-        given_up = list(self._what_stalled(peers, since=now - stalled_after_s, now=now))
-        for peer, messages in given_up:
+            self._turn = None  # its message has not come
+        stalled = list(self._what_stalled(peers, since=now - stalled_after_s, now=now))
+        for peer, messages in stalled:
             peer.discard(messages, now=now)
-        return [peer for peer, messages in given_up if messages]
+        return [peer for peer, messages in stalled if messages]
 
     def _what_stalled(
         self, peers: Mapping[int, PeerCore], *, since: float, now: float
@@ -103,14 +105,14 @@ class Admission:
         return landed_at is not None and landed_at <= since
 
     def _forget(self, peers: Mapping[int, PeerCore], *, now: float) -> None:
-        """Forget peers that are gone, and that wait no more."""
+        """Remove peers that no longer exist, and those that have not retried lately."""
         self._waiting = {
             number: at for number, at in self._waiting.items() if number in peers and now - at < TURN_MEMORY_S
         }
         self._stalled &= peers.keys()
 
     def _end_turn(self, peers: Mapping[int, PeerCore]) -> None:
-        """End the turn of a peer that is gone, or whose message is whole."""
+        """End the turn of a peer that no longer exists, or whose message is complete."""
         if self._turn is None:
             return
         peer = peers.get(self._turn)
@@ -121,10 +123,10 @@ class Admission:
             self._turn = None
 
     def _begin_turn(self, asking: PeerCore, burst: ReceivedBurst, *, peers: Mapping[int, PeerCore], now: float) -> None:
-        """Give a turn to the peer that has waited longest; one that asks and did not wait is the last."""
+        """Give the turn to the peer that has waited longest; `asking`, if it has not waited, is the last."""
         self._forget(peers, now=now)
         order = [*self._waiting, asking.number]
-        self._turn = number = min(order, key=lambda number: number in self._stalled)  # the first of the least
+        self._turn = number = min(order, key=lambda number: number in self._stalled)  # not stalled first
         self._message = peers[number].receiver.oldest_incomplete(self._holds)
         if self._message is None and number == asking.number:
             self._message = burst.message

@@ -1,4 +1,4 @@
-"""Messages on their way in: which parts have landed, and which messages were given up by their sender."""
+"""Incoming messages: which parts have landed."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Reassembly:
     length: int
     immediate: int
     began_at: float = 0.0
-    """When the first of it landed."""
+    """When its first part landed."""
     landed_at: float = 0.0
-    """When some of it landed last."""
+    """When a part of it landed last."""
     landed_bytes: int = 0
     frags: list[Frag] = field(default_factory=list)
-    """A send's; what goes to registered memory leaves nothing behind."""
+    """Of a send; data for registered memory is copied and leaves none."""
     flags: int = 0
     high: int = 0
-    """Of what goes to registered memory: end of what has landed, as its headers say offsets."""
+    """For registered memory: end of what has landed, as offset in its headers."""
 
     def landed_ranges(self) -> bool:
-        """Sort the frags; return whether they are the message, no more and no less."""
+        """Sort the frags; return whether they are the whole message, without gap or overlap."""
         self.frags.sort(key=lambda frag: frag.offset)
         at = 0
         for frag in self.frags:
@@ -49,7 +49,7 @@ class Reassembly:
         return self.immediate if self.flags & IMMEDIATE else None
 
     def conflicts_with(self, burst: ReceivedBurst) -> str:
-        """Return what a run of the same message says that cannot be; empty: nothing."""
+        """Return how a received burst of the same message contradicts it; empty: not at all."""
         if burst.length != self.length:
             return f"message {burst.message} is said to have {burst.length} and {self.length} bytes"
         if burst.flags & ~ABORTED != self.flags:
@@ -58,7 +58,7 @@ class Reassembly:
 
 
 def new_parts(burst: ReceivedBurst, *, new: int) -> list[Frag]:
-    """Return the parts of a run whose bits are set in `new` as pieces of memory; the empty ones are none."""
+    """Return the parts of a burst whose bits are set in `new` as pieces of memory; empty parts are left out."""
     frags = []
     for first, count in ranges(new):
         start = first * burst.segment_bytes

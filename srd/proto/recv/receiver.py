@@ -1,19 +1,22 @@
-"""The receiving half of a peer: what has arrived, what goes into the next ack, and messages as they become whole.
+"""The receiving half of a peer: what has arrived, what goes into the next ack, and messages as they become complete.
 
-1. A PSN is taken once; anything that comes again is counted as a duplicate of its path and its memory is not kept.
+1. A PSN is accepted once. A packet that arrives again is counted as a duplicate of its path, and its memory is not
+   kept.
 2. A message is delivered when all its bytes have landed, whatever is missing before it.
-3. Everything received is in every ack (cumulative point and bitmap), so that acks may be lost. By which way they go
-   back is the word of `ack_path`.
+3. Every ack reports everything received (cumulative point and bitmap), so that acks may be lost. `recv.ack_path`
+   chooses the ack path.
 4. Credit is counted in message bytes, and in messages, from the beginning of the peer's life and only ever grows: the
-   window plus what the application has released. What was given up is released as soon as it is known. A peer that
-   begins more than it was granted breaks the protocol, and ends: no honest sender does, whatever the network does.
-5. A message that its sender gave up is remembered until all its PSNs were received, so that nothing late revives it.
-6. A message that does not become whole in time is given up here (`overdue`, `discard`): its memory is free at once, its
-   sender is refused, and gets the credit back when it has turned the message VOID.
+   window plus what the application has released. The credit of an aborted message is released as soon as the abort is
+   known. A peer that begins more than it was granted breaks the protocol, and ends: no conforming sender does so,
+   whatever the network does.
+5. A message that its sender aborted is remembered until all its PSNs were received, so that no late packet starts it
+   again.
+6. A message that does not become complete in time is discarded here (`overdue`, `discard`): its memory is freed at
+   once, its sender is refused, and gets the credit back when it has turned the message ABORTED.
 
 What a peer can make this end keep is bounded: bytes and messages by credit, pieces by the rule that all packets but a
 message's last are full (`has_consistent_layout`), incomplete messages by the window of PSNs
-(`INCOMPLETE_BEYOND_WINDOW`), messages that were given up by credit and by that window, paths by their number.
+(`INCOMPLETE_BEYOND_WINDOW`), aborted messages by credit and by that window, paths by their number.
 """
 
 from __future__ import annotations
@@ -41,27 +44,27 @@ from srd.proto.wire.data import (
 
 ACK_EVERY_PACKETS = 4
 """Packets after which an ack is due at once. An ack costs both ends and the fabric more than a data packet does: it is
-small but alone."""
+small, but not part of a segment train."""
 PREFERRED_REPORT_REPEATS = 2
-"""The same while the peer is in trouble (see `ack_path`)."""
+"""The same while an ack path is preferred (see `recv.ack_path`): the peer may lose acks."""
 REPORT_REPEATS = 1
-"""Acks that carry the report of a path after it was heard. A path in use is heard again soon; a second time would
-double the work that an ack makes at both ends."""
+"""Acks that carry the report of a path after a packet arrived on it. A path in use is reported again soon; a second
+report would double the cost of an ack at both ends."""
 PROBE_ANSWERS = 4
-"""Acks that answer a probe. They take different ways back, of which one may be dead: with three of four links dead one
-answer is lost three times in four, four are all lost one time in three."""
+"""Acks that answer a probe. They take different ack paths, since one of them may be dead: with three of four links dead
+one answer is lost three times in four, and all four are lost one time in three."""
 MAX_ANSWERS = 16
-"""Acks that answer probes which came at one time."""
+"""Largest number of acks due at one time to answer probes."""
 INCOMPLETE_BEYOND_WINDOW = 2
-"""Incomplete messages that a peer may have besides one for each PSN of the window: such a message lacks a packet that
-was sent, whose PSN is within the window, or it is half cut, of which there are two, one a lane (see
-`send.scheduler`)."""
+"""Incomplete messages that a peer may have beyond one per PSN of the window. An incomplete message lacks a packet that
+was sent, whose PSN is within the window, or is partially packetized: there are two of these, one per queue that
+alternates (see `send.scheduler`)."""
 _ABORTED_LIMIT = 64
 
 
 @dataclass(slots=True)
 class RxPath:
-    """What was heard of one of the peer's paths."""
+    """What was received on one of the peer's paths."""
 
     source: RemoteAddress
     sequence: int = -1
@@ -87,7 +90,7 @@ class RxPath:
 
 
 class Receiver:
-    """`take` what arrives, `ack` when `ack_at` says so, `release` what the application is done with."""
+    """`accept` what arrives, send the `ack` when `ack_at` is due, `release` what the application is done with."""
 
     __slots__ = (
         "_aborted",
@@ -125,99 +128,103 @@ class Receiver:
 
     def __init__(self, config: ProtocolConfig, *, validation: AddressValidation) -> None:
         self.validation = validation
-        self.ack_at: float | None = None  # when the next ack is due; None: nothing to acknowledge
-        self.protocol_error = ""  # what the peer said that cannot be; nothing more of it can be believed
+        self.ack_at: float | None = None  # when the next ack is due; None: there is nothing to acknowledge
+        self.protocol_error = ""  # how the peer broke the protocol, which ends it; empty: it has not
         self.packets = 0
         self.duplicates = 0
         self.landed_bytes = 0  # new payload, of complete and incomplete messages
         self.longest_gap_s = 0.0  # longest time between two landings since `start_gap`
-        self.segment_bytes = MAX_DATAGRAM_BYTES - HEADER_BYTES  # payload of a full packet, once that is agreed
+        self.segment_bytes = MAX_DATAGRAM_BYTES - HEADER_BYTES  # payload of a full packet; set after the handshake
         self.no_memory_at = -math.inf  # when data was last dropped because the memory was full
-        self.refused_at = -math.inf  # when it was last dropped for want of memory, that or what other messages need
+        self.refused_at = -math.inf  # when it was last dropped for lack of memory, full or reserved for other messages
         self.check_at = math.inf  # not later than when some incomplete message will be overdue
-        self._landed_at = math.inf  # nothing yet
+        self._landed_at = math.inf  # no landing yet
         self._config = config
         self._window = SequenceSet()
         self._incomplete: dict[int, Reassembly] = {}
         self._missing_bytes = 0  # of all incomplete messages
-        self._discarded: dict[int, Reassembly] = {}  # messages given up here, whose sender has not turned them VOID yet
-        self._aborted: dict[int, int] = {}  # messages given up by their sender: PSN after their last
-        self._aborted_limit = _ABORTED_LIMIT  # so many, and those that are over are forgotten
+        self._discarded: dict[int, Reassembly] = {}  # messages discarded here, not turned ABORTED by their sender yet
+        self._aborted: dict[int, int] = {}  # messages aborted by their sender: PSN after their last
+        self._aborted_limit = _ABORTED_LIMIT  # with more entries than this, those that are over are removed
         self._rx_paths: dict[int, RxPath] = {}
-        self._has_unvalidated = False  # whether the source of some path may be
+        self._has_unvalidated = False  # whether the address of some path may not be validated
         self._begun_bytes = self._begun_messages = 0  # of all messages that needed credit
         self._released_bytes = self._released_messages = 0
-        self._granted_bytes = config.receive_window_bytes  # as last told to the peer
+        self._granted_bytes = config.receive_window_bytes  # as in the last ack
         self._granted_messages = config.receive_window_messages
         self._ack_paths = AckPathSelector(paths=config.paths)
-        self._answers = 0  # acks that are due at once, to answer a probe
-        self._dropped = False  # whether there was no memory for something since the last ack
+        self._answers = 0  # acks that are due at once to answer probes
+        self._dropped = False  # whether data was dropped for lack of memory since the last ack
         self._unacked_packets = 0
 
     @property
     def incomplete(self) -> bool:
-        """Whether part of a message has landed and not all of it."""
+        """Whether some message has landed only in part."""
         return bool(self._incomplete)
 
     @property
     def expects_more_data(self) -> bool:
-        """Whether of the messages that have begun to land more is missing than comes at once."""
+        """Whether the messages that have begun to land lack more than one datagram carries."""
         return self._missing_bytes > MAX_DATAGRAM_BYTES
 
     def oldest_incomplete(self, holds: Callable[[Frag], bool]) -> int | None:
-        """Return the message, not whole yet, of which memory has been held longest; of pieces that `holds` is for."""
-        return next((message for message, inbound in self._incomplete.items() if any(map(holds, inbound.frags))), None)
+        """Return the incomplete message that began first, among those with a piece for which `holds` is true."""
+        return next(
+            (message for message, reassembly in self._incomplete.items() if any(map(holds, reassembly.frags))), None
+        )
 
     def incomplete_messages(self, holds: Callable[[Frag], bool], *, since: float) -> list[int]:
-        """Return the messages, not whole yet, of which nothing landed after `since`; of pieces that `holds` is for."""
-        idle = [(message, inbound) for message, inbound in self._incomplete.items() if inbound.landed_at <= since]
-        return [message for message, inbound in idle if any(map(holds, inbound.frags))]
+        """Return the incomplete messages idle since `since`, with a piece for which `holds` is true."""
+        idle = [
+            (message, reassembly) for message, reassembly in self._incomplete.items() if reassembly.landed_at <= since
+        ]
+        return [message for message, reassembly in idle if any(map(holds, reassembly.frags))]
 
     def last_landed_at(self, message: int) -> float | None:
-        """Return when some of a message landed last; None: all of it has, or nothing."""
-        inbound = self._incomplete.get(message)
-        return None if inbound is None else inbound.landed_at
+        """Return when a part of an incomplete message landed last; None: it is complete, or has not begun."""
+        reassembly = self._incomplete.get(message)
+        return None if reassembly is None else reassembly.landed_at
 
     @property
     def credit_bytes(self) -> int:
-        """What the peer may send in all."""
+        """Total message bytes that the peer may start."""
         return self._config.receive_window_bytes + self._released_bytes
 
     @property
     def credit_messages(self) -> int:
-        """How many messages it may send in all."""
+        """Total messages that the peer may start."""
         return self._config.receive_window_messages + self._released_messages
 
     def start_gap(self) -> None:
-        """Begin to measure the longest gap anew."""
+        """Start a new measurement of the longest gap."""
         self.longest_gap_s, self._landed_at = 0.0, math.inf
 
     def accept(self, burst: ReceivedBurst, *, now: float) -> tuple[list[Frag], Reassembly | None]:
-        """Take a run of a send; return the pieces to keep, and the message if it is whole now."""
+        """Accept a received burst of a send; return the pieces to keep, and the message if it is now complete."""
         if not self.has_consistent_layout(burst, offset=burst.offset):
             return [], None
-        late = self.is_aborted(burst.message)  # asked before this run may complete what it is remembered for
+        late = self.is_aborted(burst.message)  # before `admit`, which may move the window past the message's PSNs
         new = self.admit(burst, now=now)
         if not new or late:
             return [], None
-        if new == mask(burst.count) and burst.payload_bytes:  # as nearly always
+        if new == mask(burst.count) and burst.payload_bytes:  # the common case
             kept = [Frag(burst.offset, burst.payload_offset, burst.payload_bytes)]
             landed_bytes = burst.payload_bytes
         else:
             kept = new_parts(burst, new=new)
             landed_bytes = sum(frag.length for frag in kept)
-        inbound = self.on_landed(burst, landed_bytes=landed_bytes, now=now)
-        inbound.frags += kept
-        if inbound.landed_bytes < inbound.length or self.protocol_error:
+        reassembly = self.on_landed(burst, landed_bytes=landed_bytes, now=now)
+        reassembly.frags += kept
+        if reassembly.landed_bytes < reassembly.length or self.protocol_error:
             return kept, None
-        if not inbound.landed_ranges():
+        if not reassembly.landed_ranges():
             self.protocol_error = f"message {burst.message} has packets that overlap"
             return kept, None
         self.finish(burst.message, now=now)
-        return kept, inbound
+        return kept, reassembly
 
     def accept_batch(self, burst: ReceivedBurst, *, now: float) -> list[tuple[int, int]]:
-        """Take a run of messages of a packet each; return which of them are new, as ranges (first, count)."""
+        """Accept a received burst of one-packet messages; return which of them are new, as ranges (first, count)."""
         if burst.length > self.segment_bytes:
             return []
         new = self.admit(burst, now=now)
@@ -225,11 +232,11 @@ class Receiver:
             count = new.bit_count()
             self._begin(count * burst.length, messages=count)
             self._note_landed(count * burst.length, now=now)
-            self.ack_at = now  # their sender waits for nothing else
+            self.ack_at = now  # their sender waits for nothing but this ack
         return [] if self.protocol_error else list(ranges(new))
 
     def has_consistent_layout(self, burst: ReceivedBurst, *, offset: int) -> bool:
-        """Whether a run from `offset` of its message on is full packets, but for the message's last."""
+        """Whether a burst from `offset` of its message on consists of full packets, but for the message's last."""
         if not burst.payload_bytes:
             return burst.length == offset == 0 and burst.count == 1
         full_bytes = self.segment_bytes
@@ -240,7 +247,7 @@ class Receiver:
         )
 
     def _begin(self, size_bytes: int, *, messages: int) -> None:
-        """Count what takes the peer's credit."""
+        """Count the credit that begun messages take."""
         self._begun_bytes += size_bytes
         self._begun_messages += messages
         if self._begun_bytes > self.credit_bytes or self._begun_messages > self.credit_messages:
@@ -248,9 +255,9 @@ class Receiver:
             self.protocol_error = f"began {begun}, granted were {self.credit_messages} and {self.credit_bytes}"
 
     def admit(self, burst: ReceivedBurst, *, now: float) -> int:
-        """Take a run's PSNs; return which are new, as bits. They will be acknowledged, so they must be dealt with."""
+        """Accept a burst's PSNs; return which are new, as bits. They are acknowledged, so they must be processed."""
         if burst.psn + burst.count > self._window.base + self._config.window_packets:
-            return 0  # beyond any window we agreed to; the sender will come again
+            return 0  # beyond the window that was agreed; the sender will send it again
         if burst.path >= MAX_PATH_NUMBERS:
             return 0
         new = self._window.insert(burst.psn, count=burst.count)
@@ -262,53 +269,53 @@ class Receiver:
         return new
 
     def is_tracking(self, burst: ReceivedBurst) -> bool:
-        """Whether all of a run was received before."""
+        """Whether all of a burst was received before."""
         return self._window.covers(burst.psn, count=burst.count)
 
     def is_aborted(self, message: int) -> bool:
-        """Whether a message was given up by its sender, a part of it being on its way yet."""
+        """Whether a message was aborted by its sender while some of its PSNs are still missing."""
         return self._aborted.get(message, 0) > self._window.base
 
     def has_discarded(self, message: int) -> bool:
-        """Whether a message was given up here, and its sender has not turned it VOID yet."""
+        """Whether a message was discarded here, and its sender has not turned it ABORTED yet."""
         return message in self._discarded
 
     def refuse(self, burst: ReceivedBurst, *, now: float) -> None:
-        """Hear a run without taking it: its sender learns that it came, and was not received."""
+        """Record a burst without accepting it: its path is reported, and its PSNs are not acknowledged."""
         if burst.path < MAX_PATH_NUMBERS:
             self._record_burst(burst, duplicates=0)
             self._schedule_ack(burst.count, now=now)
 
     def on_landed(self, burst: ReceivedBurst, *, landed_bytes: int, now: float) -> Reassembly:
-        """Note that new payload of a message has landed; return the message. `contradiction` says if it cannot be."""
-        inbound = self._incomplete.get(burst.message)
-        if inbound is None:
-            inbound = self._open(burst, now=now)
-        elif contradiction := inbound.conflicts_with(burst):
-            self.protocol_error = contradiction
-        inbound.landed_bytes += landed_bytes
-        inbound.landed_at = now
+        """Note that new payload of a message has landed; return the message. May set `protocol_error`."""
+        reassembly = self._incomplete.get(burst.message)
+        if reassembly is None:
+            reassembly = self._open(burst, now=now)
+        elif conflict := reassembly.conflicts_with(burst):
+            self.protocol_error = conflict
+        reassembly.landed_bytes += landed_bytes
+        reassembly.landed_at = now
         self._missing_bytes -= landed_bytes
         self._note_landed(landed_bytes, now=now)
-        return inbound
+        return reassembly
 
     def _open(self, burst: ReceivedBurst, *, now: float) -> Reassembly:
-        inbound = self._incomplete[burst.message] = Reassembly(burst.length, burst.immediate, now, flags=burst.flags)
+        reassembly = self._incomplete[burst.message] = Reassembly(burst.length, burst.immediate, now, flags=burst.flags)
         self._missing_bytes += burst.length
         if takes_credit(burst.flags):
-            self._begin(inbound.credit_bytes, messages=1)
-        if inbound.credit_bytes:
+            self._begin(reassembly.credit_bytes, messages=1)
+        if reassembly.credit_bytes:
             self.check_at = min(self.check_at, now + self._patience_s)
         if len(self._incomplete) > self._config.window_packets + INCOMPLETE_BEYOND_WINDOW:
             self.protocol_error = (
                 f"has {len(self._incomplete)} incomplete messages, more than an honest sender can have"
             )
-        return inbound
+        return reassembly
 
     def _close(self, message: int) -> Reassembly:
-        inbound = self._incomplete.pop(message)
-        self._missing_bytes -= inbound.length - inbound.landed_bytes
-        return inbound
+        reassembly = self._incomplete.pop(message)
+        self._missing_bytes -= reassembly.length - reassembly.landed_bytes
+        return reassembly
 
     def _note_landed(self, size_bytes: int, *, now: float) -> None:
         self.landed_bytes += size_bytes
@@ -316,48 +323,48 @@ class Receiver:
         self._landed_at = now
 
     def finish(self, message: int, *, now: float) -> None:
-        """Note that a message is whole."""
+        """Note that a message is complete."""
         self._close(message)
-        self.ack_at = now  # its sender waits for nothing else
+        self.ack_at = now  # its sender waits for nothing but this ack
 
     def on_abort(self, burst: ReceivedBurst, *, now: float) -> tuple[Frag, ...] | None:
-        """Take a run of a message that its sender gave up; return the message's pieces, None if it was known before."""
+        """Process an ABORTED burst; return the pieces of its message, None if it was known before or is invalid."""
         known = self.is_aborted(burst.message)
         if burst.payload_bytes or not self.admit(burst, now=now) or known:
             return None
         base = self._window.base
         if burst.offset > base:
             self._note_aborted(burst.message, end=min(burst.offset, base + self._config.window_packets))
-        inbound = self._incomplete.get(burst.message) or self._discarded.get(burst.message)
-        if inbound is None:
-            inbound = Reassembly(burst.length, 0, flags=burst.flags & ~ABORTED)
+        reassembly = self._incomplete.get(burst.message) or self._discarded.get(burst.message)
+        if reassembly is None:
+            reassembly = Reassembly(burst.length, 0, flags=burst.flags & ~ABORTED)
             if takes_credit(burst.flags):
-                self._begin(inbound.credit_bytes, messages=1)
-        elif contradiction := inbound.conflicts_with(burst):
-            self.protocol_error = contradiction
+                self._begin(reassembly.credit_bytes, messages=1)
+        elif conflict := reassembly.conflicts_with(burst):
+            self.protocol_error = conflict
         if self.protocol_error:
             return None
         if takes_credit(burst.flags):
-            self.release(inbound.credit_bytes, messages=1, now=now)
+            self.release(reassembly.credit_bytes, messages=1, now=now)
         if self._discarded.pop(burst.message, None) is None and burst.message in self._incomplete:
             self._close(burst.message)
-        return tuple(inbound.frags)
+        return tuple(reassembly.frags)
 
     def _note_aborted(self, message: int, *, end: int) -> None:
         self._aborted[message] = end
-        if len(self._aborted) > self._aborted_limit:  # so that each costs the same, however many there are
+        if len(self._aborted) > self._aborted_limit:  # amortised: constant cost per message, however many there are
             base = self._window.base
             self._aborted = {message: end for message, end in self._aborted.items() if end > base}
             self._aborted_limit = max(2 * len(self._aborted), _ABORTED_LIMIT)
 
     def discard(self, message: int) -> tuple[Frag, ...]:
-        """Give up an incomplete send; return its pieces. Its packets are to be refused until its sender turns it VOID.
+        """Discard an incomplete send; return its pieces. Its packets are refused until its sender turns it ABORTED.
 
         It takes the peer's credit until then, which bounds what is remembered.
         """
-        inbound = self._close(message)
-        frags, inbound.frags = tuple(inbound.frags), []
-        self._discarded[message] = inbound
+        reassembly = self._close(message)
+        frags, reassembly.frags = tuple(reassembly.frags), []
+        self._discarded[message] = reassembly
         return frags
 
     @property
@@ -369,10 +376,10 @@ class Receiver:
         if now < self.check_at:
             return []
         found, self.check_at = [], math.inf
-        for message, inbound in self._incomplete.items():
-            if inbound.credit_bytes:
-                idle_at = inbound.landed_at + self._config.reassembly_timeout_s
-                over_at = min(idle_at, inbound.began_at + self._config.request_timeout_s)
+        for message, reassembly in self._incomplete.items():
+            if reassembly.credit_bytes:
+                idle_at = reassembly.landed_at + self._config.reassembly_timeout_s
+                over_at = min(idle_at, reassembly.began_at + self._config.request_timeout_s)
                 if now >= over_at:
                     found.append(message)
                 else:
@@ -381,7 +388,7 @@ class Receiver:
 
     def _record_burst(self, burst: ReceivedBurst, *, duplicates: int) -> None:
         last_sequence = burst.path_sequence + burst.count - 1
-        heard = self.record_packets(
+        rx_path = self.record_packets(
             burst.path,
             path_sequence=last_sequence,
             sent_us=burst.sent_us,
@@ -389,10 +396,10 @@ class Receiver:
             received_at=burst.received_at,
             size_bytes=burst.payload_bytes + burst.count * HEADER_BYTES,
         )
-        heard.packets += burst.count
-        heard.duplicates += duplicates
+        rx_path.packets += burst.count
+        rx_path.duplicates += duplicates
         if burst.ecn_ce:
-            heard.marked += burst.count
+            rx_path.marked += burst.count
         self.packets += burst.count
         self.duplicates += duplicates
 
@@ -406,29 +413,29 @@ class Receiver:
         received_at: float,
         size_bytes: int,
     ) -> RxPath:
-        """Note that packets (data or a probe) of `size_bytes` in all came over a path."""
-        heard = self._rx_paths.get(path)
-        if heard is None:
-            heard = self._rx_paths[path] = RxPath(self._source(address), sequence=path_sequence - 1)
-        sequence = expand(path_sequence & 0xFFFFFFFF, near=max(heard.sequence, 0))
-        if sequence > heard.sequence:
-            heard.sequence, heard.sent_us, heard.received_at = sequence, sent_us, received_at
-            if address != heard.source.address:
-                heard.source = self._source(address)
-        if not heard.source.validated and address == heard.source.address:
-            self.validation.on_packet(path, heard.source, size_bytes=size_bytes)
+        """Record packets (data or a probe) of `size_bytes` in all that arrived over a path."""
+        rx_path = self._rx_paths.get(path)
+        if rx_path is None:
+            rx_path = self._rx_paths[path] = RxPath(self._source(address), sequence=path_sequence - 1)
+        sequence = expand(path_sequence & 0xFFFFFFFF, near=max(rx_path.sequence, 0))
+        if sequence > rx_path.sequence:
+            rx_path.sequence, rx_path.sent_us, rx_path.received_at = sequence, sent_us, received_at
+            if address != rx_path.source.address:
+                rx_path.source = self._source(address)
+        if not rx_path.source.validated and address == rx_path.source.address:
+            self.validation.on_packet(path, rx_path.source, size_bytes=size_bytes)
             self._has_unvalidated = True
-        heard.reports_due = PREFERRED_REPORT_REPEATS if self._ack_paths.preferred else REPORT_REPEATS
-        return heard
+        rx_path.reports_due = PREFERRED_REPORT_REPEATS if self._ack_paths.preferred else REPORT_REPEATS
+        return rx_path
 
     def _source(self, address: Address) -> RemoteAddress:
-        return self.validation.source(address, known=[heard.source for heard in self._rx_paths.values()])
+        return self.validation.source(address, known=[rx_path.source for rx_path in self._rx_paths.values()])
 
     def handle_response(self, path: int, *, token: int, address: Address) -> None:
-        """Take the answer to a challenge; it counts only from the address that was challenged."""
-        heard = self._rx_paths.get(path)
-        if heard is not None and heard.source.address == address:
-            heard.source.validate(token)
+        """Process the answer to a challenge; it counts only from the address that was challenged."""
+        rx_path = self._rx_paths.get(path)
+        if rx_path is not None and rx_path.source.address == address:
+            rx_path.source.validate(token)
 
     def answer_probe(
         self,
@@ -442,10 +449,10 @@ class Receiver:
         now: float,
         received_at: float,
     ) -> None:
-        """Note a probe, which tells the `way` of an ack. Its answers take several ways, as one of them may be dead."""
-        if ack_path[1] in self._rx_paths or ack_path[1] == NO_PATH:  # the latter: to the peer's home address
+        """Record a probe, which carries the `ack_path` of an ack. Its answers take several ack paths."""
+        if ack_path[1] in self._rx_paths or ack_path[1] == NO_PATH:  # NO_PATH: sent to the peer's home address
             self._ack_paths.prefer(ack_path, now=now)
-        heard = self.record_packets(
+        rx_path = self.record_packets(
             path,
             path_sequence=path_sequence,
             sent_us=sent_us,
@@ -453,8 +460,8 @@ class Receiver:
             received_at=received_at,
             size_bytes=size_bytes,
         )
-        heard.packets += 1
-        heard.reports_due = PROBE_ANSWERS
+        rx_path.packets += 1
+        rx_path.reports_due = PROBE_ANSWERS
         self._answers = min(self._answers + PROBE_ANSWERS, MAX_ANSWERS)
         self.ack_at = now
 
@@ -466,22 +473,22 @@ class Receiver:
             self.ack_at = now + self._config.ack_delay_s
 
     def ack(self, *, context: int, now: float, room_bytes: int) -> tuple[Ack, Address, int] | None:
-        """Return the ack that is due, the address to send it to and our path to send it from; None if none was heard.
+        """Return the ack that is due, its destination address and the path to send it from; None if no path is known.
 
-        It has at most `room_bytes`: what there is no room for is said in the next one (reports), or told by the
-        cumulative point in the end (the bitmap's far end).
+        It has at most `room_bytes`. Reports without room go into the next ack; the far end of the bitmap is left out,
+        and the cumulative point covers it later.
         """
         self.ack_at = None
         self._unacked_packets = 0
         if not self._rx_paths:
             return None
-        due = [(path, heard) for path, heard in self._rx_paths.items() if heard.reports_due]
+        due = [(path, rx_path) for path, rx_path in self._rx_paths.items() if rx_path.reports_due]
         if len(due) > (most := max_reports(room_bytes)):
             due = sorted(due, key=lambda item: -item[1].reports_due)[:most]
             self.ack_at = now + self._config.ack_delay_s
-        reports = tuple(heard.report(path, now=now) for path, heard in due)
-        for _, heard in due:
-            heard.reports_due -= 1
+        reports = tuple(rx_path.report(path, now=now) for path, rx_path in due)
+        for _, rx_path in due:
+            rx_path.reports_due -= 1
         candidates = [path for path, _ in due]
         if self._answers:
             self._answers -= 1
@@ -500,43 +507,44 @@ class Receiver:
         return Ack(context, self._window.base, bitmap, *credit, reports, flags, path, remote_path), address, path
 
     def _select_ack_path(self, remote_path: list[int], *, size_bytes: int, now: float) -> tuple[int, int, Address]:
-        """Return our path and the peer's for an ack of so many bytes, and the latter's address.
+        """Return this end's path and the peer's for an ack of so many bytes, and the address of the latter.
 
-        To one of the paths `towards`, or, where none may be sent as much, to any that may, or to the peer's home.
+        The destination is one of the paths `remote_path`; if none of these may be sent as much, any path that may; else
+        the peer's home.
         """
         if self._has_unvalidated:
             remote_path = self._admitted(remote_path, size_bytes=size_bytes)
         elif not remote_path:
             remote_path = list(self._rx_paths)
         path, target = self._ack_paths.select(remote_path, now=now)
-        heard = self._rx_paths.get(target)
-        if heard is None or not heard.source.admits(size_bytes):
+        rx_path = self._rx_paths.get(target)
+        if rx_path is None or not rx_path.source.admits(size_bytes):
             return path, NO_PATH, self.validation.home
-        if not heard.source.validated:
-            heard.source.sent_bytes += size_bytes
-        return path, target, heard.source.address
+        if not rx_path.source.validated:
+            rx_path.source.sent_bytes += size_bytes
+        return path, target, rx_path.source.address
 
     def _admitted(self, remote_path: list[int], *, size_bytes: int) -> list[int]:
-        """Return those paths of `towards` that so many bytes may be sent to, else all of which that is true."""
-        self._has_unvalidated = not all(heard.source.validated for heard in self._rx_paths.values())
+        """Return those of `remote_path` that may be sent so many bytes, else all paths that may."""
+        self._has_unvalidated = not all(rx_path.source.validated for rx_path in self._rx_paths.values())
         admitted = [path for path in remote_path if self._rx_paths[path].source.admits(size_bytes)]
         if not admitted:
-            admitted = [path for path, heard in self._rx_paths.items() if heard.source.admits(size_bytes)]
+            admitted = [path for path, rx_path in self._rx_paths.items() if rx_path.source.admits(size_bytes)]
         return admitted or [NO_PATH]
 
     def on_no_memory(self, *, now: float) -> None:
-        """Note that data of this peer was dropped, as the memory was full: the peer is told at once."""
+        """Note that data of this peer was dropped because the memory was full: an ack is due at once."""
         self.no_memory_at = now
         self.send_not_ready(now=now)
 
     def send_not_ready(self, *, now: float) -> None:
-        """Tell the peer at once that data was dropped for want of memory."""
+        """Report NOT_READY to the peer at once: data was dropped for lack of memory."""
         self.refused_at = now
         self._dropped = True
         self.ack_at = now
 
     def release(self, size_bytes: int, *, messages: int, now: float) -> None:
-        """Give the credit of delivered messages back; told to the peer once it is worth a packet."""
+        """Return the credit of delivered messages; an ack is due once it is an eighth of a window."""
         self._released_bytes += size_bytes
         self._released_messages += messages
         granted_bytes = self.credit_bytes - self._granted_bytes
@@ -548,8 +556,8 @@ class Receiver:
             self.ack_at = now
 
     def release_all(self) -> tuple[Frag, ...]:
-        """Forget all incomplete messages; return their pieces."""
-        orphans = tuple(frag for inbound in self._incomplete.values() for frag in inbound.frags)
+        """Drop all incomplete messages; return their pieces."""
+        released = tuple(frag for reassembly in self._incomplete.values() for frag in reassembly.frags)
         self._incomplete.clear()
         self._missing_bytes = 0
-        return orphans
+        return released

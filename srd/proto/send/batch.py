@@ -1,8 +1,9 @@
-"""Many small messages as one work request: one record for all of them, as a burst is one for its packets.
+"""Many small messages as one work request, recorded once for all of them, as a burst is for its packets.
 
-A batch's messages have one length, of a packet at most, and numbers in turn. What goes out are the packets of single
-messages, so the other end need not know of batches; but those of a burst differ by a constant step, as a long message's
-do, and so both ends handle them as one (see `wire.data`). Each message is acknowledged, and completes, by itself.
+The messages of a batch have one length, a packet at most, and consecutive numbers. What is sent are packets of single
+messages, so the other end need not know of batches. The headers of a burst of them differ by a constant step, as those
+of a long message do, so both ends process them together (see `wire.data`). Each message is acknowledged, and completes,
+by itself.
 """
 
 from __future__ import annotations
@@ -23,17 +24,18 @@ class SendBatch:
     payload_addresses: Lanes
     """Where each one's payload starts in the sender's region."""
     owner: Any = None
-    """What is to be kept alive until all have ended: an export of the memory, say. None: they have."""
+    """Object that is kept alive until all messages have ended, such as an export of the memory. None: all have
+    ended."""
     packetized: int = 0
-    """Messages that were given their PSNs."""
+    """Messages that were assigned their PSNs."""
     ended: int = 0
     """Bit i: message i has completed."""
     fresh: list[tuple[int, int]] = field(default_factory=list)
-    """Ranges (first, count) that were acknowledged since `take`."""
+    """Ranges (first, count) that were acknowledged since `pop_completed`."""
 
     @property
     def count(self) -> int:
-        """Messages in all."""
+        """Number of messages."""
         return len(self.payload_addresses)
 
     def acknowledge(self, first: int, *, bits: int) -> None:
@@ -53,7 +55,7 @@ class SendBatch:
 
 
 def max_packets(limit: int, packet_bytes: int, datagram_bytes: int) -> int:
-    """Return how many packets of this size may be one burst: as many as weigh `limit` datagrams of full size."""
+    """Return how many packets of this size one burst may have: the bytes of `limit` full-size datagrams at most."""
     most = min(limit * datagram_bytes // packet_bytes, MAX_BURST_PACKETS)
     if packet_bytes < SMALL_BYTES:
         most = min(most, datagram_bytes // packet_bytes, MAX_TRAIN_PACKETS)
@@ -61,15 +63,15 @@ def max_packets(limit: int, packet_bytes: int, datagram_bytes: int) -> int:
 
 
 def received(burst: ReceivedBurst, arrived: Iterable[tuple[int, int]], *, peer: int) -> list[MessagesReceived]:
-    """Return what is told of the messages (first, count) of a batch that arrived as a run."""
-    word = burst.immediate if burst.flags & IMMEDIATE else None
+    """Return the events for the messages (first, count) of a batch that arrived as one received burst."""
+    immediate = burst.immediate if burst.flags & IMMEDIATE else None
     return [
         MessagesReceived(
             peer,
             burst.message + first & 0xFFFFFFFF,
             count,
             burst.length,
-            word,
+            immediate,
             burst.payload_offset + first * burst.length,
         )
         for first, count in arrived

@@ -1,11 +1,11 @@
 """What was sent and not yet acknowledged: one record per burst, sets of packets as integers.
 
 Rules.
-1. A PSN names a packet's content for good, unless its message is given up: then it is VOID. `PsnRange` maps PSNs to a
+1. A PSN names a packet's content for ever, unless its message is aborted: then it is ABORTED. `PsnRange` maps PSNs to a
    message and an offset; a retransmission is a second `InflightBurst` of the same PSNs, on another path.
-2. `Inflight.base` is the first PSN of the oldest run that is not wholly acknowledged; bitmaps are relative to it.
-3. The run of a PSN is found with integer operations alone: `_starts` has a bit at the first PSN of each run, so the
-   highest set bit at or below a PSN's is its run's (0.3 us, where a bisection costs 1 us).
+2. `Inflight.base` is the first PSN of the oldest PSN range that is not wholly acknowledged; bitmaps are relative to it.
+3. The range of a PSN is found with integer operations alone, which is cheaper than a bisection: `_starts` has a bit at
+   the first PSN of each range, so the highest set bit at or below a PSN's is that of its range.
 """
 
 from __future__ import annotations
@@ -23,56 +23,56 @@ _SEND, _READ = int(Opcode.SEND), int(Opcode.READ)  # plain integers compare fast
 
 @dataclass(slots=True, eq=False)
 class WorkRequest:
-    """A message on its way out."""
+    """A message to be sent."""
 
     request: int | None
-    """The caller's name for it; None for what answers a read."""
+    """The caller's number of it; None for a RESPONSE."""
     message: int
     payload_offset: int
     length: int
-    """As its packets say it; a read's is that of the answer."""
+    """As its packets give it; a read's is that of the answer."""
     immediate: int
     flags: int = Opcode.SEND
-    """As its packets say it: an opcode, and IMMEDIATE."""
+    """As its packets give them: an opcode, and IMMEDIATE."""
     key: int = 0
-    """As its packets say it."""
+    """As its packets give it."""
     remote_offset: int = 0
     """READ, WRITE: where the range begins in the other end's registration."""
     local_key: int = 0
-    """READ, RESPONSE: this end's registration that it writes or reads."""
+    """READ, RESPONSE: the registration of this end that it writes or reads."""
     local_offset: int = 0
-    """READ: where in it the answer begins."""
+    """READ: where in that registration the answer begins."""
     opcode: int = field(init=False)
-    """An `Opcode`, as `flags` have it; looked at several times a message."""
+    """The `Opcode` of `flags`, computed once since it is read several times per message."""
     needs_credit: bool = field(init=False)
-    """Whether it takes a message of the responder's credit: a SEND, or a WRITE whose application is told."""
+    """Whether it takes one message of the responder's credit: a SEND, or a WRITE with immediate."""
     credit_bytes: int = field(init=False)
-    """What it takes of the responder's memory for messages."""
+    """Bytes that it takes of the responder's memory for messages."""
     carried_bytes: int = field(init=False)
-    """Payload of its own: a read carries none, whatever length it asks for."""
+    """Its own payload: a READ carries none, whatever length it requests."""
     next_offset: int = 0
-    """First byte that was not cut into packets yet."""
+    """First byte that is not packetized yet."""
     unacknowledged: int = 0
-    """Packets cut and not acknowledged."""
+    """Packets that are packetized and not acknowledged."""
     packetized: bool = False
-    """Whether all of it was cut."""
+    """Whether all of it is packetized."""
     end_psn: int = 0
-    """PSN after its last; 0: nothing was cut."""
+    """PSN after its last; 0: nothing is packetized."""
     ended: bool = False
     """Whether its request has completed."""
     aborted: bool = False
-    """Whether it was given up: what is sent of it from now on is VOID."""
+    """Whether it was aborted: packets of it that are sent from now on have the flag ABORTED."""
     reason: int = 0
-    """VOID: the status that it was given up with."""
+    """Aborted: the status that it was aborted with."""
     rnr_count: int = 0
-    """How often the receiver had not been ready when it was posted (see `credit`)."""
+    """The peer's count of RNRs when it was posted (see `send.flow_control`)."""
     deadline_at: float = math.inf
     batch: SendBatch | None = None
-    """Of many messages in one: `request` and `message` are the first's, the others' follow."""
+    """For a batch: `request` and `message` are those of its first message, the others' follow."""
 
     @property
     def open_requests(self) -> list[int]:
-        """The caller's names of what of it has not ended."""
+        """The caller's numbers of those of its requests that have not ended."""
         if self.request is None:
             return []
         if self.batch is None:
@@ -80,7 +80,7 @@ class WorkRequest:
         return [self.request + index for index in self.batch.open()]
 
     def __post_init__(self) -> None:
-        """Work out what follows from the rest."""
+        """Compute the derived fields."""
         self.opcode = self.flags & OPCODE_BITS
         self.needs_credit = takes_credit(self.flags)
         self.credit_bytes = self.length if self.opcode == _SEND else 0
@@ -95,33 +95,33 @@ class PsnRange:
     count: int
     message: WorkRequest
     offset: int
-    """Of the first packet's payload in the message; of a batch, the first message's index."""
+    """Offset of the first packet's payload in the message; of a batch, the first message's index."""
     packet_bytes: int
     """Header and payload of each packet but the message's last."""
 
     def content(self, first: int, *, count: int, segment_bytes: int) -> tuple[int, int, int, int, int, Lanes | None]:
         """Return what `count` packets from PSN `first` on carry, where full packets carry `segment_bytes`.
 
-        Number of the (first) message, offset in it, where the payload starts, how much it is in all and in each packet,
-        and, of a batch, where each one's starts.
+        The result is the number of the (first) message, the offset in it, where the payload starts, its bytes in all
+        and in each packet, and, for a batch, the payload address of each message.
         """
         message, index = self.message, first - self.first
         if (batch := message.batch) is not None:
             index += self.offset
-            places, length = batch.payload_addresses[index : index + count], message.length
-            return message.message + index, 0, int(places[0]), count * length, length, places
+            addresses, length = batch.payload_addresses[index : index + count], message.length
+            return message.message + index, 0, int(addresses[0]), count * length, length, addresses
         offset = self.offset + index * segment_bytes
         payload_bytes = min(count * segment_bytes, message.carried_bytes - offset)
         return message.message, offset, message.payload_offset + offset, payload_bytes, segment_bytes, None
 
     def end_psn(self, first: int) -> int:
-        """Return the PSN after the last of the message that PSN `first` is of."""
+        """Return the PSN after the last of the message that PSN `first` belongs to."""
         return self.message.end_psn if self.message.batch is None else first + 1
 
 
 @dataclass(slots=True)
 class InflightBurst:
-    """One burst on one path: what its packets' fate is recorded against."""
+    """One burst on one path: the record that loss detection works on."""
 
     psns: PsnRange
     first: int
@@ -141,7 +141,7 @@ class InflightBurst:
 
 
 class Inflight:
-    """The window of sent PSNs: adds runs at its end, takes acknowledgements anywhere."""
+    """The window of sent PSNs: ranges are added at its end and acknowledged anywhere."""
 
     __slots__ = ("_ranges", "_starts", "acknowledged", "base", "next_psn")
 
@@ -149,11 +149,11 @@ class Inflight:
         self.base = 0
         self.next_psn = 0
         self.acknowledged = 0  # bit i: PSN base + i was acknowledged
-        self._starts = 0  # bit i: PSN base + i is the first of a run
+        self._starts = 0  # bit i: PSN base + i is the first of a range
         self._ranges: dict[int, PsnRange] = {}  # by first PSN, in order
 
     def add(self, message: WorkRequest, *, offset: int, count: int, packet_bytes: int) -> PsnRange:
-        """Give `count` packets of `message` their PSNs."""
+        """Assign PSNs to `count` packets of `message`."""
         psns = PsnRange(self.next_psn, count, message, offset, packet_bytes)
         self._starts |= 1 << (psns.first - self.base)
         self._ranges[psns.first] = psns
@@ -165,14 +165,14 @@ class Inflight:
     def missing(self, first: int, *, count: int) -> int:
         """Return which of the PSNs are not acknowledged, as bits relative to `first`."""
         shift = first - self.base
-        if shift < 0:  # a run that left the window did so because all of it was acknowledged
+        if shift < 0:  # a range leaves the window when all of it is acknowledged
             return mask(count) & ~mask(-shift) & ~(self.acknowledged << -shift)
         return mask(count) & ~(self.acknowledged >> shift)
 
     def acknowledge(self, cumulative: int, *, bitmap: int) -> tuple[int, int, list[WorkRequest]]:
-        """Take a SACK; return newly acknowledged packets, their bytes, and the messages that are done by it.
+        """Process a SACK; return newly acknowledged packets, their bytes, and the messages that it completes.
 
-        Of a batch, some of the messages are.
+        A batch is among these messages as soon as some of its messages are acknowledged.
 
         Raises PacketError when it acknowledges what was never sent.
         """
@@ -187,10 +187,10 @@ class Inflight:
             lowest = (new & -new).bit_length() - 1
             start = (self._starts & mask(lowest + 1)).bit_length() - 1
             psns = self._ranges[self.base + start]
-            run_mask = mask(psns.count) << start
-            fresh = (new & run_mask) >> start
+            range_mask = mask(psns.count) << start
+            fresh = (new & range_mask) >> start
             count = fresh.bit_count()
-            new &= ~run_mask
+            new &= ~range_mask
             size_bytes += count * psns.packet_bytes
             message = psns.message
             message.unacknowledged -= count
@@ -203,7 +203,7 @@ class Inflight:
         return packets, size_bytes, done
 
     def _advance(self) -> None:
-        """Drop the runs at the window's beginning that are wholly acknowledged."""
+        """Remove the ranges at the window's beginning that are wholly acknowledged."""
         whole = trailing_ones(self.acknowledged)
         shift = 0
         while self.base + shift in self._ranges and shift + self._ranges[self.base + shift].count <= whole:

@@ -1,11 +1,12 @@
-"""Work requests towards one peer: posted, acknowledged, given up.
+"""Work requests to one peer: posted, acknowledged, aborted.
 
-A message that is given up (refused, cancelled, overdue) turns VOID: its request completes at once, and what of it is
-not acknowledged goes out again without payload, until the responder has forgotten it. If it was not wholly cut, one
-packet more is cut, since the responder may have acknowledged all the others. What was never cut just goes, but for an
-answer to a read: its requester waits to be told.
+A message that is aborted (refused, cancelled, overdue) completes its request at once. Its packets that are not
+acknowledged are sent again with the flag ABORTED and without payload, until the responder has discarded the message. If
+it was not wholly packetized, one more packet is sent, since the responder may have acknowledged all the others. A
+message of which nothing was packetized is only removed, except a RESPONSE: its requester waits for an answer.
 
-Refused packets are not acknowledged, so they come to be VOID as lost packets do, when the next ones are reported.
+Refused packets are not acknowledged. They are sent again as ABORTED once loss detection declares them lost, when later
+packets are reported.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from srd.proto.wire.status import Status
 
 
 class SendQueue:
-    """`post` and `respond` put messages in; `acknowledged`, `discard` and `end` take them out."""
+    """`post` and `respond` add messages; `on_acknowledged`, `abort` and `finish` remove them."""
 
     def __init__(self, sent: Inflight, *, credit: Credit, send_first: Callable[[PsnRange], None]) -> None:
-        """Take `retransmit_first` to send a packet that was cut out of turn."""
+        """Take `send_first`, which sends a packet ahead of all others."""
         self.credit = credit
         self.scheduler = SendScheduler(credit)
         self.work_requests = WorkRequestTable()
-        self.responses = 0  # answers to reads that are not wholly acknowledged
-        self.failed: list[tuple[int, Status]] = []  # requests that ended early, for the owner to take
-        self.succeeded: list[tuple[int, int]] = []  # of batches: requests (first, count), for the owner to take
+        self.responses = 0  # RESPONSEs that are not wholly acknowledged
+        self.failed: list[tuple[int, Status]] = []  # requests that ended early, collected by the owner
+        self.succeeded: list[tuple[int, int]] = []  # of batches: requests (first, count), collected by the owner
         self._inflight = sent
         self._retransmit_first = send_first
         self._next_message = 0
@@ -64,17 +65,17 @@ class SendQueue:
     def post_batch(
         self, request: int, *, payload_addresses: Lanes, length: int, immediate: int | None, owner: object
     ) -> None:
-        """Queue sends of one length, a packet each, as the requests from `request` on; `owner` lives as long."""
+        """Queue sends of one packet each, as the requests from `request` on; `owner` is kept alive until all end."""
         count = len(payload_addresses)
         if self._next_message + count - 1 >> 32 != self._next_message >> 32:
-            self._next_message = (self._next_message >> 32) + 1 << 32  # their numbers must count up on the wire, too
+            self._next_message = (self._next_message >> 32) + 1 << 32  # the 32-bit numbers must not wrap in a batch
         flags = Opcode.SEND if immediate is None else Opcode.SEND | IMMEDIATE
         wr = self.post(request, payload_offset=0, length=length, flags=flags, immediate=immediate or 0)
         wr.batch = SendBatch(payload_addresses, owner)
         self._next_message += count - 1
 
     def respond(self, read: int, *, payload_offset: int | None, length: int, key: int) -> None:
-        """Answer the peer's READ of message number `read` from registration `key`; without an offset: refuse it."""
+        """Answer the peer's READ of message number `read` from registration `key`; without an offset refuse it."""
         wr = self.post(
             None, payload_offset=payload_offset or 0, length=length, flags=Opcode.RESPONSE, key=read, local_key=key
         )
@@ -88,12 +89,12 @@ class SendQueue:
         return wr if wr is not None and wr.opcode == Opcode.READ else None
 
     def on_acknowledged(self, done: Iterable[WorkRequest]) -> list[int]:
-        """Take messages that are wholly acknowledged; return the requests that have succeeded by it."""
+        """Process messages that are wholly acknowledged; return the requests that have succeeded."""
         requests = []
         for wr in done:
             if wr.opcode == Opcode.RESPONSE:
                 self.responses -= 1
-            if wr.ended or wr.opcode == Opcode.READ:  # a read's answer ends it
+            if wr.ended or wr.opcode == Opcode.READ:  # a READ is ended by its RESPONSE
                 continue
             if wr.batch is not None and not self._complete_batch(wr, wr.batch):
                 continue
@@ -103,16 +104,16 @@ class SendQueue:
         return requests
 
     def _complete_batch(self, wr: WorkRequest, batch: SendBatch) -> bool:
-        """Tell of the messages of a batch that succeeded; return whether it was the last of them."""
+        """Record the messages of a batch that succeeded; return whether all have ended."""
         first = wr.request or 0
         self.succeeded += [(first + index, count) for index, count in batch.pop_completed()]
         return batch.ended == mask(batch.count)
 
     def finish(self, wr: WorkRequest) -> None:
-        """Note that a message has served its purpose."""
+        """Remove a message that has ended."""
         self.work_requests.remove(wr)
         if wr.batch is not None:
-            wr.batch.owner = None  # records of what was sent outlive it
+            wr.batch.owner = None  # records of sent packets live longer than the batch
         if wr.opcode == Opcode.READ and wr.packetized:
             self.scheduler.outstanding_reads -= 1
 
@@ -126,7 +127,7 @@ class SendQueue:
             if not wr.packetized:
                 self.scheduler.remove(wr)
                 wr.packetized = True
-                if wr.batch is None:  # of a batch what was cut are whole messages
+                if wr.batch is None:  # a batch is packetized in whole messages
                     self._retransmit_first(
                         self._inflight.add(wr, offset=wr.next_offset, count=1, packet_bytes=HEADER_BYTES)
                     )
@@ -141,33 +142,33 @@ class SendQueue:
             self.abort(wr, status=status)
 
     def on_nack(self, message: int, *, status: Status) -> None:
-        """Note that the responder refused a message of this number."""
+        """Abort the message of this number, which the responder refused."""
         wr = self.work_requests.by_message(message)
         if wr is not None and wr.end_psn:
             self.abort(wr, status=status)
 
     def fail_unready(self) -> None:
-        """End the sends that the receiver was not ready for too often."""
+        """End the sends that wait for credit and whose RNR retries are exhausted."""
         for wr in self.scheduler.rnr_exhausted():
             self.abort(wr, status=Status.REMOTE_ERROR_RNR)
 
     def fail_dropped(self) -> bool:
-        """End the sends on their way that were dropped for want of memory too often; return whether there were any."""
+        """End the started sends that were dropped for lack of memory too often; return whether there were any."""
         dropped = [send for send in self.work_requests.started_sends() if self.credit.retries_exhausted(send.rnr_count)]
         for wr in dropped:
             self.abort(wr, status=Status.REMOTE_ERROR_RNR)
         if dropped:
-            self.credit.on_progress()  # they take no memory any more, and the others have tries of their own
+            self.credit.on_progress()  # they need no memory any more, and the others have their own retries
         return bool(dropped)
 
     def fail_overdue(self, *, now: float) -> None:
-        """End the requests whose time is up: honestly, if it was the receiver's memory that they waited for."""
+        """End the requests whose time is up; with REMOTE_ERROR_RNR if they only waited for the receiver's credit."""
         for wr in self.work_requests.overdue(now=now):
             waited = wr.needs_credit and not wr.end_psn and self.scheduler.needs_credit
             self.abort(wr, status=Status.REMOTE_ERROR_RNR if waited else Status.LOCAL_ERROR_UNRESP_REMOTE)
 
     def on_deregistered(self, key: int) -> None:
-        """Note that a registration of our own is gone: what uses it ends."""
+        """End the requests that use a registration of this end that no longer exists."""
         for wr in self.work_requests.using_key(key):
             reads = wr.opcode == Opcode.READ
             self.abort(wr, status=Status.LOCAL_ERROR_INVALID_LKEY if reads else Status.REMOTE_ERROR_BAD_ADDRESS)

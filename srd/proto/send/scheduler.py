@@ -1,8 +1,8 @@
-"""Messages that are not wholly cut into packets: which one the next burst is cut from.
+"""Messages that are not wholly packetized: which one the next burst is taken from.
 
-Three lanes, each in the order of posting. READs go first: they are one header each, and at most MAX_READS may be
-unanswered. What needs credit (SEND, WRITE with immediate) and what does not (WRITE, RESPONSE) take turns, burst by
-burst, so that neither a long message of one kind nor a receiver that grants no credit holds up the other kind.
+Three queues, each in the order of posting. READs go first: each is one header, and at most MAX_READS may be unanswered.
+Messages that need credit (SEND, WRITE with immediate) and those that do not (WRITE, RESPONSE) alternate, burst by
+burst, so that neither a long message of one kind nor a receiver that grants no credit blocks the other kind.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from srd.proto.wire.data import Opcode
 _READ = int(Opcode.READ)  # a plain integer compares faster than an enum's member
 
 MAX_READS = 128
-"""Reads that may be unanswered, so that a responder's memory for them is bounded; it allows for twice as many, as it
-learns later than the requester that an answer has arrived."""
+"""READs that may be unanswered, so that a responder's memory for them is bounded. The responder allows twice as many,
+since it learns later than the requester that a RESPONSE has arrived."""
 
 
 class SendScheduler:
-    """`add` messages, cut from `head`, tell by `cut` how much."""
+    """`add` messages, packetize from `head`, report by `on_packetized` how much."""
 
     __slots__ = ("_credit", "_reads", "_sends", "_tagged", "_tagged_turn", "outstanding_reads")
 
@@ -38,7 +38,7 @@ class SendScheduler:
         self._queue_of(wr).append(wr)
 
     def head(self) -> WorkRequest | None:
-        """Return the message whose turn it is, if any may be sent."""
+        """Return the message that is next, if any may be sent."""
         if self._reads and self.outstanding_reads < MAX_READS:
             return self._reads[0]
         send = self._sends[0] if self._sends else None
@@ -49,7 +49,7 @@ class SendScheduler:
         return send
 
     def on_packetized(self, wr: WorkRequest, *, size_bytes: int) -> None:
-        """Note that up to `size_bytes` of `head`'s payload were cut."""
+        """Note that up to `size_bytes` of `head`'s payload were packetized."""
         if wr.needs_credit:
             self._tagged_turn = True
             if wr.next_offset == 0:
@@ -64,7 +64,7 @@ class SendScheduler:
             self._queue_of(wr).popleft()
 
     def on_batch_packetized(self, wr: WorkRequest, batch: SendBatch, *, count: int) -> None:
-        """Note that so many messages of a batch, the `head`, were given their packets."""
+        """Note that so many messages of a batch, the `head`, were packetized."""
         self._tagged_turn = True
         self._credit.consume(count * wr.length, messages=count)
         batch.packetized += count
@@ -73,7 +73,7 @@ class SendScheduler:
             self._sends.popleft()
 
     def remove(self, wr: WorkRequest) -> None:
-        """Take a message out that is not wholly cut."""
+        """Remove a message that is not wholly packetized."""
         self._queue_of(wr).remove(wr)
 
     @property

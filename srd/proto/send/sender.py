@@ -1,10 +1,11 @@
-"""The sending half of a peer: work requests in, bursts out, acknowledgements back in.
+"""The sending half of a peer: it takes work requests, sends bursts, and processes acknowledgements.
 
-1. Messages are cut in the order of `send.scheduler`, and may finish in any. A send starts only when all of it fits into
-   the credit granted by the receiver, so that half-started messages cannot starve each other.
-2. What was lost goes before what is new, and on another path.
-3. How much may be in flight is the congestion controller's word, to a limit; when, the pacer's; where, `selector`'s.
-4. While no path is active nothing is sent but probes; the first that is answered brings its path back (see `paths`).
+1. Messages are packetized in the order of `send.scheduler`, and may complete in any order. A send starts only when all
+   of it fits into the credit granted by the receiver, so that partially sent messages cannot block each other.
+2. Retransmissions go before new data, and on another path than the one that lost the packet.
+3. The congestion controller decides how much may be in flight, up to an inflight limit; the pacer when it is sent; the
+   path selector on which path.
+4. While no path is active only probes are sent; the first one answered makes its path active again (see `paths.table`).
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ from srd.proto.wire.data import (
 )
 
 BURSTS_PER_WINDOW = 16
-"""A burst is at most this share of the window, so that a window is spread over paths and not sent to one queue; but for
-a sender that its processor limits (see `SendLimit`), whose bursts cost less the longer they are. To 100 peers with 4
-KiB each, where windows are a few packets: 45,000/55,000 -> 269,000/200,000 messages/s."""
+"""A burst is at most this fraction of the window, so that a window is spread over paths and not sent to one queue. The
+limit does not apply to a CPU-limited sender (see `SendLimit`), whose bursts cost less per packet the longer they
+are."""
 ABORT_PSNS = 2
-"""PSNs of the window that are kept for messages given up half cut: as many as can be half cut (see
+"""PSNs of the window reserved for messages that are aborted while partially packetized: as many as there can be (see
 `send.scheduler`)."""
 
 
@@ -102,25 +103,25 @@ class Sender:
         self.paths = self._table.all
         self.controller = CONTROLLERS[config.controller](config, packet_bytes=datagram_bytes)
         self.segment_bytes = datagram_bytes - HEADER_BYTES
-        # A message starts only when all of it is granted, so one beyond the whole window could never start.
+        # A message starts only when all of it is granted, so one larger than the whole credit could never start.
         self.max_message_bytes = min(max_message_bytes, credit_bytes)
         self.packets = self.retransmitted = 0
-        self.inflight_bytes = 0  # sent on paths that answer, and neither acknowledged nor lost
-        self.ack_path = NO_ACK_PATH  # of the last ack that arrived
+        self.inflight_bytes = 0  # sent on active paths, and neither acknowledged nor lost
+        self.ack_path = NO_ACK_PATH  # ack path of the last ack that arrived
         self._trace = trace
         self._config = config
-        # An ack must have bits for the whole window: what it has none for would be taken for lost.
+        # An ack must have bits for the whole window: packets without a bit would be declared lost.
         bitmap_bytes = bitmap_room_bytes(datagram_bytes, reports=max_reports(datagram_bytes))
         self._window_packets = min(config.window_packets, window_packets, 8 * bitmap_bytes)
         self._address = address
         self._context = context
         self._datagram_bytes = datagram_bytes
-        self._train_packets = min(MAX_DATAGRAM_BYTES // datagram_bytes, MAX_TRAIN_PACKETS)  # go as one message
+        self._train_packets = min(MAX_DATAGRAM_BYTES // datagram_bytes, MAX_TRAIN_PACKETS)  # one segment train
         self._selector = PathSelector(rng=rng)
         self._pacer = Pacer(depth_s=config.pacing_depth_s)
         self._inflight_limit = inflight_limit
         self._inflight = Inflight()
-        self._lost: list[tuple[PsnRange, int, int, Path | None]] = []  # first PSN, count, path it was lost on, if any
+        self._lost: list[tuple[PsnRange, int, int, Path | None]] = []  # range, first PSN, count, lost on which path
         credit = Credit(credit_bytes, granted_messages=credit_messages, retries=config.rnr_retry)
         self.queue = SendQueue(
             self._inflight, credit=credit, send_first=lambda psns: self._lost.insert(0, (psns, psns.first, 1, None))
@@ -128,10 +129,10 @@ class Sender:
         self._scheduler = self.queue.scheduler
         self._active = self._table.active
         self._rack = RackState(jitter_s=config.min_delay_target_s)
-        self._tail_probes: list[Path] = []  # paths to ask what became of what they carry
-        self._probe_turn = 0  # signs of life asked for, each over another path
-        self._all_timed_out_at = math.inf  # when no path answered any more; infinite while one does
-        self._check_losses_at = math.inf  # not later than when the oldest burst of some path will be lost
+        self._tail_probes: list[Path] = []  # paths to send a tail loss probe on
+        self._probe_turn = 0  # keepalive probes sent in turn, each over another path
+        self._all_timed_out_at = math.inf  # when the last active path timed out; infinite while one is active
+        self._check_losses_at = math.inf  # not later than the first loss deadline of any path
         self._rtt = PeerRtt(initial_s=config.initial_rtt_s)
         self._send_limit = SendLimit()
 
@@ -142,11 +143,11 @@ class Sender:
 
     @property
     def rtt_s(self) -> float:
-        """Smoothed round trip, over the active paths that are in use."""
+        """Smoothed round trip of the peer, over the active paths that are in use."""
         return self._rtt.smoothed_s
 
     def mtu_blackhole_since(self) -> float:
-        """Since when no path carries packets of full size, while smaller ones may pass; infinite while one does."""
+        """Since when no path carries full-size packets, while smaller ones may pass; infinite while one does."""
         return self._all_timed_out_at if self._table.mtu_suspect else math.inf
 
     @property
@@ -155,7 +156,7 @@ class Sender:
         return not self.inflight_bytes and self._scheduler.needs_credit
 
     def on_handshake_rtt(self, round_trip_s: float, *, now: float) -> None:
-        """Take the handshake's: nothing of ours was queued yet."""
+        """Use the round trip of the handshake as the first sample: no data of this end was queued yet."""
         self._table.set_initial_rtt(round_trip_s)
         self._rtt.smoothed_s = round_trip_s
         self._rtt.observe(round_trip_s, now=now)
@@ -163,29 +164,29 @@ class Sender:
     # -- acknowledgements ---------------------------------------------------------------------------------------
 
     def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> list[int]:
-        """Take an ack; return the requests that are done by it. Raises PacketError if it cannot be true."""
-        heard = [self._table.find_untrusted(report) for report in ack.reports]
+        """Process an ack; return the requests that it completes. Raises PacketError if it cannot be true."""
+        reported = [self._table.find_untrusted(report) for report in ack.reports]
         acked_packets, acked_bytes, done = self._inflight.acknowledge(ack.cumulative, bitmap=ack.bitmap)
         self.ack_path = (ack.path, ack.remote_path)
         self.queue.credit.grant(ack.credit_bytes, messages=ack.credit_messages)
-        for (path, sequence), report in zip(heard, ack.reports, strict=True):
-            if sequence > path.reported_sequence:  # else repeated for robustness, or overtaken by a later ack
+        for (path, sequence), report in zip(reported, ack.reports, strict=True):
+            if sequence > path.reported_sequence:  # else the report was repeated, or its ack was reordered
                 self._on_report(path, report, sequence=sequence, now=now, received_at=received_at)
             if path.transmissions:
                 self._detect_losses(path, now=now)
         if not self.inflight_bytes and len(self._active) == len(self.paths):
-            self._check_losses_at = math.inf  # nothing is under way, on any path
+            self._check_losses_at = math.inf  # nothing is in flight on any path
         if acked_bytes:
             if now >= self._rtt.refresh_at:
                 self._rtt.refresh([path.rtt for path in self._active], now=now)
                 self._rack.decay(now=now, rtt_s=self.rtt_s)
-            rtt_s, late_s = self.rtt_s, now - received_at
+            rtt_s, ack_wait_s = self.rtt_s, now - received_at
             min_rtt_s = self._rtt.min_s
             self._inflight_limit.on_ack(now=now, acked_bytes=acked_bytes, rtt_s=rtt_s, min_rtt_s=min_rtt_s)
-            # On a long path a window beyond the ceiling would take a round trip for each halving, until it holds again.
+            # On a long path a window above the inflight limit would need a round trip for each halving to apply again.
             limited = self._send_limit.cwnd_limited(now, rtt_s=rtt_s) and not self._inflight_limit.path_full
             self.controller.on_ack(
-                now=now, acked_bytes=acked_bytes, rtt_s=rtt_s, ack_wait_s=late_s, cwnd_limited=limited
+                now=now, acked_bytes=acked_bytes, rtt_s=rtt_s, ack_wait_s=ack_wait_s, cwnd_limited=limited
             )
         if self._trace is not None:
             self._trace.ack_received(
@@ -198,7 +199,7 @@ class Sender:
                 now=now,
             )
         if ack.flags & NOT_READY:
-            self.controller.on_spurious_loss()  # it was not the network that lost them
+            self.controller.on_spurious_loss()  # the receiver dropped them, not the network
         if ack.flags & NOT_READY and not acked_bytes:
             self._on_rnr(now=now)
         elif acked_bytes and self.queue.credit.retry_at:
@@ -207,12 +208,12 @@ class Sender:
 
     @property
     def retry_s(self) -> float:
-        """How long to wait before a receiver that is not ready is tried again."""
+        """Back-off before the next try after the receiver was not ready."""
         least_s = max(4 * self.rtt_s, self._config.rnr_timer_s)
         return min(least_s * (1 << min(self.queue.credit.rnr_since_grant, 16)), self._config.probe_after_s)
 
     def _on_rnr(self, *, now: float) -> None:
-        """The receiver dropped what it had promised memory for."""
+        """Process NOT_READY: the receiver dropped packets that it had promised memory for."""
         if self.queue.credit.on_rnr(now=now, wait_s=self.retry_s) and not self.queue.fail_dropped():
             self._pacer.hold(until=self.queue.credit.retry_at)
 
@@ -221,22 +222,22 @@ class Sender:
             path.counters.duplicates += (again := report.duplicates - path.counters.duplicates & 0xFFFF)
             if self._rack.on_duplicates(again, now=now, rtt_s=self.rtt_s):
                 self.controller.on_spurious_loss()
-        heard, marked = sequence - path.reported_sequence, 0.0
+        reported, marked = sequence - path.reported_sequence, 0.0
         if report.ecn_ce != path.counters.marked & 0xFFFF:
             path.counters.marked += (new := report.ecn_ce - path.counters.marked & 0xFFFF)
-            marked = min(new / heard, 1.0)
-        self._selector.on_ack(path, packets=heard)
+            marked = min(new / reported, 1.0)
+        self._selector.on_ack(path, packets=reported)
         probe = path.on_report(sequence)
         rtt_us = (int(received_at * 1e6) - report.sent_us & 0xFFFFFFFF) - report.ack_delay_us
         if not 0 <= rtt_us < 60_000_000:
-            return  # a clock that jumped; there will be another sample
+            return  # a clock jumped; the next report gives a sample
         path.rtt.update(rtt_us / 1e6, now=now)
         self._rtt.observe(path.rtt.latest_s, now=now)
         sent_at = received_at - (rtt_us + report.ack_delay_us) / 1e6
         path.newest_acked_sent_at = sent_at
         self._rack.on_report(sent_at, ack_delay_s=report.ack_delay_us / 1e6)
         if self._all_timed_out_at < math.inf:
-            if sent_at < self._all_timed_out_at:  # the answer was late, not missing
+            if sent_at < self._all_timed_out_at:  # the acknowledgement was late, not missing
                 self.controller.on_spurious_loss()
             self._all_timed_out_at = math.inf
         if path.state is not PathState.ACTIVE:
@@ -244,7 +245,7 @@ class Sender:
             self.inflight_bytes = self._table.inflight_bytes
         if self._trace is not None:
             self._trace.path_sampled(path, ack_delay_us=report.ack_delay_us, now=now)
-        if probe:  # shorter than data, and so faster: it says nothing of the queues
+        if probe:  # a probe is shorter than data, and so no sample of the queues
             return
         base_s = self._rtt.base_s(path.rtt, now=now)
         self.controller.on_sample(
@@ -260,14 +261,14 @@ class Sender:
         """Whether any of these PSNs was acknowledged."""
         return self._inflight.missing(first, count=count) != mask(count)
 
-    # -- loss and silence ---------------------------------------------------------------------------------------
+    # -- loss and timeouts --------------------------------------------------------------------------------------
 
     def _detect_losses(self, path: Path, *, now: float) -> None:
-        """Decide the fate of bursts in flight on a path."""
+        """Detect lost bursts of a path."""
         before = path.inflight_bytes
-        patience_s, full_bytes = self._config.min_rto_s, self._datagram_bytes
+        min_rto_s, full_bytes = self._config.min_rto_s, self._datagram_bytes
         losses = detect_losses(
-            path, inflight=self._inflight, rack=self._rack, now=now, min_rto_s=patience_s, datagram_bytes=full_bytes
+            path, inflight=self._inflight, rack=self._rack, now=now, min_rto_s=min_rto_s, datagram_bytes=full_bytes
         )
         if path.state is PathState.ACTIVE:
             self.inflight_bytes -= before - path.inflight_bytes
@@ -302,7 +303,7 @@ class Sender:
             self._trace.cwnd_updated(self.controller.window_bytes, trigger="timeout", now=now)
 
     def handle_timeout(self, *, now: float) -> None:
-        """Look after what has waited long enough."""
+        """Fail overdue requests, and detect losses when that is due."""
         self.queue.fail_overdue(now=now)
         if now >= self._check_losses_at:
             self._check_losses_at = math.inf
@@ -311,7 +312,7 @@ class Sender:
                     self._detect_losses(path, now=now)
 
     def poll_timeout(self, *, now: float) -> float | None:
-        """When `handle_timeout` or `poll_burst` wants to be called again, if nothing arrives."""
+        """When `handle_timeout` or `poll_burst` is to be called again, if nothing arrives."""
         at = now if self._tail_probes else self._check_losses_at
         if (deadline_at := self.queue.work_requests.deadline_at) is not None and deadline_at < at:
             at = deadline_at
@@ -324,18 +325,18 @@ class Sender:
         """Return a path that is to be probed now, and the probe's path sequence."""
         if self._tail_probes:
             return (path := self._tail_probes.pop(0)), path.allocate_probe_sequence()
-        if not self._table.probed:  # as nearly always
+        if not self._table.probed:  # the common case
             return None
         return self._table.poll_probe(
             now=now, packets_per_s=self.controller.bytes_per_s(self.rtt_s) / self._datagram_bytes
         )
 
     def has_used(self, path: int) -> bool:
-        """Whether anything was sent over our path of this number."""
+        """Whether anything was sent over the path of this number."""
         return path < len(self.paths) and self.paths[path].next_sequence > 0
 
     def probe_any(self, *, round_robin: bool = False) -> tuple[Path, int]:
-        """Return a path to ask the peer for a sign of life over: the one that answered last; `others`: all in turn."""
+        """Return the path and sequence of a keepalive probe: the last acknowledged path; `round_robin`: all in turn."""
         path = self._selector.last_acked
         if round_robin or path is None or path.state is not PathState.ACTIVE:
             self._probe_turn += 1
@@ -347,9 +348,9 @@ class Sender:
     # -- transmission -------------------------------------------------------------------------------------------
 
     def poll_burst(self, *, now: float) -> Burst | None:
-        """Return the next burst that window, pace and credit allow."""
+        """Return the next burst that window, pacing and credit allow."""
         if not self._may_send() or now < self._pacer.release_at():
-            if not self._inflight_limit.is_reached(self.inflight_bytes):  # else the window need not grow
+            if not self._inflight_limit.is_reached(self.inflight_bytes):  # at that limit the window need not grow
                 self._send_limit.on_limited(now)
             return None
         window_packets = int(self.controller.window_bytes) // self._datagram_bytes
@@ -376,7 +377,7 @@ class Sender:
         while self._lost:
             psns, first, count, lost_on = self._lost.pop(0)
             missing = self._inflight.missing(first, count=count)
-            if psns.message.batch is not None:  # given up, each message says by itself where it ends
+            if psns.message.batch is not None:  # aborted messages each carry their own end PSN
                 limit = 1 if psns.message.aborted else max_packets(limit, psns.packet_bytes, self._datagram_bytes)
             for skip, length in ranges(missing):  # only the first is sent now
                 sent = min(length, limit)
@@ -425,16 +426,16 @@ class Sender:
         path.counters.packets += count
         path.counters.bytes += size_bytes
         self.packets += count
-        if self._check_losses_at > now + path.rtt.smoothed_s:  # else it is early enough, as nearly always
+        if self._check_losses_at > now + path.rtt.smoothed_s:  # else the check is early enough, the common case
             self._check_losses_at = min(
                 self._check_losses_at, now + probe_timeout_s(path, jitter_s=self._rack.jitter_s)
             )
         self._pacer.charge(size_bytes, now=now, rate_bytes_per_s=self.controller.bytes_per_s(self.rtt_s))
         message = psns.message
-        number, offset, place, payload_bytes, segment_bytes, places = psns.content(
+        number, offset, payload_offset, payload_bytes, segment_bytes, payload_addresses = psns.content(
             first, count=count, segment_bytes=self.segment_bytes
         )
-        burst = Burst(  # in the order of the fields: names would cost as much again
+        burst = Burst(  # positional, in the order of the fields: keywords would double the cost
             self._address,
             path.index,
             sequence,
@@ -447,11 +448,11 @@ class Sender:
             message.immediate,
             message.remote_offset + offset,
             message.key,
-            place,
+            payload_offset,
             payload_bytes,
             segment_bytes,
             message.flags,
-            places,
+            payload_addresses,
         )
         if message.aborted:
             burst.flags, burst.immediate, burst.offset = message.flags | ABORTED, message.reason, psns.end_psn(first)

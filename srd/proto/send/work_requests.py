@@ -1,7 +1,7 @@
-"""Messages of this end that have not ended: by the caller's name, by number, and by the time they must have ended.
+"""Messages of this end that have not ended: by the caller's number, by message number, and by deadline.
 
-All requests of a peer have the same bound, so the first posted is the first overdue. It is counted from the peer's
-first turn after the posting, which follows at once: posting itself needs no clock.
+All requests of a peer have the same time limit, so the first one posted is the first overdue. The limit counts from the
+peer's first turn after the posting, which follows at once: posting itself needs no clock.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from srd.proto.wire.data import Opcode
 
 
 class WorkRequestTable:
-    """`add`, find, and `end` messages; `date` the new ones, ask which are `overdue`."""
+    """`add`, find and `remove` messages; `start_timers` of the new ones, find the `overdue` ones."""
 
     __slots__ = ("_by_message", "_by_request", "_timed", "_untimed")
 
@@ -22,43 +22,43 @@ class WorkRequestTable:
         self._by_request: dict[int, WorkRequest] = {}
         self._by_message: dict[int, WorkRequest] = {}
         self._untimed: list[WorkRequest] = []
-        self._timed = LazyDeque[WorkRequest]()  # may hold some that have ended
+        self._timed = LazyDeque[WorkRequest]()  # may contain some that have ended
 
     def __bool__(self) -> bool:
-        """Whether a request of the caller's is open."""
+        """Whether a request of the caller is open."""
         return bool(self._by_request)
 
     @property
     def count(self) -> int:
-        """How many requests of the caller's are open; a batch is one."""
+        """How many requests of the caller are open; a batch is one."""
         return len(self._by_request)
 
     @property
     def open(self) -> list[WorkRequest]:
-        """The open messages that are requests of the caller's."""
+        """The open messages that are requests of the caller."""
         return list(self._by_request.values())
 
     @property
     def open_requests(self) -> list[int]:
-        """The caller's names of the open requests."""
+        """The caller's numbers of the open requests."""
         return [name for wr in self._by_request.values() for name in wr.open_requests]
 
     def add(self, wr: WorkRequest) -> None:
-        """Take a message. What answers a read has no name, and no bound but the read's."""
+        """Add a message. A RESPONSE has no request number, and no deadline but that of the READ."""
         self._by_message[wr.message] = wr
         if wr.request is not None:
             self._by_request[wr.request] = wr
             self._untimed.append(wr)
 
     def remove(self, wr: WorkRequest) -> None:
-        """Forget a message."""
+        """Remove a message that has ended."""
         wr.ended = True
         self._by_message.pop(wr.message, None)
         if wr.request is not None:
             self._by_request.pop(wr.request, None)
 
     def by_request(self, name: int) -> WorkRequest | None:
-        """Return the open request of this name; a batch goes by its first."""
+        """Return the open request of this number; a batch is found by its first."""
         return self._by_request.get(name)
 
     def by_message(self, message: int) -> WorkRequest | None:
@@ -66,15 +66,15 @@ class WorkRequestTable:
         return self._by_message.get(message)
 
     def using_key(self, local_key: int) -> list[WorkRequest]:
-        """Return the open reads and answers that use this registration of our own."""
+        """Return the open READs and RESPONSEs that use this registration of this end."""
         return [wr for wr in self._by_message.values() if wr.local_key == local_key]
 
     def started_sends(self) -> list[WorkRequest]:
-        """Return the open sends of which some was sent, and that need memory."""
+        """Return the open sends that have a payload and of which some was packetized."""
         return [o for o in self._by_request.values() if o.opcode == Opcode.SEND and o.end_psn and o.length]
 
     def start_timers(self, *, deadline_at: float) -> Sequence[WorkRequest]:
-        """Set the deadline of what was added since, and has not ended; return that."""
+        """Set the deadline of the requests added since and still open; return them."""
         if not self._untimed:
             return ()
         new = [wr for wr in self._untimed if not wr.ended]
@@ -92,7 +92,7 @@ class WorkRequestTable:
         return self._timed[0].deadline_at if self._timed else None
 
     def overdue(self, *, now: float) -> list[WorkRequest]:
-        """Return the requests whose time is up."""
+        """Return the requests whose deadline has passed."""
         found = []
         while (at := self.deadline_at) is not None and now >= at:
             found.append(self._timed.popleft())

@@ -1,1 +1,1 @@
-"""What packets look like: data headers, control packets, statuses."""
+"""Packet layouts: data headers, control packets, statuses."""

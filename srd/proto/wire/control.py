@@ -1,9 +1,10 @@
-"""The byte layout of control packets. With `wire.data` the implementation of `srd/PROTOCOL.md`.
+"""The byte layout of control packets. With `wire.data` it implements `srd/PROTOCOL.md`.
 
-A control packet is the common prefix (see `wire.data`) and a body. Each is a frozen dataclass with `encode`; the
-way back is `decode_untrusted`, which raises `PacketError` and nothing else.
+A control packet is the common prefix (see `wire.data`) and a body. Each is a frozen dataclass with `encode`.
+`decode_untrusted` is the inverse; it raises `PacketError` and nothing else.
 
-When you add a packet type: `PacketType`, a dataclass, `Control`, `_DECODERS`, PROTOCOL.md, the table in the tests.
+To add a packet type, change `PacketType`, add a dataclass, and change `Control`, `_DECODERS`, PROTOCOL.md and the table
+in the tests.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ class Datagram:
 
 
 MAX_COOKIE_BYTES = 64
-"""Any cookie must fit into the smallest HELLO."""
+"""Longest cookie: any cookie must fit into the smallest HELLO."""
 MIN_PEER_WINDOW_PACKETS = 64
-"""Least window of PSNs that an endpoint may have: a burst."""
+"""Smallest window of PSNs that an endpoint may have: a segment train."""
 _PREFIX = struct.Struct(">BBBBIQ")
 
 
@@ -38,30 +39,30 @@ def _prefix(kind: PacketType, *, context: int, path: int = 0, path_sequence: int
 
 
 class PathReport(NamedTuple):
-    """What the receiver says of one path it heard from since its last reports.
+    """What the receiver reports of one path on which packets arrived since its last report.
 
-    A tuple, as several come with every ack: a frozen dataclass takes four times as long to make.
+    A named tuple, since several come with every ack, and a frozen dataclass is slower to make.
     """
 
     path: int
     path_sequence: int
-    """Highest path sequence heard, low 32 bits."""
+    """Highest path sequence received, low 32 bits."""
     sent_us: int
-    """Transmit time of that packet, echoed."""
+    """`sent_us` of that packet, echoed."""
     ack_delay_us: int
-    """From the kernel's receipt of that packet to the sending of this report: the endpoint's own delay."""
+    """From the kernel's receipt of that packet to the making of this report: the ack delay of the host."""
     packets: int
-    """Packets heard on this path so far, low 32 bits."""
+    """Packets received on this path so far, low 32 bits."""
     duplicates: int
-    """Of these, how many carried what had been received before, low 16 bits."""
+    """Of these, packets received before, low 16 bits."""
     ecn_ce: int = 0
-    """Of these, how many bore a congestion mark (CE), low 16 bits."""
+    """Of these, packets with a congestion mark (CE), low 16 bits."""
 
 
 _REPORT = struct.Struct(">BxxxIIIIHH")
 _ACK = struct.Struct(">QQQHBBBxxx")
 NOT_READY = 1
-"""Flag of an ack: packets were dropped since the last one because there was no memory for them."""
+"""Flag of an ack: packets were dropped since the last ack for lack of memory."""
 
 
 def max_reports(room_bytes: int) -> int:
@@ -75,7 +76,7 @@ def ack_bytes(bitmap: int, *, reports: int) -> int:
 
 
 def bitmap_room_bytes(room_bytes: int, *, reports: int) -> int:
-    """Return what is left for the bitmap of an ack of at most `room_bytes` with so many reports."""
+    """Return the room for the bitmap in an ack of at most `room_bytes` with so many reports."""
     return room_bytes - PREFIX_BYTES - _ACK.size - reports * _REPORT.size
 
 
@@ -88,16 +89,16 @@ class Ack:
     bitmap: int
     """Bit i stands for PSN cumulative + i; bit 0 is always clear."""
     credit_bytes: int
-    """Message bytes the peer may start, counted from the beginning of its life."""
+    """Message bytes that the peer may start, counted from the beginning of its life."""
     credit_messages: int
-    """Messages it may start, counted likewise."""
+    """Messages that the peer may start, counted likewise."""
     reports: tuple[PathReport, ...]
     flags: int = 0
-    """NOT_READY, or nothing."""
+    """NOT_READY, or 0."""
     path: int = 0
-    """Of its sender, that it is sent over."""
+    """Path of the ack's sender that it is sent over."""
     remote_path: int = 0
-    """Path of its receiver that it is sent to. Both together are its way."""
+    """Path of the ack's receiver that it is sent to. The two paths together are the ack path."""
 
     def encode(self) -> bytes:
         """Return the packet."""
@@ -114,7 +115,7 @@ _HELLO = struct.Struct(">QQIIIHBB")
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Opens a peer. Padded to `datagram_bytes`, so that it also tries whether the network carries that size."""
+    """Opens a peer. Padded to `datagram_bytes`, so that it also tests whether the network carries that size."""
 
     own_context: int
     credit_bytes: int
@@ -122,11 +123,11 @@ class Hello:
     max_message_bytes: int
     """Longest message that the sender of this packet takes."""
     window_packets: int
-    """PSNs from the lowest one missing that the sender of this packet takes."""
+    """PSNs, from the lowest one missing, that the sender of this packet takes."""
     datagram_bytes: int
     cookie: bytes = b""
     path: int = 0
-    """That it is sent over; its answers say the same."""
+    """Path that it is sent over; the answers repeat it."""
 
     def encode(self) -> bytes:
         """Return the packet, padded with zeros."""
@@ -139,14 +140,14 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Asks for the Hello again, with this cookie; nothing has been stored. As long as the Hello: that passes back."""
+    """Requests the HELLO again, with this cookie; no state is kept. Padded as the HELLO, to test the return path."""
 
     context: int
     cookie: bytes
     path: int = 0
-    """That the Hello was sent over, by its own word."""
+    """Path of the HELLO, as the HELLO gave it."""
     size_bytes: int = 0
-    """Of the whole packet; if that is too little for the cookie, as long as that takes."""
+    """Size of the whole packet; if that is less than the cookie needs, as long as needed."""
 
     def encode(self) -> bytes:
         """Return the packet, padded with zeros."""
@@ -159,7 +160,7 @@ _ACCEPT = struct.Struct(">QQIIIH")
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """The peer exists. `datagram_bytes` is what both ends will use."""
+    """The peer exists. `datagram_bytes` is the size that both ends use."""
 
     context: int
     own_context: int
@@ -178,26 +179,26 @@ class Accept:
 
 _PROBE = struct.Struct(">QIBB")
 NO_PATH = 255
-"""A path's number where there is none to tell."""
+"""The path number that stands for no path."""
 NO_ACK_PATH = (NO_PATH, NO_PATH)
-"""There and back over paths that nobody names."""
+"""The ack path before any ack has arrived."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Asks for an Ack with a report of this path; padded, so that it also tries whether the path carries that size."""
+    """Requests an ACK with a report of this path; padding tests whether the path carries that size."""
 
     context: int
     own_context: int
-    """Its sender's, to which a RESET is addressed."""
+    """The sender's context, to which a RESET is addressed."""
     path: int
     path_sequence: int
     sent_us: int
     ack_path: int = NO_PATH
     ack_remote_path: int = NO_PATH
-    """Way of the last Ack that arrived (see there)."""
+    """With `ack_path` the ack path of the last ACK that arrived (see `Ack`)."""
     size_bytes: int = PREFIX_BYTES + _PROBE.size
-    """Of the whole packet."""
+    """Size of the whole packet."""
 
     def encode(self) -> bytes:
         """Return the packet, padded with zeros."""
@@ -208,7 +209,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The peer will not be opened; `status` says why."""
+    """The peer will not be opened; `status` is the reason."""
 
     context: int
     status: int
@@ -223,11 +224,11 @@ _CONTEXT = struct.Struct(">Q")
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The sender of this packet is done with the peer. It names both contexts, as all do that end a peer."""
+    """Closes the peer. It carries both contexts, as all packets do that end a peer."""
 
     context: int
     own_context: int
-    """Its sender's."""
+    """The sender's."""
 
     def encode(self) -> bytes:
         """Return the packet."""
@@ -236,7 +237,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Answers Close, whose two contexts it has the other way round: nothing of the peer need be known any more."""
+    """Answers CLOSE, with its two contexts exchanged: this end keeps no state of the peer."""
 
     context: int
     own_context: int
@@ -248,11 +249,11 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The receiver of a Probe knows no such context. It has the Probe's two contexts the other way round."""
+    """Answers a PROBE for an unknown context, with its two contexts exchanged."""
 
     context: int
     own_context: int
-    """The one that is not known."""
+    """The unknown one."""
 
     def encode(self) -> bytes:
         """Return the packet."""
@@ -264,13 +265,13 @@ _NACK = struct.Struct(">IB")
 
 @dataclass(frozen=True, slots=True)
 class Nack:
-    """A message was refused: none of it will be acknowledged, but as VOID."""
+    """A message is refused: none of it will be acknowledged, except as ABORTED."""
 
     context: int
     message: int
     """Low 32 bits of its number."""
     status: int
-    """Why, as a completion status of the requester."""
+    """Reason, as a completion status of the requester."""
 
     def encode(self) -> bytes:
         """Return the packet."""
@@ -282,7 +283,7 @@ _CHALLENGE = struct.Struct(">QB")
 
 @dataclass(frozen=True, slots=True)
 class PathChallenge:
-    """Asks whether its receiver receives at the address that packets of one of its paths come from."""
+    """Tests whether its receiver receives at the address that packets of one of its paths come from."""
 
     context: int
     token: int
@@ -298,7 +299,7 @@ class PathChallenge:
 
 @dataclass(frozen=True, slots=True)
 class PathResponse:
-    """Returns the token of a PathChallenge, over the path that it was sent to."""
+    """Returns the token of a PATH_CHALLENGE, over the path that it was sent to."""
 
     context: int
     token: int
@@ -314,7 +315,7 @@ Control = Ack | Hello | Retry | Accept | Probe | Refuse | Close | Closed | Reset
 
 
 def decode_untrusted(data: bytes) -> Control:
-    """Read a control packet. Raises PacketError, and nothing else, whatever the bytes are."""
+    """Decode a control packet. Raises PacketError, and nothing else, whatever the bytes are."""
     if len(data) < PREFIX_BYTES:
         raise PacketError(f"{len(data)} bytes are no packet: the shortest has {PREFIX_BYTES}")
     version, kind, _, path, path_sequence, context = _PREFIX.unpack_from(data)
@@ -330,7 +331,7 @@ def decode_untrusted(data: bytes) -> Control:
 
 
 def foreign_hello_untrusted(data: bytes) -> int | None:
-    """Return the initiator's context if this is a HELLO of another version; it lies at the same place in all."""
+    """Return the initiator's context if this is a HELLO of another version; its offset is the same in all."""
     if len(data) < MIN_DATAGRAM_BYTES or data[0] == VERSION or data[1] != PacketType.HELLO:
         return None
     return int.from_bytes(data[PREFIX_BYTES : PREFIX_BYTES + 8], "big")
@@ -386,8 +387,10 @@ def _decode_accept(context: int, _path: int, _path_sequence: int, body: bytes) -
 
 
 def _decode_probe(context: int, path: int, path_sequence: int, body: bytes) -> Probe:
-    own_context, sent_us, ack_path, ack_towards = _PROBE.unpack_from(body)
-    return Probe(context, own_context, path, path_sequence, sent_us, ack_path, ack_towards, PREFIX_BYTES + len(body))
+    own_context, sent_us, ack_path, ack_remote_path = _PROBE.unpack_from(body)
+    return Probe(
+        context, own_context, path, path_sequence, sent_us, ack_path, ack_remote_path, PREFIX_BYTES + len(body)
+    )
 
 
 _DECODERS: dict[int, Callable[[int, int, int, bytes], Control]] = {

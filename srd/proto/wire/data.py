@@ -1,12 +1,12 @@
-"""The byte layout of data packets, and what all packets share. With `control` the implementation of `srd/PROTOCOL.md`.
+"""The byte layout of data packets, and of the common prefix. With `wire.control` it implements `srd/PROTOCOL.md`.
 
 Rules.
-1. Everything is in network byte order. Every packet starts with the same 16 bytes: version, type, flags, path,
-   path sequence, and the context id that the *receiver* of the packet chose (0 while it is unknown).
-2. A data packet is a fixed header of 56 bytes and payload. A burst's headers are one structured array, and as seven
-   big-endian 64-bit words a header they differ from one packet of the burst to the next by one constant vector (see
-   `header_steps`): that is how they are written, and how a receiver finds the bursts in what arrived.
-3. Everything else is a control packet: see `control`.
+1. Everything is in network byte order. Every packet starts with the same 16 bytes: version, type, flags, path, path
+   sequence, and the context id that the *receiver* of the packet chose (0 while it is unknown).
+2. A data packet is a fixed header of 56 bytes and payload. A burst's headers are one structured array. Read as seven
+   big-endian 64-bit lanes, consecutive headers of a burst differ by one constant vector (see `header_steps`): senders
+   use it to write headers, and receivers to find the bursts in what arrived.
+3. Everything else is a control packet: see `wire.control`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy.typing as npt
 VERSION = 2
 PREFIX_BYTES = 16
 MIN_DATAGRAM_BYTES = 576
-"""Smallest datagram two ends may agree on: what any IPv4 host must take (RFC 1122)."""
+"""Smallest datagram that two ends may agree on: what any IPv4 host must receive (RFC 1122)."""
 MAX_DATAGRAM_BYTES = 65_507
 """Largest UDP payload over IPv4."""
 
@@ -52,23 +52,23 @@ class Opcode(IntEnum):
 
     SEND = 0
     READ = 1
-    """Asks for `length` bytes at `offset` of the responder's registration `key`; has no payload."""
+    """Requests `length` bytes at `offset` of the responder's registration `key`; has no payload."""
     WRITE = 2
     RESPONSE = 3
-    """What a read asked for; `key` is the number of the READ's message."""
+    """What a READ requested; `key` is the number of the READ's message."""
 
 
 OPCODE_BITS = 3
 IMMEDIATE = 4
-"""The immediate means something."""
+"""Flag: the field `immediate` is valid."""
 ABORTED = 8
-"""The message was given up by its sender: what was received of it is to be forgotten, the rest never comes."""
+"""Flag: the message was aborted by its sender. What was received of it is discarded; the rest is never sent."""
 
 _WRITE_IMMEDIATE = Opcode.WRITE | IMMEDIATE
 
 
 def takes_credit(flags: int) -> bool:
-    """Whether a message of these flags takes the credit of a message: its receiver's application is told of it."""
+    """Whether a message with these flags takes one message of credit: its receiver's application is notified of it."""
     return flags & OPCODE_BITS == 0 or flags & (OPCODE_BITS | IMMEDIATE) == _WRITE_IMMEDIATE
 
 
@@ -76,7 +76,7 @@ HEADER = np.dtype(
     [
         ("version", "u1"),
         ("type", "u1"),
-        ("flags", "u1"),  # opcode, IMMEDIATE, VOID
+        ("flags", "u1"),  # opcode, IMMEDIATE, ABORTED
         ("path", "u1"),
         ("path_sequence", ">u4"),  # counts every packet the sender put on this path, retransmissions too
         ("context", ">u8"),  # chosen by the receiver
@@ -84,23 +84,23 @@ HEADER = np.dtype(
         ("sent_us", ">u4"),  # sender's clock, wraps
         ("message", ">u4"),
         ("length", ">u4"),  # of the whole message, bytes
-        ("immediate", ">u4"),  # with IMMEDIATE the sender's word; with VOID why (a status)
-        ("offset", ">u8"),  # of this payload in the message; READ, WRITE: in the registration; VOID: end of its PSNs
+        ("immediate", ">u4"),  # with IMMEDIATE the sender's value; with ABORTED a status
+        ("offset", ">u8"),  # of this payload in the message; READ, WRITE: in the registration; ABORTED: end PSN
         ("key", ">u8"),  # READ, WRITE: the responder's registration; RESPONSE: the READ's message; SEND: 0
     ]
 )
 HEADER_BYTES = HEADER.itemsize
 HEADER_LANES = HEADER_BYTES // 8
 MAX_BURST_PACKETS = 256
-"""What one path is given at a time, at most: what a burst costs its two ends is shared by its packets."""
+"""Largest number of packets in a burst: the packets of a burst share its cost at both ends."""
 MAX_TRAIN_PACKETS = 64
-"""Datagrams that kernels take and give as one message, at most: Linux' UDP_MAX_SEGMENTS before 6.9."""
+"""Largest number of datagrams in a segment train (GSO, GRO): Linux' UDP_MAX_SEGMENTS before 6.9."""
 SMALL_BYTES = 1024
-"""Datagrams shorter than this are small: so many of them fit into what a kernel takes at once (64 KiB) that a receiver
-cannot have a place ready for each. A burst of small ones is no longer than one datagram of the size agreed."""
+"""Datagrams shorter than this are small: a segment train of 64 KiB has so many of them that a receiver cannot have a
+landing target ready for each. A burst of small ones has at most the bytes of one full-size datagram."""
 
 FEW_PACKETS = 6
-"""Up to so many headers are packed and unpacked one by one (0.6 us each), more by NumPy (5 us for any number)."""
+"""Up to so many headers are packed and unpacked one by one, more by NumPy, whose cost does not depend on the number."""
 _PACKED = struct.Struct(">HBBIQQIIIIQQ")  # HEADER, with version and type in one field
 _SEVEN = struct.Struct(">7Q")
 _DATA_KIND = VERSION << 8 | PacketType.DATA
@@ -109,21 +109,21 @@ _NO_SEND = 0xFF & ~IMMEDIATE  # bits of the flags that no SEND has
 _INDEX = np.arange(MAX_BURST_PACKETS, dtype=np.uint64)[:, np.newaxis]
 
 Lanes = npt.NDArray[np.uint64]
-Octets = memoryview  # by a name of this module's own: mypyc finds no other in a dataclass
+Octets = memoryview  # an alias in this module: mypyc resolves no other name in a dataclass
 
 
 Address = Any
-"""Where packets go and come from: opaque to the core, which only compares it and hands it back (but see `host_of`)."""
+"""Source or destination of packets: opaque to the core, which only compares it and returns it (but see `host_of`)."""
 
 
 def host_of(address: Address) -> Any:
-    """Return an address without its port: of a socket's (host, port, ...), or of a text that ends in ":port"."""
+    """Return an address without its port: of a socket's (host, port, ...), or of a string that ends in ":port"."""
     return (address[0], *address[2:]) if isinstance(address, tuple) else str(address).rpartition(":")[0]
 
 
 @dataclass(slots=True)
 class Burst:
-    """Consecutive packets of one message, equal in size but for the last, sent on one path in one go."""
+    """Consecutive packets of one message, equal in size but for the last, sent on one path at once."""
 
     address: Address
     path: int
@@ -144,14 +144,15 @@ class Burst:
     segment_bytes: int
     """Payload of each packet but the last."""
     flags: int = 0
-    """An `Opcode`, and IMMEDIATE or VOID."""
+    """An `Opcode`, and IMMEDIATE or ABORTED."""
     payload_addresses: Lanes | None = None
-    """Of a batch: where each payload starts. Each packet is a message of its own; `message` is the first's number."""
+    """For a batch: where each payload starts. Each packet is a message of its own; `message` is the number of the
+    first."""
 
 
 @lru_cache(maxsize=256)
 def header_steps(segment_bytes: int) -> Lanes:
-    """Return row i: what header i of a burst adds, word by word, to the first: path sequence, PSN and offset grow."""
+    """Return row i: what header i of a burst adds, lane by lane, to the first: path sequence, PSN and offset grow."""
     return _INDEX * np.array([1, 0, 1, 0, 0, segment_bytes, 0], dtype=np.uint64)
 
 
@@ -173,11 +174,11 @@ def write_headers(burst: Burst, *, out: memoryview) -> None:
         burst.offset,
         burst.key,
     ]
-    words = np.frombuffer(out, ">u8", count=burst.count * HEADER_LANES).reshape(-1, HEADER_LANES)
-    # All headers at once, byte-swapped on the way out.
+    lanes = np.frombuffer(out, ">u8", count=burst.count * HEADER_LANES).reshape(-1, HEADER_LANES)
+    # Compute all headers at once; NumPy swaps the bytes on output.
     row = np.array(first, dtype=np.uint64)
     steps = header_steps(burst.segment_bytes) if burst.payload_addresses is None else MESSAGE_STEPS
-    np.add(row, steps[: burst.count], out=words, casting="unsafe")
+    np.add(row, steps[: burst.count], out=lanes, casting="unsafe")
 
 
 def _write_few(burst: Burst, out: memoryview) -> None:
@@ -211,13 +212,13 @@ def _write_few(burst: Burst, out: memoryview) -> None:
 
 @dataclass(slots=True)
 class GroDatagram:
-    """One datagram, or the series of equal ones (but for the last) that the kernel joined into one (GRO).
+    """One datagram, or a segment train of equal ones (but for the last) that the kernel joined (GRO).
 
-    A series comes from one address over one path; its payloads lie back to back.
+    A segment train comes from one address over one path; its payloads are contiguous.
     """
 
     headers: Octets
-    """Headers back to back, as bytes; what follows the first `count` means nothing."""
+    """Contiguous headers, as bytes; what follows the first `count` is undefined."""
     count: int
     payload_offset: int
     """Where the first payload landed, as an offset into the receive region."""
@@ -229,12 +230,13 @@ class GroDatagram:
     received_at: float
     """When the kernel received it, on the clock of `now`."""
     ecn_ce: bool = False
-    """Whether its packets bore a congestion mark (CE, RFC 3168): all or none, as GRO keeps those that differ apart."""
+    """Whether its packets carried a congestion mark (CE, RFC 3168): all or none, since GRO does not join packets that
+    differ in it."""
 
 
 @dataclass(slots=True)
 class ReceivedBurst:
-    """Packets of one burst that arrived together and lie back to back: the unit in which the receiver thinks."""
+    """Packets of one burst that arrived together and are contiguous: the unit that the receiver processes."""
 
     path: int
     path_sequence: int
@@ -255,11 +257,11 @@ class ReceivedBurst:
     flags: int = 0
     ecn_ce: bool = False
     batch: bool = False
-    """Whether each packet is a message of its own, numbered in turn from `message`."""
+    """Whether each packet is a message of its own, numbered consecutively from `message`."""
 
 
 def received_bursts_untrusted(datagram: GroDatagram) -> list[ReceivedBurst]:
-    """Cut a series into runs: nearly always it is one. Packets of another version or type are dropped."""
+    """Split a segment train into received bursts, usually one. Packets of another version or type are dropped."""
     bursts: list[ReceivedBurst] = []
     start = 0
     for end, batch in _cuts(datagram):
@@ -270,7 +272,7 @@ def received_bursts_untrusted(datagram: GroDatagram) -> list[ReceivedBurst]:
             skipped = start * datagram.segment_bytes
             payload_bytes = min(end * datagram.segment_bytes, datagram.payload_bytes) - skipped
             bursts.append(
-                ReceivedBurst(  # in the order of the fields: names would cost as much again
+                ReceivedBurst(  # positional, in the order of the fields: keywords would double the cost
                     path,
                     path_sequence,
                     context,
@@ -297,13 +299,13 @@ def received_bursts_untrusted(datagram: GroDatagram) -> list[ReceivedBurst]:
 
 
 _APART, _BURST, _BATCH = range(3)
-"""What two neighbours of a series are to each other: nothing, packets of one message, messages of one packet each."""
+"""Relation of two neighbours in a segment train: none, packets of one message, messages of one packet each."""
 
 
 def _cuts(datagram: GroDatagram) -> list[tuple[int, bool]]:
     """Return after which packets a burst ends, and whether it is a batch.
 
-    Neighbours belong to one burst if their headers differ by just its step.
+    Neighbours belong to one burst if their headers differ by exactly its step.
     """
     count = datagram.count
     if count == 1:
@@ -312,7 +314,7 @@ def _cuts(datagram: GroDatagram) -> list[tuple[int, bool]]:
     heads = [_SEVEN.unpack_from(datagram.headers, at * HEADER_BYTES) for at in range(some)]
     if count <= FEW_PACKETS:
         return _cut([_relation(one, other, datagram.segment_bytes) for one, other in pairwise(heads)], datagram)
-    # As if it were one burst: what its sender wrote from the first header is compared as bytes. It nearly always is.
+    # The common case is one burst: compute its headers from the first, and compare them as bytes.
     relation = _relation(heads[0], heads[1], datagram.segment_bytes)
     steps = MESSAGE_STEPS if relation == _BATCH else header_steps(datagram.segment_bytes)
     whole = relation != _BATCH or datagram.payload_bytes == count * datagram.segment_bytes
@@ -325,7 +327,7 @@ def _cuts(datagram: GroDatagram) -> list[tuple[int, bool]]:
 
 def _cut(relations: list[int], datagram: GroDatagram) -> list[tuple[int, bool]]:
     if relations[-1] == _BATCH and datagram.payload_bytes < datagram.count * datagram.segment_bytes:
-        relations[-1] = _APART  # the last is shorter, so it is no whole message
+        relations[-1] = _APART  # the last payload is shorter, so it is not a whole message
     cuts, kind = [], _APART
     for end, relation in enumerate(relations, 1):
         if relation == _APART or kind not in (_APART, relation):
@@ -346,7 +348,7 @@ def _relation(one: tuple[int, ...], other: tuple[int, ...], segment_bytes: int) 
 
 
 def expand(low: int, *, near: int) -> int:
-    """Return the integer closest to `near` whose low 32 bits are `low`: undoes the truncation of a sequence."""
+    """Return the integer closest to `near` whose low 32 bits are `low`: undoes the truncation of a sequence number."""
     value = (near & ~0xFFFFFFFF) | low
     if value - near > 1 << 31 and value >= 1 << 32:
         return value - (1 << 32)
