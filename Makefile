@@ -6,11 +6,9 @@ PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Tests that take nothing but a processor (virtual time, plain data) run two at a time. The others use namespaces, sockets
-# or other processes, or measure time: those run alone.
-PURE_COMPILED := tests/srd/proto tests/devmem/test_pool.py
-PURE := $(PURE_COMPILED) tests/srd/qlog tests/netns/placement tests/scripts/benches/chaos tests/scripts/benches/cases/test_figures.py
-PAIRWISE := -n 2 --dist worksteal
+# Tests wait for other processes half of their time: two workers a core. What is compiled runs twice, interpreted and compiled.
+WORKERS := -n 4 --dist worksteal
+COMPILED := tests/srd/proto tests/srd/io $(wildcard tests/srd/test_*.py) tests/devmem/test_pool.py
 
 .PHONY: setup demo test check format clean
 
@@ -26,12 +24,10 @@ test:
 	@scripts/require-root "make test" "runs its integration tests in network namespaces"
 	@PYTHON="$(PYTHON)" scripts/setup chromium:chromium linux.uml:user-mode-linux insmod:kmod
 	@scripts/check
-	@$(BIN)/python -m pytest $(PAIRWISE) --cov --cov-report= $(PYTEST_FLAGS) $(PURE)
-	@$(BIN)/python -m pytest --cov --cov-append --cov-report=term $(PYTEST_FLAGS) $(addprefix --ignore=,$(PURE))
+	@$(BIN)/python -m pytest $(WORKERS) --cov --cov-report=term $(PYTEST_FLAGS)
 	@$(BIN)/python scripts/coverage_floor.py
 	@echo "the same, compiled (see setup.py):"
-	@env -u PYTHONPATH PYTHONSAFEPATH=1 $(BIN)/python -m pytest -q -o pythonpath= -m "not sources" $(PAIRWISE) $(PURE_COMPILED)
-	@env -u PYTHONPATH PYTHONSAFEPATH=1 $(BIN)/python -m pytest -q -o pythonpath= -m "not sources" tests/srd/io tests/srd/test_*.py
+	@env -u PYTHONPATH PYTHONSAFEPATH=1 $(BIN)/python -m pytest -q -o pythonpath= -m "not sources" $(WORKERS) $(COMPILED)
 	@echo "the benches in virtual time, compiled:"
 	@env -u PYTHONPATH $(BIN)/python scripts/check_benches.py
 
