@@ -136,7 +136,9 @@ async def test_join__ranks_disagree_about_the_order() -> None:
             joined(wrong, elements=8),
             return_exceptions=True,
         )
-    assert any(isinstance(error, RingError) and "give all ranks the same RANK_HOSTS" in str(error) for error in errors), errors
+    assert any(
+        isinstance(error, RingError) and "give all ranks the same RANK_HOSTS" in str(error) for error in errors
+    ), errors
 
 
 async def test_all_reduce__a_neighbour_is_lost() -> None:
