@@ -1,6 +1,6 @@
-"""A shape in tc's words: what follows `netem` on its command line. For people to read, and to try the same by hand.
+"""Format a shape as the arguments that follow `netem` on tc's command line, to read and to reproduce by hand.
 
-Only what is not the default is said, but for the limit. A trace, which tc does not know, is named like the rest.
+Defaults are omitted, except the limit. A trace, which tc does not support, is included, too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from netns.netem.shape import Shape
 
 
 def netem_arguments(shape: Shape) -> tuple[str, ...]:
-    """The words, one by one."""
+    """Return the arguments, one by one."""
     words = ["limit", str(shape.limit_packets)]
     if shape.delay_us or shape.jitter_us:
         words += ["delay", _time(shape.delay_us)]
@@ -61,7 +61,7 @@ def _slot_arguments(shape: Shape) -> list[str]:
 
 
 def _time(us: float) -> str:
-    """In microseconds with decimals, because older versions of tc know no `ns`."""
+    """Format microseconds with decimals, because older versions of tc do not support `ns`."""
     return f"{_plain(us)}us"
 
 
@@ -74,5 +74,5 @@ def _correlation(percent: float) -> tuple[str, ...]:
 
 
 def _plain(number: float) -> str:
-    """Without exponent, and no more decimals than it has."""
+    """Format without exponent and without trailing zeros."""
     return f"{number:.9f}".rstrip("0").rstrip(".")

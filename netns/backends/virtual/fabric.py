@@ -100,7 +100,7 @@ class VirtualFabric:
         return self._forwarding.addresses.get(version) or addressing(self.topology, version=version)
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """Virtual link (FROM>TO) -> packets and bytes that left it, and its counts of drops, marks and other effects."""
+        """Virtual link (FROM>TO) -> packets and bytes that left it, and its counts of drops, marks and the like."""
         return {
             lane.name: {
                 "packets": lane.packets,
