@@ -10,8 +10,8 @@
         hosts["h1"].run(["iperf3", "-c", hosts["h2"].address], check=True)
 
 `lab` is a `netns.lab.lab.Lab`, of the topology in the marker: a Topology, or the path of a file, relative to the
-test's; without a marker the reference fabric. Its name is replaced by a unique one. `hosts` are its hosts by name. Processes
-that a test leaves running in the lab are ended with it.
+test's; without a marker the reference fabric. Its name is replaced by a unique one. `hosts` are its hosts by name.
+Processes that a test leaves running in the lab are ended with it.
 
 Markers, for the requirements of a test: `needs_root`, `needs_netem` (in the running kernel: User-Mode Linux has it, see
 `srd-lab uml`), `needs_uml`. A test whose requirement is not met is skipped, with the reason; with --require-needs it

@@ -220,7 +220,7 @@ class _Planner:
         return AddRoute(self.netns(host), "default", hops, source=addresses.main[host])
 
     def switch_routes(self, node: str, addresses: Addressing, nexthops: Nexthops) -> Iterator[Operation]:
-        """Yield routes to own hosts by address, to other leaves by prefix: over all shortest paths and in each plane."""
+        """Yield routes to own hosts by address, to other leaves by prefix: on all shortest paths and in each plane."""
         netns = self.netns(node)
         for host in self.topology.hosts:
             if self.topology.switch_of(host) == node:

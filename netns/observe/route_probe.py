@@ -2,8 +2,8 @@
 
 The TTL of a probe, a UDP datagram, is the number of hops to the spines, so it expires at the spine to which its flow is
 routed. The ICMP error (time exceeded) contains one of that router's addresses; `IP_RECVERR` queues it at the socket,
-and so at the source port, that sent the probe (ip(7)). Each port is probed several times: a port that finds two spines is
-not stable, and then a path is not identified by a source port.
+and so at the source port, that sent the probe (ip(7)). Each port is probed several times: a port that finds two spines
+is not stable, and then a path is not identified by a source port.
 
 Sockets are not connected: docs/fabric.md has the effect of hash policy 1 on connected ones.
 """

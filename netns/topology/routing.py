@@ -1,8 +1,8 @@
 """Next hops: all shortest paths by hop count (ECMP), over the whole fabric or one plane of it.
 
 A *plane* is the fabric with only one of its spines. In a leaf-spine fabric every host is reachable in the plane of
-every spine, so an address can be pinned to a spine; a spine whose plane does not connect all hosts has no pinned addresses.
-Hosts never forward: with one link each they cannot be inside a shortest path.
+every spine, so an address can be pinned to a spine; a spine whose plane does not connect all hosts has no pinned
+addresses. Hosts never forward: with one link each they cannot be inside a shortest path.
 """
 
 from __future__ import annotations
