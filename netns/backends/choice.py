@@ -66,12 +66,12 @@ def _require_features(topology: Topology) -> None:
 
 def _lacking(topology: Topology) -> str | None:
     """Return what the kernel's netem cannot do of the topology, and on which link; None if it can do all."""
-    asked: dict[Shape, str] = {}
+    requested: dict[Shape, str] = {}
     for link in topology.links:
         for shape in (link.shape_ab, link.shape_ba):
             if shape is not None:
-                asked.setdefault(shape, link.name)
-    for shape, name in asked.items():
+                requested.setdefault(shape, link.name)
+    for shape, name in requested.items():
         if (reason := missing(shape)) is not None:
             return f"link {name}: this kernel cannot do {' '.join(netem_arguments(shape))}: {reason}"
     return None

@@ -103,7 +103,7 @@ def up(file: str, backend: Wanted) -> None:
 def status(name: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passes by keyword
     """Show the lab NAME, or a list of all labs."""
     if name is None:
-        labs = list(_legible(recorded_labs()))
+        labs = list(_readable(recorded_labs()))
         click.echo(json.dumps({"labs": labs}, indent=2)) if as_json else show_labs(labs)
         return
     lab = Lab.find(name).status()
@@ -162,7 +162,7 @@ def verify(name: str | None, ports: int) -> None:
         sys.exit(1)
 
 
-def _legible(names: Iterable[str]) -> Iterator[dict[str, Any]]:
+def _readable(names: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yield the status of each lab; print a line on stderr for a record that cannot be read (of another version)."""
     for name in names:
         try:

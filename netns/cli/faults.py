@@ -107,7 +107,7 @@ def fail_command(*, name: str | None, at_s: float, for_s: float | None, carrier:
         return
     with signals_raise():
         event = ScheduledEvent(at_us=at_s * 1e6, action="fail", name=target, for_us=for_s * 1e6, carrier=carrier)
-        ScheduleRunner(lab, say=_say).run([event])
+        ScheduleRunner(lab, say=_report).run([event])
 
 
 @click.command("repair")
@@ -140,7 +140,7 @@ def run_schedule(name: str | None, plan: Path) -> None:
     lab = lab_named(name)
     events = read_schedule(plan, lab.topology)
     with signals_raise():
-        ScheduleRunner(lab, say=_say).run(events)
+        ScheduleRunner(lab, say=_report).run(events)
 
 
 @click.command("capture")
@@ -155,7 +155,7 @@ def capture_command(
 ) -> None:
     """Capture the packets on a link, in both directions, until Ctrl-C."""
     require_root("srd-lab capture")
-    with _asked() as asked:
+    with _stop_on_signal() as stop_requested:
         captured = capture(
             lab_named(name),
             link,
@@ -163,7 +163,7 @@ def capture_command(
             overwrite=overwrite,
             seconds=for_s,
             packets=packets,
-            stop=asked.is_set,
+            stop=stop_requested.is_set,
             ready=lambda: click.echo(f"capturing {link} into {output}", err=True),
         )
     click.echo(f"{captured.packets} packets in {output}, {captured.dropped} dropped by the recording")
@@ -219,16 +219,16 @@ def discover(
 
 
 @contextmanager
-def _asked() -> Iterator[threading.Event]:
+def _stop_on_signal() -> Iterator[threading.Event]:
     """Yield an event that the first signal sets, so that the capture is completed properly."""
-    asked = threading.Event()
-    previous = {number: signal.signal(number, lambda *_: asked.set()) for number in STOPPING_SIGNALS}
+    stop_requested = threading.Event()
+    previous = {number: signal.signal(number, lambda *_: stop_requested.set()) for number in STOPPING_SIGNALS}
     try:
-        yield asked
+        yield stop_requested
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
 
 
-def _say(at_s: float, text: str) -> None:
+def _report(at_s: float, text: str) -> None:
     click.echo(f"{at_s:8.3f} s  {text}")

@@ -89,7 +89,7 @@ def begin(lab: Lab, failure: Failure) -> None:
     _path(lab, failure).write_text(json.dumps(values))
     if failure.carrier:
         ends = _ends(lab, failure)
-        take([step for end in sorted(ends) for step in _cut(lab, end)])
+        take([step for end in sorted(ends) for step in _lose_carrier(lab, end)])
         take(_wait_for_carrier(lab, ends))
     else:
         _set_wrong_neighbours(lab, failure.links, dead=True)
@@ -161,7 +161,7 @@ def _is_tap(lab: Lab, link: Link) -> bool:
     return lab.backend == "relay" and link.shaped
 
 
-def _cut(lab: Lab, end: End) -> Iterator[InNamespace]:
+def _lose_carrier(lab: Lab, end: End) -> Iterator[InNamespace]:
     node, neighbour = end
     (link,) = lab.topology.links_at(f"{node}-{neighbour}")
     if _is_tap(lab, link):
@@ -186,10 +186,10 @@ def _restore(lab: Lab, ends: set[End], *, others: Iterable[Failure]) -> None:
     down, touched = (
         {(lab.netns(node), other) for pair in which for node, other in (pair, pair[::-1])} for which in (kept, ends)
     )
-    take(_again(plan(lab.topology, lab.backend), touched=touched, down=down))
+    take(_to_repeat(plan(lab.topology, lab.backend), touched=touched, down=down))
 
 
-def _again(steps: Iterable[Operation], *, touched: set[End], down: set[End]) -> Iterator[InNamespace]:
+def _to_repeat(steps: Iterable[Operation], *, touched: set[End], down: set[End]) -> Iterator[InNamespace]:
     """Yield the operations of a plan to repeat: those whose (namespace, interface) was touched and is not down.
 
     All of them replace what exists, so it does not matter which objects the kernel removed.

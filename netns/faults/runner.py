@@ -26,27 +26,27 @@ class ScheduleRunner:
     def run(self, events: Iterable[ScheduledEvent]) -> None:
         """Run until the last event has happened, and has been undone if it should be."""
         started_at = monotonic()
-        agenda: list[tuple[float, int, ScheduledEvent | tuple[ScheduledEvent, Act]]] = [
+        pending: list[tuple[float, int, ScheduledEvent | tuple[ScheduledEvent, Act]]] = [
             (event.at_us / 1e6, next(self._order), event) for event in events
         ]
-        heapq.heapify(agenda)
+        heapq.heapify(pending)
         try:
-            while agenda:
-                at_s, _, what = agenda[0]
+            while pending:
+                at_s, _, what = pending[0]
                 sleep(max(0.0, started_at + at_s - monotonic()))
                 if isinstance(what, ScheduledEvent):
-                    heapq.heappop(agenda)
+                    heapq.heappop(pending)
                     do, undo = self._prepared(what)
                     if what.for_us is not None:  # before the event: then any interruption undoes it
-                        heapq.heappush(agenda, (at_s + what.for_us / 1e6, next(self._order), (what, undo)))
+                        heapq.heappush(pending, (at_s + what.for_us / 1e6, next(self._order), (what, undo)))
                     do()
                     self._report(monotonic() - started_at, str(what))
                 else:
                     what[1]()
-                    heapq.heappop(agenda)  # after the undoing: if it is interrupted, it is repeated
+                    heapq.heappop(pending)  # after the undoing: if it is interrupted, it is repeated
                     self._report(monotonic() - started_at, f"over: {what[0]}")
         finally:
-            for _, _, what in agenda:
+            for _, _, what in pending:
                 if not isinstance(what, ScheduledEvent):
                     what[1]()
 

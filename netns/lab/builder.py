@@ -57,9 +57,7 @@ def problems(state: LabState) -> list[str]:
     found += [f"the namespace {netns} is gone" for netns in state.namespaces if not exists(netns)]
     if state.relay is not None and not state.relay.alive:
         found.append(f"the relay (process {state.relay.pid}) is dead")
-    found += [
-        f"a capture (process {recorder.pid}) is dead" for recorder in state.capture_processes if not recorder.alive
-    ]
+    found += [f"a capture (process {process.pid}) is dead" for process in state.capture_processes if not process.alive]
     if state.owner is not None and not state.owner.alive:
         found.append(f"its owner (process {state.owner.pid}) is dead")
     return found
@@ -88,8 +86,8 @@ def _build(directory: LabDirectory, state: LabState, steps: tuple[Operation, ...
     for number, capture in enumerate(state.topology.captures):
         log_path = directory.path / f"capture.{number}.log"
         with undisturbed():
-            recorder = start_capture_process(state.topology.name, capture, log_path=log_path)
-            state = replace(state, capture_processes=(*state.capture_processes, recorder))
+            process = start_capture_process(state.topology.name, capture, log_path=log_path)
+            state = replace(state, capture_processes=(*state.capture_processes, process))
             directory.write(state)
     state = replace(state, phase="up")
     directory.write(state)

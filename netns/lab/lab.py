@@ -54,8 +54,8 @@ class Lab:
     def __init__(self, directory: LabDirectory, state: LabState) -> None:
         self._directory = directory
         self._state = state
-        spoken = versions(state.topology)
-        self._addresses = {version: addressing(state.topology, version=version) for version in spoken}
+        ip_versions = versions(state.topology)
+        self._addresses = {version: addressing(state.topology, version=version) for version in ip_versions}
 
     @classmethod
     def up(cls, topology: Topology, *, backend: Wanted = "auto") -> Lab:

@@ -72,7 +72,7 @@ class LabState:
             "namespaces": list(self.namespaces),
             "relay": self.relay and self.relay.to_dict(),
             "owner": self.owner and self.owner.to_dict(),
-            "recorders": [recorder.to_dict() for recorder in self.capture_processes],
+            "recorders": [process.to_dict() for process in self.capture_processes],
             "notes": list(self.notes),
         }
 

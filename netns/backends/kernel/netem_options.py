@@ -59,10 +59,10 @@ def encode(shape: Shape, *, seed: int | None) -> bytes:
 
 def untaken(wanted: bytes, taken: bytes) -> list[str]:
     """Return the names of the options in `wanted` that the kernel's own options, `taken`, do not have."""
-    asked, got = options_untrusted(wanted), options_untrusted(taken)
+    expected, got = options_untrusted(wanted), options_untrusted(taken)
     missing = []
     for kind, name in _READ_BACK.items():
-        content = asked.get(kind)
+        content = expected.get(kind)
         if content is not None and any(content) and got.get(kind, b"")[: len(content)] != content:
             missing.append(name)
     return missing

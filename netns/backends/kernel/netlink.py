@@ -94,14 +94,14 @@ def take(steps: Iterable[InNamespace]) -> list[str]:
     skipped: list[str] = []
     for netns, group in groupby(steps, key=lambda step: step.netns):
         batch = tuple(group)
-        skipped += in_namespace(netns, partial(_take_inside, batch))
+        skipped += in_namespace(netns, partial(_execute_inside, batch))
     return skipped
 
 
 def add_namespace(step: AddNamespace) -> None:
     """Add a named namespace with loopback up; BackendError if the name exists."""
     run_tool("ip", "netns", "add", step.netns)
-    in_namespace(step.netns, lambda: _take_inside((SetUp(step.netns, "lo"),)))
+    in_namespace(step.netns, lambda: _execute_inside((SetUp(step.netns, "lo"),)))
 
 
 def delete_namespace(step: DeleteNamespace) -> None:
@@ -164,9 +164,9 @@ class _Session:
         self._numbers: dict[str, int] = {}
         self.skipped: list[str] = []
 
-    def take(self, step: InNamespace) -> None:
+    def execute(self, step: InNamespace) -> None:
         try:
-            _TAKERS[type(step)](self, step)
+            _HANDLERS[type(step)](self, step)
         except NetlinkError as error:
             raise BackendError(f"{step}: {os.strerror(error.code)}") from None
         except OSError as error:
@@ -225,7 +225,7 @@ class _Session:
     def set_carrier(self, step: SetCarrier) -> None:
         run_tool("ip", "link", "set", "dev", step.ifname, "carrier", step.state)  # pyroute2 drops the attribute
 
-    def settle(self, step: WaitForAddresses) -> None:
+    def sync_carrier(self, step: WaitForAddresses) -> None:
         self._netlink.link(
             "get", index=self.number(step.ifname)
         )  # net/core/rtnetlink.c, rtnl_getlink: linkwatch_sync_dev
@@ -287,7 +287,7 @@ class _Session:
             raise BackendError(f"{step}: {error}") from None
 
 
-_TAKERS: Final[dict[type, Callable[[_Session, Any], None]]] = {
+_HANDLERS: Final[dict[type, Callable[[_Session, Any], None]]] = {
     SetSysctl: _Session.set_sysctl,
     AddVeth: _Session.add_veth,
     AddTap: _Session.add_tap,
@@ -296,7 +296,7 @@ _TAKERS: Final[dict[type, Callable[[_Session, Any], None]]] = {
     SetDown: _Session.set_down,
     SetQuiet: _Session.set_quiet,
     SetCarrier: _Session.set_carrier,
-    WaitForAddresses: _Session.settle,
+    WaitForAddresses: _Session.sync_carrier,
     AddNeighbour: _Session.add_neighbour,
     AddNexthop: _Session.add_nexthop,
     AddNexthopGroup: _Session.add_nexthop_group,
@@ -307,11 +307,11 @@ _TAKERS: Final[dict[type, Callable[[_Session, Any], None]]] = {
 }
 
 
-def _take_inside(steps: Iterable[InNamespace]) -> list[str]:
+def _execute_inside(steps: Iterable[InNamespace]) -> list[str]:
     with IPRoute() as netlink:
         session = _Session(netlink)
         for step in steps:
-            session.take(step)
+            session.execute(step)
         return session.skipped
 
 

@@ -28,18 +28,18 @@ NLMSGERR_ATTR_MSG: Final = 1
 _HEADER: Final = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _TCMSG: Final = struct.Struct("=Bxxx i III")  # family, interface, handle, parent, info
 _ANSWER_BYTES: Final = 1 << 18
-_PATIENCE_S: Final = 5.0
+_TIMEOUT_S: Final = 5.0
 
 
 def replace_root(ifname: str, *, kind: str, options: bytes) -> None:
     """Add or change the root qdisc of an interface; BackendError with the kernel's message."""
     attributes = attribute(TCA_KIND, kind.encode() + b"\0") + attribute(TCA_OPTIONS, options)
-    _ask(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, _root_of(ifname) + attributes)
+    _request(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, _root_of(ifname) + attributes)
 
 
 def delete_root(ifname: str) -> None:
     """Delete the root qdisc and the packets in it; BackendError if there is none but the default."""
-    _ask(RTM_DELQDISC, 0, _root_of(ifname))
+    _request(RTM_DELQDISC, 0, _root_of(ifname))
 
 
 def root_options(ifname: str, *, kind: str) -> bytes:
@@ -58,7 +58,7 @@ def _root_of(ifname: str) -> bytes:
     return _TCMSG.pack(0, socket.if_nametoindex(ifname), 0, TC_H_ROOT, 0)
 
 
-def _ask(kind: int, flags: int, content: bytes) -> None:
+def _request(kind: int, flags: int, content: bytes) -> None:
     with _open() as connection:
         connection.send(_message(kind, NLM_F_REQUEST | NLM_F_ACK | flags, content))
         for _ in _messages_untrusted(connection.recv(_ANSWER_BYTES)):
@@ -79,7 +79,7 @@ def _open() -> socket.socket:
     opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_ROUTE)
     for option in (NETLINK_CAP_ACK, NETLINK_EXT_ACK):
         opened.setsockopt(SOL_NETLINK, option, 1)
-    opened.settimeout(_PATIENCE_S)
+    opened.settimeout(_TIMEOUT_S)
     return opened
 
 

@@ -39,20 +39,20 @@ def start_relay(spec_path: Path, *, log_path: Path, record: Callable[[int], None
     START_SECONDS. In both cases, and if the wait is interrupted, no process is left running.
     """
     control_path = load_spec(spec_path).control
-    leave, grant = os.pipe2(os.O_CLOEXEC)
+    start_read_fd, start_write_fd = os.pipe2(os.O_CLOEXEC)
     try:
-        pid = _spawn(spec_path, log_path=log_path, leave=leave)
+        pid = _spawn(spec_path, log_path=log_path, start_read_fd=start_read_fd)
     except BaseException:
-        os.close(grant)
+        os.close(start_write_fd)
         raise
     finally:
-        os.close(leave)
+        os.close(start_read_fd)
     try:
         try:
             record(pid)
-            os.write(grant, b"\n")
+            os.write(start_write_fd, b"\n")
         finally:
-            os.close(grant)
+            os.close(start_write_fd)
         _await_answer(pid, control_path=control_path, log_path=log_path)
     except BaseException:
         with suppress(ChildProcessError):  # it has exited and was reaped: the id may belong to another process
@@ -63,24 +63,24 @@ def start_relay(spec_path: Path, *, log_path: Path, record: Callable[[int], None
     return pid
 
 
-def _spawn(spec_path: Path, *, log_path: Path, leave: int) -> int:
+def _spawn(spec_path: Path, *, log_path: Path, start_read_fd: int) -> int:
     log = (os.POSIX_SPAWN_OPEN, 1, str(log_path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     return os.posix_spawn(
         sys.executable,
         [sys.executable, "-m", "netns.backends.relay.relay", str(spec_path)],
         os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # NumPy would start threads that the relay never uses
-        file_actions=[(os.POSIX_SPAWN_DUP2, leave, 0), log, (os.POSIX_SPAWN_DUP2, 1, 2)],
+        file_actions=[(os.POSIX_SPAWN_DUP2, start_read_fd, 0), log, (os.POSIX_SPAWN_DUP2, 1, 2)],
         setsid=True,
     )
 
 
 def _await_answer(pid: int, *, control_path: Path, log_path: Path) -> None:
-    give_up_at = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + START_SECONDS
     while not _answers(control_path, pid=pid):
         if os.waitpid(pid, os.WNOHANG) != (0, 0):
             lines = log_path.read_text().strip().splitlines()
             raise BackendError(lines[-1] if lines else f"the relay ended without a word; its log is {log_path}")
-        if time.monotonic() > give_up_at:
+        if time.monotonic() > deadline:
             raise BackendError(f"the relay does not answer at {control_path}; its log is {log_path}")
         time.sleep(_POLL_SECONDS)
 

@@ -112,19 +112,19 @@ class Relay:
 
     def run(self) -> None:
         """Carry frames until `stop` is called, or until no TAP is left."""
-        look_around_at = 0
+        housekeeping_at = 0
         while not self._stopping and self._by_source_fd:
             started_at = monotonic_ns()
-            if started_at >= look_around_at:
-                self._leave_vanished()
-                look_around_at = started_at + HOUSEKEEPING_NS
+            if started_at >= housekeeping_at:
+                self._release_vanished()
+                housekeeping_at = started_at + HOUSEKEEPING_NS
             if self._turn():
                 remaining_ns = started_at + self._coalesce_ns - monotonic_ns()
                 if remaining_ns > 0:
                     time.sleep(remaining_ns / NS_PER_S)
             else:
                 due_at_ns = min(direction.due_at_ns for direction in self._directions)
-                self._wait_until(min(due_at_ns, look_around_at))
+                self._wait_until(min(due_at_ns, housekeeping_at))
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any]:
         """Execute a control request; BackendError or ShapeError if it cannot be done."""
@@ -185,7 +185,7 @@ class Relay:
                 continue
             readable.append(direction)
             if not direction.read(limit_frames=limit_frames):
-                self._leave(direction)
+                self._release(direction)
         return readable
 
     def _send_due(self) -> bool:
@@ -211,14 +211,14 @@ class Relay:
         ready_at_ns = monotonic_ns() - (self._sched_delay.waited_ns() - waited_ns)
         self._polled_at_ns = max(self._polled_at_ns, ready_at_ns)
 
-    def _leave_vanished(self) -> None:
+    def _release_vanished(self) -> None:
         """Release namespaces that were deleted by name: only the relay's open TAPs still keep them alive."""
         gone = {name for name, identity in self._identities.items() if identity_of(name) != identity}
         for direction in list(self._by_source_fd.values()):
             if direction.source.netns in gone:
-                self._leave(direction)
+                self._release(direction)
 
-    def _leave(self, direction: RelayLinkDirection) -> None:
+    def _release(self, direction: RelayLinkDirection) -> None:
         """Stop reading from a source that is gone."""
         self._epoll.unregister(direction.source.fd)
         del self._by_source_fd[direction.source.fd]
@@ -278,13 +278,13 @@ def main(arguments: list[str]) -> int:
         print(f"relay: {error}", file=sys.stderr)
         return 1
     with closing(relay):
-        _take_signals(relay)
-        _take_priority()
+        _handle_signals(relay)
+        _raise_priority()
         relay.run()
     return 0
 
 
-def _take_signals(relay: Relay) -> None:
+def _handle_signals(relay: Relay) -> None:
     """Stop on SIGTERM and SIGINT; a signal ends the loop's sleep through a descriptor."""
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     relay.wake_on(reader)
@@ -293,11 +293,13 @@ def _take_signals(relay: Relay) -> None:
         signal.signal(number, lambda *_: relay.stop())
 
 
-def _take_priority() -> None:
+def _raise_priority() -> None:
     """Set priority, timer slack, memory and garbage collection for exact and prompt wake-ups."""
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
-    if hasattr(libc, "mallopt"):  # else glibc returns the heap's end to the kernel and faults it in again on each read
+    if hasattr(
+        libc, "mallopt"
+    ):  # glibc's default returns freed memory to the kernel, and faults it in again on each read
         libc.mallopt(M_TRIM_THRESHOLD, HELD_HEAP_BYTES)
     with suppress(OSError):  # root in a container may lack CAP_SYS_NICE; then the relay only runs later
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)

@@ -96,7 +96,7 @@ class RelayLinkDirection:
             at_ns += step_ns
         frames.clear()
         self._arrived_by_ns = now_ns
-        self._look_ahead()
+        self._update_due()
 
     def send_due(self, now_ns: int) -> None:
         """Write the frames that are due, one batch at most."""
@@ -116,9 +116,9 @@ class RelayLinkDirection:
             if late_ns > self.late_max_ns:  # noqa: PLR1730 - max() costs more than the whole comparison, per frame
                 self.late_max_ns = late_ns
             now_ns = monotonic_ns()
-        self._look_ahead()
+        self._update_due()
 
-    def _look_ahead(self) -> None:
+    def _update_due(self) -> None:
         next_at_ns = self._departed[0][0] if self._departed else self.netem.next_at_ns
         self.due_at_ns = NEVER_NS if next_at_ns is None else next_at_ns
 

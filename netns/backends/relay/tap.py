@@ -93,11 +93,11 @@ def attach(*, netns: str, ifname: str) -> Tap:
         fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             fcntl.ioctl(fd, TUNSETIFF, _IFREQ_FLAGS.pack(ifname.encode(), IFF_TAP | IFF_NO_PI))
-            frame_bytes = _settled_mtu(ifname) + _HEADER_BYTES
+            frame_bytes = _mtu_with_carrier(ifname) + _HEADER_BYTES
             statistics_fd = os.open("/proc/thread-self/net/dev", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             os.close(fd)
-            raise BackendError(f"{netns}: cannot attach to {ifname}: {_why(error)}") from None
+            raise BackendError(f"{netns}: cannot attach to {ifname}: {_reason(error)}") from None
     return Tap(netns=netns, ifname=ifname, fd=fd, frame_bytes=frame_bytes, statistics_fd=statistics_fd)
 
 
@@ -113,7 +113,7 @@ def identity_of(netns: str) -> tuple[int, int] | None:
 @contextmanager
 def inside(netns: str) -> Iterator[None]:
     """Move the calling thread into the named namespace for a `with` block; BackendError if it does not exist."""
-    home_fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    own_fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
             target_fd = os.open(NETNS_DIRECTORY / netns, os.O_RDONLY | os.O_CLOEXEC)
@@ -126,9 +126,9 @@ def inside(netns: str) -> Iterator[None]:
         try:
             yield
         finally:
-            _setns(home_fd, name="its own")
+            _setns(own_fd, name="its own")
     finally:
-        os.close(home_fd)
+        os.close(own_fd)
 
 
 def in_nameless_namespace(work: Callable[[], T]) -> T:
@@ -155,7 +155,7 @@ def in_nameless_namespace(work: Callable[[], T]) -> T:
     return results[0]
 
 
-def _settled_mtu(ifname: str) -> int:
+def _mtu_with_carrier(ifname: str) -> int:
     """Make the kernel see the carrier; return the device's MTU."""
     value = ctypes.create_string_buffer(_ETHTOOL_VALUE.pack(ETHTOOL_GLINK, 0), _ETHTOOL_VALUE.size)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
@@ -170,7 +170,7 @@ def _setns(fd: int, *, name: str) -> None:
         raise BackendError(f"cannot enter the network namespace {name}: {reason}")
 
 
-def _why(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     reasons = {
         errno.EBUSY: "another process holds it",
         errno.EINVAL: "it is not a TAP device",

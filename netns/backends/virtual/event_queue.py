@@ -39,9 +39,9 @@ class EventQueue:
         return self._heap[0][0] if self._heap else None
 
     def run(self, *, until_ns: int, done: Callable[[], bool] | None = None) -> bool:
-        """Execute actions up to and including `until_ns`, or until `done` holds after a time; return whether it held.
+        """Execute actions up to `until_ns`, included, or until `done()` is true; it is checked after each time.
 
-        Without `done`, or if it never holds, the clock is at `until_ns` afterwards.
+        Return whether `done()` was true. If not, the clock is at `until_ns` afterwards.
         """
         heap = self._heap
         if done is not None and done():
@@ -55,10 +55,10 @@ class EventQueue:
 
     def _run_until(self, now_ns: int) -> None:
         """Execute all actions of one time."""
-        heap, rest = self._heap, self.remaining
+        heap, remaining = self._heap, self.remaining
         self.now_ns = now_ns
         while heap and heap[0][0] == now_ns:
             while heap and heap[0][0] == now_ns:
                 heappop(heap)[2](now_ns)
-            if rest is not None:
-                rest(now_ns)
+            if remaining is not None:
+                remaining(now_ns)

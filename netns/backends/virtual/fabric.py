@@ -49,18 +49,18 @@ class VirtualFabric:
         self.topology = topology
         self.too_long = 0
         self._events = EventQueue()
-        self._events.remaining = self._hand_over
+        self._events.remaining = self._deliver
         self._forwarding = Forwarding(topology)
         self._filled: list[Inbox] = []
         self._inboxes = {host: Inbox(self._filled) for host in topology.hosts}
         self._flows: dict[tuple[str, int, str, int], Flow] = {}
         self._max_length_bytes = topology.mtu + ETHERNET_HEADER_BYTES
         self._sent = 0
-        self._dead: dict[str, list[bool]] = {}  # failures of a schedule without an end; value: with loss of carrier
+        self._failed: dict[str, list[bool]] = {}  # failures of a schedule without an end; value: with loss of carrier
         self._carrierless: Counter[frozenset[str]] = Counter()
         self._links = dict(self._make_links(link, end) for link in topology.links for end in ("ab", "ba"))
-        for lane in self._links.values():
-            lane.observe = observe
+        for virtual_link in self._links.values():
+            virtual_link.observe = observe
 
     def _make_links(self, link: Link, direction: Literal["ab", "ba"]) -> tuple[tuple[str, str], VirtualLink]:
         ends, shape = (link.a, link.b), link.shape_ab
@@ -79,7 +79,7 @@ class VirtualFabric:
     @property
     def packet_hops(self) -> int:
         """The number of packets that left a virtual link, summed over the links."""
-        return sum(lane.packets for lane in self._links.values())
+        return sum(virtual_link.packets for virtual_link in self._links.values())
 
     @property
     def links(self) -> Mapping[tuple[str, str], VirtualLink]:
@@ -102,14 +102,14 @@ class VirtualFabric:
     def counters(self) -> dict[str, dict[str, int]]:
         """Virtual link (FROM>TO) -> packets and bytes that left it, and its counts of drops, marks and the like."""
         return {
-            lane.name: {
-                "packets": lane.packets,
-                "bytes": lane.bytes,
-                **(lane.netem.counters() if lane.netem is not None else dict.fromkeys(COUNTERS, 0)),
-                "blackholed": lane.blackholed,
-                "marked": lane.marked,
+            virtual_link.name: {
+                "packets": virtual_link.packets,
+                "bytes": virtual_link.bytes,
+                **(virtual_link.netem.counters() if virtual_link.netem is not None else dict.fromkeys(COUNTERS, 0)),
+                "blackholed": virtual_link.blackholed,
+                "marked": virtual_link.marked,
             }
-            for lane in self._links.values()
+            for virtual_link in self._links.values()
         }
 
     # -- stations -----------------------------------------------------------------------------------------------
@@ -133,13 +133,13 @@ class VirtualFabric:
 
     def _route(self, flow: Flow) -> None:
         """Look up the virtual links for the flow's next packets."""
-        way = self._forwarding.way(
+        route = self._forwarding.way(
             flow.source,
             source_port=flow.source_port,
             destination=flow.destination,
             destination_port=flow.destination_port,
         )
-        flow.links = tuple(self._links[ends] for ends in pairwise(way))
+        flow.links = tuple(self._links[ends] for ends in pairwise(route))
 
     def send(self, flow: Flow, *, length_bytes: int, content: Any) -> None:
         """Send a packet now. `length_bytes` is its size on the wire, Ethernet header included."""
@@ -186,12 +186,12 @@ class VirtualFabric:
                 self.fail(event.name, at_ns=at_ns, for_ns=for_ns, carrier=event.carrier)
 
     def _fail_for_good(self, event: ScheduledEvent, links: tuple[Link, ...], _now_ns: int) -> None:
-        self._dead.setdefault(event.name, []).append(event.carrier)
+        self._failed.setdefault(event.name, []).append(event.carrier)
         self._count_down(links, by=1, carrier=event.carrier)
 
     def _repair(self, name: str, links: tuple[Link, ...], _now_ns: int) -> None:
         """End all failures of this name that a schedule set without an end."""
-        for carrier in self._dead.pop(name, []):
+        for carrier in self._failed.pop(name, []):
             self._count_down(links, by=-1, carrier=carrier)
 
     def _count_down(self, links: tuple[Link, ...], *, by: int, carrier: bool) -> None:
@@ -208,16 +208,18 @@ class VirtualFabric:
     def _set_shape(self, event: ScheduledEvent, *, at_ns: int, for_ns: int | None) -> None:
         link = self.topology.link(event.name)
         ends = {"ab": (link.a, link.b), "ba": (link.b, link.a)}
-        lanes = [self._links[pair] for direction, pair in ends.items() if event.direction in ("both", direction)]
-        for lane in lanes:
-            _shape_of(lane).changed(event.shape or {}, base=event.base)
+        virtual_links = [
+            self._links[pair] for direction, pair in ends.items() if event.direction in ("both", direction)
+        ]
+        for virtual_link in virtual_links:
+            _shape_of(virtual_link).changed(event.shape or {}, base=event.base)
 
         def change(_now_ns: int) -> None:
-            before = [_shape_of(lane) for lane in lanes]
-            for lane, shape in zip(lanes, before, strict=True):
-                lane.reshape(shape.changed(event.shape or {}, base=event.base))
+            before = [_shape_of(virtual_link) for virtual_link in virtual_links]
+            for virtual_link, shape in zip(virtual_links, before, strict=True):
+                virtual_link.reshape(shape.changed(event.shape or {}, base=event.base))
             if for_ns is not None:
-                self._events.at(at_ns + for_ns, lambda _: _reshape(lanes, before))
+                self._events.at(at_ns + for_ns, lambda _: _reshape(virtual_links, before))
 
         self._events.at(at_ns, change)
 
@@ -236,7 +238,7 @@ class VirtualFabric:
         """Run until `until_ns` or until `done` holds; return whether it did. See `EventQueue.run`."""
         return self._events.run(until_ns=until_ns, done=done)
 
-    def _hand_over(self, now_ns: int) -> None:
+    def _deliver(self, now_ns: int) -> None:
         """Deliver to every station what arrived at this time."""
         filled = self._filled[:]
         self._filled.clear()  # in place: the inboxes refer to this list
@@ -244,10 +246,10 @@ class VirtualFabric:
             inbox.deliver(now_ns)
 
 
-def _shape_of(lane: VirtualLink) -> Shape:
-    return Shape() if lane.netem is None else lane.netem.shape
+def _shape_of(virtual_link: VirtualLink) -> Shape:
+    return Shape() if virtual_link.netem is None else virtual_link.netem.shape
 
 
-def _reshape(lanes: list[VirtualLink], shapes: list[Shape]) -> None:
-    for lane, shape in zip(lanes, shapes, strict=True):
-        lane.reshape(shape)
+def _reshape(virtual_links: list[VirtualLink], shapes: list[Shape]) -> None:
+    for virtual_link, shape in zip(virtual_links, shapes, strict=True):
+        virtual_link.reshape(shape)

@@ -238,10 +238,10 @@ class VirtualLink:
         self.left_at_ns = now_ns
         if self.observe is not None:
             self._log("left", packet)
-        lanes = packet.links
+        links = packet.links
         packet.hop = hop = packet.hop + 1
-        if hop < len(lanes):
-            lanes[hop].transmit(packet, now_ns)
+        if hop < len(links):
+            links[hop].transmit(packet, now_ns)
         else:
             packet.flow.inbox.receive_packet(packet)
 
