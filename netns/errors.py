@@ -1,14 +1,14 @@
-"""What can go wrong in the lab, as one tree.
+"""The errors of the lab, as one tree.
 
     LabError                 anything this package raises on purpose; the message is one line for the user
       |-- ShapeError         a shape's value is out of range, or is not in tc's notation
       |-- TopologyError      a topology file or an argument describes no possible fabric
       |-- QuantityError      a text is no amount in Kubernetes' notation
-      |-- NodesError         a list of nodes (EC2's, Kubernetes') is malformed, or lacks what is asked of it
-      |-- JobError           a job file is malformed, or asks for what no cluster can give
+      |-- NodesError         a list of nodes (EC2's, Kubernetes') is malformed, or lacks required labels
+      |-- JobError           a job file is malformed, or requests what no cluster can provide
       |-- PlacementError     a valid job finds no room on valid nodes
       |-- RankError          a process of a job failed, or was not done in time
-      `-- BackendError        the kernel, a process or the lab's state refuses what a valid topology asks for
+      `-- BackendError       the kernel, a process or the lab's state refuses a valid request
 
 Commands print the message and exit: 2 for bad input (INPUT_ERRORS), 1 for the others.
 """
@@ -18,13 +18,13 @@ from __future__ import annotations
 from typing import Final
 
 MAX_MESSAGE: Final = 2000
-"""Characters: a message that quotes a file, or lists all links of a large fabric, stays readable."""
+"""In characters: a message that quotes a file, or lists all links of a large fabric, stays readable."""
 
 
 class LabError(Exception):
-    """Root of the errors that this package raises; the message names the value and the remedy.
+    """Root of the errors that this package raises; the message contains the value and the remedy.
 
-    Messages quote what files hold. They are made one printable line here, so that no value can break the line or
+    Messages quote the contents of files. They are made one printable line here, so that no value can break the line or
     reach the terminal as an escape sequence.
     """
 
@@ -48,11 +48,11 @@ class QuantityError(LabError):
 
 
 class NodesError(LabError):
-    """A source of nodes is malformed, or its nodes lack the labels that are asked for."""
+    """A source of nodes is malformed, or its nodes lack required labels."""
 
 
 class JobError(LabError):
-    """A job file is malformed, or asks for what no cluster can give."""
+    """A job file is malformed, or requests what no cluster can provide."""
 
 
 class PlacementError(LabError):
@@ -64,8 +64,8 @@ class RankError(LabError):
 
 
 class BackendError(LabError):
-    """The kernel, the relay process or the lab's recorded state refuses what was asked."""
+    """The kernel, the relay process or the lab's recorded state refuses a request."""
 
 
 INPUT_ERRORS: Final = (ShapeError, TopologyError, QuantityError, NodesError, JobError)
-"""Mistakes in what the user gave: exit status 2."""
+"""Mistakes in the user's input: exit status 2."""

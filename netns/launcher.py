@@ -1,23 +1,23 @@
-"""A job's ranks as processes, one in the namespace of each host that the placement names.
+"""Start a job's ranks as processes, each in the namespace of its host in the placement.
 
-    with Ranks.start(lab, hosts=placement.hosts, command=job.command, env=job.env) as ranks:
+    with Launcher.start(lab, hosts=placement.hosts, command=job.command, env=job.env) as ranks:
         ranks.wait(on_line=lambda rank, stream, line: print(rank, line))
         print(ranks.iterations_s)
 
-Theory of operation. Each rank is a session of its own: a Ctrl-C at the terminal reaches the starter alone, which ends
-the ranks in order. A rank is watched by a pidfd, so that its end is seen before it is waited for: until then its
-number, which is its process group's, cannot be another's, and what it left running is ended with it. When a rank fails,
-or the starter leaves the `with` block, all others are ended, SIGTERM first. The starter's own death, also by SIGKILL,
-ends them too (PR_SET_PDEATHSIG).
+Theory of operation. Each rank is a session of its own: a Ctrl-C at the terminal reaches the launcher alone, which ends
+the ranks in order. A rank is watched through a pidfd, so that its exit is noticed before it is reaped: until then its
+process id, which is also its process group, cannot be reused, and the processes that it left running are ended with it.
+When a rank fails, or the launcher leaves the `with` block, all others are ended, SIGTERM first. The launcher's own
+death, also by SIGKILL, ends them, too (PR_SET_PDEATHSIG).
 
-Ranks learn who they are from their environment, by the names that torchrun uses: RANK, WORLD_SIZE, LOCAL_RANK,
-LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; and all addresses in order of rank, with commas between, as RANK_HOSTS.
+Ranks get their identity from their environment, by the names that torchrun uses: RANK, WORLD_SIZE, LOCAL_RANK,
+LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; and all addresses in order of rank, separated by commas, as RANK_HOSTS.
 
-Ranks may tell how long things take, as a JSON object on a line of stdout:
+Ranks may report durations, as a JSON object on a line of stdout:
 
     {"event": "iteration", "iteration": 0, "seconds": 1.25}
 
-An iteration has taken as long as it took the slowest rank.
+The duration of an iteration is that of its slowest rank.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from netns.lab.lab import Lab
 
 MASTER_PORT: Final = 29500  # torchrun's default; each rank has an address, so all may use it
 GRACE_S: Final = 2.0
-LOOK_S: Final = 0.002  # between two looks at the namespace of a rank that has not entered one yet
+LOOK_S: Final = 0.002  # interval of checks until a rank has entered a namespace
 READ_BYTES: Final = 1 << 16
 MAX_LINE_BYTES: Final = 1 << 20
 
 Stream = Literal["stdout", "stderr"]
 OnLine = Callable[[int, Stream, str], None]
-"""Told rank, stream and line of what ranks print, but for iterations."""
+"""Called with rank, stream and line of the ranks' output, except for iterations."""
 
 
 @dataclass(slots=True)
@@ -58,17 +58,17 @@ class Rank:
 
     number: int
     host: str
-    """Where it was to run."""
+    """The host where it is to run."""
 
     process: subprocess.Popen[bytes]
     ran_in: str | None = None
-    """The node of the lab whose namespace the kernel says that it is in; None: not seen in any."""
+    """The lab's node whose namespace it is in, according to the kernel; None: not yet seen in any."""
 
     status: int | None = None
     """Its exit status, negative for a signal; None while it runs."""
 
     last_error: str = ""
-    """The last line that it wrote on stderr."""
+    """Its last line on stderr."""
 
     open_pipes: int = 2
 
@@ -79,14 +79,14 @@ class Rank:
 
     @property
     def failure(self) -> str:
-        """What to say of it when it has failed."""
+        """The description of its failure."""
         status = self.status or 0
         how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"failed with status {status}"
         return f"{self} {how}" + (f": {self.last_error}" if self.last_error else "")
 
 
 class Launcher:
-    """All ranks of a job. Made by `start`; a context manager that ends them."""
+    """All ranks of a job. Created by `start`; a context manager that ends them."""
 
     def __init__(self, lab: Lab) -> None:
         nodes = {node: identity_of(lab.netns(node)) for node in lab.topology.nodes}
@@ -99,7 +99,7 @@ class Launcher:
     def start(
         cls, lab: Lab, *, hosts: Sequence[str], command: Sequence[str], env: Mapping[str, str] | None = None
     ) -> Self:
-        """Start `command` on each of `hosts`, in order of rank. Raises BackendError if it cannot be; none runs then."""
+        """Start `command` on each of `hosts`, in order of rank. On failure raises BackendError, and no rank runs."""
         if shutil.which(command[0]) is None:
             raise BackendError(f"{command[0]}: no such command")
         made = cls(lab)
@@ -114,7 +114,7 @@ class Launcher:
         return made
 
     def wait(self, *, on_line: OnLine, timeout_s: float | None = None) -> None:
-        """Wait until all ranks have ended well. Raises RankError, when all are ended, if one fails or time is up."""
+        """Wait until all ranks have exited with 0. On a failure or timeout ends all of them, and raises RankError."""
         give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
         while any(rank.status is None for rank in self.ranks):
             left = None if give_up_at is None else give_up_at - time.monotonic()
@@ -131,11 +131,11 @@ class Launcher:
 
     @property
     def iterations_s(self) -> list[float]:
-        """How long each iteration took its slowest rank, for those that every rank told."""
+        """The duration of each iteration on its slowest rank, for iterations that every rank reported."""
         return [max(told) for _, told in sorted(self._seconds.items()) if len(told) == len(self.ranks)]
 
     def end(self, *, on_line: OnLine | None = None) -> None:
-        """End all that still run, and collect what they still say."""
+        """End all ranks that still run, and collect their remaining output."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             for rank in self.ranks:
                 if rank.status is None:
@@ -169,10 +169,10 @@ class Launcher:
             self._selector.register(pipe, selectors.EVENT_READ, (rank, stream))
 
     def _turn(self, on_line: OnLine, *, patience_s: float | None) -> None:
-        """Wait for something to happen, and see to it."""
+        """Wait for events, and handle them."""
         unseen = [rank for rank in self.ranks if rank.ran_in is None and rank.status is None]
         for rank in unseen:
-            rank.ran_in = self._nodes.get(_network_of(rank.process.pid))  # type: ignore[arg-type]  # None is nobody's
+            rank.ran_in = self._nodes.get(_network_of(rank.process.pid))  # type: ignore[arg-type]  # None is no key
         if any(rank.ran_in is None for rank in unseen):
             patience_s = LOOK_S if patience_s is None else min(LOOK_S, patience_s)
         for key, _ in self._selector.select(patience_s):
@@ -185,7 +185,7 @@ class Launcher:
     def _ended(self, rank: Rank, *, pidfd: int) -> None:
         self._selector.unregister(pidfd)
         os.close(pidfd)
-        _signal_group(rank, signal.SIGKILL)  # what it left running; its number is its group's until it is waited for
+        _signal_group(rank, signal.SIGKILL)  # what it left running; its group's id is not reused until it is reaped
         rank.status = rank.process.wait()
 
     def _read(self, rank: Rank, stream: Stream, on_line: OnLine) -> None:
@@ -206,7 +206,7 @@ class Launcher:
             rank.open_pipes -= 1
 
     def _read_rest(self, on_line: OnLine) -> None:
-        """Read what is in the pipes of ranks that have ended; not for ever: a daemon of theirs may hold them open."""
+        """Read the pipes of ranks that have exited; with a limit, because a daemon of theirs may keep them open."""
         give_up_at = time.monotonic() + GRACE_S
         while any(rank.open_pipes for rank in self.ranks) and (left := give_up_at - time.monotonic()) > 0:
             self._turn(on_line, patience_s=left)
@@ -235,7 +235,7 @@ def _environment(number: int, addresses: Sequence[str]) -> dict[str, str]:
 
 
 def _spawn(command: Sequence[str], *, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """A process in a session of its own, that dies with us."""
+    """Start a process in a session of its own that ends with this process."""
     try:
         return subprocess.Popen(
             [tool("setpriv"), "--pdeathsig", "KILL", "--", *command],
@@ -251,13 +251,13 @@ def _spawn(command: Sequence[str], *, env: Mapping[str, str]) -> subprocess.Pope
 
 
 def _signal_group(rank: Rank, number: signal.Signals) -> None:
-    """To a rank that has not been waited for, and whatever it has started in its session."""
+    """Signal a rank that is not yet reaped, and all processes in its session's group."""
     with suppress(ProcessLookupError):
         os.killpg(rank.process.pid, number)
 
 
 def _network_of(pid: int) -> tuple[int, int] | None:
-    """Which network namespace the kernel says that a process is in; None if it has ended."""
+    """Return the network namespace of a process, according to the kernel; None if it has ended."""
     try:
         status = Path(f"/proc/{pid}/ns/net").stat()
     except OSError:
@@ -266,7 +266,7 @@ def _network_of(pid: int) -> tuple[int, int] | None:
 
 
 def _iteration(line: str) -> tuple[int, float] | None:
-    """Number and seconds of the iteration that a line tells of; None if it is another line."""
+    """Return number and seconds of the iteration that a line reports; None for another line."""
     try:
         event: Any = json.loads(line)
         if event["event"] == "iteration":
@@ -277,4 +277,4 @@ def _iteration(line: str) -> tuple[int, float] | None:
 
 
 def _discard_line(_rank: int, _stream: Stream, _line: str) -> None:
-    """Nobody listens any more."""
+    """Ignore output after the end."""

@@ -1,4 +1,4 @@
-"""Processes known by identity, so that no signal can reach a stranger: by pid and start time, or by namespace."""
+"""Processes identified by pid and start time, or by namespace, so that no signal can reach another process."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _POLL_SECONDS: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process and no later one with its number."""
+    """A process, as distinct from a later one with the same pid."""
 
     pid: int
     started_at_ticks: int
 
     @classmethod
     def of(cls, pid: int) -> Process | None:
-        """The process that has `pid` now; None if there is none."""
+        """Return the process that has `pid` now; None if there is none."""
         ticks = start_time_ticks(pid)
         return None if ticks is None else cls(pid, ticks)
 
@@ -37,19 +37,19 @@ class Process:
 
     @property
     def command(self) -> str:
-        """Its command's name, for messages; empty if it is gone."""
+        """Its command's name, for messages; empty if it has ended."""
         try:
             return Path(f"/proc/{self.pid}/comm").read_text().strip()
         except OSError:
             return ""
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields for JSON."""
         return asdict(self)
 
 
 def processes_in(namespaces: Iterable[str]) -> dict[Process, str]:
-    """The processes, but for the caller, whose network namespace is one of these named ones -> which."""
+    """Return process -> namespace for the processes in these named network namespaces, except for the caller."""
     wanted = {identity: netns for netns in namespaces if (identity := identity_of(netns)) is not None}
     found = {}
     for entry in Path("/proc").iterdir():
@@ -57,7 +57,7 @@ def processes_in(namespaces: Iterable[str]) -> dict[Process, str]:
             continue
         try:
             status = (entry / "ns" / "net").stat()
-        except OSError:  # ended meanwhile
+        except OSError:  # it has ended meanwhile
             continue
         netns = wanted.get((status.st_dev, status.st_ino))
         if netns is not None and (process := Process.of(int(entry.name))) is not None:
@@ -66,7 +66,7 @@ def processes_in(namespaces: Iterable[str]) -> dict[Process, str]:
 
 
 def end(processes: Iterable[Process]) -> None:
-    """SIGTERM, and after GRACE_SECONDS SIGKILL for those that stay; returns when all are gone."""
+    """Send SIGTERM, after GRACE_SECONDS SIGKILL to those that remain; return when all have ended."""
     remaining = [process for process in processes if process.alive]
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
         for process in remaining:
@@ -77,7 +77,7 @@ def end(processes: Iterable[Process]) -> None:
 
 
 def _signal(process: Process, signal_number: signal.Signals) -> None:
-    """Through a pidfd, which cannot change hands between the check and the signal."""
+    """Send through a pidfd, which cannot refer to another process between the check and the signal."""
     try:
         pidfd = os.pidfd_open(process.pid)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Fixtures for test suites that need a network: labs that come up for a test and are gone after it.
+"""Fixtures for test suites that need a network: labs that are up during a test.
 
     # conftest.py
     pytest_plugins = ["netns.pytest"]
@@ -9,13 +9,13 @@
         hosts["h2"].popen(["iperf3", "-s", "-1"])
         hosts["h1"].run(["iperf3", "-c", hosts["h2"].address], check=True)
 
-`lab` is a `netns.lab.lab.Lab`, of the topology that the marker gives: a Topology, or the path of a file, relative to
-the test's; without a marker the reference fabric. Its name is replaced by one that no other run shares. `hosts` are its
-hosts by name. Processes that a test leaves running in the lab end with it.
+`lab` is a `netns.lab.lab.Lab`, of the topology in the marker: a Topology, or the path of a file, relative to the
+test's; without a marker the reference fabric. Its name is replaced by a unique one. `hosts` are its hosts by name.
+Processes that a test leaves running in the lab are ended with it.
 
-Markers, for what a test needs: `needs_root`, `needs_netem` (of the running kernel: User-Mode Linux has it, see
-`srd-lab uml`), `needs_uml`. A test whose need is not met is skipped, with the reason; with --require-needs it fails,
-which is what continuous integration wants.
+Markers, for the requirements of a test: `needs_root`, `needs_netem` (in the running kernel: User-Mode Linux has it, see
+`srd-lab uml`), `needs_uml`. A test whose requirement is not met is skipped, with the reason; with --require-needs it
+fails, which is intended for continuous integration.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _numbers: Final = count()
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host of a lab, and how to run things in it."""
+    """A host of a lab, with methods to run commands in it."""
 
     lab: Lab
     name: str
@@ -54,7 +54,7 @@ class Host:
 
     @property
     def address6(self) -> str:
-        """The same in IPv6; TopologyError if the lab has none."""
+        """The same for IPv6; TopologyError if the lab has none."""
         return self.lab.address(self.name, version=6)
 
     @property
@@ -63,16 +63,16 @@ class Host:
         return self.lab.netns(self.name)
 
     def run(self, command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[Any]:
-        """`subprocess.run` inside the host."""
+        """Call `subprocess.run` inside the host."""
         return subprocess.run(self.lab.command(self.name, command), **options)  # noqa: PLW1510 - the caller's choice
 
     def popen(self, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        """`subprocess.Popen` inside the host."""
+        """Call `subprocess.Popen` inside the host."""
         return subprocess.Popen(self.lab.command(self.name, command), **options)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let continuous integration insist."""
+    """Add --require-needs, for continuous integration."""
     parser.addoption(
         "--require-needs", action="store_true", help="Fail tests whose needs are not met; do not skip them."
     )
@@ -90,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip, or fail, what cannot run here."""
+    """Skip, or fail, tests whose requirements are not met."""
     for name, unmet in NEEDS.items():
         if item.get_closest_marker(name) is not None and (reason := unmet()) is not None:
             if item.config.getoption("--require-needs"):
@@ -116,7 +116,7 @@ NEEDS: Final = {"needs_root": _no_root, "needs_netem": _no_netem, "needs_uml": _
 
 @pytest.fixture
 def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """A lab of its own for the test."""
+    """A new lab for the test."""
     if (reason := _no_root()) is not None:
         pytest.skip(reason)
     topology = _topology(request)

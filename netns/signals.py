@@ -1,4 +1,4 @@
-"""Signals that end a program become exceptions, so that what is half done is undone as on any error.
+"""Signals that end a program become exceptions, so that unfinished work is undone as on any error.
 
     with signals_raise():
         ...
@@ -6,9 +6,9 @@
             thread.start()
             thread.join()
 
-The first SIGINT, SIGTERM or SIGHUP raises; later ones are ignored, because they would interrupt the undoing. While
-something is `undisturbed` a signal waits for its end: where a process or thread is started and we have yet to know of
-it, or to wait for it, nothing may be raised, or it would go on making what is being undone.
+The first SIGINT, SIGTERM or SIGHUP raises; later ones are ignored, because they would interrupt the undoing. In an
+`undisturbed` block, signals are deferred to its end: between the start of a process or thread and its registration, or
+during the wait for it, nothing may be raised, because it would continue to create what is being undone.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _held: Final = _Held()
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let a signal wait for the end of the block, the outermost if they are nested; it is raised there.
+    """Defer signals to the end of the block, the outermost if they are nested; they are raised there.
 
-    In other threads than the main one there is nothing to wait for, as Python runs handlers in that one only.
+    In other threads than the main one this does nothing, because Python runs handlers in the main thread only.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -46,7 +46,7 @@ def undisturbed() -> Iterator[None]:
     try:
         yield
     finally:
-        _held.depth -= 1  # first: a signal from now on raises by itself
+        _held.depth -= 1  # first: a signal from now on is raised directly
         number = None
         if not _held.depth:
             number, _held.signal = _held.signal, None

@@ -1,8 +1,8 @@
-"""YAML files that hold one mapping: read with limits, keys not given twice, a mistake as one line.
+"""Read YAML files that contain one mapping: with limits, without duplicate keys, a mistake as one line.
 
-The subset of YAML that is read: mappings, lists, texts, numbers of 64 bits, truth values and null, with anchors,
-aliases and merge keys. Tags are refused, and a date is a text: PyYAML's constructors of other types raise whatever they
-like. A key given twice is a mistake that PyYAML alone would not notice.
+The supported subset of YAML: mappings, lists, texts, numbers of 64 bits, booleans and null, with anchors, aliases and
+merge keys. Tags are refused, and a date is a text: PyYAML's constructors of other types may raise any exception. A
+duplicate key is a mistake, which PyYAML alone would not detect.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from netns.errors import LabError
 MAX_FILE_BYTES: Final = 4 << 20
 
 MAX_VALUES: Final = 250_000
-"""Keys, values, lists and mappings of a file, with aliases written out: all links of the largest topology
-(topology.MAX_LINKS) without shapes. PyYAML takes about 1 kB for each, and a line of aliases can stand for any number
-of them."""
+"""Keys, values, lists and mappings of a file, with aliases expanded: enough for all links of the largest topology
+(topology.model.MAX_LINKS) without shapes. PyYAML takes about 1 kB for each, and a line of aliases can stand for any
+number of them."""
 
 MAX_NUMBER_LENGTH: Final = 100
-"""Characters of a number as it is written; Python's integers have no limit, and long ones take quadratic time."""
+"""Characters of a number; Python's integers have no limit, and long ones take quadratic time."""
 
 Place = Sequence[int | str]
 
 
 def load_mapping(path: Path, *, error: type[LabError], wanted: str) -> dict[Hashable, Any]:
-    """The mapping in `path`. Raises `error` without the file's name; `wanted` says what a mapping should have held."""
+    """Return the mapping in `path`. Raises `error` without the file's name; `wanted` describes its contents."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
@@ -57,9 +57,9 @@ def load_mapping(path: Path, *, error: type[LabError], wanted: str) -> dict[Hash
 
 
 def first_mistake(error: ValidationError, *, known_keys: Callable[[Place], Sequence[str]]) -> str:
-    """A validation error as one line: key, what is wrong with which value, what would be right.
+    """Return a validation error as one line: key, what is wrong with which value, what would be right.
 
-    `known_keys` tells the keys of the part of the file at a place, for one that is not known there.
+    `known_keys` returns the keys of the part of the file at a position, for an unknown key there.
     """
     mistake = error.errors(include_url=False)[0]
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in mistake["loc"]).lstrip(".")
@@ -67,7 +67,7 @@ def first_mistake(error: ValidationError, *, known_keys: Callable[[Place], Seque
         return f"{key}: no such key; the known ones here are {', '.join(known_keys(mistake['loc'][:-1]))}"
     if mistake["type"] == "missing":
         return f"{key}: missing"
-    if mistake["type"] == "value_error":  # from a validator of ours, whose message says it all
+    if mistake["type"] == "value_error":  # from a validator of ours, whose message is complete
         return f"{key}: {mistake['msg'].removeprefix('Value error, ')}".removeprefix(": ")
     reason = mistake["msg"].removeprefix("Input ").partition(" or instance of ")[0].replace("dictionary", "mapping")
     if mistake["type"] == "string_type" and isinstance(mistake["input"], bool | int | float):
@@ -76,7 +76,7 @@ def first_mistake(error: ValidationError, *, known_keys: Callable[[Place], Seque
 
 
 class _Refused(Exception):  # noqa: N818 - never leaves this module
-    """The file is YAML, but holds what is not read here."""
+    """The file is YAML, but contains something outside the supported subset."""
 
 
 def _document(content: bytes) -> object:
@@ -92,7 +92,7 @@ def _document(content: bytes) -> object:
 
 
 def _written_out(node: yaml.Node, known: dict[yaml.Node, int]) -> int:
-    """How many values `node` stands for, aliases written out. Raises _Refused if too many, or without end."""
+    """Return the number of values in `node`, aliases expanded. Raises _Refused if too many, or without end."""
     if node in known:
         if known[node] == 0:  # still being counted
             raise _Refused(f"{_line(node)}: an alias stands within what it is an alias of; write it out")
@@ -115,7 +115,7 @@ def _line(node: yaml.Node | yaml.Event) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """A SafeLoader of the subset that the module's docstring tells."""
+    """A SafeLoader for the subset in the module's docstring."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own way
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
@@ -136,13 +136,13 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_text(self, node: yaml.ScalarNode) -> str:
-        """A text that paths, command lines and environments can hold."""
+        """Return a text that is valid in paths, command lines and environments."""
         if _UNTYPABLE.search(node.value):
             raise _Refused(f"{_line(node)}: {node.value!r} holds a character that no text can have; leave it out")
         return str(node.value)
 
     def construct_number(self, node: yaml.ScalarNode) -> float:
-        """An int or a float, of a size that everything else can handle."""
+        """Return an int or a float, within the supported range."""
         if len(node.value) > MAX_NUMBER_LENGTH:
             raise _Refused(f"{_line(node)}: {node.value[:20]}... is too long for a number; quote a text")
         if node.tag.endswith(":float"):
@@ -163,7 +163,7 @@ class _Loader(yaml.SafeLoader):
 
 
 _UNTYPABLE: Final = re.compile("[\0\ud800-\udfff]")
-"""What neither a path, a command line nor an environment can hold: NUL, and halves of characters."""
+"""Characters that paths, command lines and environments cannot contain: NUL, and surrogates."""
 
 for _kind, _construct in (
     ("int", _Loader.construct_number),

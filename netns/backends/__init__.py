@@ -1,1 +1,1 @@
-"""How a topology's links become real: tc netem in the kernel, or TAP pairs that a relay process carries."""
+"""Backends, which realise a topology: the kernel's netem, a relay process between TAPs, or virtual time."""

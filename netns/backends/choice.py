@@ -1,4 +1,4 @@
-"""Which fabric this kernel can build, found out by trying, and said with its reason."""
+"""Choose the backend that this kernel supports, by trying, and give the reason."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Wanted = Literal["auto", "kernel", "relay"]
 
 
 def require_root(purpose: str) -> None:
-    """BackendError of one line unless the caller is root."""
+    """Raise BackendError, one line, unless the caller is root."""
     if os.geteuid() != 0:
         raise BackendError(f"{purpose} needs root, because it works in network namespaces; run it with sudo")
 
 
 def choose_backend(topology: Topology, wanted: Wanted) -> tuple[Backend, str]:
-    """The fabric for `topology` and the reason for it; BackendError, with the remedy, if it cannot be had."""
+    """Return the backend for `topology` and the reason; BackendError with the remedy if none is possible."""
     _require_features(topology)
     shaped = any(link.shaped for link in topology.links)
     if not shaped:
@@ -53,7 +53,7 @@ def choose_backend(topology: Topology, wanted: Wanted) -> tuple[Backend, str]:
 
 
 def _require_features(topology: Topology) -> None:
-    """BackendError if the kernel lacks what `topology` needs in any fabric."""
+    """Raise BackendError if the kernel lacks what `topology` needs in any backend."""
     if (reason := missing_link("veth")) is not None:
         raise BackendError(f"this kernel has no veth ({reason}), of which links are made; load it: modprobe veth")
     if topology.ipv6 and (reason := missing_ipv6()) is not None:
@@ -65,13 +65,13 @@ def _require_features(topology: Topology) -> None:
 
 
 def _lacking(topology: Topology) -> str | None:
-    """What the kernel's netem cannot do of what the topology asks for, and where; None if it can do all."""
-    asked: dict[Shape, str] = {}
+    """Return what the kernel's netem cannot do of the topology, and on which link; None if it can do all."""
+    requested: dict[Shape, str] = {}
     for link in topology.links:
         for shape in (link.shape_ab, link.shape_ba):
             if shape is not None:
-                asked.setdefault(shape, link.name)
-    for shape, name in asked.items():
+                requested.setdefault(shape, link.name)
+    for shape, name in requested.items():
         if (reason := missing(shape)) is not None:
             return f"link {name}: this kernel cannot do {' '.join(netem_arguments(shape))}: {reason}"
     return None

@@ -1,18 +1,18 @@
-"""A command under User-Mode Linux: a kernel with netem, run as a process, for hosts whose own kernel has none.
+"""Run a command under User-Mode Linux: a kernel with netem, run as a process, for hosts whose kernel has none.
 
 Theory of operation. `linux.uml` (Debian: user-mode-linux) is a Linux kernel that runs as an ordinary process. Its root
-is the host's own file system (hostfs), so programs, the project and its virtual environment are where they are outside,
-and files that the command writes are there afterwards. Everything else is the guest's own: its processes, its /run,
-/dev and /proc, its network without a way out, and therefore its labs. It boots in about 5 s, has one CPU and slow
-system calls (about 60 us): use it for what netem does, not for how fast.
+is the host's own file system (hostfs), so programs, the project and its virtual environment have the same paths as
+outside, and files that the command writes remain. Everything else belongs to the guest: its processes, its /run, /dev
+and /proc, its network, which has no connection to the outside, and therefore its labs. It boots in seconds, has one CPU
+and slow system calls: use it to test what netem does, not how fast.
 
-The command's standard output and error are two consoles of the guest, tied to the caller's; its standard input is
-empty. The kernel's own words go to a file, of which a boot that fails shows the end. Whatever ends the caller ends the
-guest: a guardian holds the far end of a pipe, and kills the guest's process group when the caller's end is gone.
-(A signal on the parent's death would reach the kernel, and not the helpers that it starts.) The kernel (6.1) crashes in
-its first second now and then, before it runs anything: then it is booted again.
+The command's standard output and error are two consoles of the guest, connected to the caller's; its standard input is
+empty. The kernel's messages go to a file; if a boot fails, the error quotes it. The guest ends with the caller, however
+that ends: a guardian process holds the other end of a pipe, and kills the guest's process group when the caller's end
+is closed. (PR_SET_PDEATHSIG would signal the kernel, but not the helper processes that it starts.) The kernel (6.1)
+sometimes crashes in its first second, before it runs anything: then it is booted again.
 
-No root is needed outside: the guest's root may do with files what the caller may.
+No root is needed outside: the guest's root may access the files that the caller may access.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def run_uml(
     """Boot a guest, run `command` in the working directory, power off; return the command's exit status.
 
     Output goes to the caller's own unless `stdout` and `stderr` are given; `environment` defaults to the caller's.
-    `repeatable`: the command may be begun again if the kernel crashes under it. Raises BackendError if the command was
-    not run to its end.
+    `repeatable`: the command may be started again if the kernel crashes while it runs. Raises BackendError if the
+    command did not run to its end.
     """
     kernel = _kernel()
     environment = os.environ if environment is None else environment
@@ -100,7 +100,7 @@ def run_uml(
 
 
 def _said(log: str) -> str:
-    """What a kernel that failed said: its panic, or its last words."""
+    """Return the error of a kernel that failed: the first panic or error line, or else the last line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     panics = [line for line in lines if "panic" in line or "No such" in line or "rror" in line]
     return (panics or lines or ["nothing"])[-1 if not panics else 0]
@@ -130,9 +130,9 @@ def _init(command: Sequence[str], *, state: Path, environment: Mapping[str, str]
 def _boot(
     kernel: str, *, init: Path, memory: str, log: IO[bytes], stdout: IO[bytes] | None, stderr: IO[bytes] | None
 ) -> None:
-    """Run the guest to its end. It dies with this process, and with whatever interrupts the wait.
+    """Run the guest to its end. It is killed when this process ends or the wait is interrupted.
 
-    The kernel waits for its consoles with epoll, which takes no regular files: so they are pipes.
+    The kernel waits for its consoles with epoll, which does not support regular files: so they are pipes.
     """
     pipes = [os.pipe() for _ in range(2)]
     (_, out_fd), (_, err_fd) = pipes
@@ -160,7 +160,7 @@ def _boot(
             pump.start()
         guest.wait()
     finally:
-        os.close(hold)  # the guardian ends also what the kernel has left
+        os.close(hold)  # the guardian also kills what the guest kernel has left
         guardian.wait()
         guest.wait()
         for pump in pumps:
@@ -168,7 +168,7 @@ def _boot(
 
 
 def _pump(source_fd: int, sink: IO[bytes]) -> None:
-    """Copy until the guest has closed its end."""
+    """Copy until the guest closes its end."""
     with open(source_fd, "rb", buffering=0) as source:
         while chunk := source.read(1 << 16):
             sink.write(chunk)

@@ -1,1 +1,1 @@
-"""Pictures of a topology: Mermaid's text, and a page that draws it without a network."""
+"""Charts of a topology: Mermaid text, and a self-contained HTML page."""

@@ -1,4 +1,4 @@
-"""Nodes as the tree of the layers they share."""
+"""Nodes as the tree of the layers that they share."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from netns.inventory.nodes import Node
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A part of the network, or a host, and what lies in it."""
+    """A part of the network, or a host, with its children."""
 
     level: str
-    """Its label key; "" of the whole."""
+    """Its label key; "" for the whole."""
 
     path: tuple[str, ...]
-    """Label values down to its own."""
+    """Label values from the widest level down to its own."""
 
     children: tuple[Branch, ...]
     nodes: tuple[Node, ...]
@@ -29,18 +29,18 @@ class Branch:
         return self.path[-1] if self.path else ""
 
     def walk(self) -> Iterator[Branch]:
-        """This branch and all in it, each before its children."""
+        """Yield this branch and all below it, each before its children."""
         yield self
         for child in self.children:
             yield from child.walk()
 
     def at(self, level: str) -> list[Branch]:
-        """Those of one level."""
+        """Return the branches of one level."""
         return [branch for branch in self.walk() if branch.level == level]
 
 
 def branches(nodes: Sequence[Node]) -> Branch:
-    """The whole of `nodes`, its parts in the order of their label values. Raises what `levels_of` does."""
+    """Return the tree of `nodes`, its parts in the order of their label values. Raises what `levels_of` does."""
     levels = levels_of(nodes)
     ordered = sorted(nodes, key=lambda node: path_of(node, levels))
     return Branch("", (), _children(ordered, levels, depth=0), tuple(ordered))

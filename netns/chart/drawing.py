@@ -23,14 +23,14 @@ CHARACTER: Final = 7.2
 """Width of a character of the drawing's font (12 px, monospaced)."""
 
 TOP: Final = 34
-"""Room for the names of the levels."""
+"""Space for the names of the levels."""
 
 PADDING: Final = 10
 
 
 @dataclass(slots=True)
 class _Pen:
-    """Where the next host goes, and what is drawn so far."""
+    """The position of the next host, and the elements drawn so far."""
 
     columns: list[float]
     widths: list[float]
@@ -39,7 +39,7 @@ class _Pen:
 
 
 def drawing(whole: Branch) -> str:
-    """An <svg> element, to be placed in a page that styles `.level-N`, `.link` and `.head`."""
+    """Return an <svg> element for a page that styles `.level-N`, `.link` and `.head`."""
     levels = _levels(whole)
     widths = [max(len(branch.name) for branch in [*whole.at(level)]) * CHARACTER + 2 * PADDING for level in levels]
     widths = [
@@ -68,7 +68,7 @@ def _levels(whole: Branch) -> list[str]:
 
 
 def _draw(pen: _Pen, branch: Branch, *, depth: int) -> float:
-    """Draw what lies in `branch`, then itself at the middle of it; return its row."""
+    """Draw the children of `branch`, then itself at their middle; return its row."""
     rows = [_draw(pen, child, depth=depth + 1) for child in branch.children]
     if rows:
         row = (rows[0] + rows[-1]) / 2

@@ -1,7 +1,7 @@
 """A topology as a Mermaid flowchart.
 
-Mermaid refuses more than 500 edges and 50,000 characters unless told otherwise, so that hosts of a large topology are
-drawn as one box for each lowest layer, which says how many there are.
+Mermaid refuses more than 500 edges and 50,000 characters by default, so that hosts of a large topology are drawn as one
+box for each lowest layer, with their number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NOT_IN_ID: Final = re.compile(r"[^A-Za-z0-9]+")
 
 
 def mermaid(whole: Branch) -> str:
-    """The text of a flowchart from the top down; the same for the same nodes."""
+    """Return the text of a flowchart from the top down; the same for the same nodes."""
     text = _flowchart(whole, with_hosts=True)
     edges = sum(1 for _ in whole.walk()) - 1
     return text if edges <= MAX_EDGES and len(text) <= MAX_CHARACTERS else _flowchart(whole, with_hosts=False)
@@ -45,7 +45,7 @@ def _flowchart(whole: Branch, *, with_hosts: bool) -> str:
 
 
 def _new_id(branch: Branch, taken: set[str]) -> str:
-    """An id that tells what it is, and is the only one: values may repeat under other parents."""
+    """Return a descriptive and unique id: values may repeat under other parents."""
     kind = "N" if branch.level == HOSTNAME_LABEL else f"L{len(branch.path)}"
     base = f"{kind}_{_NOT_IN_ID.sub('_', branch.name)}"
     found, number = base, 1
@@ -64,7 +64,7 @@ def _box(branch: Branch) -> str:
 
 
 def _escaped(text: str) -> str:
-    """One line, with Mermaid's own entities for what would end a label or start a tag."""
+    """Make one line, with Mermaid's own entities for what would end a label or start a tag."""
     text = " ".join(text.split())
     for character, entity in (("#", "#35;"), ('"', "#quot;"), ("<", "#lt;"), (">", "#gt;")):
         text = text.replace(character, entity)

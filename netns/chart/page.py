@@ -1,4 +1,4 @@
-"""A topology as one HTML page that needs nothing else: the drawing, what is shared by how many, Mermaid's source."""
+"""A topology as one self-contained HTML page: the drawing, a table of shared layers, Mermaid's source."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ svg rect { stroke: #0003; } .level-1 rect { fill: #f5c26b; } .level-2 rect { fil
 
 
 def page(whole: Branch, *, title: str) -> str:
-    """The page; `title` names the topology."""
+    """Return the page; `title` names the topology."""
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>

@@ -1,4 +1,4 @@
-"""`srd-lab cleanup`: what crashed labs left."""
+"""`srd-lab cleanup`: remove what crashed labs left behind."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from netns.lab.state import LabDirectory, leftover_directories, locked, recorded
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be removed.")
 def cleanup(dry_run: bool) -> None:  # noqa: FBT001 - click passes by keyword
-    """Remove what crashed labs left behind; labs that are up and whole stay (srd-lab down --all takes those).
+    """Remove what crashed labs left behind; labs that are up and complete stay (srd-lab down --all removes those).
 
-    Only what a lab's record names is touched. Each thing removed is a line; nothing to remove is no error.
+    Only objects in a lab's record are touched. Each removed lab is printed on a line; it is no error if there is none.
     """
     require_root("srd-lab cleanup")
     verb = "would remove" if dry_run else "removed"

@@ -1,7 +1,7 @@
 """The commands of `srd-lab`.
 
-Exit status: 0 done, 1 failed, 2 wrong usage or wrong input file; `exec` has that of its command. Errors are one line on
-stderr. Commands that build or look into namespaces need root; `plan` needs nothing.
+Exit status: 0 success, 1 failure, 2 wrong usage or wrong input file; `exec` has that of its command. Errors are one
+line on stderr. Commands that create or enter namespaces need root; `plan` does not.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BUILTIN: Final = {"reference": reference}
 
 
 class _Group(click.Group):
-    """Turns this package's errors into one line and an exit status, whichever command raised them."""
+    """Turns this package's errors into one line and an exit status, for all commands."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -53,15 +53,15 @@ class _Group(click.Group):
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="open-srd", prog_name="srd-lab")
 def main() -> None:
-    """Build networks of Linux namespaces to run SRD (or anything) on.
+    """Build networks of Linux namespaces for SRD or any other program.
 
-    FILE is a topology in YAML, or `reference`: two hosts, four paths of 250 Mbit/s between them. For a first look:
+    FILE is a topology in YAML, or `reference`: two hosts, four paths of 250 Mbit/s between them. First steps:
 
     \b
-      srd-lab plan reference                 what would be built; needs no root
+      srd-lab plan reference                 show what would be built; needs no root
       srd-lab up reference                   build it
-      srd-lab verify                         which source port takes which spine
-      srd-lab exec h1 -- iperf3 -c 10.0.2.1  run something in a host
+      srd-lab verify                         show the spine of each source port
+      srd-lab exec h1 -- iperf3 -c 10.0.2.1  run a command in a host
       srd-lab down                           remove everything
     """  # noqa: D301 - \b is click's mark for "do not rewrap"
 
@@ -70,9 +70,9 @@ def main() -> None:
 @click.argument("file")
 @click.option("--backend", type=click.Choice(["kernel", "relay"]), default="kernel", show_default=True)
 def plan_command(file: str, backend: Backend) -> None:
-    """Print the steps that `up FILE` would take, and those that `down` would.
+    """Print the operations of `up FILE`, and those of `down`.
 
-    Pure: reads the file, touches nothing, needs no root.
+    This only reads the file; it changes nothing and needs no root.
     """
     show_plan(plan(topology_named(file), backend))
 
@@ -89,8 +89,8 @@ def plan_command(file: str, backend: Backend) -> None:
 def up(file: str, backend: Wanted) -> None:
     """Build the topology in FILE.
 
-    If it cannot be finished, or is interrupted, nothing of it is left. What a crashed lab of the same name left
-    behind is removed first.
+    If this fails or is interrupted, everything is removed again. Remainders of a crashed lab of the same name are
+    removed first.
     """
     started_at = time.monotonic()
     lab = Lab.up(topology_named(file), backend=backend)
@@ -99,11 +99,11 @@ def up(file: str, backend: Wanted) -> None:
 
 @main.command()
 @click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(name: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passes by keyword
     """Show the lab NAME, or a list of all labs."""
     if name is None:
-        labs = list(_legible(recorded_labs()))
+        labs = list(_readable(recorded_labs()))
         click.echo(json.dumps({"labs": labs}, indent=2)) if as_json else show_labs(labs)
         return
     lab = Lab.find(name).status()
@@ -111,11 +111,11 @@ def status(name: str | None, as_json: bool) -> None:  # noqa: FBT001 - click pas
 
 
 @main.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--lab", "name", help="The lab; not needed when only one is up.")
+@click.option("--lab", "name", help="The lab; optional if only one is up.")
 @click.argument("node")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def exec_command(name: str | None, node: str, command: tuple[str, ...]) -> None:
-    """Run COMMAND inside the host or switch NODE; its exit status is this command's."""
+    """Run COMMAND inside the host or switch NODE; the exit status is that of COMMAND."""
     require_root("srd-lab exec")
     words = command[1:] if command[0] == "--" else command
     if not words:
@@ -129,9 +129,9 @@ def exec_command(name: str | None, node: str, command: tuple[str, ...]) -> None:
 
 @main.command()
 @click.argument("name", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every lab that is recorded.")
+@click.option("--all", "everything", is_flag=True, help="Remove every recorded lab.")
 def down(name: str | None, everything: bool) -> None:  # noqa: FBT001 - click passes by keyword
-    """Remove the lab NAME (or the only one) and end what runs inside it."""
+    """Remove the lab NAME (or the only one) and end the processes inside it."""
     require_root("srd-lab down")
     if name is not None and everything:
         raise click.UsageError("give NAME or --all, not both")
@@ -144,9 +144,9 @@ def down(name: str | None, everything: bool) -> None:  # noqa: FBT001 - click pa
 @click.argument("name", required=False)
 @click.option("--ports", type=click.IntRange(1, MAX_PORTS), default=64, show_default=True, help="Source ports to try.")
 def verify(name: str | None, ports: int) -> None:
-    """Show which spine each source port takes between two hosts, in both directions and each version of IP.
+    """Show the spine of each source port between two hosts, in both directions and for each version of IP.
 
-    Exit status 1 if a spine is never used, or a port is not always on the same one, or is not answered.
+    Exit status 1 if a spine is never used, or a port uses several spines, or its probes get no reply.
     """
     require_root("srd-lab verify")
     lab = lab_named(name)
@@ -162,8 +162,8 @@ def verify(name: str | None, ports: int) -> None:
         sys.exit(1)
 
 
-def _legible(names: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The status of each lab; one whose record cannot be read (another version's) is a line on stderr instead."""
+def _readable(names: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield the status of each lab; print a line on stderr for a record that cannot be read (of another version)."""
     for name in names:
         try:
             yield Lab.find(name).status()
@@ -176,7 +176,7 @@ main.add_command(place_command)
 
 
 def topology_named(file: str) -> Topology:
-    """The topology in a file, or a builtin one. Raises TopologyError or ShapeError."""
+    """Return the topology in a file, or a built-in one. Raises TopologyError or ShapeError."""
     path = Path(file)
     if file in BUILTIN and not path.exists():
         return BUILTIN[file]()
@@ -184,12 +184,12 @@ def topology_named(file: str) -> Topology:
 
 
 def lab_named(name: str | None) -> Lab:
-    """The lab called `name`, or the only one. Raises BackendError."""
+    """Return the lab called `name`, or the only one. Raises BackendError."""
     return Lab.find(_only_lab(name))
 
 
 def _only_lab(name: str | None) -> str:
-    """The name given, or that of the only lab."""
+    """Return the given name, or that of the only lab."""
     if name is not None:
         return name
     labs = recorded_labs()
@@ -201,7 +201,7 @@ def _only_lab(name: str | None) -> str:
 
 
 def _far_hosts(topology: Topology) -> tuple[str, str]:
-    """The first host, and the first that spines lie between."""
+    """Return the first host, and the first host with spines on the paths to it."""
     first = topology.hosts[0]
     for host in topology.hosts:
         if hops_to_spines(topology, source=first, destination=host) is not None:

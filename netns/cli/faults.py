@@ -1,4 +1,4 @@
-"""`srd-lab set`, `fail`, `repair`, `play`, `capture`, `discover`: what is done to a lab that is up."""
+"""`srd-lab set`, `fail`, `repair`, `run-schedule`, `capture`, `discover`: commands for a lab that is up."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from netns.observe.spine_counters import count_packets, disagreements
 from netns.signals import STOPPING_SIGNALS, signals_raise
 from netns.topology.addressing import IpVersion
 
-LAB_OPTION = click.option("--lab", "name", help="The lab; not needed when only one is up.")
+LAB_OPTION = click.option("--lab", "name", help="The lab; optional if only one is up.")
 
 
 class _Time(click.ParamType[float]):
@@ -41,7 +41,7 @@ class _Time(click.ParamType[float]):
     name = "time"
 
     def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Parse it."""
+        """Parse a time."""
         try:
             seconds = parse_time_us(value) / 1e6
         except ShapeError as error:
@@ -63,12 +63,12 @@ TIME = _Time()
     type=click.Choice(["both", "ab", "ba"]),
     default="both",
     show_default=True,
-    help="ab: as LINK is named.",
+    help="ab: from the first to the second node in LINK's name.",
 )
 @click.argument("link")
 @click.argument("changes", nargs=-1, required=True, metavar="NAME=VALUE...")
 def set_command(name: str | None, direction: Literal["both", "ab", "ba"], link: str, changes: tuple[str, ...]) -> None:
-    """Change a shaped link while it carries traffic; what is not named stays as it is.
+    """Change a shaped link while it carries traffic; other properties stay unchanged.
 
     \b
       srd-lab set leaf1-spine1 delay=20ms loss=1%
@@ -87,15 +87,15 @@ def set_command(name: str | None, direction: Literal["both", "ab", "ba"], link: 
 
 @click.command("fail")
 @LAB_OPTION
-@click.option("--at", "at_s", type=TIME, default=0.0, help="Wait so long first, as 5s.")
-@click.option("--for", "for_s", type=TIME, help="Repair it after so long, as 2s; without, it stays dead.")
-@click.option("--carrier", is_flag=True, help="Let the carrier go, too: both ends see it, and route around it.")
+@click.option("--at", "at_s", type=TIME, default=0.0, help="Start after this time, as 5s.")
+@click.option("--for", "for_s", type=TIME, help="Repair it after this time, as 2s; default: never.")
+@click.option("--carrier", is_flag=True, help="Clear the carrier, too: both ends notice, and use other next hops.")
 @click.argument("target", metavar="LINK|NODE")
 def fail_command(*, name: str | None, at_s: float, for_s: float | None, carrier: bool, target: str) -> None:
-    """Let a link or a node lose everything, silently: no carrier goes, no route changes.
+    """Let a link or a node drop everything, silently: carriers and routes do not change.
 
-    With --carrier the neighbours see NO-CARRIER and route around it; routers further off still know nothing.
-    With --for the command stays until the repair; interrupted, it repairs at once.
+    With --carrier the neighbours see NO-CARRIER and use other next hops; other routers do not notice.
+    With --for the command runs until the repair; when interrupted, it repairs at once.
     """
     require_root("srd-lab fail")
     lab = lab_named(name)
@@ -107,15 +107,15 @@ def fail_command(*, name: str | None, at_s: float, for_s: float | None, carrier:
         return
     with signals_raise():
         event = ScheduledEvent(at_us=at_s * 1e6, action="fail", name=target, for_us=for_s * 1e6, carrier=carrier)
-        ScheduleRunner(lab, say=_say).run([event])
+        ScheduleRunner(lab, say=_report).run([event])
 
 
 @click.command("repair")
 @LAB_OPTION
-@click.option("--all", "everything", is_flag=True, help="All that has been made to fail.")
+@click.option("--all", "everything", is_flag=True, help="End all failures.")
 @click.argument("target", metavar="LINK|NODE", required=False)
 def repair_command(name: str | None, everything: bool, target: str | None) -> None:  # noqa: FBT001 - click's way
-    """End what `fail` began."""
+    """End the failures of a link or node that `fail` began."""
     require_root("srd-lab repair")
     if everything == (target is not None):
         raise click.UsageError("give LINK|NODE or --all, one of the two")
@@ -135,27 +135,27 @@ def repair_command(name: str | None, everything: bool, target: str | None) -> No
 @LAB_OPTION
 @click.argument("plan", type=click.Path(path_type=Path))
 def run_schedule(name: str | None, plan: Path) -> None:
-    """Live through a plan of failures and changes, in YAML (netns/faults/schedule.py has its form)."""
+    """Execute a schedule of failures and changes, in YAML (netns/faults/schedule.py describes the format)."""
     require_root("srd-lab play")
     lab = lab_named(name)
     events = read_schedule(plan, lab.topology)
     with signals_raise():
-        ScheduleRunner(lab, say=_say).run(events)
+        ScheduleRunner(lab, say=_report).run(events)
 
 
 @click.command("capture")
 @LAB_OPTION
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The pcapng file to write.")
 @click.option("--overwrite", is_flag=True, help="Replace an earlier capture in that file.")
-@click.option("--for", "for_s", type=TIME, help="Stop after so long, as 10s.")
+@click.option("--for", "for_s", type=TIME, help="Stop after this time, as 10s.")
 @click.option("-c", "--packets", type=click.IntRange(min=1), help="Stop after so many packets.")
 @click.argument("link")
 def capture_command(
     *, name: str | None, output: Path, overwrite: bool, for_s: float | None, packets: int | None, link: str
 ) -> None:
-    """Record what crosses a link, in both directions, until Ctrl-C."""
+    """Capture the packets on a link, in both directions, until Ctrl-C."""
     require_root("srd-lab capture")
-    with _asked() as asked:
+    with _stop_on_signal() as stop_requested:
         captured = capture(
             lab_named(name),
             link,
@@ -163,7 +163,7 @@ def capture_command(
             overwrite=overwrite,
             seconds=for_s,
             packets=packets,
-            stop=asked.is_set,
+            stop=stop_requested.is_set,
             ready=lambda: click.echo(f"capturing {link} into {output}", err=True),
         )
     click.echo(f"{captured.packets} packets in {output}, {captured.dropped} dropped by the recording")
@@ -172,9 +172,9 @@ def capture_command(
 @click.command()
 @LAB_OPTION
 @click.option("--ports", type=click.IntRange(1, MAX_PORTS), default=64, show_default=True, help="Source ports to try.")
-@click.option("-6", "ipv6", is_flag=True, help="Over IPv6.")
-@click.option("--counters", is_flag=True, help="Check it against the counters of the links to the spines, too.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option("-6", "ipv6", is_flag=True, help="Use IPv6.")
+@click.option("--counters", is_flag=True, help="Also check against the counters of the links to the spines.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.argument("source")
 @click.argument("destination")
 def discover(
@@ -187,10 +187,10 @@ def discover(
     source: str,
     destination: str,
 ) -> None:
-    """Which spine each source port of SOURCE takes to DESTINATION, found by probes whose TTL ends there.
+    """Show the spine of each source port from SOURCE to DESTINATION, found by probes whose TTL expires there.
 
-    Exit status 1 if a spine is never used, or a port is not always on the same one, or is not answered. With --counters
-    packets that go all the way follow the probes; a lab in which something else sends counts that, too.
+    Exit status 1 if a spine is never used, or a port uses several spines, or its probes get no reply. --counters also
+    sends packets to the destination, and compares counters; other traffic in the lab is counted, too.
     """
     require_root("srd-lab discover")
     lab = lab_named(name)
@@ -219,16 +219,16 @@ def discover(
 
 
 @contextmanager
-def _asked() -> Iterator[threading.Event]:
-    """An event that the first signal sets, so that what has been recorded is finished in order."""
-    asked = threading.Event()
-    previous = {number: signal.signal(number, lambda *_: asked.set()) for number in STOPPING_SIGNALS}
+def _stop_on_signal() -> Iterator[threading.Event]:
+    """Yield an event that the first signal sets, so that the capture is completed properly."""
+    stop_requested = threading.Event()
+    previous = {number: signal.signal(number, lambda *_: stop_requested.set()) for number in STOPPING_SIGNALS}
     try:
-        yield asked
+        yield stop_requested
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
 
 
-def _say(at_s: float, text: str) -> None:
+def _report(at_s: float, text: str) -> None:
     click.echo(f"{at_s:8.3f} s  {text}")

@@ -1,4 +1,4 @@
-"""`srd-lab topology` and `srd-lab place`: which hosts share layers, and where a job's ranks go."""
+"""`srd-lab topology` and `srd-lab place`: the layers that hosts share, and the hosts of a job's ranks."""
 
 from __future__ import annotations
 
@@ -26,24 +26,22 @@ from netns.topology.model import reference
 
 EXPORTS: Final = {"ec2": to_ec2, "kubernetes": to_kubernetes}
 
-_skip = click.option(
-    "--skip-unlabelled", is_flag=True, help="Leave out nodes without network-node layers, and say which."
-)
+_skip = click.option("--skip-unlabelled", is_flag=True, help="Omit nodes without network-node layers, and list them.")
 _per_host = click.option(
     "--ranks-per-host",
     type=click.IntRange(min=1),
-    help="Ranks that a host takes; at most, where the nodes say so themselves.  [default there: as they say, else 1]",
+    help="Ranks per host; an upper bound if the nodes report a capacity.  [default: as reported, else 1]",
 )
 
 
 @click.command("topology")
 @click.argument("file")
-@click.option("--table", "form", flag_value="table", default=True, help="Which hosts share which layers (the default).")
-@click.option("--json", "form", flag_value="json", help="One JSON object on stdout.")
-@click.option("--mermaid", "form", flag_value="mermaid", help="A Mermaid flowchart on stdout.")
-@click.option("--export", type=click.Choice(sorted(EXPORTS)), help="The nodes as EC2's or Kubernetes' JSON on stdout.")
+@click.option("--table", "form", flag_value="table", default=True, help="A table of shared layers (the default).")
+@click.option("--json", "form", flag_value="json", help="Print one JSON object.")
+@click.option("--mermaid", "form", flag_value="mermaid", help="Print a Mermaid flowchart.")
+@click.option("--export", type=click.Choice(sorted(EXPORTS)), help="Print the nodes as EC2's or Kubernetes' JSON.")
 @click.option(
-    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page that draws it to this file."
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write an HTML page with a drawing to this file."
 )
 @_skip
 def topology_command(
@@ -78,16 +76,16 @@ def topology_command(
 
 @click.command("place")
 @click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
-@click.option("--topology", "file", required=True, help="The nodes: what `srd-lab topology` reads.")
+@click.option("--topology", "file", required=True, help="The nodes: any input of `srd-lab topology`.")
 @click.option("--required-topology", metavar="LAYER", help="All ranks in one domain of LAYER, or fail.")
 @click.option(
-    "--preferred-topology", metavar="LAYER", help="In one domain of LAYER if that can be, else of the next up."
+    "--preferred-topology", metavar="LAYER", help="In one domain of LAYER if possible, else of the next level up."
 )
 @click.option("--emit", type=click.Choice(["kueue", "hostfile"]), help="Print manifests, or an MPI host file, instead.")
 @click.option(
-    "--kind", type=click.Choice(["job", "pytorchjob"]), default="job", show_default=True, help="Of manifests."
+    "--kind", type=click.Choice(["job", "pytorchjob"]), default="job", show_default=True, help="Kind of the manifest."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @_per_host
 @_skip
 def place_command(
@@ -101,7 +99,7 @@ def place_command(
     ranks_per_host: int | None,
     skip_unlabelled: bool,  # noqa: FBT001 - click passes by keyword
 ) -> None:
-    """Show which host each rank of a job runs on, and how far the ranks are apart.
+    """Show the host of each rank of a job, and the distances between ranks.
 
     LAYER is 1 (the farthest) to 4, host, ultraserver-id or a node label's key. Exit status 1 if the job does not fit.
     """
@@ -121,7 +119,7 @@ def place_command(
 
 
 def overridden(job: Job, *, required: str | None, preferred: str | None) -> Job:
-    """`job` with the layer that the command line asks for in place of the file's. Raises UsageError or JobError."""
+    """Replace the layer of `job` by that of the command line, if there is one. Raises UsageError or JobError."""
     if required is None and preferred is None:
         return job
     if required is not None and preferred is not None:

@@ -1,12 +1,12 @@
-"""`srd-lab rootless`: a command that may build labs, for users who are not root.
+"""`srd-lab rootless`: run a command that may build labs, for users who are not root.
 
 Theory of operation. A user namespace makes its creator root over the namespaces that it owns (user_namespaces(7)):
-network namespaces, so that links, routes and qdiscs can be made; and mounts, so that /run can be a new one, where `ip
-netns` and the labs' records are. All of it is the command's own and ends with it, as does every process that it leaves
-(the first process of a PID namespace takes the others with it).
+network namespaces, for links, routes and qdiscs; and mounts, for a new /run, which contains the state of `ip netns` and
+the labs' records. All of it belongs to the command and ends with it, as does every process that it leaves behind (when
+the first process of a PID namespace ends, the kernel ends the others).
 
-What root alone may do outside stays so: niceness, larger socket buffers, files. The relay needs /dev/net/tun to be
-readable and writable for the user.
+What only root may do outside is still not possible: negative niceness, larger socket buffers, access to files. The
+relay needs /dev/net/tun to be readable and writable for the user.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _NAMESPACES = ("--user", "--map-root-user", "--mount", "--net", "--pid", "--fork
 @click.command("rootless", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def rootless(command: tuple[str, ...]) -> None:
-    """Run COMMAND where it may build labs without being root; its exit status is this command's.
+    """Run COMMAND where it may build labs without root; the exit status is that of COMMAND.
 
     \b
       srd-lab rootless -- sh -c 'srd-lab up clos.yaml && srd-lab verify'
 
-    Its labs are its own, seen by nobody else, and end with it. It needs user namespaces, and for the relay backend
-    access to /dev/net/tun; where a system allows neither, `srd-lab uml` needs nothing.
+    Its labs are invisible to others, and end with it. It needs user namespaces, and for the relay backend access to
+    /dev/net/tun; on systems that allow neither, use `srd-lab uml`.
     """  # noqa: D301 - \b is click's mark for "do not rewrap"
     words = command[1:] if command[0] == "--" else command
     if not words:

@@ -1,4 +1,4 @@
-"""`srd-lab run`: place a job on a lab's hosts, start a rank on each, wait, and say how long an iteration took."""
+"""`srd-lab run`: place a job on a lab's hosts, start a rank on each, wait, and report the time of an iteration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from netns.signals import signals_raise
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What a job that ran to its end has to tell."""
+    """The results of a job that ran to its end."""
 
     lab: str
     backend: str
@@ -35,13 +35,13 @@ class Finished:
     addresses: tuple[str, ...]
     pids: tuple[int, ...]
     ran_in: tuple[str | None, ...]
-    """Rank -> the node whose network namespace the kernel said that its process was in; None: not seen in any."""
+    """Rank -> the node of its process's network namespace, according to the kernel; None: not seen in any."""
 
     iterations_s: tuple[float, ...]
 
     @property
     def strays(self) -> list[str]:
-        """Ranks that the kernel did not say to be where they were placed, one line each."""
+        """Ranks that were not seen where they were placed, one line each."""
         return [
             f"rank {rank} was placed on {host}, " + (f"but ran on {seen}" if seen else "but was not seen on any host")
             for rank, (host, seen) in enumerate(zip(self.placement.hosts, self.ran_in, strict=True))
@@ -49,7 +49,7 @@ class Finished:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the results for JSON."""
         shared = self.placement.shared
         return {
             "job": self.placement.job.name,
@@ -71,14 +71,14 @@ class Finished:
 @click.command()
 @click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
 @click.option("--topology", "file", help="Build this topology for the job, and remove it afterwards.")
-@click.option("--lab", "name", help="Run in this lab, which is up; not needed when only one is.")
-@click.option("--required-topology", "required", metavar="LAYER", help="All ranks in one domain of it, or fail.")
-@click.option("--preferred-topology", "preferred", metavar="LAYER", help="The same if possible, else the next above.")
+@click.option("--lab", "name", help="Run in this lab, which is up; optional if only one is.")
+@click.option("--required-topology", "required", metavar="LAYER", help="All ranks in one domain of LAYER, or fail.")
+@click.option("--preferred-topology", "preferred", metavar="LAYER", help="The same if possible, else a level up.")
 @click.option("--verify", is_flag=True, help="Show where each rank ran, by its network namespace.")
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), help="Give up after so many seconds."
+    "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), help="End the job after so many seconds."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout; what ranks print goes to stderr.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; output of ranks goes to stderr.")
 def run(
     *,
     job_file: Path,
@@ -90,10 +90,10 @@ def run(
     timeout_s: float | None,
     as_json: bool,
 ) -> None:
-    """Run the job in JOB.yaml: one rank on each host that it is placed on.
+    """Run the job in JOB.yaml: place its ranks on hosts, and start one rank on each.
 
-    Ranks find RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in their environment, as torchrun has them, and RANK_HOSTS,
-    all addresses in order of rank. Exit status 1 if a rank fails, which ends the others.
+    The environment of ranks has RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as with torchrun, and RANK_HOSTS, all
+    addresses in order of rank. Exit status 1 if a rank fails, which ends the others.
     """
     if file is not None and name is not None:
         raise click.UsageError("give --topology or --lab, not both")
@@ -109,8 +109,8 @@ def run(
 def run_job(lab: Lab, job: Job, *, timeout_s: float | None = None, quiet: bool = False) -> Finished:
     """Place `job` on the hosts of `lab` and run it to its end.
 
-    What ranks print is printed with their number before it; all on stderr if `quiet`. Raises what `place` raises,
-    BackendError if a rank cannot be started, RankError if one fails.
+    The output of ranks is printed with their number before each line; on stderr if `quiet`. Raises the errors of
+    `place`, BackendError if a rank cannot be started, RankError if one fails.
     """
 
     def on_line(rank: int, stream: Stream, line: str) -> None:
@@ -132,7 +132,7 @@ def run_job(lab: Lab, job: Job, *, timeout_s: float | None = None, quiet: bool =
 
 @contextmanager
 def _lab(file: str | None, name: str | None) -> Iterator[Lab]:
-    """The lab that is up, or one that is built from a file and taken down again."""
+    """Yield the lab that is up, or one that is built from a file and removed afterwards."""
     if file is None:
         yield lab_named(name)
         return
@@ -141,7 +141,7 @@ def _lab(file: str | None, name: str | None) -> Iterator[Lab]:
 
 
 def _show(finished: Finished, *, verify: bool) -> None:
-    """Where each rank was, and how long an iteration took."""
+    """Print the host of each rank, and the time of an iteration."""
     placement = finished.placement
     shared = placement.shared
     where = "sharing no layer" if shared is None else f"all in {short_name(shared[0])} {shared[1]}"

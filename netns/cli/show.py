@@ -1,4 +1,4 @@
-"""What `srd-lab` prints: plans as plain lines, labs and paths as tables."""
+"""The output of `srd-lab`: plans as plain lines, labs and paths as tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BAR_CELLS: Final = 20
 
 
 def show_plan(steps: Sequence[Operation]) -> None:
-    """Every step on a line, then what undoes them."""
+    """Print every operation on a line, then those that undo them."""
     for step in steps:
         click.echo(str(step))
     click.echo("# undone by (the rest ends with its namespace):")
@@ -25,7 +25,7 @@ def show_plan(steps: Sequence[Operation]) -> None:
 
 
 def show_up(lab: Lab, *, seconds: float) -> None:
-    """What has been built, and what to do with it."""
+    """Print a summary of a new lab."""
     topology = lab.topology
     shaped = sum(link.shaped for link in topology.links)
     click.echo(
@@ -42,7 +42,7 @@ def show_up(lab: Lab, *, seconds: float) -> None:
 
 
 def show_labs(labs: Sequence[Mapping[str, Any]]) -> None:
-    """A line for each lab."""
+    """Print a line for each lab."""
     if not labs:
         click.echo("no lab is up; build one: srd-lab up reference")
         return
@@ -54,7 +54,7 @@ def show_labs(labs: Sequence[Mapping[str, Any]]) -> None:
 
 
 def show_lab(lab: Mapping[str, Any]) -> None:
-    """One lab: state, hosts with their addresses, and what runs inside."""
+    """Print one lab: state, hosts with their addresses, and the processes inside."""
     click.echo(f"lab {lab['name']}: {lab['phase']}, MTU {lab['mtu']}, seed {lab['seed']}")
     click.echo(f"backend: {lab['backend']} ({lab['reason']})")
     for problem in lab["problems"]:
@@ -75,7 +75,7 @@ def show_lab(lab: Mapping[str, Any]) -> None:
 
 
 def show_paths(lab: Lab, maps: Sequence[SpineMap]) -> None:
-    """For each direction: the ports on each spine and their share; then what is wrong."""
+    """Print for each direction the ports on each spine and their share; then the problems."""
     for path_map in maps:
         click.echo(f"{path_map.label}: {len(path_map.seen)} source ports, lab {lab.name}, {lab.backend} backend")
         rows = table("spine", "share", "", "source ports")
@@ -89,7 +89,7 @@ def show_paths(lab: Lab, maps: Sequence[SpineMap]) -> None:
 
 
 def _ranges(ports: Sequence[int]) -> str:
-    """Sorted numbers, neighbours joined: "49152-49154 49160"."""
+    """Format sorted numbers, with ranges joined: "49152-49154 49160"."""
     ranges: list[tuple[int, int]] = []
     for port in ports:
         if ranges and ranges[-1][1] == port - 1:

@@ -1,4 +1,4 @@
-"""What `srd-lab topology` and `srd-lab place` print."""
+"""The output of `srd-lab topology` and `srd-lab place`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from netns.inventory.nodes import HOSTNAME_LABEL
 from netns.placement.place import Placement
 
 MATRIX_RANKS: Final = 16
-"""Up to so many ranks, their distances are a matrix; beyond, how many pairs there are of each."""
+"""Up to so many ranks, distances are printed as a matrix; with more, as the number of pairs for each distance."""
 
 
 def topology_dict(whole: Branch, levels: Sequence[str]) -> dict[str, Any]:
-    """For JSON: every node's place, and for each layer which nodes share it."""
+    """Return for JSON each node's position, and for each layer the nodes that share it."""
     layers = [level for level in levels if level != HOSTNAME_LABEL]
     return {
         "levels": list(levels),
@@ -32,7 +32,7 @@ def topology_dict(whole: Branch, levels: Sequence[str]) -> dict[str, Any]:
 
 
 def show_topology(whole: Branch, levels: Sequence[str]) -> None:
-    """A row for each domain of the lowest layer: those above it, and its hosts."""
+    """Print a row for each domain of the lowest layer: the domains above it, and its hosts."""
     layers = [level for level in levels if level != HOSTNAME_LABEL]
     parts = ", ".join(f"{len(whole.at(level))} of {short_name(level)}" for level in layers)
     click.echo(f"{count(whole.nodes, 'host')} in {parts}")
@@ -47,7 +47,7 @@ def show_topology(whole: Branch, levels: Sequence[str]) -> None:
 
 
 def placement_dict(placement: Placement) -> dict[str, Any]:
-    """For JSON."""
+    """Return the placement for JSON."""
     shared = placement.shared
     return {
         "job": placement.job.name,
@@ -61,7 +61,7 @@ def placement_dict(placement: Placement) -> dict[str, Any]:
 
 
 def show_placement(placement: Placement) -> None:
-    """Ranks and hosts, what they share, how far they are apart."""
+    """Print ranks and hosts, the layer that they share, and their distances."""
     shared, ranks = placement.shared, len(placement.nodes)
     where = "sharing no layer" if shared is None else f"all in {short_name(shared[0])} {shared[1]}"
     hosts = count(sorted(set(placement.hosts)), "host")

@@ -1,4 +1,4 @@
-"""Tables and counts as `srd-lab` prints them."""
+"""Tables and counts in the output of `srd-lab`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNFOLDED: Final = 1_000_000
 
 
 def table(*columns: str) -> Table:
-    """A table without lines; the first column is never broken."""
+    """Return a table without lines; the first column is never wrapped."""
     made = Table(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
         made.add_column(column, overflow="fold", no_wrap=index == 0)
@@ -21,7 +21,7 @@ def table(*columns: str) -> Table:
 
 
 def print_table(made: Table) -> None:
-    """Print it as it is: nothing in it is markup. What another program reads is not folded to a terminal's width."""
+    """Print without markup. Output to another program is not wrapped at a terminal's width."""
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = UNFOLDED
@@ -29,5 +29,5 @@ def print_table(made: Table) -> None:
 
 
 def count(things: Sequence[object], one: str, many: str | None = None) -> str:
-    """How many, with the right word: "1 host", "2 switches"."""
+    """Return a number with its noun: "1 host", "2 switches"."""
     return f"{len(things)} {one if len(things) == 1 else many or one + 's'}"

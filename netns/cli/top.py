@@ -1,4 +1,4 @@
-"""`srd-lab top`: what every link carries, drops and holds, now."""
+"""`srd-lab top`: the current rates, drops and queues of every link."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from netns.observe.link_rates import LinkRates, rates
 @click.option(
     "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between samples."
 )
-@click.option("--count", type=click.IntRange(min=1), help="Stop after so many; without, on Ctrl-C.")
-@click.option("--busy", is_flag=True, help="Only links that carry, drop or hold something.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object a look, each on a line.")
+@click.option("--count", type=click.IntRange(min=1), help="Stop after so many samples; default: on Ctrl-C.")
+@click.option("--busy", is_flag=True, help="Only links with traffic, drops or a queue.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each sample, each on a line.")
 def top(
     name: str | None,
     interval: float,

@@ -1,4 +1,4 @@
-"""`srd-lab uml`: a command under a kernel that has netem, whatever the host's has."""
+"""`srd-lab uml`: run a command under a kernel that has netem, independent of the host's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from netns.signals import signals_raise
 @click.option("--memory", default=MEMORY, show_default=True, help="The guest's memory, as 512M or 2G.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def uml_command(memory: str, command: tuple[str, ...]) -> None:
-    """Run COMMAND under User-Mode Linux; its exit status is this command's.
+    """Run COMMAND under User-Mode Linux; the exit status is that of COMMAND.
 
     The guest sees the host's files, has a network of its own, and netem:
 
@@ -24,7 +24,7 @@ def uml_command(memory: str, command: tuple[str, ...]) -> None:
       srd-lab uml -- srd-lab up reference --backend kernel
       srd-lab uml -- sh -c 'srd-lab up reference && srd-lab verify'
 
-    It needs no root, boots in about 5 s, and has one slow CPU: for what netem does, not for how fast.
+    It needs no root, boots in seconds, and has one slow CPU: use it to test what netem does, not how fast.
     """  # noqa: D301 - \b is click's mark for "do not rewrap"
     words = command[1:] if command[0] == "--" else command
     if not words:

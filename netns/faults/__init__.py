@@ -1,1 +1,1 @@
-"""Failures of links and nodes, and schedules that play them."""
+"""Failures of links and nodes, and schedules of them."""

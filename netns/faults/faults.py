@@ -1,21 +1,22 @@
-"""Links and nodes of a lab that fail: silently, or with their carrier.
+"""Failures of links and nodes of a lab: silent, or with loss of carrier.
 
-Of a silent failure those at the ends learn from nothing but silence; of one with the carrier they know at once, and
-nobody else does.
+The ends of a link notice a silent failure only because packets stop to arrive. They notice a loss of carrier at once;
+other nodes do not.
 
 Theory of operation, silent. Neighbours are permanent entries (netns/lab/plan.py). A link fails when both of its ends
-are given a wrong hardware address for each other: frames still cross it, and are dropped at the far end as another
-machine's. So one way serves every kind of link, shaped or not, in every fabric; no carrier goes, no route changes, no
-shape is lost. What was in the delay line when the link failed still arrives.
+get a wrong hardware address for each other: frames still cross it, and are dropped at the far end as those of another
+machine. So one method serves every kind of link, shaped or not, in both backends; no carrier, route or shape changes.
+What was in the delay line when the link failed still arrives.
 
-With the carrier. A TAP's carrier is taken away at both ends. A veth has one when both of its ends are up: that of the
-failed node, of a failed link its end `b` (its switch's, where b is a host), is taken down, and the other sees
-NO-CARRIER. Either way the kernel passes over routes that cross it, and drops its next hops from nexthop groups. What
-the kernel forgot is added again afterwards, from the plan: routes over links that are still down have to wait.
+With loss of carrier. A TAP's carrier is cleared at both ends. A veth has a carrier while both of its ends are up: the
+end of the failed node is taken down, or for a failed link its end `b` (the switch's end, if b is a host), and the other
+end sees NO-CARRIER. In both cases the kernel stops using routes over the link, and removes its next hops from nexthop
+groups. What the kernel removed is added again at the repair, from the plan, except routes over links that are still
+down.
 
 A node fails with all its links. Failures add up: each is a file in the lab's directory, and a link works again when no
-file names it. The file is written before the link is touched and removed after it is restored, so that a crash leaves
-nothing that `repair` does not find.
+file names it. The file is written before the link is changed and removed after it is restored, so that after a crash
+`repair` finds every failure.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from netns.topology.model import Link
 NOBODY: Final = "02:53:52:ff:ff:ff"
 
 End = tuple[str, str]
-"""A node, and its neighbour: one end of the link between them."""
+"""A node and its neighbour: one end of the link between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,38 +58,38 @@ class Failure:
     """One failure of one link or node."""
 
     name: str
-    """As it was asked for."""
+    """The name of the link or node as given."""
 
     links: tuple[str, ...]
-    """Which links that is."""
+    """The links that it affects."""
 
     key: str
-    """Tells it from others of the same name."""
+    """Distinguishes it from other failures of the same name."""
 
     carrier: bool = False
-    """Whether the carrier is gone, too."""
+    """Whether the carrier is lost, too."""
 
 
 def fail(lab: Lab, name: str, *, carrier: bool = False) -> Failure:
-    """Let a link ("leaf1-spine2") or a node ("spine2") lose everything from now on. Raises TopologyError."""
+    """Let a link ("leaf1-spine2") or a node ("spine2") drop everything from now on. Raises TopologyError."""
     failure = planned(lab, name, carrier=carrier)
     begin(lab, failure)
     return failure
 
 
 def planned(lab: Lab, name: str, *, carrier: bool = False) -> Failure:
-    """A failure that has not begun; `repair` may be called for it in any case. Raises TopologyError."""
+    """Return a failure that has not begun; it can be repaired in any case. Raises TopologyError."""
     links = tuple(link.name for link in lab.topology.links_at(name))
     return Failure(name, links, uuid4().hex[:12], carrier)
 
 
 def begin(lab: Lab, failure: Failure) -> None:
-    """Let a planned failure happen."""
+    """Begin a planned failure."""
     values = {"name": failure.name, "links": failure.links, "carrier": failure.carrier}
     _path(lab, failure).write_text(json.dumps(values))
     if failure.carrier:
         ends = _ends(lab, failure)
-        take([step for end in sorted(ends) for step in _cut(lab, end)])
+        take([step for end in sorted(ends) for step in _lose_carrier(lab, end)])
         take(_wait_for_carrier(lab, ends))
     else:
         _set_wrong_neighbours(lab, failure.links, dead=True)
@@ -100,7 +101,7 @@ def repair(lab: Lab, failures: Iterable[Failure]) -> None:
         others = [other for other in active(lab) if other.key != failure.key]
         if failure.carrier:
             _restore(lab, _ends(lab, failure), others=[other for other in others if other.carrier])
-        # Also after a carrier's return, because the kernel forgets neighbours, too.
+        # Needed after a return of the carrier, too, because the kernel removes neighbours.
         silent = {name for other in others if not other.carrier for name in other.links}
         _set_wrong_neighbours(lab, [name for name in failure.links if name not in silent], dead=False)
         _set_wrong_neighbours(lab, [name for name in failure.links if name in silent], dead=True)
@@ -108,7 +109,7 @@ def repair(lab: Lab, failures: Iterable[Failure]) -> None:
 
 
 def active(lab: Lab, name: str | None = None) -> tuple[Failure, ...]:
-    """The failures that there are, or those asked for under `name`."""
+    """Return the active failures, or those of `name` only."""
     found = []
     for path in sorted(lab.directory.path.glob("failure.*.json")):
         try:
@@ -124,7 +125,7 @@ def active(lab: Lab, name: str | None = None) -> tuple[Failure, ...]:
 
 
 def dead_links(lab: Lab) -> Collection[str]:
-    """Names of the links that carry nothing now."""
+    """Return the names of the links that are down now."""
     return {link for failure in active(lab) for link in failure.links}
 
 
@@ -133,7 +134,7 @@ def _path(lab: Lab, failure: Failure) -> Path:
 
 
 def _set_wrong_neighbours(lab: Lab, links: Iterable[str], *, dead: bool) -> None:
-    """Enter a wrong hardware address at both ends, or the right one."""
+    """Set a wrong hardware address at both ends, or the right one."""
     steps = []
     for link in map(lab.topology.link, links):
         for node, neighbour in ((link.a, link.b), (link.b, link.a)):
@@ -144,7 +145,7 @@ def _set_wrong_neighbours(lab: Lab, links: Iterable[str], *, dead: bool) -> None
 
 
 def _ends(lab: Lab, failure: Failure) -> set[End]:
-    """The ends at which the failure takes the carrier away."""
+    """Return the ends at which the failure clears the carrier."""
     found = set()
     for link in map(lab.topology.link, failure.links):
         if _is_tap(lab, link):
@@ -160,7 +161,7 @@ def _is_tap(lab: Lab, link: Link) -> bool:
     return lab.backend == "relay" and link.shaped
 
 
-def _cut(lab: Lab, end: End) -> Iterator[InNamespace]:
+def _lose_carrier(lab: Lab, end: End) -> Iterator[InNamespace]:
     node, neighbour = end
     (link,) = lab.topology.links_at(f"{node}-{neighbour}")
     if _is_tap(lab, link):
@@ -170,12 +171,12 @@ def _cut(lab: Lab, end: End) -> Iterator[InNamespace]:
 
 
 def _wait_for_carrier(lab: Lab, ends: set[End]) -> list[InNamespace]:
-    """Have the kernel see at both sides what has happened to the carriers."""
+    """Return the operations that make the kernel process changes of carrier at both ends."""
     return [WaitForAddresses(lab.netns(node), other) for pair in sorted(ends) for node, other in (pair, pair[::-1])]
 
 
 def _restore(lab: Lab, ends: set[End], *, others: Iterable[Failure]) -> None:
-    """Give back the carriers that no other failure keeps away, then all that the kernel forgot meanwhile."""
+    """Restore the carriers that no other failure keeps down, then everything that the kernel removed meanwhile."""
     kept = set().union(*(_ends(lab, other) for other in others))
     for node, neighbour in sorted(ends - kept):
         (link,) = lab.topology.links_at(f"{node}-{neighbour}")
@@ -185,13 +186,13 @@ def _restore(lab: Lab, ends: set[End], *, others: Iterable[Failure]) -> None:
     down, touched = (
         {(lab.netns(node), other) for pair in which for node, other in (pair, pair[::-1])} for which in (kept, ends)
     )
-    take(_again(plan(lab.topology, lab.backend), touched=touched, down=down))
+    take(_to_repeat(plan(lab.topology, lab.backend), touched=touched, down=down))
 
 
-def _again(steps: Iterable[Operation], *, touched: set[End], down: set[End]) -> Iterator[InNamespace]:
-    """The steps of a plan that have to be taken again, where (namespace, interface) was touched and is not down.
+def _to_repeat(steps: Iterable[Operation], *, touched: set[End], down: set[End]) -> Iterator[InNamespace]:
+    """Yield the operations of a plan to repeat: those whose (namespace, interface) was touched and is not down.
 
-    All of them replace what is there, so that it does not matter what the kernel did forget.
+    All of them replace what exists, so it does not matter which objects the kernel removed.
     """
     namespaces = {netns for netns, _ in touched}
     for step in steps:
@@ -203,7 +204,7 @@ def _again(steps: Iterable[Operation], *, touched: set[End], down: set[End]) -> 
 
 
 def _without(step: AddNexthop | AddNexthopGroup | AddRoute, down: set[End]) -> Iterator[InNamespace]:
-    """The step with those of its next hops that are not down, if there are any."""
+    """Yield the operation with those of its next hops that are not down, if there are any."""
     match step:
         case AddNexthop() if (step.netns, step.hop.ifname) not in down:
             yield step

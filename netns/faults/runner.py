@@ -1,4 +1,4 @@
-"""Plays a plan (netns/faults/schedule.py) on a lab, in real time."""
+"""Execute a fault schedule (netns/faults/schedule.py) on a lab, in real time."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ Act = Callable[[], None]
 
 
 class ScheduleRunner:
-    """`play` lives through a plan. What is still to be undone when it is interrupted is undone at once."""
+    """`run` executes a schedule. If it is interrupted, it undoes at once what is still to be undone."""
 
     def __init__(self, lab: Lab, *, say: Callable[[float, str], None] = lambda _at_s, _text: None) -> None:
-        """`say` is told the seconds since the start, and what happens."""
+        """`say` is called with the seconds since the start and a description, for each event."""
         self._lab = lab
         self._report = say
         self._order = count()
 
     def run(self, events: Iterable[ScheduledEvent]) -> None:
-        """Live until the last event has happened, and has been undone where it should be."""
+        """Run until the last event has happened, and has been undone if it should be."""
         started_at = monotonic()
-        agenda: list[tuple[float, int, ScheduledEvent | tuple[ScheduledEvent, Act]]] = [
+        pending: list[tuple[float, int, ScheduledEvent | tuple[ScheduledEvent, Act]]] = [
             (event.at_us / 1e6, next(self._order), event) for event in events
         ]
-        heapq.heapify(agenda)
+        heapq.heapify(pending)
         try:
-            while agenda:
-                at_s, _, what = agenda[0]
+            while pending:
+                at_s, _, what = pending[0]
                 sleep(max(0.0, started_at + at_s - monotonic()))
                 if isinstance(what, ScheduledEvent):
-                    heapq.heappop(agenda)
+                    heapq.heappop(pending)
                     do, undo = self._prepared(what)
-                    if what.for_us is not None:  # first: whatever interrupts what follows, it will be undone
-                        heapq.heappush(agenda, (at_s + what.for_us / 1e6, next(self._order), (what, undo)))
+                    if what.for_us is not None:  # before the event: then any interruption undoes it
+                        heapq.heappush(pending, (at_s + what.for_us / 1e6, next(self._order), (what, undo)))
                     do()
                     self._report(monotonic() - started_at, str(what))
                 else:
                     what[1]()
-                    heapq.heappop(agenda)  # last: an undoing that is interrupted is begun again
+                    heapq.heappop(pending)  # after the undoing: if it is interrupted, it is repeated
                     self._report(monotonic() - started_at, f"over: {what[0]}")
         finally:
-            for _, _, what in agenda:
+            for _, _, what in pending:
                 if not isinstance(what, ScheduledEvent):
                     what[1]()
 
     def _prepared(self, event: ScheduledEvent) -> tuple[Act, Act]:
-        """What lets an event happen, and what undoes it."""
+        """Return the functions that execute and undo an event."""
         lab = self._lab
         if event.action == "repair":
             return lambda: repair(lab, active(lab, event.name)), lambda: None

@@ -1,14 +1,14 @@
-"""Plans of what happens to a fabric when: failures and changes, from YAML, for labs and the virtual backend alike.
+"""Fault schedules: failures and changes of a fabric with their times, from YAML, for labs and the virtual backend.
 
     events:
-      - {at: 5s, fail: spine1, for: 2s}                       # a node or a link; without `for` it stays dead
-      - {at: 8s, set: leaf1-spine2, shape: {delay: 20ms}}     # as `srd-lab set`: what is not said stays
+      - {at: 5s, fail: spine1, for: 2s}                       # a node or a link; without `for` it stays down
+      - {at: 8s, set: leaf1-spine2, shape: {delay: 20ms}}     # as `srd-lab set`: other properties stay
       - {at: 9s, set: leaf1-spine2, direction: ab, shape: {loss: 5%}, for: 1s}
       - {at: 12s, repair: spine1}
-      - {at: 14s, fail: leaf1-spine3, carrier: true, for: 1s}   # its ends see it, and choose other ways
+      - {at: 14s, fail: leaf1-spine3, carrier: true, for: 1s}   # with loss of carrier: routers use other next hops
 
-Times are from the start of the plan. What has a `for` is undone after it, a change to the shape that was there before.
-Every mistake is one line that names file, key and value: TopologyError, or ShapeError for a shape.
+Times are from the start of the schedule. An event with a `for` is undone after it: a change restores the shape of
+before. Every mistake is one line with file, key and value: TopologyError, or ShapeError for a shape.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ from netns.yaml_file import Place, first_mistake, load_mapping
 
 Action = Literal["fail", "repair", "set"]
 MAX_SCHEDULE_S: Final = 30 * 86400
-"""No lab lives longer, and the system's clocks and timers can count so far."""
+"""No lab lives longer, and the system's clocks and timers can represent it."""
 
 ACTIONS: Final = ("fail", "set", "repair")
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledEvent:
-    """One thing that happens to one link or node."""
+    """One event at one link or node."""
 
     at_us: float
-    """When, from the start of the plan."""
+    """The time from the start of the schedule."""
 
     action: Action
     name: str
     """The link or node."""
 
     for_us: float | None = None
-    """How long; None: for good."""
+    """The duration; None: no end."""
 
     shape: Mapping[str, Any] | None = None
-    """Of a `set`: what is changed, in tc's notation."""
+    """For `set`: the changes, in tc's notation."""
 
     direction: Literal["both", "ab", "ba"] = "both"
-    """Of a `set`."""
+    """For `set`."""
 
     carrier: bool = False
-    """Of a `fail`: whether the carrier goes as well, which both ends see; else nobody is told."""
+    """For `fail`: whether both ends lose the carrier; otherwise the failure is silent."""
 
     base: Path = Path()
-    """Where files that `shape` names are looked for."""
+    """The directory for relative file names in `shape`."""
 
     def __str__(self) -> str:
         shape = "" if self.shape is None else " " + " ".join(f"{key}={value}" for key, value in self.shape.items())
@@ -86,7 +86,7 @@ class _File(_Strict):
 
 
 def read_schedule(path: Path, topology: Topology) -> tuple[ScheduledEvent, ...]:
-    """The events in a YAML file, in order of time, checked against the fabric that they are for."""
+    """Return the events in a YAML file, ordered by time, checked against the topology."""
     try:
         document = load_mapping(path, error=TopologyError, wanted="holds no plan; give events")
         listed = _File.model_validate(document).events

@@ -1,1 +1,1 @@
-"""Nodes as schedulers know them: layers, quantities, EC2's and Kubernetes' files."""
+"""Nodes as schedulers see them: layers, quantities, files of EC2 and Kubernetes."""

@@ -1,12 +1,11 @@
-"""A fabric's own network-node layers, read off its Clos.
+"""The network-node layers of a fabric, derived from its Clos.
 
-The switch that a host hangs on is its lowest layer. Further up, a switch's *height* is its distance from the nearest
-host; switches up to a height h that reach each other without going higher lie in one domain of the layer above those of
-height h - 1. In a leaf-spine the lowest layer is the leaf and the next one the spines; in three tiers the layers are
-leaf, pod and core. Layers that a fabric is too small for are the whole fabric, by its name, so that there are always
-three.
+The switch of a host is its lowest layer. Above it, a switch's *height* is its distance from the nearest host; switches
+up to a height h that reach each other without going higher are in one domain of the layer above those of height h - 1.
+In a leaf-spine the lowest layer is the leaf and the next one the spines; in three tiers the layers are leaf, pod and
+core. Layers that a small fabric does not have are the whole fabric, by its name, so that there are always three.
 
-A host of a lab takes one rank: its slot in `pods` is all that it has to give, as the lab's hosts share one machine.
+A host of a lab takes one rank: its only capacity is its slot in `pods`, because the lab's hosts share one machine.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ INSTANCE_TYPE: Final = "srd-lab"
 
 
 def nodes_of(topology: Topology, *, ranks_per_host: int = 1) -> tuple[Node, ...]:
-    """The hosts of `topology` as nodes, in its order. TopologyError if it has more tiers than there are layers."""
+    """Return the hosts of `topology` as nodes, in its order. TopologyError if it has more tiers than layers."""
     heights = _heights(topology)
     highest = max(heights.values())
     if highest > MAX_LAYERS:
@@ -48,7 +47,7 @@ def nodes_of(topology: Topology, *, ranks_per_host: int = 1) -> tuple[Node, ...]
 
 
 def _heights(topology: Topology) -> dict[str, int]:
-    """Each switch's distance from the nearest host: 1 for those that hosts hang on."""
+    """Return each switch's distance from the nearest host: 1 for the switches of hosts."""
     heights = dict.fromkeys((topology.switch_of(host) for host in topology.hosts), 1)
     frontier = list(heights)
     hosts = set(topology.hosts)
@@ -65,7 +64,7 @@ def _heights(topology: Topology) -> dict[str, int]:
 
 
 def _domains(topology: Topology, heights: dict[str, int], height: int) -> dict[str, str]:
-    """For each switch up to `height`, the name of the domain it lies in: that of its highest switches."""
+    """Return for each switch up to `height` the name of its domain: that of its highest switches."""
     names: dict[str, str] = {}
     for start in topology.nodes:
         if start in names or heights.get(start, height + 1) > height:

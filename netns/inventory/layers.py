@@ -1,11 +1,11 @@
-"""Network-node layers: which parts of the network a node lies in, by name, and how far two nodes are apart.
+"""Network-node layers: the parts of the network in which a node lies, by name, and the distance of two nodes.
 
-AWS numbers its layers from the top: two instances that share layer 3 (4, where an instance type has it) hang on the
-same switch, those that share only layer 1 are the farthest apart that still share anything. Below the layers come the
-ultraserver, where there is one, and the host.
+AWS numbers its layers from the top: two instances that share layer 3 (4, for instance types that have it) are attached
+to the same switch; those that share only layer 1 are the farthest apart that still share a layer. Below the layers are
+the ultraserver, if there is one, and the host.
 
-Distance is counted in switches on the shortest way, as a Clos has them: 0 on one host, 1 under the lowest layer, 2 more
-for each layer further up; where nothing is shared, as if one more layer joined them.
+Distance is the number of switches on the shortest path in a Clos: 0 on one host, 1 under the lowest layer, 2 more for
+each layer further up; if nothing is shared, as if one more layer joined them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LEVELS: Final = (*(layer_label(layer) for layer in range(1, MAX_LAYERS + 1)), UL
 
 MIN_LAYERS: Final = 3
 NEEDED: Final = (*(layer_label(layer) for layer in range(1, MIN_LAYERS + 1)), HOSTNAME_LABEL)
-"""Levels without which nothing is known about where a node lies."""
+"""Levels without which the position of a node is unknown."""
 
 _NUMBER: Final = re.compile(r"(?:(?:network-node-)?layer-?)?([1-4])")
 _SHORT: Final = {
@@ -34,23 +34,23 @@ _SHORT: Final = {
 
 
 def level_named(name: str | int) -> str:
-    """The label key that `name` means: 3, layer-3, host, ultraserver-id; any other text is a label key itself."""
+    """Return the label key of `name`: 3, layer-3, host, ultraserver-id; any other text is a label key itself."""
     text = str(name).strip()
     number = _NUMBER.fullmatch(text)
     return layer_label(int(number[1])) if number else _SHORT.get(text, text)
 
 
 def short_name(level: str) -> str:
-    """The name that people use for a label key: layer 3, host; others as they are."""
+    """Return the short name of a label key: layer 3, host; other keys unchanged."""
     if level.startswith(LAYER_PREFIX):
         return f"layer {level.removeprefix(LAYER_PREFIX)}"
     return "host" if level == HOSTNAME_LABEL else level
 
 
 def levels_of(nodes: Sequence[Node]) -> tuple[str, ...]:
-    """The levels that all `nodes` have: layers 1 to 3, the host, and what there is between them.
+    """Return the levels that all `nodes` have: layers 1 to 3, the host, and those between them that exist.
 
-    Raises NodesError, naming node and label, if one lacks what it needs.
+    Raises NodesError, with node and label, if a node lacks a required one.
     """
     if not nodes:
         raise NodesError("no nodes; there is nothing to place on")
@@ -64,7 +64,7 @@ def levels_of(nodes: Sequence[Node]) -> tuple[str, ...]:
 
 
 def labelled(nodes: Iterable[Node]) -> tuple[list[Node], list[Node]]:
-    """Those that have layers 1 to 3 and a hostname, and those that do not."""
+    """Split nodes into those with layers 1 to 3 and a hostname, and the others."""
     kept: list[Node] = []
     others: list[Node] = []
     for node in nodes:
@@ -73,12 +73,12 @@ def labelled(nodes: Iterable[Node]) -> tuple[list[Node], list[Node]]:
 
 
 def path_of(node: Node, levels: Sequence[str]) -> tuple[str, ...]:
-    """The label values of `node` from the widest level to the narrowest."""
+    """Return the label values of `node` from the widest level to the narrowest."""
     return tuple(node.labels[level] for level in levels)
 
 
 def shared_depth(paths: Sequence[tuple[str, ...]]) -> int:
-    """How many levels, from the widest on, all `paths` share."""
+    """Return how many levels, from the widest on, all `paths` share."""
     depth = 0
     for values in zip(*paths, strict=False):
         if len(set(values)) > 1:
@@ -88,7 +88,7 @@ def shared_depth(paths: Sequence[tuple[str, ...]]) -> int:
 
 
 def hops(a: Node, b: Node, levels: Sequence[str]) -> int:
-    """Switches between two nodes; `levels` without the ultraserver count."""
+    """Return the number of switches between two nodes; the ultraserver does not count among `levels`."""
     layers = [level for level in levels if level.startswith(LAYER_PREFIX)]
     if a.labels[HOSTNAME_LABEL] == b.labels[HOSTNAME_LABEL]:
         return 0

@@ -1,4 +1,4 @@
-"""Nodes in the shapes of EC2 and Kubernetes, for tools that read those; `node_files` reads both back."""
+"""Export nodes in the formats of EC2 and Kubernetes, for tools that read those; `node_files` reads both back."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from netns.inventory.nodes import MAX_LAYERS, ULTRASERVER_LABEL, Node, layer_lab
 
 
 def to_ec2(nodes: Iterable[Node]) -> dict[str, Any]:
-    """As `aws ec2 describe-instance-topology` prints them."""
+    """Return nodes in the format of `aws ec2 describe-instance-topology`."""
     return {"Instances": [_instance(node) for node in nodes]}
 
 
 def to_kubernetes(nodes: Iterable[Node]) -> dict[str, Any]:
-    """As `kubectl get nodes -o json` prints them, in what schedulers look at."""
+    """Return nodes in the format of `kubectl get nodes -o json`, with the fields that schedulers use."""
     return {"apiVersion": "v1", "kind": "List", "items": [_item(node) for node in nodes]}
 
 
 def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
-    """Amounts as Kubernetes writes them: cpu in cores or thousandths of one, all else in whole units."""
+    """Return amounts as Kubernetes writes them: cpu in cores or thousandths of one, all else in whole units."""
     return {name: _cores(amount) if name == "cpu" else str(amount) for name, amount in amounts.items()}
 
 

@@ -1,14 +1,14 @@
 """Nodes from files: a lab's topology in YAML, `aws ec2 describe-instance-topology`, `kubectl get nodes -o json`.
 
-Which of the three a file is, its content says: JSON with `Instances`, JSON with `items`, or else YAML. What EC2 does
-not tell, capacity, is one rank for each instance unless `ranks_per_host` says otherwise; for Kubernetes that is a
-ceiling on what the nodes say themselves. Kubernetes always tells capacity and readiness, lists made by hand need not:
-without them a node is there, for one rank.
+The content determines the format: JSON with `Instances`, JSON with `items`, or else YAML. EC2 does not report capacity:
+it is one rank for each instance unless `ranks_per_host` is given. For Kubernetes `ranks_per_host` is an upper bound on
+the reported capacity. Kubernetes always reports capacity and readiness; a list made by hand may omit them, and then a
+node is ready and has room for one rank.
 
-Nodes of one rack have most label values and often all capacities in common: these are kept once, which on 25,000 nodes
-makes an assignment a third faster.
+Nodes of one rack have most label values and often all capacities in common. Equal values are stored once, which makes
+assignments on many nodes faster.
 
-Every mistake is one line that names file, place and value: NodesError, or what reading a topology raises.
+Every mistake is one line with file, position and value: NodesError, or an error of reading a topology.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ MAX_FILE_BYTES: Final = 512 << 20
 """Ten thousand nodes of Kubernetes are some 200 MB."""
 
 PRINTABLE: Final = r"^[^\x00-\x1f\x7f-\x9f]*$"
-"""Names are shown on terminals, which take the others for orders."""
+"""Names are printed on terminals, which interpret other characters as control sequences."""
 
 KUBELET_PODS: Final = 110
-"""The kubelet's maxPods where its configuration says nothing."""
+"""The kubelet's default of maxPods."""
 
 WANTED: Final = "neither Instances (aws ec2 describe-instance-topology) nor items (kubectl get nodes -o json)"
 
 
 MAX_VALUES: Final = 32 << 20
-"""Ten thousand nodes of Kubernetes have some ten million; a file of nothing but brackets takes 60 bytes for each."""
+"""Ten thousand nodes of Kubernetes have some ten million; a file of brackets alone takes 60 bytes for each."""
 
 Name = Annotated[str, Field(min_length=1, pattern=PRINTABLE)]
 Label = Annotated[str, Field(pattern=PRINTABLE)]
 
 
 class _Lenient(BaseModel):
-    """What others write may grow fields; of those we read, the types must be right."""
+    """Unknown fields are allowed, because other programs may add some; the types of known fields are checked."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
@@ -128,9 +128,9 @@ Model = TypeVar("Model", bound=_Lenient)
 def read_nodes(
     path: Path, *, ranks_per_host: int | None = None, tell: Callable[[str], None] = lambda _: None
 ) -> tuple[Node, ...]:
-    """The nodes in a file, in its order. Raises NodesError, TopologyError or ShapeError, one line each.
+    """Return the nodes in a file, in its order. Raises NodesError, TopologyError or ShapeError, one line each.
 
-    `tell` is called with what a user should know though it is no error: a list of which this is only the first page.
+    `tell` is called with warnings: a list of which this is only the first page.
     """
     if not _is_json(path):
         return nodes_of(read_topology(path), ranks_per_host=ranks_per_host or 1)
@@ -146,7 +146,7 @@ def read_nodes(
 
 
 def nodes_untrusted(document: object, *, ranks_per_host: int | None = None) -> tuple[Node, ...]:
-    """The nodes in a JSON document of EC2 or Kubernetes; NodesError, naming place and value, if it is neither."""
+    """Return the nodes in a JSON document of EC2 or Kubernetes; NodesError, with position and value, if neither."""
     readers: dict[str, Callable[[object, int | None], tuple[Node, ...]]] = {"Instances": _ec2, "items": _kubernetes}
     if isinstance(document, dict):
         for key, reader in readers.items():
@@ -156,7 +156,7 @@ def nodes_untrusted(document: object, *, ranks_per_host: int | None = None) -> t
 
 
 def _is_json(path: Path) -> bool:
-    """Whether the first character is that of a JSON document; a path that cannot be read is left to its reader."""
+    """Return whether a file begins like a JSON document; errors of reading are left to the reader."""
     if path.suffix == ".json":
         return True
     try:
@@ -202,7 +202,7 @@ def _ec2(document: object, ranks_per_host: int | None) -> tuple[Node, ...]:
         labels[HOSTNAME_LABEL] = instance.InstanceId
         if instance.ZoneId:
             labels[ZONE_LABEL] = instance.ZoneId
-        if instance.CapacityBlockId not in (None, "", "null"):  # the text "null": EC2 writes it for none
+        if instance.CapacityBlockId not in (None, "", "null"):  # EC2 writes the text "null" for none
             labels[ULTRASERVER_LABEL] = str(instance.CapacityBlockId)
         nodes.append(
             Node(
@@ -250,7 +250,7 @@ def _ready(conditions: Iterable[_Condition]) -> bool:
 
 
 def _check_names(nodes: Iterable[Node]) -> None:
-    """Two nodes of one name, or of one hostname, would be taken for one."""
+    """Raise NodesError if two nodes have the same name or hostname, because they would be treated as one."""
     names: set[str] = set()
     hosts: set[str] = set()
     for node in nodes:

@@ -1,8 +1,8 @@
-"""What a scheduler knows about a host: its labels, what it has room for, and what keeps work away from it.
+"""A host as a scheduler sees it: its labels, its capacity, and its restrictions.
 
-The words are Kubernetes' (v1.Node): a level of the network is a label key, the part of the network that a node lies in
-at that level is the label's value. AWS calls its levels network-node layers, 1 the farthest from the instance, 3 (on
-some instance types 4) the switch it is attached to; the labels `topology.k8s.aws/network-node-layer-N` carry them.
+The terms are Kubernetes' (v1.Node): a level of the network is a label key; the label's value is the part of the network
+at that level in which the node lies. AWS calls its levels network-node layers, 1 the farthest from the instance, 3 (on
+some instance types 4) the switch of the instance; the labels `topology.k8s.aws/network-node-layer-N` contain them.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ ULTRASERVER_LABEL: Final = "topology.k8s.aws/ultraserver-id"
 ZONE_LABEL: Final = "topology.k8s.aws/zone-id"
 MAX_LAYERS: Final = 4
 PODS: Final = "pods"
-"""The resource of which every pod takes one, whatever else it asks for."""
+"""The resource of which every pod takes one, whatever else it requests."""
 
 Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """What keeps pods off a node that do not tolerate it; PreferNoSchedule only discourages, so it is not looked at."""
+    """Keeps pods that do not tolerate it off a node; PreferNoSchedule only discourages, so it is ignored."""
 
     key: str
     value: str = ""
     effect: Effect = "NoSchedule"
 
     def __str__(self) -> str:
-        """As Kubernetes writes it: `key=value:effect`, `key:effect` without a value."""
+        """Format as Kubernetes does: `key=value:effect`, `key:effect` without a value."""
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
 
@@ -42,29 +42,29 @@ class Node:
     name: str
 
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Where it lies, by level, and whatever else selectors ask for."""
+    """Its position, by level, and all other labels for selectors."""
 
     allocatable: Mapping[str, int] = field(default_factory=dict)
-    """What it has room for: `cpu` in millicores, `memory` in bytes, `pods` and all others in units."""
+    """Its capacity: `cpu` in millicores, `memory` in bytes, `pods` and all others in units."""
 
     taints: tuple[Taint, ...] = ()
 
     ready: bool = True
-    """Its condition Ready is True."""
+    """Whether its condition Ready is True."""
 
     unschedulable: bool = False
-    """It is cordoned."""
+    """Whether it is cordoned."""
 
     instance_type: str = ""
-    """EC2's instance type, where the source tells it."""
+    """EC2's instance type, if known."""
 
     zone: str = ""
-    """The name of its availability zone, where the source tells it."""
+    """The name of its availability zone, if known."""
 
     zone_id: str = ""
-    """The id of its zone, the same for all accounts, where the source tells it."""
+    """The id of its zone, the same for all accounts, if known."""
 
 
 def layer_label(layer: int) -> str:
-    """The label key of network-node layer `layer`."""
+    """Return the label key of network-node layer `layer`."""
     return f"{LAYER_PREFIX}{layer}"

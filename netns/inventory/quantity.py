@@ -1,7 +1,7 @@
-"""Kubernetes' quantities ("500m", "1Gi", "1e3") as the integers that schedulers count in.
+"""Kubernetes' quantities ("500m", "1Gi", "1e3") as integers, as schedulers count.
 
-Source: k8s.io/apimachinery, pkg/api/resource. `cpu` counts in thousandths of a core, all else in whole units; what is
-left of a unit counts as one.
+Source: k8s.io/apimachinery, pkg/api/resource. `cpu` is counted in thousandths of a core, all else in whole units;
+fractions of a unit are rounded up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SCALE: Final[Mapping[str, Decimal]] = {**_DECIMAL, **_BINARY}
 
 
 def parse_quantity(text: str | float, *, resource: str) -> int:
-    """The amount of `resource` in `text`, rounded up; QuantityError if it is no quantity, or negative."""
+    """Return the amount of `resource` in `text`, rounded up; QuantityError if it is no quantity, or negative."""
     match = None if isinstance(text, bool) else _QUANTITY.fullmatch(str(text).strip())
     if match is None:
         raise QuantityError(f"{resource}: {reprlib.repr(text)} is no quantity (for example 2, 500m, 16Gi)")

@@ -1,4 +1,4 @@
-"""Building a lab step by step, each name recorded first, and undoing what a record names."""
+"""Build a lab operation by operation, each name recorded first, and remove what a record names."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from netns.signals import signals_raise, undisturbed
 
 
 def build(directory: LabDirectory, state: LabState, steps: Iterable[Operation]) -> LabState:
-    """Take `steps`, recording as it goes; return the record of the finished lab.
+    """Execute `steps` and record each name first; return the record of the finished lab.
 
-    Whatever interrupts it, be it an error, SIGINT, SIGTERM or SIGHUP, is raised again when everything is undone.
+    If an error, SIGINT, SIGTERM or SIGHUP interrupts it, everything is removed, and then the exception is raised again.
     """
     steps = tuple(steps)
     _refuse_taken_names(steps)
@@ -38,12 +38,12 @@ def build(directory: LabDirectory, state: LabState, steps: Iterable[Operation]) 
 def dismantle(directory: LabDirectory, state: LabState) -> None:
     """Remove what `state` names: the relay, the processes inside the namespaces, the namespaces, the record itself.
 
-    What is gone already is passed over, so that an interrupted call can be repeated.
+    Objects that no longer exist are skipped, so that an interrupted call can be repeated.
     """
     directory.write(replace(state, phase="going down"))
     if state.relay is not None:
         stop_relay(state.relay.pid, started_at_ticks=state.relay.started_at_ticks)
-    end(state.capture_processes)  # SIGTERM first: they finish their files
+    end(state.capture_processes)  # SIGTERM first: they complete their files
     end(processes_in(state.namespaces))
     for netns in reversed(state.namespaces):
         if exists(netns):
@@ -52,21 +52,19 @@ def dismantle(directory: LabDirectory, state: LabState) -> None:
 
 
 def problems(state: LabState) -> list[str]:
-    """What is not as the record says, one line each; empty for a lab that is up and whole."""
+    """Return the deviations from the record, one line each; empty for a lab that is up and complete."""
     found = [] if state.phase == "up" else [f"it is {state.phase}, or was interrupted on the way"]
     found += [f"the namespace {netns} is gone" for netns in state.namespaces if not exists(netns)]
     if state.relay is not None and not state.relay.alive:
         found.append(f"the relay (process {state.relay.pid}) is dead")
-    found += [
-        f"a capture (process {recorder.pid}) is dead" for recorder in state.capture_processes if not recorder.alive
-    ]
+    found += [f"a capture (process {process.pid}) is dead" for process in state.capture_processes if not process.alive]
     if state.owner is not None and not state.owner.alive:
         found.append(f"its owner (process {state.owner.pid}) is dead")
     return found
 
 
 def exists(netns: str) -> bool:
-    """Whether there is a named namespace `netns`."""
+    """Return whether there is a named namespace `netns`."""
     return (NETNS_DIRECTORY / netns).exists()
 
 
@@ -88,8 +86,8 @@ def _build(directory: LabDirectory, state: LabState, steps: tuple[Operation, ...
     for number, capture in enumerate(state.topology.captures):
         log_path = directory.path / f"capture.{number}.log"
         with undisturbed():
-            recorder = start_capture_process(state.topology.name, capture, log_path=log_path)
-            state = replace(state, capture_processes=(*state.capture_processes, recorder))
+            process = start_capture_process(state.topology.name, capture, log_path=log_path)
+            state = replace(state, capture_processes=(*state.capture_processes, process))
             directory.write(state)
     state = replace(state, phase="up")
     directory.write(state)
@@ -105,7 +103,7 @@ def _notes(skipped: Iterable[str]) -> list[str]:
 
 
 def _refuse_taken_names(steps: Iterable[Operation]) -> None:
-    """Before anything is recorded: a namespace that is there already is someone else's, and must not be undone."""
+    """Raise before anything is recorded: an existing namespace is not this lab's, and must not be removed."""
     for step in steps:
         if isinstance(step, AddNamespace) and exists(step.netns):
             raise BackendError(
@@ -115,7 +113,7 @@ def _refuse_taken_names(steps: Iterable[Operation]) -> None:
 
 
 def _start_relay(directory: LabDirectory, state: LabState, step: StartRelay) -> LabState:
-    """Start the relay; return the record that names it, which is written before the relay does anything."""
+    """Start the relay; return the record with its process id, which is written before the relay does anything."""
     directory.relay_spec.write_text(json.dumps(step.to_dict(control=str(directory.relay_control))))
 
     def record(pid: int) -> None:

@@ -1,4 +1,4 @@
-"""A lab: a topology made real, and undone again by the names that it recorded.
+"""A lab: a topology that is built, and removed again by the names in its record.
 
     with Lab.up(reference()) as lab:
         subprocess.run(lab.command("h1", ["ping", "-c1", lab.address("h2")]))
@@ -6,12 +6,12 @@
 
 Rules:
 
-- Each name is recorded before the thing is made (netns/lab/state.py). Undoing goes by the record alone, so that it is
-  the same after `down`, after an exception or a signal on the way up, and after a crash of whatever made the lab.
+- Each name is recorded before the object is created (netns/lab/state.py). Removal uses the record alone, so that it is
+  the same after `down`, after an exception or a signal during `up`, and after a crash of the process that made the lab.
 - A lab outlives the process that made it. In a `with` block it does not: its record then names the process, and a lab
   whose owner is dead counts as crashed.
-- Undoing ends the processes that still run inside the lab's namespaces: they would keep the namespaces, now nameless,
-  alive. They are found by the namespace they are in, never by what they are called.
+- Removal ends the processes that still run inside the lab's namespaces, because they would keep the namespaces alive
+  without a name. They are found by their namespace, never by the name of their command.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from netns.topology.addressing import Addressing, IpVersion, addressing, version
 from netns.topology.model import ETHERNET_HEADER_BYTES, Link, Topology
 
 Counters = dict[str, int]
-"""packets, bytes (with Ethernet headers), dropped; of a shaped direction also queued: packets held now."""
+"""packets, bytes (with Ethernet headers), dropped; of a shaped direction also queued: the packets held now."""
 
 LinkCounters = dict[str, Counters]
 """ab, ba."""
@@ -49,20 +49,20 @@ Direction = Literal["ab", "ba"]
 
 
 class Lab:
-    """A fabric that is up. Made by `Lab.up` or `Lab.find`."""
+    """A fabric that is up. Create it with `Lab.up`, or look it up with `Lab.find`."""
 
     def __init__(self, directory: LabDirectory, state: LabState) -> None:
         self._directory = directory
         self._state = state
-        spoken = versions(state.topology)
-        self._addresses = {version: addressing(state.topology, version=version) for version in spoken}
+        ip_versions = versions(state.topology)
+        self._addresses = {version: addressing(state.topology, version=version) for version in ip_versions}
 
     @classmethod
     def up(cls, topology: Topology, *, backend: Wanted = "auto") -> Lab:
-        """Build `topology`. What a crashed lab of its name left is removed first.
+        """Build `topology`. Remainders of a crashed lab of its name are removed first.
 
-        Raises TopologyError if the fabric cannot carry it, BackendError if a lab of that name is up, if the caller is
-        not root, or if the kernel refuses a step; nothing is left behind then, nor after SIGINT, SIGTERM or SIGHUP.
+        Raises TopologyError if the backend cannot build it, BackendError if a lab of that name is up, if the caller is
+        not root, or if the kernel refuses an operation; then, and after SIGINT, SIGTERM or SIGHUP, nothing is left.
         """
         require_root("srd-lab up")
         chosen, reason = choose_backend(topology, backend)
@@ -81,7 +81,7 @@ class Lab:
 
     @classmethod
     def find(cls, name: str) -> Lab:
-        """The lab called `name`; BackendError, naming those there are, if it is not up."""
+        """Return the lab called `name`; BackendError with the names of the existing labs if it is not up."""
         directory = LabDirectory(name)
         state = directory.read()
         if state is None:
@@ -96,27 +96,27 @@ class Lab:
 
     @property
     def topology(self) -> Topology:
-        """What was built; `reshape` does not change it."""
+        """The topology as it was built; `reshape` does not change it."""
         return self._state.topology
 
     @property
     def directory(self) -> LabDirectory:
-        """Where the lab keeps its records."""
+        """The directory of the lab's record."""
         return self._directory
 
     @property
     def backend(self) -> Backend:
-        """What carries the shaped links."""
+        """The backend that carries the shaped links."""
         return self._state.backend
 
     @property
     def reason(self) -> str:
-        """Why this fabric was chosen."""
+        """Why this backend was chosen."""
         return self._state.reason
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What this kernel could not do."""
+        """Features that this kernel lacks."""
         return self._state.notes
 
     def netns(self, node: str) -> str:
@@ -129,11 +129,11 @@ class Lab:
 
     @property
     def versions(self) -> tuple[IpVersion, ...]:
-        """The versions of IP that the lab speaks: (4,) or (4, 6)."""
+        """The versions of IP in the lab: (4,) or (4, 6)."""
         return tuple(self._addresses)
 
     def addressing(self, version: IpVersion = 4) -> Addressing:
-        """All addresses in one version of IP; TopologyError if the lab does not speak it."""
+        """All addresses of one version of IP; TopologyError if the lab does not have it."""
         return self._addresses.get(version) or addressing(self.topology, version=version)
 
     def address(self, host: str, *, version: IpVersion = 4) -> str:
@@ -142,7 +142,7 @@ class Lab:
         return self.addressing(version).main[host]
 
     def pinned_addresses(self, host: str, *, version: IpVersion = 4) -> Mapping[str, str]:
-        """Spine -> the host's address whose traffic, to it and from it, crosses that spine only."""
+        """Spine -> the host's address whose traffic, in both directions, crosses only that spine."""
         self.topology.switch_of(host)
         return dict(self.addressing(version).pinned[host])
 
@@ -153,8 +153,8 @@ class Lab:
     def reshape(self, link: str, *, ab: Shape | None = None, ba: Shape | None = None) -> None:
         """Change a shaped link while it carries traffic; None leaves that direction as it is.
 
-        Raises TopologyError for an unknown link, ShapeError for what only the virtual backend does, BackendError for a
-        link that was not shaped from the start.
+        Raises TopologyError for an unknown link, ShapeError for a shape that only the virtual backend supports,
+        BackendError for a link that was not shaped from the start.
         """
         found = self.topology.link(link)
         if not found.shaped:
@@ -174,16 +174,16 @@ class Lab:
         direction: Literal["both", "ab", "ba"] = "both",
         base: Path = Path(),
     ) -> dict[Direction, Shape]:
-        """Change some properties of a link, in tc's notation, and leave the others; return the shapes of before.
+        """Change some properties of a link, in tc's notation, and keep the others; return the shapes of before.
 
-        Raises TopologyError, ShapeError, BackendError, and changes nothing.
+        Raises TopologyError, ShapeError or BackendError; then nothing has changed.
         """
         before = self.changeable(link, direction=direction)
         self.reshape(link, **{name: shape.changed(changes, base=base) for name, shape in before.items()})
         return before
 
     def changeable(self, link: str, *, direction: Literal["both", "ab", "ba"] = "both") -> dict[Direction, Shape]:
-        """The present shapes of a direction, or of `both`: those that are shaped. BackendError if that is none."""
+        """Return the current shapes of a direction, or of the shaped ones of `both`; BackendError if there are none."""
         before = {
             name: shape or Shape()
             for name, shape in self.shapes(link).items()
@@ -194,7 +194,7 @@ class Lab:
         return before
 
     def shapes(self, link: str) -> dict[Direction, Shape | None]:
-        """What the link does to packets now, in each direction."""
+        """Return the current shape of each direction of a link."""
         found = self.topology.link(link)
         built: dict[Direction, Shape | None] = {"ab": found.shape_ab, "ba": found.shape_ba}
         return {
@@ -202,7 +202,7 @@ class Lab:
         }
 
     def counters(self) -> dict[str, LinkCounters]:
-        """What crossed each link in each direction since it was made, and what its shape or a full queue dropped."""
+        """Return the counters of each direction of each link since it was built, the drops of its shape included."""
         interfaces = {node: interface_statistics(self.netns(node)) for node in self.topology.nodes}
         found = {
             link.name: {
@@ -217,14 +217,14 @@ class Lab:
         return found
 
     def relay_status(self) -> dict[str, Any] | None:
-        """The relay's own account: cpu_seconds, tap_drops, late_mean_us, late_total_us, late_max_us; None without."""
+        """The relay's cpu_seconds, tap_drops, late_mean_us, late_total_us and late_max_us; None without a relay."""
         if self._state.relay is None:
             return None
         answer = request(self._directory.relay_control, {"op": "counters"})
         return {key: value for key, value in answer.items() if key != "links"}
 
     def status(self) -> dict[str, Any]:
-        """Everything worth knowing, ready for JSON; `problems` is empty when the lab is as it was built."""
+        """Return the lab's full status, ready for JSON; `problems` is empty if the lab is as it was built."""
         topology = self.topology
         return {
             "name": self.name,
@@ -258,16 +258,16 @@ class Lab:
         }
 
     def _overload(self) -> list[str]:
-        """Packets that the relay lost by itself, if any: what was measured on the lab is worth nothing then."""
+        """Report the packets that the relay itself lost, if any: results measured on the lab are invalid then."""
         try:
             account = self.relay_status()
-        except BackendError:  # a dead relay is a problem of its own
+        except BackendError:  # `problems` reports a dead relay
             return []
         lost = account["tap_drops"] if account else 0
         return [f"the relay was overloaded and lost {lost} packets itself: results are invalid"] if lost else []
 
     def down(self) -> None:
-        """Remove the lab and end what still runs in it; does nothing if it is gone already."""
+        """Remove the lab and end the processes in it; do nothing if it does not exist."""
         require_root("srd-lab down")
         with locked():
             state = self._directory.read()
@@ -298,7 +298,7 @@ class Lab:
         self._directory.write_shape(link.name, direction=direction, shape=shape)
 
     def _relayed(self) -> dict[str, LinkCounters]:
-        """The relay's counters of the links that it carries."""
+        """Return the relay's counters of its links."""
         if self._state.relay is None:
             return {}
         links = request(self._directory.relay_control, {"op": "counters"})["links"]
@@ -316,7 +316,7 @@ class Lab:
         }
 
     def _queued(self) -> dict[str, LinkCounters]:
-        """What the netem of each end that has one sent on and dropped."""
+        """Return the netem counters of the shaped directions."""
         found: dict[str, LinkCounters] = {}
         for link in self.topology.links:
             if link.shaped:
@@ -327,7 +327,7 @@ class Lab:
 
 
 def _sent(statistics: Mapping[str, int], *, to_host: bool) -> Counters:
-    """What an interface sent. Towards a host, whose end has GRO, veth counts after it took the Ethernet header off."""
+    """What an interface sent. To a host, whose end has GRO, veth counts bytes without the Ethernet header."""
     packets = statistics["tx_packets"]
     uncounted = packets * ETHERNET_HEADER_BYTES if to_host else 0
     return {

@@ -1,10 +1,10 @@
-"""The nexthop objects of one router, for resilient groups: which there are, and their numbers.
+"""The nexthop objects of one router, for resilient groups, and their numbers.
 
-A route whose next hops are listed in it is chosen from by hash-threshold (RFC 2992): each next hop has its share of the
-range of hashes, and when one goes all borders move. A resilient group (Linux 5.13; `type resilient` of ip-nexthop(8))
-has buckets between hash and next hop instead, and only the buckets of the one that went get another.
+A route with its own list of next hops chooses by hash-threshold (RFC 2992): each next hop has a share of the range of
+hashes, and when one goes all borders move. A resilient group (Linux 5.13; `type resilient` of ip-nexthop(8)) has
+buckets between hash and next hop instead, and only the buckets of the next hop that went get another.
 
-Numbers are the router's own, from 1 in the order of use. Routes over the same next hops share a group.
+Numbers are local to the router, from 1 in order of use. Routes over the same next hops share a group.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from netns.lab.operations import AddNexthop, AddNexthopGroup, Hop, Operation
 
 @dataclass(slots=True)
 class Nexthops:
-    """Hands out the objects of one router; each is made by the first route that needs it."""
+    """Allocates the nexthop objects of one router; the first route that needs an object creates it."""
 
     netns: str
     _members: dict[Hop, AddNexthop] = field(default_factory=dict)
     _groups: dict[tuple[Hop, ...], AddNexthopGroup] = field(default_factory=dict)
 
     def missing(self, hops: tuple[Hop, ...]) -> Iterator[Operation]:
-        """The steps that must come before a route over `hops`."""
+        """Yield the operations that must precede a route over `hops`."""
         for hop in hops:
             if hop not in self._members:
                 self._members[hop] = AddNexthop(self.netns, self._next(), hop)
@@ -35,7 +35,7 @@ class Nexthops:
             yield self._groups[hops]
 
     def group(self, hops: tuple[Hop, ...]) -> int:
-        """The number of the group of `hops`, which `missing` has made."""
+        """Return the number of the group of `hops`, which `missing` has created."""
         return self._groups[hops].number
 
     def _next(self) -> int:

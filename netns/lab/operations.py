@@ -1,8 +1,8 @@
-"""The kinds of steps that build a fabric, as data. `str(step)` is the line that `srd-lab plan` prints.
+"""The operations that build a fabric, as data. `str(operation)` is the line that `srd-lab plan` prints.
 
-Only two kinds create something with a name of its own outside a lab's namespaces: `AddNamespace` and `StartRelay`.
-They alone have an `undo`. Everything else lives inside a namespace and ends with it: deleting a namespace removes its
-interfaces, addresses, routes, rules, sysctls and qdiscs, and a veth's far end with it.
+Only two kinds create a named object outside a lab's namespaces: `AddNamespace` and `StartRelay`. Only they have an
+`undo`. Everything else is inside a namespace and ends with it: deleting a namespace removes its interfaces, addresses,
+routes, rules, sysctls and qdiscs, and with a veth also its far end.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from netns.netem.shape import Shape
 from netns.netem.tc_format import netem_arguments
 
 RESILIENT_BUCKETS: Final = 128
-"""Of each group; the share of a next hop is a whole number of them, so there are far more than next hops."""
+"""Of each group; a next hop's share is a whole number of buckets, so there are far more buckets than next hops."""
 
 RESILIENT_IDLE_S: Final = 1
-"""How long a bucket has to be without packets before it goes to a next hop that is back. Linux says 120 s; labs are
+"""How long a bucket must be idle before it returns to a recovered next hop. Linux's default is 120 s; labs are
 short-lived."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddNamespace:
-    """A named network namespace for one node, its loopback up."""
+    """Add a named network namespace for one node, with its loopback up."""
 
     netns: str
 
@@ -33,13 +33,13 @@ class AddNamespace:
 
     @property
     def undo(self) -> DeleteNamespace:
-        """What removes it again."""
+        """The operation that removes it."""
         return DeleteNamespace(self.netns)
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteNamespace:
-    """The end of a namespace and all that is in it."""
+    """Delete a namespace and all that is in it."""
 
     netns: str
 
@@ -49,7 +49,7 @@ class DeleteNamespace:
 
 @dataclass(frozen=True, slots=True)
 class SetSysctl:
-    """A sysctl of a namespace; an optional one may be missing from older kernels."""
+    """Set a sysctl of a namespace; an optional one may be missing from older kernels."""
 
     netns: str
     key: str
@@ -63,7 +63,7 @@ class SetSysctl:
 
 @dataclass(frozen=True, slots=True)
 class AddVeth:
-    """A veth pair, each end in its own namespace."""
+    """Add a veth pair, each end in its own namespace."""
 
     netns: str
     ifname: str
@@ -79,7 +79,7 @@ class AddVeth:
 
 @dataclass(frozen=True, slots=True)
 class AddTap:
-    """A persistent TAP device: one end of a link that the relay carries."""
+    """Add a persistent TAP device: one end of a link that the relay carries."""
 
     netns: str
     ifname: str
@@ -93,7 +93,7 @@ class AddTap:
 
 @dataclass(frozen=True, slots=True)
 class AddAddress:
-    """An address of an interface, as address/length."""
+    """Add an address, as address/length, to an interface."""
 
     netns: str
     ifname: str
@@ -105,7 +105,7 @@ class AddAddress:
 
 @dataclass(frozen=True, slots=True)
 class SetUp:
-    """An interface brought up."""
+    """Bring an interface up."""
 
     netns: str
     ifname: str
@@ -116,7 +116,7 @@ class SetUp:
 
 @dataclass(frozen=True, slots=True)
 class SetQuiet:
-    """An interface that says nothing of its own: no neighbour discovery, no multicast listener reports."""
+    """Turn off an interface's own traffic: no neighbour discovery, no multicast listener reports."""
 
     netns: str
     ifname: str
@@ -127,7 +127,7 @@ class SetQuiet:
 
 @dataclass(frozen=True, slots=True)
 class SetDown:
-    """An interface taken down; the far end of a veth loses its carrier."""
+    """Take an interface down; the far end of a veth loses its carrier."""
 
     netns: str
     ifname: str
@@ -138,7 +138,7 @@ class SetDown:
 
 @dataclass(frozen=True, slots=True)
 class SetCarrier:
-    """The carrier of a TAP, taken away or given back."""
+    """Set or clear the carrier of a TAP."""
 
     netns: str
     ifname: str
@@ -150,9 +150,9 @@ class SetCarrier:
 
 @dataclass(frozen=True, slots=True)
 class WaitForAddresses:
-    """The kernel told to look at an interface's carrier now, and to do what follows from it.
+    """Make the kernel process an interface's carrier now, with its consequences.
 
-    By itself it does so up to a second later: until then routes are what they were, and a queue drops everything.
+    Otherwise it does so up to a second later: until then routes are unchanged, and a queue drops everything.
     """
 
     netns: str
@@ -164,7 +164,7 @@ class WaitForAddresses:
 
 @dataclass(frozen=True, slots=True)
 class AddNeighbour:
-    """A permanent neighbour entry, so that nothing asks by ARP."""
+    """Add a permanent neighbour entry, so that ARP sends no requests."""
 
     netns: str
     ifname: str
@@ -185,7 +185,7 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class AddRoute:
-    """A route over one next hop or, by ECMP, over several."""
+    """Add a route over one next hop or, by ECMP, over several."""
 
     netns: str
     destination: str
@@ -193,7 +193,7 @@ class AddRoute:
     source: str | None = None
     table: int | None = None
     group: int | None = None
-    """The nexthop group that `hops` are the members of; None: the route has its own list."""
+    """The nexthop group whose members are `hops`; None: the route has its own list."""
 
     def __str__(self) -> str:
         nexthop = "nexthop " if len(self.hops) > 1 else ""
@@ -211,7 +211,7 @@ class AddRoute:
 
 @dataclass(frozen=True, slots=True)
 class AddNexthop:
-    """A nexthop object: a next hop with a number, for groups to name."""
+    """Add a nexthop object: a next hop with a number, to which groups refer."""
 
     netns: str
     number: int
@@ -223,7 +223,7 @@ class AddNexthop:
 
 @dataclass(frozen=True, slots=True)
 class AddNexthopGroup:
-    """A resilient group: flows fall into buckets, and a bucket keeps its next hop for as long as that is there."""
+    """Add a resilient group: flows hash to buckets, and a bucket keeps its next hop as long as that exists."""
 
     netns: str
     number: int
@@ -237,7 +237,7 @@ class AddNexthopGroup:
 
 @dataclass(frozen=True, slots=True)
 class AddRule:
-    """A policy rule: what comes from `source` looks into `table` first."""
+    """Add a policy rule: packets from `source` use `table` first."""
 
     netns: str
     source: str
@@ -249,7 +249,7 @@ class AddRule:
 
 @dataclass(frozen=True, slots=True)
 class SetOffloads:
-    """Offloads of an interface, by ethtool's names: (name, "on" or "off")."""
+    """Set offloads of an interface, by ethtool's names: (name, "on" or "off")."""
 
     netns: str
     ifname: str
@@ -262,16 +262,16 @@ class SetOffloads:
 
 @dataclass(frozen=True, slots=True)
 class SetNetem:
-    """A netem qdisc at the egress of an interface (kernel fabric)."""
+    """Set a netem qdisc at the egress of an interface (kernel backend)."""
 
     netns: str
     ifname: str
     shape: Shape
     seed: int | None = None
-    """Of the kernel's draws; None where it takes none, or should choose."""
+    """Of the kernel's draws; None if the kernel supports no seed, or should choose."""
 
     before: Shape | None = None
-    """The shape that the interface has, where it is a change."""
+    """The current shape of the interface, if this is a change."""
 
     def __str__(self) -> str:
         seed = "" if self.seed is None or self.shape.seed is not None else f" seed {self.seed}"
@@ -293,7 +293,7 @@ class RelayLink:
     seed_ba: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The link as the relay's specification file has it."""
+        """Return the link's entry in the relay's specification file."""
         return {
             "name": self.name,
             "a": {"netns": self.netns_a, "ifname": self.ifname_a},
@@ -307,7 +307,7 @@ class RelayLink:
 
 @dataclass(frozen=True, slots=True)
 class StartRelay:
-    """The process that carries all shaped links of a lab (relay fabric)."""
+    """Start the process that carries all shaped links of a lab (relay backend)."""
 
     lab: str
     links: tuple[RelayLink, ...]
@@ -317,17 +317,17 @@ class StartRelay:
 
     @property
     def undo(self) -> StopRelay:
-        """What stops it again."""
+        """The operation that stops it."""
         return StopRelay(self.lab)
 
     def to_dict(self, *, control: str) -> Mapping[str, Any]:
-        """The relay's specification file; `control` is the path of its socket."""
+        """Return the relay's specification file; `control` is the path of its socket."""
         return {"lab": self.lab, "control": control, "links": [link.to_dict() for link in self.links]}
 
 
 @dataclass(frozen=True, slots=True)
 class StopRelay:
-    """The end of a lab's relay process."""
+    """Stop a lab's relay process."""
 
     lab: str
 
@@ -353,13 +353,13 @@ InNamespace = (
     | SetOffloads
     | SetNetem
 )
-"""Steps that are taken inside their namespace and end with it."""
+"""Operations that are executed inside their namespace and end with it."""
 
 Operation = AddNamespace | InNamespace | StartRelay
-"""A step of a plan."""
+"""An operation of a plan."""
 
 
 def undo(steps: Iterable[Operation]) -> tuple[DeleteNamespace | StopRelay, ...]:
-    """What removes everything that `steps` create, last made first."""
+    """Return what removes everything that `steps` create, in reverse order of creation."""
     made = [step.undo for step in steps if isinstance(step, AddNamespace | StartRelay)]
     return tuple(reversed(made))

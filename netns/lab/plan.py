@@ -1,12 +1,12 @@
-"""From a topology to the steps that build it: pure, so that `srd-lab plan` needs no privileges and tests no kernel.
+"""From a topology to the operations that build it. Pure: `srd-lab plan` needs no privileges, its tests no kernel.
 
-The order: namespaces; each one's sysctls; links; then node by node addresses and neighbours; the shapes; last the
-routes, because a nexthop object wants a carrier, which a TAP has from the relay. The facts behind the values are in
-docs/fabric.md.
+The order: namespaces; the sysctls of each; links; then node by node addresses and neighbours; the shapes; last the
+routes, because a nexthop object needs a carrier, and a TAP gets its carrier from the relay. docs/fabric.md has the
+facts behind the values.
 
-What a host sends is never shaped on its own link: netem on a host's interface draws once per super-packet of up to 64
-KiB and shows TCP its losses as local drops. So impairments lie behind a switch, which has packets: between switches
-and on the way down to a host. The virtual fabric has neither trouble.
+What a host sends is never shaped on the host's interface: netem there draws once per super-packet of up to 64 KiB, and
+TCP sees its losses as local drops. So impairments are placed after a switch, which forwards packets: between switches
+and on the link to a host. The virtual backend has neither problem.
 """
 
 from __future__ import annotations
@@ -46,16 +46,17 @@ Backend = Literal["kernel", "relay"]
 TAP_QUEUE_PACKETS: Final = 10_000
 MAX_TAP_MTU: Final = 65521  # drivers/net/tun.c: MAX_MTU 65535 less the Ethernet header
 
-# Every node. What has lost its carrier carries nothing: routes over it are passed over.
+# For every node. Routes over a link without carrier are not used.
 NODE_SYSCTLS: Final = (
     ("net.ipv4.conf.all.rp_filter", 0),
     ("net.ipv4.conf.default.rp_filter", 0),
     ("net.ipv4.conf.default.ignore_routes_with_linkdown", 1),
 )
 
-# Without IPv6 it stays off the fabric's interfaces (loopback keeps it), because its own chatter would take draws from
-# seeded shapes and move counters of an idle link. With it the same is had otherwise: no link-local addresses, no
-# duplicate address detection, no router solicitations, and `SetQuiet` for what is left. Addresses outlive a lost link.
+# Without IPv6, the fabric's interfaces have it disabled (loopback keeps it), because its own packets would consume
+# draws of seeded shapes and change the counters of an idle link. With IPv6, other settings achieve the same: no
+# link-local addresses, no duplicate address detection, no router solicitations, and `SetQuiet`. Addresses survive a
+# lost link.
 NO_IPV6_SYSCTL: Final = ("net.ipv6.conf.default.disable_ipv6", 1)
 IPV6_NODE_SYSCTLS: Final = (
     ("net.ipv6.conf.default.addr_gen_mode", 1),
@@ -66,7 +67,7 @@ IPV6_NODE_SYSCTLS: Final = (
 )
 
 # Routers: forward; choose among equal paths by addresses, protocol and ports only (policy 3, fields 0x37: policy 1
-# would use the sender's own hash of a connected socket); answer every expired TTL, by which `verify` sees the path.
+# would use the sender's own hash of a connected socket); reply to every expired TTL, which `verify` uses.
 ROUTER_SYSCTLS: Final = (
     ("net.ipv4.ip_forward", 1),
     ("net.ipv4.fib_multipath_hash_policy", 3),
@@ -78,22 +79,22 @@ IPV6_ROUTER_SYSCTLS: Final = (
     ("net.ipv6.fib_multipath_hash_fields", 0x37),
     ("net.ipv6.icmp.ratelimit", 0),
 )
-# Last, when the interfaces are quiet: an interface that is not would join the group of all routers, and say so.
+# Last, after the interfaces are quiet: otherwise an interface would join the all-routers group, and report it.
 IPV6_FORWARDING_SYSCTL: Final = ("net.ipv6.conf.all.forwarding", 1)
-# Linux 6.11, for both versions of IP; before, all routers hash alike
+# Linux 6.11, for both versions of IP; before that, all routers hash alike.
 HASH_SEED_SYSCTL: Final = "net.ipv4.fib_multipath_hash_seed"
 
-# A host hands packets, not super-packets, to the fabric, and joins them again on arrival (GRO). For that its switch's
-# end needs TSO off as well: else the kernel takes what comes from there for joined already, and bypasses GRO
+# A host sends packets, not super-packets, to the fabric, and joins them again on arrival (GRO). This also needs TSO off
+# at its switch's end: otherwise the kernel assumes that packets from there are already joined, and bypasses GRO
 # (drivers/net/veth.c, veth_skb_is_eligible_for_gro).
 HOST_OFFLOADS: Final = (("tx-udp-segmentation", "off"), ("tso", "off"), ("gro", "on"))
 SWITCH_OFFLOADS: Final = (("tso", "off"),)
 
 
 def plan(topology: Topology, backend: Backend) -> tuple[Operation, ...]:
-    """The steps that build `topology` with its shaped links in `fabric`.
+    """Return the operations that build `topology`, with its shaped links in `backend`.
 
-    Raises TopologyError, or ShapeError for a shape, if they cannot.
+    Raises TopologyError, or ShapeError for a shape, if that is impossible.
     """
     if backend == "relay" and topology.mtu > MAX_TAP_MTU:
         raise TopologyError(f"mtu: {topology.mtu} is more than a TAP device carries; use at most {MAX_TAP_MTU}")
@@ -122,13 +123,13 @@ def namespace(topology: Topology, node: str) -> str:
 
 
 def derive_seed(seed: int, *, label: str) -> int:
-    """A 32-bit seed, never 0, for one thing out of a topology's seed; stable across versions of Python."""
+    """Derive a 32-bit seed, never 0, for one purpose from a topology's seed; stable across versions of Python."""
     digest = hashlib.blake2b(f"{seed}:{label}".encode(), digest_size=4).digest()
     return int.from_bytes(digest, "big") or 1
 
 
 def shape_seed(topology: Topology, link: Link, *, direction: Literal["ab", "ba"]) -> int:
-    """The seed of one direction's draws: the shape's own, else one derived from the topology's."""
+    """Return the seed of one direction's draws: the shape's own, else one derived from the topology's."""
     shape = link.shape_ab if direction == "ab" else link.shape_ba
     if shape is not None and shape.seed is not None:
         return shape.seed
@@ -137,7 +138,7 @@ def shape_seed(topology: Topology, link: Link, *, direction: Literal["ab", "ba"]
 
 @dataclass(frozen=True, slots=True)
 class _Planner:
-    """One topology's plan in the making."""
+    """Builds the plan of one topology."""
 
     topology: Topology
     addressings: tuple[Addressing, ...]
@@ -219,7 +220,7 @@ class _Planner:
         return AddRoute(self.netns(host), "default", hops, source=addresses.main[host])
 
     def switch_routes(self, node: str, addresses: Addressing, nexthops: Nexthops) -> Iterator[Operation]:
-        """To hosts of its own by address; to every other leaf by prefix, over all shortest paths and in each plane."""
+        """Yield routes to own hosts by address, to other leaves by prefix: on all shortest paths and in each plane."""
         netns = self.netns(node)
         for host in self.topology.hosts:
             if self.topology.switch_of(host) == node:
@@ -234,7 +235,7 @@ class _Planner:
             for spine, avoiding in planes(self.topology).items():
                 pinned = next_hops(self.topology, towards=leaf, avoiding=avoiding).get(node)
                 if pinned is None:
-                    continue  # another plane's spine
+                    continue  # a spine of another plane
                 hops = _hops(node, pinned, addresses)
                 yield from self.route(addresses.pinned_prefix(leaf, spine=spine), hops, nexthops)
                 if pinned != everywhere:
@@ -247,7 +248,7 @@ class _Planner:
     def route(
         self, destination: str, hops: tuple[Hop, ...], nexthops: Nexthops, *, table: int | None = None
     ) -> Iterator[Operation]:
-        """A router's route, and before it the objects that it needs."""
+        """Yield a router's route, after the nexthop objects that it needs."""
         if self.topology.ecmp == "resilient" and len(hops) > 1:
             yield from nexthops.missing(hops)
             yield AddRoute(nexthops.netns, destination, hops, table=table, group=nexthops.group(hops))

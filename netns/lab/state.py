@@ -1,11 +1,11 @@
-"""What exists of each lab, on disk: written before a thing is made, so that whoever comes next can undo it by name.
+"""The record of each lab, on disk: written before an object is created, so that any later command can remove it.
 
     /run/srd-lab/NAME/state.json    this record, replaced atomically
-    /run/srd-lab/NAME/shape.LINK.DIRECTION.json    what a direction of a link was changed to
-    /run/srd-lab/NAME/relay.json    the relay's orders; relay.sock its control socket; relay.log its last words
+    /run/srd-lab/NAME/shape.LINK.DIRECTION.json    the current shape of a direction that was changed
+    /run/srd-lab/NAME/relay.json    the relay's specification; relay.sock its control socket; relay.log its output
 
-/run is emptied by a reboot, as namespaces are. One lock over the directory makes labs come up and go down one after
-the other; the kernel drops it when its holder dies, however it dies.
+A reboot clears /run, as it removes namespaces. One lock on the directory serialises building and removing labs; the
+kernel releases it when its holder dies, in whatever way.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class LabState:
     """The record of one lab."""
 
     topology: Topology
-    """What was asked for."""
+    """The topology as requested."""
 
     backend: Backend
-    """What its shaped links are made of."""
+    """What carries its shaped links."""
 
     reason: str
-    """Why this fabric."""
+    """Why this backend was chosen."""
 
     phase: Phase = "coming up"
-    """How far it got; a lab that is not "up" and that nobody holds the lock for crashed on the way."""
+    """Progress; a lab that is not "up" although nobody holds the lock crashed on the way."""
 
     namespaces: tuple[str, ...] = ()
     """The namespaces that exist, or are about to."""
@@ -54,16 +54,16 @@ class LabState:
     """The relay; None on the kernel backend, and before it is started."""
 
     owner: Process | None = None
-    """The process whose `with` block the lab lives in; None if the lab outlives its maker."""
+    """The process whose `with` block the lab belongs to; None if the lab outlives its creator."""
 
     capture_processes: tuple[Process, ...] = ()
     """The processes of the topology's captures."""
 
     notes: tuple[str, ...] = ()
-    """What this kernel could not do, for the user."""
+    """Features that this kernel lacks, for the user."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the record for JSON."""
         return {
             "topology": self.topology.to_dict(),
             "backend": self.backend,
@@ -72,13 +72,13 @@ class LabState:
             "namespaces": list(self.namespaces),
             "relay": self.relay and self.relay.to_dict(),
             "owner": self.owner and self.owner.to_dict(),
-            "recorders": [recorder.to_dict() for recorder in self.capture_processes],
+            "recorders": [process.to_dict() for process in self.capture_processes],
             "notes": list(self.notes),
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> LabState:
-        """The inverse of `to_dict`."""
+        """Invert `to_dict`."""
 
         def process(fields: Mapping[str, int] | None) -> Process | None:
             return None if fields is None else Process(**fields)
@@ -98,12 +98,12 @@ class LabState:
 
 @dataclass(frozen=True, slots=True)
 class LabDirectory:
-    """Where one lab keeps its record and its relay's files."""
+    """The directory of one lab's record and of its relay's files."""
 
     name: str
 
     def __post_init__(self) -> None:
-        check_lab_name(self.name)  # it becomes a path, below which `down` removes everything
+        check_lab_name(self.name)  # it becomes a path, and `down` removes everything below it
 
     @property
     def path(self) -> Path:
@@ -112,7 +112,7 @@ class LabDirectory:
 
     @property
     def relay_spec(self) -> Path:
-        """The relay's orders."""
+        """The relay's specification."""
         return self.path / "relay.json"
 
     @property
@@ -126,7 +126,7 @@ class LabDirectory:
         return self.path / "relay.log"
 
     def read(self) -> LabState | None:
-        """The record; None if there is no such lab. BackendError if it cannot be understood."""
+        """Read the record; None if there is no such lab. BackendError if it is invalid."""
         state_path = self.path / "state.json"
         try:
             state = LabState.from_dict(json.loads(state_path.read_text()))
@@ -140,7 +140,7 @@ class LabDirectory:
         return state
 
     def _check(self, state: LabState) -> None:
-        """BackendError if the record names what is not this lab's: `down` removes what it names."""
+        """Raise BackendError if the record names objects of another lab, because `down` removes what it names."""
         if state.topology.name != self.name:
             raise BackendError(f"it is of lab {state.topology.name}")
         own = {namespace(state.topology, node) for node in state.topology.nodes}
@@ -149,12 +149,12 @@ class LabDirectory:
                 raise BackendError(f"namespace {netns} is not of its topology")
 
     def write(self, state: LabState) -> None:
-        """Replace the record, at once as seen by any reader."""
+        """Replace the record, atomically for any reader."""
         self.path.mkdir(parents=True, exist_ok=True)
         _replace(self.path / "state.json", json.dumps(state.to_dict(), indent=1))
 
     def shape(self, link: str, *, direction: str) -> Shape | None:
-        """What the direction of a link was changed to; None if it is as it was built."""
+        """Return the current shape of a direction that was changed; None if it is as it was built."""
         try:
             return Shape.from_dict(json.loads(self._shape_path(link, direction).read_text()))
         except FileNotFoundError:
@@ -163,7 +163,7 @@ class LabDirectory:
             raise BackendError(f"{self._shape_path(link, direction)}: not a shape ({error}); delete the file") from None
 
     def write_shape(self, link: str, *, direction: str, shape: Shape) -> None:
-        """Record a change, in a file of its own: whoever else changes another link meanwhile is not in the way."""
+        """Record a change, in a file of its own, so that concurrent changes of other links do not conflict."""
         path = self._shape_path(link, direction)
         _replace(path, json.dumps(shape.to_dict()))
 
@@ -171,7 +171,7 @@ class LabDirectory:
         return self.path / f"shape.{link}.{direction}.json"
 
     def remove(self) -> None:
-        """Forget the lab, when nothing of it is left."""
+        """Remove the directory, after everything else of the lab."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
@@ -182,12 +182,12 @@ def _replace(path: Path, content: str) -> None:
 
 
 def recorded_labs() -> list[str]:
-    """Names of the labs that have a record, sorted."""
+    """Return the names of the labs that have a record, sorted."""
     return sorted(path.parent.name for path in ROOT.glob("*/state.json") if _may_be_lab(path.parent))
 
 
 def leftover_directories() -> list[LabDirectory]:
-    """Directories of labs without a record: all that was in them is gone, or was never made."""
+    """Return the directories of labs without a record: their objects are removed, or were never created."""
     return [
         LabDirectory(path.name)
         for path in sorted(ROOT.glob("*"))
@@ -196,7 +196,7 @@ def leftover_directories() -> list[LabDirectory]:
 
 
 def _may_be_lab(path: Path) -> bool:
-    """Whether a lab can have the directory `path`: nothing else in ROOT is touched, links are not followed."""
+    """Return whether a lab can have the directory `path`: other files in ROOT are not touched, links not followed."""
     try:
         check_lab_name(path.name)
     except TopologyError:
@@ -206,7 +206,7 @@ def _may_be_lab(path: Path) -> bool:
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """Only one process at a time builds or removes labs; waits for its turn."""
+    """Wait for, and hold, the lock under which one process at a time builds or removes labs."""
     try:
         ROOT.mkdir(parents=True, exist_ok=True)
         fd = os.open(ROOT, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

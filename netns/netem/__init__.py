@@ -1,1 +1,1 @@
-"""netem: link shapes, tc's notation, and the queue discipline as a pure model."""
+"""netem: link shapes, tc's notation, and the queueing discipline as a pure model."""

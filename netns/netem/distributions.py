@@ -1,11 +1,12 @@
-"""netem's tables of delays: what `distribution normal` means to tc, number for number.
+"""netem's delay tables: what `distribution normal` means to tc, with the same numbers.
 
-Sources: iproute2, netem/normal.c, pareto.c, paretonormal.c (what fills /usr/lib/tc/*.dist) and tc/q_netem.c, which
+Sources: iproute2, netem/normal.c, pareto.c, paretonormal.c (which generate /usr/lib/tc/*.dist) and tc/q_netem.c, which
 reads those files; Linux, net/sched/sch_netem.c, tabledist().
 
-Theory of operation. A table is an inverse cumulative distribution: entry i of n is the value that a fraction i/n stays
-below, in units of 1/8192 of the jitter. netem draws an entry and adds entry x jitter / 8192 to the delay. So a jitter
-is the standard deviation for `normal` only: `pareto` has 0.82 of it, `paretonormal` 0.83, and uniform (no table) 0.58.
+Theory of operation. A table is an inverse cumulative distribution: entry i of n is the value below which a fraction i/n
+lies, in units of 1/8192 of the jitter. netem draws an entry and adds entry x jitter / 8192 to the delay. So the jitter
+is the standard deviation for `normal` only: that of `pareto` is 0.82 of it, of `paretonormal` 0.83, and of uniform (no
+table) 0.58.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ BUILTIN: Final = (UNIFORM, "normal", "pareto", "paretonormal")
 
 
 def table(distribution: str) -> tuple[int, ...] | None:
-    """The table of a distribution: one of BUILTIN by name, any other by the path of its file; None for `uniform`.
+    """Return the table of a distribution: one of BUILTIN, or the path of a file; None for `uniform`.
 
-    Raises ShapeError for a file that cannot be read, or holds no table.
+    Raises ShapeError for a file that cannot be read or contains no table.
     """
     if distribution == UNIFORM:
         return None
@@ -51,7 +52,7 @@ def table(distribution: str) -> tuple[int, ...] | None:
 
 
 def scaled(entry: int, *, jitter_ns: int) -> int:
-    """How far an entry lies from the mean: tabledist()'s integers, C's division towards zero included."""
+    """Return the distance of an entry from the mean: tabledist() in integers, with C's division towards zero."""
     low = jitter_ns % SCALE * entry
     low += SCALE // 2 if low >= 0 else -(SCALE // 2)
     return int(_towards_zero(low, SCALE)) + jitter_ns // SCALE * entry
@@ -68,7 +69,7 @@ def _builtin(name: str) -> tuple[int, ...]:
 
 
 def _normal() -> list[int]:
-    """For each bin the largest point of the generator's grid that falls into it."""
+    """Return for each bin the largest point of the generator's grid in it."""
     grid: NDArray[np.float64] = np.cumsum(np.concatenate(([-10.0], np.full(401_000, 0.00005))))  # adds as its loop does
     edges = [NormalDist().inv_cdf((bin_ + 0.5) / _BINS) for bin_ in range(0, _BINS, _STRIDE)]
     return [round(float(grid[at - 1]) * SCALE) for at in np.searchsorted(grid, edges)]
@@ -90,7 +91,7 @@ def _towards_zero(dividend: int, divisor: int) -> int:
 
 
 def _read(path: Path) -> tuple[int, ...]:
-    """A table as tc's files have it: integers, and lines of comment that begin with #."""
+    """Read a table in tc's file format: integers, and comment lines that begin with #."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
@@ -103,7 +104,7 @@ def _read(path: Path) -> tuple[int, ...]:
     try:
         lines = content.decode().splitlines()
         words = [word for line in lines if not line.lstrip().startswith("#") for word in line.split()]
-        entries = tuple(int(word[:MAX_DIGITS]) for word in words[: MAX_ENTRIES + 1])  # cut off: out of range as it is
+        entries = tuple(int(word[:MAX_DIGITS]) for word in words[: MAX_ENTRIES + 1])  # truncated: out of range anyway
     except ValueError as error:
         raise ShapeError(f"distribution: {path}: not a table of integers: {error}") from None
     if not 1 <= len(words) <= MAX_ENTRIES:

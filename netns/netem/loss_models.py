@@ -1,9 +1,9 @@
-"""netem's dice: thresholds, correlated draws and the three models of loss, as functions that draw when called.
+"""netem's random events: thresholds, correlated draws and the three loss models, as functions that draw when called.
 
 Source: Linux net/sched/sch_netem.c (6.18): get_crandom(), loss_4state(), loss_gilb_ell(), loss_event().
 
-A model draws from `next_u32`, the seeded generator, in the kernel's order and number. What the kernel takes from its
-unseeded generator (where a correlated sequence begins) comes from `spare_u32` here, so that a seed fixes it too.
+A model draws from `next_u32`, the seeded generator, in the kernel's order and number. Where the kernel uses its
+unseeded generator (the start of a correlated sequence), `spare_u32` is used here, so that the seed determines it, too.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def threshold(percent: float) -> int:
-    """A percentage as a fraction of 2**32 - 1, as tc rounds it."""
+    """Return a percentage as a fraction of 2**32 - 1, rounded as tc does."""
     return round(percent / 100 * U32_MAX)
 
 
 def correlated(next_u32: Draw, *, correlation_percent: float, spare_u32: Draw) -> Draw:
-    """`next_u32`, or, with a correlation, draws smoothed with those before them: netem's, which are not uniform."""
+    """Return `next_u32` or, with a correlation, netem's smoothed draws, which are not uniform."""
     if not correlation_percent:
         return next_u32
     rho = threshold(correlation_percent) + 1
@@ -41,7 +41,7 @@ def correlated(next_u32: Draw, *, correlation_percent: float, spare_u32: Draw) -
 
 
 def chance(next_u32: Draw, *, percent: float, correlation_percent: float, spare_u32: Draw) -> Callable[[], bool] | None:
-    """An event that happens in `percent` of all calls; None if it never does, which takes no draws."""
+    """Return an event with probability `percent` per call; None if it never happens, which takes no draws."""
     limit = threshold(percent)
     if not limit:
         return None
@@ -50,7 +50,7 @@ def chance(next_u32: Draw, *, percent: float, correlation_percent: float, spare_
 
 
 def loss(shape: Shape, *, next_u32: Draw, spare_u32: Draw) -> Callable[[], bool] | None:
-    """Whether the next packet is lost, by the shape's model; None if none ever is."""
+    """Return a function that decides whether the next packet is lost, by the shape's model; None if none ever is."""
     match shape.loss_model:
         case FourStates() as model:
             return _four_states(model, next_u32)
@@ -65,7 +65,7 @@ def loss(shape: Shape, *, next_u32: Draw, spare_u32: Draw) -> Callable[[], bool]
 
 
 def _gilbert_elliott(model: GilbertElliott, next_u32: Draw) -> Callable[[], bool]:
-    """Two draws a packet: the transition first, then the loss with the chance of the state that was left."""
+    """Two draws a packet: first the transition, then the loss, with the probability of the state before it."""
     to_bad, to_good = threshold(model.p_percent), threshold(model.r_percent)
     kept_in_bad, lost_in_good = U32_MAX - threshold(model.bad_loss_percent), threshold(model.good_loss_percent)
     bad = False
@@ -82,7 +82,7 @@ def _gilbert_elliott(model: GilbertElliott, next_u32: Draw) -> Callable[[], bool
 
 
 def _four_states(model: FourStates, next_u32: Draw) -> Callable[[], bool]:
-    """One draw a packet, also in state 4, which does not look at it."""
+    """One draw a packet, also in state 4, which ignores it."""
     p13, p31, p32, p23, p14 = (
         threshold(percent)
         for percent in (model.p13_percent, model.p31_percent, model.p32_percent, model.p23_percent, model.p14_percent)

@@ -1,13 +1,13 @@
-"""Links whose rate varies, from a recording: mahimahi's traces of delivery opportunities.
+"""Links with a varying rate, from a recording: mahimahi's traces of delivery opportunities.
 
 Source: mahimahi, mm-link(1): R. Netravali et al., "Mahimahi: Accurate Record-and-Replay for HTTP", USENIX ATC 2015.
 
-A trace is a text file, a line for each opportunity to deliver 1500 bytes: the millisecond at which it comes. Lines do
-not go back; the last one's time is the length of the trace, which repeats for ever. An opportunity that nobody waits
-for is lost, and a packet may take several.
+A trace is a text file with one line for each opportunity to deliver 1500 bytes: its time in milliseconds. Times never
+decrease; the last one is the length of the trace, which repeats without end. An opportunity is lost if no packet waits
+for it, and a packet may need several.
 
-Bytes are those of the IP packet, as in mahimahi, without the Ethernet header. A packet that needs less than what is
-left of an opportunity leaves the rest to whoever waits behind it.
+Bytes are those of the IP packet, as in mahimahi, without the Ethernet header. The rest of an opportunity that a packet
+does not fill is available to the packet behind it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ ETHERNET_HEADER_BYTES: Final = 14
 NS_PER_MS: Final = 1_000_000
 MAX_FILE_BYTES: Final = 64 << 20
 MAX_DIGITS: Final = 12
-"""Of a millisecond: 30 years."""
+"""Of a time in milliseconds: 30 years."""
 
 
 @lru_cache(maxsize=64)
 def read_trace(path: Path) -> tuple[int, ...]:
-    """The milliseconds of the opportunities in `path`. Raises ShapeError, naming file, line and value."""
+    """Return the times of the opportunities in `path`, in ms. Raises ShapeError with file, line and value."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
@@ -54,7 +54,7 @@ def read_trace(path: Path) -> tuple[int, ...]:
 
 
 class DeliveryOpportunities:
-    """A trace being replayed from the moment of its first packet; packets are served in the order of the calls."""
+    """Replays a trace from the time of its first packet; packets are served in the order of the calls."""
 
     __slots__ = ("_left_bytes", "_next", "_started_at_ns", "_times_ms")
 
@@ -62,11 +62,11 @@ class DeliveryOpportunities:
         self._times_ms = times_ms
         self._started_at_ns: int | None = None
         self._next = 0
-        """The opportunity in use, counted through all repetitions."""
+        """The number of the current opportunity, counted through all repetitions."""
         self._left_bytes = OPPORTUNITY_BYTES
 
     def serve(self, ready_at_ns: int, *, length_bytes: int) -> int:
-        """When a packet that may leave from `ready_at_ns` on has been delivered whole."""
+        """Return when a packet that may leave from `ready_at_ns` on has been delivered completely."""
         if self._started_at_ns is None:
             self._started_at_ns = ready_at_ns
         self._skip_to(ready_at_ns)
@@ -81,14 +81,14 @@ class DeliveryOpportunities:
         return at_ns
 
     def _skip_to(self, ready_at_ns: int) -> None:
-        """Let go of the opportunities before `ready_at_ns`."""
+        """Discard the opportunities before `ready_at_ns`."""
         if self._at_ns(self._next) >= ready_at_ns:
             return
         times = self._times_ms
         elapsed_ms = -(-(ready_at_ns - (self._started_at_ns or 0)) // NS_PER_MS)
         rounds, into_ms = divmod(elapsed_ms, times[-1])
         following = rounds * len(times) + bisect_left(times, into_ms)
-        while following and self._at_ns(following - 1) >= ready_at_ns:  # the end of one round is the start of the next
+        while following and self._at_ns(following - 1) >= ready_at_ns:  # the end of a repetition starts the next
             following -= 1
         self._next, self._left_bytes = following, OPPORTUNITY_BYTES
 

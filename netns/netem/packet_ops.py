@@ -1,4 +1,4 @@
-"""What netem's model may ask of a packet, whatever a packet is: the queue itself never looks inside."""
+"""Operations on packets that netem's model needs for any type of packet: the queue itself does not parse them."""
 
 from __future__ import annotations
 
@@ -8,46 +8,46 @@ from typing import Protocol, TypeVar
 P = TypeVar("P")
 
 Draw = Callable[[], int]
-"""Gives a number in 0..2**32 - 1."""
+"""Returns a number in 0..2**32 - 1."""
 
 
 class PacketOps(Protocol[P]):
-    """Copies, damages and marks packets of one type. Made packets are new; what goes in stays as it was."""
+    """Copies, corrupts and marks packets of one type. Results are new packets; arguments do not change."""
 
     def length_bytes(self, packet: P) -> int:
-        """Its size on the wire, Ethernet header included."""
+        """Return its size on the wire, Ethernet header included."""
 
     def copied(self, packet: P) -> P:
-        """A duplicate that goes its own way."""
+        """Return an independent duplicate."""
 
     def corrupted(self, packet: P, *, draw: Draw) -> P:
-        """The packet with one bit flipped, chosen by `draw`."""
+        """Return the packet with one bit flipped, chosen by `draw`."""
 
     def marked(self, packet: P) -> P | None:
-        """The packet with a congestion mark (ECN: CE); None if it cannot carry one."""
+        """Return the packet with a congestion mark (ECN: CE); None if it cannot carry one."""
 
 
 class Frames:
     """Ethernet frames as bytes: IPv4 and IPv6 can be marked."""
 
     def length_bytes(self, packet: bytes) -> int:
-        """Its size."""
+        """Return its size."""
         return len(packet)
 
     def copied(self, packet: bytes) -> bytes:
-        """Bytes do not change: the same."""
+        """Return the same object, because bytes are immutable."""
         return packet
 
     def corrupted(self, packet: bytes, *, draw: Draw) -> bytes:
-        """One bit anywhere in the frame flipped, as netem does: a byte by one draw, a bit of it by another."""
+        """Flip one bit anywhere in the frame, as netem does: one draw for the byte, one for its bit."""
         damaged = bytearray(packet)
         damaged[draw() * len(packet) >> 32] ^= 1 << (draw() >> 29)
         return bytes(damaged)
 
     def marked(self, packet: bytes) -> bytes | None:
-        """CE in the traffic class of IPv6, or in IPv4's type of service with the checksum that belongs to it.
+        """Set CE in the traffic class of IPv6, or in IPv4's type of service with the checksum updated.
 
-        RFC 3168, section 5: what says ECT or CE can be marked. RFC 1624: the checksum, from what changed.
+        RFC 3168, section 5: packets with ECT or CE can be marked. RFC 1624: incremental update of the checksum.
         """
         kind = packet[12:14]
         if kind == b"\x08\x00" and len(packet) >= 34:
@@ -67,19 +67,19 @@ class Frames:
 
 
 class Opaque:
-    """Packets that nothing can be done to: copies and damaged ones are the same object, none can be marked."""
+    """Packets that cannot be changed: a copy or a corrupted packet is the same object, and none can be marked."""
 
     def length_bytes(self, packet: object) -> int:  # noqa: ARG002
-        """Unknown: 0."""
+        """Return 0: the size is unknown."""
         return 0
 
     def copied(self, packet: P) -> P:
-        """The same."""
+        """Return the same object."""
         return packet
 
     def corrupted(self, packet: P, *, draw: Draw) -> P:  # noqa: ARG002
-        """The same."""
+        """Return the same object."""
         return packet
 
     def marked(self, packet: object) -> None:
-        """Never."""
+        """Return None: never marked."""

@@ -1,4 +1,4 @@
-"""The parts of a shape that are more than one number: how netem loses packets in bursts, and how it opens in slots.
+"""The structured parameters of a shape: netem's models of loss in bursts, and its slots.
 
 Sources: tc-netem(8); S. Salsano, F. Ludovici, A. Ordine, D. Giannuzzi, "Definition of a general and intuitive loss
 model for packet networks and its implementation in the Netem module in the Linux kernel", 2012, for both loss models.
@@ -18,23 +18,23 @@ MAX_SLOT_US: Final = (2**63 - 1) // 1000
 
 @dataclass(frozen=True, slots=True)
 class GilbertElliott:
-    """tc's `loss gemodel`: a good and a bad state, each with its own chance of loss; two draws for each packet.
+    """tc's `loss gemodel`: a good and a bad state, each with its own loss probability; two draws for each packet.
 
-    Of all packets p / (p + r) x bad + r / (p + r) x good are lost, r and p as below; bursts last 1 / r packets in the
-    mean where the bad state loses all.
+    The share of lost packets is p / (p + r) x bad + r / (p + r) x good, with p and r as below; bursts last 1 / r
+    packets on average if the bad state loses all.
     """
 
     p_percent: float
-    """Chance to go from the good state to the bad one, at each packet."""
+    """Probability per packet to go from the good state to the bad one."""
 
     r_percent: float
-    """Chance to go back. tc's default is 100 - p: then losses are independent."""
+    """Probability per packet to go back. tc's default is 100 - p: then losses are independent."""
 
     bad_loss_percent: float = 100
-    """Chance of loss in the bad state, tc's 1-h. By default all is lost, as in E. N. Gilbert's model."""
+    """Loss probability in the bad state, tc's 1-h. By default all is lost, as in E. N. Gilbert's model."""
 
     good_loss_percent: float = 0
-    """Chance of loss in the good state, tc's 1-k."""
+    """Loss probability in the good state, tc's 1-k."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -45,23 +45,23 @@ class GilbertElliott:
 class FourStates:
     """tc's `loss state`: a Markov chain of four states, one draw for each packet.
 
-    1 sends (in a gap), 2 sends (in a burst), 3 loses (in a burst), 4 loses one packet alone (in a gap).
+    1 sends (in a gap), 2 sends (in a burst), 3 loses (in a burst), 4 loses a single packet (in a gap).
     """
 
     p13_percent: float
-    """Chance to begin a burst."""
+    """Probability to begin a burst."""
 
     p31_percent: float
-    """Chance to end one. tc's default is 100 - p13."""
+    """Probability to end a burst. tc's default is 100 - p13."""
 
     p32_percent: float = 0
-    """Chance that a burst goes on with packets that are sent."""
+    """Probability that a burst continues with packets that are sent."""
 
     p23_percent: float = 100
-    """Chance that it goes on losing after these."""
+    """Probability that it returns to losing after these."""
 
     p14_percent: float = 0
-    """Chance of a loss that is no burst."""
+    """Probability of a single loss outside a burst."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -70,7 +70,7 @@ class FourStates:
             ("p13 + p14", self.p13_percent + self.p14_percent),
             ("p31 + p32", self.p31_percent + self.p32_percent),
         ):
-            if total > 100:  # the kernel would add them up in 32 bits, and overflow
+            if total > 100:  # the kernel would add them in 32 bits, and overflow
                 raise ShapeError(f"loss: state: {names} is {total:g} %, and they exclude each other: at most 100 %")
 
 
@@ -82,16 +82,16 @@ class Slot:
     """
 
     min_us: float = 0
-    """Least time from slot to slot."""
+    """Minimum time from slot to slot."""
 
     max_us: float = 0
-    """Most."""
+    """Maximum time from slot to slot."""
 
     packets: int = 0
-    """How many packets pass in a slot; 0: any number."""
+    """The number of packets in a slot; 0: any number."""
 
     bytes: int = 0
-    """How many bytes pass in a slot, the last packet whole; 0: any number."""
+    """The number of bytes in a slot, the last packet whole; 0: any number."""
 
     distribution: str | None = None
     """Name of the distribution of the time between slots, or the file of its table; None: uniform."""
@@ -127,7 +127,7 @@ class Slot:
 
 
 def check_number(name: str, value: object, *, low: float, high: float, unit: str, whole: bool = False) -> None:
-    """ShapeError unless `value` is a number (an int if `whole`) in low..high; NaN is in no range."""
+    """Raise ShapeError unless `value` is a number (an int if `whole`) in low..high; NaN is in no range."""
     kinds = (int,) if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds):
         raise ShapeError(f"{name}: {value!r} is not {'an integer' if whole else 'a number'}")
@@ -137,5 +137,5 @@ def check_number(name: str, value: object, *, low: float, high: float, unit: str
 
 
 def check_percent(name: str, value: object) -> None:
-    """ShapeError unless `value` is a number in 0..100."""
+    """Raise ShapeError unless `value` is a number in 0..100."""
     check_number(name, value, low=0, high=100, unit=" %")

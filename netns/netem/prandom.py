@@ -1,13 +1,13 @@
-"""The kernel's seedable pseudo-random generator, bit for bit: what netem's draws come from.
+"""The kernel's seedable pseudo-random generator, bit for bit: the source of netem's draws.
 
 Source: Linux lib/random32.c (prandom_u32_state: L'Ecuyer's four-component Tausworthe generator taus113) and
 include/linux/prandom.h (prandom_seed_state, which netem uses; it has no warm-up rounds).
 The public check is netem's own: with seed 42424242 and 10 % loss, packets 5, 12 and 24 of the first 25 drop.
 
-Theory of operation. Stepping four 32-bit components in Python costs 2 us a draw, more than all else that
-Python does for a relayed packet. A step is linear over GF(2) (shifts, masks, xor), and so are BLOCK steps in
-one: four table look-ups per component, one for each byte of its state, xored. So a block of successive states
-jumps to the next block in a few NumPy operations, which brings a draw to about 0.3 us.
+Theory of operation. To step four 32-bit components for each draw would cost more than everything else that Python does
+for a relayed packet. A step is linear over GF(2) (shifts, masks, xor), and so are BLOCK steps at once: four table
+look-ups per component, one for each byte of its state, xored. So a block of successive states advances to the next
+block in a few NumPy operations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ U64_MAX = 0xFFFFFFFFFFFFFFFF
 
 BLOCK = 256
 
-# TAUSWORTHE(s, a, b, c, d) of lib/random32.c for each component, and the least state that __seed() allows.
+# TAUSWORTHE(s, a, b, c, d) of lib/random32.c for each component, and the minimum state that __seed() allows.
 _COMPONENTS = (
     (6, 13, 0xFFFFFFFE, 18),
     (2, 27, 0xFFFFFFF8, 2),
@@ -50,7 +50,7 @@ def _step(component: int, state: int) -> int:
 
 
 def _blocks(seed: int) -> Iterator[list[int]]:
-    """Yield the draws in blocks; nothing is computed before the first is asked for."""
+    """Yield the draws in blocks; nothing is computed before the first is requested."""
     word = ((seed >> 32) ^ (seed << 10) ^ seed) & U32_MAX
     runs = []
     for component, least in enumerate(_LEAST):
@@ -77,7 +77,7 @@ def _jump(states: NDArray[np.uint32], tables: NDArray[np.uint32]) -> NDArray[np.
 
 @cache
 def _jump_tables(component: int) -> NDArray[np.uint32]:
-    """Compute where each value of each of the four bytes of a state is carried by BLOCK steps."""
+    """Compute the state that BLOCK steps make of each value of each of the four bytes of a state."""
     images = []
     for bit in range(32):
         state = 1 << bit

@@ -1,29 +1,29 @@
-"""netem's algorithm as a pure queue: no clock, no I/O, no randomness but its own seeded generator.
+"""netem's algorithm as a pure queue: no clock, no I/O, no randomness except its own seeded generator.
 
 Source: Linux net/sched/sch_netem.c (6.18), netem_enqueue(), tfifo_enqueue(), netem_dequeue(), packet_time_ns().
 
-Theory of operation. `enqueue` decides a packet's fate and its departure at once, in the kernel's order,
-because the order of the draws is what makes a seed reproducible:
+Theory of operation. `enqueue` decides on a packet and its departure at once, in the kernel's order, because a seed is
+reproducible only with the same order of draws:
 
-1. Duplicate: one draw if there is a chance of it. A copy makes two.
-2. Loss: as its model has it (chance.py). One less; of a duplicated packet one is left. With `ecn` a packet that can be
-   marked is marked instead.
-3. Corrupt: one draw if there is a chance of it; one bit flips. The copy was made before and is clean.
-4. Limit: a packet that finds `limit_packets` held already is dropped, with its copy; the delay line counts too.
+1. Duplicate: one draw if its probability is not 0. A copy makes two.
+2. Loss: by its model (loss_models.py). It removes one packet; of a duplicated packet one is left. With `ecn` a packet
+   that can be marked is marked instead.
+3. Corrupt: one draw if its probability is not 0; one bit flips. The copy was made before and is intact.
+4. Limit: a packet is dropped, with its copy, if `limit_packets` are already held; the delay line counts, too.
 5. The copy goes through 2 to 7 by itself, before the packet.
 6. Reorder: one draw once `gap` - 1 packets have been delayed; a packet that is reordered leaves at once.
 7. Delay: one draw if the jitter is not 0, in integer nanoseconds: delay + draw % (2 * jitter) - jitter, or by a table.
    Without a rate the departure is now + delay. With one, max(last departure held, now + delay) + time on the wire,
-   so that departures never go back and jitter never reorders. A jitter larger than the delay may ask for a
-   departure before now: the packet leaves at once.
+   so that departures never go back and jitter never reorders. A jitter larger than the delay may give a departure
+   before now: then the packet leaves at once.
 
-Held packets lie in a FIFO as long as departures grow; those that overtake lie in a heap beside it (the
-kernel's list and red-black tree). The last entry of the FIFO is always the latest of all departures, so the
-heap is empty when the FIFO is. Of equal departures the FIFO's leaves first. With slots (slots.py) they leave later than
-that, and packets that are reordered, which slots do not hold up, lie apart.
+Held packets are in a FIFO as long as departures increase; those that overtake are in a heap beside it (the kernel's
+list and red-black tree). The last entry of the FIFO is always the latest of all departures, so the heap is empty when
+the FIFO is. Of equal departures the FIFO's leaves first. With slots (slots.py) packets leave later than that.
+Reordered packets, which slots do not delay, are in a queue of their own.
 
-What the kernel takes from its unseeded generator (where a correlation begins, which bit flips, when a uniform slot
-opens) comes from a second seeded sequence here, so that a seed repeats all of a run.
+Where the kernel uses its unseeded generator (the start of a correlation, the bit that flips, the opening of a uniform
+slot), a second seeded sequence is used here, so that a seed repeats the whole run.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ COUNTERS = ("delayed", "dropped", "overlimit", "duplicated", "corrupted", "reord
 
 
 class Netem(Generic[P]):
-    """One direction of a shaped link: packets of any type go in with their length, and come out when due.
+    """One direction of a shaped link: packets of any type are enqueued with their length, and dequeued when due.
 
-    `seed` holds unless the shape brings its own; `surgeon` copies, damages and marks packets. Counters, in packets:
-    `delayed` were taken (netem's word; those that skip the delay too), `dropped` were lost by draw, `overlimit` found
-    the queue full, `duplicated`, `corrupted`, `reordered`, `ecn_marked` met that.
+    The shape's own seed overrides `seed`; `surgeon` copies, corrupts and marks packets. Counters, in packets: `delayed`
+    were accepted (netem's term; those that skip the delay, too), `dropped` were lost by draw, `overlimit` found the
+    queue full; `duplicated`, `corrupted`, `reordered` and `ecn_marked` are as named.
     """
 
     __slots__ = (
@@ -110,9 +110,9 @@ class Netem(Generic[P]):
         self.reshape(shape)
 
     def reshape(self, shape: Shape) -> None:
-        """Change the shape. What is held keeps its departure; the draws go on unless the shape has a seed.
+        """Change the shape. Held packets keep their departure; the draws continue unless the shape has a seed.
 
-        Raises ShapeError, and changes nothing, if a file that the shape names cannot be read.
+        Raises ShapeError, and changes nothing, if a file in the shape cannot be read.
         """
         delays = table(shape.distribution)
         opportunities = None if shape.trace is None else DeliveryOpportunities(read_trace(Path(shape.trace)))
@@ -157,12 +157,12 @@ class Netem(Generic[P]):
         self._spare_u32 = draws(seed ^ U64_MAX).__next__
 
     def __len__(self) -> int:
-        """Packets held."""
+        """Return the number of packets held."""
         return len(self._fifo) + len(self._overtakers) + len(self._ahead)
 
     @property
     def next_at_ns(self) -> int | None:
-        """When the next packet is due, or the queue wants to be looked at by `dequeue`; None if none is held."""
+        """When the next packet is due, or `dequeue` must be called for a slot; None if no packet is held."""
         if self._ahead:
             return self._ahead[0][0]
         fifo, overtakers = self._fifo, self._overtakers
@@ -174,20 +174,20 @@ class Netem(Generic[P]):
         return at if self._slots is None else max(at, self._slots.opens_at_ns)
 
     def counters(self) -> dict[str, int]:
-        """All counters, by name."""
+        """Return all counters, by name."""
         return {name: getattr(self, name) for name in COUNTERS}
 
     def wait_ns(self, now_ns: int) -> int:
-        """How long a packet that enters now will wait for those before it, beyond its own delay and time on the wire.
+        """Return how long a packet that enters now waits for those before it, beyond its delay and time on the wire.
 
-        The rate times this is the queue, without what is in the delay line. 0 without a rate.
+        The rate times this is the queue, without the delay line. 0 without a rate.
         """
         if not self.shape.limited or not self._fifo:
             return 0
         return max(self._fifo[-1][0] - now_ns - self._delay_ns, 0)
 
     def enqueue(self, now_ns: int, *, packet: P, length_bytes: int) -> int | None:
-        """Take `packet` at `now_ns`; return when it, or a copy of it, is due first, or None if nothing was taken.
+        """Enqueue `packet` at `now_ns`; return when it, or a copy of it, is first due, or None if it was dropped.
 
         `length_bytes` is the packet's size on the wire, Ethernet header included. `now_ns` never goes back.
         """
@@ -202,7 +202,7 @@ class Netem(Generic[P]):
         return self._delay(now_ns, packet, length_bytes)
 
     def _enqueue_impaired(self, now_ns: int, packet: P, length_bytes: int, *, single: bool) -> int | None:
-        """The whole of netem's order; `single` for a packet that must not be duplicated, as it is a copy."""
+        """Apply all of netem's steps; `single` for a copy, which must not be duplicated again."""
         copies = 1
         if self._duplicate is not None and not single and self._duplicate():
             copies = 2
@@ -262,7 +262,7 @@ class Netem(Generic[P]):
         elif self._mahimahi is not None:
             ready_at = max(at, fifo[-1][0]) if fifo else at
             at = self._mahimahi.serve(ready_at, length_bytes=length_bytes)
-        if at < now_ns:  # noqa: PLR1730 - max() costs 60 ns, a tenth of the whole, on a path taken per packet
+        if at < now_ns:  # noqa: PLR1730 - max() is slow on a path taken per packet
             at = now_ns
         if fifo and at < fifo[-1][0]:
             self._order += 1
@@ -273,7 +273,7 @@ class Netem(Generic[P]):
         return at
 
     def _framed(self, length_bytes: int) -> int:
-        """What a packet takes on the wire with its overhead, in whole cells if there are cells."""
+        """Return a packet's size on the wire with overhead, in whole cells if there are cells."""
         shape = self.shape
         length_bytes = max(length_bytes + shape.rate_overhead_bytes, 0)
         if not shape.cell_bytes:
@@ -281,7 +281,7 @@ class Netem(Generic[P]):
         return -(-length_bytes // shape.cell_bytes) * (shape.cell_bytes + shape.cell_overhead_bytes)
 
     def dequeue(self, now_ns: int) -> tuple[int, P] | None:
-        """Hand out the next packet that is due at `now_ns`, with its departure in ns; None if none is due."""
+        """Remove and return the next packet due at `now_ns`, with its departure in ns; None if none is due."""
         if self._impaired:
             return self._dequeue_impaired(now_ns)
         fifo = self._fifo
@@ -295,7 +295,7 @@ class Netem(Generic[P]):
         return None
 
     def _dequeue_impaired(self, now_ns: int) -> tuple[int, P] | None:
-        """Reordered packets first, the others when the slot opens; looks are made when the kernel's timer would."""
+        """Dequeue reordered packets first, others when the slot opens; check slots when the kernel's timer would."""
         if self._ahead:
             return self._ahead.popleft() if self._ahead[0][0] <= now_ns else None
         slots = self._slots

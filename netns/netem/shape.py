@@ -1,8 +1,7 @@
-"""What one direction of a link does to packets, as tc netem has it: delay, loss, rate, limit and all the rest.
+"""The shape of one direction of a link, with the parameters of tc netem: delay, loss, rate, limit and the others.
 
-`Shape` is the data; netns/netem/queue.py holds the algorithm that applies it. `Shape.parse` reads the notation of
-topology files and command lines (netns/netem/tc_parse.py); `to_dict` and `from_dict` carry a shape to the relay as
-JSON.
+`Shape` is the data; netns/netem/queue.py is the algorithm that applies it. `Shape.parse` reads the notation of topology
+files and command lines (netns/netem/tc_parse.py); `to_dict` and `from_dict` transfer a shape to the relay as JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from netns.netem.params import (
 from netns.netem.prandom import U32_MAX, U64_MAX
 from netns.netem.tc_parse import parse_fields
 
-# struct tc_netem_qopt carries the delay in 32-bit ticks of 64 ns: what every kernel takes.
+# struct tc_netem_qopt has the delay in 32-bit ticks of 64 ns, which every kernel supports.
 MAX_DELAY_US: Final = U32_MAX * 64 // 1000
 MIN_RATE_BPS: Final = 8  # netem counts whole bytes per second; less than one byte would mean "unlimited"
 MAX_RATE_BPS: Final = 8 * U64_MAX
@@ -34,17 +33,17 @@ MAX_RATE_BPS: Final = 8 * U64_MAX
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One direction of a link. The default passes everything at once, as a bare `tc ... netem` does."""
+    """One direction of a link. The default passes everything at once, like a bare `tc ... netem`."""
 
     delay_us: float = 0
     """Delay of every packet, in microseconds."""
 
     jitter_us: float = 0
-    """Width of the variation of the delay, in microseconds; what that means depends on `distribution`. With a rate it
-    never reorders."""
+    """Width of the variation of the delay, in microseconds; its meaning depends on `distribution`. With a rate it never
+    reorders."""
 
     loss_percent: float = 0
-    """Chance of each packet to be lost, 0 to 100."""
+    """Loss probability of each packet, 0 to 100."""
 
     rate_bps: int = 0
     """Bits per second on the wire, Ethernet header included; 0 is unlimited."""
@@ -53,66 +52,66 @@ class Shape:
     """Packets held at once, *those in the delay line included*; more are dropped. See `limit_for`."""
 
     seed: int | None = None
-    """Seed of this direction's draws; None leaves the choice to whoever builds the link."""
+    """Seed of this direction's draws; None lets the builder of the link choose."""
 
     ce_threshold_us: float | None = None
     """Packets that will wait longer than this for the wire are marked (ECN: congestion experienced), whatever they
-    hold: fq_codel's and fq's option of this name. Time in the delay line does not count. None never marks. netem has
-    no such thing (its `ecn` marks instead of losing), so that the virtual backend alone can do it."""
+    contain: the option of this name of fq_codel and fq. Time in the delay line does not count. None never marks. netem
+    has no such option (its `ecn` marks instead of losing), so only the virtual backend supports it."""
 
     distribution: str = "uniform"
     """Of the delay's variation: one of netns/netem/distributions.py by name, or the absolute path of a table."""
 
     delay_correlation_percent: float = 0
-    """How much each draw of the delay leans on the one before. netem then takes the low bits of what it drew, so
-    that at usual jitters delays come out independent whatever this says; it is here because netem has it."""
+    """How much each draw of the delay depends on the one before. netem then uses the low bits of the result, so that
+    at usual jitters delays are independent whatever this value; it is here because netem has it."""
 
     loss_model: GilbertElliott | FourStates | None = None
     """Losses in bursts, instead of `loss_percent`."""
 
     loss_correlation_percent: float = 0
-    """How much each draw of the loss leans on the one before. netem's smoothing of uniform draws takes most of the
-    losses away (5 % with 25 % becomes 0.2 %): for bursts use a `loss_model`."""
+    """How much each draw of the loss depends on the one before. netem's smoothing of uniform draws removes most of the
+    losses (5 % with 25 % becomes 0.2 %): for bursts use a `loss_model`."""
 
     duplicate_percent: float = 0
-    """Chance of each packet to be sent twice; the copy is not delayed with it, but draws for itself."""
+    """Probability of each packet to be sent twice; the copy has its own draws, for example of the delay."""
 
     duplicate_correlation_percent: float = 0
-    """How much each of these draws leans on the one before."""
+    """How much each of these draws depends on the one before."""
 
     corrupt_percent: float = 0
-    """Chance of each packet to have one bit flipped, anywhere from the Ethernet header on: most are then dropped."""
+    """Probability of each packet to have one bit flipped, anywhere in the frame: most are then dropped."""
 
     corrupt_correlation_percent: float = 0
-    """How much each of these draws leans on the one before."""
+    """How much each of these draws depends on the one before."""
 
     reorder_percent: float = 0
-    """Chance of each packet, once `gap` - 1 have been delayed since the last, to skip the delay and leave at once."""
+    """Probability of each packet, once `gap` - 1 have been delayed since the last, to skip the delay."""
 
     reorder_correlation_percent: float = 0
-    """How much each of these draws leans on the one before."""
+    """How much each of these draws depends on the one before."""
 
     gap: int = 0
-    """Reorder at most one packet in so many; without `reorder_percent` exactly one. 0: 1 if packets are reordered."""
+    """Reorder at most one packet of so many; without `reorder_percent` exactly one. 0: 1 if packets are reordered."""
 
     rate_overhead_bytes: int = 0
-    """What the wire needs for each packet beyond its length; negative for less."""
+    """Bytes on the wire for each packet beyond its length; negative for less."""
 
     cell_bytes: int = 0
-    """Packets take whole cells of so many bytes on the wire (ATM: 48); 0: none."""
+    """Packets use whole cells of this size on the wire (ATM: 48); 0: none."""
 
     cell_overhead_bytes: int = 0
-    """What the wire needs for each cell beyond its size (ATM: 5); negative for less."""
+    """Bytes on the wire for each cell beyond its size (ATM: 5); negative for less."""
 
     slot: Slot | None = None
     """Packets that are due wait for a slot."""
 
     ecn: bool = False
-    """Packets that would be lost by draw, and can say so (ECT), are marked as having met congestion instead."""
+    """Packets that would be lost by draw, and are ECN-capable (ECT), are marked instead."""
 
     trace: str | None = None
-    """A file of delivery opportunities instead of a rate: see netns/netem/mahimahi.py. netem has no such thing, so
-    that the relay and the virtual backend alone can do it."""
+    """A file of delivery opportunities instead of a rate: see netns/netem/mahimahi.py. netem has no such option, so
+    only the relay and the virtual backend support it."""
 
     def __post_init__(self) -> None:
         check_number("delay", self.delay_us, low=0, high=MAX_DELAY_US, unit=" us")
@@ -136,7 +135,7 @@ class Shape:
         self._check_company()
 
     def _check_company(self) -> None:
-        """What makes no sense beside, or without, something else; mostly tc's own refusals."""
+        """Raise ShapeError for invalid combinations; mostly the ones that tc refuses."""
         if self.ce_threshold_us is not None:
             check_number("ce_threshold", self.ce_threshold_us, low=0, high=MAX_DELAY_US, unit=" us")
             if not self.rate_bps:
@@ -160,12 +159,12 @@ class Shape:
 
     @property
     def reorder_gap(self) -> int:
-        """0 only where nothing is reordered."""
+        """The effective gap: 0 only if nothing is reordered."""
         return self.gap or (1 if self.reorder_percent else 0)
 
     @property
     def reorder_chance_percent(self) -> float:
-        """The chance at the end of each gap: a gap alone means every time."""
+        """The probability at the end of each gap: a gap alone means 100."""
         return self.reorder_percent or (100.0 if self.gap else 0.0)
 
     @property
@@ -175,16 +174,16 @@ class Shape:
 
     @classmethod
     def parse(cls, mapping: Mapping[str, Any], *, base: Path = Path()) -> Shape:
-        """Read tc's notation: {delay: 0.5ms 100us, loss: 1%, rate: 250mbit}; see netns/netem/tc_parse.py.
+        """Parse tc's notation: {delay: 0.5ms 100us, loss: 1%, rate: 250mbit}; see netns/netem/tc_parse.py.
 
-        Files of tables and traces are looked for from the directory `base`. Raises ShapeError that names key and value.
+        `base` is the directory for relative names of tables and traces. Raises ShapeError with key and value.
         """
         return cls(**parse_fields(mapping, base=base))
 
     def changed(self, mapping: Mapping[str, Any], *, base: Path = Path()) -> Shape:
-        """This shape with what `mapping`, in tc's notation, says otherwise; all else stays, the limit included.
+        """Return this shape with the changes in `mapping`, in tc's notation; all else stays, the limit included.
 
-        A loss replaces a model of losses, a rate a trace, and the other way round. Raises ShapeError.
+        A loss replaces a loss model, a rate a trace, and vice versa. Raises ShapeError.
         """
         new = parse_fields(mapping, base=base)
         for names in _EXCLUSIVE:
@@ -220,15 +219,15 @@ class Shape:
 def limit_for(*, rate_bps: int, delay_us: float, buffer_bytes: int, packet_bytes: int) -> int:
     """Return the `limit_packets` of a link that buffers `buffer_bytes` in front of a full delay line.
 
-    netem's limit counts whatever it holds: what is in flight on the wire (rate x delay), what waits, and the
-    packet being sent. `packet_bytes` is the size of a full packet on the wire, Ethernet header included.
+    netem's limit counts everything that it holds: the packets in the delay line (rate x delay), those that wait, and
+    the packet being sent. `packet_bytes` is the size of a full packet on the wire, Ethernet header included.
     """
     in_flight_bytes = rate_bps * delay_us / 8e6
     return math.ceil((in_flight_bytes + buffer_bytes) / packet_bytes) + 1
 
 
 def require_real(shape: Shape | None, *, at: str) -> None:
-    """ShapeError, naming the place, if only the virtual backend can give a link this shape."""
+    """Raise ShapeError, with the position, if only the virtual backend supports this shape."""
     if shape is not None and shape.ce_threshold_us is not None:
         raise ShapeError(
             f"{at}: ce_threshold: neither netem nor the relay marks packets; only the virtual backend does"
@@ -241,4 +240,4 @@ _EXCLUSIVE: Final = (
     ("loss_percent", "loss_correlation_percent", "loss_model"),
     ("rate_bps", "rate_overhead_bytes", "cell_bytes", "cell_overhead_bytes", "trace"),
 )
-"""What a change to one of them takes back."""
+"""A change to one of a group resets the others of the group."""

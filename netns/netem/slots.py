@@ -1,10 +1,10 @@
-"""netem's slots: packets that are due wait for the next one to open, and leave together.
+"""netem's slots: packets that are due wait for the next slot to open, and leave together.
 
 Source: Linux net/sched/sch_netem.c (6.18): get_slot(), get_slot_next(), netem_dequeue().
 
-Theory of operation. Whenever the kernel looks at its queue (a packet came, one left, its timer ran out) and the packet
-in front falls due after the present slot has begun, it begins a new one, some time from that look on. The packet leaves
-when it is due and the slot has begun. A slot that has passed its packets or bytes is followed by a new one.
+Theory of operation. Whenever the kernel checks its queue (a packet arrived, one left, its timer expired) and the first
+packet is due after the current slot has begun, it begins a new slot, some time after that check. The packet leaves when
+it is due and the slot has begun. A slot that has passed its packets or bytes is followed by a new one.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Slots:
-    """The present slot. `opens_at_ns` is when it begins, which has passed for one that is open."""
+    """The current slot. `opens_at_ns` is when it begins, which is in the past for an open slot."""
 
     __slots__ = ("_bytes_left", "_delay_ns", "_draw", "_jitter_ns", "_packets_left", "_slot", "_table", "opens_at_ns")
 
     def __init__(self, slot: Slot, *, next_u32: Draw, spare_u32: Draw) -> None:
-        """The kernel draws from its seeded generator for a distribution only; the uniform draw is a spare one."""
+        """The kernel uses its seeded generator for a distribution only; a uniform draw comes from `spare_u32`."""
         self._slot = slot
         self._table = None if slot.distribution is None else table(slot.distribution)
         self._draw = spare_u32 if slot.distribution is None else next_u32
@@ -34,12 +34,12 @@ class Slots:
         self._refill()
 
     def look(self, now_ns: int, *, due_at_ns: int) -> None:
-        """The queue was looked at, and the packet in front is due at `due_at_ns`."""
+        """Update the slot when the queue is checked; its first packet is due at `due_at_ns`."""
         if self.opens_at_ns < due_at_ns:
             self._begin(now_ns)
 
     def passed(self, now_ns: int, *, length_bytes: int) -> None:
-        """A packet has left through the slot."""
+        """Count a packet that has left through the slot."""
         self._packets_left -= 1
         self._bytes_left -= length_bytes
         if self._packets_left <= 0 or self._bytes_left <= 0:

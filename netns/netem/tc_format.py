@@ -1,6 +1,6 @@
-"""A shape in tc's words: what follows `netem` on its command line. For people to read, and to try the same by hand.
+"""Format a shape as the arguments that follow `netem` on tc's command line, to read and to reproduce by hand.
 
-Only what is not the default is said, but for the limit. A trace, which tc does not know, is named like the rest.
+Defaults are omitted, except the limit. A trace, which tc does not support, is included, too.
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ from netns.netem.shape import Shape
 
 
 def netem_arguments(shape: Shape) -> tuple[str, ...]:
-    """The words, one by one."""
-    words = ["limit", str(shape.limit_packets)]
+    """Return the arguments, one by one."""
+    arguments = ["limit", str(shape.limit_packets)]
     if shape.delay_us or shape.jitter_us:
-        words += ["delay", _time(shape.delay_us)]
+        arguments += ["delay", _time(shape.delay_us)]
         if shape.jitter_us:
-            words += [_time(shape.jitter_us), *_correlation(shape.delay_correlation_percent)]
+            arguments += [_time(shape.jitter_us), *_correlation(shape.delay_correlation_percent)]
             if shape.distribution != "uniform":
-                words += ["distribution", shape.distribution]
-    words += _loss_arguments(shape)
+                arguments += ["distribution", shape.distribution]
+    arguments += _loss_arguments(shape)
     for name in ("duplicate", "corrupt"):
         if percent := getattr(shape, f"{name}_percent"):
-            words += [name, _percent(percent), *_correlation(getattr(shape, f"{name}_correlation_percent"))]
+            arguments += [name, _percent(percent), *_correlation(getattr(shape, f"{name}_correlation_percent"))]
     if shape.reorder_chance_percent:
-        words += ["reorder", _percent(shape.reorder_chance_percent)]
-        words += [*_correlation(shape.reorder_correlation_percent), "gap", str(shape.reorder_gap)]
+        arguments += ["reorder", _percent(shape.reorder_chance_percent)]
+        arguments += [*_correlation(shape.reorder_correlation_percent), "gap", str(shape.reorder_gap)]
     if shape.rate_bps:
         framing = (shape.rate_overhead_bytes, shape.cell_bytes, shape.cell_overhead_bytes)
-        words += ["rate", f"{shape.rate_bps}bit", *(map(str, framing) if any(framing) else ())]
-    words += _slot_arguments(shape)
-    words += ["ecn"] if shape.ecn else []
-    words += ["trace", shape.trace] if shape.trace is not None else []
-    return (*words, *(() if shape.seed is None else ("seed", str(shape.seed))))
+        arguments += ["rate", f"{shape.rate_bps}bit", *(map(str, framing) if any(framing) else ())]
+    arguments += _slot_arguments(shape)
+    arguments += ["ecn"] if shape.ecn else []
+    arguments += ["trace", shape.trace] if shape.trace is not None else []
+    return (*arguments, *(() if shape.seed is None else ("seed", str(shape.seed))))
 
 
 def _loss_arguments(shape: Shape) -> list[str]:
@@ -53,15 +53,15 @@ def _slot_arguments(shape: Shape) -> list[str]:
     slot = shape.slot
     if slot is None:
         return []
-    words = ["slot", _time(slot.min_us), _time(slot.max_us)]
+    arguments = ["slot", _time(slot.min_us), _time(slot.max_us)]
     if slot.distribution is not None:
-        words = ["slot", "distribution", slot.distribution, _time(slot.delay_us), _time(slot.jitter_us)]
-    words += ["packets", str(slot.packets)] if slot.packets else []
-    return words + (["bytes", str(slot.bytes)] if slot.bytes else [])
+        arguments = ["slot", "distribution", slot.distribution, _time(slot.delay_us), _time(slot.jitter_us)]
+    arguments += ["packets", str(slot.packets)] if slot.packets else []
+    return arguments + (["bytes", str(slot.bytes)] if slot.bytes else [])
 
 
 def _time(us: float) -> str:
-    """In microseconds with decimals, because older versions of tc know no `ns`."""
+    """Format microseconds with decimals, because older versions of tc do not support `ns`."""
     return f"{_plain(us)}us"
 
 
@@ -74,5 +74,5 @@ def _correlation(percent: float) -> tuple[str, ...]:
 
 
 def _plain(number: float) -> str:
-    """Without exponent, and no more decimals than it has."""
+    """Format without exponent and without trailing zeros."""
     return f"{number:.9f}".rstrip("0").rstrip(".")

@@ -1,4 +1,4 @@
-"""Shapes in the words of `tc qdisc ... netem`: each property of a link is a value, and most values are several words.
+"""Parse shapes in the notation of `tc qdisc ... netem`: each property has a value of one or more arguments.
 
     delay: 10ms                     delay: 10ms 1ms 25%             TIME [JITTER [CORRELATION]]
     distribution: normal            uniform, normal, pareto, paretonormal, or the file of a table
@@ -11,10 +11,10 @@
     slot: 800us 1ms packets 10      slot: distribution normal 10ms 1ms bytes 10000
     limit: 1000        ecn: true        seed: 7        jitter: 1ms        trace: FILE        ce_threshold: 20us
 
-Source: iproute2, tc/q_netem.c, netem_parse_opt(), with its defaults. All but the last three are tc's: `jitter` may
-stand alone, `trace` is a file of mahimahi's (netns/netem/mahimahi.py); netns/netem/shape.py tells `ce_threshold`.
+Source: iproute2, tc/q_netem.c, netem_parse_opt(), with its defaults. All but the last three are tc's: `jitter` without
+a `delay`, `trace`, which is a file of mahimahi (netns/netem/mahimahi.py), and `ce_threshold` (netns/netem/shape.py).
 
-Raises ShapeError that names property, value and remedy.
+Raises ShapeError with property, value and remedy.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from netns.netem.params import FourStates, GilbertElliott, Slot
 from netns.netem.units import parse_percent, parse_rate_bps, parse_time_us
 
 MAX_DIGITS: Final = 20
-"""Of a whole number: all of 64 bits."""
+"""Of a whole number: enough for 64 bits."""
 
 Fields = dict[str, Any]
 """Fields of a Shape, by name."""
 
 
 def parse_fields(mapping: Mapping[str, Any], *, base: Path) -> Fields:
-    """The fields that all of `mapping` stands for; files are looked for from `base` on."""
+    """Return the fields that `mapping` defines; `base` is the directory for relative file names."""
     if not isinstance(mapping, Mapping):
         raise ShapeError(f"{mapping!r} is not a shape: want keys out of {', '.join(KEYS)}")
     values: Fields = {}
@@ -65,14 +65,14 @@ def _parse_property(key: str, value: Any, *, base: Path) -> Fields:
 
 
 def unknown(key: object) -> str:
-    """The complaint about a property that there is not."""
+    """Return the error message for an unknown property."""
     near = difflib.get_close_matches(str(key), KEYS, n=1)
     hint = f"did you mean {near[0]}?" if near else f"the known ones are {', '.join(KEYS)}"
     return f"{key}: no such property of a link; {hint}"
 
 
 def parse_assignments(words: Sequence[str]) -> dict[str, Any]:
-    """`delay=10ms loss="gemodel 1% 10%"` from a command line, as a mapping for `Shape.parse`."""
+    """Parse `delay=10ms loss="gemodel 1% 10%"` of a command line to a mapping for `Shape.parse`."""
     found: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -87,7 +87,7 @@ def parse_assignments(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _as_in_yaml(value: str) -> Any:
-    """A command line's text as the integer or truth value that a YAML file would have had; else as it is."""
+    """Convert a text to the integer or boolean that YAML would read; return other texts unchanged."""
     words = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
     text = value.strip()
     if len(text) <= MAX_DIGITS and text.removeprefix("-").isdecimal():
@@ -96,7 +96,7 @@ def _as_in_yaml(value: str) -> Any:
 
 
 def _arguments(value: Any, *, most: int, least: int = 1) -> list[str]:
-    """The words of a value; a number counts as one."""
+    """Split a value into its arguments; a number is one argument."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ShapeError(f"{value!r} is not in tc's notation; give a number or a text, as in 10ms")
     words = str(value).split()
@@ -154,7 +154,7 @@ def _rate(value: Any) -> Fields:
     fields: Fields = {"rate_bps": parse_rate_bps(words[0])}
     for word, name in zip(words[1:], ("rate_overhead_bytes", "cell_bytes", "cell_overhead_bytes"), strict=False):
         try:
-            fields[name] = int(word[: MAX_DIGITS + 1])  # what is cut off would be out of range anyway
+            fields[name] = int(word[: MAX_DIGITS + 1])  # a truncated number is out of range anyway
         except ValueError:
             raise ShapeError(f"{word} is not a whole number of bytes (as in: 1mbit 20 53 5)") from None
     return fields
@@ -185,7 +185,7 @@ def _slot(value: Any) -> Fields:
 
 
 def _distribution(name: str, base: Path) -> str:
-    """A builtin's name, or the absolute path of a table that can be read."""
+    """Return the name of a built-in distribution, or the absolute path of a table that can be read."""
     if name in BUILTIN:
         return name
     path = str((base / name).absolute())

@@ -1,10 +1,10 @@
-"""tc's notation for times, rates and percentages, with tc's exact meaning.
+"""tc's notation for times, rates and percentages, with exactly tc's meaning.
 
-Source: iproute2, lib/utils_math.c and lib/utils.c (get_time64, get_rate64, parse_percent). Three traps:
+Source: iproute2, lib/utils_math.c and lib/utils.c (get_time64, get_rate64, parse_percent). Three pitfalls:
 
 - Suffixes ignore case, and `bps` means *bytes*: `1mbit` is 10^6 bit/s, `1MBps` and `1mbps` 8 * 10^6.
 - SI prefixes are powers of 1000, IEC ones (`kibit`, `MiBps`) powers of 1024; a bare rate is in bit/s.
-- A bare time is microseconds to some of its commands, nanoseconds to others. Here only a bare 0 is allowed.
+- A bare time is microseconds to some of tc's commands, nanoseconds to others. Here only a bare 0 is allowed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from netns.errors import ShapeError
 
 MAX_LENGTH: Final = 100
-"""Characters of a value: no number needs more, and Decimal takes quadratic time for long ones."""
+"""Maximum length of a value: no number needs more, and Decimal takes quadratic time for long ones."""
 
 _NUMBER: Final = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?)\s*([a-z%]*)\s*", re.IGNORECASE)
 

@@ -1,1 +1,1 @@
-"""What a lab does: captures, link rates, which spine a source port takes."""
+"""Observation of a lab: captures, link rates, route probes, counters."""

@@ -1,8 +1,8 @@
-"""What crosses a link, in both directions, into a pcapng file.
+"""Capture the packets on a link, in both directions, into a pcapng file.
 
-Theory of operation. Each direction is recorded where it arrives: at the interface of the far end, by a packet socket in
-its namespace, with the kernel's timestamps. So the file holds what the link let through, when it let it through, in
-every fabric alike; what was lost on the way is in the counters. Its two interfaces are called FROM>TO.
+Theory of operation. Each direction is captured where it arrives: at the interface of the far end, by a packet socket in
+its namespace, with the kernel's timestamps. So in every backend the file contains the packets that the link delivered,
+with the delivery times; lost packets are in the counters. The two interfaces of the file are called FROM>TO.
 
 A host's end with GRO shows packets as they were joined on arrival.
 """
@@ -36,11 +36,11 @@ _TIMESPEC: Final = struct.Struct("=qq")
 
 @dataclass(slots=True)
 class Captured:
-    """What a capture has seen."""
+    """The packet counts of a capture."""
 
     packets: int = 0
     dropped: int = 0
-    """By the recording itself: it could not keep up."""
+    """Packets that the capture itself lost because it could not keep up."""
 
 
 def capture(
@@ -54,7 +54,7 @@ def capture(
     stop: Callable[[], bool] = lambda: False,
     ready: Callable[[], None] = lambda: None,
 ) -> Captured:
-    """Record a link until so many seconds or packets are over, or `stop` says so; `ready` is called when it begins.
+    """Capture a link until so many seconds or packets are over, or `stop` returns true; call `ready` at the start.
 
     `overwrite` allows to replace an earlier capture in that file (netns/observe/pcapng.py). Raises TopologyError for an
     unknown link, BackendError if the file cannot be written.
@@ -66,16 +66,16 @@ def capture(
         file = resources.enter_context(
             PcapngFile(path, interfaces=names, comment=f"{found.name} of {lab.name}", overwrite=overwrite)
         )
-        recorders = [
+        packet_sockets = [
             resources.enter_context(in_namespace(lab.netns(receiver), partial(_open, sender)))
             for sender, receiver in ends
         ]
         ready()
         captured = Captured()
         give_up_at = None if seconds is None else time.monotonic() + seconds
-        _record(recorders, file, captured, packets=packets, over=lambda: stop() or _past(give_up_at))
-        for interface, recorder in enumerate(recorders):
-            received, dropped = struct.unpack("=2I", recorder.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
+        _record(packet_sockets, file, captured, packets=packets, over=lambda: stop() or _past(give_up_at))
+        for interface, packet_socket in enumerate(packet_sockets):
+            received, dropped = struct.unpack("=2I", packet_socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
             captured.dropped += dropped
             file.statistics(interface=interface, at_ns=time.time_ns(), received=received, dropped=dropped)
     return captured
@@ -86,18 +86,18 @@ def _past(at: float | None) -> bool:
 
 
 def _open(ifname: str) -> socket.socket:
-    recorder = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+    packet_socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
     try:
-        recorder.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
-    except PermissionError:  # root of a user namespace: what the system allows everyone
-        recorder.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
-    recorder.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-    recorder.bind((ifname, ETH_P_ALL))
-    return recorder
+        packet_socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
+    except PermissionError:  # root of a user namespace: use the unprivileged maximum
+        packet_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+    packet_socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    packet_socket.bind((ifname, ETH_P_ALL))
+    return packet_socket
 
 
 def _record(
-    recorders: list[socket.socket],
+    packet_sockets: list[socket.socket],
     file: PcapngFile,
     captured: Captured,
     *,
@@ -105,25 +105,25 @@ def _record(
     over: Callable[[], bool],
 ) -> None:
     poll = select.poll()
-    places = {recorder.fileno(): place for place, recorder in enumerate(recorders)}
-    for recorder in recorders:
-        poll.register(recorder, select.POLLIN)
+    places = {packet_socket.fileno(): place for place, packet_socket in enumerate(packet_sockets)}
+    for packet_socket in packet_sockets:
+        poll.register(packet_socket, select.POLLIN)
     while not over():
         for fd, _ in poll.poll(LOOK_S * 1000):
-            _drain(recorders[places[fd]], file, captured, interface=places[fd])
+            _drain(packet_sockets[places[fd]], file, captured, interface=places[fd])
             if packets is not None and captured.packets >= packets:
                 return
 
 
-def _drain(recorder: socket.socket, file: PcapngFile, captured: Captured, *, interface: int) -> None:
-    """Write what waits, a batch at most, so that both directions have their turn."""
+def _drain(packet_socket: socket.socket, file: PcapngFile, captured: Captured, *, interface: int) -> None:
+    """Write the waiting packets, at most one batch, so that both directions are served."""
     for _ in range(BATCH):
         try:
-            frame, control, _, address = recorder.recvmsg(1 << 18, 64)
+            frame, control, _, address = packet_socket.recvmsg(1 << 18, 64)
         except BlockingIOError:
             return
         if address[2] == PACKET_OUTGOING:
-            continue  # it is recorded at the other end
+            continue  # outgoing: it is captured at the other end
         seconds, rest_ns = _TIMESPEC.unpack(control[0][2])
         at_ns = seconds * 1_000_000_000 + rest_ns
         file.packet(frame, interface=interface, at_ns=at_ns, length_bytes=len(frame))

@@ -1,4 +1,4 @@
-"""Captures that a topology declares: processes of `srd-lab capture`, from the coming up of the lab to its end."""
+"""Captures of a topology: processes of `srd-lab capture` that run as long as the lab is up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOOK_S: Final = 0.01
 
 
 def start_capture_process(lab: str, capture: Capture, *, log_path: Path) -> Process:
-    """Start recording, in a session of its own; return when it records. BackendError in its words if it cannot."""
+    """Start a capture, in a session of its own; return when it records. BackendError with its message if it fails."""
     overwrite = ["--overwrite"] if capture.overwrite else []
     log = (os.POSIX_SPAWN_OPEN, 1, str(log_path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     pid = os.posix_spawn(
@@ -32,7 +32,7 @@ def start_capture_process(lab: str, capture: Capture, *, log_path: Path) -> Proc
     try:
         return _recording(pid, log_path=log_path)
     except BaseException:
-        with suppress(ChildProcessError):  # it has ended and was waited for
+        with suppress(ChildProcessError):  # it has exited and was reaped
             if os.waitpid(pid, os.WNOHANG) == (0, 0):
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)

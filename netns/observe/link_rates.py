@@ -1,4 +1,4 @@
-"""What a lab's links do now: rates from two looks at its counters."""
+"""The current rates of a lab's links, from two samples of its counters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from netns.lab.lab import LinkCounters
 
 @dataclass(frozen=True, slots=True)
 class LinkRates:
-    """One direction of a link between two looks."""
+    """One direction of a link between two samples."""
 
     link: str
     direction: str
@@ -24,7 +24,7 @@ class LinkRates:
     """Since the lab came up."""
 
     dead: bool
-    """Whether it has been made to fail."""
+    """Whether it has a failure."""
 
 
 def rates(
@@ -34,7 +34,7 @@ def rates(
     seconds: float,
     dead: Collection[str],
 ) -> list[LinkRates]:
-    """Rates of every direction, in the topology's order. A link is called A-B, its directions `ab` and `ba`."""
+    """Return the rates of every direction, in the topology's order. A link is called A-B, its directions `ab`, `ba`."""
     found = []
     for link, directions in after.items():
         a, _, b = link.partition("-")

@@ -1,12 +1,12 @@
-"""pcapng files, written block by block: what Wireshark opens, with interfaces' names, nanoseconds and drops.
+"""Write pcapng files for Wireshark, block by block, with interface names, nanoseconds and drops.
 
 Source: IETF draft-ietf-opsawg-pcapng, sections 4.1 (section header), 4.2 (interface description), 4.3 (enhanced packet)
 and 4.5 (interface statistics).
 
-A file is made anew. One that is there is replaced only if asked for, and only if it is a file of this class: whoever
-writes topologies for root to build must not choose which files are lost. Links are not followed.
+A file is created. An existing one is replaced only on request, and only if this class wrote it: the author of a
+topology that root builds must not choose which files are lost. Links are not followed.
 
-Each block is written whole or not at all: when the disk is full, the file is cut back to its last whole block.
+Each block is written completely or not at all: when the disk is full, the file is truncated to its last complete block.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _NANOSECONDS: Final = bytes([9])
 
 
 _HEAD: Final = struct.pack("=IIIHHq", _SECTION, 0, _BYTE_ORDER, 1, 0, -1)
-"""What a file begins with, up to the comment's length; the second word is the block's."""
+"""The beginning of a file, up to the comment's length; the second field is the block length."""
 
 
 class PcapngFile:
-    """A file being written; a context manager. Raises BackendError, in one line, if it cannot be."""
+    """A file being written; a context manager. Raises BackendError, in one line, if it cannot be written."""
 
     def __init__(self, path: Path, *, interfaces: tuple[str, ...], comment: str, overwrite: bool = False) -> None:
-        """The numbers of `interfaces` are their places; the file says MAKER and `comment` of itself."""
+        """An interface's number is its index in `interfaces`; the file's header contains MAKER and `comment`."""
         self._path = path
         self.packets = 0
         self._fd = _created(path)[0] if not overwrite else _replaced(path)
@@ -58,13 +58,13 @@ class PcapngFile:
             self._write(_block(_INTERFACE, struct.pack("=HHI", LINKTYPE_ETHERNET, 0, SNAP_BYTES) + options))
 
     def packet(self, frame: bytes, *, interface: int, at_ns: int, length_bytes: int) -> None:
-        """One packet; `length_bytes` is its own, which `frame` may have less of."""
+        """Write one packet; `length_bytes` is its original length, of which `frame` may have less."""
         head = struct.pack("=IIIII", interface, at_ns >> 32, at_ns & 0xFFFFFFFF, len(frame), length_bytes)
         self._write(_block(_PACKET, head + frame + bytes(-len(frame) % 4)))
         self.packets += 1
 
     def statistics(self, *, interface: int, at_ns: int, received: int, dropped: int) -> None:
-        """How many packets an interface's recording has seen and lost."""
+        """Write how many packets an interface has received and lost."""
         head = struct.pack("=III", interface, at_ns >> 32, at_ns & 0xFFFFFFFF)
         counts = _options((_RECEIVED, struct.pack("=Q", received)), (_DROPPED, struct.pack("=Q", dropped)))
         self._write(_block(_STATISTICS, head + counts))
@@ -80,10 +80,10 @@ class PcapngFile:
     def _write(self, block: bytes) -> None:
         try:
             written = os.write(self._fd, block)
-            if written < len(block):  # the disk is filling up: the next call says why
+            if written < len(block):  # the disk is nearly full: the next call raises the reason
                 written += os.write(self._fd, block[written:])
         except OSError as error:
-            with suppress(OSError):  # a pipe or a device has no end to cut back to
+            with suppress(OSError):  # a pipe or a device cannot be truncated
                 os.ftruncate(self._fd, self._size)
             raise BackendError(
                 f"{self._path}: {error.strerror} after {self.packets} packets; the file is whole so far"
@@ -92,7 +92,7 @@ class PcapngFile:
 
 
 def check_writable(path: Path, *, overwrite: bool = False) -> None:
-    """BackendError unless a PcapngFile can be made of `path`; nothing is changed."""
+    """Raise BackendError unless `path` can become a PcapngFile; nothing is changed."""
     fd, made = _created(path) if not overwrite or not os.path.lexists(path) else (_opened(path), False)
     os.close(fd)
     if made:
@@ -105,7 +105,7 @@ def _created(path: Path) -> tuple[int, bool]:
     except FileExistsError:
         remedy = "name another, or overwrite an earlier capture (--overwrite, or overwrite: true beside file)"
         raise BackendError(f"{path}: exists already; {remedy}") from None
-    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+    except (OSError, ValueError) as error:  # ValueError: an invalid file name
         reason = error.strerror if isinstance(error, OSError) else error
         raise BackendError(f"{path}: {reason}; name a file that can be written") from None
 
@@ -120,7 +120,7 @@ def _replaced(path: Path) -> int:
 
 
 def _opened(path: Path) -> int:
-    """A file that this class has written."""
+    """Open an existing file that this class has written."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

@@ -1,11 +1,11 @@
-"""Which spine each source port takes, seen from outside: by probes whose TTL ends there.
+"""Find the spine of each source port by measurement: with probes whose TTL expires there.
 
-A UDP datagram whose TTL is the number of hops to the spines dies at the spine that its flow is routed over. The ICMP
-error that comes back (time exceeded) names one of that router's addresses; `IP_RECVERR` queues it at the very socket,
-and so at the very source port, that sent the probe (ip(7)). Each port is asked several times: a port that names two
-spines is not stable, which would make a path something else than a source port.
+The TTL of a probe, a UDP datagram, is the number of hops to the spines, so it expires at the spine to which its flow is
+routed. The ICMP error (time exceeded) contains one of that router's addresses; `IP_RECVERR` queues it at the socket,
+and so at the source port, that sent the probe (ip(7)). Each port is probed several times: a port that finds two spines
+is not stable, and then a path is not identified by a source port.
 
-Sockets are not connected: what a fabric with policy 1 would do to connected ones is told in docs/fabric.md.
+Sockets are not connected: docs/fabric.md has the effect of hash policy 1 on connected ones.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ FIRST_PORT: Final = 49152  # the dynamic range of RFC 6335
 MAX_PORTS: Final = 65536 - FIRST_PORT
 PROBE_PORT: Final = 33434  # traceroute's
 ROUNDS: Final = 3
-TRIES: Final = 3  # of each port in each round; probes and answers may be lost like anything else
+TRIES: Final = 3  # of each port in each round, because probes and replies may be lost
 BATCH: Final = 8  # probes in flight: fewer than the shortest sensible queue holds
-PATIENCE_SECONDS: Final = 0.1  # for an answer, beyond the delay of the links
+PATIENCE_SECONDS: Final = 0.1  # timeout of a reply, beyond the delay of the links
 
 _EXTENDED_ERROR: Final = struct.Struct("=IBBBBII")  # errno, origin, type, code, pad, info, data; the offender follows
 
 
 @dataclass(frozen=True, slots=True)
 class _Ip:
-    """What differs between the versions of IP: linux/in.h, in6.h, errqueue.h, icmp.h, icmpv6.h."""
+    """Differences between the versions of IP: linux/in.h, in6.h, errqueue.h, icmp.h, icmpv6.h."""
 
     family: socket.AddressFamily
     level: int
     recverr: int
     hop_limit: int
-    """The option that sets the TTL of what is sent."""
+    """The option that sets the TTL of sent packets."""
 
     time_exceeded: tuple[int, int]
     """Origin and ICMP type."""
 
     offender: struct.Struct
-    """struct sockaddr_in or sockaddr_in6, as far as the address."""
+    """struct sockaddr_in or sockaddr_in6, up to the address."""
 
 
 _IP: Final[dict[IpVersion, _Ip]] = {
@@ -62,43 +62,43 @@ _IP: Final[dict[IpVersion, _Ip]] = {
 
 @dataclass(frozen=True, slots=True)
 class SpineMap:
-    """What each source port of one direction was seen to do."""
+    """The spines found for each source port of one direction."""
 
     source: str
     destination: str
     spines: tuple[str, ...]
-    """The spines that there are."""
+    """All spines."""
 
     seen: Mapping[int, tuple[str, ...]]
-    """Source port -> the spines that answered its probes, one a round; shorter where answers are missing."""
+    """Source port -> the spines that replied to its probes, one a round; fewer if replies are missing."""
 
     version: IpVersion = 4
 
     @property
     def label(self) -> str:
-        """What was looked at, for people."""
+        """What was probed, for people."""
         return f"{self.source} to {self.destination}" + (" over IPv6" if self.version == 6 else "")
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """Spine -> its fraction of the ports that are stable."""
+        """Spine -> its fraction of the stable ports."""
         counts = Counter(names[0] for names in self.seen.values() if len(set(names)) == 1)
         total = max(1, counts.total())
         return {spine: counts[spine] / total for spine in self.spines}
 
     @property
     def unstable(self) -> tuple[int, ...]:
-        """Ports that named more than one spine."""
+        """Ports that found more than one spine."""
         return tuple(port for port, names in self.seen.items() if len(set(names)) > 1)
 
     @property
     def silent(self) -> tuple[int, ...]:
-        """Ports whose probes were never answered."""
+        """Ports whose probes had no reply."""
         return tuple(port for port, names in self.seen.items() if not names)
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with this direction, one line each."""
+        """Return the problems of this direction, one line each."""
         label = self.label
         found = [f"{label}: {spine} is never used" for spine, share in self.shares.items() if share == 0]
         if self.unstable:
@@ -109,9 +109,9 @@ class SpineMap:
 
 
 def probe_spines(lab: Lab, *, source: str, destination: str, ports: int, version: IpVersion = 4) -> SpineMap:
-    """Send from `ports` source ports of `source` towards `destination`'s main address and see which spine each takes.
+    """Send from `ports` source ports of `source` to `destination`'s main address, and find the spine of each.
 
-    Raises TopologyError for an unknown host or a version of IP that the lab does not speak, BackendError if no spine
+    Raises TopologyError for an unknown host or a version of IP that the lab does not have, BackendError if no spine
     lies between the hosts.
     """
     topology = lab.topology
@@ -135,7 +135,7 @@ def probe_spines(lab: Lab, *, source: str, destination: str, ports: int, version
 
 
 def hops_to_spines(topology: Topology, *, source: str, destination: str) -> int | None:
-    """The TTL that ends at the spines between two hosts; None if no shortest path between them crosses one."""
+    """Return the TTL that expires at the spines between two hosts; None if no shortest path crosses a spine."""
     from_source, from_destination = (
         distances(topology, towards=source),
         distances(topology, towards=destination),
@@ -146,14 +146,14 @@ def hops_to_spines(topology: Topology, *, source: str, destination: str) -> int 
 
 
 def _patience_s(topology: Topology, *, hops: int) -> float:
-    """How long to wait for an answer from `hops` links away."""
+    """Return the timeout for a reply from `hops` links away."""
     shapes = [shape for link in topology.links for shape in (link.shape_ab, link.shape_ba) if shape is not None]
     slowest_us = max((shape.delay_us + shape.jitter_us for shape in shapes), default=0)
     return PATIENCE_SECONDS + 2 * hops * slowest_us / 1e6
 
 
 def _sockets(address: str, *, ip: _Ip, ports: int, ttl: int) -> dict[int, socket.socket]:
-    """One unconnected socket for each source port; BackendError if a port is in use."""
+    """Open one unconnected socket for each source port; BackendError if a port is in use."""
     opened: dict[int, socket.socket] = {}
     try:
         for port in range(FIRST_PORT, FIRST_PORT + ports):
@@ -169,7 +169,7 @@ def _sockets(address: str, *, ip: _Ip, ports: int, ttl: int) -> dict[int, socket
 
 
 def _probe(sockets: Mapping[int, socket.socket], target: tuple[str, int], *, patience_s: float) -> dict[int, str]:
-    """One round: port -> the address that answered. Who does not answer is asked TRIES times."""
+    """Run one round: port -> the address that replied. Each port is tried up to TRIES times."""
     answers: dict[int, str] = {}
     for _ in range(TRIES):
         unanswered = [port for port in sockets if port not in answers]
@@ -180,12 +180,12 @@ def _probe(sockets: Mapping[int, socket.socket], target: tuple[str, int], *, pat
 
 
 def _probe_batch(batch: Mapping[int, socket.socket], target: tuple[str, int], *, patience_s: float) -> dict[int, str]:
-    """One probe from each port, and the answers that come in time."""
+    """Send one probe from each port, and collect the replies until the timeout."""
     answers: dict[int, str] = {}
     port_of = {prober.fileno(): port for port, prober in batch.items()}
     poll = select.poll()
     for prober in batch.values():
-        poll.register(prober, 0)  # POLLERR is always reported, and is all that is wanted
+        poll.register(prober, 0)  # POLLERR is always reported, and sufficient
         _send(prober, target)
     give_up_at = time.monotonic() + patience_s
     while len(answers) < len(batch) and (left := give_up_at - time.monotonic()) > 0:
@@ -199,12 +199,12 @@ def _probe_batch(batch: Mapping[int, socket.socket], target: tuple[str, int], *,
 def _send(prober: socket.socket, target: tuple[str, int]) -> None:
     try:
         prober.sendto(b"srd-lab verify", target)
-    except OSError:  # an error that was queued meanwhile; it is read from the error queue, and the probe sent again
+    except OSError:  # an error that was queued meanwhile: it is read from the error queue, and the probe repeated
         return
 
 
 def _offenders(prober: socket.socket) -> Iterable[str]:
-    """The addresses in the socket's queue of errors that report an expired TTL."""
+    """Yield the addresses in the socket's error queue that report an expired TTL."""
     ip = _IP[6 if prober.family == socket.AF_INET6 else 4]
     while True:
         try:

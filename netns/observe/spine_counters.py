@@ -1,9 +1,9 @@
-"""What discovery says of source ports, checked against what the links to the spines count.
+"""Check the probed spines of source ports against the counters of the links to the spines.
 
-The probes of netns/observe/route_probe.py die at the spines; these packets go all the way, from the same ports to the
-same port. For one spine after the other, a few are sent from each port that is said to take it, and the links that lead
-to the spine from the source's side have to count as many, those included that they dropped. Whatever else crosses them
-meanwhile is counted, too: the check wants a quiet lab, and no losses before those links.
+The probes of netns/observe/route_probe.py expire at the spines; these packets go to the destination, from the same
+ports to the same port. For one spine after the other, a few packets are sent from each port that was found to use it,
+and the links to the spine from the source's side must count as many, dropped ones included. Other traffic on them is
+counted, too: the check needs an idle lab, and no losses before those links.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Count:
 
     sent: int
     seen: int
-    """By the links to the spine."""
+    """Counted by the links to the spine."""
 
 
 def count_packets(lab: Lab, path_map: SpineMap) -> Mapping[str, Count]:
-    """Send from the stable ports of a map; spine -> what was sent there, and what was counted there."""
+    """Send from the stable ports of a map; return spine -> packets sent for it, and packets counted there."""
     counts = {}
     for spine in path_map.spines:
         ports = [port for port, names in path_map.seen.items() if set(names) == {spine}]
@@ -49,7 +49,7 @@ def count_packets(lab: Lab, path_map: SpineMap) -> Mapping[str, Count]:
 
 
 def disagreements(path_map: SpineMap, counts: Mapping[str, Count]) -> list[str]:
-    """Where the counters saw something else, one line each."""
+    """Return the differences between sent and counted packets, one line each."""
     return [
         f"{path_map.label}: {spine}: {count.sent} packets were sent from its ports, and its links counted {count.seen}"
         for spine, count in counts.items()
@@ -58,7 +58,7 @@ def disagreements(path_map: SpineMap, counts: Mapping[str, Count]) -> list[str]:
 
 
 def _seen(lab: Lab, spine: str, *, source: str) -> int:
-    """Packets that links have taken to the spine, from neighbours that are nearer to the source."""
+    """Return the packets on the links to the spine from neighbours that are nearer to the source."""
     distance, counters = distances(lab.topology, towards=source), lab.counters()
     total = 0
     for link in lab.topology.links_of[spine]:

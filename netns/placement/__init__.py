@@ -1,4 +1,4 @@
-"""Topology-aware placement: a job's ranks inside the smallest part of the network that holds them.
+"""Topology-aware placement: a job's ranks inside the smallest part of the network with enough room.
 
     job = read_job(Path("job.yaml"))
     placement = place(job, nodes_of(read_topology(Path("fabric.yaml"))))

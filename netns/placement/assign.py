@@ -1,14 +1,14 @@
-"""Kueue's topology-aware scheduling as functions over plain data: which domains the pods of a job go to.
+"""Kueue's topology-aware scheduling as functions over plain data: assign the pods of a job to domains.
 
     found = assign(nodes, usage=[], request=Request(count=8, requests={"cpu": 1000}, mode="preferred", level=RACK),
                    levels=[BLOCK, RACK, HOST], profile=Profile())
 
-The algorithm is that of Kueue (KEP 2724, pkg/cache/scheduler/tas_flavor_snapshot.go), in two phases. Upwards: count
-what every domain has room for (counting.py, part.py). Downwards: choose domains at the level asked for (choose.py), or
-spread evenly (balanced.py), and go down level by level on as few domains as possible (descend.py). What differs from
-Kueue on purpose: a request for no pods, and slices that do not divide its pods, are refused here and not at admission.
+The algorithm is that of Kueue (KEP 2724, pkg/cache/scheduler/tas_flavor_snapshot.go), in two phases. Upwards: count the
+room in every domain (counting.py, domain.py). Downwards: choose domains at the requested level (choose.py), or spread
+evenly (balanced.py), and descend level by level on as few domains as possible (descend.py). Intended difference to
+Kueue: a request for no pods, and slices that do not divide its pods, are refused here and not at admission.
 
-Nothing is kept between two calls, and the order in which nodes are given does not matter.
+Nothing is kept between two calls, and the order of the nodes does not matter.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from netns.placement.resolve import resolve
 from netns.placement.tree import Tree, build
 
 Placed = tuple[Assignment, Assignment | None]
-"""Of the pods, and of their leader if there is one."""
+"""The assignments of the pods, and of their leader if there is one."""
 
 NO_LEVELS: Final = Unplaceable("unknown_level", "levels: none given; a topology needs at least one")
 
@@ -52,7 +52,7 @@ def assign(
     profile: Profile = DEFAULT_PROFILE,
     flavor: Flavor = DEFAULT_FLAVOR,
 ) -> Assignment | Unplaceable:
-    """Where the pods of one request go, besides what runs already; or why they cannot.
+    """Assign the pods of one request, beside the pods that run already; or return why that is impossible.
 
     `levels`: label keys from the widest to the narrowest. Time grows with the nodes, n log n for their sorting.
     """
@@ -72,7 +72,7 @@ def place_in(
     flavor: Flavor,
     within: tuple[str, ...] = (),
 ) -> Placed | Unplaceable:
-    """`assign` in a tree that has been built, with a `leader` beside the pods, and only `within` one domain."""
+    """`assign` in an existing tree, with a `leader` beside the pods, and only `within` one domain."""
     ask = resolve(request, levels=tree.levels, profile=profile, leaders=0 if leader is None else 1)
     if isinstance(ask, Unplaceable):
         return ask

@@ -1,12 +1,12 @@
 """Balanced placement: a preferred request spread evenly over the fewest domains (Kueue's TASBalancedPlacement).
 
-The domains that may be used lie under one domain of the level above the one preferred, so that nothing is spread wider
-than best fit would. Of each such family: the fewest domains that hold the request, by greed, say how evenly it could be
-spread, `threshold` slices in each. Domains that cannot take that much are dropped. The family with the highest
-threshold wins, among equals the one with the fewest domains. From it, dynamic programming takes the set with the least
-room that still holds everything; each of its domains gets the threshold, and the first ones what is left over.
+The candidate domains lie under one domain of the level above the preferred one, so that nothing is spread wider than
+with best fit. For each such family, the fewest domains that hold the request, found greedily, determine how evenly it
+could be spread: `threshold` slices in each. Domains without room for the threshold are dropped. The family with the
+highest threshold wins, among equals the one with the fewest domains. From it, dynamic programming selects the set with
+the least room that still holds everything; each of its domains gets the threshold, and the first ones the remainder.
 
-Works on copies of the domains, so that best fit finds the originals untouched where this fails.
+Works on copies of the domains, so that best fit can use the unchanged originals if this fails.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Greedy:
 
 
 def balance(tree: Tree, ask: ResolvedRequest) -> tuple[int, list[Domain]] | None:
-    """Level and domains with what each is given, or None: then the request is placed by best fit."""
+    """Return level and domains with their shares, or None: then the request is placed by best fit."""
     family, threshold = _best_family(tree, ask)
     if threshold <= 0:
         return None
@@ -45,7 +45,7 @@ def balance(tree: Tree, ask: ResolvedRequest) -> tuple[int, list[Domain]] | None
 
 
 def _best_family(tree: Tree, ask: ResolvedRequest) -> tuple[list[Domain], int]:
-    """Copies of the domains of the best family, pruned, and its threshold; 0 if there is none."""
+    """Return copies of the domains of the best family, pruned, and its threshold; 0 if there is none."""
     best: list[Domain] = []
     best_threshold = best_count = 0
     for siblings in _families(tree, ask):
@@ -65,7 +65,7 @@ def _families(tree: Tree, ask: ResolvedRequest) -> Iterable[list[Domain]]:
 
 
 def _pruned(siblings: Sequence[Domain], ask: ResolvedRequest, *, at_least: int) -> tuple[list[Domain], int]:
-    """Copies without those that cannot take the threshold, and the threshold; 0 where nothing will do.
+    """Return copies without the domains that lack room for the threshold, and the threshold; 0 if none is possible.
 
     A second try with a lower threshold leaves room for the leader.
     """
@@ -90,7 +90,7 @@ def _pruned(siblings: Sequence[Domain], ask: ResolvedRequest, *, at_least: int) 
 
 
 def _greedy(parts: Sequence[Domain], ask: ResolvedRequest) -> _Greedy | None:
-    """How far the domains with most room go; None if all together are too small."""
+    """Return how many domains are needed, those with most room first; None if all together are too small."""
     left, count = ask.slices, 0
     last_led: Domain | None = None
     rest: Sequence[Domain] = parts
@@ -111,9 +111,9 @@ def _greedy(parts: Sequence[Domain], ask: ResolvedRequest) -> _Greedy | None:
 
 
 def _fewest(parts: Sequence[Domain], ask: ResolvedRequest, *, by_evenness: bool) -> list[Domain] | None:
-    """The set of as few domains as greed needs, with the least room of those that hold the request.
+    """Return the set with the least room of those with the greedy number of domains that hold the request.
 
-    `sets[n]` holds, for n domains and what they leave of leaders and pods to place, the first set found.
+    `sets[n]` contains, for n domains and the leaders and pods that remain to be placed, the first set found.
     """
     fit = _greedy(parts, ask)
     if fit is None:
@@ -134,7 +134,7 @@ def _fewest(parts: Sequence[Domain], ask: ResolvedRequest, *, by_evenness: bool)
 
 
 def _spread(parts: Sequence[Domain], ask: ResolvedRequest, threshold: int) -> list[Domain] | None:
-    """The chosen domains with the threshold each and the rest on the first ones; None if they cannot take it."""
+    """Return the domains with the threshold each and the remainder on the first ones; None if they lack room."""
     chosen = _fewest(parts, ask, by_evenness=False)
     if chosen is None or ask.slices < len(chosen) * threshold:
         return None
@@ -153,7 +153,7 @@ def _spread(parts: Sequence[Domain], ask: ResolvedRequest, threshold: int) -> li
 
 
 def _prune(domains: Sequence[Domain], threshold: int, ask: ResolvedRequest) -> None:
-    """Take away what cannot take `threshold` slices, first below, then at the level of `domains`."""
+    """Remove what has no room for `threshold` slices, first below, then at the level of `domains`."""
     for child in lower(domains):
         _prune_one(child, threshold, ask)
     for part in domains:
@@ -184,7 +184,7 @@ def _clear(part: Domain, *, leader_only: bool) -> None:
 
 
 def _even(part: Domain) -> tuple[int, int, float, tuple[str, ...]]:
-    """Most room first, then the one whose room is spread most evenly over its children (by entropy)."""
+    """Sort key: most room first, then the one whose room is spread most evenly over its children (by entropy)."""
     total = sum(child.pods for child in part.children)
     shares = [child.pods / total for child in part.children if child.pods > 0] if total else []
     return -part.leaders, -part.slices_led, sum(share * math.log2(share) for share in shares), part.values

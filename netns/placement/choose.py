@@ -1,4 +1,4 @@
-"""The order in which domains are taken, and the choice of the level and the domains to place in (Kueue's phase 2a).
+"""The order of domains, and the choice of the level and the domains for the pods (Kueue's phase 2a).
 
 Best fit starts with the domain that has most room for slices, and swaps the last one for the smallest that holds the
 rest. Least free capacity starts with the domain that has least. Among domains with equal room for slices both prefer
@@ -22,7 +22,7 @@ class ResolvedRequest:
 
     count: int
     level: int
-    """Where its pods shall lie in one domain."""
+    """The level at which its pods must, or should, lie in one domain."""
     slice_size: int
     slice_level: int
     inner: Mapping[int, int]
@@ -32,28 +32,28 @@ class ResolvedRequest:
     required: bool
     unconstrained: bool
     least_free: bool
-    """Whether domains with little room go first."""
+    """Whether domains with little room come first."""
     scored: bool
     """Whether preferred affinity comes before room."""
 
     @property
     def slices(self) -> int:
-        """How many slices the pods make."""
+        """The number of slices of the pods."""
         return self.count // self.slice_size
 
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """There is not enough room: how many slices (or leaders) there is room for at `level`."""
+    """There is not enough room; contains the number of slices (or leaders) with room at `level`."""
 
     fit: int
     level: int
 
 
 def by_room(parts: Sequence[Domain], *, least_free: bool, scored: bool) -> list[Domain]:
-    """Sorted for pods alone. `parts` come in the order of their label paths, which stays that of equals.
+    """Sort for pods alone. `parts` are in the order of their label paths, which stays that of equals.
 
-    The key is one number where it can be, slices above pods: tuples would be as many objects to collect again.
+    The key is one number where possible, slices above pods, because tuples would add as many objects to collect.
     """
     sign = 1 if least_free else -1
     if scored:
@@ -62,7 +62,7 @@ def by_room(parts: Sequence[Domain], *, least_free: bool, scored: bool) -> list[
 
 
 def by_room_led(parts: Sequence[Domain], *, least_free: bool, scored: bool) -> list[Domain]:
-    """Sorted for pods with a leader: domains that can host it first. Else as `by_room`."""
+    """Sort for pods with a leader: domains that have room for it first. Else as `by_room`."""
     sign = 1 if least_free else -1
     if scored:
         return sorted(parts, key=lambda part: (-part.leaders, -part.score, sign * part.slices_led, part.pods_led))
@@ -70,9 +70,9 @@ def by_room_led(parts: Sequence[Domain], *, least_free: bool, scored: bool) -> l
 
 
 def smallest(parts: Sequence[Domain], needed: int, *, room: Room, scored: bool) -> Domain:
-    """The first of those with the least room that is enough; the first of all if none has enough.
+    """Return the first of those with the least sufficient room; the first of all if none is sufficient.
 
-    Where affinity comes before room, only domains of the first one's score are looked at.
+    If affinity comes before room, only domains with the first one's score are considered.
     """
     best = parts[0]
     best_room = room(best)
@@ -85,20 +85,20 @@ def smallest(parts: Sequence[Domain], needed: int, *, room: Room, scored: bool) 
 
 
 def slices_of(part: Domain) -> int:
-    """Room for slices."""
+    """Return the room for slices."""
     return part.slices
 
 
 def slices_led_of(part: Domain) -> int:
-    """Room for slices besides the leader."""
+    """Return the room for slices beside the leader."""
     return part.slices_led
 
 
 def leader_first(parts: list[Domain], needed: int, leaders: int, *, room: Room, room_led: Room) -> list[Domain]:
-    """With a domain in front that can host the leader and leaves enough room for the rest.
+    """Move to the front a domain that has room for the leader and leaves enough room for the rest.
 
-    What a leader costs is summed up as the least it costs any child; so, on the way down, the child must be one that
-    the room left over can pay for. Unchanged if no leader is asked for, or none will do.
+    The cost of a leader is summed up as the lowest cost in any child; so, while descending, the child must be one for
+    which the remaining room suffices. Unchanged if there is no leader, or no such domain.
     """
     if leaders == 0:
         return parts
@@ -110,10 +110,10 @@ def leader_first(parts: list[Domain], needed: int, leaders: int, *, room: Room, 
 
 
 def choose(tree: Tree, ask: ResolvedRequest) -> tuple[int, list[Domain]] | Shortfall:
-    """The level that pods are placed at, and domains of it that hold them; the level has at least one domain.
+    """Return the level of the placement, and domains of it that hold the pods; the level has at least one domain.
 
-    One domain of the level asked for; if there is none, a preferred request tries the levels above, and at the top (as
-    does an unconstrained one where it starts) takes as few domains as it can.
+    It is one domain of the requested level. If there is none, a preferred request tries the levels above, and takes at
+    the top as few domains as possible; an unconstrained one does the latter at its starting level.
     """
     for level in range(ask.level, -1, -1):
         parts = tree.at(level)
@@ -129,7 +129,7 @@ def choose(tree: Tree, ask: ResolvedRequest) -> tuple[int, list[Domain]] | Short
 
 
 def _single(parts: Sequence[Domain], ask: ResolvedRequest) -> Domain | None:
-    """The domain with the least room of those that hold everything: best fit and least free capacity agree on it."""
+    """Return the domain with the least room that holds everything; best fit and least free capacity agree on it."""
     slices, leaders = ask.slices, ask.leaders
     enough = [part for part in parts if part.slices_led >= slices and part.leaders >= leaders]
     return min(enough, key=_room_led) if enough else None
@@ -140,9 +140,9 @@ def _room_led(part: Domain) -> tuple[int, int]:
 
 
 def _single_scored(parts: Sequence[Domain], ask: ResolvedRequest) -> Domain | None:
-    """The same where preferred affinity comes first: of the domains with the highest score that hold everything.
+    """The same if preferred affinity comes first: of the domains with the highest score that hold everything.
 
-    A preferred request looks at those of the highest score of all, and rather goes one level up than down in score.
+    A preferred request considers only those with the highest score, and goes up a level rather than down in score.
     """
     ordered = by_room_led(parts, least_free=ask.least_free, scored=True)
     enough = [part for part in ordered if part.slices_led >= ask.slices and part.leaders >= ask.leaders]
@@ -154,7 +154,7 @@ def _single_scored(parts: Sequence[Domain], ask: ResolvedRequest) -> Domain | No
 
 
 def _several(in_order: list[Domain], ask: ResolvedRequest) -> list[Domain] | int:
-    """Domains one after the other until all is placed; the number that fits if they are too few."""
+    """Return domains in order until all is placed; the number that fits if they are too few."""
     chosen: list[Domain] = []
     left = ask.slices
     if ask.leaders:

@@ -1,4 +1,4 @@
-"""How much of a request each domain of the lowest level has room for, and what has none for which reason."""
+"""Count the room for a request in each domain of the lowest level, and the exclusions by reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOTHING: Final[Mapping[str, int]] = {}
 
 @dataclass(slots=True)
 class Excluded:
-    """What was looked at, and what had no room for a single pod."""
+    """How many nodes were checked, and how many had no room for a single pod."""
 
     nodes: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
@@ -26,7 +26,7 @@ class Excluded:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which nodes count for the pods of one request."""
+    """The conditions for nodes for the pods of one request."""
 
     tolerations: tuple[Toleration, ...]
     selector: Mapping[str, str]
@@ -40,20 +40,20 @@ class Asked:
     """What is counted for one request."""
 
     worker: Mapping[str, int]
-    """What one pod takes."""
+    """The requests of one pod."""
 
     leader: Mapping[str, int] | None = None
-    """What its leader takes, if there is one."""
+    """The requests of its leader, if there is one."""
 
     slice_size: int = 0
-    """The pods of a slice, where slices lie within domains of the lowest level; else 0."""
+    """The pods of a slice, if slices lie within domains of the lowest level; else 0."""
 
     scored: bool = False
     """Whether preferred affinity counts."""
 
 
 def count_hosts(tree: Tree, asked: Asked, *, filters: Filters) -> Excluded:
-    """Let every domain just above the lowest level know what fits on its hosts."""
+    """Count what fits on the hosts of every domain just above the lowest level."""
     counting = _Counting(asked, filters, of_nodes=tree.of_nodes)
     for part, hosts in tree.holders:
         part.set_fit(counting.fits(hosts))
@@ -72,7 +72,7 @@ class _Counting:
         self._known: dict[int, tuple[Fit, str]] = {}
 
     def fits(self, hosts: Hosts) -> list[Fit]:
-        """What fits on each of `hosts`. Those of one kind share what they have room for: it is worked out once."""
+        """Return what fits on each of `hosts`. It is computed once for hosts with equal room."""
         self.excluded.nodes += len(hosts.nodes)
         within, known, found = self._filters.within, self._known, []
         for name, node in hosts.nodes.items():
@@ -108,7 +108,7 @@ class _Counting:
         return Fit(0, 0, 0, 0, 0, points)
 
     def _fit(self, room: Mapping[str, int], used: Mapping[str, int], points: int) -> tuple[Fit, str]:
-        """What fits, and the resource that is used up first."""
+        """Return what fits, and the resource that is used up first."""
         pods, scarce = _fits(self._worker, room, used)
         pods_led, leaders = pods, 0
         if self._leader is not None and _fits(self._leader, room, used)[0] > 0:
@@ -122,13 +122,13 @@ class _Counting:
 
 
 def _with_slot(requests: Mapping[str, int]) -> dict[str, int]:
-    """What one pod takes, its slot included, in the order in which resources are named as the scarce one."""
+    """Return the requests of one pod with its slot, in the order in which resources are named as the scarce one."""
     with_slot = {**requests, PODS: requests.get(PODS, 0) + 1}
     return {resource: with_slot[resource] for resource in sorted(with_slot)}
 
 
 def _fits(requests: Mapping[str, int], room: Mapping[str, int], used: Mapping[str, int]) -> tuple[int, str]:
-    """How many pods fit, and the resource that is used up first."""
+    """Return how many pods fit, and the resource that is used up first."""
     least, scarce = UNBOUNDED, ""
     for resource, amount in requests.items():
         if amount == 0:

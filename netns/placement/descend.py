@@ -1,8 +1,8 @@
-"""From the chosen domains down to the lowest level, on as few domains as possible at each (Kueue's phase 2b).
+"""Descend from the chosen domains to the lowest level, on as few domains as possible at each (Kueue's phase 2b).
 
-Down to the level of the slices, the children of all chosen domains compete for the whole request: which of them a
-parent's share goes to does not matter, as long as slices stay whole. Below, every parent's share is given to its own
-children. What a domain is given replaces what it had room for.
+Down to the level of the slices, the children of all chosen domains compete for the whole request: it does not matter
+which of them gets a parent's share, as long as slices stay whole. Below that level, each parent's share goes to its own
+children. A domain's share replaces its room.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from netns.placement.tree import Tree
 
 
 class NoRoomBelow(Exception):  # noqa: N818 - never leaves this package
-    """The pods that a domain was given do not all fit into its children.
+    """The pods given to a domain do not all fit into its children.
 
-    It takes a leader: what it costs is summed up from the cheapest child of each domain, level by level.
+    This happens only with a leader: its cost is summed up from the cheapest child of each domain, level by level.
     """
 
     def __init__(self, pods: int) -> None:
@@ -24,7 +24,7 @@ class NoRoomBelow(Exception):  # noqa: N818 - never leaves this package
 
 
 def descend(tree: Tree, parts: list[Domain], ask: ResolvedRequest, *, level: int, spread: bool = False) -> list[Domain]:
-    """The domains of the lowest level that get pods; `spread`: shares at `level` are settled (balanced placement)."""
+    """Return the domains of the lowest level that get pods; `spread`: keep the shares at `level` (balanced)."""
     given = give(parts, ask.count, ask, leaders=ask.leaders, size=ask.slice_size)
     lowest = len(tree.levels) - 1
     while level < min(lowest, ask.slice_level) and not spread:
@@ -41,10 +41,10 @@ def descend(tree: Tree, parts: list[Domain], ask: ResolvedRequest, *, level: int
 def give(
     parts: list[Domain], count: int, ask: ResolvedRequest, *, leaders: int, size: int, whole: bool = True
 ) -> list[Domain]:
-    """Give `count` pods and `leaders` leaders to domains in their order; return those that were looked at.
+    """Give `count` pods and `leaders` leaders to domains in their order; return the domains used.
 
-    In slices of `size`, or pod by pod if not `whole`. By best fit, the domain that could take all that is left is
-    swapped for the smallest that can. Raises NoRoomBelow where the sums above had promised too much.
+    In slices of `size`, or pod by pod if not `whole`. With best fit, the domain that could take the whole rest is
+    swapped for the smallest that can. Raises NoRoomBelow if the sums above were too optimistic.
     """
     room, room_led = (slices_of, slices_led_of) if whole else (pods_of, pods_led_of)
     unit = size if whole else 1
@@ -70,7 +70,7 @@ def give(
 
 
 def _share(part: Domain, ask: ResolvedRequest, *, size: int) -> list[Domain]:
-    """What `part` was given, given to its children."""
+    """Give the share of `part` to its children."""
     children = by_room(part.children, least_free=ask.least_free, scored=ask.scored)
     if size > 1:  # nested slices: the numbers so far are those of the outermost ones
         for child in children:
@@ -79,10 +79,10 @@ def _share(part: Domain, ask: ResolvedRequest, *, size: int) -> list[Domain]:
 
 
 def pods_of(part: Domain) -> int:
-    """Room for pods."""
+    """Return the room for pods."""
     return part.pods
 
 
 def pods_led_of(part: Domain) -> int:
-    """Room for pods besides the leader."""
+    """Return the room for pods beside the leader."""
     return part.pods_led

@@ -1,11 +1,11 @@
-"""One domain of a topology: what it has room for, and later what was given to it.
+"""One domain of a topology: its room, and later its share.
 
-The domains of the lowest level are many, and most are never looked at one by one. So a domain just above them knows its
-`Hosts` as plain entries, sums up what fits on them by counting equal ones, and makes their domains when its `children`
-are first asked for. A host that gets nothing costs a place in a dict and one in a list, and no object for the garbage
-collector to visit.
+There are many domains of the lowest level, and most are never used individually. So a domain just above them keeps its
+`Hosts` as plain entries, sums up what fits on them by counting equal ones, and creates their domains at the first use
+of `children`. A host that gets nothing costs an entry in a dict and one in a list, and no object for the garbage
+collector.
 
-A domain does not know the one above it: without cycles, a tree is gone as soon as the call that built it returns.
+A domain has no reference to the one above it: without cycles, a tree is freed when the call that built it returns.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Final, NamedTuple
 from netns.inventory.nodes import Node
 
 UNBOUNDED: Final = 2**31 - 1
-"""Room for pods that ask for nothing: Kueue counts in 32 bits."""
+"""The room for pods without requests: Kueue counts in 32 bits."""
 
 _NONE: Final[list[Domain]] = []
 
 
 class Fit(NamedTuple):
-    """What a domain of the lowest level has room for; each word as in `Domain`."""
+    """The room of a domain of the lowest level; each field as in `Domain`."""
 
     pods: int
     pods_led: int
@@ -34,17 +34,17 @@ class Fit(NamedTuple):
 
 
 class Hosts:
-    """What lies in a domain just above the lowest level."""
+    """The contents of a domain just above the lowest level."""
 
     __slots__ = ("fits", "nodes", "path", "used")
 
     def __init__(self, path: tuple[str, ...]) -> None:
         self.path = path
-        """Label values of the levels above the lowest; the domains made of hosts share it."""
+        """Label values of the levels above the lowest; shared by the domains created from the hosts."""
         self.nodes: dict[str, Node] = {}
         """By the label value of the lowest level."""
         self.used: dict[str, dict[str, int]] = {}
-        """What is taken, by the same; only of those of which something is."""
+        """What is used, by the same key; only for those with usage."""
         self.fits: Sequence[Fit] = ()
         """What fits on each, in the order of `nodes`."""
 
@@ -63,15 +63,15 @@ class Domain:
         """Its own label value."""
         self.hosts: Hosts | None = None
         """Of a domain just above the lowest level."""
-        self._children = _NONE  # one empty list is shared by the many that have none
+        self._children = _NONE  # one empty list, shared by all domains without children
         self.pods = 0
         """Pods."""
         self.pods_led = 0
-        """Pods besides the leader."""
+        """Pods beside the leader."""
         self.slices = 0
         """Slices; none below their level."""
         self.slices_led = 0
-        """Slices besides the leader."""
+        """Slices beside the leader."""
         self.leaders = 0
         """Leaders: 0 or 1."""
         self.score = 0
@@ -91,24 +91,24 @@ class Domain:
         return self._children
 
     def adopt(self, child: Domain) -> None:
-        """Take `child` as the last of the domains below."""
+        """Add `child` as the last of the domains below."""
         if self._children is _NONE:
             self._children = []
         self._children.append(child)
 
     def set_fit(self, fits: Sequence[Fit]) -> None:
-        """Take what fits on its hosts; what was made of them for a request before is forgotten."""
-        assert self.hosts is not None  # noqa: S101 - only such domains are asked to
+        """Set what fits on its hosts; domains created from them for an earlier request are discarded."""
+        assert self.hosts is not None  # noqa: S101 - called for such domains only
         self.hosts.fits, self._children = fits, _NONE
 
     def below(self) -> Iterable[tuple[Domain | Fit, int]]:
-        """What the domains below have room for, and how many have just that; hosts stay plain entries."""
+        """Yield the room of the domains below, with the number of equal ones; hosts stay plain entries."""
         if self.hosts is not None and not self._children:
             return Counter(self.hosts.fits).items()
         return ((child, 1) for child in self._children)
 
     def copy(self) -> Domain:
-        """A domain with the same numbers, and copies of those below."""
+        """Return a domain with the same numbers, and copies of those below."""
         twin = Domain(self.above, self.name)
         twin.pods, twin.pods_led, twin.slices, twin.slices_led = self.pods, self.pods_led, self.slices, self.slices_led
         twin.leaders, twin.score = self.leaders, self.score
@@ -125,22 +125,22 @@ def _made(above: tuple[str, ...], name: str, fit: Fit) -> Domain:
 
 
 def path(part: Domain) -> tuple[str, ...]:
-    """To sort by: the label path."""
+    """The sort key: the label path."""
     return part.values
 
 
 def lower(parts: Iterable[Domain]) -> list[Domain]:
-    """The children of all `parts`, in the order of label paths."""
+    """Return the children of all `parts`, in the order of label paths."""
     return [child for part in sorted(parts, key=path) for child in part.children]
 
 
 def fill_up(
     part: Domain, *, slice_size: int, slice_level: int, level: int, inner: Mapping[int, int], led: bool
 ) -> None:
-    """Sum up to `part`, which is at `level`, from the lowest level, whose own numbers are known.
+    """Sum up to `part`, which is at `level`, from the lowest level, whose numbers are set.
 
-    `inner`: sizes of nested slices by level; a domain there counts whole slices only. `led`: a leader is asked for, so
-    that only domains with room for it say what it costs: the least that any child would have to give up.
+    `inner`: sizes of nested slices by level; a domain there counts whole slices only. `led`: there is a leader, so only
+    domains with room for it have its cost: the least that any child would have to give up.
     """
     if part.hosts is None:
         if not part.children:

@@ -1,4 +1,4 @@
-"""Why a request does not fit, in Kueue's words: what there is room for, and what was excluded for which reason."""
+"""Why a request does not fit, in Kueue's words: the available room, and the exclusions by reason."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def not_fit(
 
 
 def _quoted(reason: str) -> str:
-    """`resource cpu` as it stands in messages: resource "cpu"."""
+    """Quote the resource of `resource cpu` as in messages: resource "cpu"."""
     word, _, name = reason.partition(" ")
     return f'{word} "{name}"' if name else word
 
 
 def _layers(tree: Tree, ask: ResolvedRequest, level: int, slices: Sequence[Slice]) -> tuple[tuple[str, int, int], ...]:
-    """Of nested slices: how many of each layer fit into the domain of `level` that holds most."""
+    """For nested slices: how many of each layer fit into the domain of `level` that holds most."""
     best = min(tree.at(level), key=lambda part: (-part.slices, ",".join(part.values)))
     return tuple(
         (each.level, _count(best, tree.levels.index(each.level) - level, each.size), ask.count // each.size)
@@ -56,7 +56,7 @@ def _layers(tree: Tree, ask: ResolvedRequest, level: int, slices: Sequence[Slice
 
 
 def _count(part: Domain, levels_below: int, size: int) -> int:
-    """Slices of `size` that fit into the domains so many levels below `part`."""
+    """Return how many slices of `size` fit into the domains so many levels below `part`."""
     if levels_below <= 0:
         return part.pods // size
     return sum(_count(child, levels_below - 1, size) for child in part.children)

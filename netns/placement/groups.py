@@ -1,11 +1,11 @@
-"""Several requests of one workload, placed one after the other: groups, a node that fell ill, growth.
+"""Several requests of one workload, placed one after the other: groups, an unhealthy node, growth.
 
 - Of the two requests of a `group` the one with fewer pods is the leader: it is placed together with the others.
-- A `Replacement` moves only the pods of the node that fell ill. Where that broke a slice, the rest of the slice holds
-  the new pods to its domain; where the request requires one domain, it is that.
+- A `Replacement` moves only the pods of the unhealthy node. If that breaks a slice, the new pods must be in the domain
+  of the rest of the slice; if the request requires one domain, in that.
 - A request with a `previous` assignment keeps it as it grows, or gives up its last pods as it shrinks.
 
-What one request was given is taken from the others. The first that cannot be placed ends it.
+The room that one request gets is not available to the others. The first that cannot be placed ends the sequence.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Context:
         )
 
     def take(self, request: Request, assignment: Assignment) -> None:
-        """Let the requests that follow find this taken."""
+        """Mark it as used for the requests that follow."""
         self.tree.add_usage(
             Usage(request.requests, count=domain.count, domain=domain.values) for domain in assignment.domains
         )
@@ -65,7 +65,7 @@ def assign_all(
     flavor: Flavor = DEFAULT_FLAVOR,
     replacement: Replacement | None = None,
 ) -> Results:
-    """Where the pods of each request go, by its name; what follows the first Unplaceable is not looked at."""
+    """Assign the pods of each request, by its name; stop at the first Unplaceable."""
     if not levels:
         return {requests[0].name: NO_LEVELS} if requests else {}
     context = _Context(build(nodes, levels=levels, flavor=flavor, usage=usage), profile, flavor)
@@ -113,7 +113,7 @@ def _record(context: _Context, found: Iterable[tuple[Request | None, Assignment 
 
 
 def _resized(context: _Context, workers: Request, leader: Request | None, previous: Assignment) -> Results | None:
-    """The previous assignment, longer or shorter; None if it holds no more, so that all is placed afresh."""
+    """Return the previous assignment, longer or shorter; None if it cannot be used, so that all is placed anew."""
     led = None if leader is None else leader.previous
     size = workers.slices[0].size if workers.slices else 1
     kept = previous.count
@@ -141,7 +141,7 @@ def _resized(context: _Context, workers: Request, leader: Request | None, previo
 
 
 def _first(assignment: Assignment, count: int) -> Assignment:
-    """The first `count` pods of an assignment."""
+    """Return the first `count` pods of an assignment."""
     domains: list[DomainAssignment] = []
     for domain in assignment.domains:
         if count <= 0:
@@ -164,7 +164,7 @@ def _replaced(context: _Context, group: Sequence[Request], replacement: Replacem
 
 
 def _moved(context: _Context, request: Request, existing: Assignment, ill: str) -> Assignment | Unplaceable:
-    """`existing` with the pods of the node `ill` elsewhere."""
+    """Return `existing` with the pods of the node `ill` moved."""
     missing = sum(domain.count for domain in existing.domains if domain.values[-1] == ill)
     kept = Assignment(existing.levels, tuple(domain for domain in existing.domains if domain.values[-1] != ill))
     stale = _stale(context.tree, kept)
@@ -194,21 +194,21 @@ def _moved(context: _Context, request: Request, existing: Assignment, ill: str) 
 
 
 def _broken(request: Request, missing: int) -> bool:
-    """Whether the pods that are missing are not whole slices."""
+    """Return whether the missing pods are not whole slices."""
     return bool(request.slices) and missing % max(request.slices[0].size, 1) != 0
 
 
 def _whole(slices: Sequence[Slice], missing: int) -> tuple[Slice, ...]:
-    """The innermost slices that the missing pods fill; none if they fill not even those."""
+    """Return the innermost slices that the missing pods fill; none if they fill not even those."""
     return next(((each,) for each in reversed(slices) if missing % each.size == 0), ())
 
 
 def _confines(tree: Tree, request: Request, kept: Assignment, missing: int) -> tuple[str, ...]:
-    """The domain that new pods must stay in; () if they may go anywhere."""
+    """Return the domain that new pods must stay in; () if they may go anywhere."""
     if not kept.domains:
         return ()
     if _broken(request, missing):
-        # The innermost of the slices that are broken: what is within it is within the others.
+        # The innermost of the broken slices: its domain lies within those of the others.
         torn = next(each for each in reversed(request.slices) if missing % each.size != 0)
         return _torn_domain(tree, torn, kept, missing)
     level = requested_level(request, tree.levels)
@@ -218,7 +218,7 @@ def _confines(tree: Tree, request: Request, kept: Assignment, missing: int) -> t
 
 
 def _torn_domain(tree: Tree, torn: Slice, kept: Assignment, missing: int) -> tuple[str, ...]:
-    """The domain whose pods are whole slices again with the missing ones."""
+    """Return the domain whose pods are whole slices again with the missing ones."""
     if torn.level not in tree.levels:
         return ()
     depth = tree.levels.index(torn.level) + 1
@@ -229,12 +229,12 @@ def _torn_domain(tree: Tree, torn: Slice, kept: Assignment, missing: int) -> tup
 
 
 def _stale(tree: Tree, assignment: Assignment) -> str | None:
-    """The first domain of `assignment` that is no longer there."""
+    """Return the first domain of `assignment` that no longer exists."""
     return next((domain.values[0] for domain in assignment.domains if not tree.knows(domain.values)), None)
 
 
 def _merged(tree: Tree, first: Assignment, second: Assignment) -> Assignment:
-    """Both together, in the order of label paths."""
+    """Return the sum of both, in the order of label paths."""
     counts: Counter[tuple[str, ...]] = Counter()
     for domain in (*first.domains, *second.domains):
         counts[domain.values] += domain.count

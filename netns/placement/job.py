@@ -2,8 +2,8 @@
 
     name: allreduce
     ranks: 4
-    command: [python3, scripts/examples/allreduce.py]   # of every rank; `srd-lab run` starts it, manifests run it
-    topology: {required: 3}      # or preferred; a layer (1 to 4), host, or any label key; nothing: anywhere
+    command: [python3, scripts/examples/allreduce.py]   # of every rank; for `srd-lab run` and for manifests
+    topology: {required: 3}      # or preferred; a layer (1 to 4), host, or any label key; omitted: anywhere
     slices: [{layer: 3, size: 2}]            # optional, from the outermost to the innermost
     resources: {cpu: 500m, nvidia.com/gpu: 1}  # of one rank; optional
     env: {LOG: "1"}              # optional
@@ -12,7 +12,7 @@
     image: example/allreduce:1   # what a cluster runs; optional
     queue: research              # the local queue in a cluster; optional
 
-Every mistake is one line that names file, key and value: JobError. Only the first mistake is reported.
+Every mistake is one line with file, key and value: JobError. Only the first mistake is reported.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Strict(BaseModel):
 
 
 class JobTopology(_Strict):
-    """How near to each other the ranks shall be; the label key of a level, under one of the two names."""
+    """How close the ranks must, or should, be to each other: the label key of a level, under one of the two names."""
 
     required: Level | None = None
     preferred: Level | None = None
@@ -64,7 +64,7 @@ class JobTopology(_Strict):
 
 
 class JobSlice(_Strict):
-    """Ranks that must lie in one domain of a layer, so many at a time."""
+    """Groups of so many ranks, each within one domain of a layer."""
 
     layer: Level
     size: Count
@@ -80,15 +80,15 @@ class JobToleration(_Strict):
 
 
 class Job(_Strict):
-    """What to run, on how many hosts, how near to each other."""
+    """What to run, on how many hosts, and how close to each other."""
 
     name: str
-    """Names manifests: lower-case letters, digits and '-', at most 63."""
+    """The name of manifests: lower-case letters, digits and '-', at most 63."""
 
     ranks: Count
 
     command: tuple[str, ...] = Field(min_length=1, strict=False)
-    """What every rank runs; the same for all, they tell themselves apart by their environment."""
+    """The command of every rank; ranks differ by their environment."""
 
     topology: JobTopology = JobTopology()
 
@@ -105,10 +105,10 @@ class Job(_Strict):
     tolerations: tuple[JobToleration, ...] = Field(default=(), strict=False)
 
     image: str = ""
-    """The container image of manifests; a lab needs none."""
+    """The container image for manifests; a lab needs none."""
 
     queue: str = "default"
-    """The local queue that manifests name."""
+    """The local queue for manifests."""
 
     @field_validator("name", "queue")
     @classmethod
@@ -139,7 +139,7 @@ class Job(_Strict):
         return self
 
     def request(self) -> Request:
-        """The job as a scheduler sees it."""
+        """Return the job as a scheduler's request."""
         mode: Mode = "unconstrained"
         if self.topology.required is not None:
             mode = "required"
@@ -162,7 +162,7 @@ class Job(_Strict):
 
 
 def read_job(path: Path) -> Job:
-    """The job in a YAML file. Raises JobError, naming file, key, value and remedy."""
+    """Return the job in a YAML file. Raises JobError with file, key, value and remedy."""
     try:
         return Job.model_validate(load_mapping(path, error=JobError, wanted=WANTED))
     except ValidationError as error:

@@ -1,11 +1,11 @@
 """A job as manifests for Kueue: Topology, ResourceFlavor, ClusterQueue, LocalQueue, and a Job or a PyTorchJob.
 
 Field names are those of the published CRDs, kueue.x-k8s.io/v1beta2, kubeflow.org/v1 and batch/v1; annotations are those
-of Kueue's topology-aware scheduling. What Kueue demands beyond names is kept:
+of Kueue's topology-aware scheduling. Other requirements of Kueue are met:
 
 - A ResourceFlavor with a topology names at least one node label: `kubernetes.io/os`, which all nodes have.
-- A ClusterQueue covers every resource that the job asks for; its quota is what all the nodes have, or, where they do
-  not tell, what the job takes.
+- A ClusterQueue covers every resource that the job requests; its quota is the capacity of all nodes or, if that is
+  unknown, the job's own requests.
 - The job is created suspended; Kueue starts it.
 - The pods of a PyTorchJob are one master and the workers, two pod sets of one group, placed together. Slices would have
   to divide the workers alone, so a job with slices is refused.
@@ -34,7 +34,7 @@ NODE_LABELS: Final = {"kubernetes.io/os": "linux"}
 
 
 def manifests(job: Job, *, nodes: Sequence[Node], levels: Sequence[str], kind: Kind = "job") -> list[Manifest]:
-    """What `kubectl apply` needs to run `job` on `nodes`, in its order. JobError if the job cannot be that."""
+    """Return the manifests for `kubectl apply` to run `job` on `nodes`, in order. JobError if that is impossible."""
     if not job.image:
         raise JobError(f"job {job.name}: image: missing; a cluster runs containers, so give it in the job's file")
     names = {"topology": f"{job.queue}-topology", "flavor": f"{job.queue}-flavor", "queue": f"{job.queue}-cluster"}
@@ -61,12 +61,12 @@ def manifests(job: Job, *, nodes: Sequence[Node], levels: Sequence[str], kind: K
 
 
 def dump(documents: Iterable[Manifest]) -> str:
-    """Several manifests as one YAML stream."""
+    """Format several manifests as one YAML stream."""
     return yaml.safe_dump_all(documents, sort_keys=False, explicit_start=True)
 
 
 def topology_annotations(job: Job) -> dict[str, str]:
-    """How near to each other the pods shall be, as a pod template says it."""
+    """Return the annotations of the pod template that say how close to each other the pods must be."""
     found = {}
     if job.topology.required is not None:
         found["podset-required-topology"] = job.topology.required
@@ -128,7 +128,7 @@ def _pytorch_job(job: Job) -> Manifest:
             if count
         },
     }
-    return _queued("kubeflow.org/v1", "PyTorchJob", job, json.loads(json.dumps(spec)))  # no YAML anchors for the twins
+    return _queued("kubeflow.org/v1", "PyTorchJob", job, json.loads(json.dumps(spec)))  # a copy avoids YAML anchors
 
 
 def _pod(job: Job, *, container: str) -> Manifest:

@@ -1,4 +1,4 @@
-"""Which nodes a pod may run on: tolerations against taints, node selectors, node affinity.
+"""Match pods and nodes: tolerations against taints, node selectors, node affinity.
 
 The rules are those of Kubernetes' scheduler: the first taint that is not tolerated excludes a node; PreferNoSchedule
 excludes none; the terms of a required affinity are alternatives, the expressions of a term must all hold; a term
@@ -27,7 +27,7 @@ _NUMERIC: Final[Mapping[str, Callable[[int, int], bool]]] = {
 def why_not(
     node: Node, *, tolerations: Sequence[Toleration], selector: Mapping[str, str], affinity: Affinity | None
 ) -> str | None:
-    """Why a pod may not run on `node`, as failure messages count it; None if it may."""
+    """Return why a pod may not run on `node`, as failure messages count it; None if it may."""
     for taint in node.taints:
         if taint.effect in EXCLUDING_EFFECTS and not any(tolerates(each, taint) for each in tolerations):
             return f"taint {taint}"
@@ -40,14 +40,14 @@ def why_not(
 
 
 def score(node: Node, affinity: Affinity | None) -> int:
-    """The sum of the weights of the preferred terms that `node` matches."""
+    """Return the sum of the weights of the preferred terms that `node` matches."""
     if affinity is None:
         return 0
     return sum(weight for weight, term in affinity.preferred if matches(term, node))
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether a pod with `toleration` may run in spite of `taint`."""
+    """Return whether a pod with `toleration` may run in spite of `taint`."""
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False
     if toleration.operator in ("", "Equal"):
@@ -59,7 +59,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def matches(term: Term, node: Node) -> bool:
-    """Whether all requirements of `term` hold for `node`."""
+    """Return whether all requirements of `term` hold for `node`."""
     if not term.expressions and not term.fields:
         return False
     fields = {"metadata.name": node.name}

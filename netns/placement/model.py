@@ -1,8 +1,8 @@
-"""The plain data of a placement: what is asked for, what is taken already, what was found.
+"""The plain data of a placement: requests, usage, results.
 
-Pods are Kubernetes' word for what a job runs; a job's ranks are the pods of its pod set. A *level* is a label key, and
-the levels of a topology are given from the widest to the narrowest. A *domain* is a part of the network at one level,
-known by the label values of the levels down to it: rack names may repeat in other blocks.
+Pods are Kubernetes' term for the processes of a job; a job's ranks are the pods of its pod set. A *level* is a label
+key, and the levels of a topology are given from the widest to the narrowest. A *domain* is a part of the network at one
+level, identified by the label values of the levels down to it: rack names may repeat in other blocks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """What lets a pod onto a tainted node; no key with Exists tolerates everything, no effect stands for any."""
+    """Allows a pod on a tainted node; no key with Exists tolerates everything, no effect means any effect."""
 
     key: str = ""
     operator: str = "Equal"
@@ -67,7 +67,7 @@ class Affinity:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Pods come in groups of `size`, each within one domain of `level`."""
+    """Groups of `size` pods, each within one domain of `level`."""
 
     level: str
     size: int
@@ -85,45 +85,45 @@ class DomainAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Where the pods go: domains in the order of their label paths, which is also the order of the ranks."""
+    """The domains of the pods, in the order of their label paths, which is also the order of the ranks."""
 
     levels: tuple[str, ...]
-    """The hostname alone where that is the lowest level: it says everything. Else all levels."""
+    """The hostname alone if that is the lowest level, because it is unique. Else all levels."""
 
     domains: tuple[DomainAssignment, ...]
 
     @property
     def count(self) -> int:
-        """Pods in all domains."""
+        """The number of pods in all domains."""
         return sum(domain.count for domain in self.domains)
 
 
 @dataclass(frozen=True, slots=True)
 class Unplaceable:
-    """Why there is no assignment; `str` gives the message, in Kueue's words."""
+    """Why there is no assignment; `str` returns the message, in Kueue's words."""
 
     kind: Kind
     message: str
 
     fit: int | None = None
-    """Of a `not_fit`: how many pods (or slices) there would have been room for."""
+    """For `not_fit`: how many pods (or slices) there is room for."""
 
     wanted: int | None = None
-    """Of a `not_fit`: how many were asked for."""
+    """For `not_fit`: how many were requested."""
 
     unit: Literal["pod", "slice"] = "pod"
 
     total_nodes: int | None = None
-    """Of a `not_fit`: nodes (or lowest domains) that were looked at."""
+    """For `not_fit`: the number of nodes (or lowest domains) checked."""
 
     excluded: Mapping[str, int] = field(default_factory=dict)
-    """Of a `not_fit`: nodes that had no room for a single pod, by the reason."""
+    """For `not_fit`: the number of nodes without room for a single pod, by the reason."""
 
     layers: tuple[tuple[str, int, int], ...] = ()
-    """Of a `not_fit` of nested slices: level, slices that fit, slices wanted."""
+    """For `not_fit` of nested slices: level, slices that fit, slices requested."""
 
     argument: str = ""
-    """The level, size or name that the message is about."""
+    """The level, size or name for the message."""
 
     def __str__(self) -> str:
         return self.message
@@ -131,20 +131,20 @@ class Unplaceable:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Pods of one kind, and how near to each other they shall be."""
+    """Pods of one kind, and how close to each other they must be."""
 
     name: str = "main"
 
     count: int = 1
 
     requests: Mapping[str, int] = field(default_factory=dict)
-    """What one pod takes, in the units of `Node.allocatable`; its slot in `pods` goes without saying."""
+    """What one pod takes, in the units of `Node.allocatable`; its slot in `pods` is implied."""
 
     mode: Mode = "implied"
-    """implied: the cluster places by topology, the job does not care. slice_only: the slices are all it asks for."""
+    """implied: the cluster places by topology without a request. slice_only: only slices are requested."""
 
     level: str | None = None
-    """Of required and preferred: the level at which the pods shall lie in one domain."""
+    """For required and preferred: the level at which the pods must, or should, lie in one domain."""
 
     slices: tuple[Slice, ...] = ()
     """From the outermost to the innermost; the innermost size divides the next one, and so on."""
@@ -154,15 +154,15 @@ class Request:
     affinity: Affinity | None = None
 
     group: str | None = None
-    """Of two requests of one group, the smaller one is the leader and lands in the domain of the other, the workers."""
+    """Of two requests of one group, the smaller one is the leader, placed in the domain of the other, the workers."""
 
     previous: Assignment | None = None
-    """Of a workload that grows or shrinks: where its pods run now."""
+    """For a workload that grows or shrinks: its current assignment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Pods that run already: on a node known by its name, or in a domain of the lowest level by its values."""
+    """Pods that already run: on a node identified by name, or in a domain of the lowest level, by its values."""
 
     requests: Mapping[str, int]
     """What one of them takes."""
@@ -174,16 +174,16 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A node that fell ill, and where the pods of each request are: only those on that node move."""
+    """An unhealthy node, and the pods of each request: only those on that node move."""
 
     node: str
-    """The value of the lowest level that names it."""
+    """Its value of the lowest level."""
 
     assignments: Mapping[str, Assignment]
     """By the request's name."""
 
     stays: bool = False
-    """The job is a single pod and cannot outlive it, so that there is nothing to move: keep the assignment."""
+    """The job is a single pod that cannot outlive the node, so nothing can move: keep the assignment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +208,10 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """The nodes that count: Kueue's ResourceFlavor with its Topology."""
+    """The set of nodes: Kueue's ResourceFlavor with its Topology."""
 
     topology: str = "default"
-    """The name that failure messages speak of."""
+    """The name in failure messages."""
 
     node_labels: Mapping[str, str] = field(default_factory=dict)
     """Nodes without these labels are not part of it."""

@@ -1,8 +1,8 @@
-"""A job on nodes: which host each rank runs on, and how far the ranks are apart.
+"""Place a job on nodes: the host of each rank, and the distances between ranks.
 
 Ranks are numbered in the order of the hosts' label paths, so that neighbours in rank are neighbours in the network: a
-ring over the ranks crosses every domain's border twice. What a source does not tell is not checked: where no node says
-what it has room for beside pods (a lab, EC2's topology), the job's resources are left to the user, with a note.
+ring over the ranks crosses every domain's border twice. What a source does not report is not checked: if no node has a
+capacity beside pods (a lab, EC2's topology), the job's resources are not checked, and a note says so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from netns.placement.model import DEFAULT_FLAVOR, DEFAULT_PROFILE, Assignment, F
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a job's ranks run."""
+    """The hosts of a job's ranks."""
 
     job: Job
 
@@ -32,14 +32,14 @@ class Placement:
     """Rank -> node."""
 
     assignment: Assignment
-    """The same as a scheduler says it: domains and counts."""
+    """The same in a scheduler's terms: domains and counts."""
 
     notes: tuple[str, ...] = ()
-    """What was not looked at, one line each."""
+    """What was not checked, one line each."""
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Rank -> name of the host it runs on."""
+        """Rank -> name of its host."""
         return tuple(node.labels[HOSTNAME_LABEL] for node in self.nodes)
 
     @property
@@ -67,10 +67,10 @@ def place(
     profile: Profile = DEFAULT_PROFILE,
     flavor: Flavor = DEFAULT_FLAVOR,
 ) -> Placement:
-    """Where the ranks of `job` go.
+    """Place the ranks of `job`.
 
-    Raises PlacementError if there is no room for them, JobError if the job asks for a level that the nodes do not have,
-    NodesError if a node lacks the labels of a level.
+    Raises PlacementError if there is no room for them, JobError if the job requests a level that the nodes do not
+    have, NodesError if a node lacks the labels of a level.
     """
     levels = levels_of(nodes)
     request = job.request()

@@ -1,4 +1,4 @@
-"""From a request to what the algorithm asks of a tree: levels become indices, mistakes become `Unplaceable`s."""
+"""Resolve a request for a tree: levels become indices, mistakes become `Unplaceable`s."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from netns.placement.model import Profile, Request, Slice, Unplaceable
 def resolve(
     request: Request, *, levels: Sequence[str], profile: Profile, leaders: int
 ) -> ResolvedRequest | Unplaceable:
-    """What `request` asks of a topology with `levels`; the messages are Kueue's where it has one."""
+    """Resolve `request` for a topology with `levels`; the messages are Kueue's if it has one."""
     if request.count < 1:
         return Unplaceable("count", f"count: {request.count} pods; ask for at least one", argument=str(request.count))
     wrong = _wrong_size(request)
@@ -52,9 +52,9 @@ def resolve(
 
 
 def requested_level(request: Request, levels: Sequence[str]) -> str:
-    """The level at which the pods of `request` shall lie together; "" if it forgot to say.
+    """Return the level at which the pods of `request` must, or should, lie together; "" if it is missing.
 
-    Without one, slices may lie anywhere: they are looked for in the whole, single pods at the lowest level.
+    Without a level, slices may lie anywhere: they are placed in the whole topology, single pods at the lowest level.
     """
     if request.mode in ("required", "preferred"):
         return request.level or ""
@@ -80,7 +80,7 @@ def _wrong_size(request: Request) -> Unplaceable | None:
 
 
 def _inner(slices: Sequence[Slice], levels: Sequence[str]) -> dict[int, int] | Unplaceable:
-    """Sizes of the nested slices by level; the levels between two slices count in the inner one's size."""
+    """Return the sizes of the nested slices by level; levels between two slices have the inner one's size."""
     sizes: dict[int, int] = {}
     above = slices[0]
     for layer in slices[1:]:

@@ -1,7 +1,7 @@
 """The domains of a topology as a tree, built from plain nodes in one pass over them.
 
-Built anew for every assignment. With 25,000 nodes the time goes to memory, not to arithmetic (scripts/bench placement):
-hence no object for a node, only an entry in the domain that it hangs on (part.py).
+It is built anew for every assignment. With many nodes, memory dominates the time, not arithmetic (scripts/bench
+placement): hence there is no object for a node, only an entry in the domain above it (domain.py).
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ class Tree:
         self.levels = tuple(levels)
         """Label keys, from the widest to the narrowest."""
         self.root = Domain((), "")
-        """The whole: above the domains of the first level."""
+        """The whole topology: above the domains of the first level."""
         self.holders: list[tuple[Domain, Hosts]] = []
-        """The domains just above the lowest level (the whole, where there is one level), and what lies in them."""
+        """The domains just above the lowest level (the whole, if there is one level), and their contents."""
         self._places: dict[tuple[str, ...], Hosts] | None = None
 
     @property
     def of_nodes(self) -> bool:
-        """Whether the lowest level is that of nodes: only then can taints and selectors be looked at."""
+        """Whether the lowest level is that of nodes: only then are taints and selectors checked."""
         return self.levels[-1] == HOSTNAME_LABEL
 
     def at(self, level: int) -> list[Domain]:
-        """The domains of one level, in the order of their label paths."""
+        """Return the domains of one level, in the order of their label paths."""
         parts = self.root.children
         for _ in range(level):
             parts = [child for part in parts for child in part.children]
         return parts
 
     def called(self, values: tuple[str, ...]) -> tuple[str, ...]:
-        """How assignments call a domain of the lowest level: a node by its hostname, else by the whole path."""
+        """Return the name of a lowest domain in assignments: a node's hostname, else the whole path."""
         return values[-1:] if self.of_nodes else values
 
     def knows(self, called: tuple[str, ...]) -> bool:
-        """Whether there is a domain of the lowest level that assignments call so."""
+        """Return whether there is a domain of the lowest level with this name in assignments."""
         return called in self._found()
 
     def path(self, called: tuple[str, ...]) -> tuple[str, ...]:
-        """The whole label path of the domain that assignments call so; KeyError if there is none."""
+        """Return the whole label path of the domain with this name in assignments; KeyError if there is none."""
         return (*self._found()[called].path, called[-1])
 
     def add_usage(self, usage: Iterable[Usage]) -> None:
-        """Take what pods use that run in known domains; others run elsewhere and take nothing here."""
+        """Add the usage of pods in known domains; pods that run elsewhere use nothing here."""
         for each in usage:
             hosts = None if each.domain is None else self._found().get(each.domain)
             if hosts is not None and each.domain is not None:
@@ -69,7 +69,7 @@ class Tree:
 
 
 def build(nodes: Iterable[Node], *, levels: Sequence[str], flavor: Flavor, usage: Iterable[Usage]) -> Tree:
-    """The tree of the nodes that belong to `flavor`: ready, not cordoned, with its labels and all `levels`."""
+    """Return the tree of the nodes of `flavor`: ready, not cordoned, with its labels and all `levels`."""
     usage = list(usage)
     by_node: dict[str, list[Usage]] = {}
     for each in usage:
@@ -99,7 +99,7 @@ def build(nodes: Iterable[Node], *, levels: Sequence[str], flavor: Flavor, usage
 
 
 def use(hosts: Hosts, name: str, usage: Usage) -> None:
-    """Take what pods use on the host `name`, their slots included."""
+    """Add the usage of pods on the host `name`, their slots included."""
     used = hosts.used.setdefault(name, {})
     for resource, amount in usage.requests.items():
         used[resource] = used.get(resource, 0) + amount * usage.count
@@ -107,7 +107,7 @@ def use(hosts: Hosts, name: str, usage: Usage) -> None:
 
 
 def _joined(first: Node, second: Node) -> Node:
-    """Nodes of one lowest domain as one that can give what both can. To Kueue, too, a hostname given twice is one."""
+    """Merge two nodes of one lowest domain, with the room of both. Kueue also merges nodes with equal hostnames."""
     room = {
         resource: first.allocatable.get(resource, 0) + second.allocatable.get(resource, 0)
         for resource in {**first.allocatable, **second.allocatable}
@@ -116,7 +116,7 @@ def _joined(first: Node, second: Node) -> Node:
 
 
 def _link(tree: Tree, found: dict[tuple[str, ...], Hosts]) -> None:
-    """Make the domains above the lowest level, in the order of their label paths, whatever that of the nodes."""
+    """Create the domains above the lowest level, in the order of their label paths, whatever that of the nodes."""
     known: dict[tuple[str, ...], Domain] = {(): tree.root}
     for path in sorted(found):
         for depth in range(1, len(path) + 1):

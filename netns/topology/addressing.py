@@ -1,17 +1,17 @@
-"""Who has which address: a pure function of the topology, so that a plan can be read before anything exists.
+"""The addresses of a topology: a pure function, so that a plan can be read before anything exists.
 
     10.0.LEAF.HOST         fd53:5244:0:LEAF::HOST         a host's main address: reached over every spine (ECMP)
     10.(100+S).LEAF.HOST   fd53:5244:(100+S):LEAF::HOST   the same host, pinned: its traffic crosses spine S only
     10.255.x.y/31          fd53:5244:255:x::y/127         transfer addresses of links, two each (topology.MAX_LINKS)
     02:53:52:xx:xx:0e                                     hardware addresses, from the link's number and the end
 
-LEAF counts the switches that have hosts, S the spines, HOST the hosts of a leaf; all from 1, in the topology's order.
-IPv6 addresses (of topologies with `ipv6`) have the same numbers in the same places, written with the same digits, so
-that 10.101.2.1 and fd53:5244:101:2::1 are read alike. fd00::/8 is for everyone's own use (RFC 4193).
-Because the plan knows hardware addresses, neighbours are entered for good and no ARP is ever sent: a lossy or
-blackholed link then disturbs data only, as it would in a fabric with a control plane.
+LEAF numbers the switches that have hosts, S the spines, HOST the hosts of a leaf; all from 1, in the topology's order.
+IPv6 addresses (of topologies with `ipv6`) have the same numbers at the same positions, written with the same digits:
+10.101.2.1 corresponds to fd53:5244:101:2::1. fd00::/8 is for local use (RFC 4193).
+Because the plan has the hardware addresses, neighbours are permanent entries and no ARP is ever sent: a lossy or
+blackholed link then affects data only, as it would in a fabric with a control plane.
 
-All of it lies within namespaces, so labs side by side share these addresses without meeting.
+All addresses are inside namespaces, so several labs can use the same ones without conflict.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ULA: Final = "fd53:5244"
 
 @dataclass(frozen=True, slots=True)
 class Addressing:
-    """Every address of a topology in one version of IP; made by `addressing`."""
+    """All addresses of a topology in one version of IP; created by `addressing`."""
 
     version: IpVersion
 
@@ -49,7 +49,7 @@ class Addressing:
     """Host -> spine -> the host's address in that spine's plane."""
 
     transfer: Mapping[tuple[str, str], str]
-    """(node, neighbour) -> the node's address on the link between them; also its interface's name: the neighbour's."""
+    """(node, neighbour) -> the node's address on the link between them; the interface has the neighbour's name."""
 
     hardware: Mapping[tuple[str, str], str]
     """(node, neighbour) -> the hardware address of the node's interface."""
@@ -61,39 +61,39 @@ class Addressing:
     """Spine -> 100 + S: the second octet of its plane's addresses, and the number of its routing table."""
 
     def main_prefix(self, leaf: str) -> str:
-        """The prefix of the main addresses of a leaf's hosts."""
+        """Return the prefix of the main addresses of a leaf's hosts."""
         return _leaf_prefix(MAIN_OCTET, self.leaf_number[leaf], version=self.version)
 
     def pinned_prefix(self, leaf: str, *, spine: str) -> str:
-        """The prefix of the addresses of a leaf's hosts in the plane of `spine`."""
+        """Return the prefix of the addresses of a leaf's hosts in the plane of `spine`."""
         return _leaf_prefix(self.plane_number[spine], self.leaf_number[leaf], version=self.version)
 
     def plane_prefix(self, spine: str) -> str:
-        """The prefix of all addresses in the plane of `spine`."""
+        """Return the prefix of all addresses in the plane of `spine`."""
         octet = self.plane_number[spine]
         return f"10.{octet}.0.0/16" if self.version == 4 else f"{ULA}:{octet}::/48"
 
     @property
     def host_bits(self) -> int:
-        """The length of a prefix that is one address."""
+        """The prefix length of a single address."""
         return 32 if self.version == 4 else 128
 
     def all_of(self, host: str) -> tuple[str, ...]:
-        """Main and pinned addresses of a host."""
+        """Return the main and pinned addresses of a host."""
         return (self.main[host], *self.pinned[host].values())
 
     def owner(self, address: str) -> str | None:
-        """The node that has the transfer address `address`, as ICMP errors name it; None if no node has."""
+        """Return the node that has the transfer address `address`, which ICMP errors contain; None if no node has."""
         return next((node for (node, _), owned in self.transfer.items() if owned == address), None)
 
 
 def versions(topology: Topology) -> tuple[IpVersion, ...]:
-    """The versions of IP that a topology speaks."""
+    """Return the versions of IP in a topology."""
     return (4, 6) if topology.ipv6 else (4,)
 
 
 def addressing(topology: Topology, *, version: IpVersion = 4) -> Addressing:
-    """The addresses of `topology`; TopologyError if it is larger than the address plan, or has no IPv6."""
+    """Return the addresses of `topology`; TopologyError if it exceeds the address plan, or has no IPv6."""
     if version not in versions(topology):
         raise TopologyError(f"{topology.name}: has no IPv6 addresses; say ipv6: true in its file")
     leaf_number: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Three-tier Clos fabrics: racks in blocks, the shape of the clusters that topology-aware schedulers are made for.
+"""Three-tier Clos fabrics: racks in blocks, like the clusters for which topology-aware schedulers are made.
 
     spines         spine1 ...  every aggregation switch has a link to every spine         network-node layer 1
     aggregations   agg1 ...    every leaf of a block to every aggregation of its block    network-node layer 2: a block
@@ -8,11 +8,12 @@
 All shortest paths are used (ECMP): within a block one over each aggregation switch, between blocks one for each spine
 and each pair of aggregation switches. Two hosts are 2 links apart in a rack, 4 in a block, 6 across blocks.
 
-Each kind of link has one shape. Delays grow upwards, as cables do, and capacity usually shrinks: a switch whose uplinks
-carry less than its downlinks is *oversubscribed*, by 2.5:1 to 8:1 in typical data centres (M. Al-Fares, A. Loukissas,
-A. Vahdat, "A Scalable, Commodity Data Center Network Architecture", SIGCOMM 2008, section 2.1.2).
+Each kind of link has one shape. Delays increase towards the spines, as cables get longer, and capacity usually
+decreases: a switch whose uplinks carry less than its downlinks is *oversubscribed*, by 2.5:1 to 8:1 in typical data
+centres (M. Al-Fares, A. Loukissas, A. Vahdat, "A Scalable, Commodity Data Center Network Architecture", SIGCOMM 2008,
+section 2.1.2).
 
-A port with a rate has room for what is on the wire and one bandwidth-delay product of the longest path, at least
+A port with a rate can hold the packets on the wire and one bandwidth-delay product of the longest path, at least
 PORT_BUFFER_PACKETS full packets: netem's own default of 1000 packets would be a queue of seconds at these rates.
 """
 
@@ -27,17 +28,17 @@ from netns.netem.shape import Shape, limit_for
 from netns.topology.model import ETHERNET_HEADER_BYTES, Link, Switch, Topology, check_size
 
 PORT_BUFFER_PACKETS: Final = 16
-"""144 kB at MTU 9000: about what a port of a shallow-buffered switch gets of the shared memory."""
+"""144 kB at MTU 9000: about the share of a port in the memory of a shallow-buffered switch."""
 
-MOST: Final = 254  # of each kind of switch, and of hosts in a rack, as the address plan has it
+MOST: Final = 254  # of each kind of switch, and of hosts in a rack: the limit of the address plan
 
 
 @dataclass(frozen=True, slots=True)
 class ClosLinks:
-    """What each kind of link does to packets; None leaves it unshaped."""
+    """The shape of each kind of link; None leaves it unshaped."""
 
     host: Shape | None = None
-    """From a leaf to its hosts; what a host sends is not shaped (netns/lab/plan.py says why)."""
+    """From a leaf to its hosts; what a host sends is not shaped (netns/lab/plan.py has the reason)."""
 
     leaf: Shape | None = None
     """Between leaf and aggregation switch, each way."""
@@ -47,12 +48,12 @@ class ClosLinks:
 
     @property
     def longest_rtt_us(self) -> float:
-        """The round trip of an empty fabric between blocks: what hosts send crosses the host's own link unshaped."""
+        """The round trip between blocks in an empty fabric; what hosts send crosses their own links unshaped."""
         host_us, leaf_us, spine_us = (shape.delay_us if shape else 0.0 for shape in (self.host, self.leaf, self.spine))
         return 2 * (2 * spine_us + 2 * leaf_us + host_us)
 
     def with_room(self, *, mtu: int, keep: Collection[str] = ()) -> ClosLinks:
-        """Return these with the limits that the module's docstring tells, but for the kinds named in `keep`."""
+        """Return these with the limits of the module's docstring, except for the kinds in `keep`."""
         shapes = {field.name: getattr(self, field.name) for field in fields(self)}
         return ClosLinks(
             **{
@@ -87,10 +88,9 @@ def three_tier(
     name: str = "three-tier",
     seed: int = 1,
 ) -> Topology:
-    """A three-tier Clos; `hosts_per_leaf` is one number for all racks or one for each, 0 where there is none.
+    """Build a three-tier Clos; `hosts_per_leaf` is one number for all racks or one for each; 0: no rack there.
 
-    A shape with a rate whose limit is netem's default gets the room that the module's docstring tells. Raises
-    TopologyError.
+    A shape with a rate and netem's default limit gets the limit of the module's docstring. Raises TopologyError.
     """
     links = links or ClosLinks()
     netems_own = Shape().limit_packets
@@ -124,7 +124,7 @@ def clos(
     name: str,
     seed: int,
 ) -> Topology:
-    """`three_tier` with the shapes as they are. Raises TopologyError."""
+    """Build `three_tier` with unchanged shapes. Raises TopologyError."""
     for key, value in (
         ("blocks", blocks),
         ("leaves_per_block", leaves_per_block),
@@ -166,7 +166,7 @@ def clos(
 def _racks(
     hosts_per_leaf: int | list[int] | tuple[int, ...], *, blocks: int, leaves_per_block: int
 ) -> list[tuple[int, int]]:
-    """For each rack that there is: its block, and how many hosts it has."""
+    """Return for each rack its block and its number of hosts."""
     leaves = blocks * leaves_per_block
     if not isinstance(hosts_per_leaf, list | tuple):
         _check_count("hosts_per_leaf", hosts_per_leaf, low=1)

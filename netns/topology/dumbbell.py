@@ -1,4 +1,4 @@
-"""Topologies that experiments on fairness and on unequal paths want: the dumbbell, and spines that differ.
+"""Topologies for experiments on fairness and on unequal paths: the dumbbell, and spines that differ.
 
 h1 --.                          .-- h3
 left ====bottleneck==== right
@@ -28,8 +28,8 @@ def dumbbell(
 ) -> Topology:
     """Two switches, `left` and `right`; the first half of the hosts is on the left. Raises TopologyError.
 
-    `bottleneck` rules each way between them, `access` what goes down to a host. What is given is taken as it is: see
-    `topology.with_buffer` for a limit that goes with a rate.
+    `bottleneck` shapes both directions between them, `access` those to the hosts. Shapes are used unchanged: see
+    `topology.model.with_buffer` for a limit that matches a rate.
     """
     check_range("hosts_per_side", hosts_per_side, low=1, high=254)
     hosts = tuple(f"h{index + 1}" for index in range(2 * hosts_per_side))
@@ -50,9 +50,9 @@ def dumbbell(
 def with_paths(
     topology: Topology, changes: Mapping[str, Mapping[str, Any]], *, at: str = "paths", base: Path = Path()
 ) -> Topology:
-    """`topology` with the links of some spines changed: spine -> what is different there, in tc's notation.
+    """Return `topology` with changed links of some spines: spine -> the differences, in tc's notation.
 
-    What is not said stays as it is on the other links, the limit included. Raises TopologyError or ShapeError.
+    All else stays as on the other links, the limit included. Raises TopologyError or ShapeError.
     """
     links = list(topology.links)
     for spine, fields in changes.items():

@@ -30,7 +30,7 @@ Two switches with one link between them, hosts h1, h2 ... on the one and as many
       bottleneck: {delay: 10ms, rate: 50mbit}      # each way
       access: {rate: 1gbit}                        # from switch to host; optional
 
-In a leaf-spine, `paths` says what is different on the links of a spine (netns/topology/dumbbell.py):
+In a leaf-spine, `paths` defines differences on the links of a spine (netns/topology/dumbbell.py):
 
     leaf_spine: {spines: 4, link: {delay: 0.5ms, rate: 250mbit}, paths: {spine2: {rate: 25mbit}, spine4: {delay: 5ms}}}
 
@@ -44,19 +44,19 @@ Or every node and link:
       - {a: leaf1, b: spine1, shape: {delay: 1ms, loss: 1%}}                     # both directions
       - {a: leaf2, b: spine1, shape_ab: {rate: 100mbit}, shape_ba: {rate: 1gbit}} # each its own
 
-Beside each of them, links that are recorded while the lab is up (netns/observe/capture.py; files lie beside this one),
-IPv6 beside IPv4 (netns/topology/addressing.py), and how routers choose among equal paths (`hash-threshold` or
+Each form may add links to capture while the lab is up (netns/observe/capture.py; files are relative to the topology
+file), IPv6 beside IPv4 (netns/topology/addressing.py), and how routers choose among equal paths (`hash-threshold` or
 `resilient`):
 
     captures: [{link: leaf1-spine1, file: up.pcapng}]      # a new file; overwrite: true replaces an earlier capture
     ipv6: true
     ecmp: resilient
 
-Shapes are in tc's notation (netns/netem/tc_parse.py). A shape with a rate and no limit gets that of
-`topology.with_buffer`, in a Clos that of `clos.ClosLinks.with_room`.
+Shapes are in tc's notation (netns/netem/tc_parse.py). A shape with a rate and no limit gets the limit of
+`topology.model.with_buffer`, in a Clos that of `clos.ClosLinks.with_room`.
 
-Every mistake is one line that names file, key and value: TopologyError, or ShapeError for a shape. Only the first
-mistake is reported. A key given twice is a mistake too, which PyYAML alone would not notice.
+Every mistake is one line with file, key and value: TopologyError, or ShapeError for a shape. Only the first mistake is
+reported. A duplicate key is a mistake, too, which PyYAML alone would not detect.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class _Dumbbell(_Strict):
 class _Clos(_Strict):
     blocks: Count = 2
     leaves_per_block: Count = 2
-    hosts_per_leaf: Any = 4  # a number or a list of them: `clos` looks, as pydantic words a union's mistakes badly
+    hosts_per_leaf: Any = 4  # a number or a list: `clos` checks it, as pydantic's messages for unions are unclear
     aggregations_per_block: Count = 2
     spines: Count = 2
     host_link: ShapeFields | None = None
@@ -154,15 +154,15 @@ class _File(_Strict):
 
 @dataclass(frozen=True, slots=True)
 class _Shapes:
-    """Reads the shapes of one file."""
+    """Parses the shapes of one file."""
 
     base: Path
-    """Where its tables and traces are looked for: its own directory."""
+    """The directory for relative names of tables and traces: the file's own."""
 
     mtu: int
 
     def parsed(self, fields: ShapeFields | None, *, at: str) -> Shape | None:
-        """As it is written."""
+        """Return the shape as written."""
         if fields is None:
             return None
         try:
@@ -171,13 +171,13 @@ class _Shapes:
             raise ShapeError(f"{at}.{error}") from None
 
     def roomy(self, fields: ShapeFields | None, *, at: str) -> Shape | None:
-        """With room for its rate, if it has no limit."""
+        """Return the shape, with a limit for its rate if it has none."""
         shape = self.parsed(fields, at=at)
         return shape if shape is None or (fields and "limit" in fields) else with_buffer(shape, mtu=self.mtu)
 
 
 def read_topology(path: Path) -> Topology:
-    """The topology in a YAML file. Raises TopologyError or ShapeError, naming file, key, value and remedy."""
+    """Return the topology in a YAML file. Raises TopologyError or ShapeError with file, key, value and remedy."""
     try:
         document = load_mapping(path, error=TopologyError, wanted=WANTED)
         file = _File.model_validate(document)
@@ -194,7 +194,7 @@ def read_topology(path: Path) -> Topology:
 
 
 def _topology(file: _File, *, default_name: str, base: Path) -> Topology:
-    check_range("mtu", file.mtu, low=MIN_MTU, high=MAX_MTU)  # before shapes are given room for packets of this size
+    check_range("mtu", file.mtu, low=MIN_MTU, high=MAX_MTU)  # before shapes get limits for packets of this size
     shapes = _Shapes(base=base, mtu=file.mtu)
     name = default_name if file.name is None else file.name
     explicit = {"hosts": file.hosts, "switches": file.switches, "links": file.links}
@@ -278,7 +278,7 @@ def _link(link: _Link, shapes: _Shapes, *, at: str) -> Link:
 
 
 def _known_keys(place: Place) -> list[str]:
-    """The keys of the part of the file at `place`, where an unknown one was found."""
+    """Return the keys of the part of the file at `place`, where an unknown one was found."""
     models: Mapping[str, type[_Strict]] = {
         "leaf_spine": _LeafSpine,
         "clos": _Clos,

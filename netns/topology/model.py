@@ -1,17 +1,17 @@
-"""The network as pure data: hosts, switches, links and what each direction of a link does to packets.
+"""The network as pure data: hosts, switches, links and the shape of each direction of a link.
 
-Rules, checked when a `Topology` is made, so that every instance describes a fabric that can be built:
+Rules, checked when a `Topology` is created, so that every instance describes a fabric that can be built:
 
-- A switch is a router. Its tier is `leaf`, `spine`, or `aggregation` where there is one between them; the spines are
-  what flows spread over.
-- A host has exactly one link, to a switch. (Whether what it sends there may be shaped is the fabrics' affair: the
-  virtual one can, those made of namespaces cannot, see netns/lab/plan.py.)
-- At most one link joins two nodes. It is named "a-b" after its ends, in the order given; an interface is named after
-  the node at its other end, hence node names follow the kernel's rules for interface names.
+- A switch is a router. Its tier is `leaf`, `spine`, or `aggregation` if there is one between them. Flows are spread
+  over the spines.
+- A host has exactly one link, to a switch. (Whether the direction from a host may be shaped depends on the backend: the
+  virtual backend supports it, kernel and relay do not, see netns/lab/plan.py.)
+- There is at most one link between two nodes. Its name is "a-b", from its ends in the order given. An interface has the
+  name of the node at the other end, hence node names follow the kernel's rules for interface names.
 - The network is connected.
 
-A shape with a rate but no limit of its own gets one by `with_buffer`: netem's default of 1000 packets would be a queue
-of 288 ms at 250 Mbit/s and MTU 9000.
+A shape with a rate but no limit gets one by `with_buffer`: netem's default of 1000 packets would be a queue of 288 ms
+at 250 Mbit/s and MTU 9000.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ MAX_MTU: Final = 65535
 MAX_SEED: Final = 2**32 - 1
 ETHERNET_HEADER_BYTES: Final = 14
 MAX_LINKS: Final = 32768
-"""As many as the address plan has transfer addresses for (netns/topology/addressing.py). A host has a link, and a
-connected network at most one node more than links, so that this bounds the nodes, too. Counted before anything is
+"""The number of transfer addresses in the address plan (netns/topology/addressing.py). A host has a link, and a
+connected network at most one node more than links, so this bounds the nodes, too. It is checked before anything is
 built."""
 
-MAX_NODE_NAME: Final = 15  # IFNAMSIZ - 1: interfaces carry the names of nodes
+MAX_NODE_NAME: Final = 15  # IFNAMSIZ - 1: interfaces have the names of nodes
 
 _LAB_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
 _NODE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_RESERVED: Final = frozenset({"lo", "all", "default"})  # an interface that exists, and two words of sysctl's
+_RESERVED: Final = frozenset({"lo", "all", "default"})  # an existing interface, and two keywords of sysctl
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A cable between two nodes; `shape_ab` rules what travels from `a` to `b`. None is an unshaped direction."""
+    """A cable between two nodes; `shape_ab` applies from `a` to `b`. None is an unshaped direction."""
 
     a: str
     b: str
@@ -63,7 +63,7 @@ class Link:
 
     @property
     def name(self) -> str:
-        """The name by which counters and live changes know the link."""
+        """The name of the link in counters and commands."""
         return f"{self.a}-{self.b}"
 
     @property
@@ -72,54 +72,54 @@ class Link:
         return self.shape_ab is not None or self.shape_ba is not None
 
     def other(self, node: str) -> str:
-        """The node at the other end."""
+        """Return the node at the other end."""
         return self.b if node == self.a else self.a
 
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A link that is recorded for as long as the lab is up."""
+    """A link that is captured as long as the lab is up."""
 
     link: str
     file: str
-    """The pcapng file, by its absolute path."""
+    """The absolute path of the pcapng file."""
 
     overwrite: bool = False
-    """Whether an earlier capture in that file may be replaced. Labs are built by root, and topologies come from others:
-    without it a capture only makes a new file, and with it only replaces one that a capture made."""
+    """Whether an earlier capture in that file may be replaced. Labs are built by root, and topologies may come from
+    others: so a capture creates a new file or, with this option, replaces one, but only one that a capture wrote."""
 
 
 @dataclass(frozen=True)  # not slotted: the cached views need a __dict__
 class Topology:
-    """A whole fabric. Raises TopologyError, naming key, value and remedy, if it cannot be built."""
+    """A whole fabric. Raises TopologyError with key, value and remedy if it cannot be built."""
 
     name: str
-    """Names the lab, its namespaces (NAME-NODE) and its state; at most 32 characters."""
+    """The name of the lab, of its namespaces (NAME-NODE) and of its state; at most 32 characters."""
 
     hosts: tuple[str, ...]
-    """Names of the hosts, in the order that gives them their addresses."""
+    """Names of the hosts; their order determines their addresses."""
 
     switches: tuple[Switch, ...]
-    """The routers; the order of the spines gives them their planes of pinned addresses."""
+    """The routers; the order of the spines determines their planes of pinned addresses."""
 
     links: tuple[Link, ...]
-    """The cables, in the order that gives them their transfer addresses."""
+    """The cables; their order determines their transfer addresses."""
 
     mtu: int = 9000
     """IP MTU of every link, in bytes."""
 
     seed: int = 1
-    """Everything random that the fabric does follows from it: each router's ECMP hash, each link's draws."""
+    """The seed of everything random in the fabric: each router's ECMP hash, each link's draws."""
 
     captures: tuple[Capture, ...] = ()
-    """What is recorded (labs only)."""
+    """Links to capture (labs only)."""
 
     ipv6: bool = False
-    """Whether nodes have IPv6 addresses beside those of IPv4. Costs time on the way up, so who wants it says so."""
+    """Whether nodes have IPv6 addresses beside those of IPv4. Optional, because it makes building a lab slower."""
 
     ecmp: Ecmp = "hash-threshold"
-    """How routers choose among equal paths. `hash-threshold` (RFC 2992) is Linux's own: when a next hop goes, flows of
-    the others move, too. With `resilient` only those move that the lost next hop carried."""
+    """How routers choose among equal paths. `hash-threshold` (RFC 2992) is Linux's default: when a next hop goes, flows
+    of the others move, too. With `resilient` only the flows of the lost next hop move."""
 
     def __post_init__(self) -> None:
         check_lab_name(self.name)
@@ -168,7 +168,7 @@ class Topology:
         return {node: tuple(links) for node, links in found.items()}
 
     def link(self, name: str) -> Link:
-        """The link called `name` ("leaf1-spine2"); TopologyError, listing the shaped ones, if there is none."""
+        """Return the link called `name` ("leaf1-spine2"); TopologyError with the shaped ones if there is none."""
         for link in self.links:
             if link.name == name:
                 return link
@@ -176,7 +176,7 @@ class Topology:
         raise TopologyError(f"link {name}: no such link in {self.name}; the shaped ones are: {shaped}")
 
     def links_at(self, name: str) -> tuple[Link, ...]:
-        """The link called `name`, its ends in either order, or all links of the node; TopologyError if neither is."""
+        """Return the link `name`, with its ends in either order, or all links of a node; TopologyError if neither."""
         if name in self.nodes:
             return self.links_of[name]
         found = tuple(link for link in self.links if name in (link.name, f"{link.b}-{link.a}"))
@@ -185,13 +185,13 @@ class Topology:
         return found
 
     def switch_of(self, host: str) -> str:
-        """The switch that `host` is attached to; TopologyError if there is no such host."""
+        """Return the switch of `host`; TopologyError if there is no such host."""
         if host not in self.hosts:
             raise TopologyError(f"host {host}: no such host in {self.name}; the hosts are: {', '.join(self.hosts)}")
         return self.links_of[host][0].other(host)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; `from_dict` is the inverse."""
+        """Return the topology for JSON; `from_dict` is the inverse."""
         return {
             "name": self.name,
             "mtu": self.mtu,
@@ -214,7 +214,7 @@ class Topology:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Topology:
-        """The topology that `to_dict` wrote."""
+        """Invert `to_dict`."""
 
         def shape(fields: Mapping[str, Any] | None) -> Shape | None:
             return None if fields is None else Shape.from_dict(fields)
@@ -244,9 +244,9 @@ def leaf_spine(
     name: str = "leaf-spine",
     seed: int = 1,
 ) -> Topology:
-    """Every leaf linked to every spine by links of `shape` in both directions; hosts h1, h2 ... leaf by leaf.
+    """Link every leaf to every spine with `shape` in both directions; hosts h1, h2 ... leaf by leaf.
 
-    A shape with a rate whose limit is netem's default gets the limit of `with_buffer`. Raises TopologyError.
+    A shape with a rate and netem's default limit gets the limit of `with_buffer`. Raises TopologyError.
     """
     if shape is not None and shape.limit_packets == Shape().limit_packets:
         shape = with_buffer(shape, mtu=mtu)
@@ -258,7 +258,7 @@ def leaf_spine(
 def fully_meshed(
     *, leaves: int, spines: int, hosts_per_leaf: int, mtu: int, shape: Shape | None, name: str, seed: int
 ) -> Topology:
-    """`leaf_spine` with the shape as it is. Raises TopologyError."""
+    """Build `leaf_spine` with an unchanged shape. Raises TopologyError."""
     for key, value in (("leaves", leaves), ("spines", spines), ("hosts_per_leaf", hosts_per_leaf)):
         check_range(key, value, low=1, high=254)
     check_size(links=leaves * (hosts_per_leaf + spines))
@@ -272,7 +272,7 @@ def fully_meshed(
 
 
 def reference(*, name: str = "reference") -> Topology:
-    """The fabric that results are quoted on.
+    """The reference fabric, for which results are quoted.
 
     2 leaves, 4 spines, h1 on leaf1, h2 on leaf2; 250 Mbit/s and 0.5 ms each way on every leaf-spine link, a buffer of
     one BDP; MTU 9000.
@@ -281,7 +281,7 @@ def reference(*, name: str = "reference") -> Topology:
 
 
 def with_buffer(shape: Shape, *, mtu: int) -> Shape:
-    """`shape` with room for one bandwidth-delay product of its path; unchanged if it has no rate.
+    """Return `shape` with a limit of one bandwidth-delay product of its path; unchanged if it has no rate.
 
     The path is leaf-spine-leaf, two links like this one: RTT = 2 x 2 x delay, BDP = rate x RTT, counted in full
     packets because netem's limit counts packets, those in the delay line included. (250 Mbit/s and 0.5 ms at MTU
@@ -300,7 +300,7 @@ def with_buffer(shape: Shape, *, mtu: int) -> Shape:
 
 
 def check_lab_name(name: str) -> None:
-    """TopologyError unless `name` can name a lab, and so a directory and namespaces."""
+    """Raise TopologyError unless `name` can name a lab, and so a directory and namespaces."""
     if not _LAB_NAME.fullmatch(name):
         raise TopologyError(
             f"name: {name!r} cannot name a lab; use letters, digits, '_', '.', '-', at most 32, first a letter or digit"
@@ -308,14 +308,14 @@ def check_lab_name(name: str) -> None:
 
 
 def check_size(*, links: int, nodes: int = 0) -> None:
-    """TopologyError if a topology of so many links and nodes is larger than any that can be built."""
+    """Raise TopologyError if no topology with so many links and nodes can be built."""
     if links > MAX_LINKS or nodes > MAX_LINKS + 1:
         count = f"{links} links" if links > MAX_LINKS else f"{nodes} hosts and switches"
         raise TopologyError(f"{count}; a topology has at most {MAX_LINKS} links, and a node more; make it smaller")
 
 
 def check_range(key: str, value: object, *, low: int, high: int) -> None:
-    """TopologyError unless `value` is an integer in low..high."""
+    """Raise TopologyError unless `value` is an integer in low..high."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise TopologyError(f"{key}: {value!r} is not an integer between {low} and {high}")
 

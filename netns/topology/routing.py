@@ -1,8 +1,8 @@
-"""Which neighbours lead to a node: all shortest paths by hops (ECMP), over the whole fabric or one plane of it.
+"""Next hops: all shortest paths by hop count (ECMP), over the whole fabric or one plane of it.
 
-A *plane* is the fabric with a single spine left. Every host is reachable in the plane of every spine of a leaf-spine
-fabric, which is what lets an address be pinned to a spine; a spine whose plane does not connect all hosts has no
-pinned addresses. Hosts never forward: with one link each they cannot be in the middle of a shortest path.
+A *plane* is the fabric with only one of its spines. In a leaf-spine fabric every host is reachable in the plane of
+every spine, so an address can be pinned to a spine; a spine whose plane does not connect all hosts has no pinned
+addresses. Hosts never forward: with one link each they cannot be inside a shortest path.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def next_hops(
 ) -> Mapping[str, tuple[str, ...]]:
     """For each node that reaches `towards` without crossing `avoiding`: the neighbours on its shortest paths.
 
-    Neighbours come in the order of the node's links, the same on every run; `towards` itself has none.
+    Neighbours are in the order of the node's links, the same on every run; `towards` itself has none.
     """
     distance = distances(topology, towards=towards, avoiding=avoiding)
     return {
@@ -32,7 +32,7 @@ def next_hops(
 
 
 def distances(topology: Topology, *, towards: str, avoiding: frozenset[str] = frozenset()) -> Mapping[str, int]:
-    """Links between `towards` and each node that reaches it without crossing `avoiding`."""
+    """The number of links from each node to `towards`, for nodes that reach it without crossing `avoiding`."""
     distance = {towards: 0}
     queue = deque([towards])
     while queue:

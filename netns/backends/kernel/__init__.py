@@ -1,1 +1,1 @@
-"""tc netem in the kernel, over rtnetlink."""
+"""The kernel backend: tc netem in the kernel, over rtnetlink."""

@@ -1,7 +1,7 @@
-"""Netem of the kernel: a shape given to an interface, and what this kernel cannot do, found out by trying.
+"""The kernel's netem: set a shape on an interface, and find out by trying what this kernel does not support.
 
-The draws are the kernel's; with a seed (Linux 6.6) they are those of netns/netem/queue.py. The rate is netem's own
-rather than another qdisc's above it: only then does the limit cover both the queue and the delay line.
+The kernel draws the random numbers; with a seed (Linux 6.6) they are those of netns/netem/queue.py. The rate is netem's
+own, not that of another qdisc above it: only then does the limit cover both the queue and the delay line.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ KIND: Final = "netem"
 
 
 def set_netem(ifname: str, shape: Shape, *, seed: int | None, before: Shape | None = None) -> None:
-    """Shape what leaves `ifname`, in the caller's namespace; `before` is the shape that it has.
+    """Shape what leaves `ifname`, in the caller's namespace; `before` is its current shape.
 
-    What is held keeps its departure, unless the kernel can change to `shape` only by a new netem (`keeps_table`).
-    Raises BackendError with the kernel's words.
+    Queued packets keep their departure, unless the kernel can change to `shape` only with a new netem (`keeps_table`).
+    Raises BackendError with the kernel's message.
     """
     if before is not None and keeps_table(before, shape):
         delete_root(ifname)
@@ -29,17 +29,17 @@ def set_netem(ifname: str, shape: Shape, *, seed: int | None, before: Shape | No
 
 
 def missing_netem() -> str | None:
-    """Why the kernel has no netem; None if it has."""
+    """Return why the kernel has no netem; None if it has."""
     return missing(Shape(delay_us=1000))
 
 
 def takes_seeds() -> bool:
-    """Whether the kernel's netem draws from a seed."""
+    """Return whether the kernel's netem supports seeds."""
     return missing(Shape(seed=1)) is None
 
 
 def missing(shape: Shape) -> str | None:
-    """Why the kernel's netem cannot do `shape`; None if it can. Tried on the loopback of a nameless namespace."""
+    """Return why the kernel's netem cannot do `shape`; None if it can. It is tried on `lo` of a nameless namespace."""
     if shape.trace is not None:
         return "its netem has no traces"
     options = encode(shape, seed=None)

@@ -1,4 +1,4 @@
-"""What a lab needs of the kernel besides netem, found out by trying in a nameless namespace: None if it is there."""
+"""Kernel features that a lab needs besides netem, tried in a nameless namespace; None means: available."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IPV6_INTERFACES: Final = Path("/proc/net/if_inet6")
 
 
 def missing_link(kind: str) -> str | None:
-    """Why the kernel makes no interfaces of a kind, such as veth."""
+    """Return why the kernel cannot create interfaces of a kind, such as veth."""
 
     def attempt() -> str | None:
         with IPRoute() as netlink:
@@ -31,7 +31,7 @@ def missing_link(kind: str) -> str | None:
 
 
 def missing_resilient() -> str | None:
-    """Why there are no resilient nexthop groups: Linux has them since 5.13, iproute2 since 5.12."""
+    """Return why there are no resilient nexthop groups: Linux has them since 5.13, iproute2 since 5.12."""
 
     def attempt() -> str | None:
         try:
@@ -46,5 +46,5 @@ def missing_resilient() -> str | None:
 
 
 def missing_ipv6() -> str | None:
-    """Why there is no IPv6."""
+    """Return why there is no IPv6."""
     return None if IPV6_INTERFACES.exists() else f"there is no {IPV6_INTERFACES}"

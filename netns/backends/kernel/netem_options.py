@@ -1,12 +1,12 @@
-"""A shape as the options that the kernel's netem takes, and back: TCA_OPTIONS of a message of rtnetlink.
+"""Encode a shape as the options of the kernel's netem, and decode them: TCA_OPTIONS of an rtnetlink message.
 
 Source: Linux include/uapi/linux/pkt_sched.h (struct tc_netem_*, TCA_NETEM_*); net/sched/sch_netem.c, netem_change() and
-netem_dump(). Neither tc nor pyroute2 will do: tc 6.1 knows no seed, pyroute2 0.9 neither models of loss nor tables.
+netem_dump(). Neither tc nor pyroute2 is sufficient: tc 6.1 has no seed, pyroute2 0.9 neither loss models nor tables.
 
-Every attribute is always sent, whatever its value, because netem keeps what a change does not mention: "no rate" has to
-be said. Two things cannot be said: "no table of delays" and "no table of slots"; see `keeps_table`.
+Every attribute is always sent, whatever its value, because netem keeps what a change does not mention: a rate is
+removed only by a rate of 0. Two values cannot be encoded: "no delay table" and "no slot table"; see `keeps_table`.
 
-The kernel ignores attributes that it is too old for. So what it has taken is read back, and compared (`untaken`).
+The kernel ignores attributes that are newer than itself. So its options are read back and compared (`untaken`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from netns.netem.params import FourStates, GilbertElliott
 from netns.netem.prandom import U32_MAX
 from netns.netem.shape import Shape
 
-TICK_NS: Final = 64  # PSCHED_SHIFT 6: what struct tc_netem_qopt counts times in
+TICK_NS: Final = 64  # PSCHED_SHIFT 6: the unit of times in struct tc_netem_qopt
 
 # pkt_sched.h
 CORR, DELAY_DIST, REORDER, CORRUPT, LOSS, RATE, ECN, RATE64 = range(1, 9)
@@ -42,7 +42,7 @@ _HEADER: Final = struct.Struct("=HH")
 
 
 def encode(shape: Shape, *, seed: int | None) -> bytes:
-    """The content of TCA_OPTIONS. `seed` holds unless the shape has one; None leaves it to the kernel."""
+    """Return the content of TCA_OPTIONS. A seed of the shape overrides `seed`; None lets the kernel choose."""
     seed = seed if shape.seed is None else shape.seed
     seeded = {} if seed is None else {PRNG_SEED: struct.pack("=Q", seed)}
     attributes = _numbers(shape) | _tables(shape) | seeded
@@ -58,29 +58,29 @@ def encode(shape: Shape, *, seed: int | None) -> bytes:
 
 
 def untaken(wanted: bytes, taken: bytes) -> list[str]:
-    """The names of what `wanted` asked for and the kernel's own options, `taken`, do not have."""
-    asked, got = options_untrusted(wanted), options_untrusted(taken)
+    """Return the names of the options in `wanted` that the kernel's own options, `taken`, do not have."""
+    expected, got = options_untrusted(wanted), options_untrusted(taken)
     missing = []
     for kind, name in _READ_BACK.items():
-        content = asked.get(kind)
+        content = expected.get(kind)
         if content is not None and any(content) and got.get(kind, b"")[: len(content)] != content:
             missing.append(name)
     return missing
 
 
 def keeps_table(before: Shape, after: Shape) -> bool:
-    """Whether netem would go on with a table that `after` does not have: then only a new netem will do."""
+    """Return whether netem would keep a table that `after` does not have: then a new netem is needed."""
     slots = [shape.slot and shape.slot.distribution for shape in (before, after)]
     return (before.distribution != "uniform" and after.distribution == "uniform") or bool(slots[0] and not slots[1])
 
 
 def attribute(kind: int, content: bytes) -> bytes:
-    """One attribute of netlink: length, type, content, and zeros up to a multiple of 4 bytes."""
+    """Encode one netlink attribute: length, type, content, and zeros up to a multiple of 4 bytes."""
     return _HEADER.pack(_HEADER.size + len(content), kind) + content + bytes(-len(content) % 4)
 
 
 def attributes_untrusted(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """The attributes in `content`, (type, content) each; BackendError if it is cut short."""
+    """Yield (type, content) of the attributes in `content`; BackendError if it is truncated."""
     at = 0
     while at + _HEADER.size <= len(content):
         length, kind = _HEADER.unpack_from(content, at)
@@ -91,7 +91,7 @@ def attributes_untrusted(content: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def options_untrusted(content: bytes) -> dict[int, bytes]:
-    """Type -> content of netem's attributes, struct tc_netem_qopt as type 0; BackendError if it is too short."""
+    """Return type -> content of netem's attributes, struct tc_netem_qopt as type 0; BackendError if it is too short."""
     if len(content) < _QOPT.size:
         raise BackendError(
             f"the kernel's answer has {len(content)} bytes of options; netem's are at least {_QOPT.size}"
@@ -126,7 +126,7 @@ def _numbers(shape: Shape) -> dict[int, bytes]:
 
 
 def _tables(shape: Shape) -> dict[int, bytes]:
-    """Tables and the model of loss, each only if there is one."""
+    """Return the tables and the loss model, each only if there is one."""
     found = {}
     if (delays := table(shape.distribution)) is not None:
         found[DELAY_DIST] = struct.pack(f"={len(delays)}h", *delays)
@@ -142,7 +142,7 @@ def _tables(shape: Shape) -> dict[int, bytes]:
 def _loss_model(shape: Shape) -> bytes | None:
     match shape.loss_model:
         case GilbertElliott() as model:
-            kept = U32_MAX - threshold(model.bad_loss_percent)  # the kernel wants h
+            kept = U32_MAX - threshold(model.bad_loss_percent)  # the kernel expects h
             percents = (model.p_percent, model.r_percent)
             return attribute(LOSS_GE, _GE.pack(*map(threshold, percents), kept, threshold(model.good_loss_percent)))
         case FourStates() as model:
@@ -161,7 +161,7 @@ def _ns(us: float) -> int:
     return round(us * 1000)
 
 
-# What netem_dump() gives back as it was given, and what a user would call it.
+# The attributes that netem_dump() returns as they were sent, with the user's names for them.
 _READ_BACK: Final = {
     LATENCY64: "delay",
     JITTER64: "jitter",

@@ -1,13 +1,14 @@
-"""Steps made real: the one place that talks rtnetlink (pyroute2) and runs ip, tc and ethtool.
+"""Execute operations: the only module that uses rtnetlink through pyroute2 and runs ip, tc and ethtool.
 
 Rules:
 
-- A namespace is entered by a thread that does nothing else and ends with the work. The caller's own thread never
-  leaves its namespace, whatever is raised; and pyroute2, which runs an event loop of its own, never meets the
-  caller's. (`IPRoute(netns=...)` would fork a child for each namespace instead.)
-- Consecutive steps of one namespace share one thread, one socket and one table of interface numbers: 0.5 ms a step.
-- Shapes go another way (netns/backends/kernel/capabilities.py): pyroute2 knows only a part of netem, and tc no seed.
-- Every failure is a BackendError of one line: the step, and what the kernel said to it.
+- A namespace is entered by a thread of its own, which ends with the work. The caller's thread never leaves its
+  namespace, whatever is raised; and pyroute2, which runs an event loop of its own, never interferes with the caller's.
+  (`IPRoute(netns=...)` would fork a child for each namespace instead.)
+- Consecutive operations of one namespace share one thread, one socket and one table of interface numbers, for speed.
+- Shapes are set elsewhere (netns/backends/kernel/capabilities.py): pyroute2 supports only a part of netem, and tc no
+  seed.
+- Every failure is a BackendError of one line: the operation and the kernel's message.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ TOOL_SECONDS: Final = 10
 
 
 def in_namespace(netns: str, work: Callable[[], T]) -> T:
-    """The result of `work()`, called in a thread of its own inside the named namespace; raises what it raises.
+    """Return `work()`, called in a thread of its own inside the named namespace; raises what it raises.
 
     Sockets that `work` opens stay in that namespace wherever they are used afterwards.
     """
@@ -80,7 +81,7 @@ def in_namespace(netns: str, work: Callable[[], T]) -> T:
             errors.append(error)
 
     thread = Thread(target=run, name=f"in-{netns}")
-    with undisturbed():  # join(), interrupted, takes the thread for ended (bpo-45274): it would go on behind our back
+    with undisturbed():  # an interrupted join() considers the thread ended (bpo-45274), though it still runs
         thread.start()
         thread.join()
     if errors:
@@ -89,27 +90,27 @@ def in_namespace(netns: str, work: Callable[[], T]) -> T:
 
 
 def take(steps: Iterable[InNamespace]) -> list[str]:
-    """Take steps that are inside namespaces, in order. Returns what optional steps this kernel could not do."""
+    """Execute operations inside namespaces, in order. Return the optional ones that this kernel does not support."""
     skipped: list[str] = []
     for netns, group in groupby(steps, key=lambda step: step.netns):
         batch = tuple(group)
-        skipped += in_namespace(netns, partial(_take_inside, batch))
+        skipped += in_namespace(netns, partial(_execute_inside, batch))
     return skipped
 
 
 def add_namespace(step: AddNamespace) -> None:
-    """A new named namespace with loopback up; BackendError if the name is taken."""
+    """Add a named namespace with loopback up; BackendError if the name exists."""
     run_tool("ip", "netns", "add", step.netns)
-    in_namespace(step.netns, lambda: _take_inside((SetUp(step.netns, "lo"),)))
+    in_namespace(step.netns, lambda: _execute_inside((SetUp(step.netns, "lo"),)))
 
 
 def delete_namespace(step: DeleteNamespace) -> None:
-    """Unmount and remove the name; what is inside ends when its last process does."""
+    """Unmount and remove the name; the namespace itself ends with its last process."""
     run_tool("ip", "netns", "delete", step.netns)
 
 
 def interface_statistics(netns: str) -> Mapping[str, Mapping[str, int]]:
-    """Interface -> counters by their names in struct rtnl_link_stats64 (tx_packets, tx_bytes, tx_dropped ...)."""
+    """Return interface -> counters, named as in struct rtnl_link_stats64 (tx_packets, tx_bytes, tx_dropped ...)."""
 
     def read() -> dict[str, dict[str, int]]:
         with IPRoute() as netlink:
@@ -119,7 +120,7 @@ def interface_statistics(netns: str) -> Mapping[str, Mapping[str, int]]:
 
 
 def netem_statistics(netns: str) -> Mapping[str, dict[str, int]]:
-    """Interface -> packets, bytes, dropped and queued of its root netem, for the interfaces that have one."""
+    """Return interface -> packets, bytes, dropped and queued of its root netem, for the interfaces that have one."""
 
     def read() -> dict[str, dict[str, int]]:
         found = {}
@@ -134,7 +135,7 @@ def netem_statistics(netns: str) -> Mapping[str, dict[str, int]]:
 
 
 def run_tool(name: str, *arguments: str) -> str:
-    """The output of ip, tc or ethtool, run in the caller's namespace; BackendError with its complaint if it fails."""
+    """Return the output of ip, tc or ethtool, run in the caller's namespace; BackendError if it fails."""
     command = [tool(name), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)
@@ -147,7 +148,7 @@ def run_tool(name: str, *arguments: str) -> str:
 
 
 def tool(name: str) -> str:
-    """Return where a tool of iproute2 or ethtool is, even if PATH has no sbin. Raises BackendError if nowhere."""
+    """Return the path of a tool of iproute2 or ethtool, even if PATH has no sbin. Raises BackendError if not found."""
     path = shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")))
     if path is None:
         package = {"ethtool": "ethtool", "unshare": "util-linux", "setpriv": "util-linux"}.get(name, "iproute2")
@@ -163,16 +164,16 @@ class _Session:
         self._numbers: dict[str, int] = {}
         self.skipped: list[str] = []
 
-    def take(self, step: InNamespace) -> None:
+    def execute(self, step: InNamespace) -> None:
         try:
-            _TAKERS[type(step)](self, step)
+            _HANDLERS[type(step)](self, step)
         except NetlinkError as error:
             raise BackendError(f"{step}: {os.strerror(error.code)}") from None
         except OSError as error:
             raise BackendError(f"{step}: {error.strerror or error}") from None
 
     def number(self, ifname: str) -> int:
-        """The interface's number; interfaces are not renamed or replaced while a session lasts."""
+        """Return the interface's number; interfaces are not renamed or replaced during a session."""
         if ifname not in self._numbers:
             for link in self._netlink.get_links():
                 self._numbers[link.get_attr("IFLA_IFNAME")] = link["index"]
@@ -224,7 +225,7 @@ class _Session:
     def set_carrier(self, step: SetCarrier) -> None:
         run_tool("ip", "link", "set", "dev", step.ifname, "carrier", step.state)  # pyroute2 drops the attribute
 
-    def settle(self, step: WaitForAddresses) -> None:
+    def sync_carrier(self, step: WaitForAddresses) -> None:
         self._netlink.link(
             "get", index=self.number(step.ifname)
         )  # net/core/rtnetlink.c, rtnl_getlink: linkwatch_sync_dev
@@ -240,7 +241,7 @@ class _Session:
 
     def add_nexthop(self, step: AddNexthop) -> None:
         hop = ("via", step.hop.gateway, "dev", step.hop.ifname)
-        run_tool("ip", "nexthop", "replace", "id", str(step.number), *hop)  # pyroute2 knows no nexthop objects
+        run_tool("ip", "nexthop", "replace", "id", str(step.number), *hop)  # pyroute2 has no nexthop objects
 
     def add_nexthop_group(self, step: AddNexthopGroup) -> None:
         members = "/".join(str(member.number) for member in step.members)
@@ -286,7 +287,7 @@ class _Session:
             raise BackendError(f"{step}: {error}") from None
 
 
-_TAKERS: Final[dict[type, Callable[[_Session, Any], None]]] = {
+_HANDLERS: Final[dict[type, Callable[[_Session, Any], None]]] = {
     SetSysctl: _Session.set_sysctl,
     AddVeth: _Session.add_veth,
     AddTap: _Session.add_tap,
@@ -295,7 +296,7 @@ _TAKERS: Final[dict[type, Callable[[_Session, Any], None]]] = {
     SetDown: _Session.set_down,
     SetQuiet: _Session.set_quiet,
     SetCarrier: _Session.set_carrier,
-    WaitForAddresses: _Session.settle,
+    WaitForAddresses: _Session.sync_carrier,
     AddNeighbour: _Session.add_neighbour,
     AddNexthop: _Session.add_nexthop,
     AddNexthopGroup: _Session.add_nexthop_group,
@@ -306,11 +307,11 @@ _TAKERS: Final[dict[type, Callable[[_Session, Any], None]]] = {
 }
 
 
-def _take_inside(steps: Iterable[InNamespace]) -> list[str]:
+def _execute_inside(steps: Iterable[InNamespace]) -> list[str]:
     with IPRoute() as netlink:
         session = _Session(netlink)
         for step in steps:
-            session.take(step)
+            session.execute(step)
         return session.skipped
 
 

@@ -1,7 +1,7 @@
-"""The root qdisc of an interface, over rtnetlink: set, read back, taken away.
+"""The root qdisc of an interface, over rtnetlink: set it, read it back, delete it.
 
 Source: Linux include/uapi/linux/rtnetlink.h, netlink.h; Documentation/userspace-api/netlink/intro.rst. The options are
-bytes here: netns/backends/kernel/netem_options.py makes them. The calling thread must be in the interface's namespace.
+bytes here, made by netns/backends/kernel/netem_options.py. The calling thread must be in the interface's namespace.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ NLMSGERR_ATTR_MSG: Final = 1
 _HEADER: Final = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _TCMSG: Final = struct.Struct("=Bxxx i III")  # family, interface, handle, parent, info
 _ANSWER_BYTES: Final = 1 << 18
-_PATIENCE_S: Final = 5.0
+_TIMEOUT_S: Final = 5.0
 
 
 def replace_root(ifname: str, *, kind: str, options: bytes) -> None:
-    """Give an interface a root qdisc, or change the one of its kind there; BackendError in the kernel's words."""
+    """Add or change the root qdisc of an interface; BackendError with the kernel's message."""
     attributes = attribute(TCA_KIND, kind.encode() + b"\0") + attribute(TCA_OPTIONS, options)
-    _ask(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, _root_of(ifname) + attributes)
+    _request(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, _root_of(ifname) + attributes)
 
 
 def delete_root(ifname: str) -> None:
-    """Take the root qdisc away, with what it holds; BackendError if there is none but the default."""
-    _ask(RTM_DELQDISC, 0, _root_of(ifname))
+    """Delete the root qdisc and the packets in it; BackendError if there is none but the default."""
+    _request(RTM_DELQDISC, 0, _root_of(ifname))
 
 
 def root_options(ifname: str, *, kind: str) -> bytes:
-    """The options that the kernel has for the interface's root qdisc; BackendError unless it is of that kind."""
+    """Return the kernel's options of the interface's root qdisc; BackendError unless it is of that kind."""
     number = socket.if_nametoindex(ifname)
     for message in _dump(_TCMSG.pack(0, number, 0, 0, 0)):
         _, interface, _, parent, _ = _TCMSG.unpack_from(message)
@@ -58,7 +58,7 @@ def _root_of(ifname: str) -> bytes:
     return _TCMSG.pack(0, socket.if_nametoindex(ifname), 0, TC_H_ROOT, 0)
 
 
-def _ask(kind: int, flags: int, content: bytes) -> None:
+def _request(kind: int, flags: int, content: bytes) -> None:
     with _open() as connection:
         connection.send(_message(kind, NLM_F_REQUEST | NLM_F_ACK | flags, content))
         for _ in _messages_untrusted(connection.recv(_ANSWER_BYTES)):
@@ -79,7 +79,7 @@ def _open() -> socket.socket:
     opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_ROUTE)
     for option in (NETLINK_CAP_ACK, NETLINK_EXT_ACK):
         opened.setsockopt(SOL_NETLINK, option, 1)
-    opened.settimeout(_PATIENCE_S)
+    opened.settimeout(_TIMEOUT_S)
     return opened
 
 
@@ -88,7 +88,7 @@ def _message(kind: int, flags: int, content: bytes) -> bytes:
 
 
 def _messages_untrusted(answer: bytes) -> Iterator[tuple[int, bytes]]:
-    """(type, content) of each message of an answer; BackendError for the kernel's refusals, and for a cut answer."""
+    """Yield (type, content) of each message; BackendError for an error of the kernel, and for a truncated answer."""
     at = 0
     while at + _HEADER.size <= len(answer):
         length, kind, flags, _, _ = _HEADER.unpack_from(answer, at)
@@ -102,7 +102,7 @@ def _messages_untrusted(answer: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _raise_refusal(content: bytes, flags: int) -> None:
-    """BackendError with the reason in an NLMSG_ERROR, if it is one and no acknowledgement."""
+    """Raise BackendError with the reason in an NLMSG_ERROR, unless it is an acknowledgement."""
     if len(content) < 4:
         raise BackendError("the kernel's answer ends inside an error")
     (code,) = struct.unpack_from("=i", content)

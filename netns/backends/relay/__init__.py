@@ -1,1 +1,1 @@
-"""Shaped links carried by a process between TAP devices, for kernels without netem."""
+"""The relay backend: a process carries shaped links between TAP devices, for kernels without netem."""

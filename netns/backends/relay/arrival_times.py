@@ -1,28 +1,29 @@
-"""When frames that were read together arrived: an estimate, because a TAP does not tell.
+"""Estimate the arrival times of frames that were read together, because a TAP does not report them.
 
-Theory of operation. The kernel stamps no frame on its way into a TAP. The relay knows two times only: `since_ns`,
-when nothing unread had come yet, and `now_ns`, when it reads. To stamp all that it finds with `now_ns` would turn
-each late wake-up into a burst that nobody sent, and a burst overflows a short queue that a steady stream does not.
-So `n` frames are spread evenly: each gets the middle of its `n`th of the interval. That has no bias, and:
+Theory of operation. The kernel does not timestamp frames on their way into a TAP. The relay knows two times only:
+`since_ns`, when no unread frame had arrived yet, and `now_ns`, when it reads. If all frames were stamped with `now_ns`,
+each late wake-up would turn a stream into a burst that nobody sent, and a burst overflows a short queue that a steady
+stream does not. So the `n` frames are spread evenly: each is stamped with the middle of its `n`th of the interval.
+The estimate has no bias, and:
 
     A stream of one frame every `g` ns is stamped at most g/2 away from the truth, however late it is read.
 
 Proof: the first frame came within `g` after `since_ns`, the last within `g` before `now_ns`, so that the interval is
-between (n-1)g and (n+1)g long; the error is linear in the frame's number, and at most g/2 at both ends. Through
-netem's model, whose link needs no more than `g` for a frame, such a stream therefore finds at most one frame more in
-the queue than the truth would have: with room for that one, a link drops nothing for the relay's lateness.
+between (n-1)g and (n+1)g long; the error is linear in the frame's number, and at most g/2 at both ends. In netem's
+model, if the link needs no more than `g` for a frame, such a stream therefore finds at most one frame more in the
+queue than with true times. With room for that one, a link drops nothing because of the relay's lateness.
 
-The price is that a real burst is taken for a stream as long as the interval. The interval is the relay's rest, which
-is never longer than the shortest delay that it emulates, unless the host withheld the CPU from it (relay.py).
+The price: a real burst is taken for a stream over the whole interval. The interval is the relay's coalescing time,
+which never exceeds the shortest delay that it emulates, unless the host withheld the CPU from it (relay.py).
 """
 
 from __future__ import annotations
 
 
 def arrival_times(count: int, *, since_ns: int, now_ns: int) -> tuple[int, int]:
-    """Return the estimated arrival in ns of the first of `count` frames, and the distance from each to the next.
+    """Return the estimated arrival in ns of the first of `count` frames, and the time from each to the next.
 
-    All lie in since_ns..now_ns.
+    All are within since_ns..now_ns.
     """
     step_ns = (now_ns - since_ns) // count
     return since_ns + step_ns // 2, step_ns

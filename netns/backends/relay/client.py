@@ -1,11 +1,11 @@
-"""The lab's side of the relay: start the process, ask it, stop it.
+"""The relay client, used by the lab: start the process, send it requests, stop it.
 
-A relay outlives the command that started it, so it is known by its process id *and* its start time: ids are
-reused, and a signal must not reach a stranger. It is signalled through a pidfd, which cannot change hands between
-the check and the signal.
+A relay outlives the command that started it, so it is identified by its process id *and* its start time: ids are
+reused, and a signal must not reach another process. It is signalled through a pidfd, which cannot refer to another
+process between the check and the signal.
 
-A relay touches nothing before it has its leave, a line on its standard input, which is given when its process id is on
-record. If whoever starts it is killed before, it reads the end of that input and ends: no relay is ever unknown.
+A relay does nothing before it reads a line on its standard input, which is written after its process id is recorded.
+If the starting process is killed before that, the relay reads the end of its input and exits: no relay runs unrecorded.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ _POLL_SECONDS: Final = 0.005
 
 
 def start_relay(spec_path: Path, *, log_path: Path, record: Callable[[int], None] = lambda _pid: None) -> int:
-    """Start a relay in a session of its own, wait until it answers, return its process id.
+    """Start a relay in a session of its own, wait until it replies, return its process id.
 
-    `record` is told the process id before the relay does anything. Its output goes to `log_path`. Raises BackendError
-    with the last line of its log if it ends before it answers, or if it does not answer within START_SECONDS; nothing
-    is left running then, nor if the wait is interrupted.
+    `record` is called with the process id before the relay does anything. Its output goes to `log_path`. Raises
+    BackendError with the last line of its log if it exits before it replies, or if it does not reply within
+    START_SECONDS. In both cases, and if the wait is interrupted, no process is left running.
     """
     control_path = load_spec(spec_path).control
-    leave, grant = os.pipe2(os.O_CLOEXEC)
+    start_read_fd, start_write_fd = os.pipe2(os.O_CLOEXEC)
     try:
-        pid = _spawn(spec_path, log_path=log_path, leave=leave)
+        pid = _spawn(spec_path, log_path=log_path, start_read_fd=start_read_fd)
     except BaseException:
-        os.close(grant)
+        os.close(start_write_fd)
         raise
     finally:
-        os.close(leave)
+        os.close(start_read_fd)
     try:
         try:
             record(pid)
-            os.write(grant, b"\n")
+            os.write(start_write_fd, b"\n")
         finally:
-            os.close(grant)
+            os.close(start_write_fd)
         _await_answer(pid, control_path=control_path, log_path=log_path)
     except BaseException:
-        with suppress(ChildProcessError):  # it has ended and was waited for: the id may be another's already
+        with suppress(ChildProcessError):  # it has exited and was reaped: the id may belong to another process
             if os.waitpid(pid, os.WNOHANG) == (0, 0):
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
@@ -63,32 +63,32 @@ def start_relay(spec_path: Path, *, log_path: Path, record: Callable[[int], None
     return pid
 
 
-def _spawn(spec_path: Path, *, log_path: Path, leave: int) -> int:
+def _spawn(spec_path: Path, *, log_path: Path, start_read_fd: int) -> int:
     log = (os.POSIX_SPAWN_OPEN, 1, str(log_path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     return os.posix_spawn(
         sys.executable,
         [sys.executable, "-m", "netns.backends.relay.relay", str(spec_path)],
         os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # NumPy would start threads that the relay never uses
-        file_actions=[(os.POSIX_SPAWN_DUP2, leave, 0), log, (os.POSIX_SPAWN_DUP2, 1, 2)],
+        file_actions=[(os.POSIX_SPAWN_DUP2, start_read_fd, 0), log, (os.POSIX_SPAWN_DUP2, 1, 2)],
         setsid=True,
     )
 
 
 def _await_answer(pid: int, *, control_path: Path, log_path: Path) -> None:
-    give_up_at = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + START_SECONDS
     while not _answers(control_path, pid=pid):
         if os.waitpid(pid, os.WNOHANG) != (0, 0):
             lines = log_path.read_text().strip().splitlines()
             raise BackendError(lines[-1] if lines else f"the relay ended without a word; its log is {log_path}")
-        if time.monotonic() > give_up_at:
+        if time.monotonic() > deadline:
             raise BackendError(f"the relay does not answer at {control_path}; its log is {log_path}")
         time.sleep(_POLL_SECONDS)
 
 
 def stop_relay(pid: int, *, started_at_ticks: int) -> bool:
-    """Stop the relay `pid` that started at `started_at_ticks`; tell whether it was still running.
+    """Stop the relay `pid` that started at `started_at_ticks`; return whether it was still running.
 
-    SIGTERM first, SIGKILL after STOP_SECONDS. A process of another start time is left alone.
+    Send SIGTERM first, SIGKILL after STOP_SECONDS. A process with another start time is left alone.
     """
     try:
         pidfd = os.pidfd_open(pid)
@@ -112,17 +112,17 @@ def stop_relay(pid: int, *, started_at_ticks: int) -> bool:
 
 
 def start_time_ticks(pid: int) -> int | None:
-    """Return the start time of a process in clock ticks since boot; None if it is gone or a zombie."""
+    """Return the start time of a process in clock ticks since boot; None if it does not exist or is a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    state, *rest = stat.rpartition(")")[2].split()  # the command's name, in parentheses, may hold anything
+    state, *rest = stat.rpartition(")")[2].split()  # the command's name, in parentheses, may contain anything
     return None if state == "Z" else int(rest[18])
 
 
 def request(control_path: Path, message: dict[str, Any]) -> dict[str, Any]:
-    """Send one request to a relay and return its answer; BackendError if there is none, or if it is an error."""
+    """Send one request to a relay and return its reply; BackendError if there is none, or if it is an error."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(REQUEST_SECONDS)
@@ -141,7 +141,7 @@ def request(control_path: Path, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answers(control_path: Path, *, pid: int) -> bool:
-    """Tell whether relay `pid` answers, and not another one that listens there still."""
+    """Return whether relay `pid` replies, rather than an older one that still listens there."""
     try:
         return bool(request(control_path, {"op": "counters"})["pid"] == pid)
     except BackendError:
@@ -149,7 +149,7 @@ def _answers(control_path: Path, *, pid: int) -> bool:
 
 
 def _wait(pidfd: int, *, seconds: float) -> bool:
-    """Wait for the process to end; tell whether it did."""
+    """Wait for the process to end; return whether it did."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(seconds * 1000))

@@ -1,7 +1,7 @@
-"""The relay's control socket: requests come in and answers go out as JSON, one object a line.
+"""The relay's control socket: requests and replies are JSON, one object a line.
 
-It is served by the relay's own loop and never blocks it: sockets are non-blocking, a request is at most one read,
-and an answer that the client is too slow to take ends the connection.
+The relay's own loop serves it and never blocks: sockets are non-blocking, a request is at most one read, and the
+connection of a client that is too slow to take a reply is closed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BACKLOG: Final = 16
 
 
 class ControlServer:
-    """Listens at `path` and gives each request to `answer`, whose LabErrors become {"error": ...}."""
+    """Listen at `path` and pass each request to `answer`, whose LabErrors become {"error": ...}."""
 
     def __init__(self, path: Path, *, epoll: select.epoll, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         self._path = path
@@ -37,14 +37,14 @@ class ControlServer:
         epoll.register(self._listener.fileno(), select.EPOLLIN)
 
     def handle(self, fd: int) -> None:
-        """Accept, read or answer what made `fd` readable; an `fd` that is none of ours is left alone."""
+        """Accept, or read and reply, on a readable `fd`; ignore an `fd` that is not one of the server's."""
         if fd == self._listener.fileno():
             self._accept()
         elif fd in self._clients:
             self._read(fd)
 
     def close(self) -> None:
-        """End all connections and remove the socket's path, if it is still ours."""
+        """Close all connections and remove the socket's path, if it is still this server's socket."""
         for fd in list(self._clients):
             self._drop(fd)
         self._listener.close()
@@ -54,7 +54,7 @@ class ControlServer:
     def _accept(self) -> None:
         try:
             client, _ = self._listener.accept()
-        except OSError:  # it went away again, or we are out of descriptors: the relay goes on relaying
+        except OSError:  # the client has gone, or there are no descriptors left: the relay goes on relaying
             return
         client.settimeout(0)
         self._clients[client.fileno()] = client
@@ -92,9 +92,9 @@ class ControlServer:
 
 
 def _listen(path: Path) -> socket.socket:
-    """Listen at `path`; what a crashed relay left there is replaced, a living one's is not."""
+    """Listen at `path`; replace the socket of a crashed relay, but not that of a running one."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    before = os.umask(0o077)  # nobody but the owner may reshape a fabric
+    before = os.umask(0o077)  # only the owner may reshape a fabric
     try:
         if path.is_socket() and not _is_served(path):
             path.unlink()

@@ -1,34 +1,36 @@
-"""The relay fabric's process: carries the frames of every shaped link of a lab between its two TAP devices.
+"""The process of the relay backend: carry the frames of every shaped link of a lab between its two TAP devices.
 
     python -m netns.backends.relay.relay SPEC.json <<< go
 
 For kernels without sch_netem. Where the kernel backend puts a netem qdisc on each end of a veth pair, this one puts a
-TAP on each end, and one process reads frames from either, holds them as netns/netem/queue.py decides, and writes them
-to the other when they are due. SPEC.json is netns/backends/relay/spec.py's; control comes in at
-netns/backends/relay/control_server.py. Nothing is touched before a line comes on the standard input
-(netns/backends/relay/client.py has why).
+TAP on each end. One process reads frames from both, holds them as netns/netem/queue.py decides, and writes them to the
+other end when they are due. SPEC.json is defined in netns/backends/relay/spec.py; control requests come in at
+netns/backends/relay/control_server.py. The process does nothing before it reads a line on its standard input
+(netns/backends/relay/client.py has the reason).
 
-Theory of operation. One thread, one epoll. A turn sends what is due and takes what waits: one frame from each readable
-TAP, because most have one, then a bounded batch from those that are readable still. Which directions are due is found
-by looking at all of them, once a turn: 50 ns each, where a heap costs more for each frame that passes it.
+Theory of operation. One thread, one epoll. A turn sends the frames that are due and reads the frames that wait: first
+one frame from each readable TAP, because most have one, then a bounded batch from those that are still readable. Each
+turn scans all directions for those that are due, because a heap would cost more for each frame.
 
-Time. After a turn that carried frames the relay rests: the kernel gathers frames meanwhile, where waking up for each
-would cost more than carrying it. To read late costs the emulation nothing, because a frame's departure follows from
-its arrival, which is estimated (arrivals.py), as long as it is read before it is due: so the next turn starts
-MAX_COALESCE_NS after this one, sooner if any link's delay is shorter. To write late does cost something, half a rest in
-the mean, but it does not add up over the links of a path: frames that one turn wrote to a link and reads
-from the next are taken to have arrived all over the time since the turn before, which is when they were due.
+Time. After a turn that carried frames the relay sleeps for the coalescing time: the kernel queues frames meanwhile,
+which costs less than a wake-up for each. Reading late does not change the emulation, because the departure of a frame
+follows from its arrival, which is estimated (arrival_times.py), as long as it is read before it is due. So the next
+turn starts MAX_COALESCE_NS after this one, or sooner if any link's delay is shorter. Writing late does delay frames,
+by half a coalescing time on average, but the delay does not add up over the links of a path: frames that one turn
+wrote to a link, and the next turn reads from it, are taken to have arrived evenly over the time since the turn before,
+which is when they were due.
 
-After a turn that carried nothing the relay waits for the next frame or departure, whichever is first, and serves a
-thin flow exactly. netem's unit is the nanosecond, that of Python's epoll the millisecond; but an epoll descriptor is
-readable itself when it has events, so that select() on it sleeps with microseconds, and with a timer slack of 1 ns it
-wakes on time. When the host keeps it waiting for a CPU then, frames that come meanwhile are spread over that time.
+After a turn that carried nothing the relay waits for the next frame or departure, whichever is first, and so serves a
+low-rate flow exactly. netem's unit is the nanosecond, that of Python's epoll the millisecond; but an epoll descriptor
+is itself readable when it has events, so that select() on it sleeps with microsecond resolution, and with a timer slack
+of 1 ns it wakes on time. If the relay then has to wait for a CPU, frames that arrive meanwhile are spread over that
+time.
 
-The garbage collector is off: frames are bytes in tuples, which never form cycles, and what is held is bounded by
-the limits of the shapes.
+The garbage collector is off: frames are bytes in tuples, which never form cycles, and the memory that they use is
+bounded by the limits of the shapes.
 
-Ends: on SIGTERM and SIGINT, and when all its namespaces or devices are gone. What is held then is lost, as it is
-when a cable is cut.
+The relay ends on SIGTERM and SIGINT, and when all its namespaces or devices are gone. The frames that it holds then
+are lost, as when a cable is cut.
 """
 
 from __future__ import annotations
@@ -62,8 +64,8 @@ if TYPE_CHECKING:
     from netns.backends.relay.spec import LinkSpec, RelaySpec, TapSpec
     from netns.backends.relay.tap import Tap
 
-# From the start of one busy turn to the next. A sleep costs about 30 us of CPU in a virtual machine, whose timer leaves
-# the guest: rests shorter than the least would spend more on sleeping than on carrying.
+# The time from the start of one busy turn to the next. A sleep has a fixed CPU cost, which is high in a virtual
+# machine: below the minimum, sleeping would cost more than carrying frames.
 MAX_COALESCE_NS: Final = 350_000
 MIN_COALESCE_NS: Final = 100_000
 HOUSEKEEPING_NS: Final = 1_000_000_000
@@ -101,31 +103,31 @@ class Relay:
         self._resources.close()
 
     def stop(self) -> None:
-        """Have `run` end after the turn it is in."""
+        """Let `run` end after the current turn."""
         self._stopping = True
 
     def wake_on(self, fd: int) -> None:
-        """End the loop's sleep, and nothing else, when `fd` becomes readable."""
+        """End the loop's sleep, and do nothing else, when `fd` becomes readable."""
         self._epoll.register(fd, select.EPOLLIN)
 
     def run(self) -> None:
-        """Carry frames until `stop`, or until no TAP is left."""
-        look_around_at = 0
+        """Carry frames until `stop` is called, or until no TAP is left."""
+        housekeeping_at = 0
         while not self._stopping and self._by_source_fd:
             started_at = monotonic_ns()
-            if started_at >= look_around_at:
-                self._leave_vanished()
-                look_around_at = started_at + HOUSEKEEPING_NS
+            if started_at >= housekeeping_at:
+                self._release_vanished()
+                housekeeping_at = started_at + HOUSEKEEPING_NS
             if self._turn():
                 remaining_ns = started_at + self._coalesce_ns - monotonic_ns()
                 if remaining_ns > 0:
                     time.sleep(remaining_ns / NS_PER_S)
             else:
                 due_at_ns = min(direction.due_at_ns for direction in self._directions)
-                self._wait_until(min(due_at_ns, look_around_at))
+                self._wait_until(min(due_at_ns, housekeeping_at))
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Do what a control request asks; BackendError or ShapeError says why not."""
+        """Execute a control request; BackendError or ShapeError if it cannot be done."""
         match message:
             case {"op": "counters"}:
                 return self._counters()
@@ -135,7 +137,7 @@ class Relay:
         raise BackendError(f"no such request: {json.dumps(message)}")
 
     def _reshape(self, direction: RelayLinkDirection, shape: Shape) -> None:
-        """Change a shape for the frames to come: those that wait unread came before, and the old one rules them."""
+        """Change a shape for frames that arrive from now on: unread frames arrived before, and get the old shape."""
         direction.read(limit_frames=BATCH_FRAMES)
         direction.admit(since_ns=self._since_ns, now_ns=monotonic_ns())
         direction.netem.reshape(shape)
@@ -159,7 +161,7 @@ class Relay:
         return tap
 
     def _turn(self) -> bool:
-        """Send what is due and take what waits; tell whether there was anything."""
+        """Send the frames that are due and read those that wait; return whether there were any."""
         carried = self._send_due()
         self._since_ns, self._polled_at_ns = self._polled_at_ns, monotonic_ns()
         readable = self._read(limit_frames=1)
@@ -169,12 +171,12 @@ class Relay:
         now_ns = monotonic_ns()
         for direction in readable:
             direction.admit(since_ns=self._since_ns, now_ns=now_ns)
-            if direction.due_at_ns <= now_ns:  # no delay, or none left of it: the host kept the relay from its turn
+            if direction.due_at_ns <= now_ns:  # no delay, or it has passed because the relay got the CPU late
                 direction.send_due(now_ns)
         return True
 
     def _read(self, *, limit_frames: int) -> list[RelayLinkDirection]:
-        """Read from each TAP that is readable, `limit_frames` at most; return their directions. Serve the desk too."""
+        """Read up to `limit_frames` from each readable TAP, return their directions; handle control requests, too."""
         readable = []
         for fd, _ in self._epoll.poll(0):
             direction = self._by_source_fd.get(fd)
@@ -183,11 +185,11 @@ class Relay:
                 continue
             readable.append(direction)
             if not direction.read(limit_frames=limit_frames):
-                self._leave(direction)
+                self._release(direction)
         return readable
 
     def _send_due(self) -> bool:
-        """Have each direction send what is due; tell whether any had something."""
+        """Send what is due in each direction; return whether there was anything."""
         now_ns, sent = monotonic_ns(), False
         for direction in self._directions:
             if direction.due_at_ns <= now_ns:
@@ -198,7 +200,8 @@ class Relay:
     def _wait_until(self, at_ns: int) -> None:
         """Wait for a frame or a request, until `at_ns` at most.
 
-        What is there afterwards came no sooner than the process was ready to run: it ends the wait at once.
+        A frame or request ends the wait at once, so whatever is there afterwards arrived no sooner than the process was
+        ready to run.
         """
         remaining_ns = at_ns - monotonic_ns()
         if remaining_ns <= 0:
@@ -208,15 +211,15 @@ class Relay:
         ready_at_ns = monotonic_ns() - (self._sched_delay.waited_ns() - waited_ns)
         self._polled_at_ns = max(self._polled_at_ns, ready_at_ns)
 
-    def _leave_vanished(self) -> None:
-        """Let go of namespaces that were deleted by name: only our open TAPs still keep them alive."""
+    def _release_vanished(self) -> None:
+        """Release namespaces that were deleted by name: only the relay's open TAPs still keep them alive."""
         gone = {name for name, identity in self._identities.items() if identity_of(name) != identity}
         for direction in list(self._by_source_fd.values()):
             if direction.source.netns in gone:
-                self._leave(direction)
+                self._release(direction)
 
-    def _leave(self, direction: RelayLinkDirection) -> None:
-        """Take no more frames from a source that is gone."""
+    def _release(self, direction: RelayLinkDirection) -> None:
+        """Stop reading from a source that is gone."""
         self._epoll.unregister(direction.source.fd)
         del self._by_source_fd[direction.source.fd]
 
@@ -248,21 +251,21 @@ class Relay:
 
 
 def coalesce_ns(shapes: Iterable[Shape]) -> int:
-    """Return how long a relay of links of these shapes may rest: no longer than any delays what it lets through."""
+    """Return the coalescing time for these shapes: no longer than any delay of a shape that passes packets at all."""
     delays_us = [_least_delay_us(shape) for shape in shapes if shape.loss_percent < 100]
     shortest_ns = round(min(delays_us, default=0) * 1000)
     return max(MIN_COALESCE_NS, min(shortest_ns, MAX_COALESCE_NS))
 
 
 def _least_delay_us(shape: Shape) -> float:
-    """The delay of the packet that is delayed least; tables reach four times the jitter below the mean."""
+    """The shortest delay of a packet; the tables reach four times the jitter below the mean."""
     if shape.reorder_chance_percent:
         return 0
     return shape.delay_us - shape.jitter_us * (1 if shape.distribution == UNIFORM else 4)
 
 
 def main(arguments: list[str]) -> int:
-    """Relay what the specification named by the only argument says, until stopped; return the exit status."""
+    """Relay what the specification in the only argument defines, until stopped; return the exit status."""
     if len(arguments) != 1:
         print("usage: python -m netns.backends.relay.relay SPEC.json", file=sys.stderr)
         return 2
@@ -275,14 +278,14 @@ def main(arguments: list[str]) -> int:
         print(f"relay: {error}", file=sys.stderr)
         return 1
     with closing(relay):
-        _take_signals(relay)
-        _take_priority()
+        _handle_signals(relay)
+        _raise_priority()
         relay.run()
     return 0
 
 
-def _take_signals(relay: Relay) -> None:
-    """Stop on SIGTERM and SIGINT; their arrival ends the loop's sleep through a descriptor."""
+def _handle_signals(relay: Relay) -> None:
+    """Stop on SIGTERM and SIGINT; a signal ends the loop's sleep through a descriptor."""
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     relay.wake_on(reader)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -290,15 +293,17 @@ def _take_signals(relay: Relay) -> None:
         signal.signal(number, lambda *_: relay.stop())
 
 
-def _take_priority() -> None:
-    """Wake up exactly, early and undisturbed."""
+def _raise_priority() -> None:
+    """Set priority, timer slack, memory and garbage collection for exact and prompt wake-ups."""
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
-    if hasattr(libc, "mallopt"):  # glibc returns the heap's end to the kernel, and faults it in again, at each read
+    if hasattr(
+        libc, "mallopt"
+    ):  # glibc's default returns freed memory to the kernel, and faults it in again on each read
         libc.mallopt(M_TRIM_THRESHOLD, HELD_HEAP_BYTES)
-    with suppress(OSError):  # root in a container may lack CAP_SYS_NICE; the relay is only later then
+    with suppress(OSError):  # root in a container may lack CAP_SYS_NICE; then the relay only runs later
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
-        # A session is scheduled as one group where the kernel groups automatically; then the group's weight counts.
+        # Where the kernel groups automatically, a session is scheduled as one group, and the group's weight counts.
         Path("/proc/self/autogroup").write_text(str(NICENESS))
     gc.collect()
     gc.freeze()

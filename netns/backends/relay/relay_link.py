@@ -1,12 +1,12 @@
-"""One direction of a relayed link: frames read from one TAP, held by netem's model, written to the other.
+"""One direction of a relayed link: frames are read from one TAP, held by netem's model, and written to the other.
 
-A frame's path in Python is one read, one enqueue, one dequeue and one write; nothing else is done for each frame
-but counting. What the model decides (loss, limit) it counts itself; what the host does to us is counted apart:
-frames that the sink refused, and by how much frames left after their departure.
+A frame costs one read, one enqueue, one dequeue and one write in Python; apart from that, frames are only counted. The
+model counts its own decisions (loss, limit). Effects of the host are counted separately: frames that the sink refused,
+and how late frames left.
 
-The model runs on the times at which frames arrived (arrivals.py), not on those at which the relay came to read them.
-Before a frame enters, whatever was due by its arrival has left the model, though it may not have been written yet:
-it lies in `_departed`, where it does not count against the shape's limit. In the kernel it would be on its way.
+The model runs on the times at which frames arrived (arrival_times.py), not on those at which the relay read them.
+Before a frame enters the model, whatever was due by its arrival has left the model, though it may not be written yet:
+it is in `_departed`, where it does not count against the shape's limit. In the kernel it would already have left.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 NEVER_NS: Final = 2**63
 
-# Frames taken from one TAP, or written to one, before the others have their turn: more than the relay could carry
-# in one rest. What a full batch leaves unread is taken for newer than it is.
+# Frames read from one TAP, or written to one, before the others are served: more than the relay can carry in one
+# coalescing time. The frames that a full batch leaves unread are stamped later than they arrived.
 BATCH_FRAMES: Final = 128
 
 
 class RelayLinkDirection:
-    """Carries frames from `source` to `sink`; the relay's loop calls `read`, `admit` and `send_due`."""
+    """Carry frames from `source` to `sink`; the relay's loop calls `read`, `admit` and `send_due`."""
 
     __slots__ = (
         "_arrived_by_ns",
@@ -55,7 +55,7 @@ class RelayLinkDirection:
         self.sink = sink
         self.netem: Netem[bytes] = Netem(shape, seed=seed, surgeon=Frames())
         self.unstamped: list[bytes] = []
-        """Read, and not yet admitted to the model."""
+        """Frames that are read, but not yet admitted to the model."""
         self._departed: deque[tuple[int, bytes]] = deque()
         self._arrived_by_ns = 0
         self.packets = 0
@@ -64,13 +64,13 @@ class RelayLinkDirection:
         self.late_ns = 0
         self.late_max_ns = 0
         self.due_at_ns = NEVER_NS
-        """When the next frame is due, which may have passed; NEVER_NS if none is held."""
+        """When the next frame is due, possibly in the past; NEVER_NS if there is none."""
         self._dropped_unread_before = source.dropped_unread()
 
     def read(self, *, limit_frames: int) -> bool:
-        """Read waiting frames, `limit_frames` at most; tell whether the source is still there.
+        """Read waiting frames, `limit_frames` at most; return whether the source still exists.
 
-        The read that finds nothing costs as much as a frame does, so that the limit is 1 where one is expected.
+        A read that finds nothing costs as much as a frame, so the limit is 1 where one frame is expected.
         """
         fd, size, keep = self.source.fd, self.source.frame_bytes, self.unstamped.append
         try:
@@ -83,7 +83,7 @@ class RelayLinkDirection:
         return True
 
     def admit(self, *, since_ns: int, now_ns: int) -> None:
-        """Let the frames that were read, and had arrived between the two times, enter the model as they arrived."""
+        """Pass the frames that were read to the model, with estimated arrival times between `since_ns` and `now_ns`."""
         frames, departed, netem = self.unstamped, self._departed, self.netem
         if not frames:
             return
@@ -96,10 +96,10 @@ class RelayLinkDirection:
             at_ns += step_ns
         frames.clear()
         self._arrived_by_ns = now_ns
-        self._look_ahead()
+        self._update_due()
 
     def send_due(self, now_ns: int) -> None:
-        """Write the frames that are due, a batch at most."""
+        """Write the frames that are due, one batch at most."""
         fd, dequeue, departed = self.sink.fd, self.netem.dequeue, self._departed
         for _ in range(BATCH_FRAMES):
             due = departed.popleft() if departed else dequeue(now_ns)
@@ -116,14 +116,14 @@ class RelayLinkDirection:
             if late_ns > self.late_max_ns:  # noqa: PLR1730 - max() costs more than the whole comparison, per frame
                 self.late_max_ns = late_ns
             now_ns = monotonic_ns()
-        self._look_ahead()
+        self._update_due()
 
-    def _look_ahead(self) -> None:
+    def _update_due(self) -> None:
         next_at_ns = self._departed[0][0] if self._departed else self.netem.next_at_ns
         self.due_at_ns = NEVER_NS if next_at_ns is None else next_at_ns
 
     def tap_drops(self) -> int:
-        """Count the frames lost outside the model, since the start: not read in time, or refused by the sink."""
+        """Count the frames lost outside the model since the start: not read in time, or refused by the sink."""
         return self.refused + self.source.dropped_unread() - self._dropped_unread_before
 
     def counters(self) -> dict[str, int]:

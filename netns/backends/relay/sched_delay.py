@@ -1,4 +1,4 @@
-"""How long this process has waited for a CPU that it could have used: what makes a wake-up late.
+"""The time for which this process was runnable but waited for a CPU: it makes wake-ups late.
 
 Source: Linux Documentation/scheduler/sched-stats.rst, /proc/PID/schedstat: "time spent waiting on a runqueue".
 """
@@ -14,17 +14,17 @@ _LINE_BYTES: Final = 128
 
 
 class SchedDelay:
-    """Reads the kernel's account of the calling process. A kernel that keeps none counts as one that never waits."""
+    """Read the kernel's statistics of the calling process. Without them, the delay counts as zero."""
 
     def __init__(self, path: Path = SCHEDSTAT) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path.exists() else None
 
     def waited_ns(self) -> int:
-        """Return the ns for which the process was ready to run and did not, since it started."""
+        """Return the ns for which the process was runnable and did not run, since it started."""
         return int(os.pread(self._fd, _LINE_BYTES, 0).split()[1]) if self._fd is not None else 0
 
     def close(self) -> None:
-        """Close the account."""
+        """Close the file."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

@@ -1,4 +1,4 @@
-"""The relay's orders: which TAPs it joins, with which shapes. Written by the lab as JSON, read by the relay."""
+"""The relay's specification: its TAPs and their shapes. The lab writes it as JSON; the relay reads it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LinkSpec:
 
 @dataclass(frozen=True, slots=True)
 class RelaySpec:
-    """All that one relay process carries, and where it listens for control."""
+    """All links of one relay process, and the path of its control socket."""
 
     lab: str
     control: Path
@@ -42,7 +42,7 @@ class RelaySpec:
 
 
 def load_spec(path: Path) -> RelaySpec:
-    """Read a specification; BackendError that names the file and the place if it is not one."""
+    """Read a specification; BackendError with the file and the position in it if it is invalid."""
     try:
         document = json.loads(path.read_text())
     except OSError as error:

@@ -1,16 +1,16 @@
-"""TAP devices in named namespaces: attaching to an existing one, and what the kernel counts as dropped there.
+"""TAP devices in named namespaces: attach to an existing one, and read the kernel's count of dropped frames.
 
 Rules:
 
-- A tun file belongs for ever to the namespace it was *opened* in (tun_chr_open takes the opener's), and keeps that
-  namespace alive. So the device file is opened inside the namespace, and must be closed before it can go away.
-- TUNSETIFF on a name that does not exist creates a device. The name is looked up first: a relay only attaches.
-- Attaching gives the device its carrier, but its queue drops everything until the kernel's link watch has seen
-  that, some time later. Asking for the link's state (ETHTOOL_GLINK) makes it look at once.
-- No IFF_VNET_HDR and no TUNSETOFFLOAD: the kernel then segments and checksums in software before it hands a frame
-  over, so that each read is one packet as a wire would carry it, and loss strikes packets, not super-packets.
+- A tun file belongs permanently to the namespace in which it was *opened* (tun_chr_open takes the opener's), and keeps
+  that namespace alive. So the device file is opened inside the namespace, and must be closed before it can go away.
+- TUNSETIFF on a name that does not exist creates a device. The name is looked up first, because a relay only attaches.
+- Attaching gives the device its carrier, but its queue drops everything until the kernel's link watch has noticed, some
+  time later. A query of the link's state (ETHTOOL_GLINK) runs the link watch at once.
+- No IFF_VNET_HDR and no TUNSETOFFLOAD: the kernel then segments and computes checksums in software before it delivers a
+  frame. Each read is one packet as on a wire, and loss applies to packets, not to super-packets.
 
-Python 3.11 has no os.setns; ctypes calls libc's. It moves the calling thread only, and `inside` brings it back.
+Python 3.11 has no os.setns; ctypes calls libc's. It moves the calling thread only, and `inside` moves it back.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _IFREQ_FLAGS: Final = struct.Struct("16sH22x")
 _IFREQ_DATA: Final = struct.Struct("16sP16x")
 _IFREQ_MTU: Final = struct.Struct("16si20x")
 _ETHTOOL_VALUE: Final = struct.Struct("II")
-# What a frame may have beyond the device's MTU: an Ethernet header and a VLAN tag.
+# The bytes of a frame beyond the device's MTU: an Ethernet header and a VLAN tag.
 _HEADER_BYTES: Final = 14 + 4
 _NET_DEV_BYTES: Final = 1 << 20
 
@@ -64,18 +64,18 @@ class Tap:
     ifname: str
     fd: int
     frame_bytes: int
-    """The largest frame to read, by the MTU at the time of attaching; a longer one would be cut."""
+    """The largest frame to read, from the MTU at the time of attaching; a longer one would be truncated."""
 
     statistics_fd: int
-    """The namespace's /proc/net/dev, which stays readable from outside."""
+    """The namespace's /proc/net/dev, which stays readable from outside it."""
 
     def close(self) -> None:
-        """Detach; the device stays, without carrier."""
+        """Detach; the device remains, without carrier."""
         os.close(self.fd)
         os.close(self.statistics_fd)
 
     def dropped_unread(self) -> int:
-        """Count the frames that the kernel dropped because the queue of unread ones was full (tx_dropped)."""
+        """Count the frames that the kernel dropped because the queue of unread frames was full (tx_dropped)."""
         for line in os.pread(self.statistics_fd, _NET_DEV_BYTES, 0).decode().splitlines():
             name, colon, numbers = line.partition(":")
             if colon and name.strip() == self.ifname:
@@ -84,7 +84,7 @@ class Tap:
 
 
 def attach(*, netns: str, ifname: str) -> Tap:
-    """Attach to the existing TAP `ifname` of the named namespace; BackendError if it cannot be had."""
+    """Attach to the existing TAP `ifname` of the named namespace; BackendError if that fails."""
     with inside(netns):
         try:
             socket.if_nametoindex(ifname)
@@ -93,16 +93,16 @@ def attach(*, netns: str, ifname: str) -> Tap:
         fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             fcntl.ioctl(fd, TUNSETIFF, _IFREQ_FLAGS.pack(ifname.encode(), IFF_TAP | IFF_NO_PI))
-            frame_bytes = _settled_mtu(ifname) + _HEADER_BYTES
+            frame_bytes = _mtu_with_carrier(ifname) + _HEADER_BYTES
             statistics_fd = os.open("/proc/thread-self/net/dev", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             os.close(fd)
-            raise BackendError(f"{netns}: cannot attach to {ifname}: {_why(error)}") from None
+            raise BackendError(f"{netns}: cannot attach to {ifname}: {_reason(error)}") from None
     return Tap(netns=netns, ifname=ifname, fd=fd, frame_bytes=frame_bytes, statistics_fd=statistics_fd)
 
 
 def identity_of(netns: str) -> tuple[int, int] | None:
-    """Return what tells the named namespace from a later one of the same name; None if there is none."""
+    """Return what distinguishes the named namespace from a later one of the same name; None if there is none."""
     try:
         status = (NETNS_DIRECTORY / netns).stat()
     except OSError:
@@ -112,8 +112,8 @@ def identity_of(netns: str) -> tuple[int, int] | None:
 
 @contextmanager
 def inside(netns: str) -> Iterator[None]:
-    """Move the calling thread into the named namespace for the length of a `with` block; BackendError if absent."""
-    home_fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    """Move the calling thread into the named namespace for a `with` block; BackendError if it does not exist."""
+    own_fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
             target_fd = os.open(NETNS_DIRECTORY / netns, os.O_RDONLY | os.O_CLOEXEC)
@@ -126,15 +126,15 @@ def inside(netns: str) -> Iterator[None]:
         try:
             yield
         finally:
-            _setns(home_fd, name="its own")
+            _setns(own_fd, name="its own")
     finally:
-        os.close(home_fd)
+        os.close(own_fd)
 
 
 def in_nameless_namespace(work: Callable[[], T]) -> T:
-    """The result of `work()`, called in a new network namespace that ends with it; raises what it raises.
+    """Return `work()`, called in a new network namespace that ends with it; raises what it raises.
 
-    A thread of its own moves there (unshare(2) moves the calling thread only), and ends with the work.
+    A separate thread moves there (unshare(2) moves the calling thread only), and ends with the work.
     """
     results: list[T] = []
     errors: list[BaseException] = []
@@ -155,8 +155,8 @@ def in_nameless_namespace(work: Callable[[], T]) -> T:
     return results[0]
 
 
-def _settled_mtu(ifname: str) -> int:
-    """Have the kernel see the carrier; return the device's MTU."""
+def _mtu_with_carrier(ifname: str) -> int:
+    """Make the kernel see the carrier; return the device's MTU."""
     value = ctypes.create_string_buffer(_ETHTOOL_VALUE.pack(ETHTOOL_GLINK, 0), _ETHTOOL_VALUE.size)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         fcntl.ioctl(control, SIOCETHTOOL, _IFREQ_DATA.pack(ifname.encode(), ctypes.addressof(value)))
@@ -170,7 +170,7 @@ def _setns(fd: int, *, name: str) -> None:
         raise BackendError(f"cannot enter the network namespace {name}: {reason}")
 
 
-def _why(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     reasons = {
         errno.EBUSY: "another process holds it",
         errno.EINVAL: "it is not a TAP device",

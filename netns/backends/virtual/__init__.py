@@ -1,1 +1,1 @@
-"""The fabric in virtual time, without a kernel."""
+"""The virtual backend: a fabric in virtual time, without a kernel."""

@@ -1,6 +1,6 @@
-"""A trace of the virtual backend as JSON lines: one object for each thing that happened to a packet at a lane.
+"""The event log of the virtual backend: JSON lines, one object for each event of a packet at a virtual link.
 
-The bytes are the same for the same run, so that two traces may be compared with cmp(1).
+The same run writes the same bytes, so that two logs can be compared with cmp(1).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from netns.backends.virtual.virtual_link import Record
 
 
 class JsonLines:
-    """Writes records to `file`; give it to `VirtualFabric` as `observe`."""
+    """Write records to `file`; pass it to `VirtualFabric` as `observe`."""
 
     __slots__ = ("_file",)
 

@@ -1,10 +1,11 @@
-"""Virtual time: what is to happen when, done in order, the clock jumping from one moment to the next.
+"""Virtual time: a queue of timed actions, executed in order; the clock jumps from one event time to the next.
 
 Rules.
-1. Time is in integer nanoseconds and never goes back. What is set for the past happens now.
-2. Things of one moment happen in the order in which they were set. Nothing else decides, so that a run can be repeated.
-3. When all of a moment has happened, and before the clock jumps, `rest` is called: who gathers what arrives at one
-   moment hands it on there. It may set more for the same moment.
+1. Time is in integer nanoseconds and never goes back. An action scheduled for the past is executed now.
+2. Actions of the same time are executed in the order in which they were scheduled. Nothing else influences the order,
+   so that a run can be repeated.
+3. After all actions of a time, before the clock advances, `remaining` is called. It delivers what has been collected
+   at that time, and may schedule further actions for the same time.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 Action = Callable[[int], None]
-"""What happens; it is told the time in ns."""
+"""A callback; its argument is the time in ns."""
 
 
 class EventQueue:
-    """`at` sets an action, `run` lives through them."""
+    """Schedule actions with `at`, execute them with `run`."""
 
     __slots__ = ("_heap", "_order", "now_ns", "remaining")
 
@@ -28,19 +29,19 @@ class EventQueue:
         self._order = 0
 
     def at(self, at_ns: int, action: Action) -> None:
-        """Set `action` for `at_ns`, or for now if that has passed."""
+        """Schedule `action` for `at_ns`, or for now if that time has passed."""
         self._order += 1
         heappush(self._heap, (max(at_ns, self.now_ns), self._order, action))
 
     @property
     def next_at_ns(self) -> int | None:
-        """When something happens next; None if nothing is set."""
+        """The time of the next action; None if none is scheduled."""
         return self._heap[0][0] if self._heap else None
 
     def run(self, *, until_ns: int, done: Callable[[], bool] | None = None) -> bool:
-        """Live until `until_ns`, included, or until `done` holds at the end of a moment; return whether it did.
+        """Execute actions up to `until_ns`, included, or until `done()` is true; it is checked after each time.
 
-        Without `done`, or if it never holds, the clock stands at `until_ns` afterwards.
+        Return whether `done()` was true. If not, the clock is at `until_ns` afterwards.
         """
         heap = self._heap
         if done is not None and done():
@@ -53,11 +54,11 @@ class EventQueue:
         return False
 
     def _run_until(self, now_ns: int) -> None:
-        """Everything of one moment."""
-        heap, rest = self._heap, self.remaining
+        """Execute all actions of one time."""
+        heap, remaining = self._heap, self.remaining
         self.now_ns = now_ns
         while heap and heap[0][0] == now_ns:
             while heap and heap[0][0] == now_ns:
                 heappop(heap)[2](now_ns)
-            if rest is not None:
-                rest(now_ns)
+            if remaining is not None:
+                remaining(now_ns)

@@ -1,17 +1,18 @@
 """The virtual fabric: a topology in virtual time, without a kernel, deterministic to the byte.
 
-Theory of operation. Stations are attached to hosts and send packets, of which the fabric knows the 4-tuple and the
-length and nothing else. Each direction of each link is a lane (lane.py): netem's model with the direction's shape and
-the seed that the relay would give it. Which lanes a flow takes is looked up once (forwarding.py). An agenda (agenda.py)
-holds the next departure of each lane, whatever stations have set, and failures; running it is running the fabric.
+Theory of operation. A station is attached to each host and sends packets; the fabric looks at their 4-tuple and length
+only. Each direction of each link is a virtual link (virtual_link.py): netem's model with the shape of the direction and
+the same seed as in the relay. The route of a flow is looked up once (forwarding.py). The event queue (event_queue.py)
+holds the next departure of each virtual link, the actions that stations have scheduled, and failures; `run` executes
+them.
 
-What arrives at a host at one moment is handed to its station as one batch, in the order of arrival.
+All packets that arrive at a host at the same time are delivered to its station as one batch, in the order of arrival.
 
-Same topology, seed and sends, same packets at the same nanosecond: nothing here reads a clock, rolls other dice than
-the seeded ones, or depends on the order of a set or a hash of Python's.
+The same topology, seed and sends give the same packets at the same nanosecond: nothing here reads a clock, draws
+random numbers other than the seeded ones, or depends on the order of a set or on Python's hash of a string.
 
-Differences from the fabrics of namespaces, all on purpose: hosts' own links may be shaped; `ce_threshold` works;
-unshaped links take no time; there is no ICMP, and a packet longer than the MTU just vanishes.
+Intended differences from the namespace backends (kernel, relay): links of hosts may be shaped; `ce_threshold` works;
+unshaped links take no time; there is no ICMP: a packet longer than the MTU is dropped without notice.
 """
 
 from __future__ import annotations
@@ -34,32 +35,32 @@ from netns.topology.addressing import Addressing, IpVersion, addressing
 from netns.topology.model import ETHERNET_HEADER_BYTES, Link, Topology
 
 Receive = Callable[[list[Packet], int], None]
-"""Takes the packets that arrived at one moment, and the moment in ns."""
+"""Called with the packets that arrived at the same time, and that time in ns."""
 
 
 class VirtualFabric:
     """Build it from a topology, `attach` stations, `send` from them, `run`.
 
-    `too_long` counts packets beyond the MTU; all else is counted by the lane where it happened.
+    `too_long` counts packets longer than the MTU; everything else is counted at the virtual link where it happened.
     """
 
     def __init__(self, topology: Topology, *, observe: Callable[[Record], None] | None = None) -> None:
-        """`observe` is told what happens to each packet at each lane: see `trace.JsonLines`."""
+        """`observe` is called for each event of a packet at a virtual link: see `event_log.JsonLines`."""
         self.topology = topology
         self.too_long = 0
         self._events = EventQueue()
-        self._events.remaining = self._hand_over
+        self._events.remaining = self._deliver
         self._forwarding = Forwarding(topology)
         self._filled: list[Inbox] = []
         self._inboxes = {host: Inbox(self._filled) for host in topology.hosts}
         self._flows: dict[tuple[str, int, str, int], Flow] = {}
         self._max_length_bytes = topology.mtu + ETHERNET_HEADER_BYTES
         self._sent = 0
-        self._dead: dict[str, list[bool]] = {}  # what a plan let fail for good: with its carrier, or silently
+        self._failed: dict[str, list[bool]] = {}  # failures of a schedule without an end; value: with loss of carrier
         self._carrierless: Counter[frozenset[str]] = Counter()
         self._links = dict(self._make_links(link, end) for link in topology.links for end in ("ab", "ba"))
-        for lane in self._links.values():
-            lane.observe = observe
+        for virtual_link in self._links.values():
+            virtual_link.observe = observe
 
     def _make_links(self, link: Link, direction: Literal["ab", "ba"]) -> tuple[tuple[str, str], VirtualLink]:
         ends, shape = (link.a, link.b), link.shape_ab
@@ -68,30 +69,30 @@ class VirtualFabric:
         seed = shape_seed(self.topology, link, direction=direction)
         return ends, VirtualLink(f"{ends[0]}>{ends[1]}", shape=shape, seed=seed, agenda=self._events)
 
-    # -- looking ------------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------
 
     @property
     def now_ns(self) -> int:
-        """The time, from 0."""
+        """The current time; it starts at 0."""
         return self._events.now_ns
 
     @property
     def packet_hops(self) -> int:
-        """How often a packet has crossed a lane."""
-        return sum(lane.packets for lane in self._links.values())
+        """The number of packets that left a virtual link, summed over the links."""
+        return sum(virtual_link.packets for virtual_link in self._links.values())
 
     @property
     def links(self) -> Mapping[tuple[str, str], VirtualLink]:
-        """(from, to) -> that direction of the link between them, for counters and queues."""
+        """(from, to) -> virtual link, for counters and queues."""
         return self._links
 
     def address(self, host: str, *, version: IpVersion = 4) -> str:
-        """The host's main address: as in the other fabrics, reached over all spines. Raises TopologyError."""
+        """The host's main address, reached over all spines, as in the other backends. Raises TopologyError."""
         self.topology.switch_of(host)
         return self._addressing(version).main[host]
 
     def pinned_addresses(self, host: str, *, version: IpVersion = 4) -> Mapping[str, str]:
-        """Spine -> the host's address whose traffic, to it and from it, crosses that spine only."""
+        """Spine -> the host's address whose traffic, in both directions, crosses only that spine."""
         self.topology.switch_of(host)
         return dict(self._addressing(version).pinned[host])
 
@@ -99,22 +100,22 @@ class VirtualFabric:
         return self._forwarding.addresses.get(version) or addressing(self.topology, version=version)
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """Lane (FROM>TO) -> what left it, and what was dropped or marked there, in packets unless named otherwise."""
+        """Virtual link (FROM>TO) -> packets and bytes that left it, and its counts of drops, marks and the like."""
         return {
-            lane.name: {
-                "packets": lane.packets,
-                "bytes": lane.bytes,
-                **(lane.netem.counters() if lane.netem is not None else dict.fromkeys(COUNTERS, 0)),
-                "blackholed": lane.blackholed,
-                "marked": lane.marked,
+            virtual_link.name: {
+                "packets": virtual_link.packets,
+                "bytes": virtual_link.bytes,
+                **(virtual_link.netem.counters() if virtual_link.netem is not None else dict.fromkeys(COUNTERS, 0)),
+                "blackholed": virtual_link.blackholed,
+                "marked": virtual_link.marked,
             }
-            for lane in self._links.values()
+            for virtual_link in self._links.values()
         }
 
     # -- stations -----------------------------------------------------------------------------------------------
 
     def attach(self, host: str, receive: Receive) -> None:
-        """Give a host its station. Raises BackendError if it has one."""
+        """Attach the station of a host. Raises BackendError if the host has one."""
         self.topology.switch_of(host)
         inbox = self._inboxes[host]
         if inbox.receive is not None:
@@ -122,7 +123,7 @@ class VirtualFabric:
         inbox.receive = receive
 
     def flow(self, source: str, *, source_port: int, destination: str, destination_port: int) -> Flow:
-        """The flow with this 4-tuple, for `send`. Raises TopologyError if an address is no host's."""
+        """The flow with this 4-tuple, for `send`. Raises TopologyError if an address belongs to no host."""
         key = (source, source_port, destination, destination_port)
         flow = self._flows.get(key)
         if flow is None:
@@ -131,17 +132,17 @@ class VirtualFabric:
         return flow
 
     def _route(self, flow: Flow) -> None:
-        """Look up the lanes that the flow's next packets take."""
-        way = self._forwarding.way(
+        """Look up the virtual links for the flow's next packets."""
+        route = self._forwarding.way(
             flow.source,
             source_port=flow.source_port,
             destination=flow.destination,
             destination_port=flow.destination_port,
         )
-        flow.links = tuple(self._links[ends] for ends in pairwise(way))
+        flow.links = tuple(self._links[ends] for ends in pairwise(route))
 
     def send(self, flow: Flow, *, length_bytes: int, content: Any) -> None:
-        """Put a packet on its way now. `length_bytes` is its size on the wire, Ethernet header included."""
+        """Send a packet now. `length_bytes` is its size on the wire, Ethernet header included."""
         if length_bytes > self._max_length_bytes:
             self.too_long += 1
             return
@@ -150,17 +151,17 @@ class VirtualFabric:
         flow.links[0].transmit(packet, self._events.now_ns)
 
     def at(self, at_ns: int, action: Action) -> None:
-        """Have something done at a time: stations' timers, and whatever an experiment does to the fabric."""
+        """Schedule an action: timers of stations, and changes that a test makes to the fabric."""
         self._events.at(at_ns, action)
 
     # -- failures -----------------------------------------------------------------------------------------------
 
     def fail(self, name: str, *, at_ns: int, for_ns: int | None = None, carrier: bool = False) -> None:
-        """Let a link ("leaf1-spine2") or a node ("spine2") lose everything from `at_ns` on.
+        """Let a link ("leaf1-spine2") or a node ("spine2") drop everything from `at_ns` on.
 
-        Silently, or with the `carrier`: then the routers at the ends choose other ways, where they have any. It is
-        repaired `for_ns` later; None: never. Overlapping failures add up. Raises TopologyError for a name that is
-        neither.
+        With `carrier` the ends lose their carrier, too, and their routers choose other next hops where there are any;
+        otherwise the failure is silent. It ends after `for_ns`; None: never. A link is up again when all its failures
+        have ended. Raises TopologyError for a name that is neither.
         """
         links = self.topology.links_at(name)
         self._events.at(at_ns, lambda _: self._count_down(links, by=1, carrier=carrier))
@@ -168,7 +169,7 @@ class VirtualFabric:
             self._events.at(at_ns + for_ns, lambda _: self._count_down(links, by=-1, carrier=carrier))
 
     def play(self, events: Iterable[ScheduledEvent]) -> None:
-        """Set a plan (netns/faults/schedule.py) for the time from now on. Raises TopologyError or ShapeError."""
+        """Schedule a fault schedule (netns/faults/schedule.py), starting now. Raises TopologyError or ShapeError."""
         now_ns = self._events.now_ns
         for event in events:
             at_ns = now_ns + round(event.at_us * 1000)
@@ -185,16 +186,16 @@ class VirtualFabric:
                 self.fail(event.name, at_ns=at_ns, for_ns=for_ns, carrier=event.carrier)
 
     def _fail_for_good(self, event: ScheduledEvent, links: tuple[Link, ...], _now_ns: int) -> None:
-        self._dead.setdefault(event.name, []).append(event.carrier)
+        self._failed.setdefault(event.name, []).append(event.carrier)
         self._count_down(links, by=1, carrier=event.carrier)
 
     def _repair(self, name: str, links: tuple[Link, ...], _now_ns: int) -> None:
-        """End all that a plan let fail under this name without an end."""
-        for carrier in self._dead.pop(name, []):
+        """End all failures of this name that a schedule set without an end."""
+        for carrier in self._failed.pop(name, []):
             self._count_down(links, by=-1, carrier=carrier)
 
     def _count_down(self, links: tuple[Link, ...], *, by: int, carrier: bool) -> None:
-        """Add reasons for links to be down, or take them away; flows find their ways anew where carriers count."""
+        """Add failures to links, or remove them; route all flows again if carriers change."""
         for link in links:
             self._links[link.a, link.b].down += by
             self._links[link.b, link.a].down += by
@@ -207,21 +208,23 @@ class VirtualFabric:
     def _set_shape(self, event: ScheduledEvent, *, at_ns: int, for_ns: int | None) -> None:
         link = self.topology.link(event.name)
         ends = {"ab": (link.a, link.b), "ba": (link.b, link.a)}
-        lanes = [self._links[pair] for direction, pair in ends.items() if event.direction in ("both", direction)]
-        for lane in lanes:
-            _shape_of(lane).changed(event.shape or {}, base=event.base)
+        virtual_links = [
+            self._links[pair] for direction, pair in ends.items() if event.direction in ("both", direction)
+        ]
+        for virtual_link in virtual_links:
+            _shape_of(virtual_link).changed(event.shape or {}, base=event.base)
 
         def change(_now_ns: int) -> None:
-            before = [_shape_of(lane) for lane in lanes]
-            for lane, shape in zip(lanes, before, strict=True):
-                lane.reshape(shape.changed(event.shape or {}, base=event.base))
+            before = [_shape_of(virtual_link) for virtual_link in virtual_links]
+            for virtual_link, shape in zip(virtual_links, before, strict=True):
+                virtual_link.reshape(shape.changed(event.shape or {}, base=event.base))
             if for_ns is not None:
-                self._events.at(at_ns + for_ns, lambda _: _reshape(lanes, before))
+                self._events.at(at_ns + for_ns, lambda _: _reshape(virtual_links, before))
 
         self._events.at(at_ns, change)
 
     def narrow(self, name: str, *, mtu: int) -> None:
-        """Let a link or a node carry IP packets of `mtu` bytes at most; longer ones vanish there, and nobody is told.
+        """Let a link or a node carry IP packets of `mtu` bytes at most; it drops longer ones without notice.
 
         Raises TopologyError for a name that is neither.
         """
@@ -232,21 +235,21 @@ class VirtualFabric:
     # -- time ---------------------------------------------------------------------------------------------------
 
     def run(self, *, until_ns: int, done: Callable[[], bool] | None = None) -> bool:
-        """Let time pass until `until_ns` or until `done` holds; return whether it did. See `EventQueue.run`."""
+        """Run until `until_ns` or until `done` holds; return whether it did. See `EventQueue.run`."""
         return self._events.run(until_ns=until_ns, done=done)
 
-    def _hand_over(self, now_ns: int) -> None:
-        """Give every station what arrived at this moment."""
+    def _deliver(self, now_ns: int) -> None:
+        """Deliver to every station what arrived at this time."""
         filled = self._filled[:]
-        self._filled.clear()  # in place: the inboxes hold this very list
+        self._filled.clear()  # in place: the inboxes refer to this list
         for inbox in filled:
             inbox.deliver(now_ns)
 
 
-def _shape_of(lane: VirtualLink) -> Shape:
-    return Shape() if lane.netem is None else lane.netem.shape
+def _shape_of(virtual_link: VirtualLink) -> Shape:
+    return Shape() if virtual_link.netem is None else virtual_link.netem.shape
 
 
-def _reshape(lanes: list[VirtualLink], shapes: list[Shape]) -> None:
-    for lane, shape in zip(lanes, shapes, strict=True):
-        lane.reshape(shape)
+def _reshape(virtual_links: list[VirtualLink], shapes: list[Shape]) -> None:
+    for virtual_link, shape in zip(virtual_links, shapes, strict=True):
+        virtual_link.reshape(shape)

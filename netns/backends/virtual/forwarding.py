@@ -1,14 +1,14 @@
-"""Which way a flow takes: shortest paths, one chosen at each router by hash of the 4-tuple with a seed of its own.
+"""Forwarding: shortest paths, where each router selects one next hop by a hash of the 4-tuple with its own seed.
 
-What the kernel fabrics get from fib_multipath_hash_policy 3 with fields 0x37 and a fib_multipath_hash_seed per router
-(netns/lab/plan.py): the choice depends on addresses, protocol and ports and on nothing else, and two tiers do not
-polarise. The seeds are the same as there; the hash function is not the kernel's, whose mapping is promised to nobody
-either.
+In the kernel and relay backends, fib_multipath_hash_policy 3 with fields 0x37 and a fib_multipath_hash_seed per router
+(netns/lab/plan.py) do the same: the choice depends only on addresses, protocol and ports, and two tiers do not
+polarise. The seeds are the same in all backends. The hash function differs from the kernel's, whose mapping is not a
+stable interface either.
 
-A router leaves out what has no carrier. Its other flows move then, by hash-threshold, or stay where they are, in
-resilient groups; a neighbour that is back gets its flows again at once (Linux waits until they pause).
+A router does not use links without carrier. With hash-threshold, its other flows may move then; in resilient groups
+they stay. Flows return to a recovered neighbour at once (Linux waits until they are idle).
 
-Traffic to or from a pinned address stays in the plane of its spine, as the kernel fabrics' rules have it.
+Traffic to or from a pinned address stays in the plane of its spine, as with the routing rules of the other backends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from netns.topology.routing import next_hops, planes
 
 
 class Forwarding:
-    """All routers' tables of one topology."""
+    """The forwarding tables of all routers of one topology."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -39,7 +39,7 @@ class Forwarding:
                 self._owner |= dict.fromkeys(pinned.values(), host)
                 self._spine |= {address: spine for spine, address in pinned.items()}
         self.dead: set[frozenset[str]] = set()
-        """Links without a carrier, as pairs of nodes: the routers at their ends choose among the others."""
+        """Links without carrier, as pairs of nodes: the routers at both ends use their other links."""
         self._avoiding = planes(topology)
         self._tables: dict[tuple[str, str | None], Mapping[str, tuple[str, ...]]] = {}
         self._keys = {
@@ -55,7 +55,7 @@ class Forwarding:
         return host
 
     def way(self, source: str, *, source_port: int, destination: str, destination_port: int) -> tuple[str, ...]:
-        """The nodes from the source's host to the destination's, both included. Raises TopologyError."""
+        """The nodes from the source host to the destination host, both included. Raises TopologyError."""
         first, last = self.host_of(source), self.host_of(destination)
         if first == last:
             raise TopologyError(f"flow {source} to {destination}: both are {first}, and the fabric is not in between")
@@ -70,7 +70,7 @@ class Forwarding:
         return (*way, last)
 
     def _chosen(self, node: str, neighbours: tuple[str, ...], number: int) -> str:
-        """The neighbour for a hash of 32 bits; a dead one if all are: packets are lost there."""
+        """The neighbour for a 32-bit hash; if all are dead a dead one, where the packets are lost."""
         alive = neighbours
         if self.dead:
             alive = tuple(other for other in neighbours if frozenset((node, other)) not in self.dead) or neighbours
@@ -89,5 +89,5 @@ class Forwarding:
 
 
 def _hash(text: bytes, *, key: bytes) -> int:
-    """32 bits, the same in every process and version of Python."""
+    """A 32-bit hash, the same in every process and version of Python."""
     return int.from_bytes(hashlib.blake2b(text, digest_size=4, key=key).digest(), "big")

@@ -1,13 +1,13 @@
-"""One direction of a link in virtual time, and what travels on it.
+"""A virtual link, which is one direction of a link in virtual time, and the packets on it.
 
-A packet's way through the fabric is the tuple of lanes of its flow. On each it is lost while the lane is down, passes
-at once where there is no shape, and else enters netem's model (netns/netem/queue.py), which says when it leaves. A lane
-that goes down loses what it holds as well: a cut cable is silent at both ends. A node that dies takes all its lanes
-down.
+The route of a packet is the tuple of virtual links of its flow. A virtual link drops a packet while it is down,
+forwards it at once if it has no shape, and otherwise passes it to netem's model (netns/netem/queue.py), which returns
+the departure time. When a link goes down it also loses the packets that it holds: a cut cable delivers nothing at
+either end. A node that fails takes down all its virtual links.
 
-One entry of the agenda stands for a whole lane: the departure of the packet that leaves next. With jitter and no rate
-a later packet may overtake and set an earlier entry; the entry that it replaced finds `_due_at_ns` changed, and does
-nothing.
+The event queue holds one valid entry for each virtual link: the departure of the packet that leaves next. With jitter
+and no rate a later packet may overtake and schedule an earlier entry. The replaced entry then finds a different
+`_due_at_ns` and does nothing.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ Fate = Literal["queued", "left", "lost", "overlimit", "blackholed"]
 
 
 class Record(NamedTuple):
-    """What a trace says of one packet at one lane."""
+    """An event of one packet at one virtual link, for the event log."""
 
     at_ns: int
     fate: Fate
-    """`queued`: taken by the lane; `left`: out at its far end; the others: dropped by draw, full queue, dead link."""
+    """`queued`: entered the link; `left`: out at its far end; the others: dropped by draw, full queue, dead link."""
     link: str
     """FROM>TO."""
     packet: int
-    """Its number, in the order of sending."""
+    """Its number, in order of sending."""
     flow: str
     length_bytes: int
     marked: bool
@@ -43,7 +43,7 @@ class Record(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """All packets with one 4-tuple: they take one way, as long as no link loses or gets back its carrier."""
+    """All packets with one 4-tuple: they take one route until a link loses or regains its carrier."""
 
     source: str
     source_port: int
@@ -51,14 +51,14 @@ class Flow:
     destination_port: int
     links: tuple[VirtualLink, ...] = ()
     inbox: Inbox = field(default_factory=lambda: Inbox([]))
-    """Where its packets lie on arrival: the destination host's."""
+    """Where its packets are collected on arrival: the inbox of the destination host."""
 
     def __str__(self) -> str:
         return f"{self.source}:{self.source_port}>{self.destination}:{self.destination_port}"
 
 
 class Inbox:
-    """What has arrived at one host at this moment. Entered in `filled`, the fabric's list, while it is not empty."""
+    """The packets that arrived at one host at the current time. It is in `filled`, the fabric's list, unless empty."""
 
     __slots__ = ("corrupted", "filled", "packets", "receive")
 
@@ -66,12 +66,12 @@ class Inbox:
         self.filled = filled
         self.packets: list[Packet] = []
         self.corrupted = 0
-        """Packets that came with a wrong checksum."""
+        """Packets that arrived with a wrong checksum."""
         self.receive: Callable[[list[Packet], int], None] | None = None
-        """The station; without one a host swallows everything."""
+        """The station's callback; a host without a station discards everything."""
 
     def receive_packet(self, packet: Packet) -> None:
-        """Keep a packet for the end of the moment."""
+        """Keep a packet until the end of the current time; count and discard a corrupted one."""
         if packet.corrupted:
             self.corrupted += 1
             return
@@ -80,23 +80,23 @@ class Inbox:
         self.packets.append(packet)
 
     def deliver(self, now_ns: int) -> None:
-        """Give the station what there is, as one batch."""
+        """Deliver the collected packets to the station, as one batch."""
         packets, self.packets = self.packets, []
         if self.receive is not None:
             self.receive(packets, now_ns)
 
 
 class Packet:
-    """What crosses the fabric. `content` is the stations' own affair; `marked` is the CE bit.
+    """A packet in the fabric. `content` is opaque to the fabric; `marked` is the CE bit.
 
-    A `corrupted` one has a bit flipped somewhere: its checksum fails where it arrives, and no station sees it.
+    A `corrupted` packet has a flipped bit: its checksum fails at the destination host, and no station receives it.
     """
 
     __slots__ = ("content", "corrupted", "flow", "hop", "length_bytes", "links", "marked", "number")
 
     def __init__(self, flow: Flow, *, number: int, length_bytes: int, content: Any) -> None:
         self.flow = flow
-        self.links = flow.links  # its own: it stays on them when the flow gets others
+        self.links = flow.links  # a copy: the packet keeps its route when the flow gets another
         self.number = number
         self.length_bytes = length_bytes
         self.content = content
@@ -105,14 +105,14 @@ class Packet:
         self.hop = 0
 
     def copy(self) -> Packet:
-        """The same packet once more, where this one is."""
+        """A duplicate of the packet, at the same hop."""
         twin = Packet(self.flow, number=self.number, length_bytes=self.length_bytes, content=self.content)
         twin.marked, twin.corrupted, twin.hop, twin.links = self.marked, self.corrupted, self.hop, self.links
         return twin
 
 
 class _PacketOps:
-    """What netem does to packets of the virtual backend, all of which can be marked."""
+    """Packet operations of netem for the virtual backend, where every packet can be marked."""
 
     def length_bytes(self, packet: Packet) -> int:
         return packet.length_bytes
@@ -121,7 +121,7 @@ class _PacketOps:
         return packet.copy()
 
     def corrupted(self, packet: Packet, *, draw: Draw) -> Packet:
-        """Which bit makes no difference, but what follows takes the same draws as on the relay."""
+        """Flip no particular bit, but use the same number of draws as the relay, so that later draws agree."""
         draw()
         draw()
         twin = packet.copy()
@@ -161,15 +161,15 @@ class VirtualLink:
         self.netem: Netem[Packet] | None = None
         self.observe: Callable[[Record], None] | None = None
         self.down = 0
-        """How many reasons there are for it to be down: its own and its ends'."""
+        """The number of failures that hold it down: its own and those of its ends."""
         self.longest_bytes: int | None = None
-        """On the wire; longer packets vanish. None: the fabric's MTU, which senders keep to."""
+        """The longest packet on the wire; longer ones are dropped. None: the fabric's MTU, which `send` checks."""
         self.packets = 0
         self.bytes = 0
         self.marked = 0
         self.blackholed = 0
         self.left_at_ns = -1
-        """When a packet last left; -1 if none has."""
+        """When the last packet left; -1 if none has."""
         self._events = agenda
         self._due_at_ns = NEVER_NS
         self._seed = seed
@@ -178,7 +178,7 @@ class VirtualLink:
             self.reshape(shape)
 
     def reshape(self, shape: Shape) -> None:
-        """Change what the lane does to packets; those that it holds keep their departure."""
+        """Change the shape; packets that are queued keep their departure."""
         if self.netem is None:
             self.netem = Netem(shape, seed=self._seed, surgeon=_PACKET_OPS)
         elif self.netem.shape != shape:
@@ -188,11 +188,11 @@ class VirtualLink:
 
     @property
     def wait_ns(self) -> int:
-        """How long a packet that came now would queue, beyond the delay and its own time on the wire."""
+        """How long a packet that arrived now would queue, beyond the delay and its own serialisation time."""
         return 0 if self.netem is None else self.netem.wait_ns(self._events.now_ns)
 
     def transmit(self, packet: Packet, now_ns: int) -> None:
-        """Decide what becomes of a packet that reaches the lane."""
+        """Drop, forward, mark or queue a packet that reaches the link."""
         if self.down or (self.longest_bytes is not None and packet.length_bytes > self.longest_bytes):
             self.blackholed += 1
             self._log("blackholed", packet)
@@ -213,10 +213,10 @@ class VirtualLink:
             self._events.at(at_ns, self._depart)
 
     def _depart(self, now_ns: int) -> None:
-        """Hand on what is due."""
+        """Forward the packets that are due."""
         netem = self.netem
         if now_ns != self._due_at_ns or netem is None:
-            return  # an entry that an overtaker replaced
+            return  # an entry that an overtaking packet replaced
         while (due := netem.dequeue(now_ns)) is not None:
             packet = due[1]
             if self.down:
@@ -232,16 +232,16 @@ class VirtualLink:
             self._events.at(next_at_ns, self._depart)
 
     def _pass_on(self, packet: Packet, now_ns: int) -> None:
-        """Let a packet out at the far end, into the next lane or the destination's inbox."""
+        """Let a packet out at the far end, into the next virtual link or the destination's inbox."""
         self.packets += 1
         self.bytes += packet.length_bytes
         self.left_at_ns = now_ns
         if self.observe is not None:
             self._log("left", packet)
-        lanes = packet.links
+        links = packet.links
         packet.hop = hop = packet.hop + 1
-        if hop < len(lanes):
-            lanes[hop].transmit(packet, now_ns)
+        if hop < len(links):
+            links[hop].transmit(packet, now_ns)
         else:
             packet.flow.inbox.receive_packet(packet)
 
