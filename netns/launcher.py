@@ -44,6 +44,8 @@ from netns.lab.lab import Lab
 MASTER_PORT: Final = 29500  # torchrun's default; each rank has an address, so all may use it
 GRACE_S: Final = 2.0
 LOOK_S: Final = 0.002  # interval of checks until a rank has entered a namespace
+_GATE: Final = ("sh", "-c", 'read -r _; exec "$@" < /dev/null', "sh")
+"""Holds a rank's command until its namespace was seen: one that ends at once could not be looked at."""
 READ_BYTES: Final = 1 << 16
 MAX_LINE_BYTES: Final = 1 << 20
 
@@ -61,6 +63,9 @@ class Rank:
     """The host where it is to run."""
 
     process: subprocess.Popen[bytes]
+    gate_opens_at: float
+    """Latest time to let its command begin, whether its namespace was seen or not."""
+
     ran_in: str | None = None
     """The lab's node whose namespace it is in, according to the kernel; None: not yet seen in any."""
 
@@ -107,7 +112,11 @@ class Launcher:
         try:
             for number, host in enumerate(hosts):
                 own = os.environ | dict(env or {}) | _environment(number, addresses)
-                made._start(Rank(number, host, _spawn(lab.command(host, command), env=own)))
+                made._start(
+                    Rank(
+                        number, host, _spawn(lab.command(host, [*_GATE, *command]), env=own), time.monotonic() + GRACE_S
+                    )
+                )
         except BaseException:
             made.end()
             raise
@@ -154,7 +163,7 @@ class Launcher:
         self.end()
         self._selector.close()
         for rank in self.ranks:
-            for pipe in (rank.process.stdout, rank.process.stderr):
+            for pipe in (rank.process.stdin, rank.process.stdout, rank.process.stderr):
                 if pipe is not None:
                     pipe.close()
 
@@ -173,6 +182,8 @@ class Launcher:
         unseen = [rank for rank in self.ranks if rank.ran_in is None and rank.status is None]
         for rank in unseen:
             rank.ran_in = self._nodes.get(_network_of(rank.process.pid))  # type: ignore[arg-type]  # None is no key
+            if rank.ran_in is not None or time.monotonic() >= rank.gate_opens_at:
+                _open_gate(rank.process)
         if any(rank.ran_in is None for rank in unseen):
             patience_s = LOOK_S if patience_s is None else min(LOOK_S, patience_s)
         for key, _ in self._selector.select(patience_s):
@@ -239,7 +250,7 @@ def _spawn(command: Sequence[str], *, env: Mapping[str, str]) -> subprocess.Pope
     try:
         return subprocess.Popen(
             [tool("setpriv"), "--pdeathsig", "KILL", "--", *command],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
@@ -248,6 +259,12 @@ def _spawn(command: Sequence[str], *, env: Mapping[str, str]) -> subprocess.Pope
         )
     except OSError as error:
         raise BackendError(f"{command[0]}: {error.strerror}") from None
+
+
+def _open_gate(process: subprocess.Popen[bytes]) -> None:
+    """Let a rank's command begin."""
+    if process.stdin is not None and not process.stdin.closed:
+        process.stdin.close()
 
 
 def _signal_group(rank: Rank, number: signal.Signals) -> None:
