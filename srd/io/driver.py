@@ -351,7 +351,7 @@ class Driver:
             self._on_event(event)
 
     def drop_unsent(self) -> None:
-        """Drop what a full socket refused, as lost, and all placement hints: both refer to memory of the application."""
+        """Drop what a full socket refused, as lost, and all placement hints: both refer to the application's memory."""
         self._clear_hints()
         self._deferred = None
         self._transmitter.discard()

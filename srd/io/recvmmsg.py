@@ -14,7 +14,8 @@ from srd.io.syscalls import MMSGHDR, SOCKADDR_BYTES, Address
 
 # Control messages come in this order (net/ipv4/udp.c, udp_recvmsg; net/ipv6/udp.c): a receive timestamp, always, as
 # SO_TIMESTAMPNS is set; the segment size, if the message is a train; the TOS (a byte) or traffic class (an integer),
-# always. Its low two bits are ECN's. GRO merges no datagrams that differ in them (net/ipv4/af_inet.c, inet_gro_receive).
+# always. Its low two bits are ECN's; GRO merges no datagrams that differ in them (net/ipv4/af_inet.c,
+# inet_gro_receive).
 CONTROL = np.dtype(
     [
         ("time_header", "u1", 16),

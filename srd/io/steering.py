@@ -123,7 +123,7 @@ class Steering:
         return added
 
     def steer(self, rule: Rule, sock: socket.socket) -> None:
-        """Steer packets that match `rule`, and no older one, to `sock`. Raises OSError; ValueError for too many rules."""
+        """Steer what matches `rule`, and no older one, to `sock`. Raises OSError; ValueError for too many rules."""
         if len(self._rules) >= MAX_RULES:
             raise ValueError(f"{MAX_RULES} rules are the most; make one for a host instead of its peers")
         self._rules.append((rule, sock))
