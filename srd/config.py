@@ -48,7 +48,7 @@ class EndpointConfig:
     It uses a whole CPU and saves the wake-up latency. Turns are not coalesced then."""
 
     close_timeout_s: float = 2.0
-    """How long `Peer.close` and `Endpoint.close` wait for open requests, in seconds; then the requests end with FLUSHED.
+    """How long `Peer.close` and `Endpoint.close` wait for open requests, in seconds; then these end with FLUSHED.
     Otherwise a receiver that grants no credit could delay a closing program for as long as a request may take. It is
     twice the time after which an unresponsive peer is detected, which is enough for an orderly close. Await the
     requests whose delivery matters before closing."""
@@ -70,7 +70,7 @@ class EndpointConfig:
             )
         if not 0 <= self.close_timeout_s < math.inf:
             raise UsageError(f"close_timeout_s: {self.close_timeout_s} is no time to wait; give seconds, 0 or more")
-        # A chunk for every slot and one for copies, the scratch buffers, and twice the window, as chunks are pinned whole.
+        # A chunk for every slot and one for copies, the scratch buffers, and twice the window, as chunks are pinned.
         slots = (SLOTS + 1) * self.chunk_bytes + scratch_bytes(SLOTS)
         least = slots + 2 * self.protocol.receive_window_bytes
         if self.receive_region_bytes < least:

@@ -23,7 +23,7 @@ _OFFSET = (1 << AREA_SHIFT) - 1
 
 @dataclass(frozen=True, slots=True)
 class WriteNotification:
-    """A write with immediate has landed in memory registered here; the applications agree on the location themselves."""
+    """A write with immediate has landed in memory registered here; the applications agree on where it lands."""
 
     length: int
     immediate: int

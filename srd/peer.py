@@ -114,7 +114,7 @@ class Peer:
         """Read `length` bytes from `source_offset` of the peer's registration `key` to `offset` of a registration here.
 
         At most 1 GiB. `registration` must be this endpoint's and have LOCAL_WRITE over the range, or the status is
-        LOCAL_ERROR_INVALID_LKEY. Raises PeerError when the peer has ended, UsageError for a number of more than 64 bits.
+        LOCAL_ERROR_INVALID_LKEY. Raises PeerError when the peer has ended, UsageError for a number over 64 bits.
         """
         return self._post(
             None,  # the registration keeps its memory
