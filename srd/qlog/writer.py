@@ -1,7 +1,7 @@
 """Writes a trace file while packets move.
 
 1. Memory and time are bounded: the buffer has 64 KiB, and an event costs one line of JSON.
-2. The file is readable while it grows: the buffer is flushed when it is full and, while there are events, once a second.
+2. The file is readable while it grows: the buffer is flushed when it is full and, while events occur, once a second.
 3. A write error (a full disk) ends the trace, not the transfer: later events are dropped, and `close` raises.
 4. A write blocks the caller until the page cache has accepted the data, so a trace should not be written to a slow
    network file system.

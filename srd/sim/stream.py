@@ -9,7 +9,7 @@ from srd.sim.simulation import Connection
 
 
 class Stream:
-    """Posts a message for each that completes. `posted_at_ns[n]` is the time when message n was posted; its immediate is n.
+    """Posts a message for each that completes. Message n has immediate n and is posted at `posted_at_ns[n]`.
 
     At most one stream per source station, because it handles the station's events.
     """
