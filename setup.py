@@ -1,4 +1,4 @@
-"""Compiles with mypyc the protocol core, the datapath, and the modules that every message passes on its way to the user.
+"""Compiles with mypyc the protocol core, the datapath, and the modules between them and the application.
 
 The compilation takes place when a wheel is built. It changes only the speed.
 

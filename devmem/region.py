@@ -134,7 +134,7 @@ class Region(mmap.mmap):
 
     @classmethod
     def receive(cls, sock: socket.socket, *, writable: bool = True) -> Self:
-        """Map the memory that the other end of a Unix socket shares. Raises OSError; RegionError without a descriptor."""
+        """Map the memory that the other end of a Unix socket shares. Raises OSError, or RegionError without one."""
         _, fds, _, _ = socket.recv_fds(sock, len(_GREETING), 1)
         if not fds:
             raise RegionError("the other process sent no descriptor; it has to call share")

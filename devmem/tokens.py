@@ -103,7 +103,7 @@ class Tokens:
             raise PoolError(f"token {token} is unknown: it was returned before, or is another endpoint's")
 
     def refill(self, off: int, *, length: int) -> bool:
-        """Return the fragment of a ring entry (area and offset, bytes); False if there is none: the entry is skipped."""
+        """Return the fragment of a ring entry (area and offset, bytes); False if there is none: it is skipped."""
         token = self._by_place.get(off)
         if token is None or self._leases[token].frag.length != length:
             self.skipped += 1

@@ -115,7 +115,7 @@ async def _send(
 
 
 class Delivery:
-    """The delivery of one file in one or more attempts. Each has a peer of its own, so that its counters are the file's."""
+    """The delivery of one file in one or more attempts. Each has a new peer, so that its counters are the file's."""
 
     def __init__(self, endpoint: Endpoint, source: SourceFile, host: str, *, port: int, options: SendOptions) -> None:
         self._endpoint = endpoint
