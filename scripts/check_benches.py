@@ -38,12 +38,12 @@ LONGEST_FIRST: Final = (
     "long-fat", "loss", "fair", "blackhole", "incast", "permutation", "ecn", "slow-path", "jitter", "virtual",
     "messages", "chaos",
 )  # fmt: skip
-"""What is checked: all cases of the virtual backend that want something. So ordered, the processes end together."""
+"""All cases of the virtual backend with requirements, in an order in which the parallel processes end together."""
 CHAOS: Final = "chaos"
 CHAOS_RUNS: Final = 200
-"""Four seconds."""
+"""Runs of the chaos case: a few seconds."""
 LIMIT_S: Final = 300
-"""After which a run counts as hanging: twenty times the longest."""
+"""Time after which a run counts as hanging: many times the longest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,7 +182,9 @@ class Ring:
                 try:
                     yield ring
                 finally:
-                    ring.input = ring.output = ring._staging = np.empty(0, np.float32)  # a region is closed without views
+                    ring.input = ring.output = ring._staging = np.empty(
+                        0, np.float32
+                    )  # a region is closed without views
                 await to_right.close()
                 await from_left.wait_ended()
 
@@ -327,7 +329,7 @@ def patient(delay_target_s: float) -> EndpointConfig:
 
 
 async def run(place: Place, *, elements: int, iterations: int, piece_bytes: int, config: EndpointConfig | None) -> bool:
-    """Do `iterations` of the all-reduce; return whether every result was right."""
+    """Run `iterations` of the all-reduce; return whether every result was right."""
     world, rank = len(place.hosts), place.rank
     wanted = exact_sum(elements, world=world)
     seconds: list[float] = []

@@ -117,7 +117,7 @@ async def exchange(endpoint: Endpoint, peer: Peer, mine: Region, theirs: Region,
 
 
 async def run(endpoint: Endpoint, peer: Peer, *, size_bytes: int, seed: int) -> dict[str, object]:
-    """Exchange and reduce; return what there is to say about it."""
+    """Exchange and reduce the tensors; return the results."""
     with (
         Region(size_bytes, name="mine") as mine,
         Region(size_bytes, name="theirs") as theirs,
@@ -127,7 +127,7 @@ async def run(endpoint: Endpoint, peer: Peer, *, size_bytes: int, seed: int) -> 
     ):
         queue.steer(peer)
         elements = size_bytes // 4
-        # Beside the event loop: a peer that says nothing for a second is taken for dead.
+        # Beside the event loop: a peer that sends nothing for a second is declared dead.
         await asyncio.to_thread(fill, mine.tensor(elements, dtype=np.float32), seed=seed)
         before = endpoint.bytes_copied
         seconds = await exchange(endpoint, peer, mine, theirs, words)

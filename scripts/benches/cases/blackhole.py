@@ -33,14 +33,14 @@ WANTED: Final = (
 SPINES: Final = 4
 MESSAGE_BYTES: Final = 64 << 10
 OUTSTANDING: Final = 384
-"""24 MiB, as elsewhere."""
+"""Outstanding messages: 24 MiB, as in the other cases."""
 PATIENCE_S: Final = 0.010
 FAILURES: Final = ((0.5, ("spine1",)), (2.0, ("spine1", "spine2", "spine3")))
-"""When, and which spines."""
+"""Time of each failure, and its spines."""
 DEAD_S: Final = 0.5
 END_S: Final = 3.5
 SETTLED_S: Final = 0.1
-"""Before the first failure the gaps count already: they say what is usual."""
+"""Gaps count from here on, which is before the first failure."""
 IN_USE_BYTES: Final = 10 * PACKET_BYTES
 LOOK_EVERY_NS: Final = NS_PER_S // 1000
 
