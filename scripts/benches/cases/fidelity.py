@@ -88,9 +88,9 @@ def run_trial(module: str, orders: Path, *, fabric: str) -> None:
 
 @contextmanager
 def _hurried() -> Iterator[None]:
-    """Before other processes, as the kernel's own work is: what is measured is the model, not the host."""
+    """Run with a higher priority, as the kernel's own work does, to measure the model and not the host."""
     usual = os.getpriority(os.PRIO_PROCESS, 0)
-    with suppress(OSError):  # without the right to it, delays are compared with more of the host in them
+    with suppress(OSError):  # without the privilege, the delays include more of the host's
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
     try:
         yield

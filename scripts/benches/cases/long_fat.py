@@ -5,7 +5,7 @@ product; the links down are unshaped. 1 MiB messages, 400 MiB of them outstandin
 flight, so the receive window is 512 MiB. Virtual hosts allocate no memory for it; real ones would use WRITEs, which
 need no credit. All other settings are the defaults.
 
-`capacity_fraction`: payload that lands over the link's capacity for payload, after two seconds, when slow start is over.
+`capacity_fraction`: payload that lands over the link's capacity for payload, after two seconds, which cover slow start.
 """
 
 from __future__ import annotations

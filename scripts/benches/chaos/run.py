@@ -1,17 +1,17 @@
-"""One scenario, lived through, and what was wrong with it.
+"""Runs one scenario, and checks the invariants.
 
-The initiator opens a peer, and opens it anew when it ended, 10 ms later; both ends post their messages when their time
-has come, if a peer is open then. What must hold, whatever the weather:
+The initiator opens a peer, and opens it again 10 ms after it ended. Both ends post their messages at the scheduled
+times, if a peer is open then. The invariants, under all conditions:
 
-1. No message is delivered twice, not even to two lives of a process; of a write or read nothing lands after it ended
-   well, or after its word was delivered.
-2. What is delivered has the bytes that were sent, all of them; what was written or read lies where it should.
-3. Nothing is written beyond what is registered, nor between the places of the requests, nor with a withdrawn key.
-4. Every request ends, with a status, unless the process that posted it is dead.
-5. A request that ended well was delivered, and had the right to.
-6. Nothing that the network does raises an error out of the core.
+1. No message is delivered twice, not even to two incarnations of a process. No byte of a write or read lands after it
+   completed with OK, or after its immediate was delivered.
+2. A delivered message has exactly the bytes that were sent; written and read bytes lie at the right address.
+3. Nothing is written outside of registered memory, between the targets of the requests, or with a withdrawn key.
+4. Every request completes with a status, unless the process that posted it is dead.
+5. A request that completed with OK was delivered, and had the right to be.
+6. No behaviour of the network raises an exception in the core.
 
-A request may end badly and its message be delivered: the sender cannot know whether only the answer was lost.
+A request may end in error although its message was delivered: the sender cannot know whether only the ACK was lost.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ REOPEN_NS: Final = NS_PER_S // 100
 
 @cache
 def noise() -> Bytes:
-    """Bytes without a period, so that nothing that lands in the wrong place looks right."""
+    """Return bytes without a period, so that misplaced data is detected."""
     return np.random.default_rng(1).integers(0, 256, NOISE_BYTES, np.uint8)
 
 
