@@ -40,7 +40,7 @@ WORKLOADS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
 """Name -> the two roles of the benches' worker, and the arguments of both."""
 LAB_NAME: Final = "profile-veth"
 OF_SOURCES: Final = ("env", f"PYTHONPATH={ROOT}")
-"""Profile the sources, as a profiler sees no functions of compiled modules. System calls are those of the installed package."""
+"""Runs the sources, as a profiler sees no compiled functions. System calls are those of the installed package."""
 SLOWER: Final = 240.0
 """Additional seconds that a run under a profiler may take before it counts as hanging."""
 ENDS: Final = ("receiver", "sender")

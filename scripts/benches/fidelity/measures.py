@@ -32,7 +32,7 @@ LONGEST_RUN: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One of a setting's comparisons; `kernel` and `relay` are what people look at."""
+    """One of a setting's comparisons; `kernel` and `relay` are values for the reader."""
 
     measure: str
     kernel: float
@@ -123,7 +123,7 @@ def _reordered(shape: Shape, kernel: Recording, relay: Recording) -> list[Compar
 
 
 def _ahead_ns(shape: Shape) -> float:
-    """Return the delay below which a packet counts as reordered: a tenth of the delay, more than any host's lateness."""
+    """Return the delay below which a packet counts as reordered: a tenth of the delay, above any host's lateness."""
     return shape.delay_us * 100 if shape.reorder_chance_percent else -1
 
 

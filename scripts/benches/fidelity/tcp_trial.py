@@ -2,8 +2,8 @@
 
     python -m scripts.benches.fidelity.tcp_trial ORDERS.json
 
-ORDERS.json: {"name", "fabric", "seconds", "settings": [{"name", "shape"}, ...], "result"}; the goodput is written to the
-file "result", setting -> Mbit/s. The lab is h1 - leaf1 - h2; the shape applies to both links down from leaf1, so to
+ORDERS.json: {"name", "fabric", "seconds", "settings": [{"name", "shape"}, ...], "result"}; the goodput of
+each setting in Mbit/s is written to the file "result". The lab is h1 - leaf1 - h2; the shape applies to both links down from leaf1, so to
 data and ACKs. iperf3 with one stream, cubic on both; the first seconds are left out.
 """
 
@@ -40,9 +40,9 @@ def topology(name: str) -> Topology:
 
 
 def carried_mbps(lab: Lab, shape: Shape, *, seconds: int) -> float:
-    """Goodput of one stream from h1 to h2. Raises BenchError."""
+    """Return the goodput of one stream from h1 to h2. Raises BenchError."""
     lab.reshape("leaf1-h2", ab=shape)
-    # Acknowledgements have the delay, and room; they are not lost, so that what is measured is one direction's.
+    # ACKs have the delay and a large queue, but no loss, so that only one direction's loss is measured.
     lab.reshape("leaf1-h1", ab=replace(shape, loss_percent=0, loss_model=None, rate_bps=0, limit_packets=10_000))
     with subprocess.Popen(
         lab.command("h2", ["iperf3", "-s", "-1"]), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -169,8 +169,8 @@ def _intact(frames: Frames, number: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return whether each frame is as sent, in its recorded part.
 
     Of the headers only bytes that are equal in all frames are compared. That excludes the identification (bytes 18,
-    19), the ECN field (15) with the checksum over it (24, 25), and UDP's checksum, which a kernel does not compute while
-    the packet stays within it.
+    19), the ECN field (15) with the checksum over it (24, 25), and UDP's checksum, which a kernel does not compute
+    while the packet stays within it.
     """
     if not len(number):
         return np.zeros(0, dtype=np.bool_)
