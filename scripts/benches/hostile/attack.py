@@ -133,7 +133,7 @@ class Attack:
         emit("forged", packets=count, captured=len(captured))
 
     def send(self, seconds: float) -> None:
-        """Send them all, a tick's worth at a time."""
+        """Send all packets within `seconds`, in equal parts per tick."""
         started, sent_packets, sent_bytes = time.monotonic(), 0, 0
         rate = len(self._packets) / seconds
         senders = [*self._strangers, *self._victims, *self._peers]
@@ -146,7 +146,7 @@ class Attack:
             for tally in senders:
                 tally.drain()
             time.sleep(max(started + due / rate - time.monotonic(), 0.0))
-        time.sleep(0.2)  # what is answered late
+        time.sleep(0.2)  # for late answers
         for tally in senders:
             tally.drain()
         unvalidated = [*self._strangers, *self._victims]

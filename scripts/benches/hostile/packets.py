@@ -144,12 +144,12 @@ class Forge:
         return bytes(packet)
 
     def _edge(self) -> bytes:
-        """A well-formed packet of which one field, wherever it lies, is at an edge."""
+        """Return a well-formed packet with one field, at any offset, at a limit."""
         rng = self._rng
         packet = bytearray(self._data() if rng.random() < 0.4 else self._control())
         width = rng.choice(list(_WIDTHS))
         at = rng.randrange(0, max(min(len(packet), 96) - width, 1))
-        at -= at % width  # fields are aligned, or nearly all of them
+        at -= at % width  # nearly all fields are aligned
         if at + width <= len(packet) and not (at < _PREFIX_BYTES and at + width > _CONTEXT_AT):
             struct.pack_into(_WIDTHS[width], packet, at, rng.choice(EDGES) & ((1 << 8 * width) - 1))
         return bytes(packet)
