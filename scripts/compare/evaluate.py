@@ -1,7 +1,7 @@
-"""From what was recorded of a transfer to its outcome. Pure: no processes, no clock.
+"""Computes the outcome of a transfer from its record. Pure: no processes, no clock.
 
-A transfer completed when the sender says that the receiver verified every byte, the receiver says the same, both
-ended with status 0, and nobody had to be stopped. Everything else is a failure with one line that says why.
+A transfer has completed if the sender reports that the receiver verified every byte, the receiver reports the same,
+both ended with status 0, and neither had to be stopped. Everything else is a failure, with the reason in one line.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Ending:
     """Exit status; None if it was never started. Negative: killed by that signal."""
 
     complaint: str
-    """Its last word on stderr."""
+    """Its last line on stderr."""
 
     events: tuple[Event, ...]
-    """All that it told."""
+    """All its events."""
 
     def last(self, kind: str) -> Event | None:
         """Return the last event of this kind, or None."""
@@ -36,13 +36,13 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What was seen of one transfer."""
+    """The record of one transfer."""
 
     byte_count: int
     """Size of the file."""
 
     landed_intact: bool
-    """Is the file that landed the one that was sent?"""
+    """Whether the received file equals the one that was sent."""
 
     sender: Ending
     """The sending process."""
@@ -60,7 +60,7 @@ class Record:
     """After which it was given up."""
 
     path_shares: tuple[float, ...]
-    """Share of each spine."""
+    """Each spine's share of the bytes."""
 
     relay_cpu_fraction: float | None
     """Share of one core that the relay used."""
@@ -69,7 +69,7 @@ class Record:
     """Share of all cores that was in use."""
 
     stolen_fraction: float | None = None
-    """Share of all cores that a hypervisor withheld."""
+    """Share of all cores that a hypervisor gave to others."""
 
     wanted_subflows: int = 0
     """How many subflows an MPTCP connection should have had; 0 for the others."""
@@ -128,7 +128,7 @@ def number(event: Event, key: str) -> float:
 
 
 def _why_incomplete(record: Record) -> str | None:
-    """Return the first reason not to call it complete, or None. What a stopped process says is no reason."""
+    """Return the first reason why it is not complete, or None. Errors of a stopped process are ignored."""
     if record.watched_s >= record.bound_s:
         return f"given up after {record.bound_s:g} s with {_percent(record)} received"
     for name, ending in (("sender", record.sender), ("receiver", record.receiver)):

@@ -226,7 +226,7 @@ class Driver:
             raise
         if not self._closed:  # an event's handler may have closed the driver
             if read:
-                self._coalesce(received=received)
+                self._coalesce(heard=received)
             deadlines = [at for at in (self._core.poll_timeout(), self._coalesce_until) if at is not None]
             self._timer.arm(min(deadlines, default=None))
 
@@ -269,10 +269,10 @@ class Driver:
         delivered = self._messages > 0 and not self._ended
         return delivered and self._since_s < self._adaptive_poll_s and self._read_bytes < BULK_BYTES
 
-    def _coalesce(self, *, received: bool) -> None:
+    def _coalesce(self, *, heard: bool) -> None:
         """Delay the next turn, poll, or do neither, depending on what this turn carried and when the last one was."""
         until = None
-        if received and not self._busy_poll:
+        if heard and not self._busy_poll:
             if self._expects_more_data() or self._sent_bytes >= BULK_BYTES:
                 self._poller.suppress(self._read_at)
                 until = self._read_at + RX_COALESCE_S if self._since_s < BUSY_S else None

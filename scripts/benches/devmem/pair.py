@@ -75,7 +75,7 @@ def _stopped_cleanly() -> Iterator[None]:
 
 
 def _moderate(namespace: str) -> None:
-    """Let the kernel collect packets for up to 200 us before it passes them on, like network cards (napi.rst, "gro")."""
+    """Let the kernel collect packets for up to 200 us before it passes them on, as cards do (napi.rst, "gro")."""
     settings = "echo 2 > napi_defer_hard_irqs; echo 200000 > gro_flush_timeout"
     _run("ip", "netns", "exec", namespace, "ethtool", "-K", "eth0", "gro", "on")
     _run("ip", "netns", "exec", namespace, "sh", "-ec", f"cd /sys/class/net/eth0; {settings}")

@@ -27,10 +27,10 @@ from srd.errors import PeerError
 
 MESSAGE_BYTES: Final = 1 << 20
 PATTERNS: Final = 8
-"""Messages differ by their number modulo this; prepared beforehand, so that making them costs no time."""
+"""Number of different messages, which are prepared in advance so that creating them takes no time."""
 IN_FLIGHT: Final = 6
 HONEST: Final = 0x5A000000
-"""In the immediate of the messages that count, with their number."""
+"""Marks the immediates of the messages that count, in addition to their number."""
 
 
 def pattern(number: int) -> npt.NDArray[np.uint8]:

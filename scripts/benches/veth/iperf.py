@@ -1,4 +1,4 @@
-"""iperf3 over kernel TCP, with the congestion control by name: the kernel's default differs from machine to machine."""
+"""iperf3 over kernel TCP, with explicit congestion control, as the default differs between machines."""
 
 from __future__ import annotations
 
