@@ -54,10 +54,10 @@ class Record:
     """(seconds since the first byte, bytes)."""
 
     watched_s: float
-    """From the first byte to the end of the watch; 0 if none came."""
+    """Time from the first byte to the end of the observation; 0 if no byte arrived."""
 
     bound_s: float
-    """After which it was given up."""
+    """Timeout of the transfer."""
 
     path_shares: tuple[float, ...]
     """Each spine's share of the bytes."""
@@ -72,19 +72,19 @@ class Record:
     """Share of all cores that a hypervisor gave to others."""
 
     wanted_subflows: int = 0
-    """How many subflows an MPTCP connection should have had; 0 for the others."""
+    """Subflows that an MPTCP connection should have; 0 for other protocols."""
 
     kills_spine: bool = False
-    """Does the condition call for a dead spine?"""
+    """Whether the condition includes a spine failure."""
 
     blackholed: str | None = None
-    """The spine that died."""
+    """The spine that failed."""
 
     blackhole_at_s: float | None = None
-    """When, on the clock of `progress`."""
+    """Time of the failure, on the clock of `progress`."""
 
     failure: str | None = None
-    """Why the transfer could not even be watched to its end."""
+    """Why the transfer could not be observed to its end."""
 
 
 def judge(record: Record) -> Outcome:

@@ -37,19 +37,19 @@ class Audience(Observer, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What to compare."""
+    """A comparison."""
 
     contestants: tuple[Contestant, ...]
-    """Who takes part."""
+    """The contestants."""
 
     conditions: tuple[Condition, ...]
-    """In what conditions."""
+    """The conditions."""
 
     rounds: int
-    """How often."""
+    """Number of rounds."""
 
     bound_s: float
-    """After how long a transfer is given up."""
+    """Timeout of a transfer."""
 
     def among(self, contestants: tuple[Contestant, ...]) -> Experiment:
         """Return the same experiment with other contestants."""

@@ -20,16 +20,16 @@ class Outcome:
     """One transfer."""
 
     completed: bool
-    """Did the sender learn within the bound that the receiver has verified every byte?"""
+    """Whether the sender learned within the time limit that the receiver has verified every byte."""
 
     sha256_ok: bool
-    """Is what landed the file? Read back from the directory, not taken from the daemons' word."""
+    """Whether the received file is right, as read back from the directory, not as reported by the daemons."""
 
     byte_count: int
     """Bytes that the receiver got."""
 
     elapsed_s: float
-    """Time from the sender's connect to the receiver's verdict; if not completed, from the first byte to the timeout."""
+    """Time from the sender's connect to the receiver's verdict; if not completed, from the first byte to timeout."""
 
     longest_stall_ms: float
     """Longest time without new bytes at the receiver."""
@@ -44,19 +44,19 @@ class Outcome:
     """(seconds since the first byte, bytes) about every 50 ms."""
 
     blackhole_at_s: float | None = None
-    """When the spine died, on the clock of `progress`."""
+    """Time when the spine failed, on the clock of `progress`."""
 
     blackholed: str | None = None
-    """Which spine died."""
+    """The spine that failed."""
 
     relay_cpu_fraction: float | None = None
-    """Share of one core that the relay used, where it carries the fabric."""
+    """Share of one core that the relay used, on the relay backend."""
 
     machine_busy_fraction: float | None = None
-    """Share of all the machine's cores that was in use, by whomever."""
+    """Share of all the machine's cores that was in use, by any process."""
 
     stolen_fraction: float | None = None
-    """Share of all cores that a hypervisor gave to others: a machine that pauses for milliseconds."""
+    """Share of all cores that a hypervisor gave to others, which pauses this machine for milliseconds."""
 
     failure: str | None = None
     """Why it did not complete, in one line."""

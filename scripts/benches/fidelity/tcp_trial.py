@@ -2,9 +2,9 @@
 
     python -m scripts.benches.fidelity.tcp_trial ORDERS.json
 
-ORDERS.json: {"name", "fabric", "seconds", "settings": [{"name", "shape"}, ...], "result"}; the goodput of
-each setting in Mbit/s is written to the file "result". The lab is h1 - leaf1 - h2; the shape applies to both links down from leaf1, so to
-data and ACKs. iperf3 with one stream, cubic on both; the first seconds are left out.
+ORDERS.json: {"name", "fabric", "seconds", "settings": [{"name", "shape"}, ...], "result"}; the goodput of each setting
+in Mbit/s is written to the file "result". The lab is h1 - leaf1 - h2; the shape applies to both links down from leaf1,
+so to data and ACKs. iperf3 with one stream, cubic on both; the first seconds are left out.
 """
 
 from __future__ import annotations

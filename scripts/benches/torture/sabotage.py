@@ -1,4 +1,4 @@
-"""Defects that were found once, to be put back: what does not find them again is no test (tests only).
+"""Past defects to reintroduce, which the torture bench must detect (for tests only).
 
 Each replaces a part of the sources in a worker, before its endpoint is made.
 """
