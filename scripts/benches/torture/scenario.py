@@ -38,8 +38,8 @@ STRANGE: Final = (
 """What strangers send: see `stranger`."""
 
 CALM_REQUEST_S: Final = 30.0
-"""Timeout of a request where each must succeed: 64 open requests may be 20,000 packets, for an interpreted receiver with
-a share of a CPU."""
+"""Timeout of a request where each must succeed: 64 open requests may be 20,000 packets, for an interpreted receiver
+with a share of a CPU."""
 GIANT_REQUEST_S: Final = 60.0
 
 T = TypeVar("T")
