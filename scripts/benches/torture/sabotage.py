@@ -36,7 +36,7 @@ def layout_overlaps() -> None:
 
 
 def gaps_are_payload() -> None:
-    """Leave the payloads of a series of small datagrams where they landed, with the headers between them."""
+    """Leave the payloads of a train of small datagrams where they landed, with the headers between them."""
     original = RxRing._receive_small  # noqa: SLF001 - what is sabotaged is inside
 
     def take_small(self: Any, batch: Any, slot: int, length: int, *rest: Any, **options: Any) -> None:
