@@ -1,15 +1,14 @@
-"""Compiles the protocol core, the datapath and what every message passes through to the application, with mypyc.
+"""Compiles with mypyc the protocol core, the datapath, and the modules between them and the application.
 
-It happens when a wheel is built: the same sources, up to twice as fast.
+The compilation takes place when a wheel is built. It changes only the speed.
 
 Rules.
-1. The sources are the program; compiled modules are what a build makes of them. An editable install and a checkout run
-   the sources.
-2. Without a C compiler or Python's headers the wheel is pure Python, and says so by its name and by `srd --version`.
-3. A compiled class takes no weak references, subclasses or mocks. Where users want them it stays an ordinary one
-   (`native_class=False`), or is not compiled.
-4. Not compiled: protocols (`typing.Protocol`) that ordinary classes implement by inheritance, and modules that hand the
-   kernel the address of something that only a local variable holds: mypyc lets go of it after its last use.
+1. An editable install and a checkout run the sources; only a wheel contains compiled modules.
+2. Without a C compiler or Python's headers the wheel is pure Python; its name and `srd --version` show it.
+3. A compiled class supports no weak references, subclasses or mocks. A class for which users need them stays an
+   ordinary class (`native_class=False`), or its module is not compiled.
+4. Not compiled: protocols (`typing.Protocol`) that ordinary classes implement by inheritance, and modules that pass the
+   kernel the address of an object that only a local variable refers to, as mypyc frees the object after its last use.
 """
 
 import shutil
@@ -33,7 +32,7 @@ NOT_COMPILED = {"__init__.py", "memory.py", "trace.py", "syscalls.py", "steering
 
 
 def extensions() -> list[Extension]:
-    """Return what is to be compiled; raises SystemExit when mypy finds the types wrong."""
+    """Return the extensions to compile; raises SystemExit when mypy reports type errors."""
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(compiler) is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
         print("no C compiler or no Python.h: not compiled, and slower", file=sys.stderr)

@@ -1,9 +1,9 @@
-"""Device memory: regions that payloads land in without a copy, and the pool that hands out pieces of them.
+"""Device memory: regions that payloads land in without a copy, and the pool that manages their chunks.
 
-Device Memory TCP's idea (Documentation/networking/devmem.rst) in user space: a region is memory that another process
-can map; received payload lies in it from the moment the kernel has it; the application is given leases on pieces and
-returns them: by tokens, or through a refill ring. `Region` is the memory, `Pool` its chunks, `Tokens` and `RefillRing`
-the ways back, `Registry` what peers may read and write; `uapi` has the kernel's layouts, `cuda` is optional.
+It follows Device Memory TCP (Documentation/networking/devmem.rst) in user space. A region is memory that other
+processes can map. The kernel writes received payload directly to it. The application gets leases on fragments and
+returns them by token or through a refill ring. `Region` is the memory, `Pool` its chunks, `Tokens` and `RefillRing`
+return fragments, `Registry` holds what peers may read and write; `uapi` has the kernel's layouts, `cuda` is optional.
 """
 
 from devmem.errors import CudaError, DevmemError, PoolError, RegionError, RegistrationError

@@ -1,9 +1,10 @@
-"""A region that a CUDA device reads and writes in place. Optional: nothing else here needs CUDA, or this.
+"""A region that a CUDA device reads and writes in place. Optional: no other module needs this one, or CUDA.
 
 `CudaMapping` registers a region's pages with the driver (cuMemHostRegister), which pins them and maps them into the
-device's address space. CuPy, Numba and torch take it by `__cuda_array_interface__`, version 3: `cupy.asarray(mapping)`,
-`torch.as_tensor(mapping, device="cuda")`. It is host memory still: the device reaches it over PCIe, and what it reads
-often it should copy once. The driver's API is called, in the device's primary context, the one that libraries use.
+device's address space. CuPy, Numba and torch accept it by `__cuda_array_interface__`, version 3:
+`cupy.asarray(mapping)`, `torch.as_tensor(mapping, device="cuda")`. It remains host memory: the device accesses it over
+PCIe, so data that it reads often should be copied to the device once. The module calls the driver API in the device's
+primary context, which libraries use, too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ PORTABLE, DEVICE_MAP, READ_ONLY = 1, 2, 8  # CU_MEMHOSTREGISTER_* (cuda.h)
 
 
 def load() -> Any:
-    """Return the driver, ready for use. Raises CudaError where there is none, or no device."""
+    """Return the initialised driver. Raises CudaError if there is no driver or no device."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -35,7 +36,7 @@ def _check(driver: Any, code: int, what: str) -> None:
 
 
 class CudaMapping:
-    """All of a region, as device `device` sees it, from `pointer` on. A context manager; it keeps the region open."""
+    """All of a region, mapped for device `device` at `pointer`. A context manager; it keeps the region open."""
 
     def __init__(self, region: Region, *, device: int = 0) -> None:
         self._driver = load()
@@ -64,7 +65,7 @@ class CudaMapping:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The bytes, as CUDA libraries exchange arrays."""
+        """The bytes as an array, in the exchange protocol of CUDA libraries."""
         return {
             "shape": (self.size_bytes,),
             "typestr": "|u1",
@@ -75,7 +76,7 @@ class CudaMapping:
         }
 
     def close(self) -> None:
-        """Take the memory from the device again, which must not use it any more."""
+        """Unregister the memory; the device must not use it any more."""
         if self._driver is None:
             return
         driver, self._driver = self._driver, None

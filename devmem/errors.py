@@ -1,30 +1,30 @@
-"""The error tree of the `devmem` package.
+"""The error hierarchy of the `devmem` package.
 
-DevmemError            anything this package raises on purpose
-├── RegionError        memory that cannot be had, or is still in use
+DevmemError            base class of this package's errors
+├── RegionError        memory that cannot be allocated or mapped, or is still in use
 │   └── CudaError      ... by a CUDA device (module `cuda`)
-├── RegistrationError  access rights that cannot be, or a registration that does not exist
-└── PoolError          a lease that does not exist
+├── RegistrationError  invalid access rights, or a registration that does not exist
+└── PoolError          a lease that does not exist, or an invalid argument for a pool
 """
 
 from __future__ import annotations
 
 
 class DevmemError(Exception):
-    """Root of the errors of this package."""
+    """Base class of the errors of this package."""
 
 
 class RegionError(DevmemError):
-    """Memory that cannot be had, or is still in use."""
+    """Memory that cannot be allocated or mapped, or is still in use."""
 
 
 class CudaError(RegionError):
-    """The CUDA driver is not there, or refuses."""
+    """The CUDA driver is missing, or returned an error."""
 
 
 class RegistrationError(DevmemError):
-    """Access rights that cannot be, or a registration that does not exist (any more)."""
+    """Invalid access rights, or a registration that does not exist (any more)."""
 
 
 class PoolError(DevmemError):
-    """A lease that does not exist: returned twice, or never taken."""
+    """A lease that does not exist (returned twice, or never issued), or an invalid argument for a pool."""

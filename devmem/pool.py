@@ -1,13 +1,14 @@
-"""The receive pool: a region cut into chunks, which fill up with payload and are reused once every piece is returned.
+"""The receive pool: a region divided into chunks, which fill up with payload and are reused once all of it is returned.
 
 Rules, as in the kernel's page pool:
-1. A chunk is free, open (a receive queue is filling it), or pinned by the pieces in it that somebody holds.
-2. `hold` counts a piece, `drop` gives it back; a chunk is reused when it is no longer open and nothing in it is held.
-3. A view is a hold of its own, for as long as anything made from it lives: what is looked at is not overwritten, even
-   if its owner has returned it. Its end may come in any thread, and is noted when memory is next asked for.
-4. An empty pool is the caller's to turn into backpressure; it is never an overwrite.
+1. A chunk is free, open (a receive queue is filling it), or pinned by held fragments in it.
+2. `hold` increments the reference count of a fragment's chunk, `drop` decrements it. A chunk is reused when it is not
+   open and its count is 0.
+3. A view holds its memory while any object made from it exists, so that memory in use is not overwritten even if its
+   fragment was returned. A view may end in any thread; that is processed when free memory is next requested.
+4. When the pool is empty, the caller has to apply backpressure; memory in use is never overwritten.
 
-All but the end of a view happens in one thread.
+Except for the end of a view, everything happens in one thread.
 """
 
 from __future__ import annotations
@@ -36,27 +37,27 @@ class Pool:
         self.chunks = size_bytes // chunk_bytes
         self._region = region
         self._pin: memoryview | None = region.view(0, length=size_bytes)  # keeps the region open
-        self._free = [*reversed(range(self.chunks))]  # what was used last comes first: it may be in a cache yet
-        self._holds = [0] * self.chunks  # pieces held in each chunk
+        self._free = [*reversed(range(self.chunks))]  # a stack: the chunk used last may still be in the CPU cache
+        self._holds = [0] * self.chunks  # reference count of each chunk
         self._opened: set[int] = set()  # chunks that are being filled
-        self._watched: dict[int, weakref.ref[npt.NDArray[np.uint8]]] = {}  # views that live
-        self._unseen: deque[tuple[int, int]] = deque()  # what views that are gone have held
+        self._watched: dict[int, weakref.ref[npt.NDArray[np.uint8]]] = {}  # live views
+        self._unseen: deque[tuple[int, int]] = deque()  # holds of views that have ended, not dropped yet
 
     @property
     def free_chunks(self) -> int:
-        """Chunks that `open` can hand out."""
+        """Number of chunks that `open` can return."""
         if self._unseen:
             self._collect()
         return len(self._free)
 
     @property
     def free_bytes(self) -> int:
-        """What the free chunks hold."""
+        """Size of the free chunks."""
         return self.free_chunks * self.chunk_bytes
 
     @property
     def idle(self) -> bool:
-        """Whether no chunk is open, and nothing is held."""
+        """Whether no chunk is open or held."""
         return self.free_chunks == self.chunks
 
     def open(self) -> int | None:
@@ -68,7 +69,7 @@ class Pool:
         return chunk * self.chunk_bytes
 
     def close(self, offset: int) -> None:
-        """Stop filling the chunk at `offset`; what is held in it stays. Raises PoolError if nobody fills it."""
+        """Stop filling the chunk at `offset`; held fragments in it stay. Raises PoolError if it is not open."""
         chunk = offset // self.chunk_bytes
         if chunk not in self._opened:
             raise PoolError(f"the chunk at {offset} is not open")
@@ -77,24 +78,24 @@ class Pool:
             self._free.append(chunk)
 
     def hold(self, offset: int, *, length: int) -> None:
-        """Keep a piece: its chunk (or chunks) will not be reused before `drop` of the same piece."""
+        """Hold a fragment: its chunk (or chunks) will not be reused before `drop` of the same fragment."""
         chunk, skipped = divmod(offset, self.chunk_bytes)
-        if 0 <= chunk < self.chunks and 0 < length <= self.chunk_bytes - skipped:  # as nearly always
+        if 0 <= chunk < self.chunks and 0 < length <= self.chunk_bytes - skipped:  # the common case
             self._holds[chunk] += 1
             return
         for chunk in self._touched(offset, length):
             self._holds[chunk] += 1
 
     def drop(self, offset: int, *, length: int) -> None:
-        """Return a piece. Raises PoolError for one that nobody holds."""
+        """Release a fragment. Raises PoolError if it is not held."""
         for chunk in self._touched(offset, length):
             self._drop(chunk)
 
     def view(self, offset: int, *, length: int) -> memoryview:
-        """Return a piece that is held, without a copy. Raises PoolError for one that nobody holds."""
+        """Return a view of a held fragment, without a copy. Raises PoolError if it is not held."""
         if self._pin is None or not all(self._holds[chunk] for chunk in self._touched(offset, length)):
             raise PoolError(f"bytes {offset} to {offset + length} are not held: they were returned")
-        # Everything made from the view keeps this array alive, and that can be watched; a slice of the region cannot.
+        # Every object made from the view keeps this array alive. An array can have a weak reference, a memoryview not.
         piece = np.frombuffer(self._region, np.uint8, count=length, offset=offset)
         self.hold(offset, length=length)
         watched = weakref.ref(piece, partial(self._gone, (offset, length)))
@@ -102,13 +103,13 @@ class Pool:
         return piece.data
 
     def release(self) -> None:
-        """Let the region go, when nobody will ask for memory again. Views that live still keep it open."""
+        """Release the region, when no more memory will be requested. Live views still keep it open."""
         if self._pin is not None:
             self._pin.release()
             self._pin = None
 
     def _gone(self, piece: tuple[int, int], reference: weakref.ref[npt.NDArray[np.uint8]]) -> None:
-        """Note that the last of a view is gone, in whatever thread."""
+        """Queue the release of a view that has ended, in any thread."""
         self._watched.pop(id(reference), None)
         self._unseen.append(piece)
 

@@ -1,12 +1,13 @@
-"""A refill ring: pieces are returned by writing an entry into shared memory, without a call; io_uring zcrx's shape.
+"""A refill ring: fragments are returned by writing an entry into shared memory, without a call, as in io_uring zcrx.
 
     0        64       128
     | head    | tail   | entry 0 | entry 1 | ...         head, tail: u32, counting up, little-endian; entries: zcrx_rqe
 
-One side writes entries and then the tail (`push`), the other reads entries and then writes the head (`take`). Each
-number has one writer and a cache line of its own; 32 bits are written at once, and x86-64 and Python's memory accesses
-keep the order of stores. So the two sides may be two threads, or two processes that map the same region.
-What a ring says comes from outside: an entry that names no frag is skipped, numbers that cannot be are an error.
+One side writes entries and then the tail (`push`), the other reads entries and then writes the head
+(`take_untrusted`). Each counter has one writer and a cache line of its own. A write of 32 bits is atomic, and x86-64
+and Python's memory accesses keep the order of stores. So the two sides may be two threads, or two processes that map
+the same region. The contents of a ring are untrusted: an entry that names no fragment is skipped, and counters that are
+out of range are an error.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ _ENTRY = struct.Struct("<QII")
 
 
 class RefillRing:
-    """Entries in `region` behind the two counters. `push` on one side, `take` on the other."""
+    """Entries in `region` behind the two counters. `push` on one side, `take_untrusted` on the other."""
 
     def __init__(self, region: Region) -> None:
-        """Use a region, new or another process's. Raises PoolError for one without room for two entries."""
+        """Use a region, new or shared by another process. Raises PoolError if it has no room for two entries."""
         self.region = region
         entries = (region.size_bytes - HEADER_BYTES) // ZCRX_RQE.itemsize
         if entries < 2:
@@ -37,7 +38,7 @@ class RefillRing:
         self._counters = self._memory[:HEADER_BYTES].cast("I")
 
     def push(self, frag: Frag) -> bool:
-        """Return a frag; False: the ring is full, try again later or use its token."""
+        """Return a fragment. If the ring is full, return False; then try again later, or use the token."""
         tail = self._counters[_TAIL_AT // 4]
         if (tail - self._counters[0]) & 0xFFFFFFFF >= self.entries:
             return False
@@ -47,7 +48,7 @@ class RefillRing:
         return True
 
     def take_untrusted(self) -> list[tuple[int, int]]:
-        """Return what was pushed since, as (area and offset, length). Raises PoolError for counters that cannot be."""
+        """Return the new entries as (area and offset, length). Raises PoolError for counters out of range."""
         head, tail = self._counters[0], self._counters[_TAIL_AT // 4]
         count = (tail - head) & 0xFFFFFFFF
         if count > self.entries:
@@ -63,6 +64,6 @@ class RefillRing:
         return found
 
     def close(self) -> None:
-        """Let the region go."""
+        """Release the region."""
         self._counters.release()
         self._memory.release()

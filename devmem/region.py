@@ -1,13 +1,14 @@
-"""A region: memory that payload lies in, and that other processes, NumPy, torch and a GPU use in place.
+"""A region: memory for payload that other processes, NumPy, torch and a GPU use in place.
 
-1. A region is a shared mapping: of a memfd, which has no name and goes with its last user, of a file on disk, or of
-   what another process has sent the descriptor of. Two processes that map the same one see each other's bytes at once.
-2. It is an `mmap.mmap`, and so exports its memory the way the interpreter itself does: `memoryview`, `np.asarray`,
-   `torch.frombuffer`, `readinto` and their like need no copy, and keep the mapping from being closed while they live.
-   DLPack goes through NumPy's implementation, so the same holds for `np.from_dlpack` and `torch.from_dlpack`.
-3. A memfd made here cannot be made smaller by those it is shared with (F_SEAL_SHRINK, fcntl(2)): touching what is gone
-   would kill us (SIGBUS). A file on disk can; nobody may shorten it while it is mapped.
-4. What must not be written is mapped without the right (PROT_READ): DLPack's read-only flag is not heeded everywhere.
+1. A region is a shared mapping of a memfd (which has no name, and is freed with its last user), of a file on disk, or
+   of a descriptor that another process has sent. Processes that map the same memory see each other's writes at once.
+2. It is an `mmap.mmap` and so supports the buffer protocol: `memoryview`, `np.asarray`, `torch.frombuffer`, `readinto`
+   and the like need no copy, and prevent the mapping from being closed while they exist. DLPack uses NumPy's
+   implementation, so the same holds for `np.from_dlpack` and `torch.from_dlpack`.
+3. A memfd created here is sealed so that other processes cannot shrink it (F_SEAL_SHRINK, fcntl(2)), as an access
+   beyond its end would kill this process (SIGBUS). A file on disk cannot be sealed; it must not be shortened while it
+   is mapped.
+4. Read-only memory is mapped with PROT_READ only, because not all libraries respect DLPack's read-only flag.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ import numpy.typing as npt
 from devmem.errors import RegionError
 
 POPULATE_READ, POPULATE_WRITE = 22, 23
-"""`madvise(2)` since Linux 5.14; the interpreter's `mmap` has no names for them yet."""
-_GREETING = b"R"  # a descriptor travels with at least one byte (unix(7))
+"""Advice of `madvise(2)` since Linux 5.14; Python's `mmap` has no names for them yet."""
+_GREETING = b"R"  # a descriptor has to be sent with at least one byte (unix(7))
 
 
 def memory_bytes() -> int:
-    """Return how much memory this machine has."""
+    """Return the size of this machine's memory."""
     return os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE
 
 
 def huge_page_bytes() -> int:
-    """Return the size of the kernel's default huge page; 0: it has none."""
+    """Return the size of the kernel's default huge page; 0 if it has none."""
     for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
         if line.startswith("Hugepagesize:"):
             return int(line.split()[1]) << 10
@@ -49,10 +50,11 @@ def huge_page_bytes() -> int:
 class Region(mmap.mmap):
     """`size_bytes` of zeroed, page-aligned, shared memory. A context manager.
 
-    `array` is all of it as bytes; `address` is where it lies in this process, for the kernel's iovecs; `fd` is what
-    another process maps; `writable` says whether this one may write. `from_fd`, `open` and `receive` map what exists.
+    `array` is all of it as bytes; `address` is its address in this process, for the kernel's iovecs; `fd` is the
+    descriptor that another process can map; `writable` says whether this process may write. `from_fd`, `open` and
+    `receive` map existing memory.
 
-    Raises RegionError when the memory cannot be had, and on `close` while views are alive.
+    Raises RegionError when the memory cannot be allocated, and on `close` while views exist.
     """
 
     size_bytes: int
@@ -62,7 +64,7 @@ class Region(mmap.mmap):
     _release_fd: Callable[[], object]
 
     def __new__(cls, size_bytes: int, *, name: str = "srd-region", huge_pages: bool = False) -> Self:
-        """Make a memfd of whole pages; of the kernel's huge ones, if asked: fewer TLB misses, reserved beforehand."""
+        """Create a memfd of whole pages. Huge pages cause fewer TLB misses and must be reserved beforehand."""
         if size_bytes <= 0:
             raise RegionError(f"size: {size_bytes} bytes is no region; give at least one page ({mmap.PAGESIZE})")
         if size_bytes > memory_bytes():
@@ -84,9 +86,9 @@ class Region(mmap.mmap):
 
     @classmethod
     def from_fd(cls, fd: int, *, size_bytes: int | None = None, offset: int = 0, writable: bool = True) -> Self:
-        """Map a descriptor's memory from `offset`, all that follows by default. The descriptor stays its owner's.
+        """Map a descriptor's memory from `offset`, by default to its end. The descriptor is duplicated, not taken over.
 
-        Raises RegionError for one that is closed, cannot be mapped (so), or has fewer bytes.
+        Raises RegionError if it is closed, cannot be mapped (as writable), or has fewer bytes.
         """
         if offset < 0 or offset % mmap.ALLOCATIONGRANULARITY:
             raise RegionError(f"offset: {offset} is no multiple of {mmap.ALLOCATIONGRANULARITY}, a page; round it down")
@@ -110,9 +112,9 @@ class Region(mmap.mmap):
 
     @classmethod
     def open(cls, path: Path, *, size_bytes: int | None = None, writable: bool = False) -> Self:
-        """Map a file, to be read by default: its pages are the page cache's. With a size it is made that long.
+        """Map a file's pages in the page cache, read-only by default. If `writable`, extend the file to `size_bytes`.
 
-        Raises RegionError for a file that cannot be opened, is empty, or may not be made longer.
+        Raises RegionError for a file that cannot be opened, is empty or too short, or cannot be extended.
         """
         flags = (os.O_RDWR | (os.O_CREAT if size_bytes else 0)) if writable else os.O_RDONLY
         try:
@@ -121,7 +123,7 @@ class Region(mmap.mmap):
             raise RegionError(f"{path}: cannot be opened: {error}") from error
         try:
             if writable and size_bytes is not None and os.fstat(fd).st_size < size_bytes:
-                os.posix_fallocate(fd, 0, size_bytes)  # a hole that the disk has no room for would kill us (SIGBUS)
+                os.posix_fallocate(fd, 0, size_bytes)  # writing to a hole on a full disk would raise SIGBUS
             return cls.from_fd(fd, size_bytes=size_bytes, writable=writable)
         except (OSError, OverflowError) as error:
             raise RegionError(f"{path}: cannot be made {size_bytes} bytes long: {error}") from error
@@ -132,7 +134,7 @@ class Region(mmap.mmap):
 
     @classmethod
     def receive(cls, sock: socket.socket, *, writable: bool = True) -> Self:
-        """Map what the other end of a Unix socket shares. Raises RegionError if it sends no descriptor, OSError."""
+        """Map the memory that the other end of a Unix socket shares. Raises OSError, or RegionError without one."""
         _, fds, _, _ = socket.recv_fds(sock, len(_GREETING), 1)
         if not fds:
             raise RegionError("the other process sent no descriptor; it has to call share")
@@ -155,19 +157,19 @@ class Region(mmap.mmap):
 
     @classmethod
     def _over(cls, fd: int, *, size_bytes: int, offset: int, writable: bool) -> Self:
-        """Map `fd`, which is ours from now on. Raises OSError, OverflowError, ValueError."""
+        """Map `fd` and take it over. Raises OSError, OverflowError, ValueError."""
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         self = super().__new__(cls, fd, size_bytes, mmap.MAP_SHARED, protection, offset=offset)
         self.size_bytes, self.fd, self.writable = size_bytes, fd, writable
         self.address = int(self.array.ctypes.data)
-        self._release_fd = weakref.finalize(self, os.close, fd)  # also for a region that nobody closes
+        self._release_fd = weakref.finalize(self, os.close, fd)  # also for a region that is never closed
         return self
 
     # -- access, without a copy -------------------------------------------------------------------------------------
 
     @property
     def array(self) -> npt.NDArray[np.uint8]:
-        """All bytes. Made anew each time, as an array that is kept keeps the region."""
+        """All bytes. A new array each time, because an array that is kept prevents `close`."""
         return np.frombuffer(self, np.uint8)
 
     def view(self, offset: int, *, length: int) -> memoryview:
@@ -187,9 +189,9 @@ class Region(mmap.mmap):
         return np.frombuffer(self.view(offset, length=length), kind).reshape(shape)
 
     def populate(self, offset: int, *, length: int) -> None:
-        """Have memory behind `length` bytes from `offset` now, not page by page at their first touch (0.5 ms a MiB).
+        """Allocate the memory of `length` bytes from `offset` now, instead of page by page at the first access.
 
-        Kernels before 5.14 do so at the first touch all the same. Raises RegionError: out of bounds, no memory left.
+        Kernels before 5.14 cannot; there this has no effect. Raises RegionError: out of bounds, no memory left.
         """
         with self.view(offset, length=length):
             start = offset - offset % mmap.PAGESIZE
@@ -201,7 +203,7 @@ class Region(mmap.mmap):
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """NumPy's protocol, version 3. Who takes the pointer out of it by hand has no view, and is not waited for."""
+        """NumPy's array protocol, version 3. A pointer taken out of it by hand does not prevent `close`."""
         return dict(self.array.__array_interface__)
 
     def __dlpack__(self, **options: Any) -> Any:
@@ -209,14 +211,14 @@ class Region(mmap.mmap):
         return self.array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Return where the memory is: the host's (kDLCPU)."""
+        """Return the DLPack device of the memory: the host (kDLCPU)."""
         kind, number = self.array.__dlpack_device__()
         return int(kind), number
 
     # -- life -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Unmap. Raises RegionError while a view of the memory is alive, or a request reads it: they would dangle."""
+        """Unmap the memory. Raises RegionError while a view or a request uses it."""
         if self.fd < 0:
             return
         try:

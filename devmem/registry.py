@@ -1,12 +1,13 @@
-"""Registrations: which parts of which regions peers may read and write, under keys that cannot be guessed.
+"""Registrations: the parts of regions that peers may read and write, under keys that cannot be guessed.
 
-1. A registration is a range of a region, access rights, and two random 64-bit keys (lkey and rkey). Whoever has the
-   remote key has the remote rights, so it is given to those who shall have them, in a message.
-2. Rights are InfiniBand's (`ibv_access_flags`), with its rule that who grants REMOTE_WRITE grants LOCAL_WRITE too.
-   Reading what is one's own needs no right. What is mapped read-only cannot be registered for writing.
-3. A registration keeps its region mapped: `Region.close` refuses while it lives.
+1. A registration is a range of a region, access rights, and two random 64-bit keys (lkey and rkey). The remote key
+   conveys the remote rights; the application sends it, in a message, to the peers that shall have them.
+2. The rights are InfiniBand's (`ibv_access_flags`), with its rule that REMOTE_WRITE requires LOCAL_WRITE. Reading local
+   memory needs no right. Memory that is mapped read-only cannot be registered for writing.
+3. A registration keeps its region mapped: `Region.close` raises while the registration exists.
 
-Ranges are found as addresses in this process, checked anew each time: a key stops working when it is withdrawn.
+A lookup returns an address in this process. It checks the key and the bounds each time, so a withdrawn key stops
+working at once.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ class Access(IntFlag):
     """Rights; the numbers are those of `ibv_access_flags`."""
 
     LOCAL_WRITE = 1
-    """Reads of this end's own may land here."""
+    """Reads that this end issues may land here."""
     REMOTE_WRITE = 2
     REMOTE_READ = 4
 
 
 class Registration:
-    """Made by `Registry.register`.
+    """A registered range, made by `Registry.register`.
 
-    `remote_key` is what to tell a peer, with offsets from the beginning of the range; `local_key` for one's own reads.
+    A peer uses `remote_key`, with offsets from the beginning of the range; local reads use `local_key`.
     """
 
     __slots__ = ("_view", "access", "length", "local_key", "offset", "region", "remote_key")
@@ -48,11 +49,11 @@ class Registration:
         self.remote_key = remote_key
 
     def __repr__(self) -> str:
-        """Return all but the keys, which are secrets."""
+        """Return a description without the keys, which are secrets."""
         return f"<Registration of {self.length} bytes at {self.offset}, {self.access!r}>"
 
     def release(self) -> None:
-        """Let the region go; for `Registry.deregister`."""
+        """Release the region. For `Registry.deregister`."""
         if self._view is not None:
             self._view.release()
             self._view = None
@@ -66,13 +67,13 @@ class Registry:
         self._by_remote_key: dict[int, Registration] = {}
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of registrations."""
         return len(self._by_remote_key)
 
     def register(self, region: Region, *, offset: int, length: int, access: Access) -> Registration:
-        """Register `length` bytes of `region` from `offset`; what has no memory behind it yet gets it.
+        """Register `length` bytes of `region` from `offset`, and allocate their memory.
 
-        Raises RegionError for a range out of bounds or want of memory, RegistrationError for rights that cannot be.
+        Raises RegionError for a range out of bounds or lack of memory, RegistrationError for invalid rights.
         """
         if Access.REMOTE_WRITE in access and Access.LOCAL_WRITE not in access:
             raise RegistrationError("access: REMOTE_WRITE needs LOCAL_WRITE too; add it")
@@ -87,34 +88,34 @@ class Registry:
             remote_key=_new_key(self._by_remote_key),
         )
         if length:
-            region.populate(offset, length=length)  # as RDMA pins it: a fault a page would stall who receives
+            region.populate(offset, length=length)  # as RDMA pins memory: page faults would stall the receiver
         self._by_local_key[registration.local_key] = self._by_remote_key[registration.remote_key] = registration
         return registration
 
     def deregister(self, registration: Registration) -> None:
-        """Withdraw a registration. Raises RegistrationError for one that is not (any more) registered here."""
+        """Withdraw a registration. Raises RegistrationError if it is not (or no longer) registered here."""
         if self._by_remote_key.get(registration.remote_key) is not registration:
             raise RegistrationError(f"{registration!r} is not registered here; once is enough")
         del self._by_remote_key[registration.remote_key], self._by_local_key[registration.local_key]
         registration.release()
 
     def close(self) -> None:
-        """Withdraw all."""
+        """Withdraw all registrations."""
         for registration in list(self._by_remote_key.values()):
             self.deregister(registration)
 
-    # -- what a transport asks --------------------------------------------------------------------------------------
+    # -- lookups by the transport -----------------------------------------------------------------------------------
 
     def local_writable(self, key: int, *, offset: int, length: int) -> int | None:
-        """Return the address where a read of this end's own may land; None: not allowed."""
+        """Return the address where a local read may land; None if it is not allowed."""
         return _place(self._by_local_key.get(key), Access.LOCAL_WRITE, offset=offset, length=length)
 
     def remote_readable(self, key: int, *, offset: int, length: int) -> int | None:
-        """Return the address of what a peer may read; None: not allowed."""
+        """Return the address of a range that a peer wants to read; None if it is not allowed."""
         return _place(self._by_remote_key.get(key), Access.REMOTE_READ, offset=offset, length=length)
 
     def remote_writable(self, key: int, *, offset: int, length: int) -> int | None:
-        """Return the address of what a peer may write; None: not allowed."""
+        """Return the address of a range that a peer wants to write; None if it is not allowed."""
         return _place(self._by_remote_key.get(key), Access.REMOTE_WRITE, offset=offset, length=length)
 
 

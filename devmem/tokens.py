@@ -1,10 +1,11 @@
-"""Tokens: the receipts for received pieces, by which an application returns them one by one, as with Device Memory TCP.
+"""Tokens, by which an application returns received fragments one by one, as with Device Memory TCP.
 
-1. `issue` hands out a frag: where it lies, in which region, and a token. Tokens of one endpoint count up from a random
-   number, so that another endpoint's means nothing here; pieces handed out together have consecutive ones.
-2. `dontneed` takes ranges of tokens with the kernel's limits (`uapi`): it returns how many frags were freed, and skips
-   what is unknown (returned before, another endpoint's). `return_token` takes one token, and complains.
-3. `refill` takes what was put into a refill ring: offset and length, as of io_uring's zero-copy receive.
+1. `issue` returns a fragment: its offset, its region, and a token. An endpoint's tokens count up from a random number,
+   so that another endpoint's token is most likely unknown here. Fragments issued together have consecutive tokens.
+2. `dontneed` accepts ranges of tokens with the kernel's limits (`uapi`). It returns how many fragments were freed, and
+   skips unknown tokens (returned before, or of another endpoint). `give_back` accepts one token and raises if it is
+   unknown.
+3. `refill` accepts an entry of a refill ring: offset and length, as in io_uring's zero-copy receive.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from devmem.uapi import AREA_SHIFT, DMABUF_CMSG, MAX_DONTNEED_FRAGS, MAX_DONTNEE
 
 
 class Frag(NamedTuple):
-    """A piece of a region that holds received payload, until its token is returned."""
+    """A fragment of received payload in a region; valid until its token is returned."""
 
     offset: int
-    """In the region, bytes."""
+    """Offset in the region in bytes."""
     length: int
     token: int
     region_id: int
-    """The receive queue's that it landed in; 0: host memory ("linear")."""
+    """Number of the receive queue that it landed in; 0: host memory ("linear")."""
 
 
 class _Lease(NamedTuple):
@@ -37,12 +38,12 @@ class _Lease(NamedTuple):
 
 
 def cmsgs(frags: Iterable[Frag]) -> npt.NDArray[np.void]:
-    """Return frags as the kernel describes them: an array of `struct dmabuf_cmsg`."""
+    """Return fragments in the kernel's layout, an array of `struct dmabuf_cmsg`."""
     return np.array([(frag.offset, frag.length, frag.token, frag.region_id, 0) for frag in frags], DMABUF_CMSG)
 
 
 def ranges(tokens: Iterable[int]) -> list[tuple[int, int]]:
-    """Return tokens as ranges (first, count) for `dontneed`; neighbours in order become one."""
+    """Return tokens as ranges (first, count) for `dontneed`; consecutive tokens form one range."""
     found: list[tuple[int, int]] = []
     for token in tokens:
         if found and token == sum(found[-1]):
@@ -53,21 +54,21 @@ def ranges(tokens: Iterable[int]) -> list[tuple[int, int]]:
 
 
 class Tokens:
-    """Frags of one endpoint that are in the application's hands."""
+    """The fragments of one endpoint that the application holds."""
 
     def __init__(self, *, first: int | None = None) -> None:
         """Start with token `first`; by default a random one."""
         self._next = secrets.randbelow(MAX_TOKEN + 1) if first is None else first
         self._leases: dict[int, _Lease] = {}
         self._by_place: dict[int, int] = {}  # token by area and offset
-        self.skipped = 0  # tokens and ring entries that named nothing
+        self.skipped = 0  # unknown tokens and ring entries
 
     def __len__(self) -> int:
-        """Return how many frags are out."""
+        """Return the number of fragments that were not returned yet."""
         return len(self._leases)
 
     def issue(self, region_id: int, *, offset: int, length: int, give_back: Callable[[Frag], None]) -> Frag:
-        """Hand out a piece; `return_token` is called once, when it is returned."""
+        """Issue a fragment; `give_back` is called once, when it is returned."""
         while self._next in self._leases:
             self._next = (self._next + 1) & MAX_TOKEN
         frag = Frag(offset, length, self._next, region_id)
@@ -77,10 +78,10 @@ class Tokens:
         return frag
 
     def dontneed(self, token_ranges: Sequence[tuple[int, int]]) -> int:
-        """Return frags by ranges (first token, count); say how many were freed.
+        """Return fragments by ranges (first token, count); return how many were freed.
 
-        At most 1,024 tokens are looked at: with less freed than asked for, ask again. Raises PoolError for more than
-        128 ranges, and for one that cannot be.
+        A call processes at most 1,024 tokens; if it freed fewer than requested, call it again. Raises PoolError for
+        more than 128 ranges, and for an invalid range.
         """
         if len(token_ranges) > MAX_DONTNEED_RANGES:
             raise PoolError(
@@ -97,12 +98,12 @@ class Tokens:
         return freed
 
     def give_back(self, token: int) -> None:
-        """Return one frag. Raises PoolError for a token that was returned before, or is not of this endpoint."""
+        """Return one fragment. Raises PoolError for a token that was returned before, or is not of this endpoint."""
         if not self._free(token):
             raise PoolError(f"token {token} is unknown: it was returned before, or is another endpoint's")
 
     def refill(self, off: int, *, length: int) -> bool:
-        """Return the frag of a ring's entry (area and offset, bytes); False: there is no such frag, it is skipped."""
+        """Return the fragment of a ring entry (area and offset, bytes); False if there is none: it is skipped."""
         token = self._by_place.get(off)
         if token is None or self._leases[token].frag.length != length:
             self.skipped += 1
@@ -110,7 +111,7 @@ class Tokens:
         return self._free(token)
 
     def forget(self) -> None:
-        """Take no more returns: the memory has gone with its endpoint."""
+        """Forget all fragments, as their memory was released with the endpoint."""
         self._leases.clear()
         self._by_place.clear()
 

@@ -1,4 +1,4 @@
-"""The kernel's own layouts and limits of device memory, for tools that speak them: nothing here is ours.
+"""The kernel's layouts and limits of device memory, for tools that use them.
 
 Sources: include/uapi/linux/uio.h (dmabuf_cmsg, dmabuf_token), include/uapi/asm-generic/socket.h, net/core/sock.c
 (sock_devmem_dontneed) and Documentation/networking/devmem.rst; include/uapi/linux/io_uring/zcrx.h (zcrx_rqe, area).
@@ -22,15 +22,15 @@ DMABUF_CMSG = np.dtype(
         ("flags", "<u4"),  # 0
     ]
 )
-"""One frag; 24 bytes."""
+"""One fragment; 24 bytes."""
 
 DMABUF_TOKEN = np.dtype([("token_start", "<u4"), ("token_count", "<u4")])
 """A range of tokens to return; 8 bytes."""
 
 MAX_DONTNEED_RANGES = 128
-"""Ranges that a call may name."""
+"""Ranges per call."""
 MAX_DONTNEED_FRAGS = 1024
-"""Tokens that a call looks at, before it returns early: a count of 2^32 - 1 once held up a kernel for good."""
+"""Tokens that a call processes before it returns early, so that a large count does not block the caller."""
 MAX_TOKEN = (1 << 31) - 1
 
 ZCRX_RQE = np.dtype([("off", "<u8"), ("len", "<u4"), ("pad", "<u4")])
@@ -38,4 +38,4 @@ ZCRX_RQE = np.dtype([("off", "<u8"), ("len", "<u4"), ("pad", "<u4")])
 AREA_SHIFT = 48
 """`off` names the area in its upper 16 bits (IORING_ZCRX_AREA_SHIFT)."""
 MAX_AREA = (1 << 15) - 1
-"""Areas of ours; the highest bit stays free, so that an `off` is a signed number, too."""
+"""Largest area number here; the highest bit stays 0, so that `off` fits into a signed number."""

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""scripts/check_benches.py [CASE ...]: fail unless every bench in virtual time meets what is wanted, seeds 1 to 5.
+"""scripts/check_benches.py [CASE ...]: fail unless every bench in virtual time meets its requirements, seeds 1 to 5.
 
-`make test` runs it on what is installed, compiled: it takes half as long. Chaos runs with fresh seeds, printed.
+`make test` runs it with the installed package, which is faster as it is compiled. Chaos runs with fresh seeds, which
+are printed.
 
-Exit status: 0: all met; 1: some figure was missed, or could not be measured, each named; 2: wrong usage.
+Exit status: 0: all met; 1: a requirement was missed, or could not be measured; each is named; 2: wrong usage.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ LONGEST_FIRST: Final = (
     "long-fat", "loss", "fair", "blackhole", "incast", "permutation", "ecn", "slow-path", "jitter", "virtual",
     "messages", "chaos",
 )  # fmt: skip
-"""What is checked: all cases of the virtual backend that want something. So ordered, the processes end together."""
+"""All cases of the virtual backend with requirements, in an order in which the parallel processes end together."""
 CHAOS: Final = "chaos"
 CHAOS_RUNS: Final = 200
-"""Four seconds."""
+"""Runs of the chaos case: a few seconds."""
 LIMIT_S: Final = 300
-"""After which a run counts as hanging: twenty times the longest."""
+"""Time after which a run counts as hanging: many times the longest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One seed of one case: its figures, or why there are none."""
+    """One seed of one case: its figures, or the reason why there are none."""
 
     case: str
     seed: int
@@ -55,7 +56,7 @@ class Run:
     error: str = ""
 
     def complaints(self) -> list[str]:
-        """What was missed, with the command that repeats it."""
+        """The requirements that were missed, with the command that repeats the run."""
         if self.error:
             wrong = [self.error]
         else:
@@ -74,7 +75,7 @@ def measure(name: str, seed: int) -> Run:
         (round_,) = CASES[name].measure(Request(seed=seed))
     except BenchError as error:
         return Run(name, seed, {}, str(error))
-    except Exception as error:  # noqa: BLE001 - an error in what is measured is what this looks for; the others go on
+    except Exception as error:  # noqa: BLE001 - an exception is a result, too; the other runs go on
         return Run(name, seed, {}, f"{type(error).__name__}: {error}")
     finally:
         signal.alarm(0)
@@ -82,13 +83,13 @@ def measure(name: str, seed: int) -> Run:
 
 
 def _die_of_alarm() -> None:
-    """Have a process that takes too long say where it is, and end."""
+    """Print a traceback and end the process when the alarm signal arrives."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     faulthandler.register(signal.SIGALRM, file=2, chain=True)
 
 
 def measure_all(jobs: Sequence[tuple[str, int]]) -> list[Run]:
-    """Run all, as many at a time as there are processors."""
+    """Run all jobs, one process per CPU at a time."""
     context = multiprocessing.get_context("fork")  # nothing here has threads
     workers = min(os.cpu_count() or 1, len(jobs))
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_die_of_alarm) as pool:
@@ -96,7 +97,7 @@ def measure_all(jobs: Sequence[tuple[str, int]]) -> list[Run]:
 
 
 def report(name: str, runs: Sequence[Run]) -> str:
-    """What a case came to: the worst of its seeds."""
+    """Return a line with a case's worst values over its seeds."""
     rounds = tuple(Round(run.seed, run.figures) for run in runs if not run.error)
     if not rounds:
         return f"{name}: nothing was measured"
@@ -108,7 +109,7 @@ def report(name: str, runs: Sequence[Run]) -> str:
 @click.command()
 @click.argument("names", metavar="[CASE]...", type=click.Choice(LONGEST_FIRST), nargs=-1)
 def main(*, names: tuple[str, ...]) -> None:
-    """Fail unless every CASE (default: all) meets what is wanted with the seeds 1 to 5; chaos with fresh seeds."""
+    """Fail unless every CASE (default: all) meets its requirements with seeds 1 to 5; chaos with fresh seeds."""
     first = secrets.randbelow(2**31 - CHAOS_RUNS)
     seeds = dict.fromkeys(LONGEST_FIRST, SEEDS) | {CHAOS: range(first, first + CHAOS_RUNS)}
     jobs = [(name, seed) for name in LONGEST_FIRST if name in (names or LONGEST_FIRST) for seed in seeds[name]]

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What is installed in .venv, and whether it is the checkout's: programs of scripts/ measure what is installed.
+"""Checks that the packages installed in .venv are those of the checkout, as the programs in scripts/ use them.
 
-`make setup` installs the packages, compiled where there is a C compiler (see setup.py), and notes a digest of what they
-were made of. `start` is what the programs begin with; `scripts/installed.py` prints the digest. With PYTHONPATH set to
-the checkout they run its sources instead, as the tests do.
+`make setup` installs the packages, compiled if there is a C compiler (see setup.py), and stores a digest of their
+sources. The programs call `start` first; `scripts/installed.py` prints the digest. With PYTHONPATH set to the checkout
+they run its sources instead, as the tests do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OTHERS = ("pyproject.toml", "constraints.txt", "setup.py", "scripts/setup")
 
 
 def digest() -> str:
-    """Return a digest of everything that is installed, and of where: a .venv that was moved does not work."""
+    """Return a digest of everything that is installed, and of its path, as a .venv that was moved does not work."""
     paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     found = hashlib.sha256(os.fsencode(ROOT))
     for path in [*sorted(paths), *(ROOT / name for name in OTHERS)]:
@@ -32,11 +32,11 @@ def digest() -> str:
 
 
 def start(program: str) -> None:
-    """Go on in .venv, with what is installed there; raises SystemExit when that is not the checkout's.
+    """Continue in .venv with the installed packages. Raises SystemExit if they are not those of the checkout.
 
-    The caller has put the checkout at the beginning of `sys.path`, to find this.
+    The caller has inserted the checkout at the beginning of `sys.path`, to find this module.
     """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing to clear up yet: no traceback while modules load
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing to clean up yet: no traceback while modules load
     if Path(sys.prefix).resolve() != (ROOT / ".venv").resolve():
         if not PYTHON.exists():
             sys.exit(f"{program}: {PYTHON} is not there; run make setup")
@@ -44,7 +44,7 @@ def start(program: str) -> None:
     del sys.path[0]  # the checkout, which .venv has on its path behind what is installed
     with suppress(ValueError):
         sys.path.remove(str(ROOT / "scripts"))  # its modules are named from the root
-    os.environ["PYTHONSAFEPATH"] = "1"  # nor do processes that this one starts look where they happen to be
+    os.environ["PYTHONSAFEPATH"] = "1"  # for child processes: no modules from their working directory
     if str(ROOT) in map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))):
         return
     if not STAMP.exists() or STAMP.read_text() != digest():

@@ -1,7 +1,7 @@
 """Open SRD: a reliable datagram transport that sprays one flow over many paths and delivers out of order.
 
-`Endpoint` opens and accepts peers and registers memory, `Peer` sends and receives messages and writes and reads the
-other end's registered memory, `Message` is a received one, in place.
+`Endpoint` opens and accepts peers and registers memory. `Peer` sends and receives messages, and writes and reads the
+other end's registered memory. `Message` is a received message in the memory where it landed.
 """
 
 from srd.batch import MessageBatch

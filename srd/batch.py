@@ -1,4 +1,4 @@
-"""Many small messages in one go: what to post, and what arrived together."""
+"""Batches of small messages: the arguments of `Peer.post_send`, and messages that arrived together."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Integers = Sequence[int] | npt.NDArray[np.integer]
 
 
 def integer(name: str, value: Any) -> int:
-    """Return a number of the caller's as an integer. Raises UsageError for what is none; so is a truth value."""
-    if type(value) is int:  # as nearly always
+    """Return an argument as an integer. Raises UsageError for anything else, including a bool."""
+    if type(value) is int:  # the common case
         return value
     if not isinstance(value, bool):
         with suppress(TypeError):
@@ -44,9 +44,10 @@ def _integers(name: str, values: int | Integers) -> npt.NDArray[np.int64]:
 def equal_parts(
     region: Region, offsets: Integers, lengths: int | Integers, *, most_bytes: int
 ) -> Iterator[tuple[npt.NDArray[np.uint64], int]]:
-    """Yield (addresses, length) of consecutive messages of equal length in a region.
+    """Yield (addresses, length) for each run of consecutive messages of equal length in a region.
 
-    Raises UsageError for what is no integer, and messages that are not within the region or longer than `most_bytes`.
+    Raises UsageError for values that are not integers, and for messages outside of the region or longer than
+    `most_bytes`.
     """
     starts, sizes = _integers("offsets", offsets), _integers("lengths", lengths)
     if starts.ndim != 1:
@@ -72,9 +73,9 @@ def equal_parts(
 
 
 class MessageBatch:
-    """Messages of one length that arrived together, in place.
+    """Messages of one length that arrived together, in the memory where they landed.
 
-    Use it as a context manager, or `release` it: until then its memory is yours, and the sender is short of credit.
+    Use it as a context manager, or `release` it: until then the memory is not reused, and the sender lacks the credit.
     """
 
     def __init__(
@@ -89,11 +90,11 @@ class MessageBatch:
         self._release = release
         self._released = False
         self._handed_out = 0  # messages taken singly
-        self._outside = 0  # of these, those that were not released
+        self._outside = 0  # of these, those not released yet
 
     @property
     def count(self) -> int:
-        """How many messages."""
+        """Number of messages."""
         return self._event.count
 
     @property
@@ -103,11 +104,11 @@ class MessageBatch:
 
     @property
     def immediate(self) -> int | None:
-        """The 32-bit word that all of them bear; None: there is none."""
+        """The 32-bit immediate of all the messages, or None."""
         return self._event.immediate
 
     def rows(self) -> npt.NDArray[np.uint8]:
-        """Return the messages' memory as rows of bytes, without a copy. It is not used again while the array lives."""
+        """Return the messages' memory as rows of bytes, without a copy. It is not reused while the array exists."""
         if self._released:
             raise UsageError("the batch was released: its memory may hold other messages by now")
         event = self._event
@@ -115,7 +116,7 @@ class MessageBatch:
         return np.frombuffer(memory, np.uint8).reshape(event.count, event.length)
 
     def release(self) -> None:
-        """Give the memory and the credit back. Once is enough; more does nothing."""
+        """Release the memory and the credit. Further calls have no effect."""
         if not self._released:
             self._released = True
             self._release(
@@ -128,7 +129,10 @@ class MessageBatch:
         return self._handed_out > 0
 
     def take(self) -> tuple[Message, bool]:
-        """Take the next message out of the batch, which is released with the last of them; return if any is left."""
+        """Take the next message out of the batch; return it, and whether any is left.
+
+        The batch is released when all its messages have been taken and released.
+        """
         event, index = self._event, self._handed_out
         self._handed_out += 1
         self._outside += 1
@@ -138,7 +142,7 @@ class MessageBatch:
         return message, self._handed_out < event.count
 
     def abandon(self) -> None:
-        """Give back what nobody has taken; what was taken is given back with it, when the last of that is released."""
+        """Give up the messages not taken yet; the batch is released when the last of those taken is released."""
         self._handed_out = self._event.count
         if not self._outside:
             self.release()

@@ -1,4 +1,4 @@
-"""Whether the datapath runs compiled (see setup.py): figures of the one mean nothing beside those of the other."""
+"""Whether the datapath is compiled (see setup.py); benchmarks of the two builds are not comparable."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from typing import Final
 from srd.proto import peer
 
 BUILD: Final = "interpreted" if str(peer.__file__).endswith(".py") else "compiled"
-"""In one word, for `srd --version` and reports."""
+"""The build, for `srd --version` and reports."""

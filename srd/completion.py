@@ -1,8 +1,8 @@
-"""The completion queue: how requests that were posted many at a time are heard to have ended.
+"""The completion queue, for requests that are posted in batches.
 
-In the words of InfiniBand's verbs, `Peer.post_send` is `ibv_post_send` with a list of work requests, `poll` is
-`ibv_poll_cq`, and an entry is an `ibv_wc`, except that neighbours that ended alike share one. An endpoint has one queue
-for all its peers. Requests that are awaited (`Peer.send`, `write`, `read`) have a future each, and no entry here.
+In terms of InfiniBand verbs, `Peer.post_send` is `ibv_post_send` with a list of work requests, `poll` is `ibv_poll_cq`,
+and an entry is an `ibv_wc`, except that neighbouring requests with the same status share an entry. An endpoint has one
+queue for all its peers. Requests that return a future (`Peer.send`, `write`, `read`) have no entry in the queue.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkCompletion:
-    """Requests of one peer that ended alike."""
+    """Consecutive requests of one peer that completed with the same status."""
 
     peer: Peer
     first: int
-    """Id of the first."""
+    """Id of the first request."""
     count: int
-    """How many: ids follow each other."""
+    """Number of requests; their ids are consecutive."""
     status: Status
 
 
 class CompletionQueue:
-    """`poll` what is there, or `wait` until something is.
+    """Completions to `poll`, or to `wait` for.
 
-    The queue holds what was posted and not polled: post no more than you poll. Packets move while the event loop runs,
-    so a program that only polls must let it run between two polls (`await asyncio.sleep(0)`).
+    The queue is unbounded: it grows until its entries are polled. Packets move while the event loop runs, so a program
+    that only polls must let the loop run between two polls (`await asyncio.sleep(0)`).
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class CompletionQueue:
         self._closed = False
 
     def poll(self, most: int = 256) -> list[WorkCompletion]:
-        """Take up to `most` entries, in the order of completion; none, if there are none."""
+        """Remove and return up to `most` entries, in the order of completion; an empty list if there are none."""
         entries = self._entries
         return [entries.popleft() for _ in range(min(most, len(entries)))]
 
@@ -64,12 +64,12 @@ class CompletionQueue:
         return self.poll(most)
 
     def push(self, entry: WorkCompletion) -> None:
-        """Take an entry; for the endpoint."""
+        """Add an entry. For the endpoint."""
         self._entries.append(entry)
         self._wake()
 
     def close(self) -> None:
-        """Let nobody wait any more; for the endpoint."""
+        """Wake the waiting task; from then on `wait` raises when the queue is empty. For the endpoint."""
         self._closed = True
         self._wake()
 

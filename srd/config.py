@@ -12,48 +12,49 @@ from srd.proto.errors import UsageError
 from srd.proto.wire.data import MAX_DATAGRAM_BYTES, MIN_DATAGRAM_BYTES
 
 MAX_ADAPTIVE_POLL_S = 0.1
-"""Whoever wants to wait longer without sleeping wants `busy_poll`."""
+"""Upper bound of `adaptive_poll_s`; to poll for longer, use `busy_poll`."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointConfig:
-    """One endpoint."""
+    """Settings of one endpoint."""
 
     protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
     """The protocol core's settings."""
 
     receive_region_bytes: int = 80 << 20
-    """Memory that received messages land in: twice the receive window, as chunks are pinned whole, and the slots'
-    own chunks."""
+    """Memory that received messages land in: twice the receive window, because a chunk is only reused as a whole, plus
+    the slots' own chunks and scratch buffers."""
 
     chunk_bytes: int = 512 << 10
-    """The piece of the region that is reused as a whole. Small enough that a held frag pins little, large enough that
-    a super-datagram's worth left unused at its end (64 KiB) does not matter."""
+    """The unit of the region that is reused as a whole. Small enough that a held fragment pins little memory, large
+    enough that the unused end of a chunk (up to a super-datagram, 64 KiB) does not matter."""
 
     datagram_bytes: int = 8972
-    """Largest datagram received: MTU 9000 less IPv4's and UDP's headers. Larger ones save little."""
+    """Largest datagram received: MTU 9000 without the IPv4 and UDP headers. Larger ones gain little."""
 
     header_split: bool = True
-    """Whether payload is parted from headers as it is received. Without it every byte is copied once by this process,
-    and no region can be bound: to see what it is worth, or to rule it out."""
+    """Whether payload is separated from headers as it is received. Without it this process copies every byte once, and
+    no region can be bound; for comparisons and for troubleshooting."""
 
     adaptive_poll_s: float = 0.0003
-    """How long the event loop may stay awake between messages that follow each other as closely, in seconds; 0: it
-    sleeps whenever there is nothing to do. Several times what being put to sleep and woken costs a virtual processor
-    (30 to 50 us, four times a round trip), which it saves. Not while a stream flows, nor where others want the
-    processor. Among such messages an answer goes before the acks, with `busy_poll`, too."""
+    """How long the event loop polls after a message that followed another within this time, in seconds; 0: it always
+    sleeps when idle. Several times the cost of sleeping and waking up on a virtual CPU, which polling saves four times
+    per round trip. It does not poll during a stream, nor while other threads compete for the CPU. Within this time an
+    application's reply is also sent before the ACKs, even with `busy_poll`."""
 
     busy_poll: bool = False
-    """Whether to spin on the sockets instead of sleeping until one has something, as an EFA application polls its
-    completion queue: it costs a processor, and saves what being woken takes. Turns are not spaced out then."""
+    """Whether to poll the sockets continuously instead of sleeping, as an EFA application polls its completion queue.
+    It uses a whole CPU and saves the wake-up latency. Turns are not coalesced then."""
 
     close_timeout_s: float = 2.0
-    """How long `Peer.close` and `Endpoint.close` wait for what was posted, in seconds: then it ends with FLUSHED, as a
-    receiver that gives no credit could hold a closing program up for as long as a request may take. Twice what a peer
-    that is gone takes to be found silent, so that an orderly end has its time. Await what must arrive."""
+    """How long `Peer.close` and `Endpoint.close` wait for open requests, in seconds; then these end with FLUSHED.
+    Otherwise a receiver that grants no credit could delay a closing program for as long as a request may take. It is
+    twice the time after which an unresponsive peer is detected, which is enough for an orderly close. Await the
+    requests whose delivery matters before closing."""
 
     def __post_init__(self) -> None:
-        """Refuse a region that cannot hold what is promised to peers."""
+        """Check the values. Raises UsageError, also for a region that cannot hold the receive window."""
         if not 2 * SUPER_BYTES <= self.chunk_bytes <= self.receive_region_bytes // 16:
             raise UsageError(
                 f"chunk_bytes: {self.chunk_bytes} is not between {2 * SUPER_BYTES} (two GRO series) "
@@ -69,7 +70,7 @@ class EndpointConfig:
             )
         if not 0 <= self.close_timeout_s < math.inf:
             raise UsageError(f"close_timeout_s: {self.close_timeout_s} is no time to wait; give seconds, 0 or more")
-        # A chunk for every slot, the slots' spare places, and twice the window, as chunks are pinned whole.
+        # A chunk for every slot and one for copies, the scratch buffers, and twice the window, as chunks are pinned.
         slots = (SLOTS + 1) * self.chunk_bytes + scratch_bytes(SLOTS)
         least = slots + 2 * self.protocol.receive_window_bytes
         if self.receive_region_bytes < least:

@@ -1,4 +1,4 @@
-"""A local endpoint on real sockets: opens peers, accepts them, and owns the memory that messages land in."""
+"""A local endpoint on real sockets: connects to peers, accepts them, and owns the memory that messages land in."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ from srd.proto.wire.status import Status
 from srd.rx_queues import RxQueue, RxQueueTable
 
 FALLBACK_MTUS = (1500, 1280)
-"""Tried when the route's own MTU is not answered: Ethernet's, and the least that IPv6 promises."""
+"""Tried when packets of the route's own MTU are not answered: Ethernet's MTU, and the minimum MTU of IPv6."""
 
 CLOSES_PER_TURN = 100
-"""CLOSEs that surely leave in one turn of the driver."""
+"""CLOSE packets that one turn of the driver is certain to send."""
 
 
 async def resolve(host: str, *, port: int, passive: bool) -> tuple[socket.AddressFamily, Address]:
-    """Return family and address of `host`, which may be of a link (fe80::1%eth0). Raises SrdError naming it."""
+    """Return family and address of `host`, which may be link-local (fe80::1%eth0). Raises SrdError naming it."""
     try:
-        name, scope = split_zone(host)  # uvloop would forget the zone
+        name, scope = split_zone(host)  # uvloop drops the zone
     except OSError as error:
         raise SrdError(f"{host}: no such interface; `ip link` lists them") from error
     try:
@@ -72,9 +72,9 @@ async def resolve(host: str, *, port: int, passive: bool) -> tuple[socket.Addres
     return socket.AddressFamily(family), canonical(cast("Address", address), scope=scope)
 
 
-@mypyc_attr(native_class=False)  # compiled, too, it is an ordinary class: for subclasses, weak references and mocks
+@mypyc_attr(native_class=False)  # an ordinary class even when compiled: for subclasses, weak references and mocks
 class Endpoint:
-    """`await Endpoint.listen(...)` or `await Endpoint.open()`; an async context manager."""
+    """A local endpoint: `await Endpoint.listen(...)` or `await Endpoint.open(...)`; an async context manager."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Endpoint:
         self.address: tuple[str, int] = (host_text(bound), bound[1])
         self._family = sockets[0].family
         self._registry = Registry()
-        # First what may refuse the configuration, then what must be given back.
+        # First what may reject the configuration, then what has to be released.
         self._core = EndpointCore(
             config.protocol,
             datagram_bytes=config.datagram_bytes,
@@ -114,32 +114,32 @@ class Endpoint:
             on_failure=self._on_failure,
         )
         self._queues.start(self._driver)
-        self._end_reason: str | None = None  # nothing new may be begun
+        self._end_reason: str | None = None  # set: no new peer, request or registration is accepted
         self._closing = self._closed = False
         self._closed_now = Notify()
         self._peers: dict[int, Peer] = {}
         self._opening: dict[int, asyncio.Future[Peer]] = {}
         self.completions = CompletionQueue()
-        """Of what was posted many at a time (`Peer.post_send`), to all peers."""
-        self._incoming: dict[int, Peer] = {}  # opened from outside and not accepted yet, in order
-        self._arrived = Notify()  # for a change of the former, or for the end
-        self._rejects_incoming = False  # no more will come
-        self._closing_peers: set[asyncio.Task[None]] = set()  # of peers that nobody asks for any more
+        """Completions of the batches posted with `Peer.post_send`, to all peers."""
+        self._incoming: dict[int, Peer] = {}  # opened by the other end and not accepted yet, in order
+        self._arrived = Notify()  # notified when `_incoming` changes or the endpoint ends
+        self._rejects_incoming = False  # no more incoming peers
+        self._closing_peers: set[asyncio.Task[None]] = set()  # tasks that close peers without a user
 
     @classmethod
     async def listen(
         cls, host: str, *, port: int, config: EndpointConfig | None = None, trace: Trace | None = None
     ) -> Self:
-        """Open an endpoint that others may connect to. Raises SrdError when the address cannot be had.
+        """Open an endpoint that others may connect to. Raises SrdError when the address cannot be bound.
 
-        `trace` is told what happens to every peer, at times of `time.monotonic()`; it stays the caller's to close.
+        `trace` receives the events of every peer, with times of `time.monotonic()`; the caller closes it.
         """
         family, address = await resolve(host, port=port, passive=True)
         return cls._open(config or EndpointConfig(), address, family=family, accepting=True, trace=trace)
 
     @classmethod
     async def open(cls, *, towards: str, config: EndpointConfig | None = None, trace: Trace | None = None) -> Self:
-        """Open an endpoint that only connects, of the address family of host `towards`; `trace` as in `listen`."""
+        """Open an endpoint that only connects, with the address family of host `towards`; `trace` as in `listen`."""
         family, _ = await resolve(towards, port=0, passive=False)
         anywhere = ("::", 0) if family == socket.AF_INET6 else ("0.0.0.0", 0)  # noqa: S104 - any source address
         return cls._open(config or EndpointConfig(), anywhere, family=family, accepting=False, trace=trace)
@@ -157,7 +157,7 @@ class Endpoint:
         sockets: list[socket.socket] = []
         try:
             sockets.append(open_socket(address, family=family))
-            # The other paths need a source port of their own, not a known one; their address is the first's.
+            # The other paths have the same address, and an ephemeral source port each.
             another = partial(open_socket, (*address[:1], 0, *address[2:]), family=family)
             sockets += [another() for _ in range(config.protocol.paths - 1)]
             return cls(config, sockets=sockets, open_another=another, accepting=accepting, trace=trace)
@@ -172,10 +172,10 @@ class Endpoint:
     # -- peers --------------------------------------------------------------------------------------------------
 
     async def connect(self, host: str, *, port: int) -> Peer:
-        """Open a peer. Raises PeerError when it does not answer or refuses, SrdError for an unknown host.
+        """Connect to a peer. Raises PeerError when it does not answer or refuses, SrdError for an unknown host.
 
-        One that the other end closes at once is returned all the same: it may have sent something before. Whoever
-        cancels this, by a timeout for example, has no peer: one that is opened meanwhile is closed.
+        A peer that the other end closes at once is returned nevertheless, as it may have sent messages before. When
+        the call is cancelled, for example by a timeout, a peer that is opened meanwhile is closed.
         """
         self._check_open()
         family, address = await resolve(host, port=port, passive=False)
@@ -203,25 +203,25 @@ class Endpoint:
             raise
 
     def _abandon(self, number: int) -> None:
-        """Close a peer that was being opened, or was opened in this very moment."""
+        """Close a peer that is being opened, or has just been opened."""
         self._opening.pop(number, None)
         if (peer := self._peers.get(number)) is not None:
             self._close_peer_later(peer)
             return
-        with suppress(UsageError):  # it is gone
+        with suppress(UsageError):  # the peer has ended
             self._core.close(number, now=time.monotonic())
             self._driver.wake()
 
     def _close_peer_later(self, peer: Peer) -> None:
-        """Close a peer that nobody will, and release what it has sent."""
+        """Close a peer that has no user, and release what it has sent."""
         task = asyncio.ensure_future(peer.close())
         self._closing_peers.add(task)
         task.add_done_callback(self._closing_peers.discard)
 
     async def accept(self) -> Peer:
-        """Return the next peer that was opened from outside. Raises SrdError once the endpoint is closed.
+        """Return the next peer that was opened by the other end. Raises SrdError once the endpoint is closed.
 
-        One that has ended meanwhile is left out, unless it has sent something that waits to be received.
+        A peer that has ended meanwhile is skipped, unless messages of it wait to be received.
         """
         self._check_open()
         while not self._incoming:
@@ -233,12 +233,12 @@ class Endpoint:
         return self._incoming.pop(number)
 
     def post(self, peer: int, *, request: int, **work_request: Any) -> None:
-        """Queue a work request, as `EndpointCore.post` takes it; places are addresses in this process. For `Peer`."""
+        """Queue a work request with the arguments of `EndpointCore.post` and addresses of this process. For `Peer`."""
         self._core.post(peer, request=request, **work_request)
         self._driver.wake()
 
     def post_batch(self, peer: int, **work_requests: Any) -> None:
-        """Queue sends, as `EndpointCore.post_batch` takes them. For `Peer`."""
+        """Queue sends with the arguments of `EndpointCore.post_batch`. For `Peer`."""
         self._core.post_batch(peer, **work_requests)
         self._driver.wake()
 
@@ -249,18 +249,18 @@ class Endpoint:
         self._driver.wake()
 
     def close_peer(self, peer: int) -> None:
-        """Begin to close a peer; for `Peer`."""
-        with suppress(UsageError):  # it is gone
+        """Begin to close a peer. For `Peer`."""
+        with suppress(UsageError):  # the peer has ended
             self._core.close(peer, now=time.monotonic())
             self._driver.wake()
 
     def flush_peer(self, peer: int) -> None:
-        """End a peer's open requests with FLUSHED; for `Peer`."""
+        """End a peer's open requests with FLUSHED. For `Peer`."""
         self._core.flush(peer, now=time.monotonic())
         self._driver.wake()
 
     def abandon(self, peers: Sequence[int]) -> None:
-        """Part from peers at once, in a word that nobody waits to see confirmed; what is open ends with FLUSHED."""
+        """Close peers at once, without waiting for the other end to confirm; open requests end with FLUSHED."""
         now = time.monotonic()
         for peer in peers:
             self.close_peer(peer)
@@ -278,17 +278,17 @@ class Endpoint:
     # -- registered memory --------------------------------------------------------------------------------------------
 
     def register(self, region: Region, *, offset: int, length: int, access: Access) -> Registration:
-        """Let peers that are told its remote key read or write `length` bytes of `region` from `offset`.
+        """Register `length` bytes of `region` from `offset`, for peers that know the remote key to read or write.
 
-        Raises RegionError for a range out of bounds, RegistrationError for rights that cannot be.
+        Raises RegionError for a range out of bounds, RegistrationError for invalid rights.
         """
         self._check_open()
         return self._registry.register(region, offset=offset, length=length, access=access)
 
     def deregister(self, registration: Registration) -> None:
-        """Withdraw a registration at once: what uses it ends in error, at both ends. The memory is yours again.
+        """Withdraw a registration at once: requests that use it end in error at both ends. The memory is free to use.
 
-        Raises RegistrationError for one that is not (any more) registered here.
+        Raises RegistrationError for a registration that is not (or no longer) of this endpoint.
         """
         self._registry.deregister(registration)
         for key in (registration.local_key, registration.remote_key):
@@ -299,29 +299,29 @@ class Endpoint:
     # -- device memory ----------------------------------------------------------------------------------------------
 
     def bind_rx(self, region: Region, *, chunk_bytes: int | None = None) -> RxQueue:
-        """Bind a receive queue to `region`: what is steered to it lands there, and nowhere else.
+        """Bind a receive queue to `region`: packets steered to the queue land there, and nowhere else.
 
-        `chunk_bytes`, by default the endpoint's, is the piece that is reused as a whole. Raises UsageError where header
-        split is off and for too small a region, PoolError for a read-only one, SrdError where the kernel cannot.
+        `chunk_bytes`, by default the endpoint's, is the unit of memory that is reused as a whole. Raises UsageError if
+        header split is off or the region is too small, PoolError for a read-only region, SrdError if the kernel cannot.
         """
         self._check_open()
         return self._queues.bind(region, chunk_bytes=chunk_bytes or self.config.chunk_bytes)
 
     def dontneed(self, token_ranges: Sequence[tuple[int, int]]) -> int:
-        """Return frags by ranges (first token, count); say how many were freed. As SO_DEVMEM_DONTNEED.
+        """Return fragments by ranges (first token, count), like SO_DEVMEM_DONTNEED; return how many were freed.
 
-        At most 128 ranges (else PoolError) and 1,024 tokens a call; unknown ones are skipped.
+        At most 128 ranges (else PoolError) and 1,024 tokens per call; unknown tokens are skipped.
         """
         return self._queues.tokens.dontneed(token_ranges)
 
     def return_token(self, token: int) -> None:
-        """Return one frag. Raises PoolError if it was returned before, or is another endpoint's."""
+        """Return one fragment. Raises PoolError if it was returned before, or belongs to another endpoint."""
         self._queues.tokens.give_back(token)
 
     def refill_ring(self, *, entries: int = 4096) -> RefillRing:
-        """Make a ring that returns frags without a call, from any thread; `ring.region` from another process.
+        """Create a ring that returns fragments without a call, from any thread, or (by `ring.region`) another process.
 
-        It is looked at before each batch that is received.
+        The endpoint reads it before each batch that it receives.
         """
         self._check_open()
         return self._queues.refill_ring(entries)
@@ -329,10 +329,10 @@ class Endpoint:
     # -- events -------------------------------------------------------------------------------------------------
 
     def _take_event(self, event: Event) -> None:
-        """Pass an event on. What goes wrong in that is no matter of the other peers."""
+        """Handle an event. An exception fails only the peer of the event."""
         try:
             self._on_event(event)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+        except Exception as error:  # noqa: BLE001 - reported to the loop's exception handler
             self._fail_peer(event, error)
 
     def _fail_peer(self, event: Event, error: Exception) -> None:
@@ -341,7 +341,7 @@ class Endpoint:
         self._core.abandon(event.peer, status=status, reason=reason, now=time.monotonic())
 
     def _on_event(self, event: Event) -> None:
-        """What concerns a peer that this end knows no more concerns nobody."""
+        """Dispatch an event. Messages for a peer that is no longer known are released, other events ignored."""
         if isinstance(event, PeerOpened):
             self._on_opened(event)
             return
@@ -369,7 +369,7 @@ class Endpoint:
             case WriteReceived() if peer is not None:
                 peer.deliver_write(WriteNotification(event.length, event.immediate))
             case Completion() if peer is not None:
-                if not peer.complete(event.request, status=event.status):  # posted with many
+                if not peer.complete(event.request, status=event.status):  # posted in a batch
                     self.completions.push(WorkCompletion(peer, event.request, 1, event.status))
 
     def _on_opened(self, event: PeerOpened) -> None:
@@ -390,20 +390,20 @@ class Endpoint:
             self._queues.drop(event.released)
             if peer is not None:
                 self._queues.forget_peer(peer.context)
-        finally:  # whatever goes wrong here, nobody waits for that peer any longer
+        finally:  # even after an exception, no task may go on waiting for that peer
             if peer is not None:
                 peer.end()
                 if event.peer in self._incoming and not peer.has_unreceived:
                     del self._incoming[event.peer]
-                    self._core.accepted(event.peer)  # its place is free
+                    self._core.accepted(event.peer)  # frees its slot in the accept queue
             elif (future := self._opening.pop(event.peer, None)) and not future.done():
                 future.set_exception(PeerError(event.reason, status=event.status))
 
     def _on_failure(self, error: Exception) -> None:
-        """Our own fault: nobody may wait for what will never come."""
+        """Handle an internal error of the driver: fail all requests and peers, so that no task waits forever."""
         status, reason = Status.LOCAL_ERROR_QP_INTERNAL_ERROR, f"internal error: {error!r}"
         self._end_reason = reason
-        with suppress(Exception):  # it may be the core that is broken
+        with suppress(Exception):  # the core itself may be broken
             for number in list(self._peers):
                 self._core.abandon(number, status=status, reason=reason, now=time.monotonic())
             self._deliver_rest()
@@ -415,12 +415,12 @@ class Endpoint:
         self.completions.close()
 
     def _deliver_rest(self) -> None:
-        """Pass on what the core has to tell when its driver does so no more."""
+        """Handle the core's remaining events after the driver has stopped."""
         while (event := self._core.poll_event()) is not None:
             self._take_event(event)
 
     def _reject_incoming(self, reason: str) -> None:
-        """Wake who waits for a peer to be opened: none will be."""
+        """Wake the tasks that wait for a peer to be opened, as none will be."""
         self._rejects_incoming = True
         self._incoming.clear()
         self._arrived.notify()
@@ -430,11 +430,11 @@ class Endpoint:
         self._opening.clear()
 
     def release_write(self, peer: int) -> None:
-        """Take back the credit of a write that the application has been told of; for `Peer`."""
+        """Return the credit of a write whose notification the application has received. For `Peer`."""
         self._release(peer, (), 0, 1)
 
     def _release(self, peer: int, frags: Sequence[Frag], size_bytes: int, messages: int) -> None:
-        """Take pieces back from the application: memory, and the credit of so many bytes and messages."""
+        """Take fragments back from the application: free the memory, return the credit of these bytes and messages."""
         self._queues.drop(frags)
         self._core.release(peer, size_bytes=size_bytes, messages=messages, now=time.monotonic())
         self._driver.wake()
@@ -443,24 +443,24 @@ class Endpoint:
 
     @property
     def bytes_copied(self) -> int:
-        """Payload bytes that were copied: on the slower path, into registered memory, and by `Message.gather`."""
+        """Payload bytes that were copied: on the slow receive path, into registered memory, and by `Message.gather`."""
         return self._queues.bytes_copied
 
     @property
     def linear_bytes(self) -> int:
-        """Payload that landed in host memory, as no rule steered it to a bound region."""
+        """Payload bytes that landed in host memory, because no rule steered them to a bound region."""
         return self._queues.host.landed_bytes
 
     @property
     def dropped_packets(self) -> int:
-        """Datagrams that this host dropped: full socket buffers, and no free memory in the region."""
+        """Datagrams that this host dropped because a socket buffer was full or the region had no free memory."""
         return self._driver.dropped_packets() + self._queues.refused_packets
 
     async def close(self) -> None:
-        """Close every peer in an orderly way, then the sockets, and give the memory back.
+        """Close every peer in an orderly way, then the sockets, and release the memory.
 
-        It takes little more than `EndpointConfig.close_timeout_s`; what was posted and has not ended by then ends with
-        FLUSHED. Cancelled, it parts from all peers at once. Who calls it again waits for the first call.
+        It takes little more than `EndpointConfig.close_timeout_s`; requests still open by then end with FLUSHED. When
+        cancelled, it closes all peers at once. Further calls wait for the first one.
         """
         while self._closing:
             if self._closed:
@@ -479,8 +479,8 @@ class Endpoint:
                 raise result
 
     def _shut(self) -> None:
-        """Let go of everything, whatever goes wrong with some of it."""
-        with ExitStack() as stack:  # from the last to the first
+        """Release everything, even if some steps raise."""
+        with ExitStack() as stack:  # runs from the last callback to the first
             stack.callback(self._end_closing)
             stack.callback(self._close_region)
             stack.callback(self._queues.close)
@@ -491,7 +491,7 @@ class Endpoint:
             stack.callback(self.abandon, list(self._peers))
 
     def _close_region(self) -> None:
-        with suppress(RegionError):  # the application still looks at a message: the memory goes with its last view
+        with suppress(RegionError):  # the application still has a view of a message: the last view frees the memory
             self._region.close()
 
     def _end_closing(self) -> None:

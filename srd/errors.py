@@ -1,4 +1,4 @@
-"""The errors of this package, for its users; see `srd.proto.errors` for the tree."""
+"""The public errors of this package; see `srd.proto.errors` for the hierarchy."""
 
 from srd.proto.errors import PacketError, PeerError, SrdError, UsageError
 

@@ -1,4 +1,4 @@
-"""A received message: where it lies, and the duty to give the memory back."""
+"""A received message: the memory where it landed, which the application has to return."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from srd.rx_queues import RxQueueTable
 
 Release = Callable[[int, Sequence[events.Frag], int, int], None]
-"""Takes back, of a peer's number: memory, the credit of so many bytes, and of so many messages."""
+"""Releases, for a peer's number: fragments, the credit of so many bytes, and the credit of so many messages."""
 
 _OFFSET = (1 << AREA_SHIFT) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class WriteNotification:
-    """A write with immediate of the peer's has landed in memory registered here; where, is between the two of you."""
+    """A write with immediate has landed in memory registered here; the applications agree on where it lands."""
 
     length: int
     immediate: int
 
 
 class Message:
-    """Pieces in the receive regions, in order.
+    """A message as fragments in the receive regions, in order.
 
-    Use it as a context manager, or `release` it, or return its `frags` one by one: until then its memory is yours, and
-    the sender is short of credit.
+    Use it as a context manager, or `release` it, or return its `frags` one by one: until then the memory is not reused,
+    and the sender lacks the credit.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Message:
         self._release: Release = release
         self._released = False
         self._frags: tuple[Frag, ...] | None = None
-        self._out: dict[int, events.Frag] = {}  # by token: pieces that were not returned yet
+        self._out: dict[int, events.Frag] = {}  # fragments that were not returned yet, by token
 
     @property
     def length(self) -> int:
@@ -57,11 +57,11 @@ class Message:
 
     @property
     def immediate(self) -> int | None:
-        """The sender's 32-bit immediate; None: it gave none."""
+        """The sender's 32-bit immediate, or None."""
         return self._event.immediate
 
     def frags(self) -> tuple[Frag, ...]:
-        """Return the pieces, in order of their offset in the message: no copy. Each has a token to return it by.
+        """Return the fragments in order of their offset in the message, without a copy. Each has a token to return it.
 
         Raises UsageError for a message that was released.
         """
@@ -83,10 +83,10 @@ class Message:
         self._release(self._event.peer, (piece,), piece.length, int(not self._out))
 
     def views(self) -> Iterator[memoryview]:
-        """Yield the pieces' memory in order, without a copy.
+        """Yield views of the fragments in order, without a copy.
 
-        What is made from a view may outlive the message: its memory is used again when the last of it is gone. Raises
-        UsageError for a message that was released, PoolError for a piece that was returned.
+        Objects made from a view may outlive the message: its memory is reused when the last of them is gone. Raises
+        UsageError for a message that was released, PoolError for a fragment that was returned.
         """
         self._check()
         for piece in self._event.frags:
@@ -99,9 +99,9 @@ class Message:
     def gather(self, into: Any) -> memoryview: ...
 
     def gather(self, into: Any = None) -> bytes | memoryview:
-        """Return the message as bytes, or copied to the beginning of `into`, a writable buffer: one copy, counted.
+        """Return the message as bytes, or copy it to the beginning of `into`, a writable buffer: one copy, counted.
 
-        Returns the part of `into` that was filled. Raises UsageError when it is too small or read-only.
+        With `into`, return the part of it that was filled; raises UsageError when it is too small or read-only.
         """
         if into is None:
             whole = b"".join(self.views())
@@ -119,13 +119,13 @@ class Message:
         return target[:at]
 
     def release(self) -> None:
-        """Give back the memory and the credit of all that was not returned yet. Once is enough; more does nothing."""
+        """Release the memory and credit of all fragments not returned yet. Further calls have no effect."""
         if self._released:
             return
         self._released = True
         if not self._frags:
             self._release(self._event.peer, self._event.frags, self.length, 1)
-        for token in list(self._out):  # unknown ones, if the endpoint was closed meanwhile
+        for token in list(self._out):  # unknown tokens, if the endpoint was closed meanwhile
             self._queues.tokens.dontneed([(token, 1)])
 
     def _check(self) -> None:

@@ -1,4 +1,4 @@
-"""Waiting for something to change: an `asyncio.Condition` that weighs nothing while nobody waits."""
+"""Waiting for a change: an `asyncio.Condition` without a lock, which costs little while no task waits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class Notify:
-    """`wait` until the next `wake`; look again at what you wait for, then."""
+    """`wait` until the next `notify`; then check the awaited condition again."""
 
     __slots__ = ("_waiters",)
 
@@ -14,7 +14,7 @@ class Notify:
         self._waiters: list[asyncio.Future[None]] = []
 
     async def wait(self) -> None:
-        """Wait for the next `wake`."""
+        """Wait for the next `notify`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(future)
         try:
@@ -24,7 +24,7 @@ class Notify:
                 self._waiters.remove(future)
 
     def notify(self) -> None:
-        """Wake all that wait."""
+        """Wake all waiting tasks."""
         waiters, self._waiters = self._waiters, []
         for future in waiters:
             if not future.done():

@@ -28,11 +28,11 @@ def _immediate(immediate: SupportsIndex | None) -> int | None:
 
 
 CLOSE_GRACE_S = 0.25
-"""For a CLOSE to be confirmed once requests had to be flushed: five of them are sent within such a time."""
+"""Time for a CLOSE to be confirmed after requests were flushed: enough for several retransmissions."""
 
 
 class Peer:
-    """Send to it, receive from it, close it. Made by `Endpoint.connect` and `Endpoint.accept`."""
+    """A remote endpoint: send to it, receive from it, close it. Made by `Endpoint.connect` and `Endpoint.accept`."""
 
     __slots__ = (
         "_changed", "_closing", "_core", "_endpoint", "_gone", "_messages", "_next_request", "_requests", "_views",
@@ -43,28 +43,28 @@ class Peer:
         self.number = core.number
         self.address: tuple[str, int] = (host_text(core.address), core.address[1])
         self._endpoint = endpoint
-        self._core = core  # what there is to see outlives the peer
+        self._core = core  # its counters can still be read after the peer has ended
         self._requests: dict[int, asyncio.Future[Status]] = {}
-        self._views: dict[int, memoryview] = {}  # of requests in flight: while one lives its region cannot be closed
+        self._views: dict[int, memoryview] = {}  # of open requests: a view keeps its region from being closed
         self._next_request = 0
         self._messages = LazyDeque[Message | MessageBatch]()
         self._writes = LazyDeque[WriteNotification]()
         self._changed = Notify()
         self._closing = False
-        self._gone = False  # whether its end was told, after all else
+        self._gone = False  # whether `end` was called, after all other events
 
-    # -- work requests: the result is the completion status. Cancelling the future ends the request; who awaits it has
-    #    the memory back by then ---------------------------------------------------------------------------------------
+    # -- work requests: the result is the completion status. Cancelling the future ends the request; when an await of it
+    #    returns, the memory is not read any more ----------------------------------------------------------------------
 
-    # Numbers are taken as what has an index: compiled, an argument declared as an int would raise TypeError by itself.
+    # Numbers are declared as SupportsIndex: mypyc would raise TypeError for an argument that is declared as an int.
 
     def send(
         self, region: Region, *, offset: SupportsIndex, length: SupportsIndex, immediate: SupportsIndex | None = None
     ) -> asyncio.Future[Status]:
-        """Send `length` bytes of `region` from `offset` as one message, with a 32-bit word for the other application.
+        """Send `length` bytes of `region` from `offset` as one message, optionally with a 32-bit immediate.
 
-        The memory must not change before the end, and the region cannot be closed. Raises RegionError when it is out of
-        bounds, UsageError for a message that cannot be, PeerError when the peer is gone.
+        Until the request completes the memory must not change, and the region cannot be closed. Raises RegionError for
+        a range out of bounds, UsageError for an invalid message, PeerError when the peer has ended.
         """
         start, size = integer("offset", offset), integer("length", length)
         if size > self._endpoint.config.protocol.max_message_bytes:
@@ -87,9 +87,9 @@ class Peer:
     ) -> asyncio.Future[Status]:
         """Write `length` bytes of `region` from `offset` to `target_offset` of the peer's registration `key`.
 
-        At most 1 GiB. With an immediate the peer's application is told (`recv_write`), else nobody is. A write that is
+        At most 1 GiB. Only a write with an immediate notifies the peer's application (`recv_write`). A write that is
         refused (REMOTE_ERROR_BAD_ADDRESS) may have written a part of what lay within the bounds. Raises as `send` does,
-        and UsageError for a key or an offset that is no 64-bit number.
+        and UsageError for a key or an offset that is not a 64-bit number.
         """
         start, size = integer("offset", offset), integer("length", length)
         return self._post(
@@ -113,11 +113,11 @@ class Peer:
     ) -> asyncio.Future[Status]:
         """Read `length` bytes from `source_offset` of the peer's registration `key` to `offset` of a registration here.
 
-        At most 1 GiB. `registration` is this endpoint's and needs LOCAL_WRITE over the range, else the status is
-        LOCAL_ERROR_INVALID_LKEY. Raises PeerError when the peer is gone, UsageError for what is no 64-bit number.
+        At most 1 GiB. `registration` must be this endpoint's and have LOCAL_WRITE over the range, or the status is
+        LOCAL_ERROR_INVALID_LKEY. Raises PeerError when the peer has ended, UsageError for a number over 64 bits.
         """
         return self._post(
-            None,  # a registration keeps its memory itself
+            None,  # the registration keeps its memory
             opcode=Opcode.READ,
             length=integer("length", length),
             key=integer("key", key),
@@ -129,13 +129,14 @@ class Peer:
     def post_send(
         self, region: Region, offsets: Integers, *, lengths: int | Integers, immediate: SupportsIndex | None = None
     ) -> range:
-        """Send many messages of a packet at most: `lengths` bytes of `region` from each of `offsets`; return their ids.
+        """Send many messages of one packet each: `lengths` bytes of `region` from each of `offsets`; return their ids.
 
-        Those of equal length that follow each other go together, and cost a fraction of what single ones do. How each
-        ends is told by `Endpoint.completions`, in no order; neighbours that end alike share an entry. All bear the
-        `immediate`, if one is given. The memory must not change before the end, and the region cannot be closed.
+        Consecutive messages of equal length are posted as one batch, which costs much less than single sends. Their
+        completions are put into `Endpoint.completions`, in no order; neighbours with the same status share an entry.
+        All messages carry the `immediate`, if one is given. Until they complete the memory must not change, and the
+        region cannot be closed.
 
-        Raises UsageError for what is no batch, PeerError when the peer is gone.
+        Raises UsageError for an invalid batch, PeerError when the peer has ended.
         """
         self._check_open()
         immediate = _immediate(immediate)
@@ -159,11 +160,11 @@ class Peer:
 
     @property
     def batch_bytes(self) -> int:
-        """Longest message that `post_send` takes: what a packet to this peer carries."""
+        """Longest message that `post_send` accepts: the payload of one packet to this peer."""
         return self._core.sender.segment_bytes if self._core.sender else 0
 
     def _post(self, view: memoryview | None, **work_request: Any) -> asyncio.Future[Status]:
-        """Post to the core, which checks what it is given, and keep the memory of `view` until the end."""
+        """Post to the core, which checks the arguments, and keep `view` until the request completes."""
         try:
             self._check_open()
             future: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
@@ -171,7 +172,7 @@ class Peer:
             self._endpoint.post(self.number, request=request, **work_request)
         except BaseException:
             if view is not None:
-                view.release()  # else the error's traceback keeps it
+                view.release()  # or the error's traceback would keep it alive
             raise
         self._next_request += 1
         self._requests[request] = future
@@ -187,10 +188,10 @@ class Peer:
     def _cancel(self, request: int) -> None:
         if request in self._requests:
             self._endpoint.cancel(self.number, request=request)
-            self._release_view(request)  # at once: who has cancelled may close the region before the end is told
+            self._release_view(request)  # at once: the caller may close the region before the completion arrives
 
     def _release_view(self, request: int) -> None:
-        """Give the memory of a request back: nothing of it is sent any more."""
+        """Release the view of a request whose memory is not read any more."""
         if (view := self._views.pop(request, None)) is not None:
             view.release()
 
@@ -208,20 +209,20 @@ class Peer:
         return message
 
     async def recv_batch(self) -> Message | MessageBatch:
-        """Return what arrives next: messages of one length that came together, or a message that came alone.
+        """Return what arrived next: messages of one length that arrived together, or a single message.
 
-        Many small messages take much less time so than one by one. Raises PeerError when the peer has ended.
+        For many small messages this is much faster than `recv`. Raises PeerError when the peer has ended.
         """
         await self._wait_for(self._messages)
         head = self._messages[0]
-        if isinstance(head, MessageBatch) and head.taken:  # by `recv`: the rest go singly, too
+        if isinstance(head, MessageBatch) and head.taken:  # `recv` has begun it: return the rest singly, too
             return await self.recv()
         return self._messages.popleft()
 
     async def recv_write(self) -> WriteNotification:
         """Return the next write with immediate that has landed here. Raises PeerError when the peer has ended.
 
-        Those that nobody takes count against the messages that the peer may have outstanding.
+        Notifications that are not received count against the messages that the peer may have outstanding.
         """
         await self._wait_for(self._writes)
         written = self._writes.popleft()
@@ -235,10 +236,10 @@ class Peer:
             await self._changed.wait()
 
     async def close(self) -> None:
-        """Send what was posted, then part in an orderly way, within `EndpointConfig.close_timeout_s`.
+        """Complete what was posted, then close in an orderly way, within `EndpointConfig.close_timeout_s`.
 
-        What has not ended by then ends with FLUSHED; so it does at once when this is cancelled. Messages that nobody
-        has taken are released.
+        Requests still open by then end with FLUSHED; so do all open requests at once when this is cancelled. Messages
+        that were not received are released.
         """
         self._closing = True
         self._endpoint.close_peer(self.number)
@@ -269,7 +270,7 @@ class Peer:
 
     def _release_all(self) -> None:
         while self._messages:
-            left = self._messages.popleft()  # nobody will ask for them
+            left = self._messages.popleft()
             if isinstance(left, MessageBatch):
                 left.abandon()
             else:
@@ -277,7 +278,7 @@ class Peer:
 
     @property
     def context(self) -> int:
-        """The id that this end chose for the peer: it is in every packet that comes from there."""
+        """The id that this end chose for the peer; every packet from the peer carries it."""
         return self._core.own_context
 
     @property
@@ -287,11 +288,11 @@ class Peer:
 
     @property
     def ended(self) -> bool:
-        """Whether the peer is gone."""
+        """Whether the peer has ended."""
         return self._core.ended is not None
 
     async def wait_ended(self) -> Status:
-        """Wait until the peer is gone; return how it went."""
+        """Wait until the peer has ended; return its status."""
         while not self._gone:
             await self._changed.wait()
         status, _ = self._core.ended or (Status.OK, "")
@@ -302,31 +303,31 @@ class Peer:
         status, reason = self._core.ended or (Status.OK, "it is open")
         return PeerError(f"{host_port_text(*self.address)}: {reason}", status=status)
 
-    # -- what there is to see -----------------------------------------------------------------------------------
+    # -- counters -----------------------------------------------------------------------------------------------
 
     @property
     def paths(self) -> list[Path]:
-        """The paths towards the peer, with their counters."""
+        """The paths to the peer, with their counters."""
         return self._core.sender.paths if self._core.sender else []
 
     @property
     def packets_sent(self) -> int:
-        """Data packets sent, retransmissions too."""
+        """Data packets sent, including retransmissions."""
         return self._core.sender.packets if self._core.sender else 0
 
     @property
     def packets_retransmitted(self) -> int:
-        """Of these, those that had been sent before."""
+        """Data packets that were retransmissions."""
         return self._core.sender.retransmitted if self._core.sender else 0
 
     @property
     def packets_received(self) -> int:
-        """Data packets heard from the peer, duplicates too."""
+        """Data packets received from the peer, including duplicates."""
         return self._core.receiver.packets
 
     @property
     def duplicates_received(self) -> int:
-        """Of these, those that had been received before."""
+        """Data packets that had been received before."""
         return self._core.receiver.duplicates
 
     @property
@@ -340,23 +341,23 @@ class Peer:
         return self._core.receiver.longest_gap_s
 
     def start_gap(self) -> None:
-        """Begin to measure the longest gap anew."""
+        """Restart the measurement of the longest gap."""
         self._core.receiver.start_gap()
 
     # -- called by the endpoint ---------------------------------------------------------------------------------
 
     def deliver(self, message: Message | MessageBatch) -> None:
-        """Take a message, or several that arrived together."""
+        """Queue a message, or several that arrived together, for `recv`."""
         self._messages.append(message)
         self._changed.notify()
 
     def deliver_write(self, written: WriteNotification) -> None:
-        """Take word of a write."""
+        """Queue a write notification for `recv_write`."""
         self._writes.append(written)
         self._changed.notify()
 
     def complete(self, request: int, *, status: Status) -> bool:
-        """End a request that is awaited; return whether it is one."""
+        """Set the result of a request that has a future; return whether it has one."""
         self._release_view(request)
         future = self._requests.pop(request, None)
         if future is not None and not future.done():
@@ -364,12 +365,12 @@ class Peer:
         return future is not None
 
     def fail_requests(self, status: Status) -> None:
-        """End every request that is open."""
+        """End every open request with `status`."""
         for request in list(self._requests):
             self.complete(request, status=status)
 
     def end(self) -> None:
-        """Be gone; the core says how."""
+        """Mark the peer as ended; the core has the status and the reason."""
         self._gone = True
         if self._closing:
             self._release_all()

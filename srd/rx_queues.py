@@ -1,12 +1,12 @@
-"""Receive queues of an endpoint: the memories that payloads land in, which peer's go where, and how pieces come back.
+"""Receive queues of an endpoint: the regions that payloads land in, the steering rules, and the return of fragments.
 
-1. Queue 0 is the default one, in host memory of the endpoint's own ("linear" bytes, as Device Memory TCP calls them).
-   `bind_rx` adds one over a region of the application's; nothing goes there before a rule says so (`RxQueue.steer`).
-   Rules are the kernel's to apply (`srd.io.steering`). What arrives before its rule is set lands in queue 0: it is
-   delivered like all else, and counted.
-2. What the application holds it returns in one of three ways: `Message.release`, tokens (`devmem.Tokens`), or a refill
-   ring. Each piece returned gives its bytes of credit back to the peer that it came from.
-3. A queue that is unbound takes nothing more; its region is let go when the last piece in it has been returned.
+1. Queue 0 is the default queue, in host memory owned by the endpoint ("linear" bytes in the terms of Device Memory
+   TCP). `bind_rx` adds a queue over a region of the application. It receives nothing until a rule steers packets to it
+   (`RxQueue.steer`); the kernel applies the rules (`srd.io.steering`). Data that arrives before its rule is set lands
+   in queue 0; it is delivered like any other, and counted.
+2. The application returns fragments in one of three ways: `Message.release`, tokens (`devmem.Tokens`), or a refill
+   ring. Each returned fragment gives its bytes of credit back to the peer that sent it.
+3. A queue that is unbound receives nothing more; its region is released when the last fragment in it is returned.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class RxQueue:
-    """A receive queue bound to a region. Made by `Endpoint.bind_rx`; a context manager that unbinds."""
+    """A receive queue bound to a region, made by `Endpoint.bind_rx`; a context manager that unbinds it."""
 
     def __init__(self, queues: RxQueueTable, queue: RxRing, sock: socket.socket) -> None:
         self.region = queue.region
@@ -44,55 +44,55 @@ class RxQueue:
         self._queues = queues
         self._ring = queue
         self.sock: socket.socket | None = sock
-        self._owners: set[int | None] = set()  # peers that were ever steered here; None: whichever
+        self._owners: set[int | None] = set()  # contexts of all peers ever steered here; None: any peer
 
     def steer(self, peer: Peer | None = None, *, host: str | None = None, port: int | None = None) -> None:
-        """Have data land here from now on: of `peer`, or from an address (and port), or all that no older rule is for.
+        """Steer data to this queue: of `peer`, or from an address (and port), or all data that no older rule matches.
 
-        Raises UsageError for what is no address, SrdError where the kernel refuses.
+        Raises UsageError for an invalid address or port, SrdError if the kernel refuses the rule.
         """
         if self.sock is None:
             raise UsageError(f"queue {self.id} is unbound; bind the region again")
         rule = _rule(peer, host=host, port=port)
         self._queues.steer(rule, self.sock)
-        # Payload may land in place unseen only where all of it is one peer's (`srd.io.placement_predictor`).
+        # Placement may be predicted only where all payload is of one peer (`srd.io.placement_predictor`).
         self._owners.add(rule.context)
         self._ring.predictor.context = rule.context if len(self._owners) == 1 else None
 
     def unbind(self) -> None:
-        """Take nothing more, and let the region go once everything in it has been returned."""
+        """Receive nothing more; release the region once every fragment in it has been returned."""
         if self.sock is not None:
             sock, self.sock = self.sock, None
             self._queues.unbind(self._ring, sock)
 
     @property
     def landed_bytes(self) -> int:
-        """Payload that landed in the region and was kept."""
+        """Payload bytes that landed in the region and were kept."""
         return self._ring.landed_bytes
 
     @property
     def bytes_copied(self) -> int:
-        """Of it, what had to be copied there, or from there to registered memory."""
+        """Payload bytes that had to be copied to the region, or from it to registered memory."""
         return self._ring.bytes_copied
 
     @property
     def predicted_bytes(self) -> int:
-        """Payload whose place in registered memory was predicted, right or wrong."""
+        """Payload bytes whose target in registered memory was predicted, hits and misses."""
         return self._ring.predictor.hit_bytes + self._ring.predictor.miss_bytes
 
     @property
     def misprediction_fraction(self) -> float:
-        """The share of it that belonged elsewhere; 0 while there was none."""
+        """The fraction of `predicted_bytes` that missed; 0 while nothing was predicted."""
         return self._ring.predictor.miss_bytes / max(self.predicted_bytes, 1)
 
     @property
     def free_bytes(self) -> int:
-        """Memory that payload may still land in."""
+        """Memory in bytes that payload can still land in."""
         return self._ring.pool.free_bytes
 
     @property
     def refused_packets(self) -> int:
-        """Packets that found no memory; their sender was told to wait (RNR)."""
+        """Packets dropped because no memory was free; their sender got an RNR and retries."""
         return self._ring.refused_packets
 
     def __enter__(self) -> Self:
@@ -116,12 +116,12 @@ def _rule(peer: Peer | None, *, host: str | None, port: int | None) -> Rule:
 
 
 class RxQueueTable:
-    """All of an endpoint's, and what is in the application's hands."""
+    """All receive queues of an endpoint, and the fragments that the application holds."""
 
     def __init__(
         self, config: EndpointConfig, region: Region, *, first: socket.socket, contexts: Container[int]
     ) -> None:
-        """Take `contexts`, those of open peers, as they are at any time."""
+        """Create the table with queue 0; `contexts` is a live view of the open peers' contexts."""
         self.tokens = Tokens()
         self._contexts = contexts
         self.host = self._make(config, region, chunk_bytes=config.chunk_bytes, number=0)
@@ -134,10 +134,10 @@ class RxQueueTable:
         self._steering: Steering | None = None
         self._driver: Driver | None = None
         self._gathered_bytes = 0
-        self._before = (0, 0)  # copied and refused, of queues that are gone
+        self._before = (0, 0)  # bytes copied and packets refused by retired queues
 
     def start(self, driver: Driver) -> None:
-        """Take the driver that reads the sockets."""
+        """Set the driver that reads the sockets."""
         self._driver = driver
 
     def _make(self, config: EndpointConfig, region: Region, *, chunk_bytes: int, number: int) -> RxRing:
@@ -146,7 +146,7 @@ class RxQueueTable:
             chunk_bytes=chunk_bytes,
             datagram_bytes=config.datagram_bytes,
             contexts=self._contexts,
-            # The longest message may have a piece in a chunk of every slot.
+            # The longest message may have a fragment in a chunk of every slot.
             reserve_bytes=config.protocol.max_message_bytes + (SLOTS + 1) * chunk_bytes,
             number=number,
             header_split=config.header_split,
@@ -155,7 +155,7 @@ class RxQueueTable:
     # -- binding ------------------------------------------------------------------------------------------------
 
     def bind(self, region: Region, *, chunk_bytes: int) -> RxQueue:
-        """Make a queue over `region`; see `Endpoint.bind_rx`."""
+        """Create a queue over `region`; see `Endpoint.bind_rx`."""
         if self._driver is None:
             raise UsageError("the endpoint is not open yet")
         if not self._config.header_split:
@@ -186,7 +186,7 @@ class RxQueueTable:
         return bound
 
     def steer(self, rule: Rule, sock: socket.socket) -> None:
-        """Add a rule; for `RxQueue`."""
+        """Add a rule. For `RxQueue`."""
         assert self._steering is not None  # noqa: S101 - a queue is bound
         try:
             self._steering.steer(rule, sock)
@@ -197,12 +197,12 @@ class RxQueueTable:
             raise SrdError(f"the kernel refuses the rule: {error.strerror}{remedy}") from error
 
     def forget_peer(self, context: int) -> None:
-        """Drop the rules of a peer that is gone."""
+        """Remove the rules of a peer that has ended."""
         if self._steering is not None:
             self._steering.forget(context)
 
     def unbind(self, queue: RxRing, sock: socket.socket) -> None:
-        """Take a queue out of service; for `RxQueue`."""
+        """Take a queue out of service. For `RxQueue`."""
         assert self._steering is not None  # noqa: S101 - a queue is bound
         self._bound = [bound for bound in self._bound if bound.sock is not None]
         self._steering.redirect(sock)
@@ -213,7 +213,7 @@ class RxQueueTable:
         self._try_retire(queue)
 
     def _try_retire(self, queue: RxRing) -> None:
-        """Let the region of an unbound queue go, if nothing in it is held."""
+        """Release the region of an unbound queue, if no fragment in it is held."""
         if queue.buffers.closed and queue.pool.idle and queue.number in self._queues:
             self._retire(queue)
 
@@ -223,17 +223,17 @@ class RxQueueTable:
         del self._queues[queue.number]
         queue.pool.release()
 
-    # -- pieces -------------------------------------------------------------------------------------------------
+    # -- fragments ----------------------------------------------------------------------------------------------
 
     def view(self, frag: Frag) -> memoryview:
-        """Return the memory of a piece. Raises PoolError for one whose memory is gone."""
+        """Return a view of a fragment. Raises PoolError if its memory has been released."""
         queue = self._queues.get(frag.region_offset >> AREA_SHIFT)
         if queue is None:
             raise PoolError("the piece was returned, or its endpoint is closed")
         return queue.view(frag)
 
     def drop(self, frags: Sequence[Frag]) -> None:
-        """Give pieces back."""
+        """Release the memory of fragments."""
         for frag in frags:
             if queue := self._queues.get(frag.region_offset >> AREA_SHIFT):
                 queue.drop(frag)
@@ -241,11 +241,11 @@ class RxQueueTable:
                     self._try_retire(queue)
 
     def gathered(self, size_bytes: int) -> None:
-        """Count a copy that a message made."""
+        """Count a copy made by `Message.gather`."""
         self._gathered_bytes += size_bytes
 
     def refill_ring(self, entries: int) -> RefillRing:
-        """Make a ring; see `Endpoint.refill_ring`."""
+        """Create a ring; see `Endpoint.refill_ring`."""
         if entries < 2:
             raise UsageError(f"entries: {entries} is less than 2")
         region = Region(HEADER_BYTES + entries * ZCRX_RQE.itemsize, name="srd-refill")
@@ -263,7 +263,7 @@ class RxQueueTable:
                 self._rings.remove(ring)
                 warnings.warn(f"{error}; it is not read any more", RuntimeWarning, stacklevel=2)
 
-    # -- what there is to see -------------------------------------------------------------------------------------
+    # -- counters -------------------------------------------------------------------------------------------------
 
     @property
     def bytes_copied(self) -> int:
@@ -272,13 +272,13 @@ class RxQueueTable:
 
     @property
     def refused_packets(self) -> int:
-        """Packets that found no memory."""
+        """Packets dropped because no memory was free."""
         return self._before[1] + sum(queue.refused_packets for queue in self._queues.values())
 
     # -- life ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Unbind all, after the driver; nothing comes back any more, and every region is let go."""
+        """Unbind all queues and release every region, after the driver; fragments cannot be returned any more."""
         for bound in self._bound.copy():
             bound.unbind()
         self.tokens.forget()

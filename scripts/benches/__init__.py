@@ -1,1 +1,1 @@
-"""`scripts/bench`: cases/ has a module for each, registry.py lists them, simulation.py runs cores in virtual time."""
+"""`scripts/bench`: cases/ has a module per case, registry.py lists them; srd.sim runs cores in virtual time."""

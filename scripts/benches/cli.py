@@ -1,8 +1,8 @@
-"""scripts/bench CASE [--json] [--seconds N] [--seed N] [--runs N]: rounds, medians, and what was asked for.
+"""scripts/bench CASE [--json] [--seconds N] [--seed N] [--runs N]: rounds, medians, and requirements.
 
-Signals end a case that builds namespaces by unwinding it, so that nothing is left behind.
+A signal ends a case that builds namespaces by unwinding it, so that nothing is left behind.
 
-Exit status: 0: it ran, whatever the values; 1: it could not measure honestly, with the reason; 2: wrong usage.
+Exit status: 0: it ran, whatever the values; 1: no valid measurement was possible, with the reason; 2: wrong usage.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ EPILOG = "\b\n" + "\n".join(f"{case.name:12} {case.summary}" for case in CASES.v
 def main(
     *, name: str, as_json: bool, seconds: float | None, seed: int | None, runs: int | None, packets: int | None
 ) -> None:
-    """Measure CASE and say how it did beside what was asked for."""
+    """Run bench CASE and compare its figures with their requirements."""
     case = CASES[name]
     if seconds is not None and not case.timed:
         raise click.UsageError(f"--seconds: {name} lasts as long as its messages take; leave it out")

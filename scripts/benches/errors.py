@@ -1,7 +1,7 @@
-"""What a bench raises on purpose."""
+"""The error of the benches."""
 
 from __future__ import annotations
 
 
 class BenchError(Exception):
-    """Nothing could be measured honestly; the message is one line that says why. Exit status 1."""
+    """No valid measurement was possible; the message is one line with the reason. Exit status 1."""

@@ -9,13 +9,13 @@ from netns.netem.shape import Shape, limit_for
 from netns.topology.model import ETHERNET_HEADER_BYTES, Link, Switch, Topology
 
 HOST_QUEUE_PACKETS: Final = 10_000
-"""A host's own queue towards the fabric: its memory. What a sender offers faster than its port lies here, unlost."""
+"""A host's queue to the fabric: deep, so that traffic beyond the rate of its port is queued and not lost."""
 MTU: Final = 9000
 PACKET_BYTES: Final = MTU + ETHERNET_HEADER_BYTES
 
 
 def buffered(*, rate_bps: int, delay_us: float, buffer_bytes: float) -> Shape:
-    """A switch's port with room for `buffer_bytes` of full packets, beyond those in the delay line."""
+    """Return a switch port that buffers `buffer_bytes` of full packets, besides those in the delay line."""
     limit = limit_for(rate_bps=rate_bps, delay_us=delay_us, buffer_bytes=round(buffer_bytes), packet_bytes=PACKET_BYTES)
     return Shape(delay_us=delay_us, rate_bps=rate_bps, limit_packets=limit)
 
@@ -23,7 +23,7 @@ def buffered(*, rate_bps: int, delay_us: float, buffer_bytes: float) -> Shape:
 def clos(
     hosts_per_leaf: tuple[int, ...], *, spines: int, host_port: Shape, spine_link: Shape, name: str, seed: int
 ) -> Topology:
-    """Leaves with so many hosts each; hosts' links are shaped both ways: down by `host_port`, up with a deep queue."""
+    """Return a leaf-spine fabric; hosts' links are shaped both ways: down by `host_port`, up with a deep queue."""
     up = replace(host_port, limit_packets=HOST_QUEUE_PACKETS)
     leaves = [f"leaf{index + 1}" for index in range(len(hosts_per_leaf))]
     tops = [f"spine{index + 1}" for index in range(spines)]
@@ -43,7 +43,7 @@ def clos(
 
 
 def with_spine(topology: Topology, spine: str, shape: Shape) -> Topology:
-    """`topology` with every link of one spine shaped otherwise."""
+    """Return `topology` with another shape for every link of one spine."""
     return replace(
         topology,
         links=tuple(
@@ -54,6 +54,6 @@ def with_spine(topology: Topology, spine: str, shape: Shape) -> Topology:
 
 
 def wire_bytes(payload_bytes: int, *, packet_payload_bytes: int, overhead_bytes: int) -> int:
-    """What a message takes on the wire: payload, and the headers of its packets."""
+    """Return a message's size on the wire: payload, and the headers of its packets."""
     packets = max(-(-payload_bytes // packet_payload_bytes), 1)
     return payload_bytes + packets * overhead_bytes

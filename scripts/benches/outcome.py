@@ -1,6 +1,6 @@
-"""What a bench reports: figures of each round, medians over the rounds, and the figures that were asked for.
+"""What a bench reports: figures of each round, medians over the rounds, and the requirements.
 
-The form is the same for every case, on whatever fabric: see `Outcome.to_dict`. Keys end in their unit.
+The format is the same for every case and backend: see `Outcome.to_dict`. Keys end in their unit.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ Figures = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A figure that was asked for, and what it should be."""
+    """A requirement: a figure and its bound."""
 
     figure: str
     relation: Literal["<=", ">=", "<", ">"]
     limit: float
     over: Literal["worst", "median"] = "worst"
-    """Which of the rounds' values counts. In virtual time the worst: a seed that misses is a miss. On real hosts the
-    median: rounds differ by what else the machine did."""
+    """Which of the rounds' values counts. In virtual time the worst, as every seed must meet the requirement. On real
+    hosts the median, as other load on the machine affects single rounds."""
 
     def decisive(self, values: Iterable[float]) -> float:
-        """Of several rounds' values, that which counts; worst is what is hardest to be content with; NaN if any is."""
+        """Return the value that counts: the median, or the one farthest to the wrong side; NaN if any is NaN."""
         found = list(values)
         if any(math.isnan(value) for value in found):
             return math.nan
@@ -37,7 +37,7 @@ class Wanted:
         return min(found) if self.relation.startswith(">") else max(found)
 
     def met(self, value: float) -> bool:
-        """Whether `value` is as wanted; NaN never is."""
+        """Whether `value` meets the requirement; NaN never does."""
         return {
             "<=": value <= self.limit,
             ">=": value >= self.limit,
@@ -51,12 +51,12 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One measurement: one seed, or one turn of all contestants."""
+    """One measurement: one seed, or one run of each contestant."""
 
     seed: int
     ours: Figures
     peers: Mapping[str, Figures] = field(default_factory=dict)
-    """Beside it, what others did in the same fabric: name -> figures."""
+    """Figures of the baselines in the same fabric, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +75,16 @@ class Outcome:
 
     @property
     def peers(self) -> dict[str, dict[str, float]]:
-        """Medians over the rounds, by peer."""
+        """Medians over the rounds, by baseline."""
         return {name: _medians([each.peers[name] for each in self.rounds]) for name in self.rounds[0].peers}
 
     @property
     def checks(self) -> dict[Wanted, float]:
-        """Each figure that was asked for: of its worst round, or the median."""
+        """The deciding value of each requirement: of its worst round, or the median."""
         return {each: each.decisive(round_.ours[each.figure] for round_ in self.rounds) for each in self.wanted}
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; a value that could not be had is null."""
+        """Return the outcome for JSON; a value that is not finite is null."""
         return {
             "case": self.case,
             "fabric": self.fabric,
@@ -114,7 +114,7 @@ def _plain(figures: Figures) -> dict[str, float | None]:
 
 
 def _finite(value: float) -> float | None:
-    """Four digits say all that a measurement knows, counts are exact; JSON has neither infinity nor NaN."""
+    """Round to four significant digits, but keep counts exact; None for infinity and NaN, which JSON lacks."""
     if isinstance(value, int):
         return value
     return float(f"{value:.4g}") if math.isfinite(value) else None

@@ -1,7 +1,7 @@
-"""Protocol settings for networks that the defaults are not made for.
+"""Protocol settings for networks that the defaults do not suit.
 
-The defaults (srd/proto/config.py) are sized for an interpreter on a busy host: patience and delay targets of
-milliseconds, because a process waits that long for its turn. In virtual time hosts take none.
+The defaults (srd/proto/config.py) are for an interpreter on a busy host: timeouts and delay targets of milliseconds,
+because a process may wait that long for the CPU. In virtual time hosts take no time.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ MICROSECOND_FABRIC: Final = ProtocolConfig(
     min_delay_target_s=1e-6,
     endpoint_delay_target_s=100e-6,
 )
-"""For switches of 100 Gbit/s, round trips of about 40 us and hosts that answer at once, as a card does.
+"""For switches of 100 Gbit/s, RTTs of about 40 us, and hosts that answer at once, as a network card does.
 
-64 paths are what SRD uses. The first window is one bandwidth-delay product (500 kB), as in NDP: with 16 packets a first
-message of 1 MB took 1.6 times as long as the others. 100 us before the first sample and as the least patience are
-htsim's for Swift and NDP. An ack waits a quarter of a round trip, as by default; the pacer's depth is 7 packets of
-9,000 bytes at line rate. Hosts without noise can aim at a short queue: a fifth of a round trip for large windows, which
-leaves the buffer to the many with small ones; the floor lies far below it, so that it does not rule."""
+AWS's SRD uses 64 paths. The initial window is one bandwidth-delay product (500 kB), as in NDP, so that a first message
+is not slowed down by slow start. The initial RTT and the minimum timeout of 100 us are htsim's for Swift and NDP. An
+ACK is delayed by a quarter of an RTT, as by default; the pacer's depth is 7 packets of 9,000 bytes at line rate. Hosts
+without scheduling noise can aim at a short queue: a fifth of an RTT for large windows, which leaves the buffer to
+many flows with small windows. The floor of the target lies far below, so that it has no effect."""

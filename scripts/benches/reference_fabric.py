@@ -1,7 +1,7 @@
-"""One sender, one receiver, several spines between them, at the reference fabric's rate and delay; and what it carries.
+"""The reference fabric: one sender and one receiver with several spines between them; and a bulk stream over it.
 
-Links between leaves and spines: 250 Mbit/s, 0.5 ms, a buffer of one bandwidth-delay product; hosts' links unshaped.
-The protocol runs on its defaults, which are made for such round trips (2 ms).
+Links between leaves and spines have 250 Mbit/s, 0.5 ms and a buffer of one bandwidth-delay product; hosts' links are
+unshaped. The protocol runs with its defaults, which are made for such RTTs (2 ms).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ SENDER: Final = "h1"
 RECEIVER: Final = "h2"
 MESSAGE_BYTES: Final = 1 << 20
 OUTSTANDING: Final = 24
-"""Messages under way: 24 MiB, several times what any of these fabrics holds, and less than the receive window."""
+"""Outstanding messages: 24 MiB, several times what any of these fabrics holds, and less than the receive window."""
 PAYLOAD_FRACTION: Final = (PACKET_BYTES - WIRE_OVERHEAD_BYTES - HEADER_BYTES) / PACKET_BYTES
-"""Of a full packet on the wire."""
+"""Payload as a fraction of a full packet on the wire."""
 
 
 def fabric(*, spines: int, name: str, seed: int, change: Callable[[str, str], Shape] | None = None) -> Topology:
-    """`change(leaf, spine)` gives a link another shape, for both directions."""
+    """Return the fabric; `change(leaf, spine)` returns another shape for both directions of a link."""
     topology = leaf_spine(leaves=2, spines=spines, hosts_per_leaf=1, mtu=MTU, shape=LINK, name=name, seed=seed)
     if change is None:
         return topology
@@ -55,7 +55,7 @@ def bulk(
     outstanding: int = OUTSTANDING,
     config: ProtocolConfig | None = None,
 ) -> Bulk:
-    """A running stream from sender to receiver; on the defaults, if no `config` is given."""
+    """Start a stream from sender to receiver; with the default settings if no `config` is given."""
     simulation = Simulation(topology, config=config or ProtocolConfig(), seed=seed)
     (connection,) = simulation.connect([(SENDER, RECEIVER)])
     stream = Stream(connection, message_bytes=message_bytes, outstanding=outstanding, now_ns=lambda: simulation.now_ns)
@@ -71,7 +71,7 @@ class Bulk:
         self.connection = connection
 
     def goodput_bps(self, *, warm_up_s: float, seconds: float) -> float:
-        """Payload that lands, in bits a second, after a warm-up. Raises BenchError if a request fails."""
+        """Return the payload that lands in bit/s, after a warm-up. Raises BenchError if a request fails."""
         self.simulation.run(seconds=warm_up_s)
         before_bytes = self.connection.receiver.landed_bytes
         self.simulation.run(seconds=seconds)

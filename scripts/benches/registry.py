@@ -1,4 +1,4 @@
-"""The table of cases: one line each, whatever fabric they need."""
+"""The table of all cases."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from scripts.compare.errors import CompareError
 
 SEEDS: Final = (1, 2, 3, 4, 5)
 ROUNDS: Final = 3
-"""On real hosts: the least that has a median."""
+"""Rounds on real hosts: the smallest number with a meaningful median."""
 VETH: Final = "veth"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the user asked for; None: what the case thinks best."""
+    """The user's options; None: the case's default."""
 
     seed: int | None = None
     seconds: float | None = None
@@ -58,7 +58,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One bench. `measure` makes the rounds; it raises BenchError if it cannot do so honestly."""
+    """One bench. `measure` yields the rounds; it raises BenchError if no valid measurement is possible."""
 
     name: str
     summary: str
@@ -66,19 +66,19 @@ class Case:
     measure: Callable[[Request], Iterator[Round]]
     wanted: tuple[Wanted, ...]
     timed: bool = False
-    """Whether `seconds` says how long it measures; else it lasts as long as its messages take."""
+    """Whether `seconds` is the duration of the measurement; otherwise it lasts as long as its messages take."""
     counted: bool = False
-    """Whether it makes a number of runs, which `runs` says."""
+    """Whether `runs` is the number of its runs."""
     packeted: bool = False
-    """Whether `packets` says how many packets it sends."""
+    """Whether `packets` is the number of packets that it sends."""
     seeded: bool = True
-    """Whether chance decides anything that a seed could repeat."""
+    """Whether it draws random numbers that a seed can reproduce."""
 
 
 def _virtual(
     name: str, summary: str, measure: Callable[[int, float], Round], wanted: tuple[Wanted, ...], seconds: float = 0.0
 ) -> Case:
-    """A case in virtual time, of which a seed makes a round."""
+    """Return a case in virtual time, with one round per seed."""
 
     def rounds(request: Request) -> Iterator[Round]:
         for seed in SEEDS if request.seed is None else (request.seed,):
@@ -97,7 +97,7 @@ def _veth(
     wanted: tuple[Wanted, ...],
     seconds: float = 0.0,
 ) -> Case:
-    """A case on real sockets, in namespaces: `measure` makes so many rounds, of so many seconds for each contestant."""
+    """Return a case on real sockets in namespaces; `measure` takes the rounds and the seconds per contestant."""
 
     def rounds(request: Request) -> Iterator[Round]:
         try:
@@ -109,28 +109,28 @@ def _veth(
 
 
 def _chaos(request: Request) -> Iterator[Round]:
-    """One round of many runs; of a single one, where a seed is given."""
+    """Yield one round of many runs, or of a single run if a seed is given."""
     first, runs = (1, request.runs or chaos.RUNS) if request.seed is None else (request.seed, request.runs or 1)
     yield chaos.measure(range(first, first + runs))
 
 
 def _hostile(request: Request) -> Iterator[Round]:
-    """One round, of so many packets."""
+    """Yield one round with the requested number of packets."""
     yield hostile.measure(SEEDS[0] if request.seed is None else request.seed, request.packets or hostile.PACKETS)
 
 
 def _torture(request: Request) -> Iterator[Round]:
-    """One round of many scenarios: so many runs, or as many as there is time for."""
+    """Yield one round of many scenarios: the requested number, or as many as fit into the time."""
     yield torture.measure(seed=request.seed, seconds=request.seconds or torture.SECONDS, runs=request.runs)
 
 
 def _devmem(request: Request) -> Iterator[Round]:
-    """Rounds are numbered; nothing is drawn."""
+    """Yield numbered rounds, without random numbers."""
     return devmem.rounds(request.seconds or devmem.SECONDS)
 
 
 def _seeded(measure: Callable[[int], Round], rounds: int) -> Callable[[Request], Iterator[Round]]:
-    """A case of so many rounds, of which a seed makes one."""
+    """Return a case's rounds, one per seed."""
 
     def each(request: Request) -> Iterator[Round]:
         for seed in SEEDS[:rounds] if request.seed is None else (request.seed,):
@@ -140,7 +140,7 @@ def _seeded(measure: Callable[[int], Round], rounds: int) -> Callable[[Request],
 
 
 def _placement(request: Request) -> Iterator[Round]:
-    """Three rounds on a lab, each with the ECMP of its seed; beside each, how long placing takes."""
+    """Yield three rounds on a lab, each with the ECMP hash of its seed, and with the time that an assignment takes."""
     for seed in SEEDS[:3] if request.seed is None else (request.seed,):
         yield Round(seed, {**placement_ring.measure(seed, size=placement_ring.Size()), **placement_scaling.measure()})
 

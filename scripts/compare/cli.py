@@ -3,8 +3,8 @@
     scripts/demo.py [--file F | --size BYTES] [--only ...] [--protocols ...] [--rounds N] [--json]
     scripts/demo.py --picture docs/demo.png        from the report.json of the last run; needs neither root nor time
 
-Everything that is made lies in context managers, and SIGTERM and SIGHUP end the run as Ctrl-C does, by unwinding them.
-Exit status: 0; 1 if one of SRD's own transfers was not verified, or nothing could be measured; 2 for wrong usage.
+Context managers remove everything that a run creates; SIGTERM and SIGHUP end the run by unwinding them, like Ctrl-C.
+Exit status: 0; 1 if one of SRD's transfers was not verified, or nothing could be measured; 2 for wrong usage.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _Item = TypeVar("_Item")
 
 
 class Choice(click.ParamType[tuple[Any, ...]]):
-    """Several of a table's keys, with commas between; the table's order decides."""
+    """Several of a table's keys, separated by commas; the result is in the table's order."""
 
     name = "keys"
 
@@ -51,7 +51,7 @@ class Choice(click.ParamType[tuple[Any, ...]]):
         self._table = table
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the items called for; click reports a key that is not in the table."""
+        """Return the requested items; click reports a key that is not in the table."""
         if not isinstance(value, str):
             return value
         wanted = value.split(",")
@@ -128,7 +128,7 @@ def main(
 def compare(
     experiment: Experiment, *, file: Path | None, byte_count: int, lab_name: str, console: Console
 ) -> report.Report:
-    """Build the reference fabric, run `experiment` on it, take it down; return the report.
+    """Build the reference fabric, run `experiment` on it, and remove it; return the report.
 
     Raises CompareError or LabError with one line for the user.
     """
@@ -164,7 +164,7 @@ def compare(
 
 
 def show(result: report.Report, *, console: Console) -> None:
-    """Print the table and what there is to say about it."""
+    """Print the table and its remarks."""
     rounds = result["rounds"]
     console.print(
         f"\n[bold]{result['file']['bytes'] / 2**20:g} MiB over {len(result['spines'])} paths[/bold], "
@@ -177,7 +177,7 @@ def show(result: report.Report, *, console: Console) -> None:
 
 
 def _about(topology: Topology, payload: Payload, *, seed: int | None) -> dict[str, Any]:
-    """Return what the report says of the circumstances."""
+    """Return the report's description of the set-up."""
     shape = next(link.shape_ab for link in topology.links if link.shape_ab is not None)
     return {
         "spines": list(topology.spines),

@@ -8,19 +8,19 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What is done to the fabric for one transfer."""
+    """The faults of the fabric during one transfer."""
 
     key: str
     """Its name in report.json and on the command line."""
 
     title: str
-    """What happens, in a few words."""
+    """A short description."""
 
     spine_loss_percent: float = 0.0
-    """Loss on the way through each spine, in each direction."""
+    """Loss at each spine, in each direction."""
 
     blackhole_at_fraction: float | None = None
-    """Once the receiver has this share of the file, the busiest spine drops everything, silently."""
+    """When the receiver has this fraction of the file, the busiest spine silently drops everything."""
 
 
 CONDITIONS: Final = (

@@ -1,6 +1,6 @@
-"""The contestants: for each, its names, its commands, and why this machine may be unable to run it.
+"""The contestants: for each, its names, its commands, and a check whether this machine can run it.
 
-Commands are what runs inside the two namespaces; all of them print the events of scripts/compare/events.py.
+The commands run inside the two namespaces; all of them print the events of scripts/compare/events.py.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 
 from scripts.compare.tcp_socket import BBR, CUBIC, why_unavailable
 
-# SRD's source ports, srd's own default. Ports find spines by hash: 8 of them miss one of four spines in 38 % of all
-# runs (4 x (3/4)^8 - 6 x (2/4)^8 + ...), 16 in 4 %, 32 in 0.04 %.
+# SRD's source ports, srd's own default. The hash maps ports to spines: 8 ports miss one of four spines with probability
+# 38 % (4 x (3/4)^8 - 6 x (2/4)^8 + ...), 16 with 4 %, 32 with 0.04 %.
 PATH_COUNT: Final = 32
 SRD: Final = "srd"
 _SRD: Final = str(Path(sys.prefix) / "bin" / "srd")
@@ -23,10 +23,10 @@ _TCP_TOOL: Final = (sys.executable, "-m", "scripts.compare.tcp_file")
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Where a transfer goes from and to."""
+    """Source and destination of a transfer."""
 
     sender_address: str
-    """The sender's own address to use where a protocol pins its first flow (MPTCP)."""
+    """The sender's address for a protocol that pins its first flow (MPTCP)."""
 
     receiver_address: str
     """The receiver's main address."""
@@ -35,7 +35,7 @@ class Ends:
     """The file to send."""
 
     output: Path
-    """The directory that it lands in."""
+    """The directory to receive it in."""
 
 
 def _always() -> str | None:
@@ -50,10 +50,10 @@ class Contestant:
     """Its name in report.json and on the command line."""
 
     label: str
-    """Its name for people."""
+    """Its display name."""
 
     colour: str
-    """Okabe and Ito's palette: distinct for colour-blind readers too."""
+    """From Okabe and Ito's palette, which colour-blind readers can distinguish."""
 
     receive: Callable[[Ends], list[str]]
     """Return the receiver's command."""
@@ -62,10 +62,10 @@ class Contestant:
     """Return the sender's command, given the receiver's port."""
 
     subflow_for_each_spine: bool = False
-    """MPTCP: is the connection to consist of one subflow over each spine?"""
+    """Whether the connection shall have one subflow over each spine (MPTCP)."""
 
     why_unavailable: Callable[[], str | None] = _always
-    """Return in one line what is missing, or None."""
+    """Return one line with what is missing, or None."""
 
 
 def _srd_receive(ends: Ends) -> list[str]:

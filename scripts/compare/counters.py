@@ -1,4 +1,4 @@
-"""The counters of fabric and machine at one moment; two of them make shares."""
+"""The counters of fabric and machine at one time; the difference of two readings gives shares."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Ticks:
     """Spent on processes and interrupts."""
 
     stolen: int
-    """Wanted, but given to others by a hypervisor."""
+    """Runnable, but given to other guests by a hypervisor."""
 
     total: int
     """All, idle time included."""
@@ -43,16 +43,16 @@ class Ticks:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The counters at one moment."""
+    """The counters at one time."""
 
     at: float
     """Monotonic time, in seconds."""
 
     uplink_bytes: tuple[int, ...]
-    """Bytes that went up to each spine."""
+    """Bytes sent up to each spine."""
 
     relay_cpu_seconds: float | None
-    """CPU time of the relay; None on a kernel fabric."""
+    """CPU time of the relay; None on the kernel backend."""
 
     ticks: Ticks
     """Clock ticks of all CPUs."""
@@ -78,9 +78,9 @@ class Reading:
         return (self.relay_cpu_seconds - since.relay_cpu_seconds) / (self.at - since.at)
 
     def machine_busy_fraction(self, *, since: Reading) -> float | None:
-        """Return how busy all cores together were since then, whoever kept them so; None within a clock tick."""
+        """Return the share of all cores in use since then, by any process; None within one clock tick."""
         return self.ticks.share(self.ticks.busy - since.ticks.busy, since=since.ticks)
 
     def stolen_fraction(self, *, since: Reading) -> float | None:
-        """Return which share of all cores a hypervisor gave to others since then; None within a clock tick."""
+        """Return the share of all cores that a hypervisor gave to others since then; None within one clock tick."""
         return self.ticks.share(self.ticks.stolen - since.ticks.stolen, since=since.ticks)

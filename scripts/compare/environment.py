@@ -1,4 +1,4 @@
-"""Where figures were measured: machine, kernel, versions. Figures without it mean nothing elsewhere."""
+"""The environment of a measurement: machine, kernel, versions. Figures cannot be interpreted without it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROOT: Final = Path(__file__).resolve().parent.parent.parent
 
 
 def environment() -> dict[str, str | int]:
-    """Return what describes this machine, for report.json."""
+    """Return a description of this machine, for report.json."""
     return {
         "machine": _processor(),
         "cpu_count": os.cpu_count() or 1,
@@ -55,7 +55,7 @@ def _version(package: str) -> str:
 
 
 def _first_line(*command: str) -> str:
-    """Return the first line that `command` prints, or "unknown": a report does not fail for want of a version."""
+    """Return the first line that `command` prints, or "unknown", as a missing version must not fail a report."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=5)
     except (OSError, subprocess.SubprocessError):

@@ -1,7 +1,7 @@
-"""From what was recorded of a transfer to its outcome. Pure: no processes, no clock.
+"""Computes the outcome of a transfer from its record. Pure: no processes, no clock.
 
-A transfer completed when the sender says that the receiver verified every byte, the receiver says the same, both
-ended with status 0, and nobody had to be stopped. Everything else is a failure with one line that says why.
+A transfer has completed if the sender reports that the receiver verified every byte, the receiver reports the same,
+both ended with status 0, and neither had to be stopped. Everything else is a failure, with the reason in one line.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Ending:
     """Exit status; None if it was never started. Negative: killed by that signal."""
 
     complaint: str
-    """Its last word on stderr."""
+    """Its last line on stderr."""
 
     events: tuple[Event, ...]
-    """All that it told."""
+    """All its events."""
 
     def last(self, kind: str) -> Event | None:
         """Return the last event of this kind, or None."""
@@ -36,13 +36,13 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What was seen of one transfer."""
+    """The record of one transfer."""
 
     byte_count: int
     """Size of the file."""
 
     landed_intact: bool
-    """Is the file that landed the one that was sent?"""
+    """Whether the received file equals the one that was sent."""
 
     sender: Ending
     """The sending process."""
@@ -54,13 +54,13 @@ class Record:
     """(seconds since the first byte, bytes)."""
 
     watched_s: float
-    """From the first byte to the end of the watch; 0 if none came."""
+    """Time from the first byte to the end of the observation; 0 if no byte arrived."""
 
     bound_s: float
-    """After which it was given up."""
+    """Timeout of the transfer."""
 
     path_shares: tuple[float, ...]
-    """Share of each spine."""
+    """Each spine's share of the bytes."""
 
     relay_cpu_fraction: float | None
     """Share of one core that the relay used."""
@@ -69,22 +69,22 @@ class Record:
     """Share of all cores that was in use."""
 
     stolen_fraction: float | None = None
-    """Share of all cores that a hypervisor withheld."""
+    """Share of all cores that a hypervisor gave to others."""
 
     wanted_subflows: int = 0
-    """How many subflows an MPTCP connection should have had; 0 for the others."""
+    """Subflows that an MPTCP connection should have; 0 for other protocols."""
 
     kills_spine: bool = False
-    """Does the condition call for a dead spine?"""
+    """Whether the condition includes a spine failure."""
 
     blackholed: str | None = None
-    """The spine that died."""
+    """The spine that failed."""
 
     blackhole_at_s: float | None = None
-    """When, on the clock of `progress`."""
+    """Time of the failure, on the clock of `progress`."""
 
     failure: str | None = None
-    """Why the transfer could not even be watched to its end."""
+    """Why the transfer could not be observed to its end."""
 
 
 def judge(record: Record) -> Outcome:
@@ -128,7 +128,7 @@ def number(event: Event, key: str) -> float:
 
 
 def _why_incomplete(record: Record) -> str | None:
-    """Return the first reason not to call it complete, or None. What a stopped process says is no reason."""
+    """Return the first reason why it is not complete, or None. Errors of a stopped process are ignored."""
     if record.watched_s >= record.bound_s:
         return f"given up after {record.bound_s:g} s with {_percent(record)} received"
     for name, ending in (("sender", record.sender), ("receiver", record.receiver)):

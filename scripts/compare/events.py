@@ -1,7 +1,7 @@
-"""Events: one JSON object a line, the one language of everything that moves a file here.
+"""Events: one JSON object per line, the common output format of all programs that transfer a file here.
 
-`srd recv --json`, `srd send --json` and the TCP tool all print them, so that one piece of code drives and measures
-all protocols:
+`srd recv --json`, `srd send --json` and the TCP tool all print them, so that the same code drives and measures all
+protocols:
 
     listening {address, port}                           the receiver accepts connections
     progress  {seconds, bytes}                          about every 50 ms from the first byte on
@@ -17,12 +17,12 @@ from typing import Any
 
 
 def emit(kind: str, **fields: Any) -> None:
-    """Print one event, at once."""
+    """Print one event and flush."""
     print(json.dumps({"event": kind, **fields}), flush=True)
 
 
 def parse(line: str) -> dict[str, Any] | None:
-    """Return the event that `line` is, or None for a line that is something else."""
+    """Return the event in `line`, or None if it is not an event."""
     try:
         event = json.loads(line)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The comparison: every contestant in every condition, as often as asked, over one and the same fabric.
+"""The comparison: every contestant in every condition, in several rounds, over the same fabric.
 
-Rounds are the outer loop and contestants the inner one, so that whatever else the machine does in a while hits all
-alike. The fabric is healed after each transfer, whatever came of it.
+Rounds are the outer loop and contestants the inner one, so that other load on the machine affects all alike. The fabric
+is restored after each transfer, whatever its outcome.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ Results = dict[str, dict[str, list[Outcome]]]
 
 
 class Audience(Observer, Protocol):
-    """Who follows the whole comparison."""
+    """An observer of the whole comparison."""
 
     def condition_begins(self, condition: Condition, *, round_number: int) -> None:
-        """Learn that the fabric is now in this condition."""
+        """Handle the start of a condition."""
 
     def transfer_begins(self, contestant: Contestant) -> None:
-        """Learn who is on."""
+        """Handle the start of a transfer."""
 
     def transfer_ended(self, contestant: Contestant, outcome: Outcome) -> None:
-        """Learn what it came to."""
+        """Handle the outcome of a transfer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What to compare."""
+    """A comparison."""
 
     contestants: tuple[Contestant, ...]
-    """Who takes part."""
+    """The contestants."""
 
     conditions: tuple[Condition, ...]
-    """In what conditions."""
+    """The conditions."""
 
     rounds: int
-    """How often."""
+    """Number of rounds."""
 
     bound_s: float
-    """After how long a transfer is given up."""
+    """Timeout of a transfer."""
 
     def among(self, contestants: tuple[Contestant, ...]) -> Experiment:
         """Return the same experiment with other contestants."""

@@ -1,8 +1,8 @@
 """The lab as a comparison uses it: two hosts, the spines between them, counters, and faults that can be undone.
 
-All that is asked of netns/ is asked here. Loss of p % "on a spine" lies on the spine's two egresses, so that each
-direction of a path meets it exactly once. A dead spine drops everything on all four of its link directions at once,
-and tells nobody: no interface goes down, no route changes.
+Only this module uses netns/. Loss of p % "on a spine" is applied at the spine's two egresses, so that each direction of
+a path has it exactly once. A dead spine drops everything in all four of its link directions at once and silently: no
+interface goes down, no route changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DEAD_PERCENT: Final = 100.0
 
 
 class Fabric:
-    """A lab that is up, with the sender on its first leaf and the receiver on another."""
+    """A running lab, with the sender on its first leaf and the receiver on another."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
@@ -35,23 +35,23 @@ class Fabric:
 
     @property
     def capacity_bps(self) -> int:
-        """What the sender's uplinks carry together, in one direction, in bits/s on the wire."""
+        """Total capacity of the sender's uplinks, in one direction, in bit/s on the wire."""
         return sum(self._upward_shape(spine).rate_bps for spine in self.spines)
 
     def address(self, host: str) -> str:
-        """The host's main address: all spines, chosen by the flow's hash."""
+        """The host's main address, routed over all spines by the flow's hash."""
         return self._lab.address(host)
 
     def pinned_address(self, host: str, spine: str) -> str:
-        """The host's address that only `spine` carries, both ways."""
+        """The host's address that is routed only over `spine`, in both directions."""
         return self._lab.pinned_addresses(host)[spine]
 
     def command(self, host: str, command: Sequence[str]) -> list[str]:
-        """Return what runs `command` on `host`."""
+        """Return the command line that runs `command` on `host`."""
         return self._lab.command(host, list(command))
 
     def uplink_bytes(self) -> tuple[int, ...]:
-        """Bytes that the sender's leaf has put on its link to each spine so far."""
+        """Bytes that the sender's leaf has sent to each spine so far."""
         counters = self._lab.counters()
         found = []
         for spine in self.spines:
@@ -60,18 +60,18 @@ class Fabric:
         return tuple(found)
 
     def relay_cpu_seconds(self) -> float | None:
-        """CPU time of the relay so far; None on a kernel fabric."""
+        """CPU time of the relay so far; None on the kernel backend."""
         status = self._lab.relay_status()
         return None if status is None else float(status["cpu_seconds"])
 
     def set_loss(self, percent: float) -> None:
-        """Lose this share of what passes each spine, in each direction."""
+        """Set the loss at each spine, in each direction."""
         for spine in self.spines:
             for link in self._spine_links[spine]:
                 self._reshape(link, from_spine_percent=percent, to_spine_percent=0.0)
 
     def blackhole(self, spine: str) -> None:
-        """Drop everything on all links of `spine`, both ways, from now on."""
+        """Drop everything on all links of `spine`, in both directions, from now on."""
         for link in self._spine_links[spine]:
             self._reshape(link, from_spine_percent=_DEAD_PERCENT, to_spine_percent=_DEAD_PERCENT)
 
@@ -80,9 +80,9 @@ class Fabric:
         self.set_loss(0.0)
 
     def add_subflow_endpoints(self) -> None:
-        """Let MPTCP open one subflow over each spine: from the sender's pinned addresses to the receiver's main one.
+        """Configure MPTCP to open one subflow over each spine, from the sender's pinned addresses to the receiver's.
 
-        The initiator opens them by itself (endpoint type `subflow`), so no announcement can be lost on the way.
+        The initiator opens them by itself (endpoint type `subflow`), so no announcement can be lost.
         """
         for host in (SENDER, RECEIVER):
             self._ip(host, "mptcp", "limits", "set", "subflows", str(min(8, len(self.spines))))
@@ -90,7 +90,7 @@ class Fabric:
             self._ip(SENDER, "mptcp", "endpoint", "add", self.pinned_address(SENDER, spine), "subflow")
 
     def _ip(self, host: str, *arguments: str) -> None:
-        """Run ip(8) on `host`: pyroute2 has no MPTCP path manager worth the name."""
+        """Run ip(8) on `host`, as pyroute2 lacks support for the MPTCP path manager."""
         done = subprocess.run(self.command(host, ["ip", *arguments]), capture_output=True, text=True, check=False)
         if done.returncode != 0:
             reason = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]

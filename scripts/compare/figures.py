@@ -1,4 +1,4 @@
-"""How figures are written for people, the same in the terminal and in the report."""
+"""Formats figures for display, the same in the terminal and in the report."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def path_shares(fractions: Sequence[float]) -> str:
 
 
 def verdict(*, completed: bool, sha256_ok: bool) -> str:
-    """Write what became of the file."""
+    """Write the result of the transfer."""
     if not completed:
         return "incomplete"
     return "ok" if sha256_ok else "WRONG"

@@ -1,7 +1,7 @@
-"""The receiver's clock: how long it went without new bytes, and when a progress line is due.
+"""The receiver's meter: the longest time without new bytes, and when a progress line is due.
 
-Rule. Time runs from the first byte. A *stall* is the time between two moments at which new bytes had arrived; what
-lies before the first byte (connecting) and after the last (checking) is no stall. `srd recv` measures the same way.
+Rule. Time starts at the first byte. A *stall* is the time between two arrivals of new bytes. The times before the first
+byte (connecting) and after the last one (checking) do not count. `srd recv` measures in the same way.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ PROGRESS_INTERVAL_S = 0.05
 
 
 class Meter:
-    """Feed it the time and the total of bytes; it never reads a clock itself."""
+    """Computes stalls from times and byte counts that the caller supplies; it does not read a clock."""
 
     def __init__(self) -> None:
         self.byte_count = 0
@@ -38,7 +38,7 @@ class Meter:
         return 0.0 if self._first_at is None else now - self._first_at
 
     def progress_due(self, *, now: float) -> bool:
-        """Say once in every `PROGRESS_INTERVAL_S`, from the first byte on, that a progress line is due."""
+        """Return True once per `PROGRESS_INTERVAL_S`, from the first byte on, when a progress line is due."""
         if self._first_at is None or now < self._report_at:
             return False
         self._report_at = now + PROGRESS_INTERVAL_S

@@ -1,8 +1,8 @@
-"""What one transfer came to, and the medians of several.
+"""The outcome of one transfer, and the medians of several.
 
-Rules. A transfer that did not bring every byte across, verified, within its bound has no `seconds`; its goodput is
-what arrived over the time that it was given, and its last silence counts as a stall. Medians are taken figure by
-figure; path shares are the means; a condition is completed and verified only if every round was.
+Rules. A transfer that did not deliver every byte, verified, within its time limit has no `seconds`. Its goodput is the
+received bytes over the time limit, and the time since its last byte counts as a stall. Medians are taken per figure;
+path shares are means; a condition is completed and verified only if every round was.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ class Outcome:
     """One transfer."""
 
     completed: bool
-    """Did the sender learn within the bound that the receiver has verified every byte?"""
+    """Whether the sender learned within the time limit that the receiver has verified every byte."""
 
     sha256_ok: bool
-    """Is what landed the file? Read back from the directory, not taken from the daemons' word."""
+    """Whether the received file is right, as read back from the directory, not as reported by the daemons."""
 
     byte_count: int
     """Bytes that the receiver got."""
 
     elapsed_s: float
-    """From the sender's connect to the receiver's verdict; if not completed, from the first byte to giving up."""
+    """Time from the sender's connect to the receiver's verdict; if not completed, from the first byte to timeout."""
 
     longest_stall_ms: float
     """Longest time without new bytes at the receiver."""
@@ -38,31 +38,31 @@ class Outcome:
     """Share of the bytes that went over each spine; sums to 1, or to 0 if nothing was sent."""
 
     retransmitted_fraction: float | None = None
-    """Share of the sent bytes that had been sent before; None where the sender could not say."""
+    """Fraction of the sent bytes that were retransmissions; None if the sender does not report it."""
 
     progress: Samples = ()
     """(seconds since the first byte, bytes) about every 50 ms."""
 
     blackhole_at_s: float | None = None
-    """When the spine died, on the clock of `progress`."""
+    """Time when the spine failed, on the clock of `progress`."""
 
     blackholed: str | None = None
-    """Which spine died."""
+    """The spine that failed."""
 
     relay_cpu_fraction: float | None = None
-    """Share of one core that the relay used, where it carries the fabric."""
+    """Share of one core that the relay used, on the relay backend."""
 
     machine_busy_fraction: float | None = None
-    """Share of all the machine's cores that was in use, by whomever."""
+    """Share of all the machine's cores that was in use, by any process."""
 
     stolen_fraction: float | None = None
-    """Share of all cores that a hypervisor gave to others: a machine that pauses for milliseconds."""
+    """Share of all cores that a hypervisor gave to others, which pauses this machine for milliseconds."""
 
     failure: str | None = None
     """Why it did not complete, in one line."""
 
     note: str | None = None
-    """What a reader has to know about this figure, in one line."""
+    """A remark for the reader about this figure, in one line."""
 
     @property
     def goodput_bps(self) -> float:

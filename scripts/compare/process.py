@@ -1,7 +1,7 @@
-"""A process that tells its story in events: started, listened to, and ended by its own id.
+"""Child processes that print events: started, read, and ended by process id.
 
-Each runs in a session of its own (a Ctrl-C at the terminal reaches us alone, and we end them in order) and dies with
-us (PR_SET_PDEATHSIG through util-linux' setpriv), so that even a kill -9 leaves no daemon behind.
+Each runs in a session of its own, so that a Ctrl-C at the terminal reaches only this process, which ends them in order.
+Each dies with this process (PR_SET_PDEATHSIG through util-linux' setpriv), so that even a kill -9 leaves no daemon.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Talker:
     """One running process with the events that it printed so far."""
 
     name: str
-    """What it is to us."""
+    """Its name in messages."""
 
     process: subprocess.Popen[bytes]
     """The process itself; its group is its own."""
 
     events: list[dict[str, Any]] = field(default_factory=list)
-    """What it told so far."""
+    """Its events so far."""
 
     _errors: str = ""
     _partial: bytes = b""
@@ -63,12 +63,12 @@ class Talker:
 
     @property
     def complaint(self) -> str:
-        """The last line of what it said on stderr; empty if it said nothing."""
+        """The last line of its stderr; empty if there is none."""
         lines = self._errors.strip().splitlines()
         return lines[-1] if lines else ""
 
     def stop(self) -> None:
-        """End it: politely, then not. Collect what it still says."""
+        """End it, by SIGKILL if necessary, and collect its remaining output."""
         if self.exit_status is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -86,18 +86,18 @@ class Talker:
         return fresh
 
     def hear(self, data: bytes) -> None:
-        """Take what it printed."""
+        """Handle its output on stdout."""
         *lines, self._partial = (self._partial + data).split(b"\n")
         events = (parse(line.decode(errors="replace")) for line in lines)
         self.events += [event for event in events if event is not None]
 
     def complain(self, data: bytes) -> None:
-        """Take what it said on stderr."""
+        """Handle its output on stderr."""
         self._errors = (self._errors + data.decode(errors="replace"))[-_TAIL_CHARACTERS:]
 
 
 class Listening:
-    """The pipes of several talkers, waited for together."""
+    """The pipes of several processes, polled together."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -107,13 +107,13 @@ class Listening:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop all talkers, the last one first."""
+        """Stop all processes, the last one first."""
         self._selector.close()
         for talker in reversed(self._talkers):
             talker.stop()
 
     def add(self, talker: Talker) -> Talker:
-        """Listen to `talker`; it is stopped when this ends."""
+        """Read the output of `talker`; it is stopped when the block ends."""
         self._talkers.append(talker)
         for stream in (talker.process.stdout, talker.process.stderr):
             assert stream is not None  # noqa: S101  Popen made both pipes
@@ -121,7 +121,7 @@ class Listening:
         return talker
 
     def wait(self, *, until: float) -> None:
-        """Take what comes first, from whoever it is, or nothing until `until` (monotonic)."""
+        """Wait for output of any process until `until` (monotonic), and handle it."""
         for key, _ in self._selector.select(max(0.0, until - time.monotonic())):
             talker: Talker = key.data
             stream = key.fileobj

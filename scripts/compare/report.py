@@ -1,4 +1,4 @@
-"""report.json: everything that was measured and where; what the table, the page and the pictures are made from."""
+"""report.json: all figures and their environment, from which the table, the page and the plots are made."""
 
 from __future__ import annotations
 

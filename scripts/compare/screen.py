@@ -1,4 +1,4 @@
-"""What the user sees while it runs, and the table afterwards."""
+"""Terminal output: the progress while it runs, and the table afterwards."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Screen:
         self._task = TaskID(0)
 
     def condition_begins(self, condition: Condition, *, round_number: int) -> None:
-        """Head what follows."""
+        """Print the condition's heading."""
         round_text = f"  (round {round_number} of {self._rounds})" if self._rounds > 1 else ""
         self._console.print(f"\n[bold]{condition.key}[/bold]: {condition.title}{round_text}", highlight=False)
 
     def transfer_begins(self, contestant: Contestant) -> None:
-        """Open its bar."""
+        """Start the transfer's progress bar."""
         self._note = ""
         self._progress = Progress(
             TextColumn("    {task.description}"),
@@ -56,13 +56,13 @@ class Screen:
         self._progress.start()
 
     def progress(self, *, seconds: float, byte_count: int) -> None:
-        """Move the bar."""
+        """Update the bar."""
         if self._progress is not None:
             rate = f"{figures.mbit(8 * byte_count / seconds)} Mbit/s" if seconds > 0 else ""
             self._progress.update(self._task, completed=byte_count, rate=rate, note=self._note)
 
     def blackholed(self, spine: str) -> None:
-        """Say so beside the bar."""
+        """Show the failed spine beside the bar."""
         self._note = f"{spine} is dead"
 
     def transfer_ended(self, contestant: Contestant, outcome: Outcome) -> None:
@@ -79,7 +79,7 @@ class Screen:
                 self._console.print(Text(f"    {remark}", style="yellow"))
 
     def close(self) -> None:
-        """Take the bar away, if there is one."""
+        """Remove the bar, if there is one."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
@@ -105,7 +105,7 @@ def table(report: Mapping[str, Any], *, width: int) -> Table:
 
 
 def headlines(report: Mapping[str, Any]) -> list[str]:
-    """Return one line for each condition: how SRD did against the capacity and against the plain default, TCP cubic."""
+    """Return one line per condition: SRD compared with the capacity, and with the default, TCP cubic."""
     lines = []
     for condition, by_key in report["conditions"].items():
         srd, cubic = by_key.get("srd"), by_key.get("tcp-cubic")
@@ -121,7 +121,7 @@ def headlines(report: Mapping[str, Any]) -> list[str]:
 
 
 def loads(report: Mapping[str, Any]) -> list[str]:
-    """Return how busy relay and machine were, a line each, hanging transfers aside: they keep nobody busy."""
+    """Return the load of relay and machine, one line each, without hanging transfers, which cause no load."""
     lines = []
     for key, sentence in (
         ("relay_cpu_fraction", "the relay used {} to {} of one core"),
@@ -140,7 +140,7 @@ def loads(report: Mapping[str, Any]) -> list[str]:
 
 
 def remarks(report: Mapping[str, Any]) -> list[str]:
-    """Return the lines that belong under the table: what failed, what was missing, what to know."""
+    """Return the lines below the table: failures, missing contestants, remarks."""
     lines = [f"{contestants.BY_KEY[key].label}: {reason}" for key, reason in report["unavailable"].items()]
     for condition, by_key in report["conditions"].items():
         for key, figure in by_key.items():

@@ -1,7 +1,8 @@
 """The sending half of the TCP tool: sendfile, then wait for the receiver's verdict.
 
-The clock runs from connect() to the verdict. The file is hashed before that, so that the clock holds nothing but the
-transfer. SO_LINGER 0 on giving up: a connection over a dead path must not keep talking into the next measurement.
+The measured time is from connect() to the verdict. The file is hashed before, so that the time includes only the
+transfer. When stopped, the socket has SO_LINGER 0, so that a connection over a dead path sends nothing more during the
+next measurement.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
 class Stopped(BaseException):
-    """Raised by the signal handler: give up, tell how far it came. No Exception: nothing may swallow it."""
+    """Raised by the signal handler to stop and report. A BaseException, so that no handler swallows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def read_source(path: Path) -> Source:
 
 
 def send_file(sock: socket.socket, source: Source, *, host: str, port: int) -> None:
-    """Send `source` through the unconnected `sock` and tell of it in one event: `sent`, or `stopped`.
+    """Send `source` through the unconnected `sock` and report it in one event: `sent`, or `stopped`.
 
     Raises TransferError when the receiver cannot be reached or did not get every byte.
     """

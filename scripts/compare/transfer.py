@@ -1,11 +1,11 @@
-"""One transfer, from two processes started to an outcome.
+"""One transfer, from the start of two processes to an outcome.
 
-The receiver starts first and says where it listens; then the sender. From then on one loop hears both, samples the
-receiver's progress, and breaks the fabric when the condition says so. The bound runs from the first byte: a protocol
-that hangs is given up on, and what it reached is its result.
+The receiver starts first and reports its port; then the sender starts. One loop reads the events of both, records the
+receiver's progress, and breaks the fabric when the condition requires it. The time limit starts at the first byte: a
+protocol that hangs is stopped, and its progress until then is its result.
 
-The spine that dies is the one that carried most of *this* transfer so far, whichever the protocol: for one that uses
-all, any is as good; one that uses a single path is met on it.
+The spine that fails is the one that carried most of *this* transfer so far. For a protocol that uses all paths any
+spine would do; a protocol with a single path loses that path.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _TICK_S: Final = 0.05
 
 
 class Observer(Protocol):
-    """Who wants to see it live."""
+    """An observer of a running transfer."""
 
     def progress(self, *, seconds: float, byte_count: int) -> None:
-        """Take the receiver's progress: bytes so far, seconds since the first."""
+        """Handle the receiver's progress: bytes so far, seconds since the first."""
 
     def blackholed(self, spine: str) -> None:
-        """Learn that `spine` just died."""
+        """Handle the failure of `spine`."""
 
 
 class Transfer:
@@ -67,9 +67,9 @@ class Transfer:
         self._before = self._from_first_byte = Reading.take(fabric)
 
     def run(self) -> Outcome:
-        """Do it, and say what it came to; a transfer that fails is an outcome too.
+        """Run the transfer and return its outcome; a failed transfer has an outcome, too.
 
-        Raises only what is not the contestant's doing (LabError, CompareError, KeyboardInterrupt).
+        Raises only errors that the contestant did not cause (LabError, CompareError, KeyboardInterrupt).
         """
         self._payload.clear()
         failure = None
@@ -114,7 +114,7 @@ class Transfer:
         raise TransferError(f"the receiver did not listen within {LISTEN_BOUND_S:g} s")
 
     def _watch(self, pipes: Listening) -> None:
-        """Hear both until both have ended, or a bound is reached: to start, to transfer, to follow the other's end."""
+        """Read events until both have ended, or a timeout: of the start, of the transfer, or after the other's end."""
         give_up_at = time.monotonic() + FIRST_BYTE_BOUND_S
         farewell_at: float | None = None
         while not all(ended := [talker.exit_status is not None for talker in self._talkers.values()]):

@@ -1,4 +1,4 @@
-"""Ending a run by unwinding it: everything that it made lies in context managers."""
+"""Ending a run by unwinding its context managers, which remove everything that it created."""
 
 from __future__ import annotations
 

@@ -1,31 +1,32 @@
 #!/usr/bin/env python3
 """Ring all-reduce of float32 over SRD: every rank ends with the sum of all ranks' tensors.
 
-One process a rank, told who it is as torchrun and MPI tell it, by its environment:
+One process per rank, configured by its environment as with torchrun and MPI:
 
     RANK          this process's number, from 0
-    WORLD_SIZE    how many there are
-    RANK_HOSTS    their addresses in order of rank, with commas between them
-    MASTER_PORT   the UDP port that each listens at on its own address; 29500 if not given
+    WORLD_SIZE    the number of ranks
+    RANK_HOSTS    their addresses in order of rank, separated by commas
+    MASTER_PORT   the UDP port that each rank listens on; default 29500
 
     RANK=0 WORLD_SIZE=2 RANK_HOSTS=192.0.2.1,192.0.2.2 python allreduce.py --bytes 8388608 --iterations 5
 
 `srd-lab run` sets these for every rank of a job. Each rank prints JSON lines on stdout: an `iteration` with its
-seconds, at the end a `done`. The result is compared with the exact sum; exit status 1 if it is wrong or a rank is lost.
+duration for each iteration, and `done` at the end. The result is compared with the exact sum; the exit status is 1 if
+it is wrong or a rank is lost.
 
 Theory of operation (P. Patarasuk, X. Yuan: "Bandwidth optimal all-reduce algorithms for clusters of workstations",
 JPDC 2009; what NCCL calls Ring). The tensor has a chunk for each of the N ranks. In step s of 2(N-1), rank r sends
-chunk (r - s) mod N to rank r + 1. In the first N-1 steps the receiver adds its own values (reduce-scatter): after them
-rank r has the whole sum of chunk r + 1. In the others the receiver keeps what comes (all-gather). Each rank sends
-2(N-1)/N of the tensor, and no link carries more than another.
+chunk (r - s) mod N to rank r + 1. In the first N-1 steps the receiver adds its own values (reduce-scatter); then rank r
+has the complete sum of chunk r + 1. In the other steps the receiver keeps the chunk (all-gather). Each rank sends
+2(N-1)/N of the tensor, and all links carry the same amount.
 
-Steps do not wait for each other. A chunk travels in pieces, each a write with immediate into registered memory of the
-next rank: the reduce-scatter's into staging memory, the all-gather's to where the sum belongs. The immediate names
-iteration, step and piece, because SRD promises no order. As soon as a piece has landed it is added up and sent on.
+Steps do not wait for each other. A chunk is sent in pieces, each a write with immediate into registered memory of the
+next rank: into staging memory in the reduce-scatter, to the final location in the all-gather. The immediate names
+iteration, step and piece, because SRD does not guarantee order. As soon as a piece has landed it is added and sent on.
 
-No flow control is needed beside the data. A neighbour begins the next iteration only when it has every sum, and each
-sum contains what this rank added from its staging memory: that is free by then. It writes sums of the next iteration
-only when this rank has sent its part of them: it has entered that iteration.
+No flow control is needed beside the data. A neighbour starts the next iteration only when it has every sum, and each
+sum contains what this rank added from its staging memory, which is free by then. It writes sums of the next iteration
+only after this rank has sent its part of them, so this rank has entered that iteration.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ from srd import Endpoint, EndpointConfig, Peer, PeerError, ProtocolConfig, SrdEr
 
 DEFAULT_PORT: Final = 29500  # torchrun's
 PIECE_BYTES: Final = 256 << 10
-"""Small enough that a step is cut in several, large enough that events (a landing, an addition, a write) are rare."""
+"""Small enough to divide a step into several pieces, large enough to keep the number of events low."""
 RETRY_S: Final = 0.05
 MAX_WORLD: Final = 1 << 14  # a step takes 15 bits of the immediate, a piece 16
 MAX_PIECES: Final = 1 << 16
 PATTERN: Final = 251
-"""A prime, so that no chunk looks like another."""
+"""A prime, so that all chunks differ."""
 WRITABLE: Final = Access.LOCAL_WRITE | Access.REMOTE_WRITE
 HELLO: Final = struct.Struct("!IIQQ")  # rank, world, elements, key
 
@@ -66,12 +67,12 @@ Floats = npt.NDArray[np.float32]
 
 
 class RingError(Exception):
-    """The ring cannot be made, or broke."""
+    """The ring cannot be formed, or has failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which rank this is, and where all are."""
+    """The rank of this process, and the addresses of all ranks."""
 
     rank: int
     hosts: tuple[str, ...]
@@ -89,7 +90,7 @@ class Place:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
-        """Read RANK, WORLD_SIZE, RANK_HOSTS and MASTER_PORT. Raises RingError naming the one that is wrong."""
+        """Read RANK, WORLD_SIZE, RANK_HOSTS and MASTER_PORT. Raises RingError that names an invalid one."""
         world = _number(environment, "WORLD_SIZE", low=1, high=MAX_WORLD)
         rank = _number(environment, "RANK", low=0, high=world - 1)
         port = _number({"MASTER_PORT": str(DEFAULT_PORT), **environment}, "MASTER_PORT", low=1, high=65535)
@@ -109,9 +110,9 @@ def _number(environment: Mapping[str, str], name: str, *, low: int, high: int) -
 
 
 class Ring:
-    """One rank's end of a ring. `input` is yours to fill, `output` is what `all_reduce` makes; both are float32.
+    """One rank's end of a ring, made by `join` for tensors of one size.
 
-    Made by `join`, for tensors of one size.
+    The user fills `input`; `all_reduce` writes `output`. Both are float32.
     """
 
     def __init__(
@@ -132,11 +133,11 @@ class Ring:
         self.output: Floats = memory[elements : 2 * elements]
         self._staging: Floats = memory[2 * elements :]
         self._region = region
-        self._key = key  # of the right's output and staging
+        self._key = key  # of the right neighbour's output and staging
         self._to_right, self._from_left = to_right, from_left
         self._steps = 2 * (self.world - 1)
         self._pieces = pieces
-        self._parity = 0  # of the iteration: the left is at most one ahead
+        self._parity = 0  # of the iteration; the left neighbour is at most one ahead
         self._landed: tuple[deque[int], deque[int]] = deque(), deque()
 
     @classmethod
@@ -150,9 +151,9 @@ class Ring:
         config: EndpointConfig | None = None,
         patience_s: float = 30.0,
     ) -> AsyncIterator[Self]:
-        """Meet the neighbours, who may come up to `patience_s` later. Raises RingError or SrdError.
+        """Connect to the neighbours, which may start up to `patience_s` later. Raises RingError or SrdError.
 
-        A ring that is left without an error is left in order: all that was sent has been acknowledged.
+        If the block ends without an error, everything that was sent has been acknowledged.
         """
         rank, address = place.rank, place.hosts[place.rank]
         pieces = _pieces(4 * -(-elements // len(place.hosts)), piece_bytes=piece_bytes)
@@ -181,22 +182,24 @@ class Ring:
                 try:
                     yield ring
                 finally:
-                    ring.input = ring.output = ring._staging = np.empty(0, np.float32)  # a region is closed unseen
+                    ring.input = ring.output = ring._staging = np.empty(
+                        0, np.float32
+                    )  # a region is closed without views
                 await to_right.close()
                 await from_left.wait_ended()
 
     @property
     def packets_sent(self) -> int:
-        """Data packets to the right neighbour, retransmissions too."""
+        """Data packets to the right neighbour, including retransmissions."""
         return self._to_right.packets_sent
 
     @property
     def packets_retransmitted(self) -> int:
-        """Of these, those that had been sent before."""
+        """Data packets that were retransmissions."""
         return self._to_right.packets_retransmitted
 
     async def all_reduce(self) -> None:
-        """Make `output` the sum of all ranks' `input`. Raises RingError or PeerError when a neighbour is lost."""
+        """Set `output` to the sum of all ranks' `input`. Raises RingError or PeerError when a neighbour is lost."""
         if self.world == 1:
             self.output[:] = self.input
             return
@@ -214,7 +217,7 @@ class Ring:
                 raise RingError(f"a write to rank {(self.rank + 1) % self.world} ended with {status.name}")
 
     def _send(self, step: int, piece: int) -> asyncio.Future[Status]:
-        """Write a piece of the chunk that is due in `step` to the right, and say which it is."""
+        """Write a piece of the chunk of `step` to the right neighbour; the immediate identifies it."""
         where = self._slice(self.rank - step, piece)
         source = where.start if step == 0 else self.elements + where.start  # of the region: input, output, staging
         target = self.elements + where.start if step < self.world - 1 else where.start  # of output, staging
@@ -228,7 +231,7 @@ class Ring:
         )
 
     async def _next(self) -> tuple[int, int]:
-        """Return step and piece of the next that has landed for this iteration."""
+        """Return step and piece of the next write that has landed for this iteration."""
         while not self._landed[self._parity]:
             immediate = (await self._from_left.recv_write()).immediate
             self._landed[immediate >> 31].append(immediate)
@@ -236,14 +239,14 @@ class Ring:
         return immediate >> 16 & 0x7FFF, immediate & 0xFFFF
 
     def _slice(self, chunk: int, piece: int) -> slice:
-        """Return the elements of a piece of a chunk; equal parts but for rounding, none if there are fewer elements."""
+        """Return the elements of a piece of a chunk: equal parts up to rounding; may be empty."""
         part = chunk % self.world * self._pieces + piece
         parts = self.world * self._pieces
         return slice(part * self.elements // parts, (part + 1) * self.elements // parts)
 
 
 def _pieces(chunk_bytes: int, *, piece_bytes: int) -> int:
-    """How many pieces the largest chunk is cut in. Raises RingError if an immediate cannot number them."""
+    """Return the number of pieces of the largest chunk. Raises RingError if an immediate cannot number them."""
     pieces = max(1, -(-chunk_bytes // piece_bytes))
     if pieces > MAX_PIECES:
         raise RingError(f"pieces of {piece_bytes} bytes: {pieces} a chunk, at most {MAX_PIECES}; make them larger")
@@ -251,7 +254,7 @@ def _pieces(chunk_bytes: int, *, piece_bytes: int) -> int:
 
 
 async def _meet_right(endpoint: Endpoint, place: Place, *, hello: bytes) -> tuple[Peer, int]:
-    """Connect to the right neighbour, who may not listen yet; return it and the key of its memory."""
+    """Connect to the right neighbour, which may not listen yet; return it and the key of its memory."""
     while True:
         try:
             peer = await endpoint.connect(place.hosts[place.right], port=place.port)
@@ -264,18 +267,18 @@ async def _meet_right(endpoint: Endpoint, place: Place, *, hello: bytes) -> tupl
 
 
 async def _meet_left(endpoint: Endpoint, place: Place, *, hello: bytes) -> Peer:
-    """Return the left neighbour, once it has come and said who it is."""
+    """Return the left neighbour, once it has connected and identified itself."""
     while True:
         peer = await endpoint.accept()
         try:
             await _exchange(peer, hello, expected=place.left)
         except PeerError:
-            continue  # it had given this attempt up, and comes again
+            continue  # the neighbour has abandoned this attempt and will connect again
         return peer
 
 
 async def _exchange(peer: Peer, hello: bytes, *, expected: int) -> int:
-    """Tell the neighbour who this is; return the key that it tells. Raises RingError if it is not who it should be."""
+    """Exchange identities with a neighbour; return its key. Raises RingError if it is not the expected rank."""
     with Region(len(hello)) as region:
         with region.view(0, length=len(hello)) as view:
             view[:] = hello
@@ -290,7 +293,7 @@ async def _exchange(peer: Peer, hello: bytes, *, expected: int) -> int:
     if rank != expected:
         raise RingError(f"{peer.address[0]}: is rank {rank}, not {expected}; give all ranks the same RANK_HOSTS")
     if theirs != [world, elements]:
-        raise RingError(  # which would write where there is nothing
+        raise RingError(  # it would write out of bounds
             f"rank {rank}: has {theirs[0]} ranks and {theirs[1]} elements, this one {world} and {elements}"
         )
     return int(key)
@@ -300,13 +303,13 @@ async def _exchange(peer: Peer, hello: bytes, *, expected: int) -> int:
 
 
 def pattern(elements: int, *, rank: int) -> Floats:
-    """Whole numbers that differ by rank and position; all their sums are exact in float32."""
+    """Return whole numbers that depend on rank and position; all their sums are exact in float32."""
     values = np.arange(elements, dtype=np.uint32) % PATTERN
     return (values * (rank + 1)).astype(np.float32)
 
 
 def exact_sum(elements: int, *, world: int) -> Floats:
-    """What `pattern` adds up to over all ranks, by the formula. Raises RingError where float32 cannot hold it."""
+    """Return the sum of `pattern` over all ranks, by formula. Raises RingError if float32 cannot represent it."""
     if PATTERN * world * (world + 1) // 2 > 1 << 24:
         raise RingError(f"WORLD_SIZE: {world} is more ranks than float32 has exact sums for in this check; use fewer")
     values = np.arange(elements, dtype=np.uint32) % PATTERN
@@ -319,14 +322,14 @@ def emit(event: str, **fields: object) -> None:
 
 
 def patient(delay_target_s: float) -> EndpointConfig:
-    """Settings for slow links and busy hosts: queues of so long are accepted, and four times as much within hosts."""
+    """Return settings for slow links and busy hosts: this queueing delay in the fabric, four times as much in hosts."""
     return EndpointConfig(
         protocol=ProtocolConfig(min_delay_target_s=delay_target_s, endpoint_delay_target_s=4 * delay_target_s)
     )
 
 
 async def run(place: Place, *, elements: int, iterations: int, piece_bytes: int, config: EndpointConfig | None) -> bool:
-    """Do `iterations` of the all-reduce; return whether every result was right."""
+    """Run `iterations` of the all-reduce; return whether every result was right."""
     world, rank = len(place.hosts), place.rank
     wanted = exact_sum(elements, world=world)
     seconds: list[float] = []
@@ -334,7 +337,7 @@ async def run(place: Place, *, elements: int, iterations: int, piece_bytes: int,
     async with Ring.join(place, elements=elements, piece_bytes=piece_bytes, config=config) as ring:
         ring.input[:] = pattern(elements, rank=rank)
         for iteration in range(iterations):
-            ring.output.fill(np.nan)  # so that what is not written is noticed
+            ring.output.fill(np.nan)  # so that a missing write is detected
             started_at = time.perf_counter()
             await ring.all_reduce()
             seconds.append(time.perf_counter() - started_at)
@@ -349,7 +352,7 @@ async def run(place: Place, *, elements: int, iterations: int, piece_bytes: int,
             bytes=4 * elements,
             iterations=iterations,
             seconds_per_iteration=round(typical_s, 6),
-            # what each link has to carry, as NCCL's tests reckon it
+            # the bytes on each link, as in NCCL's tests
             bus_bandwidth_bps=round(8 * 4 * elements * 2 * (world - 1) / world / typical_s),
             packets_sent=ring.packets_sent,
             packets_retransmitted=ring.packets_retransmitted,
@@ -372,7 +375,7 @@ async def run(place: Place, *, elements: int, iterations: int, piece_bytes: int,
     help="Queueing delay that SRD accepts; a few packets' time on slow links.  [default: SRD's own]",
 )
 def main(size_bytes: int, iterations: int, piece_bytes: int, delay_target_ms: float | None) -> None:
-    """Ring all-reduce over SRD, timed and checked. RANK, WORLD_SIZE and RANK_HOSTS say who this process is."""
+    """Run a timed and verified ring all-reduce over SRD. Configure it with RANK, WORLD_SIZE and RANK_HOSTS."""
     if size_bytes % 4:
         raise click.BadParameter(f"{size_bytes} is no multiple of 4, the bytes of a float32", param_hint="--bytes")
     try:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two hosts exchange a float32 tensor through device memory, and reduce what they got where it lies.
+"""Two hosts exchange a float32 tensor through device memory, and each reduces the received tensor in place.
 
     host1$ python tensor_exchange.py --listen 0.0.0.0:7000
     host2$ python tensor_exchange.py --connect 192.0.2.1:7000
@@ -8,18 +8,18 @@
     srd-lab exec h2 -- python scripts/examples/tensor_exchange.py --listen 10.0.2.1:7000 &
     srd-lab exec h1 -- python scripts/examples/tensor_exchange.py --connect 10.0.2.1:7000
 
-What to copy from it:
+It demonstrates:
 
-1. A tensor is a part of a region: `region.tensor(shape, dtype=...)` is a NumPy array in place. The other end's is to
-   come into a region of its own, registered for remote writes.
-2. Each end binds a receive queue to a third region and steers its peer to it. As the queue is that peer's alone, the
-   transport may predict where the next bytes of a write belong, and have them land there: no copy in this process. What
-   is guessed wrongly lands in the queue's region and is copied.
-3. Each end tells the other the key of its registration in a message, writes its tensor with one `write`, and says so in
-   a second message when that was acknowledged: then it lies there.
-4. NumPy, and torch where it is installed (`torch.from_dlpack`), reduce the tensor in the region: no copy either.
+1. A tensor is a part of a region: `region.tensor(shape, dtype=...)` is a NumPy array in place. The other end's tensor
+   is written into a second region, which is registered for remote writes.
+2. Each end binds a receive queue to a third region and steers its peer to it. As the queue serves only that peer, the
+   transport may predict the target of the next bytes of a write, which then land there without a copy. Bytes that were
+   mispredicted land in the queue's region and are copied.
+3. Each end sends the key of its registration in a message and writes its tensor with one `write`. When the write is
+   acknowledged, and so has landed, it sends a second message.
+4. NumPy, and torch if it is installed (`torch.from_dlpack`), reduce the tensor in the region, without a copy.
 
-Prints one JSON object; exit status 1 if a tensor is not what was sent, or the other end is lost.
+Prints one JSON object; the exit status is 1 if a tensor is wrong or the other end is lost.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from devmem import Access, DevmemError, Region
 from srd import Endpoint, Peer, PeerError, SrdError, Status
 
 PATTERN: Final = 251
-"""A prime: a piece in another's place would be noticed. The sum of so many small integers is exact in float64."""
+"""A prime, so that misplaced data is detected. The sum of the small integers is exact in float64."""
 HELLO: Final = struct.Struct("!QQ")  # key, elements
 QUEUE_BYTES: Final = 80 << 20
 RETRY_S: Final = 0.1
@@ -54,20 +54,20 @@ class ExchangeError(Exception):
 
 
 def fill(tensor: Floats, *, seed: int) -> None:
-    """Write a pattern that says where it belongs and whose it is, a little at a time."""
+    """Write a pattern that depends on position and seed, in small steps."""
     for start in range(0, tensor.size, 1 << 20):
         part = tensor[start : start + (1 << 20)]
         part[:] = np.arange(start + seed, start + seed + part.size, dtype=np.int64) % PATTERN
 
 
 def pattern_sum(elements: int, *, seed: int) -> int:
-    """Return what `fill` adds up to."""
+    """Return the sum of the elements that `fill` writes."""
     whole, rest = divmod(elements, PATTERN)
     return whole * (PATTERN * (PATTERN - 1) // 2) + sum((seed + index) % PATTERN for index in range(rest))
 
 
 def reduce(tensor: Floats) -> dict[str, float]:
-    """Add a tensor up where it lies, by whatever is installed."""
+    """Sum up a tensor in place, with NumPy and, if installed, torch."""
     sums = {"numpy": float(tensor.sum(dtype=np.float64))}
     try:
         import torch  # noqa: PLC0415 - optional
@@ -80,7 +80,7 @@ def reduce(tensor: Floats) -> dict[str, float]:
 
 
 async def say(peer: Peer, words: Region, message: bytes) -> None:
-    """Send a short message. Raises PeerError if it is not taken."""
+    """Send a short message. Raises PeerError if it is not delivered."""
     with words.view(0, length=len(message)) as view:
         view[:] = message
     if await peer.send(words, offset=0, length=len(message)) is not Status.OK:
@@ -88,13 +88,13 @@ async def say(peer: Peer, words: Region, message: bytes) -> None:
 
 
 async def hear(peer: Peer) -> bytes:
-    """Return the next message. Raises PeerError if none comes."""
+    """Return the next message. Raises PeerError if the peer ends."""
     with await peer.recv() as message:
         return message.gather()
 
 
 async def exchange(endpoint: Endpoint, peer: Peer, mine: Region, theirs: Region, words: Region) -> float:
-    """Write our tensor into the other end's region while it writes its own into ours; return the seconds it took."""
+    """Write this end's tensor into the other end's region, and vice versa; return the duration in seconds."""
     registration = endpoint.register(theirs, offset=0, length=theirs.size_bytes, access=WRITABLE)
     try:
         elements = mine.size_bytes // 4
@@ -117,7 +117,7 @@ async def exchange(endpoint: Endpoint, peer: Peer, mine: Region, theirs: Region,
 
 
 async def run(endpoint: Endpoint, peer: Peer, *, size_bytes: int, seed: int) -> dict[str, object]:
-    """Exchange and reduce; return what there is to say about it."""
+    """Exchange and reduce the tensors; return the results."""
     with (
         Region(size_bytes, name="mine") as mine,
         Region(size_bytes, name="theirs") as theirs,
@@ -127,7 +127,7 @@ async def run(endpoint: Endpoint, peer: Peer, *, size_bytes: int, seed: int) -> 
     ):
         queue.steer(peer)
         elements = size_bytes // 4
-        # Beside the event loop: a peer that says nothing for a second is taken for dead.
+        # Beside the event loop: a peer that sends nothing for a second is declared dead.
         await asyncio.to_thread(fill, mine.tensor(elements, dtype=np.float32), seed=seed)
         before = endpoint.bytes_copied
         seconds = await exchange(endpoint, peer, mine, theirs, words)
@@ -146,7 +146,7 @@ async def run(endpoint: Endpoint, peer: Peer, *, size_bytes: int, seed: int) -> 
 
 
 async def connected(endpoint: Endpoint, host: str, port: int) -> Peer:
-    """Open the peer, which may still be starting. Raises PeerError when nobody comes."""
+    """Connect to the peer, which may still be starting. Raises PeerError if it does not answer."""
     give_up_at = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -158,7 +158,7 @@ async def connected(endpoint: Endpoint, host: str, port: int) -> Peer:
 
 
 async def take_part(host: str, port: int, *, listening: bool, size_bytes: int) -> dict[str, object]:
-    """Be one of the two ends."""
+    """Run one of the two ends."""
     if listening:
         async with await Endpoint.listen(host, port=port) as endpoint:
             async with asyncio.timeout(PATIENCE_S):

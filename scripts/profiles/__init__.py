@@ -1,7 +1,7 @@
-"""`scripts/profile`: where the time of a run goes, so that whoever works on speed starts from facts.
+"""`scripts/profile`: how the CPU time of a run is distributed over functions and system calls.
 
-Two runs of the same workload between two namespaces (the benches' workers and their veth pair): one with both ends
-under cProfile, one with both under strace -c. Each names shares of what it measured: a profiler slows Python functions
-down, most of all small ones, and a tracer slows system calls down. Undisturbed figures are the benches'. What only
-waits, and what the bench does for itself (making data, checking it), is left out.
+It runs the same workload twice between two namespaces (with the benches' workers and their veth pair): once with both
+ends under cProfile, once under strace -c. The results are shares of what each run measured, because a profiler slows
+down Python functions, small ones most, and a tracer slows down system calls. The benches measure without overhead.
+Waiting, and the bench's own work (making and checking data), are left out.
 """

@@ -1,6 +1,6 @@
 """scripts/profile [bulk|rate|ping] [--mtu N] [--seconds N] [--top N] [--json]: shares of functions and system calls.
 
-Functions are those of the sources, interpreted: of what is compiled a profiler sees nothing.
+Functions are those of the interpreted sources, as a profiler cannot see compiled ones.
 
 Exit status: 0, 1 if it could not be measured (with the reason), 2 for wrong usage.
 """
@@ -37,17 +37,17 @@ WORKLOADS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "rate": ("rate-receive", "rate-send", SMALL),
     "ping": ("ping-receive", "ping-send", ()),
 }
-"""Name -> the two roles of the benches' worker, and what both are called with."""
+"""Name -> the two roles of the benches' worker, and the arguments of both."""
 LAB_NAME: Final = "profile-veth"
 OF_SOURCES: Final = ("env", f"PYTHONPATH={ROOT}")
-"""A profiler sees no functions of compiled modules. System calls are those of what is installed."""
+"""Runs the sources, as a profiler sees no compiled functions. System calls are those of the installed package."""
 SLOWER: Final = 240.0
-"""Seconds that a run under a profiler may take besides; beyond, it hangs. Strace on a busy machine: 90."""
+"""Additional seconds that a run under a profiler may take before it counts as hanging."""
 ENDS: Final = ("receiver", "sender")
 
 Shares = dict[str, list[Share]]
 Wrapper = Callable[[str], list[str]]
-"""End -> what to put before the worker's own arguments: an interpreter, under something that watches it."""
+"""End -> the command before the worker's arguments: an interpreter under a profiler or tracer."""
 
 
 @click.command()
@@ -57,7 +57,7 @@ Wrapper = Callable[[str], list[str]]
 @click.option("--top", type=click.IntRange(min=1), default=15, show_default=True, help="How many of each to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print all shares as JSON, one object on stdout's last line.")
 def main(*, workload: str, mtu: int, seconds: float, top: int, as_json: bool) -> None:
-    """Show where the time of both ends goes, by function and by system call."""
+    """Show how the CPU time of both ends is distributed over functions and system calls."""
     if shutil.which("strace") is None:
         raise click.ClickException("strace is missing, which counts system calls; run: make setup")
     console = Console(stderr=as_json, highlight=False)

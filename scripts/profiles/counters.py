@@ -1,4 +1,4 @@
-"""What cProfile and strace -c have written, as shares."""
+"""Reads the output of cProfile and strace -c as shares."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 EVENT_LOOPS: Final = {("runners.py", "run"), ("selectors.py", "select")}
-"""uvloop's shows as what runs it: Python sees nothing of it but its callbacks."""
+"""Functions of the event loop. uvloop appears as its caller, as Python sees only its callbacks."""
 WAITING: Final = {"futex", "epoll_wait", "epoll_pwait", "poll", "ppoll", "select", "clock_nanosleep", "wait4"}
 """System calls that wait."""
 _ROOT: Final = Path(__file__).resolve().parent.parent.parent
@@ -20,13 +20,13 @@ class Share:
 
     name: str
     fraction: float
-    """Of all time that was measured at this end: its own, without what it called."""
+    """Share of all time measured at this end: its own time without its callees."""
     calls: int
     us_per_call: float
 
 
 def function_shares(path: Path) -> list[Share]:
-    """Read a cProfile dump; the largest first, without what waits or is the bench's own."""
+    """Read a cProfile dump; the largest share first, without waiting and the bench's own work."""
     entries = cast("dict[tuple[str, int, str], tuple[Any, ...]]", cast("Any", pstats.Stats(str(path))).stats)
     spent = {
         where: (float(entry[2]), int(entry[1]))
@@ -41,7 +41,7 @@ def function_shares(path: Path) -> list[Share]:
 
 
 def _is_foreign(where: tuple[str, int, str]) -> bool:
-    """Whether a function is the event loop itself, whose own time is mostly sleep, or the bench's."""
+    """Whether a function belongs to the bench, or to the event loop, whose own time is mostly sleep."""
     file, _, function = where
     sleeps = (Path(file).name, function) in EVENT_LOOPS or "run_until_complete" in function
     return sleeps or Path(file).is_relative_to(_ROOT / "scripts")
@@ -58,7 +58,7 @@ def _name(where: tuple[str, int, str]) -> str:
 
 
 def syscall_shares(text: str) -> list[Share]:
-    """Read the table that strace -c prints; the largest first, without what waits."""
+    """Read the table that strace -c prints; the largest share first, without waiting calls."""
     spent = []
     for line in text.splitlines():
         words = line.split()  # % time, seconds, usecs/call, calls, (errors,) syscall

@@ -1,7 +1,6 @@
 """The `srd` command: `srd recv`, `srd send` and `srd trace`.
 
-Exit status 0: all that was asked was done and verified; 1: it failed; 2: it was asked wrongly. Errors are one line on
-stderr.
+Exit status 0: everything was done and verified; 1: it failed; 2: wrong usage. Errors are one line on stderr.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from srd.printable import printable
 @click.version_option(package_name="open-srd", prog_name="srd", message=f"%(prog)s %(version)s, {BUILD}")
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """Send and receive files over SRD: many paths, reliable, out of order."""
+    """Send and receive files over SRD, a reliable multipath transport with out-of-order delivery."""
     if context.invoked_subcommand is None:
         raise click.UsageError("no command given; srd --help lists them")
 
@@ -37,7 +36,7 @@ cli.add_command(trace)
 
 
 def main() -> None:
-    """Run the command line; the console script's entry."""
+    """Run the command line; the entry point of the console script."""
     try:
         status = cli.main(standalone_mode=False)
     except click.ClickException as error:
@@ -47,12 +46,12 @@ def main() -> None:
     except (SrdError, DevmemError) as error:
         status = _complain(str(error))
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter reports an error at exit
         status = _complain("nobody reads the output any more")
     sys.exit(status if isinstance(status, int) else 0)
 
 
 def _complain(line: str, *, status: int = 1) -> int:
-    """Say what is wrong; return the exit status."""
+    """Print an error line; return the exit status."""
     click.echo(f"srd: {printable(line)}", err=True)
     return status

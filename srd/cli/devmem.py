@@ -1,4 +1,4 @@
-"""`srd recv --devmem SIZE`: the region that every payload of the daemon lands in, and what fits into it."""
+"""`srd recv --devmem SIZE`: the region that all payload of the daemon lands in, and settings that fit its size."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from srd.rx_queues import RxQueue
 _LEAST_CHUNK_BYTES = 2 * SUPER_BYTES
 _FIXED_BYTES = (SLOTS + 1) * _LEAST_CHUNK_BYTES + scratch_bytes(SLOTS)
 MIN_BYTES = _FIXED_BYTES + 4 * CHUNK_BYTES
-"""Each slot's chunk and spare place, and twice a window of two messages, as chunks are pinned whole."""
+"""Each slot's chunk and scratch buffer, and twice a window of two messages, as chunks are pinned whole."""
 
 
 class DeviceMemory:
-    """A region of `size_bytes`, and settings that promise no more than it holds.
+    """A region of `size_bytes`, and settings whose receive window fits into it.
 
-    Raises click.UsageError for too small a size, RegionError for memory that cannot be had.
+    Raises click.UsageError if the size is too small, RegionError if the memory cannot be allocated.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -45,13 +45,13 @@ class DeviceMemory:
         self._endpoint: Endpoint | None = None
 
     def bind(self, endpoint: Endpoint) -> None:
-        """Have all data that reaches the endpoint land here."""
+        """Steer all data that reaches the endpoint into the region."""
         self._endpoint = endpoint
         self._queue = endpoint.bind_rx(self.region, chunk_bytes=self._chunk_bytes)
         self._queue.steer()
 
     def figures(self) -> dict[str, int]:
-        """Return what there is to report, of all peers and files so far."""
+        """Return the counters over all peers and files so far."""
         if self._queue is None or self._endpoint is None:
             return {}
         return {
@@ -61,5 +61,5 @@ class DeviceMemory:
         }
 
     def close(self) -> None:
-        """Give the memory back, after the endpoint."""
+        """Release the memory. Call it after the endpoint has been closed."""
         self.region.close()

@@ -1,4 +1,4 @@
-"""Arguments that both commands take, and running a command on an event loop until it ends or a signal ends it."""
+"""Arguments shared by the commands, and running a command on an event loop until it ends or a signal stops it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import click
 import uvloop
 
 STOP_WITHIN_S = 2.0
-"""From a signal to the end of the process, at most. A peer that does not answer takes half of it to be given up."""
+"""Longest time from a signal to the end of the process: enough to detect a peer that does not answer."""
 
 
 class Interrupted(click.ClickException):
@@ -32,7 +32,7 @@ class HostPort(click.ParamType[tuple[str, int]]):
     name = "HOST:PORT"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
-        """Return (host, port); fails with one line that says what is wrong."""
+        """Return (host, port); fail with one line that describes the error."""
         if isinstance(value, tuple):
             return value
         host, colon, port = str(value).rpartition(":")
@@ -50,7 +50,7 @@ class Size(click.ParamType[int]):
     name = "SIZE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return bytes; fails with one line that says what is wrong."""
+        """Return the number of bytes; fail with one line that describes the error."""
         if isinstance(value, int):
             return value
         text = str(value)
@@ -62,7 +62,7 @@ class Size(click.ParamType[int]):
 
 
 def is_directory(path: Path) -> bool:
-    """Whether `path` is a directory; a name that the system refuses is none."""
+    """Whether `path` is a directory; False for a name that the system refuses."""
     try:
         return path.is_dir()
     except OSError:
@@ -70,7 +70,7 @@ def is_directory(path: Path) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Whether `path` is a regular file; a name that the system refuses is none."""
+    """Whether `path` is a regular file; False for a name that the system refuses."""
     try:
         return path.is_file()
     except OSError:
@@ -78,9 +78,9 @@ def is_file(path: Path) -> bool:
 
 
 def _tune_collector() -> None:
-    """Let the garbage collector leave alone what lives as long as the process, and look less often.
+    """Exclude existing objects, which live as long as the process, from garbage collection, and collect less often.
 
-    Packets make no cycles: reference counts free them. Collections cost a tenth of a transfer.
+    Packets form no reference cycles, so reference counts free them, and collections would only cost time.
     """
     gc.collect()
     gc.freeze()
@@ -88,9 +88,9 @@ def _tune_collector() -> None:
 
 
 def run(main: Coroutine[Any, Any, int]) -> int:
-    """Run `main` on uvloop; SIGINT and SIGTERM cancel it, so that it cleans up. Returns its exit status.
+    """Run `main` on uvloop and return its exit status; SIGINT and SIGTERM cancel it, so that it cleans up.
 
-    Cleaning up takes at most STOP_WITHIN_S: then the process ends, whatever a disk or a peer still keeps waiting.
+    If the cleanup takes longer than STOP_WITHIN_S, because of a disk or a peer, the process exits without it.
     """
     backstop: list[threading.Timer] = []
 
@@ -123,7 +123,7 @@ def run(main: Coroutine[Any, Any, int]) -> int:
 
 
 def _end(number: signal.Signals) -> None:
-    """End the process from a thread, with what an orderly end says and returns."""
+    """End the process from a thread, with the message and exit status of an orderly end."""
     os.write(sys.stderr.fileno(), f"srd: stopped by {number.name}\n".encode())
     os._exit(Interrupted.exit_code)
 
@@ -136,5 +136,5 @@ def emit(event: str, **fields: object) -> None:
 busy_poll_option = click.option(
     "--busy-poll",
     is_flag=True,
-    help="Spin on the sockets instead of sleeping: costs a processor, shortens round trips.",
+    help="Poll the sockets continuously instead of sleeping: uses a whole CPU, shortens round trips.",
 )

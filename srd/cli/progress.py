@@ -1,4 +1,4 @@
-"""A progress bar with the rate, on stderr and only where a person looks."""
+"""A progress bar with the rate, on stderr, and only on a terminal."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from srd.peer import Peer
 from srd.printable import printable
 
 PROGRESS_INTERVAL_S = 0.05
-"""Between two looks at a transfer: fine enough to see a stall of a tenth of a second."""
+"""Sampling interval of a transfer: short enough to see a stall of a tenth of a second."""
 
 
 def rate_text(bits_per_s: float) -> str:
-    """Return a rate in the units of networks."""
+    """Return a rate as text, in bit/s with a decimal prefix."""
     for unit in ("bit/s", "kbit/s", "Mbit/s"):
         if bits_per_s < 1000:
             return f"{bits_per_s:.3g} {unit}"
@@ -28,19 +28,19 @@ def rate_text(bits_per_s: float) -> str:
 
 
 class RateColumn(ProgressColumn):
-    """The recent rate, in bits a second."""
+    """The recent rate in bit/s."""
 
     def render(self, task: Task) -> Text:
-        """Return the rate of `task`; nothing before there is one."""
+        """Return the rate of `task`; empty while it is unknown."""
         speed = task.finished_speed or task.speed
         return Text(rate_text(speed * 8) if speed else "", style="progress.data.speed")
 
 
 class TransferProgress:
-    """One file's progress; shows nothing when not `visible` or when stderr is no terminal."""
+    """One file's progress; shows nothing when not `visible` or when stderr is not a terminal."""
 
     def __init__(self, name: str, *, total_bytes: int, visible: bool) -> None:
-        console = Console(stderr=True, emoji=False)  # a name is text, also if it has ':bug:' in it
+        console = Console(stderr=True, emoji=False)  # a name with ':bug:' in it is plain text
         self._bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -54,24 +54,24 @@ class TransferProgress:
         self._bar.start()
 
     def add(self, size_bytes: int) -> None:
-        """Count `size_bytes` more."""
+        """Advance by `size_bytes`."""
         self._bar.advance(self._task, size_bytes)
 
     def show(self, done_bytes: int) -> None:
-        """Set how much is done."""
+        """Set the bytes that are done."""
         self._bar.update(self._task, completed=done_bytes)
 
     def note(self, line: str) -> None:
-        """Print a line above the bar, on stderr, also where there is no bar."""
+        """Print a line on stderr, above the bar if there is one."""
         self._bar.console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Leave the bar as it is and give the terminal back."""
+        """Stop updating the bar and release the terminal."""
         self._bar.stop()
 
 
 class ProgressWatch:
-    """Looks at what lands from a peer, one file after the other, and shows how far each is."""
+    """Samples the bytes that land from a peer, and shows the progress of one file after the other."""
 
     def __init__(self, peer: Peer, *, visible: bool) -> None:
         self._peer = peer
@@ -80,7 +80,7 @@ class ProgressWatch:
         self._sampler: asyncio.Future[None] | None = None
 
     def start(self, offer: Offer, *, resumed_bytes: int, on_progress: Callable[[float, int], None]) -> None:
-        """Begin with a file; `on_progress(seconds, bytes)` is called when there is something new."""
+        """Start to watch a file; `on_progress(seconds, bytes)` is called when new bytes have landed."""
         self._progress = TransferProgress(offer.name, total_bytes=offer.size, visible=self._visible)
         base_bytes = self._peer.landed_bytes - resumed_bytes
         self._sampler = asyncio.ensure_future(self._sample(self._progress, base_bytes, on_progress))
@@ -99,7 +99,7 @@ class ProgressWatch:
             await asyncio.sleep(PROGRESS_INTERVAL_S)
 
     def stop(self) -> bool:
-        """End with the file; return whether there was one."""
+        """Stop watching the file; return whether one was watched."""
         if self._progress is None or self._sampler is None:
             return False
         self._sampler.cancel()

@@ -30,18 +30,18 @@ from srd.proto.trace import Trace
 
 
 @click.command()
-@click.option("--listen", required=True, type=HostPort(), help="Address to listen on; port 0 picks a free one.")
-@click.option("--output", required=True, type=click.Path(path_type=Path), help="Directory that files appear in.")
-@click.option("--once", is_flag=True, help="End after one file, in success or failure.")
-@click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+@click.option("--listen", required=True, type=HostPort(), help="Address to listen on; port 0 selects a free port.")
+@click.option("--output", required=True, type=click.Path(path_type=Path), help="Directory to store the files in.")
+@click.option("--once", is_flag=True, help="Exit after one file, whether it succeeded or failed.")
+@click.option("--overwrite", is_flag=True, help="Replace existing files.")
 @click.option(
     "--max-transfers",
     type=click.IntRange(1, 10_000),
     default=MAX_TRANSFERS,
     show_default=True,
-    help="Files received at a time; senders beyond that are told to try again.",
+    help="Maximum number of concurrent transfers; further senders are refused and retry.",
 )
-@click.option("--devmem", type=Size(), help="Have payload land in a region of this size (256M, 1G), and nowhere else.")
+@click.option("--devmem", type=Size(), help="Receive all payload into one region of this size (256M, 1G).")
 @busy_poll_option
 @trace_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines on stdout.")
@@ -57,16 +57,16 @@ def recv(
     trace_file: Path | None,
     as_json: bool,
 ) -> int:
-    """Receive files into a directory, until stopped.
+    """Receive files into a directory until stopped.
 
-    A file appears under its name only when every byte was verified (SHA-256), synced and renamed; until then it has
-    a temporary name. Files that exist are refused without --overwrite, names that lead out of the directory always.
-    What a lost sender has left is kept for as long as it tries again (srd send --retry-for), over a restart, too.
+    A file has a temporary name until it has been received completely, verified (SHA-256) and synced; then it is renamed
+    to its final name. Existing files are refused without --overwrite, names with a directory part always. The partial
+    file of a lost sender is kept while the sender retries (srd send --retry-for), also across a restart of srd recv.
     """
     if not is_directory(output):
         raise click.UsageError(f"--output {output}: is not a directory; make it first")
     try:
-        tempfile.TemporaryFile(dir=output).close()  # what the mode bits say is not what root or a file system do
+        tempfile.TemporaryFile(dir=output).close()  # the mode bits do not tell for root or read-only file systems
     except OSError as error:
         raise click.ClickException(
             f"--output {output}: cannot be written to ({error.strerror}); choose another directory"
@@ -85,19 +85,19 @@ async def _serve(daemon: Daemon, listen: tuple[str, int], *, once: bool, trace_f
 
 
 class Daemon:
-    """Serves any number of peers at a time."""
+    """Serves any number of peers concurrently."""
 
     def __init__(self, inbox: Inbox, *, config: EndpointConfig, memory: DeviceMemory | None, as_json: bool) -> None:
         self._inbox = inbox
         self._config = config
         self._memory = memory
         self._as_json = as_json
-        self._transfers = 0  # going on now
-        self._tasks: set[asyncio.Task[None]] = set()  # one a peer, and one a leftover part
-        self._outcomes: asyncio.Queue[int | BaseException] = asyncio.Queue()  # exit status that each file asks for
+        self._transfers = 0  # running now
+        self._tasks: set[asyncio.Task[None]] = set()  # one per peer, and one per leftover partial file
+        self._outcomes: asyncio.Queue[int | BaseException] = asyncio.Queue()  # exit status per file, or a fatal error
 
     async def serve(self, listen: tuple[str, int], *, once: bool, trace: Trace | None) -> int:
-        """Listen until cancelled; with `once` until one file has ended, and return how it did."""
+        """Listen until cancelled, or with `once` until one file has ended; return the exit status."""
         left = await self._leftovers()
         endpoint = await Endpoint.listen(listen[0], port=listen[1], config=self._config, trace=trace)
         try:
@@ -121,13 +121,13 @@ class Daemon:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await endpoint.close()
-            with suppress(RegionError):  # what was cut off may still look at it: it goes with the process
+            with suppress(RegionError):  # a cancelled transfer may still use the memory; the process exit frees it
                 self._inbox.close()
                 if self._memory:
                     self._memory.close()
 
     async def _leftovers(self) -> list[Leftover]:
-        """Return what earlier daemons have left; nothing of a directory that cannot be read, which is said."""
+        """Return the leftovers of earlier daemons. If the directory cannot be read, log that and return none."""
         try:
             return await asyncio.to_thread(leftovers, self._inbox.directory)
         except OSError as error:
@@ -136,7 +136,7 @@ class Daemon:
             return []
 
     async def _outcome(self, *, once: bool) -> int:
-        """Wait for files to end; raises what ends the daemon."""
+        """Wait for files to end; with `once` return the first exit status. Raises the error that ends the daemon."""
         while True:
             outcome = await self._outcomes.get()
             if isinstance(outcome, BaseException):
@@ -145,7 +145,7 @@ class Daemon:
                 return outcome
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run beside the rest; what it raises ends the daemon."""
+        """Run a task in the background; an exception of it ends the daemon."""
 
         def ended(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
@@ -161,12 +161,12 @@ class Daemon:
             self._spawn(self._serve_peer(await endpoint.accept()))
 
     async def _serve_peer(self, peer: Peer) -> None:
-        """Take files from a peer until it parts. What goes wrong with it is logged, and ends nothing else."""
+        """Receive files from a peer until it closes. Errors are logged and affect no other peer."""
         try:
             await self._serve_files(peer)
         except BrokenPipeError:
-            raise  # nobody reads what is printed, of any peer
-        except Exception as error:  # noqa: BLE001 - also our own faults, and what the host is short of
+            raise  # the reader of stdout is gone, which concerns all peers
+        except Exception as error:  # noqa: BLE001 - also internal errors and lack of resources
             self._say(f"{host_port_text(*peer.address)}: {type(error).__name__}: {error}")
         finally:
             await peer.close()
@@ -197,7 +197,7 @@ class Daemon:
             stop()
 
     def _note_failure(self, error: SrdError | DevmemError, offer: Offer | None) -> None:
-        """Report a file that failed, or wait for its sender to come back."""
+        """Report a file that failed, or wait for its sender to retry."""
         has_parted = isinstance(error, PeerError) and error.status == 0
         may_resume = isinstance(error, PeerError | TransferInterruptedError) and not has_parted
         if offer is None or not may_resume or not offer.retry_for_s:
@@ -209,7 +209,7 @@ class Daemon:
         self._spawn(self._expire(leftover, counts=True))
 
     async def _expire(self, leftover: Leftover, *, counts: bool) -> None:
-        """Remove what a lost sender has left, if it did not come back; a file of this daemon's has failed then."""
+        """Remove the leftover of a lost sender that did not retry in time. `counts`: the file then counts as failed."""
         await asyncio.sleep(leftover.expires_in_s)
         try:
             removed = await asyncio.to_thread(expire, self._inbox.directory, leftover.transfer)
@@ -243,5 +243,5 @@ class Daemon:
             self._say(f"{received.name}: {received.size} bytes, SHA-256 {received.sha256} verified")
 
     def _say(self, text: str) -> None:
-        """Print one line, however long, to a person; names in it are neither markup nor commands to the terminal."""
-        click.echo(f"srd recv: {printable(text)}", err=True)  # which opens nothing, even where no descriptor is left
+        """Print one line to stderr, without wrapping; names in it are printed neither as markup nor as escape codes."""
+        click.echo(f"srd recv: {printable(text)}", err=True)  # opens no file, as there may be no descriptor left

@@ -1,4 +1,4 @@
-"""`srd send`: sends files and ends when the receiver has verified every one."""
+"""`srd send`: sends files, and exits when the receiver has verified every one."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from srd.printable import printable
 from srd.proto.config import MAX_PATHS, ProtocolConfig
 
 RETRY_FOR_S = 60
-"""Default of --retry-for: a receiver that is restarted, a host that is moved or a link that flaps is back by then."""
+"""Default of --retry-for: long enough for a restart of the receiver, a migration of its host, or a flapping link."""
 RETRY_INTERVAL_S = 0.5
-"""Between two attempts; a receiver that does not answer takes another second."""
+"""Time between two attempts; an attempt takes longer if the receiver does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendOptions:
-    """How files are sent."""
+    """Options of `srd send`."""
 
     retry_for_s: int
-    """Seconds without progress after which a lost receiver is given up; 0: at once."""
+    """Seconds without progress after which a transfer to a lost receiver fails; 0: at once."""
 
     devmem: bool
     """Whether files are mapped."""
@@ -51,7 +51,7 @@ class SendOptions:
     type=click.IntRange(1, MAX_PATHS),
     default=ProtocolConfig().paths,
     show_default=True,
-    help="Source ports to spray over.",
+    help="Number of source ports to spray packets over.",
 )
 @click.option(
     "--retry-for",
@@ -60,9 +60,9 @@ class SendOptions:
     metavar="SECONDS",
     default=RETRY_FOR_S,
     show_default=True,
-    help="Go on for so long when the receiver is lost in the middle of a file; 0: fail at once.",
+    help="Retry for this long when the receiver is lost during a file; 0: fail at once.",
 )
-@click.option("--devmem", is_flag=True, help="Map files and send them from where the page cache has them.")
+@click.option("--devmem", is_flag=True, help="Map files, and send them directly from the page cache.")
 @busy_poll_option
 @trace_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines on stdout.")
@@ -78,8 +78,8 @@ def send(
 ) -> int:
     """Send files to an `srd recv` at HOST:PORT.
 
-    The exit status is 0 only when the receiver has verified every byte of every file. A receiver that is lost in the
-    middle of a file is tried again (--retry-for), and what it has already is not sent again.
+    The exit status is 0 only if the receiver has verified every byte of every file. If the receiver is lost during a
+    file, the transfer is retried (--retry-for) and resumed: what the receiver already has is not sent again.
     """
     if len(arguments) < 2:
         raise click.UsageError("give at least one FILE, and HOST:PORT last")
@@ -115,7 +115,7 @@ async def _send(
 
 
 class Delivery:
-    """One file on its way, in as many attempts as it takes. One peer an attempt, so that its figures are the file's."""
+    """The delivery of one file in one or more attempts. Each has a new peer, so that its counters are the file's."""
 
     def __init__(self, endpoint: Endpoint, source: SourceFile, host: str, *, port: int, options: SendOptions) -> None:
         self._endpoint = endpoint
@@ -123,11 +123,11 @@ class Delivery:
         self._host = host
         self._port = port
         self._options = options
-        self._best_bytes = 0  # acknowledged in any attempt
-        self._is_begun = False  # whether a peer was ever open
+        self._best_bytes = 0  # the most bytes acknowledged in any attempt
+        self._is_begun = False  # whether a peer has ever been open
 
     async def run(self) -> None:
-        """Send the file and report it. Raises SrdError, one line that names the file."""
+        """Send the file and report it. Raises SrdError with one line that names the file."""
         started = time.monotonic()
         progress = TransferProgress(
             self._source.path.name, total_bytes=self._source.size, visible=not self._options.as_json
@@ -141,12 +141,12 @@ class Delivery:
         _report(sent, peer, seconds=time.monotonic() - started, as_json=self._options.as_json)
 
     async def _attempts(self, progress: TransferProgress) -> tuple[Sent, Peer]:
-        """Try until it is done, or nothing new was acknowledged for as long as the user lets us try."""
+        """Retry until the file is delivered, or nothing new was acknowledged for `retry_for_s`."""
         first_loss, give_up_at, seen_bytes = "", math.inf, 0
         while True:
             try:
                 return await self._attempt(progress)
-            except SrdError as error:  # also that there is no route, once there was one
+            except SrdError as error:  # includes a route that has disappeared
                 self._raise_if_final(error)
                 now, retry_for_s = time.monotonic(), self._options.retry_for_s
                 if not first_loss or self._best_bytes > seen_bytes:
@@ -159,7 +159,7 @@ class Delivery:
                 await asyncio.sleep(min(RETRY_INTERVAL_S, give_up_at - now))
 
     def _raise_if_final(self, error: SrdError) -> None:
-        """Raise what another attempt would not change."""
+        """Raise the error if another attempt would not help."""
         if isinstance(error, TransferError) and not isinstance(error, TransferInterruptedError):
             raise error
         if not self._is_begun:

@@ -1,4 +1,4 @@
-"""`srd trace`: what a trace file says, as tables and as a picture."""
+"""`srd trace`: a summary of a trace file, as tables and as a plot."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from srd.qlog.summary import PeerSummary, ReceivedPath, SentPath, Stalls, percen
 from srd.qlog.timeline import timeline
 
 PIPE_COLUMNS = 120
-"""Width where no terminal says one."""
+"""Output width when stdout is not a terminal."""
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--plot", "picture", type=click.Path(path_type=Path), help="Draw the trace, too: OUT.png, .svg or .pdf.")
+@click.option(
+    "--plot", "picture", type=click.Path(path_type=Path), help="Also plot the trace, to a .png, .svg or .pdf file."
+)
 def trace(file: Path, picture: Path | None) -> int:
-    """Sum up FILE, a trace that `srd send --trace` or `srd recv --trace` wrote.
+    """Summarise FILE, a trace written by `srd send --trace` or `srd recv --trace`.
 
-    For every peer: what each path carried, its round trips, what was lost and sent again; losses over time; and the
-    longest stalls, times without an acknowledgement while something was outstanding. --plot draws progress, window
-    and bytes in flight, round trips and losses; it needs the extra `report` (matplotlib).
+    For every peer: each path's traffic, round-trip times, losses and retransmissions; throughput and losses over time;
+    and the longest stalls, which are times without progress while something was outstanding. --plot draws progress,
+    window and bytes in flight, round-trip times and losses; it needs the extra `report` (matplotlib).
     """
     try:
         stream = file.open("rb")
@@ -135,7 +137,7 @@ def _timeline_table(peer: PeerSummary) -> Table:
 
 
 def _print_stalls(console: Console, stalls: Stalls, what: str) -> None:
-    """Print the longest stalls, where there is anything to print."""
+    """Print the longest stalls, if there are any."""
     if ranked := stalls.ranked():
         listed = ", ".join(f"{1e3 * length_s:.3f} ms at {began_s:.4f} s" for began_s, length_s in ranked)
         say(console, f"longest times {what}: {listed}")
@@ -143,7 +145,7 @@ def _print_stalls(console: Console, stalls: Stalls, what: str) -> None:
 
 def _draw(peers: dict[int, PeerSummary], *, title: str, out: Path) -> None:
     try:
-        from srd.qlog.plot import plot  # noqa: PLC0415 - matplotlib is optional, and takes half a second to load
+        from srd.qlog.plot import plot  # noqa: PLC0415 - matplotlib is optional, and slow to load
     except ImportError as error:
         raise TraceError(
             f"--plot {out}: needs matplotlib ({error}); install it: pip install 'open-srd[report]'"
@@ -167,5 +169,5 @@ def _rate(size_bytes: int, seconds: float) -> str:
 
 
 def say(console: Console, text: str) -> None:
-    """Print one line, however long."""
+    """Print one line without wrapping it."""
     console.print(printable(text), markup=False, soft_wrap=True)

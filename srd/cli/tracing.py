@@ -1,4 +1,4 @@
-"""The `--trace` option of the commands that move packets."""
+"""The `--trace` option of `srd send` and `srd recv`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ trace_option: Final = click.option(
     "--trace",
     "trace_file",
     type=click.Path(path_type=Path),
-    help="Write a trace of every burst, ack and loss to this file (qlog's JSON-SEQ); srd trace sums it up.",
+    help="Write a qlog trace (JSON-SEQ) of every burst, ACK and loss to this file; srd trace summarises it.",
 )
 
 
 def check_trace_file(trace_file: Path | None, *, inputs: list[Path]) -> None:
-    """Refuse what would destroy something. Raises click.UsageError."""
+    """Refuse a trace file that is a directory or one of `inputs`. Raises click.UsageError."""
     if trace_file is None:
         return
     if is_directory(trace_file):
@@ -37,15 +37,15 @@ def check_trace_file(trace_file: Path | None, *, inputs: list[Path]) -> None:
 def _same(one: Path, other: Path) -> bool:
     try:
         return one.samefile(other)
-    except OSError:  # one of them is not there; a name that the system refuses fails when it is opened
+    except OSError:  # one of them does not exist; a name that the system refuses fails when it is opened
         return False
 
 
 @contextmanager
 def tracing(trace_file: Path | None, *, title: str, vantage_point: VantagePoint) -> Iterator[Trace | None]:
-    """Give a trace into `trace_file`, complete when the block is left, however it is left; None without a file.
+    """Yield a trace that writes to `trace_file` and is closed when the block is left; None without a file.
 
-    To be entered when signals already cancel what is traced. Raises TraceError.
+    Enter it when signal handlers are installed, so that a signal leaves the block. Raises TraceError.
     """
     if trace_file is None:
         yield None

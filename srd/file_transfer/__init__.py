@@ -1,1 +1,1 @@
-"""Files over SRD messages: what the daemons `srd send` and `srd recv` say to each other."""
+"""File transfer over SRD messages, between the commands `srd send` and `srd recv`."""

@@ -1,10 +1,12 @@
-"""Parts of files: what a transfer that is going on, or was interrupted, has in the directory.
+"""Partial files: what a running or interrupted transfer keeps in the directory.
 
-`.srd-ID.part` is the file's bytes. `.srd-ID.journal` says what may be resumed: a line with the offer, then 32 bytes for
-each leading chunk, the SHA-256 of the file to that chunk's end. The running hash gives them for nothing.
+`.srd-ID.part` holds the file's bytes. `.srd-ID.journal` says what can be resumed: a line with the offer, then 32 bytes
+for each leading chunk, the SHA-256 of the file up to the end of that chunk. They are intermediate values of the running
+hash and cost nothing extra.
 
-Whoever writes a part holds a lock on it (flock), which ends with the process however that ends. A part without a lock
-is a leftover: it is kept for as long as its sender said that it comes back, counted from the last write.
+The process that writes a partial file holds a lock on it (flock), which the kernel releases when the process ends, for
+whatever reason. A partial file without a lock is a leftover. It is kept for the time that the sender announced for
+retries, counted from the last write.
 """
 
 from __future__ import annotations
@@ -20,15 +22,15 @@ from pathlib import Path
 from srd.file_transfer.protocol import MAX_RETRY_S, Offer, TransferInterruptedError
 
 GRACE_S = 10.0
-"""Beyond what the sender said: the ends learn of a loss at different times, and a handshake takes a second."""
+"""Added to the sender's time: the two ends detect a loss at different times, and a handshake takes time."""
 DIGEST_BYTES = 32
 _HEAD_BYTES = 4096
-"""Longest head: a name of 255 bytes is at most 1,530 characters of JSON."""
+"""Longest first line: a name of 255 bytes is at most 1,530 characters of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A part that nobody writes."""
+    """A partial file that no process writes."""
 
     transfer: str
     name: str
@@ -36,12 +38,12 @@ class Leftover:
 
 
 def part_path(directory: Path, transfer: str) -> Path:
-    """Return where the bytes of a transfer are."""
+    """Return the path of a transfer's partial file."""
     return directory / f".srd-{transfer}.part"
 
 
 def journal_path(directory: Path, transfer: str) -> Path:
-    """Return where is noted what of them may be resumed."""
+    """Return the path of a transfer's journal."""
     return directory / f".srd-{transfer}.journal"
 
 
@@ -52,9 +54,9 @@ def head_of(offer: Offer) -> bytes:
 
 
 def open_locked(path: Path) -> int:
-    """Open a part for writing, made if need be, and lock it.
+    """Open a partial file for writing, creating it if necessary, and lock it; return its descriptor.
 
-    Raises OSError, and TransferInterruptedError when it is locked: another process, or an attempt that is about to end.
+    Raises OSError, and TransferInterruptedError when it is locked: by another process, or an attempt that is ending.
     """
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
@@ -64,11 +66,11 @@ def open_locked(path: Path) -> int:
         os.close(fd)
         if not is_ours:
             raise TransferInterruptedError("another process is receiving this transfer into the same directory")
-        # It expired, and was removed, before the lock was ours.
+        # It expired and was removed before it was locked: try again.
 
 
 def _lock(fd: int) -> bool:
-    """Lock without waiting; whether nobody else has the lock. A file system without locks gives it to all."""
+    """Lock without waiting; return False if another process has the lock. Without lock support, return True."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -79,7 +81,7 @@ def _lock(fd: int) -> bool:
 
 
 def leftovers(directory: Path) -> list[Leftover]:
-    """List the parts that nobody writes. Raises OSError for a directory that cannot be read."""
+    """List the leftovers in a directory. Raises OSError if it cannot be read."""
     found = {path.name[5:].partition(".")[0] for path in directory.glob(".srd-*.*") if _is_ours(path)}
     return [leftover for transfer in sorted(found) if (leftover := _look(directory, transfer, remove=False))]
 
@@ -89,9 +91,9 @@ def _is_ours(path: Path) -> bool:
 
 
 def expire(directory: Path, transfer: str) -> Leftover | None:
-    """Remove a leftover whose time is up; return it, or None when it is in use, awaited still, or gone.
+    """Remove a leftover that has expired; return it, or None when it is in use, not expired, or gone.
 
-    Raises OSError for what cannot be removed.
+    Raises OSError if it cannot be removed.
     """
     return _look(directory, transfer, remove=True)
 
@@ -124,7 +126,7 @@ def _look(directory: Path, transfer: str, *, remove: bool) -> Leftover | None:
 
 
 def _read_head(journal: Path) -> tuple[str, float]:
-    """Return name and seconds that a sender said; nothing of a journal that is none."""
+    """Return the name and the retry time of the offer in a journal; empty and 0 for an invalid journal."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         with journal.open("rb") as file:
             head = json.loads(file.readline(_HEAD_BYTES))

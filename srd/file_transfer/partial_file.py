@@ -1,10 +1,10 @@
-"""A file on its way in: a temporary name until every byte is verified. Blocking; used from a worker thread.
+"""A file being received: it has a temporary name until every byte is verified. Blocking; used from a worker thread.
 
-Chunks come in any order and are written where they belong. The hash needs them in order: what arrived early is read
-back from the page cache when its turn comes, so that the hash is complete a moment after the last byte.
+Chunks arrive in any order and are written at their offsets. The hash needs them in order: a chunk that arrived early is
+read back from the page cache when its turn comes, so that the hash is complete shortly after the last byte arrived.
 
-An interrupted transfer leaves its part. The next attempt reads it back, and goes on after the chunks whose hash is the
-one that was noted when they were written.
+An interrupted transfer leaves its partial file. The next attempt reads it back and continues after the leading chunks
+whose hash equals the one in the journal.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ from srd.file_transfer.protocol import Offer, TransferError, TransferInterrupted
 from srd.file_transfer.publish import publish
 
 IOV_MAX = 1024
-"""Pieces that one pwritev takes (limits.h)."""
+"""Buffers that one pwritev accepts (limits.h)."""
 _FOR_NOW = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-"""What the process or the host is short of: another attempt may have it."""
+"""Temporary shortages of the process or the host: another attempt may succeed."""
 
 
 class PartialFile:
-    """`open`, `put` chunks, then `finish`, `abort` or `leave`. Raises TransferError for what the file system refuses.
+    """`open`, `put` chunks, then `finish`, `abort` or `leave`. Raises TransferError for errors of the file system.
 
-    `stop`, once set, ends the reading back of what an earlier attempt has left, which takes a second a gigabyte.
+    Setting `stop` interrupts the verification of an earlier attempt's chunks, which may take long for a large file.
     """
 
     def __init__(self, directory: Path, offer: Offer, *, overwrite: bool, stop: threading.Event | None = None) -> None:
         self.final = directory / offer.name
         self.resumed_chunks = 0
-        """Leading chunks that an earlier attempt has left here, verified."""
+        """Number of leading chunks of an earlier attempt that were verified."""
         self.unremoved = ""
-        """What could not be removed, and why, as one line; empty: nothing."""
+        """One line that says which file could not be removed and why; empty if there is none."""
         self._offer = offer
         self._overwrite = overwrite
         self._stop = stop or threading.Event()
         self._hash = hashlib.sha256()
-        self._hashed = 0  # chunks
+        self._hashed = 0  # leading chunks that the hash covers
         self._stored: set[int] = set()  # chunks that are written but not hashed
         self._fd = self._journal = self._directory = -1
         self._head = head_of(offer)
         self._partial, self._journalled = part_path(directory, offer.transfer), journal_path(directory, offer.transfer)
 
     def open(self) -> None:
-        """Make the part, or take up the one that an earlier attempt has left."""
+        """Create the partial file, or resume that of an earlier attempt."""
         name = self._offer.name
         if not self._overwrite and os.path.lexists(self.final):
             raise TransferError(f"{name}: exists already at the receiver, which was started without --overwrite")
         try:
             self._fd = open_locked(self._partial)
-            # Every descriptor is had now: a file that is complete must not fail for want of one.
+            # All descriptors are opened now, so that a complete file does not fail for lack of one.
             self._directory = os.open(self.final.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             self._resume()
             disk = os.statvfs(self.final.parent)
@@ -69,7 +69,7 @@ class PartialFile:
         self.resumed_chunks = self._hashed
 
     def _resume(self) -> None:
-        """Take up what an earlier attempt left, and note from now on what the next one may. Raises OSError."""
+        """Resume an earlier attempt, if any, and open the journal for the next one. Raises OSError."""
         if self._offer.retry_for_s:
             self._journal = os.open(self._journalled, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
             if os.pread(self._journal, len(self._head), 0) == self._head:
@@ -80,7 +80,7 @@ class PartialFile:
             os.pwrite(self._journal, self._head, 0)
 
     def _verify_leading(self) -> None:
-        """Hash the chunks that the journal names, up to the first that is another than it was."""
+        """Hash the chunks in the journal, up to the first whose hash differs."""
         while self._hashed < self._offer.chunks:
             if self._stop.is_set():
                 raise TransferInterruptedError("stopped")
@@ -101,7 +101,7 @@ class PartialFile:
 
     @property
     def complete(self) -> bool:
-        """Whether every chunk was put."""
+        """Whether every chunk has been written and hashed."""
         return self._hashed == self._offer.chunks
 
     def put(self, index: int, views: Sequence[memoryview]) -> None:
@@ -132,13 +132,13 @@ class PartialFile:
             self._advance()
 
     def _advance(self) -> None:
-        """Note that the hash covers one chunk more. Raises OSError."""
+        """Append the hash up to the next chunk to the journal. Raises OSError."""
         if self._journal >= 0:
             os.pwrite(self._journal, self._hash.copy().digest(), self._note_at(self._hashed))
         self._hashed += 1
 
     def finish(self, *, sha256: str) -> str:
-        """Compare the hash, sync, and give the file its name; return the hash."""
+        """Compare the hash, sync, and rename the file to its final name; return the hash."""
         actual = self._hash.hexdigest()
         if actual != sha256:
             self.abort()
@@ -159,14 +159,14 @@ class PartialFile:
         return actual
 
     def leave(self) -> None:
-        """Close what there is of it, for the next attempt."""
+        """Close the files and keep them for the next attempt."""
         for fd in (self._journal, self._directory, self._fd):
             if fd >= 0:
                 os.close(fd)
         self._fd = self._journal = self._directory = -1
 
     def abort(self) -> None:
-        """Remove what there is of it. What cannot be removed is no error here: see `unremoved`."""
+        """Remove the partial file and its journal. A failure to do so is not raised: see `unremoved`."""
         if self._fd < 0:
             return
         paths = (self._partial, self._journalled) if self._journal >= 0 else (self._partial,)
@@ -179,7 +179,7 @@ class PartialFile:
 
 
 def _write_all(fd: int, views: Sequence[memoryview], at: int) -> int:
-    """Write all of `views` from offset `at`, however the kernel splits it; return how many bytes that was."""
+    """Write all of `views` from offset `at`, in several calls if necessary; return the number of bytes."""
     total = sum(len(view) for view in views)
     written = os.pwritev(fd, views, at)
     while written < total:

@@ -1,19 +1,19 @@
-"""The words of a file transfer, as messages. One file at a time a peer; the immediate says what a message is.
+"""The messages of a file transfer. A peer transfers one file at a time; the immediate tells the kind of a message.
 
     sender                                  receiver
     OFFER name, size, chunk_bytes,
           transfer, retry_for_s    ------>
                                    <------  ACCEPT chunks, or REFUSE reason, again
-    chunk `chunks` .. n-1          ------>  in any order, each written where it belongs as it comes
+    chunk `chunks` .. n-1          ------>  in any order; each is written at its offset as it arrives
     END sha256                     ------>
                                    <------  VERDICT sha256, or reason   once hashed, synced and renamed
     ABORT reason, again            ------>  instead of END: the sender ends the transfer
 
-A chunk's immediate is its index; a word's has the top bit set and its body is a JSON object.
+A chunk's immediate is its index. A control message's immediate has the top bit set, and its body is a JSON object.
 
-`transfer` is a random number that the sender chooses for each file. A sender that loses its peer opens another and
-offers the same transfer again; `chunks` of ACCEPT says how many leading chunks the receiver still has. The hash of END
-is that of the whole file. `again` says that the same transfer may be offered again.
+`transfer` is a random number that the sender chooses for each file. A sender that loses its peer connects again and
+offers the same transfer again; `chunks` of ACCEPT is the number of leading chunks that the receiver still has. The hash
+in END is that of the whole file. `again` says that the same transfer may be offered again.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ from srd.errors import SrdError
 from srd.printable import printable
 
 MESSAGE = 1 << 31
-"""Immediate of a word; smaller ones are chunk indices."""
+"""Immediate of a control message; smaller values are chunk indices."""
 MAX_MESSAGE_BYTES = 16 << 10
-"""A longer word is nonsense."""
+"""Longest control message; a longer one is invalid."""
 CHUNK_BYTES = 1 << 20
-"""One message. Large enough that a message's own cost is nothing, small enough that 16 fill the sender's window."""
+"""One message. Large enough to make the cost per message negligible, small enough that 16 of them fill the sender's
+window."""
 MAX_TEXT = 1000
-"""Characters of any text in a word: at most 12 bytes each once escaped. Names are shorter; reasons may be cut."""
+"""Characters of a text in a control message: at most 12 bytes each when escaped. Names are shorter; reasons may be
+truncated."""
 MAX_NAME_BYTES = 255
 """NAME_MAX of Linux file systems."""
 MAX_RETRY_S = 24 * 3600
-"""Longest that a receiver keeps a part for a sender that may come back: a night and a day."""
+"""Longest time that a receiver keeps a partial file for a sender that may retry: one day."""
 _TRANSFER = re.compile(r"[0-9a-f]{32}")
 
 
@@ -46,25 +48,25 @@ class TransferError(SrdError):
 
 
 class TransferInterruptedError(TransferError):
-    """An attempt failed; the same transfer may be offered again, and goes on where it was."""
+    """An attempt failed; the same transfer may be offered again, and resumes where it stopped."""
 
 
 def reason_of(word: dict[str, Any], *, default: str) -> str:
-    """Return the reason that the other end gives, as one line that is safe to print."""
+    """Return the other end's reason as one line that is safe to print."""
     return printable(str(word.get("reason", default))[:MAX_TEXT])
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A file to come."""
+    """The sender's description of a file."""
 
     name: str
     size: int
     chunk_bytes: int
     transfer: str
-    """Identity of the transfer, 32 hexadecimal digits: the same for every attempt, and for nothing else."""
+    """Id of the transfer, 32 hexadecimal digits: unique, and the same for every attempt."""
     retry_for_s: int = 0
-    """How long the sender comes back after a loss; 0: it does not, and nothing needs to be kept for it."""
+    """How long the sender retries after a loss; 0: it does not, and the receiver keeps no partial file."""
 
     @property
     def chunks(self) -> int:
@@ -73,13 +75,13 @@ class Offer:
 
 
 def encode(kind: str, **fields: object) -> bytes:
-    """Return a word's body."""
+    """Return the body of a control message."""
     cut = {key: value[:MAX_TEXT] if isinstance(value, str) else value for key, value in fields.items()}
     return json.dumps({"kind": kind, **cut}).encode()
 
 
 def decode_untrusted(body: bytes) -> dict[str, Any]:
-    """Read a word. Raises TransferError, and nothing else."""
+    """Decode a control message. Raises TransferError, and nothing else."""
     if len(body) > MAX_MESSAGE_BYTES:
         raise TransferError(f"a word of {len(body)} bytes is longer than {MAX_MESSAGE_BYTES}")
     try:
@@ -92,7 +94,7 @@ def decode_untrusted(body: bytes) -> dict[str, Any]:
 
 
 def offer_untrusted(word: dict[str, Any]) -> Offer:
-    """Read an OFFER. Raises TransferError, and nothing else; a name that leads elsewhere is an error."""
+    """Validate an OFFER. Raises TransferError, and nothing else; a name with a directory part is an error."""
     if word["kind"] != "offer":
         raise TransferError(f"{word['kind'][:80]!r} where an offer was expected")
     name, size, chunk_bytes = word.get("name"), word.get("size"), word.get("chunk_bytes")

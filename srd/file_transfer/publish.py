@@ -1,4 +1,4 @@
-"""Giving a file its name without replacing another, on every file system: some have no hard links."""
+"""Renaming a file without replacing another one, on all file systems, including those without hard links."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _AT_FDCWD = -100  # linux/fcntl.h
 _RENAME_NOREPLACE = 1  # linux/fs.h
 _libc = ctypes.CDLL(None, use_errno=True)
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES, errno.EINVAL}
-"""How file systems without hard links refuse one: FAT and exFAT with EPERM, others as they please."""
+"""Errors of file systems without hard links: FAT and exFAT return EPERM, others vary."""
 _NO_FLAG = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 def publish(partial: Path, final: Path) -> bool:
-    """Give `partial` the name `final`; return whether the name `partial` is gone. Raises FileExistsError, OSError."""
+    """Give `partial` the name `final`; return whether the name `partial` is gone. Raises OSError, FileExistsError."""
     try:
         os.link(partial, final)
     except OSError as error:
@@ -30,14 +30,14 @@ def publish(partial: Path, final: Path) -> bool:
     except OSError as error:
         if error.errno not in _NO_FLAG:
             raise
-        # Neither: an empty file takes the name, if it is free, and is replaced.
-        os.mknod(final, stat.S_IFREG | 0o666)  # takes no descriptor, of which there may be none left
+        # Neither is supported: create an empty file, which fails if the name exists, and replace it.
+        os.mknod(final, stat.S_IFREG | 0o666)  # needs no descriptor, of which there may be none left
         partial.replace(final)
     return True
 
 
 def rename_noreplace(source: Path, target: Path) -> None:
-    """Rename; a target that exists is an error (renameat2(2)). Raises OSError."""
+    """Rename a file with renameat2(2), for which an existing target is an error. Raises OSError."""
     if _libc.renameat2(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE) < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), str(source), None, str(target))

@@ -1,10 +1,10 @@
-"""Receiving files: chunks go from the region where they landed to the file, by gathering writes, in a worker thread.
+"""Receiving files: a worker thread writes chunks from the region where they landed to the file, by gathering writes.
 
-A peer that sends nothing costs no thread, no descriptor and no memory of its own: what a transfer needs is had when
-its offer is there, and for so many transfers at a time.
+A peer that sends nothing occupies no thread, descriptor or memory of its own: the resources of a transfer are allocated
+when its offer has arrived, for a bounded number of transfers at a time.
 
-What bounds each wait: an offer must come within OFFER_WITHIN_S, data at least every STALL_S, and a word is taken
-within `slots.WITHIN_S`; all of it ends with the peer.
+Every wait is bounded: an offer must arrive within OFFER_WITHIN_S, data at least every STALL_S, and a control message
+must complete within `send_slots.WITHIN_S`. Every wait also ends when the peer ends.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from srd.message import Message
 from srd.peer import Peer
 
 OFFER_WITHIN_S = 10.0
-"""Longest that a peer may be open without a transfer. A sender offers its file at once."""
+"""Longest time that a peer may be open without a transfer. A sender offers its file at once."""
 STALL_S = 60.0
-"""Longest without a byte while nothing waits for the disk here. A sender that is gone is known within seconds; one that
-lives and sends nothing keeps others from a place."""
+"""Longest time without data while no chunk waits for the disk. The transport detects a dead sender within seconds; this
+bounds one that is alive but sends nothing, as it occupies one of the MAX_TRANSFERS."""
 MAX_TRANSFERS = 64
-"""Transfers at a time. Each takes a thread and three descriptors, which leaves most of the usual 1,024 free, and 64
-fill any line."""
+"""Transfers at a time. Each needs a thread and three descriptors, so most of the usual 1,024 stay free; more transfers
+would not raise the throughput."""
 _REMEMBERED = 1024
-"""Files that are known to have arrived: for a sender that lost its peer before it heard so."""
+"""Completed transfers that are remembered, for senders that lost their peer before they received the VERDICT."""
 T = TypeVar("T")
 
 
 class NotStartedError(TransferError):
-    """No transfer was begun: no valid offer came, or there is no place for one now."""
+    """No transfer was started: no valid offer arrived, or too many transfers are running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A file that has its final name."""
+    """A file that was received and has its final name."""
 
     name: str
     path: Path
@@ -68,7 +68,7 @@ class Received:
 
 
 class Transfer:
-    """One attempt that is going on: what it holds of this process."""
+    """One running attempt and its resources."""
 
     def __init__(self, offer: Offer) -> None:
         self.offer = offer
@@ -79,7 +79,7 @@ class Transfer:
         self.worker: ThreadPoolExecutor = start_worker("srd-store")
 
     async def in_thread(self, call: Callable[[], T]) -> T:
-        """Run a call that blocks; those of a transfer run one after the other. Waits for its end when cancelled."""
+        """Run a blocking call in the transfer's thread, one at a time. When cancelled, wait for the call to end."""
         calling = asyncio.get_running_loop().run_in_executor(self.worker, call)
         try:
             return await asyncio.shield(calling)
@@ -89,14 +89,14 @@ class Transfer:
             raise
 
     def supersede(self) -> None:
-        """End this attempt: its sender has begun another."""
+        """End this attempt because its sender has started another."""
         self.superseded = True
         if self.running is not None:
             self.running.cancel()
 
 
 class Inbox:
-    """What the receivers of one daemon share: the directory, the transfers that are going on, memory for words."""
+    """State shared by the receivers of a daemon: the directory, running transfers, memory for control messages."""
 
     def __init__(self, directory: Path, *, overwrite: bool, max_transfers: int = MAX_TRANSFERS) -> None:
         self.directory = directory
@@ -107,7 +107,7 @@ class Inbox:
         self._arrived: OrderedDict[str, tuple[Offer, str]] = OrderedDict()
 
     async def begin(self, offer: Offer) -> Transfer:
-        """Give a place to a transfer; an earlier attempt of the same one ends first. Raises NotStartedError."""
+        """Start a transfer after ending an earlier attempt of it. Raises NotStartedError for too many transfers."""
         while (earlier := self._transfers.get(offer.transfer)) is not None:
             earlier.supersede()
             await earlier.ended.wait()
@@ -119,31 +119,31 @@ class Inbox:
         return transfer
 
     def end(self, transfer: Transfer) -> None:
-        """Take the place back."""
+        """Remove a transfer that has ended."""
         transfer.worker.shutdown(wait=False)
         del self._transfers[transfer.offer.transfer]
         transfer.ended.set()
 
     def note_arrival(self, offer: Offer, sha256: str) -> None:
-        """Remember a file that has its name."""
+        """Remember a completed transfer."""
         self._arrived[offer.transfer] = (offer, sha256)
         if len(self._arrived) > _REMEMBERED:
             self._arrived.popitem(last=False)
 
     def arrived(self, offer: Offer) -> str | None:
-        """Return the hash of what arrived by this very transfer, if it did."""
+        """Return the hash of the file if this transfer has completed already."""
         known, sha256 = self._arrived.get(offer.transfer, (None, ""))
         return sha256 if known == offer else None
 
     def close(self) -> None:
-        """Give the memory back; every peer must be gone."""
+        """Release the memory; every peer must have ended."""
         self.slots.close()
 
 
 class FileReceiver:
-    """Takes files from one peer, one after the other, until it is gone.
+    """Receives files from one peer, one after the other, until the peer has ended.
 
-    `on_start(offer, resumed_bytes)` is called when a transfer begins, `warn(line)` for what is no failure of it.
+    `on_start(offer, resumed_bytes)` is called when a transfer starts, `warn(line)` for problems that do not fail it.
     """
 
     def __init__(
@@ -159,13 +159,13 @@ class FileReceiver:
         self._on_start = on_start
         self._warn = warn
         self.offer: Offer | None = None
-        """What came last, if it was valid."""
+        """The last offer, if it was valid."""
 
     async def receive(self) -> Received | None:
-        """Receive one file; None when the peer parted instead, or learned again that its file had arrived.
+        """Receive one file; return None when the peer closed instead, or offered a file that had already arrived.
 
-        Raises NotStartedError, of which nothing is left; TransferError for a file that failed (its sender was told);
-        and TransferInterruptedError, or PeerError, for one that may be resumed.
+        Raises NotStartedError, which leaves nothing behind; TransferError for a file that failed (the sender is
+        informed); and TransferInterruptedError, or PeerError, for a transfer that may be resumed.
         """
         self.offer = None
         try:
@@ -186,10 +186,10 @@ class FileReceiver:
             self._inbox.end(transfer)
 
     async def _run(self, transfer: Transfer) -> Received:
-        """Do a transfer in a task of its own, which another attempt of the sender's may end."""
+        """Run a transfer in a task of its own, which another attempt of the sender may cancel."""
         running = transfer.running = asyncio.ensure_future(self._receive(transfer))
         try:
-            return await running  # a cancellation is passed on, and waits for what it cleans up
+            return await running  # a cancellation is passed on, and its cleanup awaited
         except asyncio.CancelledError:
             if transfer.superseded:
                 raise TransferInterruptedError(f"{transfer.offer.name}: its sender has begun another attempt") from None
@@ -204,7 +204,7 @@ class FileReceiver:
             answer = "verdict"
             return await self._receive_chunks(transfer, store)
         except (PeerError, TransferInterruptedError, asyncio.CancelledError) as error:
-            # A sender that parts in an orderly way has given up; one that is lost comes back.
+            # A sender that closes in an orderly way has aborted; one that is lost may retry.
             is_kept = offer.retry_for_s > 0 and not (isinstance(error, PeerError) and error.status == 0)
             if isinstance(error, TransferInterruptedError):
                 await self._send_control(answer, reason=str(error), again=True)
@@ -228,7 +228,7 @@ class FileReceiver:
             sha256 = await self._store_chunks(transfer, store, pending)
             await asyncio.gather(*pending)
         finally:
-            await asyncio.gather(*pending, return_exceptions=True)  # the memory under them is lent
+            await asyncio.gather(*pending, return_exceptions=True)  # they still use the messages' memory
         final_sha256 = await transfer.in_thread(lambda: store.finish(sha256=sha256))
         self._inbox.note_arrival(offer, final_sha256)
         seconds = time.monotonic() - started
@@ -237,7 +237,7 @@ class FileReceiver:
         return Received(offer.name, store.final, offer.size, final_sha256, seconds, stall_ms)
 
     async def _store_chunks(self, transfer: Transfer, store: PartialFile, pending: set[asyncio.Future[None]]) -> str:
-        """Put every chunk on its way to the store; return the sender's hash."""
+        """Start to store every chunk as it arrives; return the sender's hash."""
         sha256: str | None = None
         chunks = store.resumed_chunks
         while chunks < transfer.offer.chunks or sha256 is None:
@@ -250,12 +250,12 @@ class FileReceiver:
             pending.add(asyncio.ensure_future(self._store_chunk(transfer, store, message)))
             finished = [future for future in pending if future.done()]
             for future in finished:
-                future.result()  # a failed one stays with the pending, whose errors are collected in the end
+                future.result()  # a failed one raises and stays in `pending`, whose errors are collected at the end
                 pending.remove(future)
         return sha256
 
     async def _next(self, pending: set[asyncio.Future[None]]) -> Message:
-        """Return the next message. Raises TransferInterruptedError when nothing arrives though there is room for it."""
+        """Return the next message. Raises TransferInterruptedError if none arrives though nothing is being stored."""
         while True:
             landed_bytes = self._peer.landed_bytes
             try:
@@ -280,9 +280,9 @@ class FileReceiver:
             views.clear()
 
     async def _receive_offer(self) -> dict[str, Any] | None:
-        """Return the offer; None when the peer parted instead.
+        """Return the offer; None when the peer closed instead.
 
-        Raises NotStartedError when it is lost, or says nothing, or nonsense.
+        Raises NotStartedError when the peer is lost, sends nothing, or sends an invalid message.
         """
         try:
             async with asyncio.timeout(OFFER_WITHIN_S):
@@ -297,7 +297,7 @@ class FileReceiver:
             raise NotStartedError(f"{self._name}: {error}") from error
 
     async def _confirm(self, offer: Offer, sha256: str) -> None:
-        """Tell a sender that lost its peer at the end once more that its file arrived."""
+        """Repeat the VERDICT to a sender that lost its peer before it received it."""
         await self._send_control("accept", chunks=offer.chunks)
         with suppress(PeerError, TimeoutError):
             async with asyncio.timeout(OFFER_WITHIN_S):
@@ -315,12 +315,12 @@ class FileReceiver:
             return decode_untrusted(message.gather())
 
     async def _send_control(self, kind: str, **fields: object) -> None:
-        """Say a word, if the peer takes it; one that does not is found out by what is waited for next."""
+        """Send a control message. A failure is ignored: the next wait for the peer detects it."""
         await self._inbox.slots.send(self._peer, encode(kind, **fields))
 
 
 def _end_untrusted(word: dict[str, Any]) -> str:
-    """Return the hash of END. Raises TransferInterruptedError and TransferError for ABORT, and for anything else."""
+    """Return the hash of END. Raises TransferInterruptedError for ABORT with `again`, else TransferError."""
     if word["kind"] == "abort":
         kind = TransferInterruptedError if word.get("again") is True else TransferError
         raise kind(f"the sender gave up: {reason_of(word, default='it does not say why')}")

@@ -1,4 +1,4 @@
-"""Memory that words are sent from, shared by all peers of a daemon: a peer that says nothing costs none."""
+"""Memory for sending control messages, shared by all peers of a daemon, so that an idle peer needs none."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from srd.peer import Peer
 from srd.proto.wire.status import Status
 
 COUNT = 64
-"""Words on their way at a time: 1 MiB. Each takes a round trip, and more wait for their turn."""
+"""Control messages in flight at a time: 1 MiB. Each takes about a round trip; further ones wait for a slot."""
 WITHIN_S = 10.0
-"""Longest that a word is waited for: a peer that lives has credit for one, or its application is stuck."""
+"""Timeout of a control message: a live peer has credit for one, unless its application is stuck."""
 
 
 class SendSlots:
-    """Slots of one region; each holds a word until its request has ended, however that does."""
+    """Slots of one region; each holds a control message until its request has completed with any status."""
 
     def __init__(self) -> None:
         self._region = Region(COUNT * MAX_MESSAGE_BYTES, name="srd-words")
         self._free = list(range(COUNT))
         self._changed = Notify()
-        self._lent: set[asyncio.Future[Status]] = set()  # ends of peers that cancelled words wait for
+        self._lent: set[asyncio.Future[Status]] = set()  # waits for the end of peers with cancelled requests
 
     async def send(self, peer: Peer, body: bytes) -> bool:
-        """Send a word; return whether the peer has taken it. Takes no longer than WITHIN_S."""
+        """Send a control message; return whether it was delivered. Takes at most WITHIN_S."""
         try:
             async with asyncio.timeout(WITHIN_S):
                 while not self._free:
@@ -44,7 +44,7 @@ class SendSlots:
         try:
             status = await peer.send(self._region, offset=offset, length=len(body), immediate=MESSAGE)
         except asyncio.CancelledError:
-            # A packet may still be on its way out of this memory; nothing is when the peer has ended.
+            # A packet may still be sent from this memory, until the peer has ended.
             waiting = asyncio.ensure_future(peer.wait_ended())
             self._lent.add(waiting)
             waiting.add_done_callback(lambda _: self._give_back(slot))
@@ -61,7 +61,7 @@ class SendSlots:
         self._changed.notify()
 
     def close(self) -> None:
-        """Give the memory back; every peer must be gone."""
+        """Release the memory; every peer must have ended."""
         for waiting in self._lent:
             waiting.cancel()
         self._region.close()

@@ -1,12 +1,13 @@
-"""Sending files: a window of memory slides over each; what is read is hashed once, on its way.
+"""Sending files: chunks are read into a fixed number of slots, hashed once, and sent from there.
 
-Or the file is mapped, and sent from the page cache as it lies there. It is still read for its hash, a little at a time,
-into memory that stays in the processor's cache: a process that touches a mapped file which became shorter is killed
-(SIGBUS), and a system call is told. So what became shorter is an error here, too.
+Alternatively the file is mapped and sent directly from the page cache. It is still read for its hash, in small steps
+into a buffer that stays in the CPU cache: a process that touches a mapped file beyond its new end is killed (SIGBUS),
+whereas a system call returns. So a file that became shorter is an ordinary error here, too.
 
-What bounds each wait: a chunk or a word ends with its request (`request_timeout_s`), and with the peer. ACCEPT and
-VERDICT may take as long as the receiver's disk does; they are waited for as long as the peer lives, which the transport
-finds out within seconds. A chunk that ends in another status than OK ends the attempt at both ends.
+Every wait is bounded. A chunk or a control message ends with its request (`request_timeout_s`), or with the peer.
+ACCEPT and VERDICT may take as long as the receiver's disk does; they are awaited while the peer is alive, and the
+transport detects a dead peer within seconds. A chunk that completes with a status other than OK ends the attempt at
+both ends.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ from srd.peer import Peer
 from srd.proto.wire.status import Status
 
 SLOTS = 16
-"""Chunks in memory: read ahead and in flight. 16 MiB is 10 Gbit/s for 13 ms."""
+"""Chunks in memory, read ahead and in flight: enough for a fast link's bandwidth-delay product."""
 _SCRATCH_BYTES = 256 << 10
-"""Read at once of what is only hashed: a quarter of a core's own cache."""
+"""Read at once from a mapped file, for hashing only: small enough for a core's own cache."""
 _CONTROL_ROOM = 64 << 10
 _ABORT_WITHIN_S = 1.0
-"""Longest that ABORT is waited for: who does not take it within this learns from the end of the peer."""
+"""Timeout of ABORT: a receiver that does not get it in time detects the end of the peer instead."""
 _PERMANENT = {Status.REMOTE_ERROR_BAD_LENGTH, Status.LOCAL_ERROR_BAD_LENGTH}
-"""Statuses that another attempt would end in, too: the receiver takes no message as long as a chunk."""
+"""Statuses that a retry cannot avoid: the receiver accepts no message as long as a chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,9 @@ class Sent:
 
 
 class SourceFile:
-    """A file to send, open until it is sent, and what was hashed of it: for all attempts. A context manager.
+    """A file to send, opened once, and its running hash, for all attempts. A context manager.
 
-    Raises TransferError, which names the file, when it cannot be opened or is no regular file.
+    Raises TransferError, which names the file, when it cannot be opened or is not a regular file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -71,7 +72,7 @@ class SourceFile:
         self.digest = hashlib.sha256()
         self.hashed_chunks = 0
         try:
-            self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would wait for its writer
+            self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # or a FIFO would wait for its writer
         except OSError as error:
             raise self.unreadable(error) from error
         status = os.fstat(self.fd)
@@ -92,13 +93,13 @@ class SourceFile:
         return min(CHUNK_BYTES, self.size - index * CHUNK_BYTES)
 
     def check_unchanged(self) -> None:
-        """Raise TransferError if the file was written to since it was opened."""
+        """Raise TransferError if the file was changed since it was opened."""
         status = os.fstat(self.fd)
         if (status.st_size, status.st_mtime_ns) != (self.size, self._modified_ns):
             raise TransferError(f"{self.path}: was changed while it was sent; send it again")
 
     def read(self, index: int, *, into: memoryview, step_bytes: int) -> None:
-        """Read a chunk into `into`, the same `step_bytes` of it again and again; hash it, if it was not yet.
+        """Read a chunk in steps of `step_bytes`, each to the beginning of `into`; hash it unless it was hashed before.
 
         Blocking. Raises TransferError.
         """
@@ -133,10 +134,10 @@ class SourceFile:
 
 
 class FileSender:
-    """Sends files to one peer, one after the other. `on_progress(bytes)` is called for what was acknowledged.
+    """Sends files to one peer, one after the other. `on_progress(bytes)` is called for acknowledged bytes.
 
-    With `mapped` files are sent from where the page cache has them; nobody may shorten them meanwhile. `retry_for_s`
-    tells the receiver how long to keep what it has of a file when the peer is lost.
+    With `mapped`, files are sent directly from the page cache and must not be truncated meanwhile. `retry_for_s` is how
+    long the receiver shall keep the partial file when the peer is lost.
     """
 
     def __init__(
@@ -149,21 +150,21 @@ class FileSender:
         self._mapped: list[Region] = []
         self._in_flight: set[asyncio.Future[Status]] = set()
         self._free: list[int] = []
-        self._failed: Status | None = None  # of the first chunk that did
-        self._changed = Notify()  # a slot is free, a chunk has failed, the verdict is there
+        self._failed: Status | None = None  # status of the first chunk that failed
+        self._changed = Notify()  # a slot is free, a chunk has failed, or the verdict has arrived
         self._worker = start_worker("srd-read")
         self._region = Region(SLOTS * CHUNK_BYTES + _CONTROL_ROOM, name="srd-send")
 
     async def send(self, path: Path) -> Sent:
-        """Send one file. Raises TransferError, or PeerError when the peer is gone."""
+        """Send one file. Raises TransferError, or PeerError when the peer has ended."""
         with SourceFile(path) as source:
             return await self.attempt(source)
 
     async def attempt(self, source: SourceFile) -> Sent:
-        """Send what the receiver does not have yet of a file.
+        """Send the chunks of a file that the receiver does not have yet.
 
-        Raises TransferError, and TransferInterruptedError or PeerError (the peer is gone) when another attempt may do,
-        over another peer: on this one, what was said of the failed attempt may still be on its way.
+        Raises TransferError; TransferInterruptedError or PeerError (the peer has ended) when another attempt may
+        succeed. That needs a new peer: on this one, messages of the failed attempt may still arrive.
         """
         source.check_unchanged()
         await self._send_control(
@@ -175,7 +176,7 @@ class FileSender:
             retry_for_s=self._retry_for_s,
         )
         first = self._accepted(await self._listen(), source)
-        # The verdict may come early: a receiver whose disk is full says so at once.
+        # The verdict may arrive early: a receiver whose disk is full sends it at once.
         verdict = asyncio.ensure_future(self._listen())
         verdict.add_done_callback(lambda _: self._changed.notify())
         sha256: str | None = None
@@ -189,19 +190,19 @@ class FileSender:
         except (PeerError, TransferInterruptedError) as error:
             word = await self._final_answer(verdict, error)
         except TransferError as error:
-            name = source.path.name  # where it lies is no business of the receiver's
+            name = source.path.name  # do not reveal the local directory to the receiver
             await self._abort(str(error).replace(str(source.path), name), again=False)
             raise
         finally:
             verdict.cancel()
             for future in self._in_flight.copy():
-                future.cancel()  # of a file that failed, nothing may go any more; nor is it waited for
+                future.cancel()  # of a failed file, no chunk is sent any more; do not wait for them
         if sha256 is None or word["kind"] != "verdict" or word.get("sha256") != sha256:
             raise _refusal(word, default=f"{source.path}: the receiver could not verify it")
         return Sent(source.path.name, source.size, sha256)
 
     def _accepted(self, answer: dict[str, Any], source: SourceFile) -> int:
-        """Return how many chunks the receiver has. Raises TransferError when it refused."""
+        """Return how many leading chunks the receiver has. Raises TransferError when it refused."""
         if answer["kind"] != "accept":
             raise _refusal(answer, default="refused without a reason")
         chunks = answer.get("chunks", 0)
@@ -212,9 +213,10 @@ class FileSender:
     async def _final_answer(
         self, verdict: asyncio.Future[dict[str, Any]], error: PeerError | TransferInterruptedError
     ) -> dict[str, Any]:
-        """Return the verdict, if there is one: what the receiver said last matters more than that it went.
+        """Return the verdict, if it has arrived: it takes precedence over the end of the peer.
 
-        Messages outlive their peer. Raises `error` if there is none, after telling a receiver that lives.
+        Messages can still be received after their peer has ended. Without a verdict, abort the attempt if the receiver
+        is alive, and raise `error`.
         """
         if not self._peer.ended and not verdict.done():
             await self._abort(str(error), again=True)
@@ -225,18 +227,18 @@ class FileSender:
         return verdict.result()
 
     async def _abort(self, reason: str, *, again: bool) -> None:
-        """Tell the receiver that this attempt is over, if it listens."""
+        """Send ABORT to the receiver, unless the peer has ended."""
         for future in self._in_flight.copy():
-            future.cancel()  # before the word: it must not wait for their credit
+            future.cancel()  # before ABORT, which must not wait for their credit
         if self._peer.ended:
             return
-        saying = asyncio.ensure_future(self._send_control("abort", reason=reason, again=again))
-        await asyncio.wait([saying], timeout=_ABORT_WITHIN_S)
-        saying.cancel()
-        await asyncio.gather(saying, return_exceptions=True)
+        sending = asyncio.ensure_future(self._send_control("abort", reason=reason, again=again))
+        await asyncio.wait([sending], timeout=_ABORT_WITHIN_S)
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
 
     async def _send_chunks(self, source: SourceFile, *, first: int, verdict: asyncio.Future[dict[str, Any]]) -> bool:
-        """Send every chunk from `first` on; return False when the verdict came first."""
+        """Send every chunk from `first` on; return False when the verdict arrived before the end."""
         self._free, self._failed = list(range(SLOTS)), None
         mapping = self._map(source) if self._is_mapped and source.size else None
         for index in range(first, source.chunks):
@@ -250,7 +252,7 @@ class FileSender:
         return await self._wait_for_slots(SLOTS, verdict)
 
     async def _wait_for_slots(self, count: int, verdict: asyncio.Future[dict[str, Any]]) -> bool:
-        """Wait until so many slots are free; False: the verdict came first. Raises when a chunk has failed."""
+        """Wait until `count` slots are free; return False when the verdict arrives first. Raises if a chunk failed."""
         while True:
             if verdict.done():
                 return False
@@ -275,11 +277,11 @@ class FileSender:
         try:
             await asyncio.shield(reading)
         except asyncio.CancelledError:
-            await asyncio.wait([reading])  # the thread looks at our memory until it ends
+            await asyncio.wait([reading])  # the thread uses the region until it ends
             raise
 
     def _map(self, source: SourceFile) -> Region:
-        """Map a file until `close`: something of it may be in flight as long as the peer lives."""
+        """Map a file until `close`: parts of it may be in flight until the peer has ended."""
         try:
             mapping = Region.from_fd(source.fd, writable=False)
         except RegionError as error:
@@ -288,7 +290,7 @@ class FileSender:
         return mapping
 
     def _post(self, region: Region, offset: int, length: int, *, index: int, slot: int) -> None:
-        """Send chunk `index`; its memory is free again when that has ended, however it did."""
+        """Send chunk `index`; its slot is free again when the request has completed with any status."""
 
         def done(future: asyncio.Future[Status]) -> None:
             self._in_flight.discard(future)
@@ -322,13 +324,13 @@ class FileSender:
             return decode_untrusted(message.gather())
 
     def close(self) -> None:
-        """Stop the worker and give the memory back; the peer must be gone, so that nothing of it is in flight."""
+        """Stop the worker and release the memory; the peer must have ended, so that nothing is in flight."""
         self._worker.shutdown(wait=True)
         for region in (self._region, *self._mapped):
             region.close()
 
 
 def _refusal(word: dict[str, Any], *, default: str) -> TransferError:
-    """Return what the receiver says against it."""
+    """Return the error for a refusal or a negative verdict."""
     kind = TransferInterruptedError if word.get("again") is True else TransferError
     return kind(reason_of(word, default=default))

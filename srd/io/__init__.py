@@ -1,1 +1,1 @@
-"""Sockets, batches of datagrams, timestamps and the loop that drives a protocol core over them."""
+"""Sockets, batches of datagrams, timestamps, and the loop that drives a protocol core over them."""

@@ -1,7 +1,7 @@
-"""Staying awake: between messages that follow each other closely an event loop does not go to sleep.
+"""Adaptive polling: between messages that follow each other closely the event loop polls instead of sleeping.
 
-To be woken takes 30 to 50 us, and a message to and fro is waited for four times. But who does not sleep takes the
-processor from others: so not for long, not beside streams, which need it, and not where others do.
+A wake-up costs latency, and a request-response exchange waits for four of them. Polling costs CPU time, so it is
+bounded, off during bulk transfers, which need the CPU, and off while other threads compete for the CPU.
 """
 
 from __future__ import annotations
@@ -11,30 +11,29 @@ import resource
 import time
 
 SUPPRESS_S = 0.01
-"""After a stream a loop sleeps when it may for as long: in the demo, where five processes share two processors, staying
-awake cost 9 % of the throughput."""
+"""No polling for this long after a stream: where several processes share a CPU, polling costs throughput."""
 YIELD_S = 0.001
-"""The same after the kernel took the processor from this thread to give it to another. It does so for work of its own,
-too, every few milliseconds: with 10 ms p50 of 64 B was 170 us instead of 134 (medians of eight runs in turn)."""
+"""No polling for this long after an involuntary context switch. Short, because the kernel preempts a thread for work of
+its own, too, every few milliseconds."""
 
 
 class AdaptivePoller:
-    """Has a loop look at its files without waiting, each time for `adaptive_poll_s` (see `EndpointConfig`)."""
+    """Lets a loop poll its files without sleeping, for `window_s` after each `extend`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, window_s: float) -> None:
         self.active = False
         self._loop = loop
         self._window_s = window_s
         self._until = 0.0  # the loop does not sleep before
-        self._interrupted = 0  # how often the kernel took the processor away
-        self._suppressed_until = 0.0  # from when on nobody else is taken to want it
+        self._interrupted = 0  # involuntary context switches of this thread
+        self._suppressed_until = 0.0  # no polling before
 
     def suppress(self, now: float) -> None:
-        """Note a stream."""
+        """Let `extend` do nothing for `SUPPRESS_S`, because of a stream."""
         self._suppressed_until = now + SUPPRESS_S
 
     def extend(self, now: float) -> None:
-        """Have the loop not sleep for a while, in calm times."""
+        """Poll for another window, unless polling is suppressed."""
         if (interrupted := resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw) != self._interrupted:
             self._interrupted, self._suppressed_until = interrupted, max(self._suppressed_until, now + YIELD_S)
         if now < self._suppressed_until:
@@ -49,7 +48,7 @@ class AdaptivePoller:
         self._until = 0.0
 
     def _look(self) -> None:
-        """Let the loop look at its files once more, without waiting."""
+        """Keep the loop from sleeping for one more iteration."""
         self.active = time.monotonic() < self._until
         if self.active:
             self._loop.call_soon(self._look)

@@ -1,7 +1,7 @@
-"""Socket addresses as text, and the scopes of IPv6's link-local ones (RFC 4007): `fe80::1%eth0` is one of a link.
+"""Socket addresses as text, and the scopes of link-local IPv6 addresses (RFC 4007), as in `fe80::1%eth0`.
 
-Within this project an IPv6 address is (host, port, 0, scope id), without "%eth0" in its host, wherever it comes from:
-so that two that mean the same are equal. The flow label (third) is none of an address: it is always 0.
+Within this project an IPv6 address is (host, port, 0, scope id) without "%eth0" in its host, whatever its origin, so
+that equivalent addresses compare equal. The flow label (third) does not belong to an address and is always 0.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from srd.io.syscalls import Address
 
 
 def split_zone(host: str) -> tuple[str, int]:
-    """Part an interface's name or number from an address; return the scope id, 0 if there is none. Raises OSError."""
+    """Split the zone (an interface's name or number) off; return host and scope id (0: none). Raises OSError."""
     address, percent, zone = host.partition("%")
     if not percent:
         return host, 0
@@ -20,7 +20,7 @@ def split_zone(host: str) -> tuple[str, int]:
 
 
 def canonical(address: Address, *, scope: int = 0) -> Address:
-    """Return an address of the socket module's in the form that is compared. `scope`: where it names none."""
+    """Return an address of the socket module in canonical form. `scope` applies if the address has none."""
     if len(address) == 2:
         return address
     host, port, _, own_scope = address
@@ -28,12 +28,12 @@ def canonical(address: Address, *, scope: int = 0) -> Address:
 
 
 def host_text(address: Address) -> str:
-    """Return the host of an address, with the interface that a link-local one is of."""
+    """Return the host of an address, with the interface of a link-local one."""
     if len(address) == 2 or not address[3]:
         return address[0]
     try:
         zone = socket.if_indextoname(address[3])
-    except OSError:  # it is gone
+    except OSError:  # the interface is gone
         zone = str(address[3])
     return f"{address[0]}%{zone}"
 

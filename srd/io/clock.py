@@ -1,9 +1,9 @@
-"""The distance between two clocks: the kernel stamps packets on the wall clock, the core runs on the monotonic one.
+"""The offset between two clocks: the kernel timestamps packets on the wall clock, the core runs on the monotonic one.
 
-They are read one after the other, and a process may lose its processor in between, for milliseconds. A distance that
-is wrong by that makes a round trip look shorter than the wire, the shortest of all, against which every queue is
-measured for seconds: the sender would slow down for a queue that nobody built. So the monotonic clock is read on both
-sides of the other, and what took long is read again.
+The clocks are read one after the other, and the process may be preempted in between, for milliseconds. An offset that
+is wrong by that much makes an RTT sample too short. It would become the minimum RTT, from which queueing delay is
+computed for seconds, and the sender would slow down for a queue that does not exist. So the monotonic clock is read
+before and after the wall clock, and a reading that took long is repeated.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 import time
 
 TRUSTED_S = 5e-6
-"""Two readings of a clock that far apart had nothing but the third between them: 0.1 us without an interruption."""
+"""A reading that took less than this was not interrupted."""
 ATTEMPTS = 4
-"""Readings before the least bad of them is taken: on a host that interrupts four in a row nothing is exact."""
+"""Readings before the best one is used: a host that interrupts four in a row allows no better."""
 
 
 def wall_to_monotonic_s() -> float:
-    """Return what to add to a time of the wall clock to have it on the monotonic one, in seconds."""
+    """Return the offset in seconds that converts a wall clock time to the monotonic clock by addition."""
     best_s, distance_s = float("inf"), 0.0
     for _ in range(ATTEMPTS):
         before, wall, after = time.monotonic(), time.time(), time.monotonic()

@@ -1,17 +1,20 @@
 """The loop that drives a protocol core over an endpoint's sockets, inside an asyncio event loop.
 
-1. A turn reads every socket that has something (one epoll of our own holds them all), a bounded number of batches each,
-   so that a flood on one starves nobody; then it sends, bounded too.
-2. While messages go to and fro the application has its turn in between: what it answers goes first, and only then are
-   acks heard that came with the message, and sent. Both ends deal with acks while they wait for each other anyway.
-3. Turns that follow each other closely and carry a stream are spaced out, as a network card moderates its interrupts:
-   being woken costs an interpreter more than a packet does. The kernel's timestamps keep round trips free of that rest.
-   A stream is bulk of which more comes whatever this end does: acks let more of it go, a message is far from whole, or
-   several came at once. Messages that go to and fro are not held up: after one that came soon after another the loop
-   stays awake for a while instead of going to sleep (see `adaptive_poll`).
-4. A socket that is full keeps the bursts it refused; nothing is sent until it is writable again.
-5. With `busy_poll` the loop never sleeps: sockets are looked at without end, some times in a row whenever the loop
-   comes by. Turns are not spaced out, and what is asked of the core goes out at the next look.
+Theory of operation.
+1. A turn reads every readable socket (one private epoll set holds them all) and then sends. Both are bounded: a turn
+   reads at most `BATCHES_PER_TURN` batches from one socket, so that a flood on one socket does not starve the others.
+2. In a request-response exchange the driver yields to the application between reading and finishing the turn. The
+   reply goes out first; the ACKs that came with the message are processed, and new ACKs sent, only after that. Both
+   ends then process ACKs while they wait for each other anyway.
+3. Turns that carry a stream and follow each other closely are coalesced, like interrupt moderation on a network card,
+   because a wake-up costs the interpreter more than a packet does. RTT samples do not include that delay, since they
+   use kernel timestamps. A turn carries a stream if it sent or received bulk data of which more follows independently
+   of the application: ACKs release more of it, a message is still incomplete, or several messages arrived at once.
+   A request-response exchange is not delayed: after two messages in quick succession the loop polls for a while
+   instead of sleeping (see `adaptive_poll`).
+4. When a socket is full, the bursts that it refused stay queued, and nothing is sent until it is writable again.
+5. With `busy_poll` the loop never sleeps: each iteration of the event loop polls the sockets up to `SPINS` times.
+   Turns are not coalesced, and what was posted to the core goes out at the next poll.
 6. The core's clock is `time.monotonic()` in seconds; its deadlines go into a timerfd.
 """
 
@@ -43,25 +46,23 @@ from srd.proto.wire.data import Address, Burst
 from srd.proto.wire.status import Status
 
 BATCHES_PER_TURN = 4
-"""Receive batches of one socket before the others have their turn."""
+"""Receive batches that a turn reads from one socket, so that the other sockets are not starved."""
 RX_COALESCE_S = 0.0003
-"""Between two turns of a busy endpoint: at 1 Gbit/s four packets of 9,000 bytes. With turns for every one or two
-packets the two ends and the fabric of the demo spent most of their time on waking each other."""
+"""Delay between two turns of a busy endpoint, so that a wake-up serves several packets instead of one or two."""
 BUSY_S = 0.001
-"""Two turns closer than this make an endpoint busy, if they carry a stream."""
+"""An endpoint is busy if two turns that carry a stream are less than this apart."""
 BULK_BYTES = 8 << 10
-"""Payload received or sent in a turn from which that is bulk: a packet of 9,000 bytes is."""
+"""A turn that receives or sends at least this much payload carries bulk data; one packet of 9,000 bytes is enough."""
 SPINS = 16
-"""Looks at the sockets, with `busy_poll`, before the loop has its turn: a look takes 0.5 us, a turn of the loop 3."""
+"""Polls per iteration of the event loop with `busy_poll`, as a poll costs less than an iteration."""
 TURN_BYTES = 1 << 20
-"""Sent before the loop has its turn: what fits into a cache with the rest. Over veth, MTU 1500: 21.1 Gbit/s with 4 MiB,
-23.3 with 1 MiB, 24.4 with half of it; MTU 9000: no difference."""
+"""Bytes sent before the driver yields to the event loop: what fits into the CPU cache beside other data."""
 BURST_BYTES = 8 << 10
-"""What a burst counts for besides its payload: it takes an interpreter about as long as the kernel takes for these."""
+"""Fixed cost of a burst in the budget of `TURN_BYTES`: the interpreter's time per burst, in bytes of kernel time."""
 
 
 class Driver:
-    """Moves packets between `sockets` (one a path; the first is the endpoint's own address) and `core`."""
+    """Moves packets between `sockets` (one per path; the first has the endpoint's own address) and `core`."""
 
     def __init__(
         self,
@@ -75,16 +76,17 @@ class Driver:
         on_event: Callable[[Event], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
-        """Take `on_failure` for errors of our own: after it nothing moves any more.
+        """Start to drive `core`. Raises OSError.
 
-        `queue` receives from `sockets`; `add_queue` gives more. `open_socket` makes the socket of another path, when
-        the core calls one of the reserve; it raises OSError. `adaptive_poll_s`: see `EndpointConfig`.
+        `queue` receives from `sockets`; `add_queue` adds further queues. `open_socket` opens the socket of a standby
+        path when the core first uses that path; it may raise OSError. `on_failure` is called once for an internal
+        error, after the driver has closed itself. `adaptive_poll_s`: see `EndpointConfig`.
         """
         self._core = core
         self._sockets = {sock.fileno(): sock for sock in sockets}
         self._paths = list(sockets)
         self._queue = queue
-        self._queues: dict[int, RxRing] = {}  # of sockets that are no path's
+        self._queues: dict[int, RxRing] = {}  # of sockets that belong to no path, by descriptor
         self._open_socket = open_socket
         self._on_event = on_event
         self._on_failure = on_failure
@@ -97,21 +99,21 @@ class Driver:
         self._wake_due = False
         self._full: socket.socket | None = None
         self._deferred: Burst | Datagram | None = (
-            None  # taken from the core when the socket of those before it was full
+            None  # polled from the core when the socket of the bursts before it was full
         )
-        self._controls: list[tuple[bytes, Address, float]] = []  # read and not heard yet: acks above all
+        self._controls: list[tuple[bytes, Address, float]] = []  # read but not processed yet, mostly ACKs
         self._read_at = 0.0  # when the last turn read something
-        self._since_s = 0.0  # how long after the one before
-        self._answering = False  # whether the last turn left the word to the application
-        self._coalesce_until: float | None = None  # sockets are not looked at before
+        self._since_s = 0.0  # time between that turn and the one before that read something
+        self._answering = False  # whether the last turn yielded so that the application can reply first
+        self._coalesce_until: float | None = None  # sockets are not polled before
         self._poller = AdaptivePoller(self._loop, window_s=adaptive_poll_s)
-        # Of this turn: payload, what became whole, what the application was told, and whether it was told an end.
+        # Of this turn: payload bytes, completed messages, events delivered, and whether one was the end of a peer.
         self._read_bytes = self._sent_bytes = self._messages = self._events = 0
         self._ended = False
         self._busy_poll = busy_poll
         self._adaptive_poll_s = adaptive_poll_s
         self._closed = False
-        self._dropped = 0  # packets, by the time of the end
+        self._dropped = 0  # packets dropped by the kernel up to `close`
         if busy_poll:
             self._loop.call_soon(self._spin)
         else:
@@ -119,13 +121,13 @@ class Driver:
         self._loop.add_reader(self._timer.fd, self._on_timer)
 
     def add_queue(self, sock: socket.socket, queue: RxRing) -> None:
-        """Receive from a socket that is no path's into a queue of its own."""
+        """Receive from a socket that belongs to no path into a queue of its own."""
         self._sockets[sock.fileno()] = sock
         self._queues[sock.fileno()] = queue
         self._epoll.register(sock.fileno(), select.EPOLLIN)
 
     def remove_queue(self, sock: socket.socket) -> None:
-        """Read what such a socket still has, and then no more."""
+        """Read what the socket of such a queue still holds, and stop receiving from it."""
         if self._closed:
             return
         while self._read_socket(sock):
@@ -135,18 +137,18 @@ class Driver:
         self.wake()
 
     def wake(self) -> None:
-        """Something was asked of the core: send and deliver what comes of it, once, soon."""
+        """Schedule a turn, once, that sends and delivers what results from a call to the core."""
         if not self._wake_due and not self._closed:
             self._wake_due = True
-            if not self._busy_poll:  # else the next look sees it
+            if not self._busy_poll:  # else the next poll sees the flag
                 self._loop.call_soon(self._on_wake)
 
     def flush(self) -> None:
-        """Send and deliver now what `wake` would soon. Not from within an event's handler."""
+        """Send and deliver now instead of in the turn that `wake` schedules. Not from within an event's handler."""
         self._turn(read=False)
 
     def close(self) -> None:
-        """Stop; close the sockets. What was not sent is not."""
+        """Stop, discard what is queued for sending, and close the sockets."""
         if self._closed:
             return
         self._dropped = self.dropped_packets()
@@ -164,17 +166,17 @@ class Driver:
             sock.close()
 
     def dropped_packets(self) -> int:
-        """Datagrams that the kernel dropped because a socket's buffer was full."""
+        """Return the datagrams that the kernel dropped because a socket's buffer was full."""
         if self._closed:
             return self._dropped
         return sum(dropped_packets(sock) for sock in self._sockets.values())
 
     def _socket(self, path: int) -> socket.socket:
-        """Return a path's socket. A path of the reserve gets one when it is called for the first time."""
+        """Return a path's socket. A standby path's socket is opened on first use."""
         while path >= len(self._paths):
             try:
                 sock = self._open_socket()
-            except OSError:  # no descriptor or port is left: an old port is no worse than none
+            except OSError:  # no descriptor or port is left: share the socket of another path
                 return self._paths[path % len(self._paths)]
             self._paths.append(sock)
             self._sockets[sock.fileno()] = sock
@@ -187,16 +189,16 @@ class Driver:
         self._turn(read=True)
 
     def _spin(self) -> None:
-        """Look at the sockets until there is something to do, some times at most; come again."""
+        """Poll the sockets up to `SPINS` times, until there is something to do; schedule the next call."""
         for _ in range(SPINS):
             if self._closed:
                 return
-            ready = None if self._answering else self._epoll.poll(0)  # first the answer
+            ready = None if self._answering else self._epoll.poll(0)  # send the reply before reading more
             if ready or self._wake_due:
                 self._wake_due = False
                 self._turn(read=bool(ready))
                 break
-        self._loop.call_soon(self._spin)  # behind those that the turn has woken
+        self._loop.call_soon(self._spin)  # after the callbacks that the turn has scheduled
 
     def _on_wake(self) -> None:
         self._wake_due = False
@@ -207,32 +209,36 @@ class Driver:
             self._turn(read=True)
 
     def _turn(self, *, read: bool) -> None:
-        """Read, deliver, and either leave the word to the application or finish the turn; then set the alarm."""
+        """Read, deliver, and either yield so that the application can reply, or finish the turn; arm the timer."""
         if self._closed:
             return
         self._read_bytes = self._sent_bytes = self._messages = self._events = 0
         self._ended = False
         try:
-            heard = read and self._read()
+            received = read and self._read()
             self._deliver()
-            answered, self._answering = self._answering, heard and self._has_answers()
+            answered, self._answering = self._answering, received and self._has_answers()
             if self._answering or self._finish_turn(read=read, answered=answered):
                 self.wake()
         except Exception as error:
             self.close()
             self._on_failure(error)
             raise
-        if not self._closed:  # an event's receiver may have closed us
+        if not self._closed:  # an event's handler may have closed the driver
             if read:
-                self._coalesce(heard=heard)
+                self._coalesce(heard=received)
             deadlines = [at for at in (self._core.poll_timeout(), self._coalesce_until) if at is not None]
             self._timer.arm(min(deadlines, default=None))
 
     def _finish_turn(self, *, read: bool, answered: bool) -> bool:
-        """Send what was `answered`; hear acks, let time pass, deliver, send; return whether there is more."""
+        """Send the reply if `answered`; process ACKs and timeouts, deliver, send; return whether more is to be sent.
+
+        ACKs are processed before timeouts, or acknowledged data is declared lost. So timeouts are left alone in a turn
+        that neither read nor was `answered`: they make the timer fire, and the timer's turn reads.
+        """
         more = answered and self._send_turn(acks_last=True)
         self._process_control()
-        if read or answered:  # hear before you judge: else what is due makes the timer fire, and that turn reads
+        if read or answered:
             self._core.handle_timeout(time.monotonic())
         self._deliver()
         more = more or self._send_turn(acks_last=False)
@@ -242,59 +248,62 @@ class Driver:
     # -- receiving ----------------------------------------------------------------------------------------------
 
     def _read(self) -> bool:
-        """Read every socket that has something; return whether one had."""
-        heard = False
+        """Read every readable socket; return whether anything was received."""
+        received = False
         for fd, _ in self._epoll.poll(0):
-            heard |= self._read_socket(self._sockets[fd])
-        if heard:
+            received |= self._read_socket(self._sockets[fd])
+        if received:
             now = time.monotonic()
             self._since_s, self._read_at = now - self._read_at, now
-        return heard
+        return received
 
     def _expects_more_data(self) -> bool:
-        """Whether what was read is part of a stream."""
+        """Whether what this turn read is part of a stream."""
         return self._read_bytes >= BULK_BYTES and (self._messages > 1 or self._core.expects_more_data)
 
     def _has_answers(self) -> bool:
-        """Whether the application was told a short message, and so may have an answer, while they go to and fro."""
-        told = self._messages > 0 and not self._ended  # who hears of an end may close this endpoint at once
-        return told and self._since_s < self._adaptive_poll_s and self._read_bytes < BULK_BYTES
+        """Whether the application may reply to a short message of a request-response exchange.
+
+        Not after the end of a peer: the application may react to it by closing this endpoint at once.
+        """
+        delivered = self._messages > 0 and not self._ended
+        return delivered and self._since_s < self._adaptive_poll_s and self._read_bytes < BULK_BYTES
 
     def _coalesce(self, *, heard: bool) -> None:
-        """Rest, stay awake, or neither, as it suits what this turn carried and how closely it followed on another."""
-        rest_until = None
+        """Delay the next turn, poll, or do neither, depending on what this turn carried and when the last one was."""
+        until = None
         if heard and not self._busy_poll:
             if self._expects_more_data() or self._sent_bytes >= BULK_BYTES:
                 self._poller.suppress(self._read_at)
-                rest_until = self._read_at + RX_COALESCE_S if self._since_s < BUSY_S else None
+                until = self._read_at + RX_COALESCE_S if self._since_s < BUSY_S else None
             elif self._events and self._since_s < self._adaptive_poll_s:
                 self._poller.extend(self._read_at)
-        if rest_until is not None and self._coalesce_until is None:
+        if until is not None and self._coalesce_until is None:
             self._loop.remove_reader(self._epoll.fileno())
-        elif rest_until is None and self._coalesce_until is not None:
+        elif until is None and self._coalesce_until is not None:
             self._loop.add_reader(self._epoll.fileno(), self._on_readable)
-        self._coalesce_until = rest_until
+        self._coalesce_until = until
 
     def _read_socket(self, sock: socket.socket) -> bool:
-        """Take what a socket has, a turn's worth at most; return whether there was anything."""
-        heard = False
+        """Read up to `BATCHES_PER_TURN` batches from a socket; return whether anything was received."""
+        received = False
         queue = self._queues.get(sock.fileno(), self._queue)
         for _ in range(BATCHES_PER_TURN):
             try:
                 batch = queue.receive(sock)
-            except OSError:  # of something that was sent: what has arrived still waits
+            except OSError:  # an ICMP error about a datagram sent earlier: received datagrams still wait
                 self._icmp(sock)
                 continue
             if batch is None:
                 self._icmp(sock)
                 break
-            heard = True
+            received = True
             self._read_bytes += batch.payload_bytes
             now = time.monotonic()
             admission = queue.admission if queue.memory_low else None
-            self._process_control()  # those of batches before: in the order of their coming
+            self._process_control()  # those of earlier batches, to keep the order of arrival
             controls = batch.controls
-            if batch.datagrams and controls:  # the application may have its turn before
+            if batch.datagrams and controls:  # deferred, so that the application can reply first
                 self._controls += controls
                 controls = []
             kept = self._core.handle_packets(batch.datagrams, controls=controls, now=now, admission=admission)
@@ -302,7 +311,7 @@ class Driver:
             if admission is not None:
                 queue.reuse(batch.datagrams, kept=kept)
             if placements := self._core.pop_target_copies():
-                if queue.predictor.context is None:  # they may be of any queue's peer
+                if queue.predictor.context is None:  # the peers may have queues of their own
                     self._clear_hints()
                 for placement in placements:
                     queue.copy_to_target(placement)
@@ -310,10 +319,10 @@ class Driver:
                 self._core.on_no_memory(batch.no_memory, now=now)
             if not batch.full:
                 break
-        return heard
+        return received
 
     def _process_control(self) -> None:
-        """Have the core take the control packets that came with data."""
+        """Pass the deferred control packets, which came with data, to the core."""
         if self._controls:
             self._core.handle_packets((), controls=self._controls, now=time.monotonic())
             self._controls.clear()
@@ -325,13 +334,13 @@ class Driver:
     # -- sending ------------------------------------------------------------------------------------------------
 
     def _deliver(self) -> None:
-        settled = None  # peer whose memory is not read any more where its requests have completed
+        checked = None  # the last peer whose completed requests were removed from the transmitter
         while (event := self._core.poll_event()) is not None:
             if isinstance(event, Completion) and event.status is not Status.OK:
                 self.drop_unsent()
-            elif self._full is not None and isinstance(event, Completion | BatchCompletion) and event.peer != settled:
-                settled = event.peer
-                self._drop_acknowledged(settled)
+            elif self._full is not None and isinstance(event, Completion | BatchCompletion) and event.peer != checked:
+                checked = event.peer
+                self._drop_acknowledged(checked)
             if isinstance(event, MessageReceived | WriteReceived):
                 self._messages += 1
             elif isinstance(event, MessagesReceived):
@@ -342,19 +351,19 @@ class Driver:
             self._on_event(event)
 
     def drop_unsent(self) -> None:
-        """Forget what a full socket refused, as lost, and where payload was to land: memory is its owner's again."""
+        """Drop what a full socket refused, as lost, and all placement hints: both refer to the application's memory."""
         self._clear_hints()
         self._deferred = None
         self._transmitter.discard()
 
     def _drop_acknowledged(self, peer: int) -> None:
-        """Forget what a full socket refused and was acknowledged meanwhile, as it had been sent before."""
+        """Drop retransmissions that a full socket refused and whose originals were acknowledged meanwhile."""
 
-        def goes(burst: Burst) -> bool:
+        def is_needed(burst: Burst) -> bool:
             return not burst.payload_bytes or self._core.still_needed(burst, peer=peer)
 
-        self._transmitter.copy_unsent(goes)
-        if isinstance(self._deferred, Burst) and not goes(self._deferred):
+        self._transmitter.copy_unsent(is_needed)
+        if isinstance(self._deferred, Burst) and not is_needed(self._deferred):
             self._deferred = None
 
     def _clear_hints(self) -> None:
@@ -362,7 +371,7 @@ class Driver:
             queue.predictor.clear_hint()
 
     def _send_turn(self, *, acks_last: bool) -> bool:
-        """Send up to a turn's worth; return whether there is more. `acks_last`: after what was posted."""
+        """Send up to `TURN_BYTES`; return whether there is more. `acks_last`: posted data goes before ACKs."""
         if self._closed or self._blocked():
             return False
         sent_bytes = 0
@@ -394,7 +403,7 @@ class Driver:
         return out is not None and not self._blocked()
 
     def _blocked(self) -> bool:
-        """Whether a socket is full: nothing is sent until it is writable."""
+        """Whether a socket is full; nothing is sent until it is writable."""
         return self._full is not None
 
     def _transmit(self) -> None:
@@ -419,8 +428,8 @@ class Driver:
                 sock.sendto(datagram.data, datagram.address)
             except BlockingIOError:
                 break
-            except OSError:  # of what went before, perhaps: see `transmit`
+            except OSError:  # perhaps an ICMP error about an earlier datagram: see `tx`
                 self._icmp(sock)
             else:
                 break
-        # One that cannot be sent is lost: all control packets are repeated or made superfluous by later ones.
+        # A control packet that cannot be sent is lost: each one is repeated, or superseded by a later one.

@@ -1,19 +1,20 @@
-"""Placement predicted: what is written to or read into registered memory lands there, if the next packets are guessed.
+"""Placement prediction: RDMA payload lands in registered memory without a copy, if the next packets are predicted.
 
-1. The kernel scatters before anyone has seen a header, so where a payload belongs has to be guessed: behind what of its
-   message landed last. The core says what follows there (`PlacementHint`): bytes of the same message, within the rights
-   of its key, of which nothing has landed yet. The slots of the next batch are aimed at it, a whole series each: as
-   many as were right in the last batch, and twice as many if none was wrong. A series that is not whole misleads all
-   behind it.
-2. A guess is right if the headers say that the series belongs just there: it has landed, and nothing is copied. Every
-   other series is first brought home, to where the slot would have landed, in one copy; then all goes on as always.
-3. A wrong guess overwrites for a moment what its message is still to bring. So only queues that were steered to one
-   peer all their life predict: what lands in a peer's message is that peer's. A write that fails may leave anything
-   of its sender's where it would have written.
-4. A hint holds until the next thing is placed, in whichever queue: what was to follow may be what has landed now.
-   Whoever withdraws a key or ends a request calls `forget`, too: the memory is its owner's at once.
+Theory of operation.
+1. The kernel scatters a datagram before its header can be examined, so the target of a payload has to be predicted: the
+   memory behind the payload of the same message that landed last. The core supplies a `PlacementHint`: bytes of the
+   same message, within the rights of its key, of which nothing has landed yet. The slots of the next batch are aimed
+   there, a whole segment train each: as many slots as hit in the last batch, and twice as many if none missed. One
+   train that is not whole makes all slots behind it miss.
+2. A prediction hits if the headers say that the train belongs exactly there; nothing is copied. Every other train is
+   first moved, in one copy, to the buffer that the slot would have landed in, and then handled as usual.
+3. A miss temporarily overwrites bytes that the predicted message has not delivered yet. So only queues that have been
+   steered to one peer since they were created predict: then only that peer's data can land in that peer's message. A
+   failed write may leave any data of its sender in the memory that it was to write.
+4. A hint is valid until the next payload is placed, in any queue, as that may be the predicted one. Deregistering a key
+   and ending a request also call `clear_hint`, because the memory belongs to its owner from then on.
 
-Series shorter than whole, and the end of a message that fills no series, are not guessed at.
+Trains that are not whole, and the end of a message that does not fill a train, are not predicted.
 """
 
 from __future__ import annotations
@@ -22,34 +23,34 @@ from srd.proto.events import PlacementHint
 from srd.proto.wire.data import OPCODE_BITS, GroDatagram, received_bursts_untrusted
 
 PLACED = 1 << 63
-"""In a place of an arrival: it is an address of this process, in registered memory."""
+"""Flag in a payload offset: the offset is an address of this process, in registered memory."""
 
 
 class PlacementPredictor:
-    """Of one receive queue. `expect` what follows, `aim` a batch, ask if a series `matches`."""
+    """The predictor of one receive queue: `set_hint`, `aim` a batch, check whether a train `matches`."""
 
     def __init__(self, slots: int) -> None:
-        self.context: int | None = None  # of the only peer whose data comes here
+        self.context: int | None = None  # of the only peer steered to this queue
         self.hit_bytes = 0
         self.miss_bytes = 0
         self.aimed: list[int] = []  # addresses that the first slots of the batch are aimed at
         self._slots = slots
-        self._max_slots = slots  # that the next batch may be aimed with
+        self._max_slots = slots  # that may be aimed in the next batch
         self._hits = self._misses = 0  # slots of the last batch
         self._hint: PlacementHint | None = None
-        self._first: PlacementHint | None = None  # what the batch is aimed at
+        self._first: PlacementHint | None = None  # the hint that the batch is aimed with
         self._train_bytes = 0
 
     def set_hint(self, hint: PlacementHint | None) -> None:
-        """Aim the next batch at what follows on what was placed last, and at nothing that was said before."""
+        """Aim the next batch at what follows the payload placed last; an earlier hint is discarded."""
         self._hint = hint if hint is not None and hint.context == self.context else None
 
     def clear_hint(self) -> None:
-        """Aim at nothing: the memory may be its owner's by now."""
+        """Discard the hint: the memory may belong to its owner by now."""
         self._hint = None
 
     def aim(self, *, train_bytes: int) -> list[int]:
-        """Return the addresses of the first slots of a batch; each may take a whole series."""
+        """Return the addresses that the first slots of a batch are aimed at, each for a whole train."""
         hint, self._hint = self._hint, None
         if self._misses:
             self._max_slots = max(self._hits, 1)
@@ -65,22 +66,22 @@ class PlacementPredictor:
         return self.aimed
 
     def matches(self, slot: int, datagram: GroDatagram) -> bool:
-        """Whether a series belongs where its slot was aimed; count it."""
-        first, right = self._first, False
-        runs = received_bursts_untrusted(datagram)
-        if first is not None and len(runs) == 1:
-            run = runs[0]
+        """Whether a train belongs where its slot was aimed; count it as hit or miss."""
+        first, hit = self._first, False
+        bursts = received_bursts_untrusted(datagram)
+        if first is not None and len(bursts) == 1:
+            burst = bursts[0]
             offset = first.offset + slot * self._train_bytes
-            right = (run.context, run.message, run.flags & OPCODE_BITS, run.offset) == (
+            hit = (burst.context, burst.message, burst.flags & OPCODE_BITS, burst.offset) == (
                 first.context,
                 first.message,
                 first.opcode,
                 offset,
             )
-        if right:
+        if hit:
             self._hits += 1
             self.hit_bytes += datagram.payload_bytes
         else:
             self._misses += 1
             self.miss_bytes += datagram.payload_bytes
-        return right
+        return hit

@@ -1,6 +1,6 @@
-"""What the kernel says of each message of `recvmmsg`: length, segment size, mark, time and sender.
+"""The kernel's metadata of each message of `recvmmsg`: length, segment size, ECN mark, timestamp and sender.
 
-Read through flat views of words (see MMSGHDR and CONTROL): a field of a structured array costs five times as much.
+It is read through flat views of lanes (see MMSGHDR and CONTROL), as a field of a structured array is slower to access.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import numpy as np
 from srd.io import syscalls
 from srd.io.syscalls import MMSGHDR, SOCKADDR_BYTES, Address
 
-# Control messages come in this order (net/ipv4/udp.c, udp_recvmsg; net/ipv6/udp.c): a receive timestamp, always, as we
-# ask for it; then the segment size, if the datagram is a series; then the TOS (a byte) or traffic class (an integer),
-# always. Its low two bits are ECN's. GRO joins no datagrams that differ in them (net/ipv4/af_inet.c, inet_gro_receive).
+# Control messages come in this order (net/ipv4/udp.c, udp_recvmsg; net/ipv6/udp.c): a receive timestamp, always, as
+# SO_TIMESTAMPNS is set; the segment size, if the message is a train; the TOS (a byte) or traffic class (an integer),
+# always. Its low two bits are ECN's; GRO merges no datagrams that differ in them (net/ipv4/af_inet.c,
+# inet_gro_receive).
 CONTROL = np.dtype(
     [
         ("time_header", "u1", 16),
@@ -26,9 +27,9 @@ CONTROL = np.dtype(
     ]
 )
 _WITH_GRO_BYTES = 80
-_TOS_ALONE, _TOS_WITH_GRO, _CE = 48, 72, 3  # where its byte is; both ECN bits set: congestion experienced
-_MSG_TRUNC = int(socket.MSG_TRUNC)  # a plain integer: an enum's & costs ten times as much
-# Words of a message (32 bits), and of a control buffer as times (64 bits) and as sizes (32 bits).
+_TOS_ALONE, _TOS_WITH_GRO, _CE = 48, 72, 3  # offsets of the TOS byte; both ECN bits set: congestion experienced
+_MSG_TRUNC = int(socket.MSG_TRUNC)  # a plain integer, as an enum's & is slower
+# Lanes of a message (32 bits), and of a control buffer as times (64 bits) and as sizes (32 bits).
 _RESULT_WORDS, _NAME_LENGTH, _CONTROL_LENGTH, _FLAGS, _LENGTH = MMSGHDR.itemsize // 4, 2, 10, 12, 14
 _TIME_WORDS, _SECONDS, _NANOSECONDS = CONTROL.itemsize // 8, 2, 3
 _SIZE_WORDS, _GRO_SIZE = CONTROL.itemsize // 4, 12
@@ -55,15 +56,15 @@ class RecvmmsgResults:
         self.reset(slots)
 
     def reset(self, count: int) -> None:
-        """Set what the kernel has overwritten of the first `count` messages; before the next call."""
+        """Restore the fields that the kernel has overwritten in the first `count` messages, before the next call."""
         words = self._words
         for row in range(0, count * _RESULT_WORDS, _RESULT_WORDS):
             words[row + _NAME_LENGTH], words[row + _CONTROL_LENGTH] = SOCKADDR_BYTES, CONTROL.itemsize
 
     def read(self, slot: int) -> tuple[int, int, bool, float]:
-        """Return length, segment size, whether it bore a congestion mark, and when it came (the kernel's clock, s).
+        """Return length, segment size, whether it was marked ECN-CE, and the receive timestamp (wall clock, seconds).
 
-        The length is -1 for a message that was longer than its slot: what is left of it is no datagram.
+        The length is -1 for a message that was longer than its slot and so was truncated.
         """
         words, row = self._words, slot * _RESULT_WORDS
         length = -1 if words[row + _FLAGS] & _MSG_TRUNC else words[row + _LENGTH]
@@ -75,7 +76,7 @@ class RecvmmsgResults:
         return length, size, self._control_bytes[tos_at] & _CE == _CE, seconds
 
     def address(self, slot: int) -> Address:
-        """Return who sent it."""
+        """Return the sender's address."""
         raw = self._name_bytes[slot].tobytes()
         address = self._addresses.get(raw)
         if address is None:

@@ -1,22 +1,22 @@
 """Receiving: the kernel scatters headers into one array and payloads back to back into a region.
 
-Theory of operation. A slot is one message of `recvmmsg`: its iovec alternates header and payload, as many pairs as a
-GRO super-datagram may have segments. With segments of the expected size (header and `payload_bytes`) the headers land
-in the slot's row of the header array, and the payloads contiguous in the slot's chunk of the pool. That is header-data
-split in software, and the only path that touches no byte of payload.
+Theory of operation. A slot is one message of `recvmmsg`. Its iovec alternates header and payload, with as many pairs
+as a GRO super-datagram may have segments. If the segments have the expected size (a header and `payload_bytes`), the
+headers land in the slot's row of the header array and the payloads contiguously in the slot's chunk of the pool. This
+is header-data split in software, and the only receive path that copies no payload.
 
 Rules.
-1. Of an arrival the payloads always lie back to back. Whatever arrives in another form is copied into that one, a whole
-   series at a time, and counted (`bytes_copied`): series of another size, series of small datagrams, which land whole
-   in the place of one.
-2. Data counts only if it names the context of an open peer. What strangers send is dropped before it takes memory.
-3. The layout of the slots follows what the core keeps of open peers' data, and nothing else: when most of it was of
-   another size lately, all slots are laid out anew for that size (`_expect`), and only between two batches.
+1. The payloads of a `GroDatagram` always lie back to back. Datagrams that did not land that way are copied, a whole
+   segment train at a time, and counted (`bytes_copied`): trains of another segment size, and trains of small datagrams,
+   all of which land in the payload buffer of one.
+2. Data is accepted only if it names the context of an open peer. Other data is dropped before it takes memory.
+3. The layout of the slots depends only on the data that the core keeps of open peers. When most of the recent data had
+   another segment size, all slots are laid out for that size (`_expect`), and only between two batches.
 
-`rx_buffers` says where each slot's payload goes, and what happens when the pool is empty.
+`rx_buffers` chooses where each slot's payload lands, and handles an empty pool.
 
-An endpoint may have several receive queues, each with sockets and a region of its own. Outside of it, a place in its
-region has the queue's number in the upper 16 bits (io_uring zcrx's area); inside, places are offsets.
+An endpoint may have several receive queues, each with its own sockets and region. Outside of the queue, an offset in
+its region carries the queue's number in the upper 16 bits (like the area of io_uring zcrx); inside, offsets are plain.
 """
 
 from __future__ import annotations
@@ -55,29 +55,29 @@ from srd.proto.wire.data import (
 )
 
 SLOTS = 16
-"""Messages of one system call: with GRO 1 MiB, without it enough to pay for the call."""
+"""Messages per system call: 1 MiB with GRO; without GRO enough to amortise the call."""
 
 FEW_SLOTS = 3
-"""Up to so many slots are aimed one by one (1 us each), more all at once (4 us)."""
+"""Up to this many slots are aimed one by one, as that costs less than the array operation over all slots."""
 MIN_EXPECTED_BYTES = SUPER_BYTES // MAX_TRAIN_PACKETS
-"""Least datagram size that slots are laid out for: with smaller ones a slot would not hold a whole super-datagram."""
+"""Smallest datagram size that slots are laid out for: with less, a slot would not hold a whole super-datagram."""
 
 LAYOUT_BYTES = 4 << 20
-"""Data kept between two decisions on the layout: enough that laying it out anew (0.1 ms) costs nothing."""
-_DATA = int(PacketType.DATA)  # a plain integer: an enum's member costs ten times as much
+"""Data kept between two decisions on the layout: enough to make the cost of a new layout negligible."""
+_DATA = int(PacketType.DATA)  # a plain integer, as comparing with an enum's member is slower
 _DATA_PREFIX = np.array([VERSION, _DATA], np.uint8)
 
 
 @dataclass(slots=True)
 class RxBatch:
-    """What one system call brought."""
+    """What one system call received."""
 
     datagrams: list[GroDatagram] = field(default_factory=list)
     controls: list[tuple[bytes, Address, float]] = field(default_factory=list)
     no_memory: set[int] = field(default_factory=set)
-    """Contexts of data that was dropped for want of memory."""
+    """Contexts of data that was dropped because no memory was free."""
     full: bool = False
-    """Whether every slot was filled, so that more may be waiting."""
+    """Whether every slot was filled, so that more datagrams may be waiting."""
 
     @property
     def payload_bytes(self) -> int:
@@ -88,7 +88,7 @@ class RxBatch:
 class RxRing:
     """Receives from sockets into a region.
 
-    `receive` a batch, give it to the core, `hold` what the core kept; only then `receive` again.
+    `receive` a batch, pass it to the core, `commit` what the core kept; only then `receive` again.
     """
 
     def __init__(
@@ -102,9 +102,11 @@ class RxRing:
         number: int = 0,
         header_split: bool = True,
     ) -> None:
-        """Take `contexts`, those of open peers, as they are at any time; data of others is dropped.
+        """Create a queue that receives into `region`.
 
-        With less than `reserve_bytes` free there is a `recv.admission`; without `header_split` all payload is copied.
+        `contexts` is a live view of the open peers' contexts; data of other contexts is dropped. While less than
+        `reserve_bytes` of memory is free, admission control applies (`recv.admission`). Without `header_split` all
+        payload is copied.
         """
         self.number = number
         self.region = region
@@ -128,14 +130,14 @@ class RxRing:
         self._results = RecvmmsgResults(SLOTS)
         rows = np.arange(SLOTS, dtype=np.uint64)
         self._results.messages["iov"] = self._iov.ctypes.data + rows * np.uint64(self._iov[0].nbytes)
-        self._open: GroDatagram | None = None  # what the next slot may continue
+        self._open: GroDatagram | None = None  # the datagram that the next slot may continue
         self._next_slot = 0
         self._count = 0  # messages of the last batch
         self._copied: list[
             tuple[int, int, int]
-        ] = []  # of this batch: where series were copied to, their datagrams' size
-        self._copied_bytes: dict[int, int] = {}  # kept of such series since the last decision, by datagram size
-        self._decided_bytes = 0  # kept in all up to the last decision
+        ] = []  # of this batch: start and end of each copied train, and its datagram size
+        self._copied_bytes: dict[int, int] = {}  # kept bytes of such trains since the last decision, by datagram size
+        self._decided_bytes = 0  # kept bytes in all up to the last decision
         self._placed_bytes = 0
         self._expect(datagram_bytes)
 
@@ -147,8 +149,8 @@ class RxRing:
         self._segments = train = min(MAX_DATAGRAM_BYTES // datagram_bytes, MAX_TRAIN_PACKETS)
         self._train_bytes = train * datagram_bytes
         self._results.messages["iovlen"] = 2 * (train + 1)
-        # Slot after slot, so that the headers of whole series lie back to back, as their payloads may. GRO may put a
-        # short datagram behind a whole series: its place is elsewhere.
+        # Slot after slot, so that the headers of whole trains lie back to back, as their payloads may. GRO may append
+        # a short datagram to a whole train: its header and payload land elsewhere (`_extras`, scratch).
         at = np.arange(SLOTS * train, dtype=np.uint64).reshape(SLOTS, train)
         self._iov[:, :train, 0]["base"] = self._headers.ctypes.data + at * np.uint64(HEADER_BYTES)
         self._iov[:, train, 0]["base"] = self._extras.ctypes.data + np.arange(SLOTS) * np.uint64(HEADER_BYTES)
@@ -163,17 +165,17 @@ class RxRing:
         self._aim(range(SLOTS))
 
     def _aim(self, slots: Sequence[int], *, aimed: Sequence[int] = ()) -> None:
-        """Point the payloads of slots at their places, back to back; of the first ones at addresses."""
+        """Point the payload iovecs of `slots` at their cursors, back to back; the first ones at `aimed` addresses."""
         if len(slots) > FEW_SLOTS:
-            places = np.array(self.buffers.cursors, np.uint64) + np.uint64(self._region.address)
-            places[: len(aimed)] = aimed
-            np.add(self._steps, places[:, np.newaxis], out=self._bases)
+            addresses = np.array(self.buffers.cursors, np.uint64) + np.uint64(self._region.address)
+            addresses[: len(aimed)] = aimed
+            np.add(self._steps, addresses[:, np.newaxis], out=self._bases)
             return
         for slot in slots:
             np.add(self._steps, np.uint64(self._region.address + self.buffers.cursors[slot]), out=self._bases[slot])
 
     def _prepare(self) -> None:
-        """Make ready for a batch: what was kept of the last one is held by now."""
+        """Prepare the slots for a batch. What the core kept of the last batch must be committed."""
         if self.refill is not None:
             self.refill()
         self._aim(self.buffers.end_batch())
@@ -188,13 +190,13 @@ class RxRing:
 
     @property
     def _kept_bytes(self) -> int:
-        """Payload that the core kept or had placed."""
+        """Payload that the core kept or had copied to a landing target."""
         return self.landed_bytes + self._placed_bytes
 
     def _choose_layout(self) -> None:
-        """Lay the slots out for the size that three quarters of what was kept lately came in, if that is another.
+        """Lay the slots out for another size if more than three quarters of the recently kept data came in it.
 
-        Between peers of two sizes that send alike the layout stays, and one of them is copied.
+        With two peers of different sizes and equal rates the layout stays, and the data of one of them is copied.
         """
         size, most_bytes = max(self._copied_bytes.items(), key=lambda item: item[1])
         if 4 * most_bytes > 3 * (self._kept_bytes - self._decided_bytes):
@@ -202,7 +204,7 @@ class RxRing:
         self._copied_bytes.clear()
 
     def _note_copied(self, offset: int, size_bytes: int) -> None:
-        """Count what was kept of a series that had to be copied as its size did not fit."""
+        """Count what was kept of a train that had to be copied because its segment size did not match the layout."""
         for start, end, size in self._copied:
             if start <= offset < end:
                 if not self._copied_bytes:
@@ -210,7 +212,7 @@ class RxRing:
                 self._copied_bytes[size] = self._copied_bytes.get(size, 0) + size_bytes
 
     def copy_to_target(self, placement: TargetCopy) -> None:
-        """Copy what landed to registered memory, an address of this process, if it did not land there."""
+        """Copy a payload to its target, an address in registered memory, unless it landed there."""
         self.predictor.set_hint(placement.hint)
         if placement.region_offset & PLACED:
             source = placement.region_offset ^ PLACED
@@ -231,15 +233,15 @@ class RxRing:
 
     @property
     def refused_packets(self) -> int:
-        """Data packets (or series) that found no memory."""
+        """Data packets (or trains) that were dropped because no memory was free, or refused by admission control."""
         return self.dropped_for_memory + self.admission.refused_packets
 
     def has(self, frag: Frag) -> bool:
-        """Whether a piece lies in this queue's region."""
+        """Whether a fragment lies in this queue's region."""
         return frag.region_offset >> AREA_SHIFT == self.number
 
     def commit(self, kept: Iterable[Frag]) -> None:
-        """Keep what the core kept."""
+        """Hold the memory of the fragments that the core kept."""
         for frag in kept:
             self.pool.hold(frag.region_offset - self._area, length=frag.length)
             if self._copied:
@@ -247,19 +249,19 @@ class RxRing:
             self.landed_bytes += frag.length
 
     def drop(self, frag: Frag) -> None:
-        """Give a piece back."""
+        """Release the memory of a fragment."""
         self.pool.drop(frag.region_offset - self._area, length=frag.length)
 
     def view(self, frag: Frag) -> memoryview:
-        """Return the memory of a piece that is held. While it is looked at it is not used again."""
+        """Return a view of a fragment that is held. Its memory is not reused while the view exists."""
         return self.pool.view(frag.region_offset - self._area, length=frag.length)
 
     # -- receiving ----------------------------------------------------------------------------------------------
 
     def receive(self, sock: socket.socket) -> RxBatch | None:
-        """Receive one batch; None when there is none. Raises OSError (an ICMP error among them)."""
+        """Receive one batch; return None when nothing is waiting. Raises OSError (among others for ICMP errors)."""
         self._prepare()
-        self._count = SLOTS  # if it fails, who knows what it has written
+        self._count = SLOTS  # a call that fails may have written to any slot
         count = self._count = syscalls.recvmmsg(sock.fileno(), messages=self._results.pointer, count=SLOTS)
         if count == 0:
             return None
@@ -271,7 +273,7 @@ class RxRing:
         return batch
 
     def reuse(self, datagrams: Iterable[GroDatagram], *, kept: Iterable[Frag]) -> None:
-        """Use the places of those arrivals again of which nothing is kept, lest what is kept be spread thin."""
+        """Reuse the memory of datagrams of which nothing was kept, so that kept data does not fragment the pool."""
         starts = sorted(frag.region_offset - self._area for frag in kept)
         for datagram in datagrams:
             if datagram.payload_offset & PLACED:
@@ -281,17 +283,17 @@ class RxRing:
                 self.buffers.rewind(offset, size_bytes=size_bytes)
 
     def _receive_slot(self, batch: RxBatch, slot: int, clock_offset_s: float) -> None:
-        """Describe what landed in a slot: a datagram, or a series of equal ones (the last may be shorter)."""
+        """Describe what landed in a slot: a datagram, or a train of equal ones (the last may be shorter)."""
         length, size, marked, seconds = self._results.read(slot)
         if length <= 0:
-            self.dropped_for_memory += length < 0  # an empty datagram says nothing
+            self.dropped_for_memory += length < 0  # truncated; an empty datagram is ignored
             return
         received_at = seconds + clock_offset_s
         address, headers = self._results.address(slot), self._rows[slot]
         expected = HEADER_BYTES + self.payload_bytes
         is_data = length >= HEADER_BYTES and headers[0] == VERSION and headers[1] == _DATA and self._split
         fits = is_data and (size == expected or size == length < expected) and length <= self._train_bytes
-        if fits and (tail_bytes := length % size) >= HEADER_BYTES:  # GRO may end a series with a control packet
+        if fits and (tail_bytes := length % size) >= HEADER_BYTES:  # GRO may end a train with a control packet
             fits = headers[(length - tail_bytes) // size * HEADER_BYTES + 1] == _DATA
         placed = slot < len(self.predictor.aimed) and self._is_placed(slot, length, size, fits=fits)
         if size >= length <= expected and (length < HEADER_BYTES or headers[0] != VERSION or headers[1] != _DATA):
@@ -320,7 +322,7 @@ class RxRing:
                 and address == last.address
                 and marked == last.ecn_ce
                 and last.count + count <= MAX_BURST_PACKETS
-            ):  # as if both were one series: headers and payloads lie back to back
+            ):  # merge both into one train, as their headers and payloads lie back to back
                 last.count += count
                 last.payload_bytes += payload_bytes
                 last.received_at = received_at
@@ -332,7 +334,7 @@ class RxRing:
             self._open, self._next_slot = last if whole else None, slot + 1
 
     def _is_placed(self, slot: int, length: int, size: int, *, fits: bool) -> bool:
-        """Whether what landed where a slot was aimed belongs there; if not, bring it home."""
+        """Whether what landed at a slot's aimed address belongs there; if not, move it to the slot's own buffer."""
         if fits:
             count, length = _whole(length, size)
             payload_bytes = length - count * HEADER_BYTES
@@ -340,13 +342,13 @@ class RxRing:
             if self.predictor.matches(slot, datagram):
                 return True
         size_bytes = min(length, self.buffers.train_bytes)
-        home = self._region.address + self.buffers.cursors[slot]
-        ctypes.memmove(home, self.predictor.aimed[slot], size_bytes)
+        cursor = self._region.address + self.buffers.cursors[slot]
+        ctypes.memmove(cursor, self.predictor.aimed[slot], size_bytes)
         self.bytes_copied += size_bytes
         return False
 
     def _is_known(self, headers: Octets, count: int) -> bool:
-        """Whether one of these headers names an open peer: nearly always the first does."""
+        """Whether one of these headers names an open peer; nearly always the first one does."""
         for at in range(8, count * HEADER_BYTES, HEADER_BYTES):
             if int.from_bytes(headers[at : at + 8], "big") in self._contexts:
                 return True
@@ -361,11 +363,11 @@ class RxRing:
     def _receive_small(
         self, batch: RxBatch, slot: int, length: int, size: int, address: Address, received_at: float, *, marked: bool
     ) -> None:
-        """Describe a series of small datagrams, all of which landed in the place of one: move the payloads together."""
+        """Describe a train of small datagrams, all of which landed in the buffer of one: move the payloads together."""
         count, payload = length // size, size - HEADER_BYTES
-        place = self.buffers.cursors[slot]
+        start = self.buffers.cursors[slot]
         region = self._region.array
-        others = region[place + payload : place + length - HEADER_BYTES].reshape(count - 1, size)
+        others = region[start + payload : start + length - HEADER_BYTES].reshape(count - 1, size)
         headers = memoryview(self._rows[slot][:HEADER_BYTES].tobytes() + others[:, :HEADER_BYTES].tobytes())
         if not self._is_known(headers, count):
             return
@@ -373,7 +375,7 @@ class RxRing:
             self._drop(batch, headers)
             return
         offset = self.buffers.consume(slot, count * payload)
-        # Row i moves down by i headers. NumPy copies what overlaps beforehand.
+        # Row i moves down by i headers. NumPy copies overlapping data through a temporary.
         region[offset + payload : offset + count * payload].reshape(-1, payload)[:] = others[:, HEADER_BYTES:]
         self.bytes_copied += (count - 1) * payload
         batch.datagrams.append(
@@ -383,7 +385,7 @@ class RxRing:
     def _receive_copied(
         self, batch: RxBatch, slot: int, length: int, size: int, address: Address, received_at: float, *, marked: bool
     ) -> None:
-        """Cut a message where its datagrams end: data is copied to a place of its own, the rest is control packets."""
+        """Split a message into its datagrams: copy data payloads to a buffer, collect the others as control packets."""
         stream = self._gather(slot, length)
         if size >= HEADER_BYTES:
             whole = stream[: length - length % size].reshape(-1, size)
@@ -400,27 +402,27 @@ class RxRing:
                 batch.controls.append((piece.tobytes(), address, received_at))
 
     def _first(self, slot: int, length: int) -> bytes:
-        """Put a packet together again that fits into the first pair: nearly always an ack."""
-        place, rest = self.buffers.cursors[slot], length - HEADER_BYTES
+        """Reassemble a packet that fits into the first header and payload pair; nearly always an ACK."""
+        start, rest = self.buffers.cursors[slot], length - HEADER_BYTES
         head = self._rows[slot][: min(length, HEADER_BYTES)].tobytes()
-        return head + self._region.array[place : place + rest].tobytes() if rest > 0 else head
+        return head + self._region.array[start : start + rest].tobytes() if rest > 0 else head
 
     def _gather(self, slot: int, length: int) -> npt.NDArray[np.uint8]:
-        """Put a message together again from where it was scattered."""
-        size, place = self.payload_bytes, self.buffers.cursors[slot]
+        """Reassemble a message from the header and payload pairs that it was scattered to."""
+        size, start = self.payload_bytes, self.buffers.cursors[slot]
         region, rows = self._region.array, np.frombuffer(self._rows[slot], np.uint8)
         whole = min(length // (HEADER_BYTES + size), self._segments)
         stream = np.empty(length, np.uint8)
         pairs = stream[: whole * (HEADER_BYTES + size)].reshape(whole, HEADER_BYTES + size)
         pairs[:, :HEADER_BYTES] = rows[: whole * HEADER_BYTES].reshape(whole, HEADER_BYTES)
-        pairs[:, HEADER_BYTES:] = region[place : place + whole * size].reshape(whole, size)
-        if (rest := stream[pairs.size :]).size:  # the last pair, which may be the one behind a whole series
+        pairs[:, HEADER_BYTES:] = region[start : start + whole * size].reshape(whole, size)
+        if (rest := stream[pairs.size :]).size:  # the last pair, which may be the extra one behind a whole train
             head = (
                 rows[whole * HEADER_BYTES :] if whole < self._segments else self._extras[slot : slot + 1].view(np.uint8)
             )
-            place = place + whole * size if whole < self._segments else self.buffers.scratch[slot] + whole * size
+            start = start + whole * size if whole < self._segments else self.buffers.scratch[slot] + whole * size
             rest[:HEADER_BYTES] = head[: min(rest.size, HEADER_BYTES)]
-            rest[HEADER_BYTES:] = region[place : place + max(rest.size - HEADER_BYTES, 0)]
+            rest[HEADER_BYTES:] = region[start : start + max(rest.size - HEADER_BYTES, 0)]
         return stream
 
     def _copy(
@@ -433,7 +435,7 @@ class RxRing:
         *,
         marked: bool,
     ) -> None:
-        """Copy the payloads of a series of data packets of `size` bytes to a place of their own, back to back."""
+        """Copy the payloads of a train of data packets of `size` bytes to a buffer of their own, back to back."""
         count, length = _whole(len(stream), size)
         full, segment = length // size, size - HEADER_BYTES
         train, tail = stream[: full * size].reshape(full, size), stream[full * size : length]
@@ -442,14 +444,14 @@ class RxRing:
             return
         offset, payload_bytes = 0, length - count * HEADER_BYTES
         if payload_bytes:
-            place = self.buffers.allocate_copy(payload_bytes)
-            if place is None:
+            start = self.buffers.allocate_copy(payload_bytes)
+            if start is None:
                 self._drop(batch, headers)
                 return
-            target = self._region.array[place : place + payload_bytes]
+            target = self._region.array[start : start + payload_bytes]
             target[: full * segment].reshape(full, segment)[:] = train[:, HEADER_BYTES:]
             target[full * segment :] = tail[HEADER_BYTES:]
-            offset = self._area + place
+            offset = self._area + start
             self.bytes_copied += payload_bytes
             if count > 1 and size >= MIN_EXPECTED_BYTES and self._split:
                 self._copied.append((offset, offset + payload_bytes, size))
@@ -459,8 +461,11 @@ class RxRing:
 
 
 def _whole(length: int, size: int) -> tuple[int, int]:
-    """Return how many datagrams of `size` a series of `length` bytes has, and their length; a stump is none."""
+    """Return how many datagrams of `size` bytes a train of `length` bytes has, and their total length.
+
+    A last datagram that is shorter than a header does not count.
+    """
     count = -(-length // size)
-    if length - (count - 1) * size < HEADER_BYTES:  # the last of the series is shorter than a header
+    if length - (count - 1) * size < HEADER_BYTES:
         return count - 1, (count - 1) * size
     return count, length

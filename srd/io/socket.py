@@ -1,10 +1,12 @@
-"""UDP sockets of an endpoint: one a path, never connected.
+"""UDP sockets of an endpoint: one per path, never connected.
 
-A connected UDP socket is hashed by a random number that the kernel drew at connect(), not by its source port (with
-fib_multipath_hash_policy=1; net/ipv4/route.c), so that its port would not choose its path. Unconnected ones are.
+With fib_multipath_hash_policy=1 the kernel hashes a connected UDP socket by a random number drawn at connect(), not by
+its source port (net/ipv4/route.c), so that the port would not select the path. An unconnected socket is hashed by its
+source port.
 
-All that leaves says that it can be marked instead of dropped (ECT(0), RFC 3168), as QUIC's packets do; what arrives is
-told with its mark. An IPv6 socket carries IPv4, too, unless the system forbids it: it is set for both.
+All packets are sent as ECN-capable (ECT(0), RFC 3168), as QUIC's are, so that routers can mark them instead of dropping
+them; received packets are reported with their mark. An IPv6 socket also carries IPv4, unless the system forbids it, so
+the options of both are set.
 """
 
 from __future__ import annotations
@@ -19,19 +21,19 @@ from srd.io.addresses import canonical
 from srd.io.syscalls import Address
 
 BUFFER_BYTES = 32 << 20
-"""Socket buffers: twice the default receive window, as the kernel's own book-keeping counts. Without CAP_NET_ADMIN it
-gives less."""
+"""Socket buffers: twice the default receive window, as the kernel's overhead counts, too. Without CAP_NET_ADMIN the
+kernel grants less."""
 ECT_0 = 2
 """ECN-capable transport (RFC 3168, section 5), in the low two bits of IPv4's TOS and IPv6's traffic class."""
 MOST_ERRORS = 256
-"""Taken from an error queue at a time: whoever makes ICMP errors faster than they are drained shall not keep us."""
+"""Errors read from an error queue at a time: bounds the work where ICMP errors arrive faster than they are drained."""
 IP_UDP_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}
 
 
 def open_socket(address: Address, *, family: socket.AddressFamily, share_port: bool = False) -> socket.socket:
     """Bind a non-blocking UDP socket with receive timestamps, GRO, DF set and ICMP errors queued. Raises OSError.
 
-    With `share_port` the port may be another socket's of ours, if that allows it (SO_REUSEPORT).
+    With `share_port` the port may be that of another socket of this user that allows it (SO_REUSEPORT).
     """
     sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     try:
@@ -68,7 +70,7 @@ def _enable_ecn(sock: socket.socket, *, family: socket.AddressFamily) -> None:
 
 
 def route_mtu(address: Address, *, family: socket.AddressFamily) -> int:
-    """Return the MTU of the route to `address`, as this host knows it. Raises OSError when there is none."""
+    """Return the MTU of this host's route to `address`. Raises OSError when there is no route."""
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(address)
         if family == socket.AF_INET6:
@@ -77,7 +79,7 @@ def route_mtu(address: Address, *, family: socket.AddressFamily) -> int:
 
 
 def unreachable_addresses(sock: socket.socket) -> list[Address]:
-    """Drain the socket's error queue; return the destinations that answered "port unreachable", each once."""
+    """Drain the socket's error queue; return the distinct destinations that answered "port unreachable"."""
     addresses: dict[Address, None] = {}
     for _ in range(MOST_ERRORS):
         try:

@@ -1,18 +1,20 @@
-"""Flow steering: which of several sockets on one port a datagram goes to. The kernel decides, by rules of ours.
+"""Flow steering: rules by which the kernel selects one of several sockets on one port for a datagram.
 
 The sockets form a SO_REUSEPORT group. A classic BPF program attached to the group (SO_ATTACH_REUSEPORT_CBPF, Linux 4.5)
-answers for every datagram, or GSO super-datagram, with the index of its socket. It sees the UDP payload from 0 on, and
-the IP header from SKF_NET_OFF on (net/core/sock_reuseport.c, run_bpf_filter; linux/filter.h). Rules are asked in their
-order; what no rule is for, and everything but data, goes to the first socket. So a rule does what a network card's
-flow rule does (`ethtool -N`), and costs this process nothing.
+returns the index of the socket for every datagram or GSO super-datagram. It sees the UDP payload from offset 0, and
+the IP header from SKF_NET_OFF (net/core/sock_reuseport.c, run_bpf_filter; linux/filter.h). The first rule that matches
+applies. Data that matches no rule, and all other packets, go to the first socket. So a rule acts like a flow rule of a
+network card (`ethtool -N`) and costs this process no time.
 
-The first socket is bound alone, so that a port that is taken is noticed, and joins the group when there is one. In the
-place of a socket that leaves comes the last (reuseport_detach_sock): `_sockets` does the same, and stays in step.
+The first socket is bound without SO_REUSEPORT, so that a port in use is detected, and joins the group when another
+socket is added. When a socket leaves, the kernel moves the last one to its index (reuseport_detach_sock); `_sockets`
+does the same, so that the indices agree.
 
-While there is a group, processes of the same user may join it: the kernel asks no more than SO_REUSEPORT of both (and
-without it on the socket that it finds first it looks for no group). The program never answers with the index of one
-that joined, so it is sent nothing; but indices would not be ours any more. So a group that somebody has joined is not
-made larger, and steers nothing once one of its sockets has left. When all have left the port is ours alone again.
+While there is a group, other processes of the same user may join it: the kernel only requires SO_REUSEPORT on both
+sockets (and if the first socket that it finds does not have it, it looks for no group). The program never returns the
+index of a foreign socket, so that socket receives nothing; but later indices would be wrong. So a group that another
+process has joined is not extended, and stops steering once one of its own sockets has left. When all added sockets have
+left, SO_REUSEPORT is cleared and nobody can join any more.
 """
 
 from __future__ import annotations
@@ -32,32 +34,32 @@ from srd.proto.wire.data import PacketType
 
 SO_ATTACH_REUSEPORT_CBPF = 51  # asm-generic/socket.h
 _NET = 0xFFF00000  # SKF_NET_OFF, -0x100000: offsets from there on count from the IP header
-_WORD, _HALF, _BYTE = 0x20, 0x28, 0x30  # BPF_LD | BPF_ABS, of so much
+_WORD, _HALF, _BYTE = 0x20, 0x28, 0x30  # BPF_LD | BPF_ABS of 32, 16 and 8 bits
 _AND, _SHIFT_RIGHT, _EQUAL, _RETURN = 0x54, 0x74, 0x15, 0x06
 _INSTRUCTION = struct.Struct("=HBBI")
 _TYPE_AT, _CONTEXT_AT = 1, 8  # in the header of every packet (srd.proto.wire)
 _LOCAL, _INODE = 1, 9  # columns of /proc/net/udp
 MAX_RULES = 200
-"""A program has 4,096 instructions at most (BPF_MAXINSNS), a rule up to 18. Where net.core.optmem_max is small the
-kernel takes fewer."""
+"""A program has at most 4,096 instructions (BPF_MAXINSNS), a rule up to 18. Where net.core.optmem_max is small, the
+kernel accepts fewer."""
 
 _Check = tuple[list[tuple[int, int]], int]
-"""Instructions (code, operand) that load something, and what it has to be equal to."""
+"""Instructions (code, operand) that load a value, and the value that it must equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What to steer: data that has all that is given."""
+    """A filter for data packets: all fields that are given must match."""
 
     context: int | None = None
-    """Of one peer: the id that we chose for it."""
+    """Context of one peer: the local id."""
     host: str | None = None
     """From this address."""
     port: int | None = None
     """From this port of `host`."""
 
     def checks(self) -> list[_Check]:
-        """Return what must be so."""
+        """Return the checks that a packet must pass."""
         found: list[_Check] = []
         if self.context is not None:
             found.append(([(_WORD, _CONTEXT_AT)], self.context >> 32))
@@ -73,13 +75,13 @@ class Rule:
             ]
             if self.port is not None:
                 if address.version == 4:
-                    found.append(([(_BYTE, _NET), (_AND, 15)], 5))  # no options: ports follow at once
+                    found.append(([(_BYTE, _NET), (_AND, 15)], 5))  # no IP options, so that the ports are at 20
                 found.append(([(_HALF, _NET + ports_at)], self.port))
         return found
 
 
 def program(rules: list[tuple[Rule, int]]) -> bytes:
-    """Return the instructions (struct sock_filter) that answer with the index of the first rule that is met, or 0."""
+    """Return the instructions (struct sock_filter) that return the index of the first rule that matches, or 0."""
     code = [(_BYTE, 0, 0, _TYPE_AT), (_EQUAL, 1, 0, int(PacketType.DATA)), (_RETURN, 0, 0, 0)]
     for rule, index in rules:
         checks = rule.checks()
@@ -87,21 +89,21 @@ def program(rules: list[tuple[Rule, int]]) -> bytes:
         for loads, value in checks:
             code += [(operation, 0, 0, operand) for operation, operand in loads]
             left -= len(loads) + 1
-            code.append((_EQUAL, 0, left + 1, value))  # else over the other checks and the answer
+            code.append((_EQUAL, 0, left + 1, value))  # otherwise jump over the other checks and the return
         code.append((_RETURN, 0, 0, index))
     code.append((_RETURN, 0, 0, 0))
     return b"".join(_INSTRUCTION.pack(*instruction) for instruction in code)
 
 
 class Steering:
-    """The group of an endpoint's own port: `add` sockets, set `rules`, `remove`."""
+    """The socket group of an endpoint's own port: `add` a socket, `steer` packets to it, `redirect`, `remove` it."""
 
     def __init__(self, first: socket.socket) -> None:
         self._sockets = [first]
         self._rules: list[tuple[Rule, socket.socket]] = []
 
     def add(self) -> socket.socket:
-        """Open another socket on the same port, to which nothing is steered yet. Raises OSError."""
+        """Open another socket on the same port, without rules yet. Raises OSError."""
         first = self._sockets[0]
         first.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
@@ -111,7 +113,7 @@ class Steering:
             raise
         self._sockets.append(added)
         if self._is_joined():
-            self._leave(added)  # nothing is steered to it yet, and so its index is nobody's matter
+            self._leave(added)  # no rule refers to it yet, so its index does not matter
             raise OSError(errno.EADDRINUSE, f"a process has joined port {first.getsockname()[1]}")
         try:
             self._apply()
@@ -121,7 +123,7 @@ class Steering:
         return added
 
     def steer(self, rule: Rule, sock: socket.socket) -> None:
-        """Send what meets `rule` and no older one to `sock`. Raises OSError; ValueError for one rule too many."""
+        """Steer what matches `rule`, and no older one, to `sock`. Raises OSError; ValueError for too many rules."""
         if len(self._rules) >= MAX_RULES:
             raise ValueError(f"{MAX_RULES} rules are the most; make one for a host instead of its peers")
         self._rules.append((rule, sock))
@@ -132,19 +134,19 @@ class Steering:
             raise
 
     def forget(self, context: int) -> None:
-        """Drop the rules of a peer that is gone."""
+        """Remove the rules of a peer that has ended."""
         kept = [entry for entry in self._rules if entry[0].context != context]
         if len(kept) < len(self._rules):
             self._rules = kept
             self._apply()
 
     def redirect(self, sock: socket.socket) -> None:
-        """Steer nothing to `sock` any more; what it has got may still be read."""
+        """Remove the rules for `sock`; datagrams that it already holds can still be read."""
         self._rules = [entry for entry in self._rules if entry[1] is not sock]
         self._apply()
 
     def remove(self, sock: socket.socket) -> None:
-        """Close a socket of the group, after `divert`."""
+        """Close a socket of the group, after `redirect`."""
         if self._rules and self._is_joined():
             self._rules.clear()
             warnings.warn("a process has joined the port: nothing is steered any more", RuntimeWarning, stacklevel=2)
@@ -159,14 +161,14 @@ class Steering:
         self._update()
 
     def _update(self) -> None:
-        """Steer as it must be from now on; a port that is not shared is nobody else's."""
+        """Install the program for the current rules; clear SO_REUSEPORT when only the first socket is left."""
         if len(self._sockets) > 1:
             self._apply()
         elif self._sockets[0].fileno() >= 0:
             self._sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
 
     def _is_joined(self) -> bool:
-        """Whether a socket that is not ours is in the group; of a group in another network namespace nobody can say."""
+        """Whether a foreign socket is in the group. A socket of another network namespace cannot be examined: False."""
         first = self._sockets[0]
         if first.fileno() < 0:
             return False
@@ -179,7 +181,7 @@ class Steering:
 
     def _apply(self) -> None:
         if self._sockets[0].fileno() < 0:
-            return  # it was closed with its endpoint
+            return  # the first socket was closed with its endpoint
         instructions = program([(rule, self._sockets.index(sock)) for rule, sock in self._rules])
         kept = ctypes.create_string_buffer(instructions, len(instructions))
         filter_program = struct.pack("@HP", len(instructions) // _INSTRUCTION.size, ctypes.addressof(kept))

@@ -1,7 +1,7 @@
-"""What Python's `socket` lacks of Linux: sendmmsg, recvmmsg, timerfd, and constants (numbers from the UAPI headers).
+"""Linux system calls and constants that Python lacks: sendmmsg, recvmmsg, timerfd (numbers from the UAPI headers).
 
-Arrays of the kernel's structures are NumPy structured arrays, filled by expressions over whole arrays; a call through
-ctypes costs about a microsecond.
+Arrays of the kernel's structures are NumPy structured arrays, filled by expressions over whole arrays. A call through
+ctypes is expensive, so each one handles many messages.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _TFD_TIMER_ABSTIME = 1  # linux/timerfd.h
 SOCKADDR_BYTES = 28  # sockaddr_in6, the longer of the two
 
 _libc = ctypes.CDLL(None, use_errno=True)
-# Never blocking, these two keep the interpreter's lock: giving it away at every call would hand it to the threads that
-# read and write files, and take a switch of threads to get back.
+# These two never block and so keep the GIL: releasing it at every call would let the threads for file I/O take it, and
+# it would take a thread switch to get it back.
 _locked = ctypes.PyDLL(None, use_errno=True)
 _sendmmsg = _locked.sendmmsg
 _recvmmsg = _locked.recvmmsg
@@ -53,7 +53,7 @@ _recvmmsg.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int
 
 
 def sendmmsg(fd: int, *, messages: int, count: int) -> int:
-    """Send `count` messages of the MMSGHDR array at address `messages`; return how many went. Raises OSError."""
+    """Send `count` messages of the MMSGHDR array at address `messages`; return how many were sent. Raises OSError."""
     sent: int = _sendmmsg(fd, messages, count, socket.MSG_DONTWAIT)
     if sent < 0:
         code = ctypes.get_errno()
@@ -62,7 +62,7 @@ def sendmmsg(fd: int, *, messages: int, count: int) -> int:
 
 
 def recvmmsg(fd: int, *, messages: int, count: int) -> int:
-    """Receive up to `count` messages; return how many came, 0 when there are none. Raises OSError."""
+    """Receive up to `count` messages; return how many were received, 0 if none is waiting. Raises OSError."""
     received: int = _recvmmsg(fd, messages, count, socket.MSG_DONTWAIT, None)
     if received < 0:
         code = ctypes.get_errno()
@@ -76,7 +76,7 @@ Address = tuple[str, int] | tuple[str, int, int, int]
 
 
 def pack_address(address: Address) -> bytes:
-    """Return `address`, as the socket module gives it, as a sockaddr_in or sockaddr_in6."""
+    """Return an address of the socket module as a sockaddr_in or sockaddr_in6."""
     if len(address) == 4:
         host, port, _, scope = address
         packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
@@ -86,7 +86,7 @@ def pack_address(address: Address) -> bytes:
 
 
 def unpack_address(data: bytes) -> Address:
-    """Return the address in a sockaddr_in or sockaddr_in6; the latter's flow label is none of it."""
+    """Return the address in a sockaddr_in or sockaddr_in6, without the latter's flow label."""
     (family,) = struct.unpack_from("=H", data)
     (port,) = struct.unpack_from("!H", data, 2)
     if family == socket.AF_INET6:
@@ -96,7 +96,7 @@ def unpack_address(data: bytes) -> Address:
 
 
 def timerfd_create() -> int:
-    """Return the descriptor of a timer over CLOCK_MONOTONIC that never blocks. Raises OSError."""
+    """Return the descriptor of a non-blocking timer on CLOCK_MONOTONIC. Raises OSError."""
     fd: int = _libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
     if fd < 0:
         code = ctypes.get_errno()
@@ -105,5 +105,5 @@ def timerfd_create() -> int:
 
 
 def timerfd_settime(fd: int, *, at_ns: int) -> None:
-    """Let a timer expire once at `at_ns` of its clock; 0: never."""
+    """Let a timer expire once, at `at_ns` of its clock; 0 disarms it."""
     _libc.timerfd_settime(fd, _TFD_TIMER_ABSTIME, struct.pack("=qqqq", 0, 0, *divmod(at_ns, 1_000_000_000)), None)

@@ -1,4 +1,4 @@
-"""A timer with the kernel's resolution as a readable file: event loops round their own to a millisecond."""
+"""A timer with the kernel's resolution as a readable file, as event loops round their own timers to a millisecond."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from srd.io import syscalls
 
 
 class TimerFd:
-    """`arm` it; when `fd` is readable, `take` it."""
+    """A timerfd: `arm` it; when `fd` is readable, `acknowledge` it."""
 
     def __init__(self) -> None:
         self.fd = syscalls.timerfd_create()
-        self._at: float | None = None  # what the kernel has
+        self._at: float | None = None  # the time that the kernel's timer is set to
         self._wanted_at: float | None = None
 
     def arm(self, at: float | None) -> None:
-        """Become readable at `at` (seconds of `time.monotonic`), or before; never, for None.
+        """Become readable at `at` (seconds of `time.monotonic`) or earlier; never for None.
 
-        A time that moves later is not told to the kernel: nearly every turn moves it, and hardly any reaches it.
+        A later time than the current one is not passed to the kernel, to save a system call: nearly every turn
+        postpones the timer, and it hardly ever expires.
         """
         self._wanted_at = at
         if at == self._at or (at is not None and self._at is not None and self._at < at):
@@ -29,12 +30,12 @@ class TimerFd:
         syscalls.timerfd_settime(self.fd, at_ns=0 if at is None else max(int(at * 1e9), 1))
 
     def acknowledge(self) -> bool:
-        """Read the expiry, so that the file is no longer readable; return whether the time has come.
+        """Read the expiry, so that the file is no longer readable; return whether the wanted time has come.
 
-        If it moved later meanwhile, it is told to the kernel now.
+        If the time was postponed meanwhile, the kernel's timer is set to it now.
         """
         self._at = None
-        with suppress(BlockingIOError):  # armed anew since
+        with suppress(BlockingIOError):  # the timer was armed again after it expired
             os.read(self.fd, 8)
         due = self._wanted_at is not None and time.monotonic() >= self._wanted_at
         if not due:

@@ -1,14 +1,14 @@
-"""Sending bursts: header and payload gathered by the kernel, several messages a system call, GSO with a fallback.
+"""Sending bursts: the kernel gathers header and payload; several messages per system call; GSO with a fallback.
 
-1. A burst takes consecutive rows of two arrays: headers, and iovec pairs of (header, payload). It goes as messages of
-   `sendmmsg`, each with as many of its packets as an IP packet's length allows, and a UDP_SEGMENT control message that
-   makes the kernel cut it into datagrams.
-2. An error may be about another datagram: what ICMP says of one that went before is reported by the next call, once.
-   So the socket's error queue is drained, and the same message sent again. One that is refused all the same counts as
-   lost on the way; those behind it go on. So does what the device's queue had no room for (ENOBUFS), at once: it is
-   gone, in part perhaps, and sending it again now would not help.
-3. Where the kernel or the device refuses to segment (EIO, EINVAL, EMSGSIZE), the same pairs go as one message a
-   datagram; on that socket from then on, if that worked.
+1. A burst takes consecutive rows of two arrays: headers, and iovec pairs of (header, payload). It is sent as messages
+   of `sendmmsg`, each with as many of its packets as an IP packet's length allows, and with a UDP_SEGMENT control
+   message, by which the kernel segments it into datagrams (GSO).
+2. An error may concern another datagram: an ICMP error about an earlier datagram is reported by the next call, once.
+   So the socket's error queue is drained and the same message is sent again. A message that is still refused counts as
+   lost, and the messages behind it are sent. A message for which the device's queue had no room (ENOBUFS) counts as
+   lost at once: it is gone, perhaps in part, and sending it again now would not help.
+3. Where the kernel or the device cannot segment (EIO, EINVAL, EMSGSIZE, ENOPROTOOPT), the same pairs are sent as one
+   message per datagram. If that works, this socket does not use GSO any more.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from srd.proto.wire.data import (
 )
 
 PACKETS = 2 * MAX_BURST_PACKETS
-"""Packets that may wait for one system call: two of the largest bursts; consecutive bursts on one path are few."""
+"""Packets queued for one system call: two of the largest bursts, as few consecutive bursts are on the same path."""
 MESSAGES = MAX_BURST_PACKETS
-"""Messages that may wait for it: in the worst case one a packet of a burst."""
+"""Messages queued for one system call: in the worst case each packet of a burst is a message."""
 GSO_ERRORS = (errno.EIO, errno.EINVAL, errno.EMSGSIZE, errno.ENOPROTOOPT)
-"""What kernels and devices answer when they cannot segment (quinn-udp, msquic and quic-go found these the hard way)."""
+"""Errors of kernels and devices that cannot segment (as handled by quinn-udp, msquic and quic-go)."""
 MAX_TRIES = 4
-"""Calls before a message counts as refused: ICMP errors may come faster than they are drained, about one in a call."""
+"""Calls before a message counts as refused: ICMP errors may arrive as fast as they are drained, about one per call."""
 _CMSG = struct.Struct("=QiiH6x")
 _WORDS = MMSGHDR.itemsize // 8
-_NAME, _NAME_BYTES, _IOV, _IOV_COUNT, _CONTROL, _CONTROL_BYTES = range(6)  # words of MMSGHDR
+_NAME, _NAME_BYTES, _IOV, _IOV_COUNT, _CONTROL, _CONTROL_BYTES = range(6)  # 64-bit lanes of MMSGHDR
 _INDEX = np.arange(MAX_BURST_PACKETS, dtype=np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
 class _CopiedPayload:
-    """Bytes that the kernel reads at `address`, as long as this is referred to."""
+    """Bytes that the kernel reads at `address`; valid while this object is referenced."""
 
     array: npt.NDArray[np.uint8]
     address: int
@@ -68,19 +68,19 @@ class _CopiedPayload:
 
 @lru_cache(maxsize=256)
 def _steps(segment_bytes: int) -> npt.NDArray[np.uint64]:
-    """Return where each payload of a burst starts, from the first."""
+    """Return the offset of each payload of a burst from the first one."""
     return _INDEX * np.uint64(segment_bytes)
 
 
 @lru_cache(maxsize=256)
 def _segmentation(datagram_bytes: int) -> _CopiedPayload:
-    """Return the control message that makes the kernel cut a message into datagrams of this size."""
+    """Return the UDP_SEGMENT control message for datagrams of this size."""
     return _CopiedPayload.of(_CMSG.pack(_CMSG.size - 6, socket.SOL_UDP, syscalls.UDP_SEGMENT, datagram_bytes))
 
 
 @lru_cache(maxsize=1 << 16)
 def _name(address: Address) -> _CopiedPayload:
-    """Return the address in the kernel's form."""
+    """Return the address as the kernel's sockaddr."""
     return _CopiedPayload.of(syscalls.pack_address(address))
 
 
@@ -94,41 +94,41 @@ def _per_message(segment_bytes: int) -> int:
 
 
 class Transmitter:
-    """Collects bursts of one path in `add`, sends them in `flush`. Reuses its arrays; allocates nothing a burst."""
+    """Collects bursts of one path in `add`, sends them in `flush`. Reuses its arrays; allocates nothing per burst."""
 
     def __init__(self, *, drain: Callable[[socket.socket], object] = unreachable_addresses) -> None:
-        """Take `drain` to take what a socket's error queue holds."""
+        """Create a transmitter; `drain` drains a socket's error queue."""
         self._drain = drain
-        self.path: int | None = None  # of the bursts that wait; None when there are none
+        self.path: int | None = None  # of the queued bursts; None when there are none
         headers = np.zeros(PACKETS, HEADER)
         self._iov = np.zeros((PACKETS, 2), IOVEC)
         self._iov[:, 0]["base"] = headers.ctypes.data + np.arange(PACKETS, dtype=np.uint64) * np.uint64(HEADER_BYTES)
         self._iov[:, 0]["length"] = HEADER_BYTES
         self._messages = np.zeros(MESSAGES, MMSGHDR)
-        self._single = np.zeros(MAX_TRAIN_PACKETS, MMSGHDR)  # for the fallback: a message a datagram
+        self._single = np.zeros(MAX_TRAIN_PACKETS, MMSGHDR)  # for the fallback: one message per datagram
         self._iov_at, self._messages_at = self._iov.ctypes.data, self._messages.ctypes.data
-        # Flat views of 64-bit words: of the messages (see MMSGHDR), and of the iovec, four words a packet. Writing a
-        # field of a structured array costs five times as much.
+        # Flat views of 64-bit lanes: of the messages (see MMSGHDR), and of the iovec with four lanes per packet.
+        # Writing a field of a structured array is slower.
         self._headers = headers.view(np.uint8).data
         self._words = self._messages.view(np.uint64).data
         self._pairs = self._iov.view(np.uint64).reshape(-1).data
         self._addresses, self._lengths = self._iov["base"][:, 1], self._iov["length"][:, 1]
         self._packets = 0  # rows in use
         self._count = 0  # messages in use
-        self._first = 0  # messages before it have been sent
-        self._alive: list[_CopiedPayload] = []  # what the messages in use point to
-        self._bursts: list[tuple[Burst, int]] = []  # those that wait, and the messages in use up to their last
-        self._no_gso: set[int] = set()  # file descriptors
+        self._first = 0  # index of the first message that has not been sent
+        self._alive: list[_CopiedPayload] = []  # keeps alive what the messages in use point to
+        self._bursts: list[tuple[Burst, int]] = []  # queued bursts, each with the message count up to its end
+        self._no_gso: set[int] = set()  # descriptors of sockets that cannot segment
 
     def has_room_for(self, burst: Burst) -> bool:
-        """Whether a burst may be added before the next `flush`."""
+        """Whether a burst can be added before the next `flush`."""
         if self.path is None:
             return True
         fits = self._packets + burst.count <= PACKETS and self._count + messages_of(burst) <= MESSAGES
         return fits and self.path == burst.path
 
     def add(self, burst: Burst) -> None:
-        """Take a burst of the same path as those that wait. Its payload is referred to, not copied."""
+        """Queue a burst of the same path as the queued ones. Its payload is referred to, not copied."""
         first, count = self._packets, burst.count
         write_headers(burst, out=self._headers[first * HEADER_BYTES :])
         self._point(burst, first)
@@ -157,7 +157,7 @@ class Transmitter:
         self._pairs[4 * (first + count) - 1] = burst.payload_bytes - (count - 1) * segment
 
     def _describe(self, burst: Burst, first: int) -> None:
-        """Describe a burst, whose rows begin at `first`, in messages for the kernel."""
+        """Write the kernel's messages for a burst whose rows begin at `first`."""
         words, left = self._words, burst.count
         per_message = _per_message(burst.segment_bytes)
         name, control = _name(burst.address), _segmentation(HEADER_BYTES + burst.segment_bytes)
@@ -175,9 +175,9 @@ class Transmitter:
             left -= count
 
     def flush(self, sock: socket.socket) -> bool:
-        """Send what waits; return False when the socket is full and some still waits."""
+        """Send the queued bursts; return False when the socket is full and messages remain."""
         fd = sock.fileno()
-        tries, singly = 0, False  # of the first message that waits: how often, and whether it is not to be segmented
+        tries, singly = 0, False  # of the first unsent message: calls so far, and whether to send it without GSO
         while self._first < self._count:
             try:
                 if singly or fd in self._no_gso:
@@ -205,11 +205,11 @@ class Transmitter:
         return True
 
     def _is_series(self) -> bool:
-        """Whether the first message that waits has several datagrams."""
+        """Whether the first unsent message has several datagrams."""
         return int(self._messages[self._first]["iovlen"]) > 2
 
     def _advance(self, datagrams: int) -> None:
-        """Note that so many datagrams of the first message that waits need not be sent any more."""
+        """Remove the first `datagrams` datagrams from the first unsent message."""
         message = self._messages[self._first]
         if 2 * datagrams < message["iovlen"]:
             message["iov"] += 2 * IOVEC.itemsize * datagrams
@@ -218,14 +218,14 @@ class Transmitter:
             self._first += 1
 
     def discard(self) -> None:
-        """Forget what waits: it counts as lost on the way."""
+        """Discard all queued bursts; their packets count as lost."""
         self._packets = self._count = self._first = 0
         self._alive.clear()
         self._bursts.clear()
         self.path = None
 
     def copy_unsent(self, goes: Callable[[Burst], bool]) -> None:
-        """Forget those of the bursts that wait which may not go any more: they count as lost on the way."""
+        """Discard the queued bursts for which `goes` is false; their packets count as lost."""
         rows: list[int] = []
         kept: list[tuple[Burst, int]] = []
         first = 0
@@ -243,7 +243,7 @@ class Transmitter:
         self._bursts, self._first, self._count = kept, 0, len(rows)
 
     def _send_singly(self, fd: int) -> None:
-        """Send the datagrams of the first message that waits as a message each, as many as the socket takes."""
+        """Send each datagram of the first unsent message as a message of its own, as many as the socket takes."""
         message = self._messages[self._first]
         count = int(message["iovlen"]) // 2
         single = self._single[:count]

@@ -1,1 +1,1 @@
-"""Traces in files: written while packets move; read, summed up and drawn afterwards. The format: docs/trace.md."""
+"""qlog trace files: written while packets move; read, summarised and plotted afterwards. Format: docs/trace.md."""

@@ -1,4 +1,4 @@
-"""What can be wrong with a trace file."""
+"""The error of this package."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from srd.errors import SrdError
 
 
 class TraceError(SrdError):
-    """A trace cannot be written, or what was read is none; the message names the file, the place and the remedy."""
+    """A trace cannot be written, or a file is not a valid trace; the message names file, record and remedy."""

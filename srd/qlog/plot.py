@@ -1,6 +1,6 @@
-"""Draws a trace: progress, window and bytes in flight, round trips of each path, losses, over one time axis.
+"""Plots a trace: progress, window and bytes in flight, RTT of each path, and losses, over one time axis.
 
-Matplotlib is wanted here alone, and comes with the extra `report`; who sums a trace up as text does without it.
+Only this module needs Matplotlib, which the extra `report` installs; the text summary does not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MARKS: Final = {"reordering": "|", "timeout": "x"}
 
 
 def plot(peers: Mapping[int, PeerSummary], *, title: str, out: Path) -> None:
-    """Write a picture of all peers to `out`; its suffix says which format. Raises TraceError when that cannot be."""
+    """Plot all peers to `out`; its suffix selects the format. Raises TraceError if it cannot be written."""
     with mpl.rc_context({"font.size": 9, "axes.grid": True, "grid.alpha": 0.25}):
         figure = Figure(figsize=(10, 11), layout="constrained", facecolor="white")
         formats = figure.canvas.get_supported_filetypes()
@@ -43,7 +43,7 @@ def plot(peers: Mapping[int, PeerSummary], *, title: str, out: Path) -> None:
 
 
 def _undated(out: Path) -> dict[str, Any]:
-    """Metadata that leave out dates and versions: the same trace gives the same picture."""
+    """Return metadata without dates and versions, so that the same trace gives the same file."""
     return {"Software": None} if out.suffix.lower() == ".png" else {}
 
 
@@ -113,7 +113,7 @@ def _scaled(values: list[int]) -> list[float]:
 
 
 def _legend(axes: Axes) -> None:
-    """Name the lines, where there are any and not so many that they hide the picture."""
+    """Add a legend, unless there are no lines or so many that the legend would hide the plot."""
     handles, _ = axes.get_legend_handles_labels()
     if 0 < len(handles) <= 12:
         axes.legend(loc="best", fontsize=7)

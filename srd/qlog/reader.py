@@ -1,8 +1,8 @@
-"""Reads a trace file, record by record, trusting nothing in it.
+"""Reads a trace file record by record, and validates all of it.
 
-A file whose writer was killed ends in the middle of a record; RFC 7464 (section 2.3) asks readers to bear that. All
-other damage is an error that says where. Events and fields of other names are passed over, so that a newer writer's
-file is still read.
+A file whose writer was killed ends in the middle of a record; RFC 7464 (section 2.3) requires readers to tolerate that.
+All other damage is an error that names the record. Unknown events and fields are ignored, so that files of newer
+writers can be read.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ class Record:
     """One event of a file."""
 
     at_s: float
-    """Since the trace began."""
+    """Time since the beginning of the trace."""
     peer: int
     event: TraceEvent
 
 
 class TraceReader:
-    """Reads one file. Raises TraceError, and nothing else, for what it contains."""
+    """Reads one file. Raises TraceError, and nothing else, for invalid contents."""
 
     def __init__(self, stream: BinaryIO, *, name: str) -> None:
-        """Take an open file; `name` is what errors call it."""
+        """Read from an open file; `name` is its name in errors."""
         self.title = ""
         self.vantage_point = "unknown"
         self.cut_off = False
-        """Whether the file ends within a record; known at the end."""
+        """Whether the file ends within a record; set when the end has been read."""
         self._stream = stream
         self._name = name
-        self._number = 0  # of the record looked at
+        self._number = 0  # of the current record
 
     def read_untrusted(self) -> Iterator[Record]:
-        """Read to the end; the header is known with the first record."""
+        """Yield all records; the header's attributes are set before the first one is yielded."""
         texts = self._texts_untrusted()
         header = next(texts, None)
         if header is None:
@@ -57,7 +57,7 @@ class TraceReader:
     # -- framing ------------------------------------------------------------------------------------------------
 
     def _texts_untrusted(self) -> Iterator[dict[str, Any]]:
-        """Give each record's JSON object."""
+        """Yield each record's JSON object."""
         rest = b""
         started = False
         while chunk := self._read():
@@ -99,7 +99,7 @@ class TraceReader:
             self._refuse("is not a JSON object; the file is damaged")
         yield value
 
-    # -- meaning ------------------------------------------------------------------------------------------------
+    # -- contents -----------------------------------------------------------------------------------------------
 
     def _take_header(self, header: dict[str, Any]) -> None:
         trace = header.get("trace")
@@ -142,7 +142,7 @@ class TraceReader:
 
 
 def _is_a(value: object, wanted: type) -> bool:
-    """Whether a JSON value has a field's type; a truth value is no number, and a number is finite."""
+    """Whether a JSON value has a field's type; a bool does not count as a number, and a number must be finite."""
     if wanted in (int, float):
         kinds = (int,) if wanted is int else (int, float)
         return isinstance(value, kinds) and not isinstance(value, bool) and _bounded(value)

@@ -1,7 +1,7 @@
-"""What the writer and the reader of a trace file agree on; docs/trace.md is its prose.
+"""The schema of a trace file, shared by writer and reader; docs/trace.md describes it.
 
 A file is a JSON text sequence (RFC 7464: each record between an RS and an LF) as qlog defines it for streaming
-(draft-ietf-quic-qlog-main-schema, "JSON-SEQ"): a header record, then one record an event.
+(draft-ietf-quic-qlog-main-schema, "JSON-SEQ"): a header record, then one record per event.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from srd.proto.trace import TraceEvent
 FILE_SCHEMA: Final = "urn:ietf:params:qlog:file:sequential"
 SERIALIZATION: Final = "application/qlog+json-seq"
 EVENT_SCHEMA: Final = "urn:open-srd:qlog:events:srd-1"
-"""Ours alone: qlog asks for a URI that tells sets of events apart. The number grows when a name or a field goes."""
+"""URI of this project's events, as qlog requires. The number is incremented when a name or a field is removed."""
 NAMESPACE: Final = "srd"
 
 RECORD_SEPARATOR: Final = b"\x1e"
 MAX_RECORD_BYTES: Final = 64 << 10
-"""Longest record that is read: fifty times the longest that is written."""
+"""Longest record that is read; written records are much shorter."""
 
 
 def name_of(kind: type[TraceEvent]) -> str:
-    """Return the name of an event's class in a file: BurstSent is `srd:burst_sent`."""
+    """Return the name of an event class in a file; that of BurstSent is `srd:burst_sent`."""
     snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
     return f"{NAMESPACE}:{snake}"
 

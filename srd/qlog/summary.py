@@ -1,8 +1,9 @@
-"""Sums a trace up: what each peer's paths carried and lost, and when nothing moved.
+"""Summarises a trace: what each peer's paths carried and lost, and the stalls.
 
-A stall is a time without progress while something was outstanding. For a sender: packets sent and not acknowledged,
-from the last ack that acknowledged anything new (or the first burst after a rest) to the next. For a receiver: part of
-a message, from one landing of new bytes to the next. What is outstanding when the trace ends counts to that end.
+A stall is a time without progress while something was outstanding. For a sender, outstanding are the packets sent and
+not acknowledged; a stall lasts from the last ACK of new data (or the first burst after an idle time) to the next. For a
+receiver, outstanding is an incomplete message; a stall lasts from one landing of new bytes to the next. A stall that is
+not over when the trace ends lasts to that end.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from srd.proto.wire.status import Status
 from srd.qlog.reader import Record
 
 STALLS = 5
-"""Of the longest stalls, so many are kept."""
+"""Number of the longest stalls that are kept."""
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
-    """Return the nearest-rank percentile; None of nothing."""
+    """Return the nearest-rank percentile; None if there are no values."""
     if not values:
         return None
     ordered = sorted(values)
@@ -52,7 +53,7 @@ class SentPath:
     packets: int = 0
     payload_bytes: int = 0
     retransmitted: int = 0
-    """Of the packets, those that had been sent before."""
+    """Packets that were retransmissions."""
     lost: int = 0
     probes: int = 0
     state: str = "active"
@@ -63,31 +64,31 @@ class SentPath:
 
 @dataclass(slots=True)
 class ReceivedPath:
-    """One path of the other end's that was heard of."""
+    """One path of the other end that packets were received from."""
 
     runs: int = 0
-    """Packets of one burst that arrived together count once."""
+    """Received bursts: packets of one burst that arrived together count once."""
     packets: int = 0
     payload_bytes: int = 0
     duplicate_bytes: int = 0
-    """Of these, bytes that had arrived before or that there was no room for."""
+    """Payload bytes that had arrived before, or for which there was no memory."""
 
 
 @dataclass(slots=True)
 class Stalls:
-    """The longest times without progress."""
+    """The longest stalls."""
 
     longest: list[tuple[float, float]] = field(default_factory=list)
     """(length, beginning) in seconds, as a heap: the shortest of those kept is first."""
     _waiting_since: float | None = None
 
     def wait(self, at_s: float) -> None:
-        """Something is outstanding from now on, if nothing was before."""
+        """Note that something is outstanding from now on."""
         if self._waiting_since is None:
             self._waiting_since = at_s
 
     def progress(self, at_s: float, *, outstanding: bool) -> None:
-        """Something moved; `outstanding`: whether anything is still to come."""
+        """Note progress; `outstanding` says whether anything is still outstanding."""
         if self._waiting_since is not None and at_s > self._waiting_since:
             heapq.heappush(self.longest, (at_s - self._waiting_since, self._waiting_since))
             if len(self.longest) > STALLS:
@@ -111,7 +112,7 @@ class Loss:
 
 @dataclass(slots=True)
 class PeerSummary:
-    """One peer. Series are lists of equal length: times in seconds since the trace began, and values."""
+    """One peer. A time series is two lists of equal length: times in seconds since the trace began, and values."""
 
     address: str = "?"
     incoming: bool = False
@@ -119,41 +120,41 @@ class PeerSummary:
     ended_s: float = 0.0
     """Time of the last event."""
     end: str = ""
-    """Status and reason of the peer's end; empty when the trace ends before."""
+    """Status and reason of the peer's end; empty when the trace ends before it."""
     sent: dict[int, SentPath] = field(default_factory=dict)
     received: dict[int, ReceivedPath] = field(default_factory=dict)
     losses: list[Loss] = field(default_factory=list)
     resent: list[tuple[float, int]] = field(default_factory=list)
     """(time, packets) of each retransmission."""
     completed: dict[str, int] = field(default_factory=dict)
-    """Requests, by status."""
+    """Number of completed requests, by status."""
     latencies_us: list[float] = field(default_factory=list)
-    """Of the requests that ended well."""
+    """Latencies of the requests that completed with OK."""
     writes: int = 0
-    """Placed whole in memory here."""
+    """Writes that landed completely in memory here."""
     aborted: int = 0
-    """Messages that the other end gave up."""
+    """Messages that the other end aborted."""
     messages: int = 0
-    """Received whole."""
+    """Messages that were received completely."""
     acks: int = 0
     acked_at_s: list[float] = field(default_factory=list)
     acked_bytes: list[int] = field(default_factory=list)
-    """Acknowledged until then, headers included."""
+    """Bytes acknowledged until then, headers included."""
     inflight_at_s: list[float] = field(default_factory=list)
     inflight_bytes: list[int] = field(default_factory=list)
-    """After each burst and each ack."""
+    """Bytes in flight after each burst and each ACK."""
     window_at_s: list[float] = field(default_factory=list)
     window_bytes: list[int] = field(default_factory=list)
     landed_at_s: list[float] = field(default_factory=list)
     landed_bytes: list[int] = field(default_factory=list)
-    """New payload that had landed until then."""
+    """New payload bytes that had landed until then."""
     send_stalls: Stalls = field(default_factory=Stalls)
     receive_stalls: Stalls = field(default_factory=Stalls)
     outstanding_packets: int = 0
-    """Sent, and not acknowledged."""
+    """Packets sent and not acknowledged."""
 
     def apply(self, event: TraceEvent, *, at_s: float) -> None:
-        """Take the next event."""
+        """Apply the next event."""
         self.ended_s = max(self.ended_s, at_s)
         match event:
             case BurstSent():
@@ -199,7 +200,7 @@ class PeerSummary:
                 self.aborted += 1
 
     def finish(self) -> None:
-        """No event will follow: what is outstanding was so to the end."""
+        """End the running stalls, as no event will follow."""
         self.send_stalls.progress(self.ended_s, outstanding=False)
         self.receive_stalls.progress(self.ended_s, outstanding=False)
 

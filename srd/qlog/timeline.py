@@ -1,4 +1,4 @@
-"""A peer's life in equal intervals: how fast it moved, and what was lost meanwhile."""
+"""A peer's trace in equal intervals: throughput and losses of each."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from itertools import pairwise
 from srd.qlog.summary import PeerSummary
 
 INTERVALS = 10
-"""Rows of the table: enough to see when, few enough to be read."""
+"""Rows of the table: enough to see changes over time, few enough to read."""
 
 
 @dataclass(slots=True)
 class Interval:
-    """Sums of one interval; packets unless the name says otherwise."""
+    """Sums of one interval, in packets unless the name says otherwise."""
 
     begin_s: float
-    """Since the trace began."""
+    """Time since the beginning of the trace."""
     acked_bytes: int = 0
-    """Newly acknowledged, headers included."""
+    """Newly acknowledged bytes, headers included."""
     landed_bytes: int = 0
-    """New payload received."""
+    """New payload bytes received."""
     reordered: int = 0
-    """Declared lost because later packets of their path had been reported."""
+    """Packets declared lost because later packets of their path had been reported."""
     timed_out: int = 0
-    """Declared lost because nothing was heard."""
+    """Packets declared lost by timeout."""
     resent: int = 0
 
 
@@ -53,5 +53,5 @@ def timeline(peer: PeerSummary) -> tuple[float, list[Interval]]:
 
 
 def _steps(times_s: Sequence[float], totals: Sequence[int]) -> list[tuple[float, int]]:
-    """Undo a running total."""
+    """Return the increments of a running total."""
     return [(time_s, after - before) for time_s, (before, after) in zip(times_s, pairwise((0, *totals)), strict=True)]

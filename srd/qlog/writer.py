@@ -1,11 +1,10 @@
 """Writes a trace file while packets move.
 
-1. Memory and time are bounded: what is not written yet is a buffer of 64 KiB, and an event costs one line of JSON.
-2. The file is readable while it grows: the buffer goes out when full and, if events come, once a second.
-3. A file that cannot be written any more (a full disk) ends the trace, not the transfer: what comes after is dropped,
-   and `close` raises.
-4. Writing blocks the caller for as long as the page cache needs to take it; a trace does not belong on a slow network
-   file system.
+1. Memory and time are bounded: the buffer has 64 KiB, and an event costs one line of JSON.
+2. The file is readable while it grows: the buffer is flushed when it is full and, while events occur, once a second.
+3. A write error (a full disk) ends the trace, not the transfer: later events are dropped, and `close` raises.
+4. A write blocks the caller until the page cache has accepted the data, so a trace should not be written to a slow
+   network file system.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from srd.qlog.errors import TraceError
 from srd.qlog.schema import EVENT_SCHEMA, FIELDS, FILE_SCHEMA, KINDS, NAMES, RECORD_SEPARATOR, SERIALIZATION
 
 BUFFER_BYTES = 64 << 10
-"""About 400 events: a system call for so many costs nothing."""
+"""Several hundred events, so that the cost of a system call per event is negligible."""
 FLUSH_INTERVAL_S = 1.0
-"""Who watches a transfer sees it a second late."""
+"""Maximum delay, while there are events, until an event can be read from the file."""
 
 VantagePoint = Literal["client", "server", "unknown"]
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
@@ -38,7 +37,7 @@ _ENCODERS: Final[dict[type, Callable[[Any], object]]] = {
 
 
 def _layout(kind: type[TraceEvent]) -> tuple[str, list[tuple[str, Callable[[Any], object]]]]:
-    """Return an event's record as a template, and its fields with what makes JSON of them: half the time of a dict."""
+    """Return an event's record as a template, and its fields with their JSON encoders: faster than encoding a dict."""
     data = ",".join(f'"{name}":%s' for name in FIELDS[kind])
     template = f'{{"time":%s,"name":"{NAMES[kind]}","group_id":"%d","data":{{{data}}}}}'
     return template, [(name, _ENCODERS[wanted]) for name, wanted in FIELDS[kind].items()]
@@ -48,7 +47,7 @@ _LAYOUTS: Final = {kind: _layout(kind) for kind in KINDS}
 
 
 class TraceWriter:
-    """A file that takes events (`srd.proto.trace.Trace`); a context manager, which closes it."""
+    """A trace file that records events (implements `srd.proto.trace.Trace`); a context manager that closes it."""
 
     def __init__(
         self,
@@ -59,10 +58,10 @@ class TraceWriter:
         vantage_point: VantagePoint = "unknown",
         wall_clock: datetime | None = None,
     ) -> None:
-        """Make the file, or empty it, and write its header; times in it count from `now`, in seconds.
+        """Create or truncate the file and write its header; its times are relative to `now`, in seconds.
 
-        `vantage_point`: "client" opens peers, "server" accepts them; `wall_clock`: the date and time of `now`,
-        where the reader is to know it. Raises TraceError when the file cannot be written.
+        `vantage_point`: "client" opens peers, "server" accepts them. `wall_clock`: the date and time of `now`, if it is
+        to be recorded. Raises TraceError when the file cannot be written.
         """
         self._path = path
         self._started_at = now
@@ -94,7 +93,7 @@ class TraceWriter:
             self._error = error
 
     def _flush(self) -> bool:
-        """Write the buffer out; return whether all is well."""
+        """Flush the buffer; return False if there was an error, now or before."""
         try:
             self._file.flush()
         except OSError as error:
@@ -102,7 +101,7 @@ class TraceWriter:
         return self._error is None
 
     def close(self) -> None:
-        """Write what is left and close the file. Raises TraceError when not all of the trace could be written."""
+        """Flush the buffer and close the file. Raises TraceError when not all of the trace could be written."""
         try:
             self._file.close()
         except OSError as error:
@@ -123,7 +122,7 @@ class TraceWriter:
         try:
             self.close()
         except TraceError:
-            if error is None:  # else it goes first
+            if error is None:  # otherwise the exception of the block takes precedence
                 raise
 
 

@@ -1,1 +1,1 @@
-"""Protocol cores on the virtual fabric, in virtual time: the one place that knows both."""
+"""Protocol cores on the virtual fabric, in virtual time; the only package that depends on both."""

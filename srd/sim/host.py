@@ -1,13 +1,13 @@
-"""One protocol core at one host of the virtual fabric: what `srd.io` is to sockets, this is to virtual time.
+"""One protocol core at one host of the virtual fabric: the counterpart of `srd.io`, with virtual time for sockets.
 
 Rules.
-1. The host takes no time: what arrives at one moment is one batch for the core, and what the core then wants to send
-   leaves at that moment. Received messages are released as they are delivered.
-2. Payload does not move; headers do, in their real bytes. A packet's content is the `GroDatagram` that the other core
-   will be given (data), or the bytes of the packet (control).
-3. An address of the core is (IP address, port). Path p is source port `port` + p.
+1. The host takes no time. Packets that arrive at the same time are one batch for the core, and the packets that the
+   core then sends leave at that time. Received messages are released when they are delivered.
+2. Payload is not transferred; headers are, as encoded bytes. A packet's content is the `GroDatagram` that the other
+   core receives (data), or the bytes of the packet (control).
+3. An address of the core is (IP address, port). Path p has source port `port` + p.
 
-The core's clock starts at EPOCH_S, as 0 is a value that means "never" to some of its timers.
+The core's clock starts at EPOCH_S, because 0 means "never" to some of its timers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EPOCH_S: Final = 100.0
 PORT: Final = 49152
 IP_UDP_BYTES: Final = 28
 WIRE_OVERHEAD_BYTES: Final = 42
-"""Ethernet, IPv4 and UDP headers of a datagram: shapes count the Ethernet header, too."""
+"""Ethernet, IPv4 and UDP headers of a datagram; link rates include the Ethernet header."""
 
 SocketAddress = tuple[str, int]
 
@@ -46,7 +46,7 @@ class Delivery(NamedTuple):
 
 
 class Station:
-    """Attach it to a host of `fabric`; call `serve` after giving it commands."""
+    """A simulated host with an SRD endpoint, attached to `fabric`; call `serve` after commands such as `post`."""
 
     def __init__(
         self, fabric: VirtualFabric, host: str, *, config: ProtocolConfig, seed: int, memory: Memory | None = None
@@ -55,24 +55,24 @@ class Station:
         self.address: SocketAddress = (fabric.address(host), PORT)
         self.deliveries: list[Delivery] = []
         self.completions: dict[int, tuple[int, Status]] = {}
-        """Request -> when it ended in ns, and how."""
+        """Completion time in ns and status, by request."""
         self.ended: list[PeerEnded] = []
         self.peers: dict[SocketAddress, int] = {}
         """Numbers of the open peers, by the other end's address."""
         self.on_event: Callable[[Event], None] | None = None
-        """Told every event after the station has taken note of it; may give commands."""
+        """Called with every event after the station has recorded it; may give commands."""
         self.loses: Callable[[Burst, int], bool] | None = None
-        """Asked for the n-th packet of each burst whether it is to be lost before it reaches the fabric."""
+        """Called with burst and index of each data packet; returns whether to drop it before it reaches the fabric."""
         self.datagram_bytes = fabric.topology.mtu - IP_UDP_BYTES
         self.payload_bytes = self.datagram_bytes - HEADER_BYTES
         self._fabric = fabric
         self._config = config
         self._registered = memory
-        self._rng = Random(f"{seed}/{host}")  # noqa: S311 - a simulation's dice, to be thrown again alike
+        self._rng = Random(f"{seed}/{host}")  # noqa: S311 - a simulation's random numbers, reproducible
         self.core = self._new_core()
         self._flows: dict[tuple[SocketAddress, int], Flow] = {}
         self._requests = 0
-        self._wake_at_ns = 0  # the earliest moment for which the agenda has this station; 0: none
+        self._wake_at_ns = 0  # time of the earliest wake-up in the event queue; 0: none
         fabric.attach(host, self._receive)
 
     def _new_core(self) -> EndpointCore:
@@ -89,28 +89,28 @@ class Station:
     # -- commands -----------------------------------------------------------------------------------------------
 
     def connect(self, address: SocketAddress) -> int:
-        """Begin to open a peer; return its number."""
+        """Start to open a peer; return its number."""
         return self.core.connect(address, sizes=(self.datagram_bytes,), now=self.now)
 
     def peer_of(self, host: str) -> int:
-        """Return the newest peer at this IP address; which port it has says only which of its HELLOs was answered."""
+        """Return the newest peer at this IP address; its port depends on which of its HELLOs was answered."""
         return next(number for (address, _), number in reversed(self.peers.items()) if address == host)
 
     def post(self, peer: int, *, length: int, immediate: int | None = 0, **work_request: Any) -> int:
-        """Post a request, as `EndpointCore.post` takes it; return its number."""
+        """Post a request with the arguments of `EndpointCore.post`; return its number."""
         self._requests += 1
         self.core.post(peer, request=self._requests, length=length, immediate=immediate, **work_request)
         return self._requests
 
     @property
     def now(self) -> float:
-        """The core's time, in seconds."""
+        """The core's time in seconds."""
         return EPOCH_S + self._fabric.now_ns * 1e-9
 
     # -- the loop -----------------------------------------------------------------------------------------------
 
     def serve(self) -> None:
-        """Deliver events, send what may be sent, and set the timer."""
+        """Handle events, send what the core allows, and arm the timer."""
         now, core = self.now, self.core
         self._take_events(now)
         while (out := core.poll_transmit(now)) is not None:
@@ -124,14 +124,14 @@ class Station:
             self._wake_by(math.ceil((at - EPOCH_S) * 1e9))
 
     def _wake_by(self, at_ns: int) -> None:
-        at_ns = max(at_ns, self._fabric.now_ns + 1)  # rounding may say that now is not yet
+        at_ns = max(at_ns, self._fabric.now_ns + 1)  # rounding may give the current time, or an earlier one
         if not self._wake_at_ns or at_ns < self._wake_at_ns:
             self._wake_at_ns = at_ns
             self._fabric.at(at_ns, self._wake)
 
     def _wake(self, now_ns: int) -> None:
         if now_ns != self._wake_at_ns:
-            return  # an earlier one took its place
+            return  # superseded by an earlier wake-up
         self._wake_at_ns = 0
         self.core.handle_timeout(self.now)
         self.serve()
@@ -153,7 +153,7 @@ class Station:
                 self.on_event(event)
 
     def _deliver(self, message: MessageReceived, *, now: float) -> None:
-        number = message.immediate or 0  # every message has one
+        number = message.immediate or 0  # every message has an immediate
         self.deliveries.append(Delivery(self._fabric.now_ns, message.peer, number, message.length))
         self.core.release(message.peer, size_bytes=message.length, messages=1, now=now)
 

@@ -1,4 +1,4 @@
-"""Any number of protocol cores on the virtual fabric: stations, the peers between them, and time."""
+"""Any number of protocol cores on the virtual fabric: stations, the peers between them, and virtual time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from srd.sim.host import Station
 
 NS_PER_S: Final = 1_000_000_000
 OPENING_S: Final = 5.0
-"""Virtual time in which every peer of an experiment must be open; some fabrics lose handshakes."""
+"""Virtual time within which every peer of an experiment must be open; some fabrics lose handshake packets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A peer, seen from the end that opened it and sends."""
+    """A peer, from the view of the end that opened it and sends."""
 
     source: Station
     peer: int
@@ -37,19 +37,19 @@ class Connection:
 
     @property
     def sender(self) -> Sender:
-        """The sending half at the source, to look at."""
+        """The sending half at the source, for inspection."""
         sender = self.source.core.peer(self.peer).sender
         assert sender is not None, "a connection is open"  # noqa: S101 - for the type; `connect` waited for it
         return sender
 
     @property
     def receiver(self) -> Receiver:
-        """The receiving half at the destination, to look at."""
+        """The receiving half at the destination, for inspection."""
         return self.destination.core.peer(self.remote_peer).receiver
 
 
 class Simulation:
-    """A virtual fabric with a station at each host that is asked for. Same seed, same run."""
+    """A virtual fabric with a station at each host in use. The same seed gives the same run."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Simulation:
         seed: int,
         observe: Callable[[Record], None] | None = None,
     ) -> None:
-        """`seed` rules the cores' dice; the fabric's is the topology's own."""
+        """Create the fabric; `seed` is that of the cores, and the fabric's own seed is in the topology."""
         self.fabric = VirtualFabric(topology, observe=observe)
         self.stations: dict[str, Station] = {}
         self._config = config
@@ -67,20 +67,20 @@ class Simulation:
 
     @property
     def now_ns(self) -> int:
-        """Virtual time since the beginning, in ns."""
+        """Virtual time since the beginning in ns."""
         return self.fabric.now_ns
 
     def station(self, host: str) -> Station:
-        """The host's station; made when first asked for."""
+        """Return the host's station; created on first use."""
         station = self.stations.get(host)
         if station is None:
             station = self.stations[host] = Station(self.fabric, host, config=self._config, seed=self._seed)
         return station
 
     def connect(self, pairs: Iterable[tuple[str, str]]) -> list[Connection]:
-        """Open a peer for each (source, destination), and let time pass until all are.
+        """Open a peer for each (source, destination), and run until all are open.
 
-        A pair of hosts has one peer, whichever of them asked. Raises BenchError if some do not open.
+        A pair of hosts has one peer, whichever of them opened it. Raises BenchError if some do not open.
         """
         wanted = [(self.station(source), self.station(destination)) for source, destination in pairs]
         for source, destination in wanted:
@@ -91,7 +91,7 @@ class Simulation:
         closed = wanted[:]
 
         def all_open() -> bool:
-            while closed and closed[-1][1].address in closed[-1][0].peers:  # asked after every moment: look at one
+            while closed and closed[-1][1].address in closed[-1][0].peers:  # called often: check only one
                 closed.pop()
             return not closed
 
@@ -100,11 +100,11 @@ class Simulation:
         return [Connection(a, a.peers[b.address], b, b.peer_of(a.address[0])) for a, b in wanted]
 
     def run(self, *, seconds: float, done: Callable[[], bool] | None = None) -> bool:
-        """Let so much virtual time pass, or less if `done` holds before; return whether it did."""
+        """Run for `seconds` of virtual time, or until `done` returns true; return whether it did."""
         return self.fabric.run(until_ns=self.now_ns + round(seconds * NS_PER_S), done=done)
 
     def require_no_failures(self) -> None:
-        """Raise BenchError if a request ended in error or a peer ended: what was measured is then something else."""
+        """Raise BenchError if a request ended in error or a peer ended, as the measurement is then invalid."""
         for station in self.stations.values():
             for request, (_, status) in station.completions.items():
                 if status is not Status.OK:

@@ -1,4 +1,4 @@
-"""Bulk traffic: so many messages always under way on one connection."""
+"""Bulk traffic: a constant number of outstanding messages on one connection."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from srd.sim.simulation import Connection
 
 
 class Stream:
-    """Posts a message for each that completes. `posted_at_ns[n]` is when message n was posted; its immediate is n.
+    """Posts a message for each that completes. Message n has immediate n and is posted at `posted_at_ns[n]`.
 
-    One stream for each source station: it takes the station's events.
+    At most one stream per source station, because it handles the station's events.
     """
 
     def __init__(
@@ -23,7 +23,7 @@ class Stream:
         now_ns: Callable[[], int],
         messages: int = 0,
     ) -> None:
-        """`messages` in all; 0: without end."""
+        """Create a stream of `messages` messages in all; 0: endless."""
         self.connection = connection
         self.posted_at_ns: list[int] = []
         self._message_bytes = message_bytes

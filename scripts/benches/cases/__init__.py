@@ -1,1 +1,1 @@
-"""The cases of `scripts/bench`, a module each; registry.py lists them."""
+"""The cases of `scripts/bench`, one module per case; registry.py lists them."""

@@ -1,14 +1,14 @@
 """Blackhole: one of 4 paths dies silently, is repaired, then 3 of 4 die and are repaired.
 
-4 spines (see millisecond.py); messages of 64 KiB under way all the time. A spine that dies swallows data and acks
-alike, and nobody is told. 0.5 s of warm-up; spine 1 dead for 0.5 s; 1 s of rest; spines 1 to 3 dead for 0.5 s; 1 s of
-rest.
+4 spines (see reference_fabric.py); a constant number of messages of 64 KiB is outstanding. A dead spine drops data and
+ACKs without notice. 0.5 s of warm-up; spine 1 dead for 0.5 s; 1 s of recovery; spines 1 to 3 dead for 0.5 s; 1 s of
+recovery.
 
-`stall_rtts`: the longest time between two deliveries of messages, less the 10 ms that a sender waits in any case before
-it takes silence for loss (`min_rto_s`), in round trips of the empty fabric (2 ms); 0 if it is less.
-`longest_packet_gap_ms`: the longest time without new payload of any message. `failed_requests`: requests that did not
-end well. `repaired_s`: longest time from a repair until the link from the sender's leaf to that spine has carried ten
-full packets again; infinite (null) if it has not by the end.
+`stall_rtts`: the longest time between two deliveries of messages, less the minimum timeout of 10 ms (`min_rto_s`), in
+RTTs of the empty fabric (2 ms); 0 if it is shorter than the timeout. `longest_packet_gap_ms`: the longest time without
+new payload of any message. `failed_requests`: requests that did not complete with OK. `repaired_s`: longest time from a
+repair until the link from the sender's leaf to that spine has carried ten full packets again; infinite (null) if it has
+not by the end.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ WANTED: Final = (
 SPINES: Final = 4
 MESSAGE_BYTES: Final = 64 << 10
 OUTSTANDING: Final = 384
-"""24 MiB, as elsewhere."""
+"""Outstanding messages: 24 MiB, as in the other cases."""
 PATIENCE_S: Final = 0.010
 FAILURES: Final = ((0.5, ("spine1",)), (2.0, ("spine1", "spine2", "spine3")))
-"""When, and which spines."""
+"""Time of each failure, and its spines."""
 DEAD_S: Final = 0.5
 END_S: Final = 3.5
 SETTLED_S: Final = 0.1
-"""Before the first failure the gaps count already: they say what is usual."""
+"""Gaps count from here on, which is before the first failure."""
 IN_USE_BYTES: Final = 10 * PACKET_BYTES
 LOOK_EVERY_NS: Final = NS_PER_S // 1000
 
 
 @dataclass(slots=True)
 class Repair:
-    """A link that was repaired: looks every millisecond whether it is used."""
+    """A repaired link: checks every millisecond whether it is used again."""
 
     running: Bulk
     lane: VirtualLink

@@ -1,13 +1,12 @@
-"""Chaos: seeded runs of everything that can go wrong, and whether the protocol kept its word in each.
+"""Chaos: seeded runs with all kinds of faults, each checked against the protocol's guarantees.
 
-A run is two hosts that send each other, write to and read from each other 10 to 40 messages of 0 to 100 kB, real bytes,
-in a scenario drawn by its seed (chaos/scenario.py): loss to 30 %, jitter, duplicates, datagrams that come late, flipped
-bits, tiny queues, spines that die and come back, processes that restart, small credit, memory for few packets, slow
-release, cancelled requests, wrong keys and ranges, keys that are withdrawn. What is held against it (chaos/run.py):
-each message is delivered once with the right bytes at the right place or its sender told; nothing is written where it
-should not be; nothing hangs, nothing raises.
+In a run two hosts send, write and read 10 to 40 messages of 0 to 100 kB with real bytes. The scenario is drawn from the
+seed (chaos/scenario.py): loss up to 30 %, jitter, duplicates, late datagrams, flipped bits, tiny queues, spines that
+fail and are repaired, processes that restart, small credit, memory for few packets, slow release, cancelled requests,
+wrong keys and ranges, deregistered keys. The invariants (chaos/run.py): each message is delivered once with the right
+bytes to the right address, or its sender gets an error; no other memory is written; nothing hangs, nothing raises.
 
-`violations` counts what did not hold; each seed of which any is known is printed with the command that replays it.
+`violations` counts the violated invariants; each seed with one is printed with the command that replays it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ SHOWN: Final = 5
 
 
 def measure(seeds: Iterable[int]) -> Round:
-    """All runs, as one round."""
+    """Make all runs, as one round."""
     reports = []
     for seed in seeds:
         report = live_through(seed)

@@ -1,9 +1,10 @@
-"""Clean: bulk data over a veth pair that loses nothing: ours, the probe's ceiling, iperf3 (TCP cubic, bbr).
+"""Clean: bulk data over a veth pair without loss: SRD, the UDP probe's ceiling, iperf3 (TCP cubic, bbr).
 
-MTU 9000 and 1500, segmentation offload on and off (see veth/wire.py), one flow, in turn within each round. `*_gbps` is
-payload that arrived (the probe's: with its headers); `*_cpu_s_per_gb` processor time of both processes, both modes, per
-10^9 bytes. `tcp_ratio_*`: ours over the faster of the two TCPs of the same round; `cpu_per_gb_ratio_*`: ours over
-that same TCP's. Ours is checked byte by byte between the timed turns (veth/worker/bulk.py).
+MTU 9000 and 1500, segmentation offload on and off (see veth/veth_pair.py), one flow, in turn within each round.
+`*_gbps` is payload that arrived (the probe's: with its headers); `*_cpu_s_per_gb` is the CPU time of both processes,
+user and system, per 10^9 bytes. `tcp_ratio_*`: SRD over the faster of the two TCPs of the same round;
+`cpu_per_gb_ratio_*`: SRD over that same TCP. SRD's data is checked byte by byte between the timed turns
+(veth/worker/bulk.py).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ WANTED: Final = (
 SECONDS: Final = 2.0
 LINKS: Final = ((9000, True), (1500, True), (9000, False), (1500, False))
 START_S: Final = 40.0
-"""What processes take besides: to start, to make their data, to check it."""
+"""Additional time of the processes: to start, and to make and check their data."""
 WORKER: Final = "scripts.benches.veth.worker"
 PROBE: Final = "scripts.benches.veth.windowed_udp"
 OURS: Final = "ours"
@@ -57,7 +58,7 @@ def _round(number: int, seconds: float) -> Round:
 
 
 def ratios(ours: Figures, peers: dict[str, dict[str, float]], *, link: str) -> dict[str, float]:
-    """Return ours over the others' on one link."""
+    """Return SRD's figures over the baselines' on one link."""
     gbps, cpu = f"{link}_gbps", f"{link}_cpu_s_per_gb"
     tcp = max((peers[f"tcp_{algorithm}"] for algorithm in iperf.ALGORITHMS), key=lambda figures: figures[gbps])
     return {
@@ -81,7 +82,7 @@ def _flows(two: Wire, *, mtu: int, seconds: float) -> Iterator[tuple[str, iperf.
 
 
 def ours_flow(two: Wire, *, seconds: float) -> iperf.Flow:
-    """Run our own ends. Raises BenchError for a damaged byte, or a datagram that a host dropped."""
+    """Run the SRD flow. Raises BenchError for a damaged byte, or a datagram that a host dropped."""
     received, sent = meet(
         two,
         server=python(WORKER, "bulk-receive", two.receiver),

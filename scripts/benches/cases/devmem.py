@@ -1,15 +1,15 @@
-"""Device memory: from one region to another, beside the classic way with copies around kernel TCP.
+"""Device memory: transfers from one region to another, compared with copies around kernel TCP.
 
-Two processes in two namespaces (kernel fabric): over a link shaped to 1 Gbit/s, and over a bare veth pair. See
-scripts/benches/devmem/host.py for what they do. `ours` leaves every byte where the kernel put it and returns tokens;
-`gather` copies it to one place first, as a consumer that takes no fragments has to; `classic` is kernel TCP (cubic)
-between two copies. Processor time is that of both processes, the kernel's on their behalf included.
+Two processes in two namespaces (kernel backend): over a link shaped to 1 Gbit/s, and over a bare veth pair; see
+scripts/benches/devmem/host.py. `ours` uses every byte where the kernel wrote it, and returns tokens; `gather` first
+copies a message into one buffer, as a consumer that cannot use fragments has to; `classic` is kernel TCP (cubic)
+between two copies. CPU time is that of both processes, user and system.
 
-`line_fraction`: goodput over the shaped link's payload rate. `classic_ratio`, `cpu_per_gb_ratio`: ours over classic,
-over the bare pair. `bytes_copied`: what the transport counts, of some GB. That 0 means 0 is attested before the first
-round, and without it there is none: in a run of 64 MiB both processes have no right to the pages of their regions but
-during the system calls, so that who touches payload dies (scripts/benches/devmem/mprotect_guard.py); who gathers has
-to.
+`line_fraction`: goodput over the shaped link's payload rate. `classic_ratio`, `cpu_per_gb_ratio`: ours over classic, on
+the bare pair. `bytes_copied`: as counted by the transport, of some GB. Before the first round a guard verifies that 0
+means 0; if it fails there are no rounds. In that run of 64 MiB both processes may access the pages of their regions
+only during system calls, so that a process that touches payload is killed (scripts/benches/devmem/mprotect_guard.py);
+one that gathers must be killed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WAYS: Final = ("srd", "classic", "gather")
 
 
 def rounds(seconds: float) -> Iterator[Round]:
-    """Make rounds of all contestants, one after the other. Raises BenchError if it cannot be done honestly."""
+    """Make rounds of all contestants, one after the other. Raises BenchError if no valid measurement is possible."""
     with pair(shaped=True) as shaped, pair(shaped=False) as bare:
         _attest(bare)
         for number in range(1, ROUNDS + 1):
@@ -42,7 +42,7 @@ def rounds(seconds: float) -> Iterator[Round]:
 
 
 def _attest(bare: Pair) -> None:
-    """Have the witness see that nothing is copied, and first that it sees. Raises BenchError."""
+    """Verify with the guard that nothing is copied, and first that the guard detects a copy. Raises BenchError."""
     if not is_killed("blind", bare):
         raise BenchError("the witness is blind here: it let a consumer that copies every message pass")
     if transfer("guarded", bare, seconds=0).bytes_copied:

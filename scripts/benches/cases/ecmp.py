@@ -1,10 +1,10 @@
-"""ECMP: 256 source ports over 4 spines: does each spine get its share, does a port stay, do two views agree.
+"""ECMP of 256 source ports over 4 spines: even distribution, stable paths, agreement of discovery and counters.
 
-h1 to h2 and back, over IPv4 and over IPv6, on the fabric that this kernel can build; the worst of the two counts.
-`share_p_value`: the chi-square test that all spines are equally likely. `moved_ports`: ports that name another spine
-when asked again from a new socket. `same_ports_fraction`: ports that take the spine of the same number in both
-directions: 1/4 where each router chooses for itself. `counter_mismatch`: packets that the spine's counters did not see
-of those sent from the ports that discovery gave it.
+h1 to h2 and back, over IPv4 and over IPv6, on the backend that this kernel supports; the worst value counts.
+`share_p_value`: the chi-square test that all spines are equally likely. `moved_ports`: ports that take another spine
+when probed again from a new socket. `same_ports_fraction`: ports that take the same spine in both directions; 1/4 if
+the routers hash independently. `counter_mismatch`: packets from the ports of a spine, according to discovery, that the
+spine's counters did not count.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Marks: what congestion marks (ECN) are worth, on a bottleneck that sets them early.
+"""ECN: the effect of congestion marks, on a bottleneck that sets them early.
 
-4 spines (see millisecond.py), whose links mark what will wait for more than 0.6 ms: two packets, less than the delay
-that the controller aims at (1 ms). Beside it `unmarked`: the same without. `capacity_fraction`: payload that lands over
-what the links can carry of it, in one second after half a second of warm-up; `mean_queue_ms`: of the spines' links,
-looked at every 2 ms; `lost_fraction`: packets declared lost over those sent. `queue_ratio`: marked over unmarked.
+4 spines (see reference_fabric.py), whose links mark packets that will wait for more than 0.6 ms: two packets, less than
+the controller's target delay (1 ms). The baseline `unmarked` is the same without marks. `capacity_fraction`: payload
+that lands over the links' capacity for payload, in one second after half a second of warm-up; `mean_queue_ms`: of the
+spines' links, sampled every 2 ms; `lost_fraction`: packets declared lost over those sent. `queue_ratio`: marked over
+unmarked.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def _figures(threshold_us: float | None, *, seed: int, seconds: float) -> dict[s
 
 
 def _mean_queue_ms(running: Bulk, *, seconds: float) -> float:
-    """Let time pass; look at the queues from the sender's leaf to the spines meanwhile."""
+    """Run the simulation; sample the queues from the sender's leaf to the spines meanwhile."""
     lanes = [running.simulation.fabric.links["leaf1", f"spine{index + 1}"] for index in range(SPINES)]
     waits_ns = []
     for _ in range(round(seconds / LOOK_S)):

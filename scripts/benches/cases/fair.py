@@ -1,12 +1,12 @@
 """Fair: 2, 8 and 32 flows share one bottleneck, the port of the host that all of them send to.
 
-The fabric of `incast` (100 Gbit/s, 5 us links, ports with a buffer of one bandwidth-delay product), one flow a host.
-Half of the flows start at once, the others 50 round trips (of 40 us) later, so that newcomers meet a full link.
-Measured over 100 round trips, which begin 100 round trips after the last start.
+The fabric of `incast` (100 Gbit/s, 5 us links, ports with a buffer of one bandwidth-delay product), one flow per host.
+Half of the flows start at once, the others 50 RTTs (of 40 us) later, when the link is full. The measurement takes 100
+RTTs, and begins 100 RTTs after the last start.
 
 `jain_index`: (sum x)^2 / (n sum x^2) of the payload that landed of each flow; the worst of the three.
-`median_queue_bdp`: median of the bottleneck's queue, looked at four times a round trip, over the bandwidth-delay
-product; the worst of the three. `utilisation_*`: payload and headers that left the port, over its rate.
+`median_queue_bdp`: median of the bottleneck's queue, sampled four times per RTT, over the bandwidth-delay product; the
+worst of the three. `utilisation_*`: payload and headers that left the port, over its rate.
 """
 
 from __future__ import annotations
@@ -77,6 +77,6 @@ def _share(flows: int, *, seed: int) -> dict[str, float]:
 
 
 def jain_index(shares: list[int]) -> float:
-    """1 if all shares are equal, 1/n if one has everything; 0 if nobody has anything."""
+    """Return Jain's fairness index: 1 if all shares are equal, 1/n if one has everything; 0 if all are 0."""
     squares = sum(share * share for share in shares)
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 0.0

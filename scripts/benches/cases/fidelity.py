@@ -1,10 +1,10 @@
-"""Fidelity: the relay against the kernel's netem, the same settings, 20,000 packets through each.
+"""Fidelity: the relay compared with the kernel's netem, with the same settings and 20,000 packets through each.
 
-The kernel fabric runs under User-Mode Linux where the host's kernel has no netem, else on the host; the relay on the
-host. scripts/benches/fidelity/settings.py has the settings, measures.py what is compared. A setting has failed if one
-of its comparisons has: a test at 0.01, divided by the number of tests (Bonferroni), or a deviation of more than 2 %.
-`seed_failed`: packets whose fate under a seed is not that of the public vector's generator, on the relay; on the kernel
-too where it takes seeds (`kernel_seeds` 1; before Linux 6.6 it takes none).
+The kernel backend runs under User-Mode Linux if the host's kernel has no netem, otherwise on the host, like the relay.
+scripts/benches/fidelity/settings.py has the settings, measures.py the comparisons. A setting fails if one of its
+comparisons fails: a test at level 0.01, divided by the number of tests (Bonferroni), or a deviation of more than 2 %.
+`seed_failed`: packets whose loss under a seed is not that of the public test vector's generator, on the relay, and on
+the kernel if it supports seeds (`kernel_seeds` 1; not before Linux 6.6).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NICENESS: Final = -10
 
 
 def measure(seed: int) -> Round:
-    """One round: all settings on both fabrics."""
+    """Make one round: all settings on both backends."""
     with tempfile.TemporaryDirectory(prefix="srd-fidelity-") as name:
         directory = Path(name)
         write_tables(directory)
@@ -48,7 +48,7 @@ def measure(seed: int) -> Round:
 
 
 def record(settings: Iterable[Setting], *, fabric: str, directory: Path) -> dict[str, Recording]:
-    """Try the settings on a fabric; setting -> what came out. Raises BenchError."""
+    """Run the settings on a backend; return the recording of each setting. Raises BenchError."""
     settings = tuple(settings)
     into = directory / fabric
     into.mkdir()
@@ -70,7 +70,7 @@ def record(settings: Iterable[Setting], *, fabric: str, directory: Path) -> dict
 
 
 def run_trial(module: str, orders: Path, *, fabric: str) -> None:
-    """Run a trial where its fabric is; BenchError with its last words if it fails."""
+    """Run a trial on its backend; raises BenchError with its last output if it fails."""
     command = [sys.executable, "-m", module, str(orders)]
     with tempfile.TemporaryFile() as log, _hurried():
         try:
@@ -88,9 +88,9 @@ def run_trial(module: str, orders: Path, *, fabric: str) -> None:
 
 @contextmanager
 def _hurried() -> Iterator[None]:
-    """Before other processes, as the kernel's own work is: what is measured is the model, not the host."""
+    """Run with a higher priority, as the kernel's own work does, to measure the model and not the host."""
     usual = os.getpriority(os.PRIO_PROCESS, 0)
-    with suppress(OSError):  # without the right to it, delays are compared with more of the host in them
+    with suppress(OSError):  # without the privilege, the delays include more of the host's
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
     try:
         yield
@@ -99,7 +99,7 @@ def _hurried() -> Iterator[None]:
 
 
 def compared(setting: Setting, *, kernel: Recording, relay: Recording, directory: Path) -> list[Comparison]:
-    """All comparisons of a setting."""
+    """Return all comparisons of a setting."""
     shape = setting.shape(directory)
     return [
         comparison
@@ -109,7 +109,7 @@ def compared(setting: Setting, *, kernel: Recording, relay: Recording, directory
 
 
 def wrong_fates(recording: Recording, setting: Setting, *, directory: Path) -> int:
-    """Packets whose loss is not what the seed of the setting says."""
+    """Return the number of packets whose loss differs from that of the setting's seed."""
     netem: Netem[int] = Netem(setting.shape(directory), seed=0)
     numbers = range(len(recording.entered_at_ns))
     wanted = [netem.enqueue(0, packet=number, length_bytes=setting.length_bytes) is not None for number in numbers]

@@ -1,13 +1,13 @@
 """Hostile packets beside a regular transfer, on loopback: a million by default, 10,000 a second.
 
-Malformed, well-formed out of place, mutated from the transfer's own packets, every field at its edges; from strangers,
-from addresses that never opened a peer, and from opened peers, which misbehave; single and in GSO trains. Slices with
-and without them take turns. Every byte of the transfer is compared where it arrives.
+Packets are malformed, well-formed but unexpected, mutated from the transfer's own packets, or have every field at its
+limits. They come from strangers, from addresses that never opened a peer, and from open peers that misbehave; single
+and in GSO trains. Time slices with and without them alternate. The receiver compares every byte of the transfer.
 
-`transfer_ok`: all that arrived was right, and no request failed. `crashes`: ends that are gone or wrote a traceback.
-`rss_growth_mb`: of the receiver, without the receive region, which is of a fixed size. `amplification_ratio`: bytes
-that came to an address that has not shown that it is one, over those that came from it; the worst of all.
-`honest_throughput_ratio`: with over without. Needs root, to capture packets.
+`transfer_ok`: all data was right, and no request failed. `crashes`: ends that died or wrote a traceback.
+`rss_growth_mb`: of the receiver, without the receive region, whose size is fixed. `amplification_ratio`: bytes sent to
+an address that was not validated, over the bytes received from it; the worst of all. `honest_throughput_ratio`:
+throughput with over without hostile packets. Needs root, to capture packets.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Incast: many hosts send one message each to one host, all at the same instant.
 
-48 senders on 4 leaves (12 each), the receiver on a fifth; 4 spines; every link 100 Gbit/s and 5 us; so the receiver's
-port is the bottleneck. Ports of switches buffer one bandwidth-delay product: 100 Gbit/s x 40 us = 500 kB.
-Peers are open before the start, as in a job behind a barrier, but have sent nothing.
+48 senders on 4 leaves (12 each), the receiver on a fifth; 4 spines; every link has 100 Gbit/s and 5 us, so that the
+receiver's port is the bottleneck. Switch ports buffer one bandwidth-delay product: 100 Gbit/s x 40 us = 500 kB. Peers
+are open before the start, as in a job behind a barrier, but have sent nothing.
 
-Completion time: from the start to the delivery of the message at the receiver. Ideal: what a port that is never idle
-takes for all messages with all their headers, after the first packet has crossed the empty fabric; no transport can
-deliver the last message earlier. `spread_ratio` is the slowest sender's time over the fastest's.
+Completion time: from the start to the delivery of the message at the receiver. Ideal: the time that a port which is
+never idle takes for all messages with their headers, after the first packet has crossed the empty fabric; no transport
+can deliver the last message earlier. `spread_ratio` is the slowest sender's time over the fastest's.
 
-`incast-1000` is the same with 1,000 senders (250 to a leaf) x 64 KB, to be looked at: nothing is asked of it.
+`incast-1000` is the same with 1,000 senders (250 per leaf) x 64 KB, for information: it has no requirements.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BDP_BYTES: Final = RATE_BPS * 2 * HOPS * LINK_US / 8e6
 SPINES: Final = 4
 OPENED_AT_ONCE: Final = 32
 PATIENCE_S: Final = 1.0
-"""Virtual time for all messages: hundreds of times what they should take."""
+"""Timeout for all messages in virtual time: hundreds of times what they should take."""
 
 
 def measure(seed: int, _seconds: float) -> Round:
@@ -47,7 +47,7 @@ def measure_thousand(seed: int, _seconds: float) -> Round:
 
 
 def fabric(*, senders: int, seed: int) -> Topology:
-    """Four leaves of senders, one with the receiver, which is the last host."""
+    """Return four leaves of senders and one with the receiver, which is the last host."""
     port = buffered(rate_bps=RATE_BPS, delay_us=LINK_US, buffer_bytes=BDP_BYTES)
     leaves = (*(senders // 4,) * 4, 1)
     return clos(leaves, spines=SPINES, host_port=port, spine_link=port, name="incast", seed=seed)
@@ -84,7 +84,7 @@ def _incast(*, seed: int, senders: int, message_bytes: int) -> dict[str, float]:
 
 
 def _ideal_us(senders: int, *, message_bytes: int, payload_bytes: int) -> float:
-    """The way of the first packet to the port, then all messages through it one after the other."""
+    """Return the time of the first packet to the port, plus that of all messages through it."""
     overhead_bytes = HEADER_BYTES + WIRE_OVERHEAD_BYTES
     all_bytes = senders * wire_bytes(message_bytes, packet_payload_bytes=payload_bytes, overhead_bytes=overhead_bytes)
     first_packet_us = (HOPS - 1) * PACKET_BYTES * 8e6 / RATE_BPS

@@ -1,11 +1,11 @@
 """Jitter: each packet is delayed by 50 ms +- 1 ms, and +- 10 ms, in each direction, so that paths reorder.
 
-4 spines; the link from each leaf to a spine delays what enters the core, the link down from it passes at once: one
-draw for each packet and direction, as with one `netem delay 50ms 10ms`; there is no rate, or jitter would not reorder.
-The sender offers 1 MB every 10 ms (0.8 Gbit/s) for two seconds after half a second.
+4 spines; the links from the leaves to the spines delay packets, the links down do not: one random delay per packet and
+direction, as with one `netem delay 50ms 10ms`. The links have no rate limit, as jitter would not reorder then. The
+sender offers 1 MB every 10 ms (0.8 Gbit/s), for two seconds after half a second of warm-up.
 
-`spurious_fraction`: packets that the receiver had already, over all it received, of the worse of the two jitters.
-Nothing is lost, so that each is a retransmission that was not needed.
+`spurious_fraction`: duplicate packets over all received packets, of the worse of the two jitters. Nothing is lost, so
+each duplicate is a spurious retransmission.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def measure(seed: int, seconds: float) -> Round:
 
 
 def fabric(jitter_us: float, *, seed: int) -> Topology:
-    """Up into the core delayed, down from it at once."""
+    """Return a fabric with delayed links up to the spines, and links down without delay."""
     shape = Shape(delay_us=DELAY_US, jitter_us=jitter_us, limit_packets=1_000_000)
     topology = leaf_spine(leaves=2, spines=4, hosts_per_leaf=1, mtu=MTU, name="jitter", seed=seed)
     return replace(
@@ -68,7 +68,7 @@ def _spurious(jitter_us: float, *, seed: int, seconds: float) -> dict[str, float
 
 
 def _offer(simulation: Simulation, connection: Connection, *, seconds: float) -> int:
-    """Have a message posted at a steady pace; return how many."""
+    """Schedule messages at a constant rate; return their number."""
 
     def post(_now_ns: int) -> None:
         connection.post(length=MESSAGE_BYTES)

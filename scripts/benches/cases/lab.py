@@ -1,9 +1,9 @@
-"""Lab: how fast a lab of 16 hosts, 4 leaves and 4 spines comes up and goes down, and what a crash leaves of it.
+"""Lab: time to create and delete a lab of 16 hosts, 4 leaves and 4 spines, and recovery after a crash.
 
-Links between switches are shaped (0.5 ms, 250 Mbit/s), on the fabric that this kernel can build. `up_seconds` and
-`down_seconds` are medians of five. Then 20 times: a process that brings a lab up is killed (SIGKILL) at a moment drawn
-by seed between its start and the time that it takes, and the lab comes up again after it. `left_over`: namespaces,
-records and relays of the lab that are there after all that.
+Links between switches are shaped (0.5 ms, 250 Mbit/s), on the backend that this kernel supports. `up_seconds` and
+`down_seconds` are medians of five. Then, 20 times, a process that creates a lab is killed (SIGKILL) at a random time
+(from the seed) within the usual duration, and the lab is created again. `left_over`: namespaces, records and relays of
+the lab that remain after that.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def measure(seed: int) -> Round:
         lab.down()
         ups.append(up_at - started_at)
         downs.append(time.monotonic() - up_at)
-    dice = random.Random(seed)  # noqa: S311 - moments, not secrets
+    dice = random.Random(seed)  # noqa: S311 - times, not secrets
     for _ in range(CRASHES):
         _crash(name, after_s=dice.uniform(0, 2 * median(ups)))
         _up_again(name).down()
@@ -71,7 +71,7 @@ def measure(seed: int) -> Round:
 
 
 def _crash(name: str, *, after_s: float) -> None:
-    """Kill a process that is bringing the lab up."""
+    """Kill a process that is creating the lab."""
     child = subprocess.Popen([sys.executable, "-c", CHILD, name])
     try:
         time.sleep(after_s)
@@ -81,7 +81,7 @@ def _crash(name: str, *, after_s: float) -> None:
 
 
 def _up_again(name: str) -> Lab:
-    """The lab, over what the crash left; a child that had just finished it left a whole one, which is no crash."""
+    """Create the lab after a crash; if the child had finished, the complete lab exists, which is no crash."""
     try:
         return Lab.up(topology(name))
     except BackendError:
@@ -90,7 +90,7 @@ def _up_again(name: str) -> Lab:
 
 
 def _left_of(name: str) -> set[str]:
-    """Namespaces, records and relays of a lab."""
+    """Return the namespaces, records and relays of a lab."""
     relays, spec = set(), str(LabDirectory(name).relay_spec).encode()
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:

@@ -1,10 +1,9 @@
-"""Latency: a message there and one back, 64 B to 1 MiB, beside kernel TCP with TCP_NODELAY.
+"""Latency: round trips of messages of 64 B to 1 MiB, compared with kernel TCP with TCP_NODELAY.
 
-A veth pair with segmentation offload, MTU 9000, one round trip at a time (veth/worker/pingpong.py). Idle: ours as it is
-by default (the loop sleeps), ours with `busy_poll` at both ends (`busy_poll_*`), and TCP over blocking sockets. Loaded:
-64 B beside a bulk flow as fast as it gets: ours as a second peer of the same two endpoints, TCP's as an
-iperf3 of its own.
-`p50_ratio`, `p50_busy_poll_ratio`, `p999_loaded_ratio`: ours over TCP's, 64 B.
+A veth pair with segmentation offload, MTU 9000, one round trip at a time (veth/worker/pingpong.py). Idle: SRD with its
+defaults (adaptive polling), SRD with `busy_poll` at both ends (`busy_poll_*`), and TCP with blocking sockets. Loaded:
+64 B beside an unlimited bulk flow; SRD's is a second peer of the same two endpoints, TCP's an iperf3.
+`p50_ratio`, `p50_busy_poll_ratio`, `p999_loaded_ratio`: SRD over TCP, 64 B.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ WANTED: Final = (
 )
 SECONDS: Final = 4.0
 AROUND_S: Final = 3.0
-"""What iperf3 runs longer than what it is to disturb: until that has started, and until it has ended."""
+"""Additional time of iperf3, so that it begins before the measurement and ends after it."""
 
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
@@ -47,7 +46,7 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
 
 
 def ratios(ours: dict[str, float], tcp: dict[str, float]) -> dict[str, float]:
-    """Return ours over TCP's."""
+    """Return SRD's figures over TCP's."""
     return {
         "p50_ratio": ours["p50_64b_us"] / tcp["p50_64b_us"],
         "p50_busy_poll_ratio": ours["busy_poll_p50_64b_us"] / tcp["p50_64b_us"],

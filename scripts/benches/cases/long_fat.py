@@ -1,11 +1,11 @@
-"""Long and fat: 10 Gbit/s and a round trip of 100 ms, one peer: a bandwidth-delay product of 125 MB, MTU 9000.
+"""Long fat network: 10 Gbit/s and an RTT of 100 ms, one peer: a bandwidth-delay product of 125 MB, MTU 9000.
 
 2 leaves and a spine; the links into the spine have the rate, a delay of 50 ms and a buffer of one bandwidth-delay
-product, those down from it are unshaped. 1 MiB messages, 400 MiB of them always posted. SENDs need credit for all that
-is on the way, so the receive window is 512 MiB; virtual hosts allocate no memory for it, real ones would use WRITEs,
-which need no credit. All other settings are the defaults.
+product; the links down are unshaped. 1 MiB messages, 400 MiB of them outstanding. SENDs need credit for all data in
+flight, so the receive window is 512 MiB. Virtual hosts allocate no memory for it; real ones would use WRITEs, which
+need no credit. All other settings are the defaults.
 
-`capacity_fraction`: payload that lands, over what the link carries of it, after two seconds (the start takes 1.6).
+`capacity_fraction`: payload that lands over the link's capacity for payload, after two seconds, which cover slow start.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def measure(seed: int, seconds: float) -> Round:
 
 
 def fabric(*, seed: int) -> Topology:
-    """Long and limited into the spine; down from it at once."""
+    """Return a fabric whose links into the spine have rate and delay, and whose links down are unshaped."""
     shape = buffered(rate_bps=RATE_BPS, delay_us=DELAY_US, buffer_bytes=BDP_BYTES)
     topology = leaf_spine(leaves=2, spines=1, hosts_per_leaf=1, mtu=MTU, name="long-fat", seed=seed)
     return replace(

@@ -1,8 +1,8 @@
 """Loss: 0.1, 1, 5 and 10 % of the packets on all paths, in both directions.
 
-4 spines (see millisecond.py). Packets are lost between the spines and the receiver's leaf, behind the bottleneck, so
-that a lost packet has taken its share of the rate: no more than rate x (1 - loss) can land. `capacity_fraction_*`:
-payload that lands over that, in one second after half a second of warm-up.
+4 spines (see reference_fabric.py). Packets are lost between the spines and the receiver's leaf, behind the bottleneck,
+so that lost packets use the bottleneck's rate: at most rate x (1 - loss) can land. `capacity_fraction_*`: payload that
+lands over that, in one second after half a second of warm-up.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Messages: of 1,000 messages in flight every tenth loses one packet, and how much later the others are.
+"""Messages: of 1,000 messages in flight every tenth loses one packet; the delay that this causes to the others.
 
-4 spines (see millisecond.py). 1,000 messages of 32 KiB (4 packets) are posted at one instant: 32 MB, just the receive
-window, so that none waits for credit. In the run with loss the second packet of every tenth message is lost on its
-first transmission, before it reaches the fabric; its retransmissions are not.
+4 spines (see reference_fabric.py). 1,000 messages of 32 KiB (4 packets) are posted at once: 32 MB, exactly the receive
+window, so that none waits for credit. In the run with loss the second packet of every tenth message is dropped on its
+first transmission, before it reaches the fabric; retransmissions are not dropped.
 
-`undisturbed_ratio`: median completion time (from posting to delivery) of the 900 messages that lose nothing, with loss
-over without. `disturbed_ratio`: the same of the 100 others. An ordered stream would make both alike.
+`undisturbed_ratio`: median completion time (from posting to delivery) of the 900 messages without loss, in the run with
+loss over the run without. `disturbed_ratio`: the same of the 100 others. In an ordered stream both would be similar.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ PATIENCE_S: Final = 10.0
 
 
 class OneLoss:
-    """Loses one packet of every tenth message, once."""
+    """Drops one packet of every tenth message, once."""
 
     def __init__(self) -> None:
         self.lost: set[int] = set()
 
     def __call__(self, burst: Burst, index: int) -> bool:
-        """Whether to lose the burst's packet number `index`."""
+        """Whether to drop the burst's packet number `index`."""
         chosen = burst.message % EVERY == 0 and burst.offset // burst.segment_bytes + index == LOST_PACKET
         if not chosen or burst.message in self.lost:
             return False

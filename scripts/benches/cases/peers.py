@@ -1,9 +1,9 @@
-"""Peers: 1 to 10,000 peers on one endpoint, which share its sockets: memory for each, and cost of a packet.
+"""Peers: 1 to 10,000 peers on one endpoint, which share its sockets: memory per peer, and CPU time per packet.
 
-Over a veth pair with segmentation offload, MTU 9000 (veth/worker/peers.py). `bytes_per_peer`: what Python has allocated
-more after 10,000 peers were opened and each had a message of 4 KiB, a peer. `cost_*_us`: the sender's processor time a
-packet (user, system; acks and timers included), 20,000 packets to all peers in turn, each alone on its way, so that
-only the number of peers differs. `cost_ratio_10000`: 10,000 peers over 1.
+Over a veth pair with segmentation offload, MTU 9000 (veth/worker/peers.py). `bytes_per_peer`: growth of Python's
+allocations per peer, after 10,000 peers were opened and each received a message of 4 KiB. `cost_*_us`: the sender's CPU
+time per packet (user, system; with ACKs and timers), for 20,000 packets to all peers in turn, one in flight at a time,
+so that only the number of peers differs. `cost_ratio_10000`: 10,000 peers over 1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WANTED: Final = (
 )
 COUNTS: Final = (1, 100, 1000, 10_000)
 BOUND_S: Final = 120.0
-"""With memory traced, 10,000 handshakes take 10 to 30 s."""
+"""Timeout of a run: handshakes are slow while memory allocations are traced."""
 
 
 def rounds(count: int, _seconds: float) -> Iterator[Round]:

@@ -1,13 +1,12 @@
 """Permutation: 8 hosts on one leaf each send messages of 1 MB, one after the other, to a host of their own on another.
 
-8 spines; hosts' links 100 Gbit/s, leaf-spine links 200 Gbit/s: twice the capacity that is needed, so that only
-collisions of flows on a link can make a message slow. Every link 5 us; ports buffer one bandwidth-delay product
-(500 kB). A host posts its next message when the one before is acknowledged; 20 messages each.
+8 spines; hosts' links 100 Gbit/s, leaf-spine links 200 Gbit/s: twice the required capacity, so that only collisions of
+flows on a link can delay a message. Every link has 5 us; ports buffer one bandwidth-delay product (500 kB). A host
+posts its next message when the previous one is acknowledged; 20 messages each.
 
-Completion time: from posting to delivery. Ideal: the message with all its headers at the rate of the host's link, and
-the way of its last packet across the empty fabric: no transport delivers earlier. `alone_*`: the same core's only pair
-on an empty fabric.
-The peer `one_path` is the same core with a single source port: what ECMP alone makes of it.
+Completion time: from posting to delivery. Ideal: the message with all its headers at the rate of the host's link, plus
+the time of its last packet across the empty fabric; no transport delivers earlier. `alone_*`: a single pair on an empty
+fabric. The baseline `one_path` is the same core with a single source port: the result of ECMP without spraying.
 """
 
 from __future__ import annotations

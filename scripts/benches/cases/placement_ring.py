@@ -1,26 +1,27 @@
-"""Placement, measured: what an all-reduce gains by having its ranks near to each other, on a three-tier lab.
+"""Placement, measured: how much faster an all-reduce is with its ranks close to each other, on a three-tier lab.
 
 16 hosts of 100 Mbit/s in 4 blocks of 4 (examples/cluster.yaml: one block is a rack of 4, the others have two racks of
-2), on the relay backend; 50 us to a host, 0.5 ms a link between leaf and aggregation switch, 2 ms a link above. The
+2), on the relay backend; 50 us to a host, 0.5 ms per link between leaf and aggregation switch, 2 ms per link above. The
 hosts of a block have 50 Mbit/s together to the other blocks, over 2 aggregation switches and 2 spines: 8:1, the upper
 end of what Al-Fares et al. (SIGCOMM 2008) give for data centres, and about what Meta's clusters for Llama 3 have above
 their pods, 7:1 (arXiv 2407.21783, section 3.3.1). Racks are 2:1 at most.
 
-A ring all-reduce of 8 MiB (scripts/examples/allreduce.py) over 4 ranks, one a host, placed in three ways:
-`required`: in one rack (layer 3). `preferred`: in one rack if possible, when one host of the rack of 4 is taken: the
-next best is a block, 2 ranks a rack. `bad`: one rank in each block, as a scheduler may do that knows no network.
+A ring all-reduce of 8 MiB (scripts/examples/allreduce.py) over 4 ranks, one per host, with three placements:
+`required`: in one rack (layer 3). `preferred`: in one rack if possible, while one host of the rack of 4 is taken; the
+next best is a block, with 2 ranks per rack. `bad`: one rank in each block, as placed by a scheduler that ignores the
+network.
 
-What makes the difference is the core. The ring is pipelined, so that it is as fast as its slowest link, and between
-blocks that is a block's share of an oversubscribed core; 6 steps of a longer round trip add little. In a large cluster
-the same comes about by many jobs that share a fat core; here one job meets a thin one.
+The core makes the difference. The ring is pipelined, so it is as fast as its slowest link, and between blocks that is a
+block's share of an oversubscribed core; 6 steps of a longer RTT add little. In a large cluster many jobs share a fast
+core with the same effect; here one job uses a slow core.
 
-Beside the measured ratio stand two predicted ones. `predicted_hops_ratio`: links on the way around the ring,
-6 to 2 a step. `predicted_model_ratio`: the alpha-beta model of the same topology, 2(N-1) steps of the longest delay and
-2(N-1)/N of the tensor at the lowest rate.
+There are two predicted ratios beside the measured one. `predicted_hops_ratio`: links around the ring, 6 to 2 per step.
+`predicted_model_ratio`: the alpha-beta model of the same topology, 2(N-1) steps of the longest delay and 2(N-1)/N of
+the tensor at the lowest rate.
 
-An iteration has taken as long as it took the slowest rank. Four ranks of 100 Mbit/s and the relay keep two cores busy,
-and whatever else a machine does is added to their times: so each placement is visited twice a round, in turn with the
-others, and its time is that of its fastest iteration, for all three alike. The medians are given beside it.
+An iteration's time is that of the slowest rank. Four ranks of 100 Mbit/s and the relay load two cores, so other load on
+the machine adds to the times. Therefore each placement runs twice per round, alternating with the others, and its time
+is that of its fastest iteration. The medians are reported, too.
 """
 
 from __future__ import annotations
@@ -60,23 +61,22 @@ TENSOR_BYTES: Final = 8 << 20
 ITERATIONS: Final = 3
 VISITS: Final = 2
 DELAY_TARGET_MS: Final = 4
-"""At 100 Mbit/s 33 full packets, at 12.5 four. With SRD's own 1 ms, little more than one packet of the thin links, the
-ranks in one rack took 1.9 s instead of 1.1, those in other blocks 6 s instead of 3.5."""
+"""Several full packets even on the slow links; SRD's default of 1 ms is little more than one packet there."""
 PATIENCE_S: Final = 300.0
 WAYS: Final = ("required", "preferred", "bad")
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured."""
+    """The size of a measurement."""
 
     tensor_bytes: int = TENSOR_BYTES
     iterations: int = ITERATIONS
-    """Of each visit."""
+    """Iterations of each run."""
 
 
 def measure(seed: int, *, size: Size) -> Figures:
-    """One round: all three placements in one lab, whose ECMP follows from `seed`; who is first changes with it."""
+    """Make one round: all three placements in one lab, whose ECMP and order of placements depend on `seed`."""
     topology = replace(read_topology(CLUSTER), name=f"placement-{os.getpid()}", seed=seed)
     hosts = placements(topology)
     turn = seed % len(WAYS)
@@ -97,7 +97,7 @@ def measure(seed: int, *, size: Size) -> Figures:
 def figures(
     topology: Topology, *, hosts: Mapping[str, Sequence[str]], seconds: Mapping[str, Sequence[float]], tensor_bytes: int
 ) -> dict[str, float]:
-    """The figures of a round, and what was to be expected."""
+    """Return the figures of a round, and the predicted ones."""
     fastest_s = {way: min(seconds[way]) for way in WAYS}
     links = {way: sum(ring_links(topology, hosts=hosts[way])) for way in WAYS}
     model_s = {way: modelled_s(topology, hosts=hosts[way], tensor_bytes=tensor_bytes) for way in WAYS}
@@ -114,7 +114,7 @@ def figures(
 
 
 def placements(topology: Topology) -> dict[str, tuple[str, ...]]:
-    """Way -> the host of each rank."""
+    """Return the host of each rank, by placement."""
     nodes = nodes_of(topology)
     job = Job(name="allreduce", ranks=RANKS, command=("true",), topology=JobTopology(required=level_named(3)))
     near = place(job, nodes).hosts
@@ -125,12 +125,12 @@ def placements(topology: Topology) -> dict[str, tuple[str, ...]]:
 
 
 def ring_links(topology: Topology, *, hosts: Sequence[str]) -> list[int]:
-    """[rank]: links on the way to the next rank."""
+    """Return the number of links to the next rank, by rank."""
     return [distances(topology, towards=after)[host] for host, after in _ring(hosts)]
 
 
 def modelled_s(topology: Topology, *, hosts: Sequence[str], tensor_bytes: int) -> float:
-    """The alpha-beta model: as long as the way between no two pairs of neighbours shares a link, as is so here."""
+    """Return the time of the alpha-beta model, which holds if no two pairs of neighbours share a link, as here."""
     ways = [_way(topology, host, target=after) for host, after in _ring(hosts)]
     steps = 2 * (len(hosts) - 1)
     longest_s, lowest_bps = max(delay for delay, _ in ways), min(rate for _, rate in ways)
@@ -142,7 +142,7 @@ def _ring(hosts: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _way(topology: Topology, source: str, *, target: str) -> tuple[float, float]:
-    """Delay in seconds, and rate in bit/s of all shortest paths together: the least of what each stage of links has."""
+    """Return delay in seconds and total rate in bit/s of all shortest paths: the minimum over the stages of links."""
     hops = next_hops(topology, towards=target)
     stage, delay_us, rate_bps = {source}, 0.0, math.inf
     while stage != {target}:
@@ -155,7 +155,7 @@ def _way(topology: Topology, source: str, *, target: str) -> tuple[float, float]
 
 
 def _iterations_s(lab: Lab, *, hosts: Sequence[str], size: Size) -> list[float]:
-    """The times of the iterations of one run on these hosts."""
+    """Return the times of the iterations of one run on these hosts."""
     sizes = ["--bytes", str(size.tensor_bytes), "--iterations", str(size.iterations)]
     command = [sys.executable, str(PROGRAM), *sizes, "--delay-target-ms", str(DELAY_TARGET_MS)]
     with Launcher.start(lab, hosts=hosts, command=command, env={"PYTHONPATH": str(ROOT)}) as ranks:
@@ -170,4 +170,4 @@ def _iterations_s(lab: Lab, *, hosts: Sequence[str], size: Size) -> list[float]:
 
 
 def _unheard(_rank: int, _stream: Stream, _line: str) -> None:
-    """What ranks print beside their iterations is not needed; a wrong sum is an exit status."""
+    """Ignore the ranks' other output; a wrong sum is an exit status."""

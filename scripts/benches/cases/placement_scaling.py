@@ -1,15 +1,14 @@
-"""How long an assignment takes, and how that grows with the cluster.
+"""Duration of an assignment, and its growth with the size of the cluster.
 
-Clusters in Kueue's own bench shape: racks of 16 nodes, blocks of 16 racks; 2,500 nodes and ten times as many. Every
-node has room for one rank, one in eight is taken. 512 ranks are asked for in each of four ways: required in one domain
-of layer 1, preferred in one of layer 2 (whose blocks are too small, so that several are taken), unconstrained, and in
-slices of 8 a rack. `assign_2500_ms` is the slowest of the four; each is the fastest of several calls, from plain nodes
-to the answer, since what else the machine does can only add to it. `growth_10x_ratio`: the sum of the four on 25,000
-nodes over that on 2,500.
+The clusters are those of Kueue's own benchmark: racks of 16 nodes, blocks of 16 racks; 2,500 nodes and ten times as
+many. Every node has room for one rank; one in eight is taken. 512 ranks are requested in each of four ways: required in
+one domain of layer 1, preferred in one of layer 2 (whose blocks are too small, so that several are used),
+unconstrained, and in slices of 8 per rack. `assign_2500_ms` is the slowest of the four. Each is the fastest of several
+calls, from plain nodes to the result, because other load can only add to it. `growth_10x_ratio`: the sum of the four on
+25,000 nodes over that on 2,500.
 
-Times are the thread's own: an assignment waits for nothing, so that on an idle machine they are also those of a clock
-on the wall. On a busy one a call of 3 ms ends before it is interrupted and one of 30 ms does not: with a load of 6 on
-two cores the wall clock saw a growth of 12 to 25, the thread's 9 to 11.
+Times are the thread's CPU time. An assignment does not wait, so on an idle machine that equals wall time. On a busy
+machine long calls are preempted and short ones are not, so that wall time would overstate the growth.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ RACK: Final = 16
 BLOCK: Final = 16 * RACK
 CALLS: Final = 3
 TAKEN: Final = 8
-"""One node in so many is taken."""
+"""One of this many nodes is taken."""
 
 LAYERS: Final = tuple(level for level in LEVELS if level in (layer_label(1), layer_label(2), layer_label(3)))
 TREE: Final = (*LAYERS, HOSTNAME_LABEL)
@@ -61,7 +60,7 @@ def measure() -> Figures:
 
 
 def cluster(count: int) -> tuple[list[Node], list[Usage]]:
-    """`count` nodes with room for one rank each, and what is taken of them."""
+    """Return `count` nodes with room for one rank each, and their usage."""
     nodes, room = [], {PODS: 1}
     for index in range(count):
         values = ("region", f"block{index // BLOCK:03}", f"rack{index // RACK % 16:02}", f"host{index:05}")

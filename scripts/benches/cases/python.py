@@ -1,8 +1,8 @@
-"""Python: the transport that Python programs would take else: aioquic (QUIC) doing the same transfer.
+"""Python: compared with aioquic (QUIC), an alternative transport for Python programs, in the same transfer.
 
-One flow over a veth pair with segmentation offload, and QUIC datagrams as long as the link takes: with the 1,200 bytes
-that aioquic begins with it is slower. QUIC encrypts, we do not (yet): that is part of the ratio. `aioquic_ratio`: our
-payload a second over aioquic's at MTU 9000, where aioquic is at its best; `aioquic_ratio_mtu1500`: on an ordinary link.
+One flow over a veth pair with segmentation offload. QUIC's datagrams are as long as the link allows, as aioquic is
+slower with its default of 1,200 bytes. QUIC encrypts, SRD does not (yet); the ratio includes that. `aioquic_ratio`:
+SRD's goodput over aioquic's at MTU 9000, where aioquic is fastest; `aioquic_ratio_mtu1500`: on an ordinary link.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scripts.benches.veth.veth_pair import Wire, wire
 WANTED: Final = (Wanted("aioquic_ratio", ">=", 50, over="median"),)
 SECONDS: Final = 2.0
 SUFFIXES: Final = {9000: "", 1500: "_mtu1500"}
-"""MTU, and what the names of its figures end in."""
+"""MTU, and the suffix of its figures."""
 
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:

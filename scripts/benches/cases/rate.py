@@ -1,8 +1,8 @@
-"""Rate: small messages a second through the batch interface (`Peer.post_send`, `Endpoint.completions`).
+"""Rate: small messages per second with the batch interface (`Peer.post_send`, `Endpoint.completions`).
 
 64 bytes and 4 KiB, to 1 and to 100 peers, from one endpoint in one process to one in another, over a veth pair with
-segmentation offload, MTU 9000. From the first posting to the last completion, in turns that are checked in between
-(veth/worker/rate.py). `messages_per_second_*`, and processor time of both ends a message.
+segmentation offload, MTU 9000. From the first posting to the last completion, in turns; the data is checked between
+them (veth/worker/rate.py). `messages_per_second_*`, and CPU time of both ends per message.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
 
 
 def _rate(two: Wire, *, message_bytes: int, peers: int, seconds: float) -> tuple[float, float]:
-    """Return messages a second, and microseconds of both processes a message."""
+    """Return messages per second, and CPU time of both processes per message in microseconds."""
     options = ["--message-bytes", str(message_bytes), "--peers", str(peers)]
     received, sent = meet(
         two,

@@ -1,10 +1,10 @@
-"""Relay: packets that the relay backend carries through one shaped link in a second, and how late it sends them.
+"""Relay: packet rate of the relay backend through one shaped link, and lateness of its packets.
 
-h1 - leaf1 - h2, shaped from leaf1 to h2 (0.5 ms, 20 Gbit/s); h1 sends datagrams of 1,000 bytes, 32 a system call,
-paced. `packets_per_second`: the highest rate of a ladder, a second each, at which neither the relay nor a queue of its
-TAPs lost one packet. `mean_late_us`: how long after its departure a packet was written, at half the rate that is
-wanted. `cpu_us_per_packet`: the relay's own processor time at that rate. `overloaded_drops`: what it lost one step
-above, and counted.
+h1 - leaf1 - h2, shaped from leaf1 to h2 (0.5 ms, 20 Gbit/s); h1 sends paced datagrams of 1,000 bytes, 32 per system
+call. `packets_per_second`: the highest of a series of rates, one second each, at which neither the relay nor the queue
+of one of its TAPs lost a packet. `mean_late_us`: time from a packet's departure time until it was written, at half the
+required rate. `cpu_us_per_packet`: the relay's CPU time at that rate. `overloaded_drops`: packets that it lost, and
+counted, one step above the highest rate.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LINK: Final = "leaf1-h2"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one rate gave."""
+    """The result of one rate."""
 
     offered: int
     carried: int
@@ -48,7 +48,7 @@ class Step:
 
     @property
     def clean(self) -> bool:
-        """Whether every packet that was sent was carried."""
+        """Whether every packet that was sent was forwarded."""
         return not self.drops and self.carried == self.offered
 
 
@@ -63,7 +63,7 @@ def measure(seed: int) -> Round:
         seed=seed,
     )
     with Lab.up(topology, backend="relay") as lab:
-        _step(lab, rate=WANTED_PER_S // 2, seconds=STEP_S)  # warms up what is warm in any longer run
+        _step(lab, rate=WANTED_PER_S // 2, seconds=STEP_S)  # warm-up
         half = _step(lab, rate=WANTED_PER_S // 2, seconds=2 * STEP_S)
         if not half.clean:
             raise BenchError(f"{half.offered - half.carried} of {half.offered} packets lost at half the rate wanted")
@@ -96,7 +96,7 @@ def _step(lab: Lab, *, rate: int, seconds: float) -> Step:
 
 
 def _account(lab: Lab) -> tuple[float, float, float]:
-    """Sums since the relay's start: lateness in us, processor time in s, packets lost by the host."""
+    """Return sums since the relay's start: lateness in us, CPU time in s, packets lost by the host."""
     status = lab.relay_status()
     if status is None:
         raise BenchError("the lab has no relay")
@@ -104,7 +104,7 @@ def _account(lab: Lab) -> tuple[float, float, float]:
 
 
 def _send(lab: Lab, *, rate: int, seconds: float) -> tuple[int, float]:
-    """Send at `rate` packets a second; return how many were sent and how long it took."""
+    """Send at `rate` packets per second; return the number of packets and the duration."""
     target = (lab.address("h2"), PORT)
     batches = round(rate * seconds / BATCH)
     payload = bytes(PAYLOAD_BYTES * BATCH)

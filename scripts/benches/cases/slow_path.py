@@ -1,8 +1,8 @@
 """Slow path: one of 8 paths has a tenth of the others' rate.
 
-8 spines (see millisecond.py); the links of one at 25 Mbit/s with the others' buffer, as a port keeps its memory when it
-falls back to a lower speed. `capacity_fraction`: payload that lands, over what the 8 paths can carry of it
-(7 x 250 + 25 Mbit/s less headers), in one second after half a second of warm-up.
+8 spines (see reference_fabric.py); the links of one have 25 Mbit/s with the others' buffer, as a port keeps its memory
+when it falls back to a lower speed. `capacity_fraction`: payload that lands, over the capacity of the 8 paths for
+payload (7 x 250 + 25 Mbit/s without headers), in one second after half a second of warm-up.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""TCP fidelity: what kernel TCP carries through the relay, over what it carries through the kernel's netem.
+"""TCP fidelity: goodput of kernel TCP through the relay, over its goodput through the kernel's netem.
 
-Five settings slow enough that neither host's processor is the limit. netem runs under User-Mode Linux where the host
-has none; both use cubic, of their own kernels' versions. Medians of three runs of each. `tcp_worst_deviation_fraction`:
-of the five, the largest |relay / netem - 1|.
+Five settings, slow enough that neither host's CPU is the limit. netem runs under User-Mode Linux if the host has none;
+both use cubic, each in its kernel's version. Medians of three runs each. `tcp_worst_deviation_fraction`: the largest
+|relay / netem - 1| of the five.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SETTINGS: Final = {
     "long": Shape.parse({"rate": "5mbit", "delay": "50ms", "limit": 60}),
     "short_queue": Shape.parse({"rate": "10mbit", "delay": "10ms", "limit": 25}),
     "jitter": Shape.parse({"rate": "10mbit", "delay": "10ms 2ms", "distribution": "normal", "limit": 60}),
-    # Losses enough that their number says nothing: some 200 a run.
+    # Enough losses (some 200 per run) that their random number does not matter.
     "loss": Shape.parse({"rate": "20mbit", "delay": "5ms", "loss": "2%", "limit": 100}),
 }
 

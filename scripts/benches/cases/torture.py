@@ -1,19 +1,19 @@
-"""Torture: real endpoints in real processes, everything at random by seed, and every byte checked.
+"""Torture: real endpoints in real processes, everything randomised by seed, and every byte checked.
 
 A scenario (torture/scenario.py) is 2 to 5 processes that send to one, over loopback, namespaces around a router with
-an MTU for each link, or two leaves and two spines that lose, delay, duplicate, reorder and corrupt: sends, batches,
-writes and reads of 0 bytes to 1 GiB, cancelled, wrong, from memory that is taken away; slow readers, bound queues, held
-messages and full pools; processes that are killed, stopped and started again, links that change their MTU, flap and
-swallow; strangers who send every kind of packet, alone and in trains; numbers and clocks that begin just before they
-wrap; the compiled package and the sources, uvloop and asyncio. Scenarios of some seconds follow each other until the
-time is up, each with a seed of its own.
+an MTU for each link, or two leaves and two spines that drop, delay, duplicate, reorder and corrupt packets. They issue
+sends, batches, writes and reads of 0 bytes to 1 GiB, some of them cancelled, invalid, or from memory that is
+deregistered. There are slow readers, bound queues, held messages and full pools; processes that are killed, stopped and
+restarted; links that change their MTU, flap and drop silently; strangers that send every kind of packet, alone and in
+trains; numbers and clocks that start just before they wrap; the compiled package and the sources, uvloop and asyncio.
+Scenarios of some seconds follow each other until the time is up, each with its own seed.
 
-`miss_bytes`: of messages, of what was written and read, of all memory around it, and of files. `disagreements`: a
-request that ended well and was not delivered once, a delivery that nobody posted, and the like (torture/reconcile.py).
-`hangs`: requests, calls and processes that did not end within their bound. `tracebacks`: processes with a traceback or
-a warning on stderr, or that died. `leaked_bytes`: of each process anonymous memory beyond PEAK_BYTES more than at first
-while it works, beyond GROWTH_BYTES when everything is closed (torture/run.py), and regions that are mapped then.
-`requests`: of all scenarios.
+`miss_bytes`: wrong bytes in messages, in written and read memory and around it, and in files. `disagreements`: a
+request that completed with OK and was not delivered exactly once, a delivery that was never posted, and the like
+(torture/reconcile.py). `hangs`: requests, calls and processes that did not end in time. `tracebacks`: processes with a
+traceback or a warning on stderr, or that died. `leaked_bytes`: growth of a process's anonymous memory beyond PEAK_BYTES
+while it works, and beyond GROWTH_BYTES when everything is closed (torture/run.py), and regions still mapped then.
+`requests`: requests of all scenarios.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ WANTED: Final = (
 )
 SECONDS: Final = 60.0
 SCENARIO_S: Final = 3.0
-"""Of traffic, in each scenario; starting, draining and comparing take about as long again."""
+"""Duration of the traffic in each scenario; starting, draining and comparing take about as long again."""
 SHOWN: Final = 5
-"""Faults of a scenario that are printed, of each kind."""
+"""Faults of each kind that are printed per scenario."""
 _SHOWN_CHARACTERS: Final = 4000
 
 
 def means() -> Means:
-    """Return what this machine lets scenarios have."""
+    """Return the resources and privileges that scenarios have on this machine."""
     root = os.geteuid() == 0
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGESIZE")
     return Means(namespaces=root, compiled=_is_compiled(), giant=free > GIANT_NEEDS_BYTES)
 
 
 def _is_compiled() -> bool:
-    """Whether what is installed is this checkout, compiled."""
+    """Whether the installed package is this checkout, compiled."""
     installed = STAMP.exists() and STAMP.read_text(encoding="ascii") == digest()
     return installed and any(Path(ROOT, ".venv", "lib").glob("python*/site-packages/srd/proto/peer.*.so"))
 
 
 def measure(*, seed: int | None, seconds: float, runs: int | None) -> Round:
-    """Live through scenarios until the time is up, or so many; a given seed is the first one's."""
+    """Run scenarios until the time is up, or `runs` of them; `seed` is that of the first one."""
     first = random.SystemRandom().randrange(1 << 31) if seed is None else seed
     has, results = means(), list[Result]()
     give_up_at = time.monotonic() + seconds
@@ -93,7 +93,7 @@ def _figures(results: list[Result]) -> dict[str, float]:
 
 
 def complain(result: Result) -> None:
-    """Print what was wrong, and how to see it again."""
+    """Print the faults, and the command that repeats the scenario."""
     what: Scenario = result.scenario
     click.echo(f"seed {what.seed}: replay with: scripts/bench torture --runs 1 --seed {what.seed}", err=True)
     shown: dict[str, int] = {}

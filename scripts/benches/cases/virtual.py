@@ -1,8 +1,8 @@
-"""Virtual: packets that the virtual backend moves over links in a second of one core's time, without a protocol.
+"""Virtual: packets that the virtual backend forwards over links per second of CPU time, without a protocol.
 
-2 leaves, 4 spines, 4 hosts a leaf, every link shaped (100 Gbit/s, 5 us); each host sends 9,014-byte packets at 90 % of
-its rate to one of the other leaf from 16 ports in turn, for 10 ms of virtual time: some 100,000 packets, 4 hops each.
-Set-up is not counted. Processor time, so that what else the machine does does not matter; wall time beside it.
+2 leaves, 4 spines, 4 hosts per leaf, every link shaped (100 Gbit/s, 5 us); each host sends 9,014-byte packets at 90 %
+of its rate to a host on the other leaf, from 16 ports in turn, for 10 ms of virtual time: some 100,000 packets, 4 hops
+each. Set-up is not counted. The rate is per CPU time, so that other load does not matter; wall time is reported, too.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _flow(fabric: VirtualFabric, source: str, destination: str, *, port: int) ->
 
 
 class _Source:
-    """Sends at a steady pace, over its flows in turn."""
+    """Sends at a constant rate, over its flows in turn."""
 
     def __init__(self, fabric: VirtualFabric, flows: list[Flow]) -> None:
         self._fabric = fabric

@@ -1,1 +1,1 @@
-"""Everything that networks and hosts do wrong, at once and by seed; and whether the protocol keeps its word."""
+"""All kinds of faults of networks and hosts at once, by seed, and checks of the protocol's guarantees."""

@@ -1,11 +1,11 @@
-"""A station whose payload really moves, through bad weather, into a pool of memory that may be full, or a target.
+"""A station that transfers real payload, with faults, into a pool of memory that may be full, or into a target.
 
-A datagram carries the checksum of UDP (RFC 768: ones' complement, which one flipped bit always changes), and the host
-drops what does not match it, as kernels do. Beyond that nothing is checked: what the core is given, it believes.
+A datagram carries the UDP checksum (RFC 768: ones' complement, which one flipped bit always changes). The host drops
+datagrams with a wrong checksum, as kernels do. Nothing else is checked before the core gets the datagram.
 
-Received payload lies in slots of one packet. A packet that finds no free slot is dropped, as by a full socket. A slot
-is free again when the core does not keep its packet, or when the message that it belongs to is released. What is meant
-for registered memory is copied there (target.py) at once.
+Received payload lies in slots of one packet. A packet for which no slot is free is dropped, as by a full socket. A slot
+is freed when the core does not keep its packet, or when its message is released. Payload for registered memory is
+copied there (target.py) at once.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from srd.sim.host import WIRE_OVERHEAD_BYTES, SocketAddress, Station
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A datagram's bytes, and the checksum that it left with."""
+    """A datagram's bytes, and the checksum that it was sent with."""
 
     data: bytes
     checksum: int
 
 
 def internet_checksum(data: bytes) -> int:
-    """The ones' complement sum of RFC 1071, of the 16-bit words of `data`."""
+    """Return the ones' complement sum (RFC 1071) of the 16-bit words of `data`."""
     words = np.frombuffer(data + b"\0" if len(data) % 2 else data, dtype=">u2")
     total = int(words.sum(dtype=np.uint64))
     while total >> 16:
@@ -44,12 +44,12 @@ def internet_checksum(data: bytes) -> int:
 
 
 class Host(Station):
-    """One end of the chaos. `got` is called with what was delivered: the immediate, and the bytes where they lie."""
+    """One end of a chaos run. `got` is called with each delivered message: the immediate, and the bytes in place."""
 
     def __init__(
         self, fabric: VirtualFabric, host: str, *, scenario: Scenario, noise: Bytes, got: Callable[[int, bytes], None]
     ) -> None:
-        self._dice = Random(f"weather/{scenario.seed}/{host}")  # noqa: S311 - to be thrown again alike
+        self._dice = Random(f"weather/{scenario.seed}/{host}")  # noqa: S311 - reproducible, not secret
         keys = Random(f"keys/{scenario.seed}/{host}")  # noqa: S311 - as above
         self.keys = Keys(size_bytes=scenario.registered_bytes, readable_bytes=len(noise), dice=keys)
         super().__init__(fabric, host, config=scenario.config, seed=scenario.seed, memory=self.keys)
@@ -65,7 +65,7 @@ class Host(Station):
         self._free = list(range(self._slots))
 
     def restart(self) -> None:
-        """Forget everything."""
+        """Restart the process: forget all state."""
         self.lives += 1
         self.core = self._new_core()
         self.keys.renew()
@@ -74,7 +74,7 @@ class Host(Station):
         self.serve()
 
     def withdraw(self) -> None:
-        """Withdraw the registrations, and make others."""
+        """Withdraw the registrations, and create others."""
         old = self.keys.current
         self.keys.renew()
         for key in (old.key, old.read_key):
@@ -82,7 +82,7 @@ class Host(Station):
         self.serve()
 
     def calm(self) -> None:
-        """Let the weather turn fine."""
+        """End the faults."""
         self.weather = Weather()
 
     # -- sending ------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class Host(Station):
         return bytes(damaged)
 
     def _land(self, data: bytes, source: SocketAddress, *, marked: bool, now: float) -> list[GroDatagram]:
-        """Put the payload into a free slot; nothing if there is none."""
+        """Copy the payload to a free slot; return an empty list if there is none."""
         if not self._free:
             self.full += 1
             return []
@@ -166,7 +166,7 @@ class Host(Station):
 
     def _deliver(self, message: MessageReceived, *, now: float) -> None:  # noqa: ARG002 - released later than now
         self._got(
-            message.immediate or 0,  # every message has one
+            message.immediate or 0,  # every message has an immediate
             b"".join(self._memory[frag.region_offset :][: frag.length].tobytes() for frag in message.frags),
         )
         life = self.lives
@@ -180,12 +180,12 @@ class Host(Station):
         self._fabric.at(self._fabric.now_ns + round(self._dice.random() * self._release_s * 1e9), release)
 
     def forget(self, ended: PeerEnded) -> None:
-        """A peer has ended: its memory is free, and it has no number any more."""
+        """Release the memory and the number of a peer that has ended."""
         self.free_frags(ended.released)
         self.peers = {address: peer for address, peer in self.peers.items() if peer != ended.peer}
 
     def free_frags(self, frags: tuple[Frag, ...]) -> None:
-        """Use the memory of these pieces again."""
+        """Free the slots of these fragments."""
         self._free_slots({frag.region_offset for frag in frags})
 
     def _free_slots(self, offsets: set[int]) -> None:

@@ -1,17 +1,17 @@
-"""One scenario, lived through, and what was wrong with it.
+"""Runs one scenario, and checks the invariants.
 
-The initiator opens a peer, and opens it anew when it ended, 10 ms later; both ends post their messages when their time
-has come, if a peer is open then. What must hold, whatever the weather:
+The initiator opens a peer, and opens it again 10 ms after it ended. Both ends post their messages at the scheduled
+times, if a peer is open then. The invariants, under all conditions:
 
-1. No message is delivered twice, not even to two lives of a process; of a write or read nothing lands after it ended
-   well, or after its word was delivered.
-2. What is delivered has the bytes that were sent, all of them; what was written or read lies where it should.
-3. Nothing is written beyond what is registered, nor between the places of the requests, nor with a withdrawn key.
-4. Every request ends, with a status, unless the process that posted it is dead.
-5. A request that ended well was delivered, and had the right to.
-6. Nothing that the network does raises an error out of the core.
+1. No message is delivered twice, not even to two incarnations of a process. No byte of a write or read lands after it
+   completed with OK, or after its immediate was delivered.
+2. A delivered message has exactly the bytes that were sent; written and read bytes lie at the right address.
+3. Nothing is written outside of registered memory, between the targets of the requests, or with a withdrawn key.
+4. Every request completes with a status, unless the process that posted it is dead.
+5. A request that completed with OK was delivered, and had the right to be.
+6. No behaviour of the network raises an exception in the core.
 
-A request may end badly and its message be delivered: the sender cannot know whether only the answer was lost.
+A request may end in error although its message was delivered: the sender cannot know whether only the ACK was lost.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ REOPEN_NS: Final = NS_PER_S // 100
 
 @cache
 def noise() -> Bytes:
-    """Bytes without a period, so that nothing that lands in the wrong place looks right."""
+    """Return bytes without a period, so that misplaced data is detected."""
     return np.random.default_rng(1).integers(0, 256, NOISE_BYTES, np.uint8)
 
 
 @dataclass(slots=True)
 class Report:
-    """What came of a scenario."""
+    """The result of a scenario."""
 
     seed: int
     violations: list[str] = field(default_factory=list)
     posted: int = 0
     delivered: int = 0
-    """Messages, and words of writes."""
+    """Delivered messages, and immediates of writes."""
     placed: int = 0
-    """Writes and reads that ended well."""
+    """Writes and reads that completed with OK."""
     failed: int = 0
-    """Requests that ended with an error, of which their sender was told."""
+    """Requests that completed with an error."""
     damaged: int = 0
     restarts: int = 0
 
 
 class Run:
-    """Two hosts, and the books."""
+    """Two hosts, and the records of all messages."""
 
     def __init__(self, what: Scenario) -> None:
         self.what = what
@@ -73,7 +73,7 @@ class Run:
         """(host, its life, request) -> number of the message."""
         self.ended: dict[int, Status] = {}
         self.aims: dict[int, Target] = {}
-        """Where the writes and reads that may be are to land."""
+        """Targets of the valid writes and reads."""
         self.hosts = {name: self._host(name) for name in HOSTS}
         self.initiator, self.responder = (self.hosts[name] for name in HOSTS)
         self._connecting = False
@@ -84,7 +84,7 @@ class Run:
         return host
 
     def live(self) -> Report:
-        """Everything, to the bound."""
+        """Run the scenario up to its time limit."""
         for outage in self.what.outages:
             self.fabric.fail(outage.spine, at_ns=_ns(outage.at_s), for_ns=_ns(outage.seconds))
         for restart in self.what.restarts:
@@ -122,7 +122,7 @@ class Run:
             self.fabric.at(at_ns, partial(self._cancel, host, host.lives, peer, request))
 
     def _work_request(self, number: int, message: Message) -> dict[str, Any]:
-        """All of a request but its length; what it writes to is told to expect it."""
+        """Return a request's arguments without its length; its target is told to expect it."""
         here = self.hosts[message.host]
         (there,) = (host for host in self.hosts.values() if host is not here)
         if message.kind is Kind.SEND:
@@ -168,7 +168,7 @@ class Run:
             if lane.netem is not None:
                 lane.netem.reshape(_calmed(lane.netem.shape))
 
-    # -- what is told -------------------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------------------
 
     def _take(self, host: Host, event: Event) -> None:
         match event:
@@ -241,11 +241,11 @@ class Run:
 
 
 def live_through(seed: int) -> Report:
-    """Live through the scenario of a seed; an error out of the core is a violation, too."""
+    """Run the scenario of a seed; an exception in the core is a violation, too."""
     run = Run(scenario(seed, noise_bytes=NOISE_BYTES))
     try:
         return run.live()
-    except Exception as error:  # noqa: BLE001 - whatever the core raises is what is looked for
+    except Exception as error:  # noqa: BLE001 - any exception of the core is a finding
         where = traceback.extract_tb(error.__traceback__)[-1]
         run.report.violations.append(f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})")
         return run.report

@@ -1,6 +1,6 @@
-"""What a seed stands for: a small fabric, its weather, what dies when, and who sends what to whom.
+"""The scenario of a seed: a small fabric, its conditions, the outages, and the messages.
 
-Each trouble is there in about half of the scenarios, so that both its absence and every combination occur.
+Each kind of fault occurs in about half of the scenarios, so that all combinations occur, and its absence, too.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from srd.proto.config import ProtocolConfig
 
 HOSTS: Final = ("h1", "h2")
 POSTING_S: Final = 0.4
-"""Messages are posted, and things die, within this time."""
+"""Messages are posted, and outages begin, within this time."""
 STORM_S: Final = 2.0
-"""Then the weather turns calm; what is repaired is repaired by then."""
+"""Time at which the faults end; all repairs are done by then."""
 LONGEST_BYTES: Final = SPARE_BYTES
 GAP_BYTES: Final = 16
-"""Between the places of messages: what goes astray by a little shows."""
+"""Gap between the targets of messages, which detects writes that are misplaced by a little."""
 BOUND_S: Final = 12.0
-"""By then every request must have ended: 10 s after the last trouble, where 1 s of silence ends a peer."""
+"""Time by which every request must have completed: 10 s after the last fault, where 1 s without packets ends a peer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """What happens to datagrams besides the links' shapes; fractions of all."""
+    """Faults of datagrams in addition to the links' shapes, as fractions of all."""
 
     duplicate: float = 0.0
     late: float = 0.0
     late_s: float = 0.0
-    """A late datagram comes up to this much later than it should."""
+    """Maximum additional delay of a late datagram."""
     flip: float = 0.0
-    """One bit of the datagram is flipped."""
+    """Fraction of datagrams with one flipped bit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A spine that swallows everything for a while."""
+    """A spine that drops everything for some time."""
 
     spine: str
     at_s: float
@@ -50,7 +50,7 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A process that starts anew and remembers nothing."""
+    """A process that restarts without its state."""
 
     host: str
     at_s: float
@@ -58,14 +58,14 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class Withdrawal:
-    """A host's registrations lose their keys; others take their place."""
+    """A host's registrations are withdrawn, and replaced by others."""
 
     host: str
     at_s: float
 
 
 class Kind(Enum):
-    """What a message is."""
+    """The operation of a message."""
 
     SEND = auto()
     WRITE = auto()
@@ -74,34 +74,34 @@ class Kind(Enum):
 
 
 class Flaw(Enum):
-    """Why a write or a read must be refused."""
+    """The reason why a write or a read must be refused."""
 
     NONE = auto()
     KEY = auto()
-    """Its key is nobody's."""
+    """Its key does not exist."""
     RANGE = auto()
-    """It reaches beyond what is registered, by one byte."""
+    """Its range ends one byte after the registration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """`length` bytes from `payload_offset` of everybody's source of noise."""
+    """`length` bytes from `payload_offset` of the common noise."""
 
     host: str
-    """Who posts it."""
+    """The host that posts it."""
     at_s: float
     payload_offset: int
     length: int
     kind: Kind = Kind.SEND
     place: int = 0
-    """WRITE: where in the other's registration; READ: where in its own. Each message has a place to itself."""
+    """Offset of the target: WRITE: in the other's registration; READ: in its own. Targets do not overlap."""
     flaw: Flaw = Flaw.NONE
     cancel_after_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """All that one seed stands for."""
+    """The scenario of one seed."""
 
     seed: int
     topology: Topology
@@ -111,17 +111,17 @@ class Scenario:
     restarts: tuple[Restart, ...]
     messages: tuple[Message, ...]
     pool_packets: int
-    """Packets that a host has memory for."""
+    """Size of a host's pool in packets."""
     release_s: float
-    """A delivered message is released up to this much later."""
+    """Maximum delay until a delivered message is released."""
     withdrawals: tuple[Withdrawal, ...] = ()
     registered_bytes: int = 0
-    """What the messages' places take."""
+    """Size of the messages' targets."""
 
 
 def scenario(seed: int, *, noise_bytes: int) -> Scenario:
-    """The scenario of a seed; messages lie within `noise_bytes`."""
-    rng = Random(f"chaos/{seed}")  # noqa: S311 - to be drawn again alike
+    """Return the scenario of a seed; messages lie within `noise_bytes`."""
+    rng = Random(f"chaos/{seed}")  # noqa: S311 - reproducible, not secret
 
     def often(value: float) -> float:
         return value if rng.random() < 0.5 else 0.0

@@ -1,10 +1,10 @@
-"""Registered memory that notices what is written where it should not be.
+"""Registered memory that detects misplaced writes.
 
-A target is a registration's memory between two guards that no key opens. Every request that aims at it has a place of
-its own. What has arrived is looked at and overwritten at once, as by an application that takes its data and uses the
-memory again: so a copy that comes later shows. A target that was withdrawn must stay as it was from then on.
+A target is a registration's memory between two guard areas that no key covers. Every request has its own range in it.
+Data that has landed is checked and overwritten at once, as by an application that reuses the memory, so that a later
+duplicate write is detected. A target that was withdrawn must not change any more.
 
-Reads are served from the hosts' common noise, of which a part is registered.
+Reads are served from the hosts' common noise, a part of which is registered.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Bytes = npt.NDArray[np.uint8]
 
 GUARD_BYTES: Final = 4096
 SPARE_BYTES: Final = 100_000
-"""At the end of a target: writes that reach beyond it by a byte may fill what lies within."""
+"""Spare room at the end of a target, for writes that exceed it by a byte and may write the part within."""
 READABLE_FROM: Final = 4096
-"""The noise before, and as much at its end, is not registered."""
+"""The noise before this offset, and as much at its end, is not registered."""
 FILL: Final = 0
 TAKEN: Final = 0xFF
 
 
 class Target:
-    """One registration: `expect` what is to come, say what has `arrived`, look for `faults`."""
+    """One registration: `expect` messages, check those that `arrived`, list the `faults`."""
 
     def __init__(self, *, key: int, read_key: int, size_bytes: int) -> None:
         self.key = key
@@ -42,11 +42,11 @@ class Target:
         self._taken: set[int] = set()
 
     def expect(self, number: int, *, place: int, data: Bytes) -> None:
-        """Message `number` is going to be written to `place`."""
+        """Note that message `number` will be written to offset `place`."""
         self._expected[number] = (place, data)
 
     def arrived(self, number: int) -> bool:
-        """Take message `number`; return whether all of it is there."""
+        """Check and overwrite message `number`; return whether all of it has landed."""
         place, data = self._expected[number]
         there = self._slot(self.memory, place, len(data))
         right = bool(np.array_equal(there, data))
@@ -56,11 +56,11 @@ class Target:
         return right
 
     def seal(self) -> None:
-        """Nothing may change from now on."""
+        """Require that nothing changes from now on."""
         self._sealed = self.memory.copy()
 
     def faults(self) -> Iterator[str]:
-        """Say what is not as it should be."""
+        """Yield a description of each fault."""
         if self._sealed is not None and not np.array_equal(self.memory, self._sealed):
             yield "memory was written after its key was withdrawn"
         rest = self.memory.copy()
@@ -82,7 +82,7 @@ class Target:
 
 
 class Keys(Memory):
-    """All targets of a host, the last of which is registered."""
+    """All targets of a host; the last one is registered."""
 
     def __init__(self, *, size_bytes: int, readable_bytes: int, dice: Random) -> None:
         self.readable_bytes = readable_bytes - 2 * READABLE_FROM
@@ -93,18 +93,18 @@ class Keys(Memory):
 
     @property
     def current(self) -> Target:
-        """What is registered now."""
+        """The registered target."""
         return self.targets[-1]
 
     def renew(self) -> None:
-        """Withdraw what is registered, and register other memory."""
+        """Withdraw the registered target, and register other memory."""
         if self.targets:
             self.current.seal()
         key, read_key = self._dice.getrandbits(64), self._dice.getrandbits(64)
         self.targets.append(Target(key=key, read_key=read_key, size_bytes=self._size_bytes))
 
     def put(self, place: int, data: Bytes) -> None:
-        """Write to where `local_writable` or `remote_writable` said, whatever has happened since."""
+        """Write to an address from `local_writable` or `remote_writable`, even if the target was withdrawn since."""
         target, at = divmod(place, 1 << 32)
         self.targets[target].memory[at : at + len(data)] = data
 
@@ -113,13 +113,13 @@ class Keys(Memory):
         return self.remote_writable(key, offset=offset, length=length)
 
     def remote_writable(self, key: int, *, offset: int, length: int) -> int | None:
-        """Return target and place as one number."""
+        """Return target and offset as one number."""
         if key != self.current.key or not 0 <= offset <= self.current.size_bytes - length:
             return None
         return (len(self.targets) - 1 << 32) + GUARD_BYTES + offset
 
     def remote_readable(self, key: int, *, offset: int, length: int) -> int | None:
-        """Return a place in the noise."""
+        """Return an offset in the noise."""
         if key != self.current.read_key or not 0 <= offset <= self.readable_bytes - length:
             return None
         return READABLE_FROM + offset

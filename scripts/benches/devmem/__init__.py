@@ -1,1 +1,1 @@
-"""Device to device: SRD into bound regions, and the classic way with copies around kernel TCP."""
+"""Transfers between device memories: SRD into bound regions, and kernel TCP with copies."""

@@ -1,17 +1,18 @@
 """One end of a transfer from device memory to device memory, as a process of its own: `host.py ROLE ...`.
 
-Both ways move messages of 1 MiB out of one region of 64 MiB into another, one message after the other.
+All methods move messages of 1 MiB from one region of 64 MiB to another.
 
-srd      from the region, by the transport, into a region that is bound to the receive queue; the consumer looks at the
-         frags where they lie and returns their tokens. `gather` copies them to one place first, once.
+srd      from the region, by the transport, into a region that is bound to the receive queue; the consumer reads the
+         fragments in place and returns their tokens. `gather` first copies them into one buffer.
 classic  the sender copies a message to a host buffer and sends that by kernel TCP (cubic); the receiver receives into
-         a host buffer and copies that to the device. All in whole messages, blocking, nothing in between.
+         a host buffer and copies that to the device: whole messages, blocking calls.
 
-The first WARM messages are compared byte by byte and not timed; of all others the first and last word are. Each end
-prints its figures as one JSON event: bytes, seconds and processor seconds, from the first timed message to the last.
+The first WARM messages are compared byte by byte and not timed; of all others the first and last 64-bit lane are
+compared. Each end prints its figures as one JSON event: bytes, seconds and CPU seconds, from the first timed message to
+the last.
 
-guarded  as srd, both regions under the eyes of the witness: nobody may look at a message but at the last one, in the
-         end. `blind` is that with a consumer that gathers, which the witness must not let pass.
+guarded  as srd, with both regions under the mprotect guard: no process may read a message, except the last one at the
+         end. `blind` is the same with a consumer that gathers, which the guard must detect.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ CONFIG: Final = EndpointConfig(protocol=ProtocolConfig(paths=1))
 """One path, as there is one link."""
 WATCHED: Final = ("guarded", "blind")
 WATCHED_BYTES: Final = 16 << 20
-"""Region of a watched receiver: rights are a matter of each page, and cost 0.1 us a page and system call."""
+"""Region of a guarded receiver: small, as mprotect costs time per page and system call."""
 WATCHED_CONFIG: Final = EndpointConfig(
     chunk_bytes=256 << 10,
     protocol=ProtocolConfig(paths=1, receive_window_bytes=4 * MESSAGE_BYTES, max_message_bytes=MESSAGE_BYTES),
@@ -59,12 +60,12 @@ def emit(event: str, **fields: object) -> None:
 
 
 def content(slots: int) -> Bytes:
-    """Return what is sent: the same at both ends, different in every message."""
+    """Return the data to send: the same at both ends, different in every message."""
     return np.random.default_rng(1).integers(0, 256, slots * MESSAGE_BYTES, dtype=np.uint8)
 
 
 class Figures:
-    """Bytes, time and processor time from the end of the warm-up on."""
+    """Bytes, time and CPU time from the end of the warm-up on."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -83,26 +84,26 @@ class Figures:
             self._started = self._now()
 
     def end(self) -> None:
-        """Note the last one."""
+        """Note the time of the last message."""
         self._ended = self._now()
 
     def to_dict(self) -> dict[str, float]:
-        """For JSON."""
+        """Return the figures for JSON."""
         timed = max(self.messages - WARM, 0)
         seconds, cpu = (after - before for after, before in zip(self._ended, self._started, strict=True))
         return {"messages": self.messages, "bytes": timed * MESSAGE_BYTES, "seconds": seconds, "cpu_seconds": cpu}
 
 
 class Checker:
-    """Compares what came with what was sent."""
+    """Compares received messages with what was sent."""
 
     def __init__(self, slots: int) -> None:
         self._expected = content(slots).reshape(slots, MESSAGE_BYTES)
 
     def check(self, number: int, pieces: list[Bytes], *, whole: bool) -> None:
-        """Compare message `number`, which lies in `pieces`. Raises SystemExit when it is another."""
+        """Compare message `number`, which lies in `pieces`. Raises SystemExit if it differs."""
         expected = self._expected[number % len(self._expected)]
-        if not whole:  # a word at either end
+        if not whole:  # one lane at either end
             same = bytes(pieces[0][:_WORD]) == bytes(expected[:_WORD])
             same &= bytes(pieces[-1][-_WORD:]) == bytes(expected[-_WORD:])
         else:
@@ -118,7 +119,7 @@ class Checker:
 
 
 async def srd_receive(host: str, *, gather: bool, watched: bool) -> None:
-    """Take messages into a bound region until the sender parts."""
+    """Receive messages into a bound region until the sender closes."""
     figures, checker = Figures(), Checker(WATCHED_SLOTS if watched else SLOTS)
     config = WATCHED_CONFIG if watched else CONFIG
     size_bytes = WATCHED_BYTES if watched else CONFIG.receive_region_bytes
@@ -152,7 +153,7 @@ async def srd_receive(host: str, *, gather: bool, watched: bool) -> None:
 
 
 def check(message: Message, number: int, checker: Checker, *, into: Region | None) -> None:
-    """Look at a message in place, or gathered."""
+    """Check a message in place, or gathered."""
     if into is None:
         pieces = [np.frombuffer(view, np.uint8) for view in message.views()]
     else:
@@ -161,13 +162,13 @@ def check(message: Message, number: int, checker: Checker, *, into: Region | Non
 
 
 def give_back(endpoint: Endpoint, message: Message) -> None:
-    """Return the frags of a message by their tokens."""
+    """Return the fragments of a message by their tokens."""
     if endpoint.dontneed(ranges(frag.token for frag in message.frags())) != len(message.frags()):
         sys.exit("a frag was not freed")
 
 
 async def srd_send(host: str, port: int, seconds: float, *, watched: bool) -> None:
-    """Send from a region for so long."""
+    """Send from a region for `seconds`."""
     slots = WATCHED_SLOTS if watched else SLOTS
     with Region(slots * MESSAGE_BYTES, name="device") as device:
         device.array[:] = content(slots)
@@ -180,7 +181,7 @@ async def srd_send(host: str, port: int, seconds: float, *, watched: bool) -> No
 
 
 async def stream(peer: Peer, device: Region, *, seconds: float) -> Figures:
-    """Send messages: the warm-up, and when that is over for so long."""
+    """Send messages: the warm-up, and then for `seconds`."""
     figures, number, until = Figures(), 0, math.inf
     flying: set[asyncio.Future[Status]] = set()
     while True:
@@ -205,7 +206,7 @@ async def stream(peer: Peer, device: Region, *, seconds: float) -> Figures:
 
 
 def classic_receive(host: str) -> None:
-    """Take messages through a host buffer until the sender parts."""
+    """Receive messages through a host buffer until the sender closes."""
     figures, checker = Figures(), Checker(SLOTS)
     with Region(SLOTS * MESSAGE_BYTES, name="device") as device, socket.create_server((host, 0)) as listener:
         emit("listening", port=listener.getsockname()[1])
@@ -237,7 +238,7 @@ def fill(sock: socket.socket, view: memoryview) -> bool:
 
 
 def classic_send(host: str, port: int, seconds: float) -> None:
-    """Send through a host buffer for so long."""
+    """Send through a host buffer for `seconds`."""
     figures, number, until = Figures(), 0, float("inf")
     with Region(SLOTS * MESSAGE_BYTES, name="device") as device, socket.socket() as sock:
         device.array[:] = content(SLOTS)
@@ -257,7 +258,7 @@ def classic_send(host: str, port: int, seconds: float) -> None:
 
 
 def main() -> None:
-    """Play the role that the arguments name: WAY send HOST PORT SECONDS, or WAY receive HOST."""
+    """Run the role that the arguments name: METHOD send HOST PORT SECONDS, or METHOD receive HOST."""
     way, role, host, *rest = sys.argv[1:]
     if way not in ("srd", "gather", "classic", *WATCHED):
         sys.exit(f"{way}: no such way")

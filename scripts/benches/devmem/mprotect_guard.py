@@ -1,9 +1,9 @@
-"""A witness that no byte is copied by a process: the processor's memory management unit.
+"""A guard that verifies with the memory management unit that a process copies no payload.
 
-`guarded` takes from this process every right to a region's pages (mprotect, PROT_NONE), and gives it back only for the
-length of the system calls that move datagrams. Whatever else touches a byte of payload, to copy it, to look at it, by
-whatever library or instruction, ends the process with SIGSEGV. So a transfer that ends well has copied nothing; it does
-not depend on the transport's own counter. That the witness can see is shown by one that gathers, which has to die.
+`guarded` removes this process's access to a region's pages (mprotect, PROT_NONE), and restores it only during the
+system calls that move datagrams. Any other access to payload, by any library or instruction, ends the process with
+SIGSEGV. So a transfer that succeeds has copied nothing; this does not rely on the transport's own counter. A run that
+gathers must be killed, which shows that the guard works.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _protect(region: Region, protection: int) -> None:
 
 @contextmanager
 def guarded(region: Region) -> Iterator[None]:
-    """Let nothing but the system calls touch `region` meanwhile."""
+    """Allow access to `region` only during the system calls, while the block runs."""
 
     def during(call: Callable[..., int]) -> Callable[..., int]:
         def guard(*arguments: Any, **options: Any) -> int:

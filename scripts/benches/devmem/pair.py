@@ -1,6 +1,6 @@
 """Two namespaces joined by a veth pair of MTU 9000, bare or shaped by a token bucket.
 
-Names carry the id of the process that made them: what a killed run left is found by that, and removed by the next one.
+Names contain the id of the process that made them, by which the next run finds and removes what a killed run left.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ RATE_BPS: Final = 1_000_000_000
 PAYLOAD_RATE_BPS: Final = RATE_BPS * (MTU - 28) / (MTU + 14)
 """UDP payload that the shaped link carries: all but Ethernet's, IPv4's and UDP's headers, for full packets."""
 _BURST_BYTES: Final = 2 * (MTU + 14)
-"""What the bucket holds: two packets, so that a series is cut into packets before it queues."""
+"""Size of the bucket: two packets, so that a segment train is segmented before it queues."""
 _LIMIT_BYTES: Final = RATE_BPS // 8 // 500
-"""The queue: 2 ms, a switch port's worth."""
+"""Size of the queue: 2 ms, as in a switch port."""
 _PREFIX: Final = "srd-devmem-"
 
 
@@ -35,10 +35,10 @@ class Pair:
     a: str
     b: str
     address: str = "10.77.0.2"
-    """Of `b`."""
+    """Address of `b`."""
 
     def command(self, namespace: str, command: Sequence[str]) -> list[str]:
-        """Return what runs `command` in a namespace."""
+        """Return the command line that runs `command` in a namespace."""
         return ["ip", "netns", "exec", namespace, *command]
 
 
@@ -61,7 +61,7 @@ def _remove_leftovers() -> None:
 
 @contextmanager
 def _stopped_cleanly() -> Iterator[None]:
-    """Make SIGINT and SIGTERM an error that undoes what was made."""
+    """Turn SIGINT and SIGTERM into an exception, so that the pair is removed."""
 
     def stop(number: int, _: FrameType | None) -> None:
         raise BenchError(f"stopped by {signal.Signals(number).name}")
@@ -75,7 +75,7 @@ def _stopped_cleanly() -> Iterator[None]:
 
 
 def _moderate(namespace: str) -> None:
-    """Have packets collected for up to 200 us before they are handed on, as network cards do (napi.rst, "gro")."""
+    """Let the kernel collect packets for up to 200 us before it passes them on, as cards do (napi.rst, "gro")."""
     settings = "echo 2 > napi_defer_hard_irqs; echo 200000 > gro_flush_timeout"
     _run("ip", "netns", "exec", namespace, "ethtool", "-K", "eth0", "gro", "on")
     _run("ip", "netns", "exec", namespace, "sh", "-ec", f"cd /sys/class/net/eth0; {settings}")
@@ -83,7 +83,7 @@ def _moderate(namespace: str) -> None:
 
 @contextmanager
 def pair(*, shaped: bool) -> Iterator[Pair]:
-    """Build a pair; remove it afterwards, also after a signal. Raises BenchError where it cannot be had."""
+    """Build a pair; remove it afterwards, also after a signal. Raises BenchError if it cannot be built."""
     if os.geteuid() != 0:
         raise BenchError("it builds network namespaces; run it as root")
     _remove_leftovers()

@@ -1,4 +1,4 @@
-"""One transfer over a pair: two processes, and what they tell."""
+"""One transfer over a pair: two processes, and their results."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ _PATIENCE_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What both ends said of it."""
+    """The results of both ends."""
 
     sent: dict[str, Any]
     received: dict[str, Any]
 
     @property
     def goodput_bps(self) -> float:
-        """Of the messages after the warm-up, at the receiver."""
+        """Goodput of the messages after the warm-up, at the receiver."""
         return float(self.received["bytes"]) * 8 / float(self.received["seconds"])
 
     @property
     def cpu_s_per_gb(self) -> float:
-        """Processor seconds of both ends for 10^9 bytes."""
+        """CPU seconds of both ends per 10^9 bytes."""
         return 1e9 * sum(float(end["cpu_seconds"]) / float(end["bytes"]) for end in (self.sent, self.received))
 
     @property
     def bytes_copied(self) -> int:
-        """As both ends count."""
+        """Bytes copied, as counted by both ends."""
         return int(self.sent["bytes_copied"]) + int(self.received["bytes_copied"])
 
 
 def transfer(way: str, pair: Pair, *, seconds: float) -> Transfer:
-    """Move messages for so long (0: the warm-up only). Raises BenchError if an end fails, or drops packets."""
+    """Transfer messages for `seconds` (0: only the warm-up). Raises BenchError if an end fails, or drops packets."""
     with Listening() as pipes:
         receiver = _start(pipes, pair, pair.b, [way, "receive", pair.address])
         port = _await(pipes, receiver, "listening")["port"]
@@ -55,7 +55,7 @@ def transfer(way: str, pair: Pair, *, seconds: float) -> Transfer:
 
 
 def is_killed(way: str, pair: Pair) -> bool:
-    """Whether the witness ends the receiver of this way (SIGSEGV) when something has come."""
+    """Whether the guard kills the receiver of this method (SIGSEGV) when data has arrived."""
     with Listening() as pipes:
         receiver = _start(pipes, pair, pair.b, [way, "receive", pair.address])
         port = _await(pipes, receiver, "listening")["port"]

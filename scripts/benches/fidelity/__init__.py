@@ -1,1 +1,1 @@
-"""Does the relay do what the kernel's netem does? The same packets through both, and statistics on what comes out."""
+"""Compares the relay with the kernel's netem: the same packets through both, and statistics on the output."""

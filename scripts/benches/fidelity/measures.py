@@ -1,12 +1,11 @@
-"""What is compared of two recordings of one setting: a test's p-value each, or a deviation with its bound.
+"""Comparisons of two recordings of one setting: each is a test with a p-value, or a deviation with a bound.
 
-- Chances (loss, duplicates, damage, marks, reordering): chi-square over the two shares, where draws are independent;
-  else over the lengths of the runs that they form. Runs follow from each other independently in every model that netem
-  has.
-- Delays: Kolmogorov-Smirnov over all packets' delays. The jitter tried is two orders above what either host is late.
-- What no dice are thrown for (a constant delay, a rate, a full queue): how far each recording is from what netem's
-  model says for its very arrivals, as a fraction, with a bound of BOUND.
-- Slots: Kolmogorov-Smirnov over the times from one to the next.
+- Probabilities (loss, duplicates, corruption, marks, reordering): chi-square over the two shares if the draws are
+  independent, otherwise over the lengths of their runs. The runs are independent in every model of netem.
+- Delays: Kolmogorov-Smirnov over all packets' delays. The jitter is two orders of magnitude above either host's.
+- Deterministic settings (a constant delay, a rate, a full queue): the deviation of each recording from netem's model
+  for the same arrivals, as a fraction, with the bound BOUND.
+- Slots: Kolmogorov-Smirnov over the times between slots.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ LONGEST_RUN: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One of a setting's comparisons; `kernel` and `relay` are what people look at."""
+    """One of a setting's comparisons; `kernel` and `relay` are values for the reader."""
 
     measure: str
     kernel: float
     relay: float
     p_value: float | None = None
-    """Of a test that both are of one distribution."""
+    """p-value of a test that both have the same distribution."""
 
     deviation: float | None = None
-    """Where no dice are thrown: the worse of the two recordings' deviations from the model."""
+    """For deterministic settings: the worse of the two recordings' deviations from the model."""
 
     def failed(self, *, alpha: float) -> bool:
-        """Whether the difference cannot be chance at `alpha`, or exceeds BOUND."""
+        """Whether the difference is significant at `alpha`, or exceeds BOUND."""
         by_chance = self.p_value is None or self.p_value >= alpha
         return not (by_chance and (self.deviation is None or self.deviation <= BOUND))
 
@@ -53,7 +52,7 @@ class Comparison:
 def compare(
     measure: Measure, shape: Shape, *, kernel: Recording, relay: Recording, length_bytes: int
 ) -> list[Comparison]:
-    """The comparisons that a measure stands for."""
+    """Return the comparisons of a measure."""
     if measure in _MODELLED:
         worth = _MODELLED[measure]
         model = (worth(_modelled(shape, each, length_bytes=length_bytes), length_bytes) for each in (kernel, relay))
@@ -64,7 +63,7 @@ def compare(
 
 
 def _delays(shape: Shape, kernel: Recording, relay: Recording) -> list[Comparison]:
-    """Of the packets that were delayed; those that skipped it show how late the host is, and nothing else."""
+    """Compare the delays of delayed packets; packets that skip the delay show only the host's own lateness."""
     first, second = (delays[delays > _ahead_ns(shape)] for delays in map(_delays_ns, (kernel, relay)))
     return [
         Comparison("delay_mean_us", first.mean() / 1e3, second.mean() / 1e3, durations_differ(first, second)),
@@ -85,7 +84,7 @@ def _losses(_shape: Shape, kernel: Recording, relay: Recording) -> list[Comparis
 
 
 def _bursts(_shape: Shape, kernel: Recording, relay: Recording) -> list[Comparison]:
-    """Losses that lean on each other: how long they last, and how far it is from one to the next."""
+    """Compare correlated losses: the lengths of bursts and of the gaps between them."""
     lost = [~_arrived(each) for each in (kernel, relay)]
     found = [Comparison("lost_fraction", float(lost[0].mean()), float(lost[1].mean()))]
     for name, wanted in (("burst_mean_packets", True), ("gap_mean_packets", False)):
@@ -113,7 +112,7 @@ def _corrupted(_shape: Shape, kernel: Recording, relay: Recording) -> list[Compa
 
 
 def _reordered(shape: Shape, kernel: Recording, relay: Recording) -> list[Comparison]:
-    """How many packets skipped the delay, and how far they are apart."""
+    """Compare the number of packets that skipped the delay, and the gaps between them."""
     ahead = []
     for each in (kernel, relay):
         flags = np.zeros(len(each.entered_at_ns), dtype=np.bool_)
@@ -124,7 +123,7 @@ def _reordered(shape: Shape, kernel: Recording, relay: Recording) -> list[Compar
 
 
 def _ahead_ns(shape: Shape) -> float:
-    """Packets that took no longer were reordered: a tenth of the delay, more than any host is late."""
+    """Return the delay below which a packet counts as reordered: a tenth of the delay, above any host's lateness."""
     return shape.delay_us * 100 if shape.reorder_chance_percent else -1
 
 
@@ -144,20 +143,20 @@ def _slots(shape: Shape, kernel: Recording, relay: Recording) -> list[Comparison
 
 
 def _slots_differ(shape: Shape, gaps: list[NDArray[np.int64]]) -> float | None:
-    """Slots of one length are all as long as the hosts are late: nothing to test."""
+    """Test the slots' lengths; None for slots of a constant length, which differ only by the hosts' lateness."""
     slot = shape.slot
     return None if slot is None or slot.min_us == slot.max_us > 0 else durations_differ(*gaps)
 
 
 def _slot_starts_ns(recording: Recording) -> NDArray[np.int64]:
-    """When each burst of departures began."""
+    """Return the start of each burst of departures."""
     left = np.sort(recording.left_at_ns)
     begins = np.concatenate(([True], np.diff(left) > SLOT_GAP_NS))
     return left[begins]
 
 
 def _shares(name: str, first: NDArray[np.bool_], second: NDArray[np.bool_], *, independent: bool = True) -> Comparison:
-    """Of draws that lean on each other only the runs are tested; their share is shown."""
+    """Compare two shares. For correlated draws only the runs are tested; the share is informative."""
     p_value = shares_differ(int(first.sum()), len(first), int(second.sum()), len(second)) if independent else None
     return Comparison(name, float(first.mean()), float(second.mean()), p_value)
 
@@ -171,7 +170,7 @@ def _runs_differ(name: str, first: NDArray[np.bool_], second: NDArray[np.bool_])
 
 
 def _runs(flags: NDArray[np.bool_], *, wanted: bool) -> list[int]:
-    """Lengths of the runs of `wanted`; [1] if there is none."""
+    """Return the lengths of the runs of `wanted`; [1] if there is none."""
     return [len(list(run)) for flag, run in groupby(flags.tolist()) if flag is wanted] or [1]
 
 
@@ -186,7 +185,7 @@ def _delays_ns(recording: Recording) -> NDArray[np.int64]:
 
 
 def _modelled(shape: Shape, recording: Recording, *, length_bytes: int) -> Recording:
-    """What netem's model makes of the recording's own arrivals."""
+    """Return the output of netem's model for the recording's arrivals."""
     netem: Netem[int] = Netem(shape, seed=1, surgeon=_Sized(length_bytes))
     left: list[tuple[int, int]] = []
 
@@ -204,7 +203,7 @@ def _modelled(shape: Shape, recording: Recording, *, length_bytes: int) -> Recor
 
 
 class _Sized(Opaque):
-    """Packets by number, all of one length."""
+    """Packets by number, all of the same length."""
 
     def __init__(self, length_bytes: int) -> None:
         self._length_bytes = length_bytes

@@ -1,7 +1,7 @@
-"""What an interface receives, with the kernel's timestamps, without a system call a packet: PACKET_RX_RING.
+"""Records what an interface receives, with kernel timestamps, without a system call per packet: PACKET_RX_RING.
 
-Source: Linux Documentation/networking/packet_mmap.rst (TPACKET_V2). Under User-Mode Linux a system call costs 60 us;
-the ring is as large as the whole trial, and is read when that is over.
+Source: Linux Documentation/networking/packet_mmap.rst (TPACKET_V2). System calls are slow under User-Mode Linux, so the
+ring is large enough for the whole trial and is read when the trial is over.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ _HEADER: Final = np.dtype([
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """What came, in order: `at_ns` (wall clock), `length_bytes` and `head`, of shapes (n,), (n,), (n, SNAP_BYTES)."""
+    """Received frames in order: `at_ns` (wall clock), `length_bytes`, `head`; shapes (n,), (n,), (n, SNAP_BYTES)."""
 
     at_ns: NDArray[np.int64]
     length_bytes: NDArray[np.int64]
     head: NDArray[np.uint8]
 
     def of_length(self, length_bytes: int) -> Frames:
-        """Those of one length: what the kernel itself sends (ICMP) has others."""
+        """Return the frames of one length; packets of the kernel itself (ICMP) have others."""
         chosen = self.length_bytes == length_bytes
         return Frames(self.at_ns[chosen], self.length_bytes[chosen], self.head[chosen])
 
 
 class Ring:
-    """Open it in the namespace of the interface; it records from then on, up to `packets` packets."""
+    """Records up to `packets` packets from its creation on; create it in the namespace of the interface."""
 
     def __init__(self, ifname: str, *, packets: int) -> None:
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -59,7 +59,7 @@ class Ring:
         self._socket.bind((ifname, ETH_P_ALL))
 
     def close(self) -> Frames:
-        """Stop recording and return what came. Raises BenchError if the ring was too small."""
+        """Stop recording and return the frames. Raises BenchError if the ring was too small."""
         statistics = self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8)
         dropped = struct.unpack("=2I", statistics)[1]
         slots = np.frombuffer(self._memory, dtype=np.uint8).reshape(self._frames, FRAME_BYTES).copy()

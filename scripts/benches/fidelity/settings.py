@@ -1,4 +1,4 @@
-"""What is tried: sets of netem's parameters that cover all of them, and what of the outcome is compared."""
+"""The settings: sets that cover all of netem's parameters, and the measures that are compared for each."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Measure = Literal[
 PACKETS: Final = 20_000
 LENGTH_BYTES: Final = 200
 INTERVAL_US: Final = 100.0
-SLOW_US: Final = 300.0  # where it matters how late packets leave: both hosts then have time
+SLOW_US: Final = 300.0  # where a packet's lateness matters: the load is low on both hosts
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One shape, in tc's words, and how it is tried."""
+    """One shape, as tc arguments, and the parameters of its trial."""
 
     name: str
     words: Mapping[str, Any]
@@ -41,11 +41,11 @@ class Setting:
     packets: int = field(default=PACKETS)
 
     def shape(self, directory: Path) -> Shape:
-        """The shape; tables lie in `directory` (see `write_tables`)."""
+        """Return the shape; tables lie in `directory` (see `write_tables`)."""
         return Shape.parse({"limit": 100_000, **self.words}, base=directory)
 
     def to_dict(self, directory: Path) -> dict[str, Any]:
-        """As a trial's orders have it."""
+        """Return the setting in the format of a trial's orders."""
         return {
             "name": self.name,
             "shape": self.shape(directory).to_dict(),
@@ -56,7 +56,7 @@ class Setting:
 
 
 def write_tables(directory: Path) -> None:
-    """A table of its own: two humps, one at the least delay and one at the most."""
+    """Write a distribution table with two peaks, at the minimum and at the maximum delay."""
     humps = [*range(-8192, -4096, 4), *range(4096, 8192, 4)]
     (directory / "humps.dist").write_text("# two humps\n" + "\n".join(map(str, humps)) + "\n")
 
@@ -106,4 +106,4 @@ SETTINGS: Final = (
 )  # fmt: skip
 
 SEEDED: Final = Setting("seed", {"loss": "10%", "seed": 42424242}, ("losses", "bursts"))
-"""Beside them: the same drops, one by one, where the kernel takes a seed."""
+"""In addition: exactly the same drops, if the kernel supports seeds."""

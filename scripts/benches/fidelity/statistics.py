@@ -1,8 +1,8 @@
-"""Two samples of the same thing? p-values of the two tests that the bench uses, for counts and for durations.
+"""Tests whether two samples have the same distribution: p-values for counts and for durations.
 
 Sources: NIST/SEMATECH e-Handbook of Statistical Methods, 7.4.5 (chi-square, two samples in classes) and 1.3.5.16
 (Kolmogorov-Smirnov); M. Abramowitz, I. Stegun, "Handbook of Mathematical Functions", 26.4.4 and 26.4.5 (chi-square with
-a whole number of degrees of freedom in closed form). Both tests want independent observations.
+an integer number of degrees of freedom in closed form). Both tests require independent observations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TERMS: Final = 100
 
 
 def chi_square_sf(statistic: float, *, degrees: int) -> float:
-    """The chance that a chi-square variable of so many degrees of freedom exceeds `statistic`."""
+    """Return the probability that a chi-square variable with `degrees` degrees of freedom exceeds `statistic`."""
     half = statistic / 2
     if half <= 0:
         return 1.0
@@ -33,9 +33,9 @@ def chi_square_sf(statistic: float, *, degrees: int) -> float:
 
 
 def classes_differ(first: Sequence[int], second: Sequence[int]) -> float:
-    """The p-value of two histograms over the same ordered classes being of one distribution.
+    """Return the p-value that two histograms over the same ordered classes have the same distribution.
 
-    Neighbouring classes are joined until both samples can expect LEAST_EXPECTED in each.
+    Neighbouring classes are merged until both samples expect at least LEAST_EXPECTED in each.
     """
     joined = _joined(np.array([first, second], dtype=np.float64))
     if joined.shape[1] < 2:
@@ -46,12 +46,12 @@ def classes_differ(first: Sequence[int], second: Sequence[int]) -> float:
 
 
 def shares_differ(first: int, of_first: int, second: int, of_second: int) -> float:
-    """The p-value of two shares (so many of so many) being of one chance."""
+    """Return the p-value that two shares (`first` of `of_first`, ...) have the same probability."""
     return classes_differ((first, of_first - first), (second, of_second - second))
 
 
 def durations_differ(first: NDArray[Any], second: NDArray[Any]) -> float:
-    """The p-value of two samples being of one continuous distribution (Kolmogorov-Smirnov, asymptotic)."""
+    """Return the p-value that two samples have the same continuous distribution (Kolmogorov-Smirnov, asymptotic)."""
     a, b = np.sort(first), np.sort(second)
     values = np.concatenate((a, b))
     below_a = np.searchsorted(a, values, side="right") / len(a)
@@ -59,14 +59,14 @@ def durations_differ(first: NDArray[Any], second: NDArray[Any]) -> float:
     distance = float(np.abs(below_a - below_b).max())
     root = math.sqrt(len(a) * len(b) / (len(a) + len(b)))
     scaled = (root + 0.12 + 0.11 / root) * distance
-    if scaled < 0.2:  # the series below does not converge there, and the chance is 1 to 12 digits
+    if scaled < 0.2:  # the series below does not converge there; the probability is 1 to 12 digits
         return 1.0
     total = math.fsum((-1.0) ** (k - 1) * math.exp(-2 * (k * scaled) ** 2) for k in range(1, _TERMS))
     return min(max(2 * total, 0.0), 1.0)
 
 
 def _joined(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Columns added up from the left until each is large enough; the last remainder goes to its neighbour."""
+    """Return columns merged from the left until each is large enough; the remainder is merged with its neighbour."""
     least_share = counts.sum(axis=1).min() / counts.sum()
     columns: list[NDArray[np.float64]] = []
     waiting = np.zeros(2)

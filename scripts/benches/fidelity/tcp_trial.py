@@ -1,10 +1,10 @@
-"""Kernel TCP over one setting after the other, on one lab.
+"""Goodput of kernel TCP over one setting after the other, on one lab.
 
     python -m scripts.benches.fidelity.tcp_trial ORDERS.json
 
-ORDERS.json: {"name", "fabric", "seconds", "settings": [{"name", "shape"}, ...], "result"}; what TCP carried goes to the
-file "result", setting -> Mbit/s. The lab is h1 - leaf1 - h2; the shape rules what goes down from leaf1, the data and
-the acknowledgements alike. iperf3 with one stream, cubic on both, the first seconds left out.
+ORDERS.json: {"name", "fabric", "seconds", "settings": [{"name", "shape"}, ...], "result"}; the goodput of each setting
+in Mbit/s is written to the file "result". The lab is h1 - leaf1 - h2; the shape applies to both links down from leaf1,
+so to data and ACKs. iperf3 with one stream, cubic on both; the first seconds are left out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MTU: Final = 1500
 
 
 def topology(name: str) -> Topology:
-    """Both directions of a host's way down may be shaped."""
+    """Return a lab whose links down to both hosts can be shaped."""
     return Topology(
         name=name,
         hosts=("h1", "h2"),
@@ -40,9 +40,9 @@ def topology(name: str) -> Topology:
 
 
 def carried_mbps(lab: Lab, shape: Shape, *, seconds: int) -> float:
-    """Goodput of one stream from h1 to h2. Raises BenchError."""
+    """Return the goodput of one stream from h1 to h2. Raises BenchError."""
     lab.reshape("leaf1-h2", ab=shape)
-    # Acknowledgements have the delay, and room; they are not lost, so that what is measured is one direction's.
+    # ACKs have the delay and a large queue, but no loss, so that only one direction's loss is measured.
     lab.reshape("leaf1-h1", ab=replace(shape, loss_percent=0, loss_model=None, rate_bps=0, limit_packets=10_000))
     with subprocess.Popen(
         lab.command("h2", ["iperf3", "-s", "-1"]), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -60,7 +60,7 @@ def carried_mbps(lab: Lab, shape: Shape, *, seconds: int) -> float:
 
 
 def main(orders: Mapping[str, Any]) -> None:
-    """Do what ORDERS.json says."""
+    """Run the trials of ORDERS.json."""
     with Lab.up(topology(orders["name"]), backend=orders["fabric"]) as lab:
         found = {
             setting["name"]: carried_mbps(lab, Shape.from_dict(setting["shape"]), seconds=orders["seconds"])

@@ -1,4 +1,4 @@
-"""One setting of a link, tried: numbered packets through a lab, recorded where they enter and where they leave.
+"""A trial of one link setting: numbered packets through a lab, recorded where they enter and where they leave.
 
     python -m scripts.benches.fidelity.trial ORDERS.json
 
@@ -6,8 +6,8 @@ runs the settings of ORDERS.json on one lab, on the host or under User-Mode Linu
 "settings": [{"name", "shape", "interval_us", "length_bytes"}, ...], "directory"}. Each leaves DIRECTORY/NAME.npz.
 
 The lab is h1 - leaf1 - h2, shaped from leaf1 to h2. h1 sends UDP; packets are recorded at leaf1's end of the first
-link, a routing decision before they enter netem, and at h2's interface, before anything looks at them: also damaged
-ones. A packet carries its number eleven times, so that one flipped bit cannot hide which it was.
+link, one routing decision before they enter netem, and at h2's interface before any check, including damaged ones. A
+packet carries its number eleven times, so that it can be identified in spite of a flipped bit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PORT: Final = 7009
 HEADER_BYTES: Final = 42  # Ethernet, IPv4, UDP
 COPIES: Final = 11
 LEAST_BYTES: Final = HEADER_BYTES + 8 * COPIES
-BATCH: Final = 5  # packets between two looks at the clock
+BATCH: Final = 5  # packets between two readings of the clock
 ECT0: Final = 2
 SETTLE_S: Final = 0.3
 LINK: Final = "leaf1-h2"
@@ -45,26 +45,26 @@ INTACT, MARKED = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A trial's outcome: packets by number where they entered, and all that left in order of leaving."""
+    """A trial's result: packets by number where they entered, and all departures in their order."""
 
     entered_at_ns: NDArray[np.int64]
     """Shape (packets,)."""
 
     left_at_ns: NDArray[np.int64]
-    """Shape (departures,), as the next two."""
+    """Shape (departures,), like the next two."""
 
     number: NDArray[np.int64]
-    """Which packet it was."""
+    """Number of the packet."""
 
     flags: NDArray[np.int64]
     """INTACT: no bit flipped; MARKED: congestion experienced."""
 
     host_drops: int
-    """Packets that the relay lost by itself; 0 on the kernel backend."""
+    """Packets that the relay dropped because of the host; 0 on the kernel backend."""
 
     @classmethod
     def load(cls, path: Path) -> Recording:
-        """What `save` wrote."""
+        """Load what `save` wrote."""
         with np.load(path) as arrays:
             return cls(
                 entered_at_ns=arrays["entered"],
@@ -75,7 +75,7 @@ class Recording:
             )
 
     def save(self, path: Path) -> None:
-        """To a file of NumPy's."""
+        """Save to a NumPy file."""
         np.savez(
             path,
             entered=self.entered_at_ns,
@@ -87,7 +87,7 @@ class Recording:
 
 
 def topology(name: str) -> Topology:
-    """The smallest lab with a link that may be shaped."""
+    """Return the smallest lab with a link that can be shaped."""
     return Topology(
         name=name,
         hosts=("h1", "h2"),
@@ -102,7 +102,7 @@ def run(lab: Lab, shape: Shape, *, packets: int, interval_us: float, length_byte
     lab.reshape(LINK, ab=shape)
     drops = _host_drops(lab)
     entry = in_namespace(lab.netns("leaf1"), lambda: Ring("h1", packets=2 * packets + 100))
-    # netem may send every packet twice; ARP and the like there is none.
+    # netem may duplicate every packet; there is no other traffic such as ARP.
     exit_ = in_namespace(lab.netns("h2"), lambda: Ring("leaf1", packets=2 * packets + 100))
     _send(lab, packets=packets, interval_us=interval_us, length_bytes=length_bytes, ect=shape.ecn)
     time.sleep(SETTLE_S + _longest_s(shape, packets=packets, length_bytes=length_bytes))
@@ -111,7 +111,7 @@ def run(lab: Lab, shape: Shape, *, packets: int, interval_us: float, length_byte
 
 
 def _longest_s(shape: Shape, *, packets: int, length_bytes: int) -> float:
-    """How long after the last packet was sent something may still leave."""
+    """Return how long after the last packet was sent a packet may still leave."""
     delay_s = (shape.delay_us + 4 * shape.jitter_us) / 1e6
     if shape.slot is not None:
         slot_s = max(shape.slot.max_us, shape.slot.delay_us + 4 * shape.slot.jitter_us) / 1e6
@@ -125,14 +125,14 @@ def _longest_s(shape: Shape, *, packets: int, length_bytes: int) -> float:
 
 
 def _send(lab: Lab, *, packets: int, interval_us: float, length_bytes: int, ect: bool) -> None:
-    """Steady on average: bursts of BATCH, as sleeping and looking at the clock are slow under User-Mode Linux."""
+    """Send at a constant average rate, in bursts of BATCH, as sleeping and clocks are slow under User-Mode Linux."""
     address = (lab.address("h2"), PORT)
     padding = bytes(length_bytes - LEAST_BYTES)
     payloads = [number.to_bytes(8, "big") * COPIES + padding for number in range(packets)]
     swallow = in_namespace(lab.netns("h2"), lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     sender = in_namespace(lab.netns("h1"), lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     with swallow, sender:
-        swallow.bind(address)  # else h2 would answer each packet with an error
+        swallow.bind(address)  # otherwise h2 would answer each packet with an ICMP error
         if ect:
             sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECT0)
         started_at = time.monotonic()
@@ -158,7 +158,7 @@ def _recording(before: Frames, after: Frames, *, packets: int, host_drops: int) 
 
 
 def _numbers(frames: Frames) -> NDArray[np.int64]:
-    """The number that most copies agree on, byte by byte."""
+    """Return each packet's number, by majority of its copies, byte by byte."""
     count = min(COPIES, (frames.head.shape[1] - HEADER_BYTES) // 8)
     copies = frames.head[:, HEADER_BYTES : HEADER_BYTES + 8 * count].reshape(-1, count, 8)
     middle: NDArray[np.uint8] = np.sort(copies, axis=1)[:, count // 2]
@@ -166,11 +166,11 @@ def _numbers(frames: Frames) -> NDArray[np.int64]:
 
 
 def _intact(frames: Frames, number: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether a frame is as sent, as far as it was recorded; of headers, what is the same in all frames.
+    """Return whether each frame is as sent, in its recorded part.
 
-    Left out are what differs from packet to packet: the identification (bytes 18, 19), what ECN changes (15, and the
-    checksum over it, 24 and 25), and UDP's checksum, which a kernel
-    leaves open for as long as the packet stays within it.
+    Of the headers only bytes that are equal in all frames are compared. That excludes the identification (bytes 18,
+    19), the ECN field (15) with the checksum over it (24, 25), and UDP's checksum, which a kernel does not compute
+    while the packet stays within it.
     """
     if not len(number):
         return np.zeros(0, dtype=np.bool_)
@@ -190,7 +190,7 @@ def _host_drops(lab: Lab) -> int:
 
 
 def main(orders: Mapping[str, Any]) -> None:
-    """Do what ORDERS.json says; seeds are left out where the kernel takes none."""
+    """Run the trials of ORDERS.json; seeds are left out if the kernel does not support them."""
     directory = Path(orders["directory"])
     with Lab.up(topology(orders["name"]), backend=orders["fabric"]) as lab:
         seeds = lab.backend == "relay" or takes_seeds()

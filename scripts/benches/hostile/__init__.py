@@ -1,1 +1,1 @@
-"""Hostile packets beside a regular transfer: what they cost it, and whether anything gives way."""
+"""Hostile packets beside a regular transfer: their effect on its throughput and correctness."""

@@ -1,10 +1,10 @@
-"""The attacker, a process of its own: forges packets ahead of time, then sends them at a steady pace.
+"""The attacker, a process of its own: prepares packets in advance, then sends them at a constant rate.
 
-Four kinds of sockets: strangers; peers that it opened; addresses that never opened anything, from which it sends with
-the contexts of its peers (a forged source address would look so); and a packet socket that captures the transfer.
-Lines on stdin say what to do, one event on stdout answers each:
+Four kinds of sockets: strangers; peers that it opened; addresses that never opened a peer, from which it sends with the
+contexts of its peers (as with a forged source address); and a packet socket that captures the transfer. It reads
+commands from stdin and answers each with one event on stdout:
 
-    forge N         make N packets                               -> forged {packets}
+    forge N         prepare N packets                            -> forged {packets}
     send SECONDS    send them, evenly spread over that time      -> sent {packets, bytes, amplification, ack_wait_s}
 """
 
@@ -30,7 +30,7 @@ PEERS: Final = 3
 VICTIMS: Final = 4
 TICK_S: Final = 0.005
 TRAIN_SHARE: Final = 0.02
-"""Of all sends; each carries up to 16 packets."""
+"""Fraction of all sends that are trains, of up to 16 packets."""
 CAPTURED: Final = 400
 _ETH_P_ALL: Final = 3
 _LOOPBACK_HEADERS: Final = 14 + 20 + 8
@@ -49,7 +49,7 @@ def _socket(host: str) -> socket.socket:
 
 
 class Tally:
-    """A socket that counts what it sends and what comes back."""
+    """A socket that counts the bytes that it sends and receives."""
 
     def __init__(self, host: str) -> None:
         self.socket = _socket(host)
@@ -58,19 +58,19 @@ class Tally:
     def send(self, packet: bytes, target: Target, *, segment_bytes: int = 0) -> None:
         """Send a packet, or a train of packets."""
         control = [(socket.SOL_UDP, UDP_SEGMENT, struct.pack("=H", segment_bytes))] if segment_bytes else []
-        with suppress(OSError):  # full, or an ICMP error of before: as good as lost
+        with suppress(OSError):  # full, or an earlier ICMP error: counts as lost
             self.socket.sendmsg([packet], control, 0, target)
             self.sent_bytes += len(packet)
 
     def drain(self) -> None:
-        """Count what has come."""
+        """Count what was received."""
         with suppress(BlockingIOError, ConnectionRefusedError):
             while True:
                 self.received_bytes += len(self.socket.recv(1 << 16))
 
 
 def open_peer(target: Target, *, rng: Random) -> tuple[Tally, Session]:
-    """Open a peer as anyone may. Raises TimeoutError."""
+    """Open a peer with a regular handshake. Raises TimeoutError."""
     tally, own = Tally("127.0.0.1"), rng.getrandbits(64)
     cookie, give_up_at = b"", time.monotonic() + _OPEN_BOUND_S
     while time.monotonic() < give_up_at:
@@ -96,7 +96,7 @@ def open_peer(target: Target, *, rng: Random) -> tuple[Tally, Session]:
 
 
 def capture(port: int, *, count: int) -> list[bytes]:
-    """Return datagrams on their way to `port` over loopback; a super-datagram's beginning."""
+    """Capture datagrams to `port` on loopback; of a super-datagram only the beginning."""
     found: list[bytes] = []
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL)) as sock:
         sock.bind(("lo", 0))
@@ -111,18 +111,18 @@ def capture(port: int, *, count: int) -> list[bytes]:
 
 
 class Attack:
-    """Everything that is sent, and how much came back to whom."""
+    """All sockets and packets of the attack, and the bytes that came back."""
 
     def __init__(self, target: Target, *, seed: int) -> None:
         self._target = target
-        self._rng = Random(seed)  # noqa: S311 - a run is to be repeated
+        self._rng = Random(seed)  # noqa: S311 - reproducible, not secret
         self._strangers = [Tally("127.0.0.1") for _ in range(4)]
         self._victims = [Tally(f"127.0.0.{10 + number}") for number in range(VICTIMS)]
         self._peers: list[Tally] = []
         self._packets: list[bytes] = []
 
     def forge(self, count: int) -> None:
-        """Make packets for the next `send`; peers are opened anew, as the last ones may be gone."""
+        """Prepare packets for the next `send`; open new peers, as the previous ones may have ended."""
         for peer in self._peers:
             peer.socket.close()
         opened = [open_peer(self._target, rng=self._rng) for _ in range(PEERS)]
@@ -133,7 +133,7 @@ class Attack:
         emit("forged", packets=count, captured=len(captured))
 
     def send(self, seconds: float) -> None:
-        """Send them all, a tick's worth at a time."""
+        """Send all packets within `seconds`, in equal parts per tick."""
         started, sent_packets, sent_bytes = time.monotonic(), 0, 0
         rate = len(self._packets) / seconds
         senders = [*self._strangers, *self._victims, *self._peers]
@@ -146,7 +146,7 @@ class Attack:
             for tally in senders:
                 tally.drain()
             time.sleep(max(started + due / rate - time.monotonic(), 0.0))
-        time.sleep(0.2)  # what is answered late
+        time.sleep(0.2)  # for late answers
         for tally in senders:
             tally.drain()
         unvalidated = [*self._strangers, *self._victims]

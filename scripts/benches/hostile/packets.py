@@ -1,8 +1,8 @@
-"""Packets that no well-behaved end sends, by seed: noise, captures that were mutated, every field at its edges.
+"""Packets that no conforming endpoint sends, by seed: noise, mutated captures, every field at its limits.
 
-A packet's context decides how far it comes: of a random one nothing is looked at; with that of an opened peer
-everything is. Captured packets get one or the other: whoever reads a context on the path may forge plain text, and that
-is not what this is about.
+A packet's context decides how far it is processed: with a random one it is dropped at once; with that of an open peer
+all of it is processed. Captured packets get one or the other. Their own contexts are not used: an on-path attacker can
+always forge plain text, which is out of scope.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ EDGES: Final = (
     1 << 63,
     (1 << 64) - 1,
 )
-"""What fields are set to: both ends of every width, the limits of the protocol, and their neighbours."""
+"""Values for fields: both limits of every width, the limits of the protocol, and their neighbours."""
 _WIDTHS: Final = {1: ">B", 2: ">H", 4: ">I", 8: ">Q"}
 _CONTEXT_AT: Final = 8
 _PREFIX_BYTES: Final = 16
@@ -54,17 +54,17 @@ _FLAGS: Final = [*Opcode, *(flag | extra for flag in Opcode for extra in (IMMEDI
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """An opened peer, as the attacker knows it."""
+    """An open peer, from the attacker's view."""
 
     context: int
-    """The target's: what its packets are addressed to."""
+    """The target's context, which packets to it carry."""
     own_context: int
     segment_bytes: int
     """Payload of a full data packet."""
 
 
 class Forge:
-    """Makes packets; `captured` are datagrams that were seen on the way to the target."""
+    """Creates packets; `captured` are datagrams of the transfer to the target."""
 
     def __init__(self, rng: Random, *, sessions: Sequence[Session], captured: Sequence[bytes]) -> None:
         self._rng = rng
@@ -73,7 +73,7 @@ class Forge:
         self._psn = 0
 
     def packet(self) -> bytes:
-        """Return one packet of a kind drawn by lot."""
+        """Return one packet of a random kind."""
         kinds: list[Callable[[], bytes]] = [
             self._noise,
             self._control,
@@ -85,26 +85,26 @@ class Forge:
         return self._rng.choice(kinds)()
 
     def _session(self) -> Session:
-        """Return an opened peer, or one of nobody's."""
+        """Return an open peer, or one with a random context."""
         rng = self._rng
         if self._sessions and rng.random() < 0.7:
             return rng.choice(self._sessions)
         return Session(rng.getrandbits(64), rng.getrandbits(64), MOST_PAYLOAD_BYTES)
 
     def _noise(self) -> bytes:
-        """Random bytes, of any length, nearly always behind a version and type that exist."""
+        """Return random bytes of any length, nearly always after a valid version and type."""
         rng = self._rng
         body = rng.randbytes(rng.choice([0, 1, 15, 16, 17, HEADER_BYTES - 1, HEADER_BYTES, rng.randrange(1500)]))
         return body if rng.random() < 0.1 else bytes([VERSION, rng.choice(list(PacketType))]) + body
 
     def _control(self) -> bytes:
-        """A well-formed control packet of any kind, out of place."""
+        """Return a well-formed but unexpected control packet of any kind."""
         session, rng = self._session(), self._rng
         kind: type = rng.choice(get_args(Control))
         return _made(kind, session, rng)
 
     def _data(self) -> bytes:
-        """Data of an opened peer: well-formed, or against a rule or two of messages and windows."""
+        """Return data of an open peer: well-formed, or violating some rules of messages and windows."""
         session, rng = self._session(), self._rng
         self._psn += rng.choice([0, 1, 1, 1, 2, 3000])
         length = rng.choice([0, 1, session.segment_bytes, 2 * session.segment_bytes, 1 << 20, (1 << 32) - 1])
@@ -126,7 +126,7 @@ class Forge:
         return header.tobytes() + bytes(payload_bytes)
 
     def _mutated(self) -> bytes:
-        """A captured datagram with another context, bits flipped, cut short, or made longer."""
+        """Return a captured datagram with another context, and flipped bits, truncated or extended."""
         rng = self._rng
         if not self._captured:
             return self._noise()
@@ -144,12 +144,12 @@ class Forge:
         return bytes(packet)
 
     def _edge(self) -> bytes:
-        """A well-formed packet of which one field, wherever it lies, is at an edge."""
+        """Return a well-formed packet with one field, at any offset, at a limit."""
         rng = self._rng
         packet = bytearray(self._data() if rng.random() < 0.4 else self._control())
         width = rng.choice(list(_WIDTHS))
         at = rng.randrange(0, max(min(len(packet), 96) - width, 1))
-        at -= at % width  # fields are aligned, or nearly all of them
+        at -= at % width  # nearly all fields are aligned
         if at + width <= len(packet) and not (at < _PREFIX_BYTES and at + width > _CONTEXT_AT):
             struct.pack_into(_WIDTHS[width], packet, at, rng.choice(EDGES) & ((1 << 8 * width) - 1))
         return bytes(packet)

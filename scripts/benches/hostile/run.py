@@ -1,4 +1,4 @@
-"""Slices of the transfer alone, and beside hostile packets, in turn, until all packets were sent."""
+"""Alternates time slices of the transfer alone and with hostile packets, until all packets were sent."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from typing import Any, Final
 from scripts.benches.errors import BenchError
 
 RATE: Final = 10_000
-"""Hostile packets a second."""
+"""Hostile packets per second."""
 SLICE_PACKETS: Final = 40_000
-"""In a slice of four seconds."""
+"""Hostile packets in a slice of four seconds."""
 START_BOUND_S: Final = 30.0
 ANSWER_BOUND_S: Final = 120.0
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -37,7 +37,7 @@ class Worker:
     _buffer: str = field(default="", repr=False)
 
     def tell(self, line: str) -> None:
-        """Send a line. Raises BenchError when it is gone."""
+        """Send a line. Raises BenchError when the process has ended."""
         assert self.process.stdin is not None  # noqa: S101 - Popen made the pipe
         try:
             self.process.stdin.write(line + "\n")
@@ -46,7 +46,7 @@ class Worker:
             raise self._gone() from None
 
     def event(self, kind: str, *, bound_s: float = ANSWER_BOUND_S) -> dict[str, Any]:
-        """Return the next event of a kind. Raises BenchError when it does not come."""
+        """Return the next event of a kind. Raises BenchError when none arrives in time."""
         assert self.process.stdout is not None  # noqa: S101 - Popen made the pipe
         give_up_at = time.monotonic() + bound_s
         while True:
@@ -72,18 +72,18 @@ class Worker:
 
     @property
     def complaints(self) -> str:
-        """What it wrote to stderr."""
+        """The process's output on stderr."""
         return self.errors.read_text(errors="replace").strip()
 
     @property
     def cpu_s(self) -> float:
-        """Its processor time."""
+        """The process's CPU time."""
         values = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(values[11]) + int(values[12])) / _TICKS
 
     @property
     def anonymous_bytes(self) -> int:
-        """Its memory but for what it shares: the receive region is a memfd of a fixed size."""
+        """The process's private memory, without the receive region, which is a memfd of a fixed size."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) << 10
@@ -114,26 +114,26 @@ def worker(name: str, *arguments: str) -> Iterator[Worker]:
 
 @dataclass(slots=True)
 class Tally:
-    """Of all slices of one kind."""
+    """Sums over all slices of one kind."""
 
     seconds: float = 0.0
     bytes: int = 0
     receiver_cpu_s: float = 0.0
 
     def add(self, before: tuple[float, int, float], after: tuple[float, int, float]) -> None:
-        """Count what lies between two readings of (time, bytes delivered, processor time)."""
+        """Add the difference of two readings of (time, bytes delivered, CPU time)."""
         self.seconds += after[0] - before[0]
         self.bytes += after[1] - before[1]
         self.receiver_cpu_s += after[2] - before[2]
 
     @property
     def bytes_per_s(self) -> float:
-        """What was delivered a second."""
+        """Bytes delivered per second."""
         return self.bytes / self.seconds
 
 
 def measure(packets: int, *, seed: int) -> dict[str, float]:
-    """Send so many hostile packets; return the figures. Raises BenchError when it cannot be measured."""
+    """Send `packets` hostile packets; return the figures. Raises BenchError if no measurement is possible."""
     quiet, hostile = Tally(), Tally()
     amplification = late_s = 0.0
     sent = 0

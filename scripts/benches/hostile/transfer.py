@@ -1,4 +1,4 @@
-"""The regular transfer, two processes: patterned messages without end, every byte compared where they arrive.
+"""The regular transfer, as two processes: an endless stream of messages; the receiver compares every byte.
 
     python -m scripts.benches.hostile.transfer receive            listening {port}
     python -m scripts.benches.hostile.transfer send HOST PORT     sending
@@ -27,20 +27,20 @@ from srd.errors import PeerError
 
 MESSAGE_BYTES: Final = 1 << 20
 PATTERNS: Final = 8
-"""Messages differ by their number modulo this; prepared beforehand, so that making them costs no time."""
+"""Number of different messages, which are prepared in advance so that creating them takes no time."""
 IN_FLIGHT: Final = 6
 HONEST: Final = 0x5A000000
-"""In the immediate of the messages that count, with their number."""
+"""Marks the immediates of the messages that count, in addition to their number."""
 
 
 def pattern(number: int) -> npt.NDArray[np.uint8]:
-    """Return what message `number` is made of: no eight bytes of it lie anywhere else."""
+    """Return the contents of message `number`; each eight bytes of it are unique."""
     lanes = (np.arange(MESSAGE_BYTES // 8, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     return (lanes ^ np.uint64((number % PATTERNS) << 56)).view(np.uint8)
 
 
 async def receive() -> int:
-    """Listen, and check what comes of whoever it comes."""
+    """Listen, and check the messages of all peers."""
     totals = {"messages": 0, "wrong_messages": 0, "wrong_bytes": 0, "bytes": 0}
     expected = [pattern(number) for number in range(PATTERNS)]
 
@@ -77,7 +77,7 @@ async def receive() -> int:
 
 
 async def send(host: str, *, port: int) -> int:
-    """Send without end, some messages at a time."""
+    """Send endlessly, with several messages in flight."""
     totals = {"bytes": 0, "failed": 0}
     with Region(PATTERNS * MESSAGE_BYTES, name="hostile-source") as region:
         for number in range(PATTERNS):
@@ -115,7 +115,7 @@ def _answer(totals: Callable[[], dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Be one end."""
+    """Run one end."""
     role, *arguments = sys.argv[1:]
     sys.exit(run(receive() if role == "receive" else send(arguments[0], port=int(arguments[1]))))
 

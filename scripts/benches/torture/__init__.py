@@ -1,1 +1,1 @@
-"""Real endpoints under everything that hosts, networks and strangers do to them, and whether every byte is right."""
+"""Real endpoints under faults of hosts and networks and packets of strangers, with a check of every byte."""

@@ -1,4 +1,4 @@
-"""Memory that messages are sent from: a region of which each request has a piece until it ends."""
+"""Memory that messages are sent from: a region in which each request has a piece until it completes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from scripts.benches.torture.pattern import POISON, Bytes, fill
 
 _GAP_BYTES = 64
 _POISONED_BYTES = 64 << 10
-"""Of each end of what is given back."""
+"""Bytes overwritten at each end of a returned piece."""
 
 
 class Arena:
-    """`take` a piece, `return_token` it: it is overwritten, so that what is sent too late shows."""
+    """`take` a piece, `give_back` it: it is overwritten then, which detects data that is sent too late."""
 
     def __init__(self, size_bytes: int, *, seed: int) -> None:
         self.region = Region(size_bytes, name="torture-arena")
@@ -23,7 +23,7 @@ class Arena:
         self._busy: list[tuple[int, int]] = []
 
     def take(self, length: int, *, rng: Random) -> int | None:
-        """Return the offset of a piece that is free, at any alignment; None: there is none."""
+        """Return the offset of a free piece, at any alignment; None if there is none."""
         at = rng.randrange(_GAP_BYTES)
         for place, (first, end) in enumerate(self._busy):
             if at + length <= first:
@@ -40,12 +40,12 @@ class Arena:
         return np.asarray(self.region.array)[offset : offset + length]
 
     def give_back(self, offset: int, *, length: int) -> None:
-        """Overwrite a piece; another may have it."""
+        """Overwrite a piece and free it."""
         piece = self.bytes(offset, length=length)
         for part in (piece[:_POISONED_BYTES], piece[_POISONED_BYTES:][-_POISONED_BYTES:]):
             fill(part, self._seed, who=POISON, message=offset)
         self._busy.remove((offset, offset + length))
 
     def close(self) -> None:
-        """Let the memory go."""
+        """Release the memory."""
         self.region.close()

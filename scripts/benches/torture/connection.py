@@ -1,4 +1,4 @@
-"""One connection of a sender: what it posts, what becomes of it, and what comes back."""
+"""One connection of a sender: its requests, their completions, and the replies."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from srd.endpoint import Endpoint
 
 GRACE_S: Final = 6.0
-"""Beyond its own bound: the other helpers of a busy machine have their turn, too."""
+"""Added to a request's own timeout, for a busy machine."""
 CANCELLED: Final = -1
-"""In the place of a status: the future was cancelled."""
+"""Recorded instead of a status: the future was cancelled."""
 INTRODUCTION_BYTES: Final = 64
 GIANT_MESSAGE: Final = 1
 """Number of the one of 1 GiB."""
 NO_FLAW, KEY_FLAW, RANGE_FLAW = range(3)
-"""Why a write or a read must be refused: its key is nobody's, or it reaches a byte beyond what is registered."""
+"""Why a write or a read must be refused: its key does not exist, or its range ends a byte after the registration."""
 MOST_BATCH: Final = 200
 LENT_BYTES: Final = 4 << 20
 _CANCEL_WITHIN_S: Final = 0.02
@@ -45,11 +45,11 @@ class Request:
 
     number: int
     posted_s: float
-    """When this process had run for so long."""
+    """Running time of this process at the posting."""
     finish: Callable[[int], None]
-    """Told the status; gives the memory back."""
+    """Called with the status; releases the memory."""
     left: int = 1
-    """Messages of a batch that have not ended."""
+    """Messages of a batch that have not completed."""
     future: asyncio.Future[Status] | None = None
 
 
@@ -75,7 +75,7 @@ class Connection:
     # -- life -------------------------------------------------------------------------------------------------------
 
     async def live(self) -> None:
-        """Post until the time is up, or the peer is gone; then end it."""
+        """Post until the time is up or the peer has ended; then end it."""
         running, plan = self._sender.running, self._plan
         until_s = self._sender.until_s
         if plan.leaves_after_s is not None:
@@ -106,7 +106,7 @@ class Connection:
             await self._wait_for_room(most=0)
 
     async def _wait_for_room(self, *, most: int) -> None:
-        """Wait for at most `most` open requests, or some time if there are no more; nobody waits beyond a bound."""
+        """Wait until at most `most` requests are open, or for a short time if so already; the wait is bounded."""
         self._changed.clear()
         if len(self._open) <= most:
             await asyncio.sleep(_ROOM_S)
@@ -118,7 +118,7 @@ class Connection:
             self._changed.clear()
 
     def _overdue(self) -> bool:
-        """Say of requests that are open beyond their bound that they hang, and forget them."""
+        """Report requests that are open beyond their timeout as hanging, and forget them."""
         bound_s = self._plan.endpoint.request_timeout_s + GRACE_S
         late = [each for each in self._open.values() if self._sender.running.now_s > each.posted_s + bound_s]
         for request in late:
@@ -147,7 +147,7 @@ class Connection:
             replies.result()
 
     async def _take_replies(self) -> None:
-        """Check what comes back."""
+        """Check the replies."""
         try:
             while True:
                 with await self._peer.recv() as message:
@@ -167,7 +167,7 @@ class Connection:
         return self._rng.choices(list(weights), list(weights.values()))[0]
 
     def _post(self, kind: Kind, *, most: int) -> bool:
-        """Post one; return whether it was."""
+        """Post a request of this kind; return whether it was posted."""
         length = draw_length(
             self._rng,
             segment_bytes=self._peer.batch_bytes or 512,
@@ -289,7 +289,7 @@ class Connection:
         return True
 
     def batch_ended(self, first: int, *, count: int, status: int) -> None:
-        """Take an entry of the completion queue; it may be of several batches."""
+        """Handle an entry of the completion queue, which may cover several batches."""
         while count:
             ids, request = next(each for each in self._batches if first in each[0])
             some = min(count, ids.stop - first)
@@ -305,7 +305,7 @@ class Connection:
     # -- memory of the other end ------------------------------------------------------------------------------------
 
     def _post_write(self, length: int) -> bool:
-        """Write to a place of the receiver's memory that no other message has."""
+        """Write to a range of the receiver's memory that no other message uses."""
         key_of = self._receiver["keys"][f"{self._sender.who}.{self._sender.life}"]
         which = self._rng.randrange(2)
         key, at, size = key_of[which]
@@ -354,7 +354,7 @@ class Connection:
         self._track(number, future, lambda _status: None)
 
     def _post_read(self, length: int) -> bool:
-        """Read from what the receiver has, to a place here that no other message has."""
+        """Read from the receiver's memory to a range here that no other message uses."""
         which = self._rng.randrange(2)
         registration, at = self._sender.landings[which]
         start = self._sender.landed[which] + self._rng.randrange(64)

@@ -1,4 +1,4 @@
-"""Files instead of messages: whatever becomes of a chunk, both ends come to an end, and agree on what came of it."""
+"""Files instead of messages: whatever happens to a chunk, both ends must end and agree on the outcome."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a worker wrote down: one JSON array a line, (time, kind, ...), in a file that outlives it.
+"""A worker's journal: one JSON array per line, (time, kind, ...), in a file that outlives the worker.
 
-An entry is written before what it tells of is done, and at once: of a process that was killed it is known what it may
-have done. Times are the wall clock's, which all processes share whatever their monotonic clock says.
+An entry is written, unbuffered, before its action is done, so that the possible actions of a killed process are known.
+Times are those of the wall clock, which all processes share even if their monotonic clocks differ.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Where things lie: the files of a run, the guard bytes in them, and how connections are numbered.
+"""The layout of a run: its files, the guard bytes in them, and the numbers of connections.
 
-Memory that peers write to or read from is a file, mapped by the worker, so that the controller sees all of it when the
-worker is gone, however it went. Between the ranges that are registered, and around them, lie guard bytes.
+Memory that peers write to or read from is a file, mapped by the worker, so that the controller can check all of it
+after the worker has ended for any reason. There are guard bytes between and around the registered ranges.
 
-A connection's number says which process made it: sender (5 bits), its life (4 bits), and which of that life (6 bits).
-What is sent back over a connection has the number with REPLY set.
+A connection's number identifies the process that made it: sender (5 bits), its incarnation (4 bits), and the connection
+in it (6 bits). Replies over a connection have the number with REPLY set.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long messages are: dense around every boundary that the transport has."""
+"""Lengths of messages, drawn densely around every boundary of the transport."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from random import Random
 from typing import Final
 
 SUPER_BYTES: Final = 1 << 16
-"""Of a GRO series."""
+"""Upper bound of a GRO super-datagram."""
 _SERIES: Final = (1, 1, 2, 3, 4, 6, 7, 8, 9, 16, 44, 45, 63, 64, 65, 128, 256, 257)
 
 

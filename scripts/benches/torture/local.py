@@ -1,4 +1,4 @@
-"""This process: its clock, its memory and descriptors, its endpoint, and what the controller tells it."""
+"""The worker process: its clock, its memory and descriptors, its endpoint, and the controller's orders."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LONGEST_TICK_S: Final = 0.5
 
 
 class RunningTime:
-    """Time in which this process ran: while it is stopped, or starved, next to none passes."""
+    """Running time of this process, which hardly advances while the process is stopped or starved."""
 
     def __init__(self) -> None:
         self.now_s = 0.0

@@ -1,7 +1,7 @@
-"""The network of a scenario: what runs a command at which end, and what can be done to its links.
+"""The network of a scenario: runs commands at its hosts, and injects faults into its links.
 
-Loopback needs nothing. The others are labs of netns: hosts around one router, whose links have an MTU each, or two
-leaves and two spines, whose links are shaped. Host 0 receives, the next ones send, and the last is the strangers'.
+Loopback needs no set-up. The others are labs of netns: hosts around one router, with an MTU per link, or two leaves and
+two spines with shaped links. Host 0 receives, the next ones send, and the last one is for the strangers.
 """
 
 from __future__ import annotations

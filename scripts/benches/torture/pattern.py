@@ -1,8 +1,8 @@
-"""Bytes that say where they belong: a function of (seed, sender, message, offset).
+"""Bytes that identify their position: a function of (seed, sender, message, offset).
 
-A message is a series of 64-bit lanes. The first is a bijective mix of (magic, who, message) under the seed; each lane
-adds an odd constant to the one before. So a piece of eight bytes or more, at whatever alignment, differs from what
-belongs at any other place of any other message, and `explain` can say of wrong bytes whose they are.
+A message is a sequence of 64-bit lanes. The first lane is a bijective mix of (magic, who, message) under the seed; each
+lane adds an odd constant to the previous one. So any eight bytes, at any alignment, differ from those at any other
+offset of any other message, and `explain` can identify the origin of wrong bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A worker as its controller sees it: started, told, signalled, heard through its journal, and never left behind."""
+"""A worker from its controller's view: started, given orders, signalled, observed by its journal, always ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process that all others send to: checks what comes, keeps it for a while, checks it again, gives it back."""
+"""The receiving process: checks messages, holds them for some time, checks them again, and releases them."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What all journals of a scenario say together, and whether it agrees: between both ends, and with what lies in memory.
+"""Compares all journals of a scenario with each other, and with the contents of memory.
 
-1. A request ended once. One that ended well was delivered, once, if the process lived that it went to, and read on.
-2. What was delivered was posted, once, with that length and immediate; not what was refused as such.
-3. What was written or read is where it should be, if it ended well; all other bytes of the memory are as they were.
-   Of a request that did not end well the range is undefined (PROTOCOL.md, section 6), and nothing beyond.
-4. What was withdrawn does not change any more, and nothing that is posted later ends well.
-5. In a scenario where nothing goes wrong no request fails.
+1. A request completes once. One that completed with OK was delivered once, if its destination lived and kept reading.
+2. A delivered message was posted, once, with that length and immediate, and was not refused when it was posted.
+3. Written and read bytes are at their target if the request completed with OK; all other bytes are unchanged. After an
+   error only the request's own range is undefined (PROTOCOL.md, section 6).
+4. Withdrawn memory does not change any more, and no request posted to it later completes with OK.
+5. In a scenario without faults no request fails.
 """
 
 from __future__ import annotations

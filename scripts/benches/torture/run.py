@@ -1,4 +1,4 @@
-"""One scenario, lived through: processes are started, troubled and ended, and what they noted is compared."""
+"""Runs one scenario: starts the processes, injects faults, ends the processes, and compares their journals."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ START_BOUND_S: Final = 60.0
 TICK_S: Final = 0.02
 LOOK_S: Final = 0.2
 GROWTH_BYTES: Final = 32 * MIB
-"""Anonymous memory that a worker may have more at the end, when everything is closed, than in the beginning: its heap
-does not shrink to what it was. On a busy machine 18 MiB were left of a heap with 1.2 MiB in use (tracemalloc)."""
+"""Maximum growth of a worker's anonymous memory from its start to the end, when everything is closed: the heap does not
+shrink to its initial size."""
 PEAK_BYTES: Final = 48 * MIB
 """The same while it works. Regions are not in it: messages that wait, requests, and what the interpreter takes."""
 _SHM: Final = Path("/dev/shm")  # noqa: S108 - a directory of the run's own is made in it

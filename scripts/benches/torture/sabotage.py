@@ -1,4 +1,4 @@
-"""Defects that were found once, to be put back: what does not find them again is no test (tests only).
+"""Past defects to reintroduce, which the torture bench must detect (for tests only).
 
 Each replaces a part of the sources in a worker, before its endpoint is made.
 """
@@ -38,7 +38,7 @@ def layout_overlaps() -> None:
 
 
 def gaps_are_payload() -> None:
-    """Leave the payloads of a series of small datagrams where they landed, with the headers between them."""
+    """Leave the payloads of a train of small datagrams where they landed, with the headers between them."""
     original = RxRing._receive_small  # noqa: SLF001 - what is sabotaged is inside
 
     def receive_small(self: Any, batch: Any, slot: int, length: int, *rest: Any, **options: Any) -> None:

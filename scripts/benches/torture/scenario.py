@@ -1,6 +1,6 @@
-"""Draws what a seed stands for.
+"""Draws the scenario of a seed.
 
-Each trouble is there in some of the scenarios only, so that both its absence and every combination occur.
+Each fault occurs in some of the scenarios only, so that its absence and all combinations occur.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ STRANGE: Final = (
 """What strangers send: see `stranger`."""
 
 CALM_REQUEST_S: Final = 30.0
-"""Time of a request where each must succeed: 64 that are open may be 20,000 packets, and the receiver interpreted, with
-a share of a processor. With 2 s they were overdue while hundreds succeeded every second (35 of 36 runs beside two
-others)."""
+"""Timeout of a request where each must succeed: 64 open requests may be 20,000 packets, for an interpreted receiver
+with a share of a CPU."""
 GIANT_REQUEST_S: Final = 60.0
 
 T = TypeVar("T")

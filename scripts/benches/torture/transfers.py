@@ -1,4 +1,4 @@
-"""Whether both ends of file transfers agree, and whether the files are what was sent."""
+"""Checks that both ends of file transfers agree, and that the files are right."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Two processes, one at each end: a server that says where it listens, a client that talks to it, and their last words.
+"""Two processes, one at each end: a server that reports its port, a client that connects to it, and their results.
 
-Both print the events of scripts/compare/events.py. The server's first is `listening {port}`; each ends with one
-event that has its figures. Which one, its caller knows.
+Both print the events of scripts/compare/events.py. The server's first event is `listening {port}`; the last event of
+each has its figures, in a format that the caller knows.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from scripts.benches.veth.veth_pair import RECEIVER, SENDER, Wire
 from scripts.compare.process import Listening, Talker
 
 LISTEN_BOUND_S: Final = 20.0
-"""To start an interpreter and make its data, on a busy machine."""
+"""Timeout to start an interpreter and make its data, on a busy machine."""
 FAREWELL_BOUND_S: Final = 15.0
-"""From the one end's last word to the other's."""
+"""Timeout from the last event of one end to that of the other."""
 _TICK_S: Final = 0.1
 
 Event = dict[str, Any]
 
 
 def python(module: str, *arguments: str) -> list[str]:
-    """A command line of a module of this project."""
+    """Return the command line that runs a module of this project."""
     return [sys.executable, "-m", module, *arguments]
 
 
@@ -34,8 +34,8 @@ def meet(
 ) -> tuple[Event, Event]:
     """Run both; return the server's last event and the client's.
 
-    `client` is given the server's address and port. Raises BenchError, with what they complained of, when either ends
-    in failure or both have not ended within `bound_s` of the client's start.
+    `client` is called with the server's address and port. Raises BenchError with the processes' errors if one of them
+    fails, or if they have not both ended within `bound_s` of the client's start.
     """
     with Listening() as pipes:
         serving = pipes.add(Talker.start("server", command=wire.command(RECEIVER, server)))

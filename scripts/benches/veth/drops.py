@@ -1,7 +1,7 @@
-"""What this host itself lost while a bench ran: a run that lost any measures the host's buffers, and is void.
+"""Packets that this host itself lost while a bench ran: such a run measures the host's buffers and is invalid.
 
-Sockets tell by SO_RXQ_OVFL's counter (an endpoint's `dropped_packets`), namespaces by UDP's RcvbufErrors (udp(7)), the
-processors by softnet_stat's second column: packets that found the backlog full.
+Sources: the sockets' drop counters (an endpoint's `dropped_packets`), UDP's RcvbufErrors of the namespaces (udp(7)),
+and the second column of softnet_stat: packets dropped because a CPU's backlog was full.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from scripts.benches.errors import BenchError
 
 @dataclass(frozen=True, slots=True)
 class Drops:
-    """Totals since the machine, or the namespace, came up."""
+    """Totals since the machine, or the namespace, was started."""
 
     softnet: int
-    """Packets that a processor's backlog had no room for."""
+    """Packets dropped because a CPU's backlog was full."""
     receive_buffers: int
-    """UDP datagrams that a socket's buffer had no room for, in these namespaces."""
+    """UDP datagrams dropped because a socket's buffer was full, in these namespaces."""
 
     @classmethod
     def read(cls, namespaces: Iterable[str]) -> Self:
@@ -46,7 +46,7 @@ def softnet_drops(text: str) -> int:
 
 
 def receive_buffer_errors(text: str) -> int:
-    """Return UDP's RcvbufErrors out of /proc/net/snmp: a line of names, then one of values."""
+    """Return UDP's RcvbufErrors from /proc/net/snmp: a line of names, then one of values."""
     names, values = (line.split() for line in text.splitlines() if line.startswith("Udp:"))
     return int(values[names.index("RcvbufErrors")])
 

@@ -1,4 +1,4 @@
-"""iperf3 over kernel TCP, with the congestion control by name: the kernel's default differs from machine to machine."""
+"""iperf3 over kernel TCP, with explicit congestion control, as the default differs between machines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scripts.compare.tcp_socket import BBR, CUBIC
 ALGORITHMS: Final = (CUBIC, BBR)
 PORT: Final = 5201
 OMIT_S: Final = 1
-"""Seconds at the beginning that do not count: the connection's start."""
+"""Seconds at the start of the connection that do not count."""
 _GRACE_S: Final = 15.0
 _TCP_LISTEN: Final = "0A"  # include/net/tcp_states.h
 
@@ -30,20 +30,20 @@ class Flow:
     """One flow's figures."""
 
     gbps: float
-    """Payload that the receiver has taken."""
+    """Payload that the receiver has read."""
     cpu_s_per_gb: float
-    """Processor time of both processes, user and system."""
+    """CPU time of both processes, user and system."""
 
 
 def run(wire: Wire, *, algorithm: str, seconds: float) -> Flow:
-    """Run one flow. Raises BenchError if iperf3 complains."""
+    """Run one flow. Raises BenchError if iperf3 fails."""
     with running(wire, algorithm=algorithm, seconds=seconds) as ended:
         return ended()
 
 
 @contextmanager
 def running(wire: Wire, *, algorithm: str, seconds: float) -> Iterator[Callable[[], Flow]]:
-    """Run one flow meanwhile; what is given waits for its end. Raises BenchError if iperf3 complains."""
+    """Run one flow during the block; yields a function that waits for its end. Raises BenchError if iperf3 fails."""
     whole_s = max(round(seconds), 1)
     with tempfile.TemporaryDirectory() as directory, Listening() as pipes:
         log = Path(directory) / "client.json"
@@ -65,7 +65,7 @@ def running(wire: Wire, *, algorithm: str, seconds: float) -> Iterator[Callable[
 
 
 def figures(report: dict[str, Any], *, algorithm: str) -> Flow:
-    """Read iperf3's report. Raises BenchError for one that says less than it should."""
+    """Read iperf3's report. Raises BenchError for an incomplete one."""
     if "error" in report:
         raise BenchError(f"iperf3 ({algorithm}): {report['error']}")
     end = report["end"]

@@ -1,10 +1,10 @@
 """The lab of the benches on real sockets: two namespaces and one veth pair, unshaped.
 
-A topology's host is always linked to a switch, so the receiving end is one: a namespace that could route, too, and is
-spoken to at its own address. Nothing lies between the two ends, so that what is measured is hosts.
+A topology's host is always linked to a switch, so the receiving end is a switch: a namespace that could also route, and
+is reached at its own address. Nothing lies between the two ends, so the benches measure only the hosts.
 
-Segmentation offload `on` is what a veth pair is made with: super-packets cross it whole, TCP's and UDP's alike. `off`,
-the sending end cuts them (in software) and the receiving end joins them again (GRO), as with a network card.
+Segmentation offload `on` is a veth pair's default: super-packets of TCP and UDP cross it whole. With `off`, the sending
+end segments them (in software) and the receiving end merges them again (GRO), as with a network card.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Wire:
     """The receiving end's address."""
 
     def command(self, node: str, argv: Sequence[str]) -> list[str]:
-        """A command line that runs `argv` at one end."""
+        """Return the command line that runs `argv` at one end."""
         return self.lab.command(node, argv)
 
     @property
@@ -48,14 +48,14 @@ class Wire:
 
 
 def topology(*, mtu: int, name: str = LAB_NAME) -> Topology:
-    """One host, one switch, one link."""
+    """Return a topology of one host, one switch and one link."""
     link = Link(SENDER, RECEIVER)
     return Topology(name=name, hosts=(SENDER,), switches=(Switch(RECEIVER, "leaf"),), links=(link,), mtu=mtu)
 
 
 @contextmanager
 def wire(*, mtu: int, offload: bool, name: str = LAB_NAME) -> Iterator[Wire]:
-    """Build the pair, and remove it afterwards, whatever happens. Raises LabError in one line."""
+    """Build the pair, and always remove it afterwards. Raises LabError with one line."""
     plan = topology(mtu=mtu, name=name)
     with Lab.up(plan) as lab:
         features = _OFFLOAD_ON if offload else _OFFLOAD_OFF

@@ -1,9 +1,9 @@
-"""The probe that the targets were set with: how fast Python can move acknowledged data over UDP on this machine.
+"""The UDP probe: how fast Python can transfer acknowledged data over UDP on this machine; the targets are based on it.
 
-A window, cumulative acks, per-packet sequence numbers kept in NumPy arrays, and nothing else of a protocol: the
-ceiling to hold a datapath against. One `sendmmsg` sends several bursts, each one UDP_SEGMENT super-datagram of (header,
-payload) pairs gathered from two places; one `recvmmsg` with UDP_GRO scatters them back, so that headers land in a
-header ring and payloads contiguous in a region. It checks no payload and survives no loss.
+A window, cumulative ACKs, per-packet sequence numbers in NumPy arrays, and nothing else of a protocol: an upper bound
+for a datapath. One `sendmmsg` sends several bursts, each one UDP_SEGMENT super-datagram of (header, payload) pairs,
+gathered from two arrays; one `recvmmsg` with UDP_GRO scatters them again, so that headers land in a header ring and
+payloads contiguously in a region. It checks no payload and does not recover from loss.
 
     python -m scripts.benches.veth.windowed_udp receive 10.255.0.1 --mtu 9000
     python -m scripts.benches.veth.windowed_udp send 10.255.0.1 7000 --mtu 9000
@@ -33,16 +33,16 @@ WINDOW_BYTES: Final = 1_000_000
 REGION_BYTES: Final = 256 << 20
 BUFFER_BYTES: Final = 64 << 20
 BURSTS: Final = 4
-"""Super-datagrams in one system call."""
+"""Super-datagrams per system call."""
 RING: Final = 1 << 16
-"""PSNs that are told apart: several windows' worth."""
+"""Number of distinct PSNs: several windows."""
 FIRST_MS: Final = 20_000
 SILENT_MS: Final = 700
-"""Silence that ends the receiver."""
+"""Time without packets after which the receiver ends."""
 
 
 class Burster:
-    """What both ends have: a socket, a region, and iovecs that pair headers with payloads."""
+    """Base of both ends: a socket, a region, and iovecs that pair headers with payloads."""
 
     def __init__(self, *, mtu: int) -> None:
         self.segment_bytes = mtu - 28
@@ -75,7 +75,7 @@ class Burster:
 
 
 def receive(address: str, *, mtu: int) -> None:
-    """Receive until the sender falls silent."""
+    """Receive until no packets arrive for SILENT_MS."""
     end = Burster(mtu=mtu)
     end.sock.setsockopt(socket.SOL_UDP, syscalls.UDP_GRO, 1)
     end.sock.bind((address, 0))
@@ -113,7 +113,7 @@ def receive(address: str, *, mtu: int) -> None:
 
 
 def send(address: str, *, port: int, mtu: int, seconds: float) -> None:
-    """Send for so many seconds; what counts is what was acknowledged."""
+    """Send for `seconds`; only acknowledged data counts."""
     end = Burster(mtu=mtu)
     end.sock.connect((address, port))
     segmentation = struct.pack("QiiHxxxxxx", 18, socket.SOL_UDP, syscalls.UDP_SEGMENT, end.segment_bytes)
@@ -141,7 +141,7 @@ def send(address: str, *, port: int, mtu: int, seconds: float) -> None:
 
 
 def _acknowledged(sock: socket.socket, before: int) -> int:
-    """Take the acks that are there; return how many packets are acknowledged."""
+    """Read the waiting ACKs; return how many packets are acknowledged."""
     try:
         while True:
             before = max(before, ACK.unpack(sock.recv(64))[0])

@@ -1,1 +1,1 @@
-"""Our own ends of the benches on real sockets, as one program: `python -m scripts.benches.veth.worker ROLE ...`."""
+"""Both ends of the benches on real sockets, as one program: `python -m scripts.benches.veth.worker ROLE ...`."""

@@ -1,12 +1,12 @@
 """Bulk: messages of 1 MiB on one connection, as many as the receive window holds at a time.
 
-Both ends make the same random bytes from a seed. A turn: the sender posts every message of it (that is timed, from the
-first posting to the last completion), the receiver takes them all, and gives no memory back before it has compared
-every byte with what was sent. That lies between two turns, so it costs no time that is counted.
+Both ends generate the same random bytes from a seed. In a turn the sender posts all messages (timed from the first
+posting to the last completion), and the receiver receives them all. It compares every byte before it releases the
+memory. The comparison takes place between two turns, outside of the measured time.
 
-Messages are sent from the same few buffers over and over, as iperf3 sends one of 128 KiB: from a cache the kernel
-copies twice as fast as from memory. They land in memory that is ever another, where iperf3 reads
-into one buffer: that is the price of the comparison.
+Messages are sent repeatedly from a few buffers, as iperf3 sends one of 128 KiB, because the kernel copies faster from
+the CPU cache than from memory. They land in different memory each time, whereas iperf3 reads into one buffer; this is
+a disadvantage in the comparison.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from srd import Endpoint, EndpointConfig, Message, Peer, PeerError, ProtocolConf
 SEED: Final = 1
 MESSAGE_BYTES: Final = 1 << 20
 TURN_BYTES: Final = 256 << 20
-"""What is sent in one go: 0.1 to 0.2 s, so that a round trip at its end does not count."""
+"""Bytes per turn: enough to make the round trip at its end negligible."""
 SOURCE_BYTES: Final = 4 << 20
-"""What messages are sent from, in turn: it stays in a cache, and neighbours differ."""
+"""Size of the buffer that messages are sent from: it stays in the CPU cache, and consecutive messages differ."""
 CONFIG: Final = EndpointConfig(
     protocol=ProtocolConfig(receive_window_bytes=TURN_BYTES), receive_region_bytes=2 * TURN_BYTES + (24 << 20)
 )
-"""The defaults, but for a window that holds a turn."""
+"""The defaults, except for a window that holds a turn."""
 WARM_UP_TURNS: Final = 3
 """Turns that do not count. After them every page of the receive region has been written to once."""
 INTACT: Final = 1
@@ -41,18 +41,18 @@ DAMAGED: Final = 0
 
 
 def content() -> npt.NDArray[np.uint8]:
-    """Return what messages are made of."""
+    """Return the contents of the messages."""
     return np.frombuffer(np.random.default_rng(SEED).bytes(SOURCE_BYTES), np.uint8)
 
 
 def source(number: int) -> int:
-    """Return where in it a message of a turn begins."""
+    """Return the offset of a message of a turn in it."""
     return number * MESSAGE_BYTES % SOURCE_BYTES
 
 
 @dataclass(slots=True)
 class Account:
-    """What one end has measured."""
+    """Measurements of one end."""
 
     byte_count: int = 0
     seconds: float = 0.0
@@ -96,7 +96,7 @@ async def send(host: str, *, port: int, seconds: float) -> int:
 
 
 async def _turn(peer: Peer, region: Region) -> tuple[float, float]:
-    """Send everything; return how long it took, and this end's processor time. Raises BenchError for a damaged byte."""
+    """Send everything; return the duration and this end's CPU time. Raises BenchError for a damaged byte."""
     started, cpu_before = time.perf_counter(), time.process_time()
     requests = [
         peer.send(region, offset=source(number), length=MESSAGE_BYTES, immediate=number)
@@ -113,7 +113,7 @@ async def _turn(peer: Peer, region: Region) -> tuple[float, float]:
 
 
 async def receive(host: str) -> int:
-    """Take turns until the sender parts."""
+    """Receive turns until the sender closes."""
     account, expected = Account(), content()
     async with await Endpoint.listen(host, port=0, config=CONFIG) as endpoint:
         with Region(1, name="bench-verdict") as empty:
@@ -145,7 +145,7 @@ async def receive(host: str) -> int:
 
 
 async def _take(peer: Peer) -> tuple[list[Message], float, float] | None:
-    """Return a turn's messages, how long they took to come, and this end's processor time; None: there are no more."""
+    """Return a turn's messages, their duration, and this end's CPU time; None if there are no more."""
     started, cpu_before = time.perf_counter(), time.process_time()
     messages = list[Message]()
     while len(messages) < TURN_BYTES // MESSAGE_BYTES:

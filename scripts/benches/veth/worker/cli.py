@@ -1,4 +1,4 @@
-"""The roles of our own ends: what each is called with on the command line."""
+"""The command line of the roles."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from srd.errors import SrdError
 
 @click.group()
 def main() -> None:
-    """One end of a bench on real sockets; prints its figures as events."""
+    """Run one end of a bench on real sockets; prints its figures as events."""
 
 
 def _run(role: Coroutine[Any, Any, int]) -> None:
-    """Run on the event loop that the daemons run on; an error is one line."""
+    """Run on the event loop of the daemons (uvloop); print an error as one line."""
     try:
         sys.exit(run(role))
     except (BenchError, SrdError) as error:
@@ -40,7 +40,7 @@ def bulk_receive(host: str) -> None:
 @click.argument("port", type=int)
 @click.option("--seconds", type=float, required=True)
 def bulk_send(host: str, port: int, seconds: float) -> None:
-    """Send bulk turns for so many SECONDS of timed sending."""
+    """Send bulk turns for SECONDS of timed sending."""
     _run(bulk.send(host, port=port, seconds=seconds))
 
 
@@ -49,7 +49,7 @@ def bulk_send(host: str, port: int, seconds: float) -> None:
 @click.option("--mtu", type=int, required=True)
 def quic_receive(host: str, mtu: int) -> None:
     """Receive aioquic's turns at HOST, and check every byte."""
-    from scripts.benches.veth.worker import quic  # noqa: PLC0415 - who measures nothing of aioquic's needs it not
+    from scripts.benches.veth.worker import quic  # noqa: PLC0415 - aioquic is needed only here
 
     _run(quic.receive(host, mtu=mtu))
 
@@ -60,7 +60,7 @@ def quic_receive(host: str, mtu: int) -> None:
 @click.option("--mtu", type=int, required=True)
 @click.option("--seconds", type=float, required=True)
 def quic_send(host: str, port: int, mtu: int, seconds: float) -> None:
-    """Send aioquic's turns for so many SECONDS of timed sending."""
+    """Send aioquic's turns for SECONDS of timed sending."""
     from scripts.benches.veth.worker import quic  # noqa: PLC0415 - as above
 
     _run(quic.send(host, port=port, seconds=seconds, mtu=mtu))
@@ -82,7 +82,7 @@ def rate_receive(host: str, message_bytes: int, peers: int) -> None:
 @click.option("--peers", type=int, required=True)
 @click.option("--seconds", type=float, required=True)
 def rate_send(host: str, port: int, message_bytes: int, peers: int, seconds: float) -> None:
-    """Send small messages for so many SECONDS of timed sending."""
+    """Send small messages for SECONDS of timed sending."""
     _run(rate.send(host, port=port, seconds=seconds, message_bytes=message_bytes, peers=peers))
 
 
@@ -101,7 +101,7 @@ def ping_receive(host: str, *, busy_poll: bool) -> None:
 @click.option("--busy-poll", is_flag=True)
 @click.option("--loaded", is_flag=True)
 def ping_send(host: str, port: int, seconds: float, *, busy_poll: bool, loaded: bool) -> None:
-    """Measure round trips for so many SECONDS."""
+    """Measure round trips for SECONDS."""
     _run(pingpong.send(host, port=port, seconds=seconds, busy_poll=busy_poll, loaded=loaded))
 
 
@@ -118,14 +118,14 @@ def tcp_ping_receive(host: str) -> None:
 @click.option("--seconds", type=float, required=True)
 @click.option("--loaded", is_flag=True)
 def tcp_ping_send(host: str, port: int, seconds: float, *, loaded: bool) -> None:
-    """Measure round trips over kernel TCP for so many SECONDS."""
+    """Measure round trips over kernel TCP for SECONDS."""
     pingpong.tcp_send(host, port=port, seconds=seconds, loaded=loaded)
 
 
 @main.command()
 @click.argument("host")
 def peers_receive(host: str) -> None:
-    """Take messages from any number of peers."""
+    """Receive messages from any number of peers."""
     _run(peers_role.receive(host))
 
 
@@ -135,5 +135,5 @@ def peers_receive(host: str) -> None:
 @click.option("--peers", type=int, required=True)
 @click.option("--trace-memory", is_flag=True)
 def peers_send(host: str, port: int, peers: int, *, trace_memory: bool) -> None:
-    """Connect so many PEERS, and send to each in turn."""
+    """Connect PEERS peers, and send to each in turn."""
     _run(peers_role.send(host, port=port, peers=peers, trace_memory=trace_memory))

@@ -1,10 +1,9 @@
-"""Peers: one endpoint with so many peers, all sharing its sockets.
+"""Peers: one endpoint with many peers, all sharing its sockets.
 
-The sender connects its one endpoint to the receiver's so many times. Then one message of a packet goes to each in turn,
-one at a time, `MESSAGES` in all: whatever the number of peers, each message is alone on its way, so that what differs
-is only how many peers there are. Its cost is this process's time (user and system) a packet, sent or received. With
-`trace_memory` nothing is timed: the memory that Python allocated is counted before the peers and after each has had a
-message.
+The sender connects its endpoint to the receiver's several times. Then it sends messages of one packet to each peer in
+turn, one at a time, `MESSAGES` in all. Only one message is in flight, so the runs differ only in the number of peers.
+The cost is this process's CPU time (user and system) per data packet sent. With `trace_memory` nothing is timed; the
+memory that Python has allocated is measured before the peers are opened, and after each got a message.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from srd import Endpoint, EndpointConfig, Peer, PeerError, ProtocolConfig, Statu
 MESSAGE_BYTES: Final = 4096
 MESSAGES: Final = 20_000
 AT_A_TIME: Final = 50
-"""Handshakes under way."""
+"""Concurrent handshakes."""
 MOST_PEERS: Final = 16_384
-"""More than are measured."""
+"""Limit of peers; more than are measured."""
 CONFIG: Final = EndpointConfig(
     adaptive_poll_s=0, protocol=ProtocolConfig(max_peers=MOST_PEERS, max_peers_per_address=MOST_PEERS)
 )
-"""Waiting is no cost of a packet. All peers are one host's."""
+"""Settings without polling, as waiting is no cost of a packet, and with many peers of one host."""
 
 
 async def receive(host: str) -> int:
-    """Take messages from any number of peers, until the first has parted; look at every byte."""
+    """Receive messages from any number of peers, until the first has closed; check every byte."""
     expected = np.random.default_rng(MESSAGE_BYTES).bytes(MESSAGE_BYTES)
     intact, tasks = True, list[asyncio.Future[None]]()
 
@@ -104,7 +103,7 @@ async def _post(peers: list[Peer], region: Region) -> None:
 
 
 async def _cost_us(peers: list[Peer], region: Region) -> float:
-    """Return this process's time a data packet sent, in microseconds."""
+    """Return this process's CPU time per data packet sent, in microseconds."""
     turns = -(-MESSAGES // len(peers))
     before, cpu_before = sum(peer.packets_sent for peer in peers), time.process_time()
     for _ in range(turns):

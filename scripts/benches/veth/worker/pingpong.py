@@ -1,8 +1,8 @@
-"""Ping-pong: a message there, one of the same length back, one at a time; ours, and kernel TCP with TCP_NODELAY.
+"""Ping-pong: a message and a reply of the same length, one at a time; SRD, and kernel TCP with TCP_NODELAY.
 
-Both ends wait for the whole message before they answer. TCP's ends are plain blocking sockets, which is as fast
-as Python can be. Under load, ours has a second peer between the same two endpoints, with `BULK_MESSAGES` of 1 MiB
-always under way; TCP has iperf3 beside it (see cases/latency.py).
+Both ends wait for the whole message before they reply. TCP's ends are plain blocking sockets, the fastest way in
+Python. Under load, SRD has a second peer between the same two endpoints, with `BULK_MESSAGES` of 1 MiB outstanding; TCP
+has a concurrent iperf3 (see cases/latency.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WARM_UP: Final = 200
 """Round trips of each size that do not count."""
 BULK_MESSAGES: Final = 16
 BULK: Final = 1
-"""First word of a bulk peer: its messages are not answered."""
+"""Immediate of a bulk peer's first message: its messages are not answered."""
 
 
 def percentiles(samples_s: list[float]) -> dict[str, float]:
@@ -39,7 +39,7 @@ def percentiles(samples_s: list[float]) -> dict[str, float]:
 
 
 def pattern(size: int) -> bytes:
-    """Return what a message of this size holds: nothing is periodic, so nothing wrong looks right."""
+    """Return the contents of a message of this size, without a period, so that misplaced data is detected."""
     return np.random.default_rng(size).bytes(size)
 
 
@@ -47,7 +47,7 @@ def pattern(size: int) -> bytes:
 
 
 async def receive(host: str, *, busy_poll: bool) -> int:
-    """Answer peers until the first one has parted."""
+    """Answer peers until the first one has closed."""
     config = EndpointConfig(busy_poll=busy_poll)
     async with await Endpoint.listen(host, port=0, config=config) as endpoint:
         emit("listening", port=endpoint.address[1])
@@ -66,7 +66,7 @@ async def _accept(endpoint: Endpoint) -> None:
 
 
 async def _answer(peer: Peer) -> None:
-    """Answer from two buffers in turn, so that an answer's status is waited for when its buffer is wanted again."""
+    """Answer from two buffers in turn, so that an answer's status is awaited only when its buffer is needed again."""
     with contextlib.ExitStack() as stack, contextlib.suppress(PeerError):
         regions = [stack.enter_context(Region(max(SIZES.values()), name=f"bench-answer-{n}")) for n in range(2)]
         sent: deque[asyncio.Future[Status]] = deque()
@@ -107,7 +107,7 @@ async def send(host: str, *, port: int, seconds: float, busy_poll: bool, loaded:
 
 
 async def _ping(peer: Peer, size: int, *, seconds: float) -> list[float]:
-    """Return how long each round trip took; raise BenchError when anything else comes back than was sent."""
+    """Return the duration of each round trip; raise BenchError when a reply differs from what was sent."""
     samples: list[float] = []
     with Region(size, name="bench-ping") as region:
         sent_bytes = pattern(size)
@@ -130,7 +130,7 @@ async def _ping(peer: Peer, size: int, *, seconds: float) -> list[float]:
 
 
 class Bulk:
-    """A flow of long messages, so many always under way, that nobody waits for."""
+    """A background flow with a constant number of outstanding long messages."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -141,7 +141,7 @@ class Bulk:
 
     @property
     def gbps(self) -> float:
-        """What has been acknowledged of it, over the time since it began."""
+        """Acknowledged data over the time since the flow began."""
         return 8 * self._bytes / (time.perf_counter() - self._started) / 1e9
 
     def stop(self) -> None:

@@ -1,8 +1,8 @@
-"""aioquic's ends of the same transfer: QUIC in Python, encrypted as it always is, one stream a turn.
+"""The same transfer with aioquic: QUIC in Python, always encrypted, with one stream per turn.
 
-As in bulk.py the clock runs from the first write to the word that all has arrived, and every byte is compared with what
-was sent after it has stopped. The datagrams are as long as the link takes (`max_datagram_size`), which suits aioquic
-best; its windows hold a turn.
+As in bulk.py the measured time ends with the confirmation that everything has arrived; after that every byte is
+compared. The datagrams are as long as the link allows (`max_datagram_size`), which is fastest for aioquic; its windows
+hold a turn.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from srd.io import syscalls
 from srd.io.socket import BUFFER_BYTES
 
 TURN_BYTES: Final = 8 << 20
-"""At half a Gbit/s an eighth of a second."""
+"""Bytes per turn, smaller than SRD's as aioquic is slower."""
 ALPN: Final = ["bench"]
 IP_UDP_BYTES: Final = 28
 _SEED: Final = 1
@@ -43,12 +43,12 @@ _DAMAGED: Final = b"d"
 
 
 def content() -> bytes:
-    """Return what a turn sends."""
+    """Return the data of a turn."""
     return np.random.default_rng(_SEED).bytes(TURN_BYTES)
 
 
 def configuration(*, is_client: bool, mtu: int) -> QuicConfiguration:
-    """Return aioquic's settings, alike at both ends."""
+    """Return aioquic's settings, the same at both ends."""
     return QuicConfiguration(
         is_client=is_client,
         alpn_protocols=ALPN,
@@ -70,7 +70,7 @@ class Receiving(QuicConnectionProtocol):
         self._pieces: list[bytes] = []
 
     def quic_event_received(self, event: QuicEvent) -> None:
-        """Collect; at the end of the stream say so at once, then whether it is what was sent."""
+        """Collect data; at the end of the stream first confirm it, then report whether it is right."""
         if isinstance(event, StreamDataReceived):
             self._pieces.append(event.data)
             if event.end_stream:
@@ -109,7 +109,7 @@ async def receive(host: str, *, mtu: int) -> int:
 
 
 async def send(host: str, *, port: int, seconds: float, mtu: int) -> int:
-    """Send turns until `seconds` were timed; one before that does not count."""
+    """Send turns until `seconds` were timed, after one for warm-up."""
     data, sent_bytes, timed_s = content(), 0, 0.0
     async with connect(host, port, configuration=configuration(is_client=True, mtu=mtu)) as client:
         _widen(client._transport)  # noqa: SLF001 - as above
@@ -122,7 +122,7 @@ async def send(host: str, *, port: int, seconds: float, mtu: int) -> int:
 
 
 def _widen(transport: Any) -> None:
-    """Give aioquic's socket the buffers that ours have: its own are the system's default, and overflow."""
+    """Give aioquic's socket buffers as large as SRD's, as the system's default ones overflow."""
     for option in (syscalls.SO_RCVBUFFORCE, syscalls.SO_SNDBUFFORCE):
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
 
@@ -140,7 +140,7 @@ async def _turn(client: QuicConnectionProtocol, data: bytes) -> float:
 
 
 def _certificate(directory: Path, host: str) -> tuple[Path, Path]:
-    """Make a key and a certificate signed with it, for an hour; return where they are."""
+    """Create a key and a self-signed certificate, valid for an hour; return their paths."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "bench")])
     now = dt.datetime.now(tz=dt.UTC)

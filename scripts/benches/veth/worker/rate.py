@@ -1,10 +1,10 @@
-"""Rate: small messages through the batch interface, from one endpoint to so many others' peers.
+"""Rate: small messages through the batch interface, from one endpoint to one or many peers.
 
-All peers of the sender are connections of its one endpoint to the receiver's. A turn: the sender posts `MESSAGES`
-messages, shared out evenly over the peers, at most `WINDOW` a peer at a time, and polls its completions; that is timed,
-to the last completion. The receiver keeps what arrives until it has all, then looks whether each message came exactly
-once and as it was sent: it begins with its number, and is that row of random bytes both ends made from a seed. Only
-then memory is given back, and the next turn begins.
+All peers are connections between the same two endpoints. In a turn the sender posts `MESSAGES` messages, distributed
+evenly over the peers, at most `WINDOW` per peer at a time, and polls its completions; this is timed up to the last
+completion. The receiver keeps the messages until all have arrived, and then checks that each arrived exactly once and
+unchanged: it starts with its number, and is that row of random bytes which both ends generate from a seed. Only then
+the memory is released, and the next turn begins.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from srd import Endpoint, EndpointConfig, Message, MessageBatch, Peer, PeerError
 SEED: Final = 2
 TURN_BYTES: Final = 64 << 20
 MESSAGES: Final = 1 << 16
-"""Of a turn: half a second's at 130,000 a second. Fewer, if they would have more than TURN_BYTES."""
+"""Messages of a turn; fewer, if they would exceed TURN_BYTES."""
 WINDOW: Final = 2048
-"""Messages posted to one peer and not completed: as many as an application keeps under way, and half the window."""
+"""Outstanding messages per peer: half the protocol's window."""
 CONFIG: Final = EndpointConfig(
     protocol=ProtocolConfig(receive_window_bytes=TURN_BYTES, receive_window_messages=2 * MESSAGES),
     receive_region_bytes=4 * TURN_BYTES,
 )
-"""The defaults, but for windows and a region that hold a turn, with what lies between small messages."""
+"""The defaults, except for windows and a region that hold a turn, with the gaps between small messages."""
 
 
 def content(message_bytes: int) -> npt.NDArray[np.uint8]:
-    """Return a turn's messages, a row each; the first four bytes are the row's number."""
+    """Return a turn's messages, one per row; the first four bytes are the row's number."""
     count = min(MESSAGES, TURN_BYTES // message_bytes)
     rows = np.frombuffer(np.random.default_rng(SEED).bytes(count * message_bytes), np.uint8).reshape(count, -1).copy()
     rows[:, :4] = np.arange(count, dtype="<u4").view(np.uint8).reshape(count, 4)
@@ -73,7 +73,7 @@ async def send(host: str, *, port: int, seconds: float, message_bytes: int, peer
 async def _turn(
     endpoint: Endpoint, peers: list[Peer], region: Region, rows: npt.NDArray[np.uint8]
 ) -> tuple[float, float]:
-    """Send everything; return how long it took, and this end's processor time. Raises BenchError for a wrong byte."""
+    """Send everything; return the duration and this end's CPU time. Raises BenchError for a wrong byte."""
     count, length = rows.shape
     shares = np.array_split(np.arange(count) * length, len(peers))
     posted, room, left = dict.fromkeys(peers, 0), dict.fromkeys(peers, WINDOW), count
@@ -103,7 +103,7 @@ async def _turn(
 
 
 class Collector:
-    """What all peers of the receiver have brought in this turn."""
+    """The messages that the receiver got from all peers in this turn."""
 
     def __init__(self, rows: npt.NDArray[np.uint8]) -> None:
         self._rows = rows
@@ -112,7 +112,7 @@ class Collector:
         self.whole = asyncio.Event()
 
     async def collect(self, peer: Peer) -> None:
-        """Take what a peer brings, until it parts."""
+        """Collect a peer's messages until it closes."""
         while True:
             try:
                 taken = await peer.recv_batch()
@@ -124,7 +124,7 @@ class Collector:
                 self.whole.set()
 
     def check(self) -> bool:
-        """Return whether each message came once, and is what it was; give the memory back."""
+        """Return whether each message arrived once and unchanged; release the memory."""
         came = [_rows_of(taken) for taken in self._kept]
         arrived = np.concatenate([rows for rows in came if rows.shape[1] == self._rows.shape[1]])
         numbers = arrived[:, :4].copy().view("<u4").reshape(-1)
@@ -146,7 +146,7 @@ def _rows_of(taken: Message | MessageBatch) -> npt.NDArray[np.uint8]:
 
 
 async def receive(host: str, *, message_bytes: int, peers: int) -> int:
-    """Take turns until the sender parts."""
+    """Receive turns until the sender closes."""
     rows, cpu_s, intact = content(message_bytes), 0.0, True
     with Region(1, name="bench-verdict") as empty:
         async with await Endpoint.listen(host, port=0, config=CONFIG) as endpoint:
@@ -161,7 +161,7 @@ async def receive(host: str, *, message_bytes: int, peers: int) -> int:
                 await asyncio.wait((whole, ended), return_when=asyncio.FIRST_COMPLETED)
                 if not whole.done():
                     whole.cancel()
-                    ended.result()  # raises what went wrong
+                    ended.result()  # raises the task's exception
                     break
                 turns += 1
                 cpu_s += (time.process_time() - cpu_before) if turns > WARM_UP_TURNS else 0
