@@ -33,6 +33,7 @@ import click
 from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Figures, Outcome, Round
 from scripts.benches.registry import CASES, SEEDS, Request
+from srd.sim.errors import SimulationError
 
 LONGEST_FIRST: Final = (
     "long-fat", "loss", "fair", "blackhole", "incast", "permutation", "ecn", "slow-path", "jitter", "virtual",
@@ -73,7 +74,7 @@ def measure(name: str, seed: int) -> Run:
     signal.alarm(LIMIT_S)
     try:
         (round_,) = CASES[name].measure(Request(seed=seed))
-    except BenchError as error:
+    except (BenchError, SimulationError) as error:
         return Run(name, seed, {}, str(error))
     except Exception as error:  # noqa: BLE001 - an exception is a result, too; the other runs go on
         return Run(name, seed, {}, f"{type(error).__name__}: {error}")

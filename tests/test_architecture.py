@@ -65,6 +65,7 @@ def name_of(path: Path) -> str:
 def test_arrows_point_down(path: Path) -> None:
     package = package_of(module_of(path))
     for imported in imports_of(path):
+        assert imported.split(".")[0] not in {"scripts", "tests"}, f"{module_of(path)} imports {imported}"
         if imported.split(".")[0] in PACKAGES:
             target = package_of(imported)
             assert target == package or target in MAY_IMPORT[package], f"{module_of(path)} imports {imported}"

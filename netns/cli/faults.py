@@ -136,7 +136,7 @@ def repair_command(name: str | None, everything: bool, target: str | None) -> No
 @click.argument("plan", type=click.Path(path_type=Path))
 def run_schedule(name: str | None, plan: Path) -> None:
     """Execute a schedule of failures and changes, in YAML (netns/faults/schedule.py describes the format)."""
-    require_root("srd-lab play")
+    require_root("srd-lab run-schedule")
     lab = lab_named(name)
     events = read_schedule(plan, lab.topology)
     with signals_raise():

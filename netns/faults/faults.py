@@ -42,7 +42,7 @@ from netns.lab.operations import (
     SetCarrier,
     SetDown,
     SetUp,
-    WaitForAddresses,
+    SyncCarrier,
 )
 from netns.lab.plan import plan
 from netns.topology.model import Link
@@ -172,7 +172,7 @@ def _lose_carrier(lab: Lab, end: End) -> Iterator[InNamespace]:
 
 def _wait_for_carrier(lab: Lab, ends: set[End]) -> list[InNamespace]:
     """Return the operations that make the kernel process changes of carrier at both ends."""
-    return [WaitForAddresses(lab.netns(node), other) for pair in sorted(ends) for node, other in (pair, pair[::-1])]
+    return [SyncCarrier(lab.netns(node), other) for pair in sorted(ends) for node, other in (pair, pair[::-1])]
 
 
 def _restore(lab: Lab, ends: set[End], *, others: Iterable[Failure]) -> None:

@@ -149,7 +149,7 @@ class SetCarrier:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitForAddresses:
+class SyncCarrier:
     """Make the kernel process an interface's carrier now, with its consequences.
 
     Otherwise it does so up to a second later: until then routes are unchanged, and a queue drops everything.
@@ -344,7 +344,7 @@ InNamespace = (
     | SetUp
     | SetDown
     | SetCarrier
-    | WaitForAddresses
+    | SyncCarrier
     | AddNeighbour
     | AddNexthop
     | AddNexthopGroup

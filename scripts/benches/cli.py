@@ -18,6 +18,7 @@ from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Outcome, Round
 from scripts.benches.registry import CASES, Case, Request
 from scripts.compare.unwinding import unwinding
+from srd.sim.errors import SimulationError
 
 
 class _Cases(click.Choice[str]):
@@ -64,7 +65,7 @@ def main(
     try:
         with unwinding():
             outcome = _measure(case, Request(seed=seed, seconds=seconds, runs=runs, packets=packets))
-    except BenchError as error:
+    except (BenchError, SimulationError) as error:
         click.echo(f"scripts/bench {name}: {error}", err=True)
         sys.exit(1)
     console.print(_figures(outcome))

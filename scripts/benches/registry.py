@@ -39,6 +39,7 @@ from scripts.benches.cases import (
 from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Round, Wanted
 from scripts.compare.errors import CompareError
+from srd.sim.errors import SimulationError
 
 SEEDS: Final = (1, 2, 3, 4, 5)
 ROUNDS: Final = 3
@@ -84,7 +85,7 @@ def _virtual(
         for seed in SEEDS if request.seed is None else (request.seed,):
             try:
                 yield measure(seed, request.seconds or seconds)
-            except BenchError as error:
+            except (BenchError, SimulationError) as error:
                 raise BenchError(f"seed {seed}: {error}") from None
 
     return Case(name, summary, "virtual", rounds, wanted, timed=bool(seconds))

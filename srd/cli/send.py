@@ -222,7 +222,7 @@ def _path_figures(peer: Peer) -> list[dict[str, Any]]:
             "retransmitted": path.counters.retransmitted,
             "lost": path.counters.lost,
             "timeouts": path.counters.timeouts,
-            "marked": path.counters.marked,
+            "marked": path.counters.ecn_ce,
             "rtt_us": round(path.rtt.smoothed_s * 1e6) if path.rtt.sampled else None,
             "state": path.state.name.lower(),
         }

@@ -362,7 +362,7 @@ class Driver:
         def is_needed(burst: Burst) -> bool:
             return not burst.payload_bytes or self._core.still_needed(burst, peer=peer)
 
-        self._transmitter.copy_unsent(is_needed)
+        self._transmitter.drop_unneeded(is_needed)
         if isinstance(self._deferred, Burst) and not is_needed(self._deferred):
             self._deferred = None
 

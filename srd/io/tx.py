@@ -224,13 +224,13 @@ class Transmitter:
         self._bursts.clear()
         self.path = None
 
-    def copy_unsent(self, goes: Callable[[Burst], bool]) -> None:
+    def drop_unneeded(self, is_needed: Callable[[Burst], bool]) -> None:
         """Discard the queued bursts for which `goes` is false; their packets count as lost."""
         rows: list[int] = []
         kept: list[tuple[Burst, int]] = []
         first = 0
         for burst, end in self._bursts:
-            if goes(burst):
+            if is_needed(burst):
                 rows += range(max(first, self._first), end)
                 kept.append((burst, len(rows)))
             first = end

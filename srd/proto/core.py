@@ -292,7 +292,7 @@ class EndpointCore:
                 if admission is not None and not admission.admits(peer, burst, peers=self._peers, now=now):
                     peer.on_no_memory(burst, now=now)
                 else:
-                    kept += peer.handle_run(burst, now=now)
+                    kept += peer.handle_burst(burst, now=now)
         for peer in touched.values():
             self._after(peer, now=now)
         if touched:

@@ -171,7 +171,7 @@ class PeerCore:
 
     # -- input --------------------------------------------------------------------------------------------------
 
-    def handle_run(self, burst: ReceivedBurst, *, now: float) -> list[Frag]:
+    def handle_burst(self, burst: ReceivedBurst, *, now: float) -> list[Frag]:
         """Process received data; return the pieces of memory that are kept."""
         self.on_packet(now=now)
         if self.rdma is None:

@@ -115,7 +115,7 @@ class PeerTrace:
         """Record the path's latest round trip."""
         rtt = path.rtt
         event = trace.PathSampled(
-            path.index, _us(rtt.latest_s), _us(rtt.smoothed_s), _us(rtt.min_s), ack_delay_us, path.counters.marked
+            path.index, _us(rtt.latest_s), _us(rtt.smoothed_s), _us(rtt.min_s), ack_delay_us, path.counters.ecn_ce
         )
         self._record(event, now=now)
 

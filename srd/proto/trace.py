@@ -90,7 +90,7 @@ class PathSampled:
     """Smallest of the recent past: the base round trip of the path."""
     ack_delay_us: int
     """From the other end's receipt of the packet to its report."""
-    ecn_fraction: int
+    ecn_packets: int
     """Number of packets on this path that arrived with a congestion mark (CE) so far."""
 
 

@@ -65,8 +65,8 @@ def _draw_progress(axes: Axes, peers: Mapping[int, PeerSummary]) -> None:
 
 def _draw_window(axes: Axes, peers: Mapping[int, PeerSummary]) -> None:
     for number, peer in peers.items():
-        if peer.window_at_s:
-            axes.step(peer.window_at_s, _scaled(peer.window_bytes), where="post", label=f"peer {number}: window")
+        if peer.cwnd_at_s:
+            axes.step(peer.cwnd_at_s, _scaled(peer.cwnd_bytes), where="post", label=f"peer {number}: window")
         if peer.inflight_at_s:
             inflight = _scaled(peer.inflight_bytes)
             axes.step(peer.inflight_at_s, inflight, where="post", label=f"peer {number}: in flight", alpha=0.6)

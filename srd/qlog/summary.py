@@ -143,8 +143,8 @@ class PeerSummary:
     inflight_at_s: list[float] = field(default_factory=list)
     inflight_bytes: list[int] = field(default_factory=list)
     """Bytes in flight after each burst and each ACK."""
-    window_at_s: list[float] = field(default_factory=list)
-    window_bytes: list[int] = field(default_factory=list)
+    cwnd_at_s: list[float] = field(default_factory=list)
+    cwnd_bytes: list[int] = field(default_factory=list)
     landed_at_s: list[float] = field(default_factory=list)
     landed_bytes: list[int] = field(default_factory=list)
     """New payload bytes that had landed until then."""
@@ -184,8 +184,8 @@ class PeerSummary:
                 path.state = event.new
                 path.state_changes += 1
             case CwndUpdated():
-                self.window_at_s.append(at_s)
-                self.window_bytes.append(event.cwnd_bytes)
+                self.cwnd_at_s.append(at_s)
+                self.cwnd_bytes.append(event.cwnd_bytes)
             case ProbeSent():
                 self._path(event.path).probes += 1
             case RequestCompleted():
@@ -226,8 +226,8 @@ class PeerSummary:
 
     def _on_ack_received(self, event: AckReceived, *, at_s: float) -> None:
         self.acks += 1
-        self.window_at_s.append(at_s)
-        self.window_bytes.append(event.cwnd_bytes)
+        self.cwnd_at_s.append(at_s)
+        self.cwnd_bytes.append(event.cwnd_bytes)
         before = self.acked_bytes[-1] if self.acked_bytes else 0
         self.acked_at_s.append(at_s)
         self.acked_bytes.append(before + event.acked_bytes)

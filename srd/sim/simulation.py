@@ -9,11 +9,11 @@ from typing import Final
 from netns.backends.virtual.fabric import VirtualFabric
 from netns.backends.virtual.virtual_link import Record
 from netns.topology.model import Topology
-from scripts.benches.errors import BenchError
 from srd.proto.config import ProtocolConfig
 from srd.proto.recv.receiver import Receiver
 from srd.proto.send.sender import Sender
 from srd.proto.wire.status import Status
+from srd.sim.errors import SimulationError
 from srd.sim.host import Station
 
 NS_PER_S: Final = 1_000_000_000
@@ -80,7 +80,7 @@ class Simulation:
     def connect(self, pairs: Iterable[tuple[str, str]]) -> list[Connection]:
         """Open a peer for each (source, destination), and run until all are open.
 
-        A pair of hosts has one peer, whichever of them opened it. Raises BenchError if some do not open.
+        A pair of hosts has one peer, whichever of them opened it. Raises SimulationError if some do not open.
         """
         wanted = [(self.station(source), self.station(destination)) for source, destination in pairs]
         for source, destination in wanted:
@@ -96,7 +96,9 @@ class Simulation:
             return not closed
 
         if not self.run(seconds=OPENING_S, done=all_open):
-            raise BenchError(f"{len(closed)} of {len(wanted)} peers were not open after {OPENING_S:g} virtual seconds")
+            raise SimulationError(
+                f"{len(closed)} of {len(wanted)} peers were not open after {OPENING_S:g} virtual seconds"
+            )
         return [Connection(a, a.peers[b.address], b, b.peer_of(a.address[0])) for a, b in wanted]
 
     def run(self, *, seconds: float, done: Callable[[], bool] | None = None) -> bool:
@@ -104,12 +106,12 @@ class Simulation:
         return self.fabric.run(until_ns=self.now_ns + round(seconds * NS_PER_S), done=done)
 
     def require_no_failures(self) -> None:
-        """Raise BenchError if a request ended in error or a peer ended, as the measurement is then invalid."""
+        """Raise SimulationError if a request ended in error or a peer ended, as the measurement is then invalid."""
         for station in self.stations.values():
             for request, (_, status) in station.completions.items():
                 if status is not Status.OK:
-                    raise BenchError(
+                    raise SimulationError(
                         f"{station.host}: request {request} ended with status {int(status)} ({status.name})"
                     )
             for ended in station.ended:
-                raise BenchError(f"{station.host}: peer {ended.peer} ended: {ended.reason}")
+                raise SimulationError(f"{station.host}: peer {ended.peer} ended: {ended.reason}")

@@ -52,7 +52,7 @@ from netns.lab.operations import (
     SetQuiet,
     SetSysctl,
     SetUp,
-    WaitForAddresses,
+    SyncCarrier,
 )
 from netns.signals import undisturbed
 
@@ -225,7 +225,7 @@ class _Session:
     def set_carrier(self, step: SetCarrier) -> None:
         run_tool("ip", "link", "set", "dev", step.ifname, "carrier", step.state)  # pyroute2 drops the attribute
 
-    def sync_carrier(self, step: WaitForAddresses) -> None:
+    def sync_carrier(self, step: SyncCarrier) -> None:
         self._netlink.link(
             "get", index=self.number(step.ifname)
         )  # net/core/rtnetlink.c, rtnl_getlink: linkwatch_sync_dev
@@ -296,7 +296,7 @@ _HANDLERS: Final[dict[type, Callable[[_Session, Any], None]]] = {
     SetDown: _Session.set_down,
     SetQuiet: _Session.set_quiet,
     SetCarrier: _Session.set_carrier,
-    WaitForAddresses: _Session.sync_carrier,
+    SyncCarrier: _Session.sync_carrier,
     AddNeighbour: _Session.add_neighbour,
     AddNexthop: _Session.add_nexthop,
     AddNexthopGroup: _Session.add_nexthop_group,

@@ -45,7 +45,7 @@ def _figures(threshold_us: float | None, *, seed: int, seconds: float) -> dict[s
         "capacity_fraction": landed_bps / (SPINES * RATE_BPS * PAYLOAD_FRACTION),
         "mean_queue_ms": queue_ms,
         "lost_fraction": lost / packets,
-        "marked_packets": sum(path.counters.marked for path in paths),
+        "marked_packets": sum(path.counters.ecn_ce for path in paths),
     }
 
 

@@ -83,7 +83,7 @@ class PathCounters:
     timeouts: int = 0
     duplicates: int = 0
     """Packets of this path that the receiver had already: spurious retransmissions."""
-    marked: int = 0
+    ecn_ce: int = 0
     """Packets of this path that arrived with a congestion mark (ECN CE)."""
 
 

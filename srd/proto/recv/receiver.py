@@ -72,7 +72,7 @@ class RxPath:
     received_at: float = 0.0
     packets: int = 0
     duplicates: int = 0
-    marked: int = 0
+    ecn_ce: int = 0
     reports_due: int = 0
 
     def report(self, path: int, *, now: float) -> PathReport:
@@ -85,7 +85,7 @@ class RxPath:
             ack_delay_us,
             self.packets & 0xFFFFFFFF,
             self.duplicates & 0xFFFF,
-            self.marked & 0xFFFF,
+            self.ecn_ce & 0xFFFF,
         )
 
 
@@ -399,7 +399,7 @@ class Receiver:
         rx_path.packets += burst.count
         rx_path.duplicates += duplicates
         if burst.ecn_ce:
-            rx_path.marked += burst.count
+            rx_path.ecn_ce += burst.count
         self.packets += burst.count
         self.duplicates += duplicates
 

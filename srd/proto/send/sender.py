@@ -223,8 +223,8 @@ class Sender:
             if self._rack.on_duplicates(again, now=now, rtt_s=self.rtt_s):
                 self.controller.on_spurious_loss()
         reported, marked = sequence - path.reported_sequence, 0.0
-        if report.ecn_ce != path.counters.marked & 0xFFFF:
-            path.counters.marked += (new := report.ecn_ce - path.counters.marked & 0xFFFF)
+        if report.ecn_ce != path.counters.ecn_ce & 0xFFFF:
+            path.counters.ecn_ce += (new := report.ecn_ce - path.counters.ecn_ce & 0xFFFF)
             marked = min(new / reported, 1.0)
         self._selector.on_ack(path, packets=reported)
         probe = path.on_report(sequence)

@@ -27,7 +27,7 @@ from netns.lab.operations import (
     SetUp,
     StartRelay,
     StopRelay,
-    WaitForAddresses,
+    SyncCarrier,
     undo,
 )
 from netns.netem.shape import Shape
@@ -68,7 +68,7 @@ HOPS = (Hop("10.255.0.1", "s1"), Hop("10.255.0.3", "s2"))
         (SetQuiet("x-a", "b"), "quiet x-a:b arp off multicast off"),
         (SetDown("x-a", "b"), "down x-a:b"),
         (SetCarrier("x-a", "b", "off"), "carrier x-a:b off"),
-        (WaitForAddresses("x-a", "b"), "settle x-a:b"),
+        (SyncCarrier("x-a", "b"), "settle x-a:b"),
         (AddRule("x-a", "10.101.0.0/16", 101), "rule x-a from 10.101.0.0/16 lookup 101"),
         (SetOffloads("x-a", "b", (("tso", "off"), ("gro", "on"))), "ethtool x-a:b tso off gro on"),
         (SetNetem("x-a", "b", Shape(limit_packets=9), seed=4), "netem x-a:b limit 9 seed 4"),

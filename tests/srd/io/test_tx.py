@@ -297,7 +297,7 @@ def test_keep__the_others_arrive(monkeypatch: pytest.MonkeyPatch, unwanted: set[
         for message in range(3):
             one.add(two.address, payload, segment_bytes=1000, message=message)
         assert not one.transmitter.flush(one.socket)
-        one.transmitter.copy_unsent(lambda burst: burst.message not in unwanted)
+        one.transmitter.drop_unneeded(lambda burst: burst.message not in unwanted)
         assert one.transmitter.flush(one.socket)
         wanted = {0, 1, 2} - unwanted
         two.receive(packets=60 * len(wanted))
@@ -310,7 +310,7 @@ def test_keep__all_of_them_and_on_with_another_path(monkeypatch: pytest.MonkeyPa
         Gate(monkeypatch, [0])
         one.add(two.address, bytes(5000), segment_bytes=1000)
         assert not one.transmitter.flush(one.socket)
-        one.transmitter.copy_unsent(lambda _: False)
+        one.transmitter.drop_unneeded(lambda _: False)
         assert one.transmitter.path is None
         assert one.transmitter.flush(one.socket)
 
@@ -323,7 +323,7 @@ def test_keep__of_a_burst_that_went_in_part(monkeypatch: pytest.MonkeyPatch) -> 
         for message in range(2):
             one.add(two.address, payload, segment_bytes=1000, message=message)
         assert not one.transmitter.flush(one.socket)
-        one.transmitter.copy_unsent(lambda burst: burst.message != 0)
+        one.transmitter.drop_unneeded(lambda burst: burst.message != 0)
         assert one.transmitter.flush(one.socket)
         two.receive(packets=messages_share(1056) + 100)
         assert two.message(1) == payload

@@ -156,7 +156,7 @@ def test_summarise__what_was_sent() -> None:
     assert peer.completed == {"OK": 2, "FLUSHED": 1}
     assert peer.latencies_us == [400.0, 600.0]
     assert (peer.acked_at_s, peer.acked_bytes) == ([0.3, 0.7], [312, 624])
-    assert (peer.window_at_s, peer.window_bytes) == ([0.3, 0.4, 0.7], [7000, 3000, 5000])
+    assert (peer.cwnd_at_s, peer.cwnd_bytes) == ([0.3, 0.4, 0.7], [7000, 3000, 5000])
     assert peer.inflight_bytes == [468, 156, 312, 156, 0]
     assert peer.inflight_at_s == [0.1, 0.2, 0.3, 0.6, 0.7]
     assert [(loss.at_s, loss.path, loss.packets, loss.trigger) for loss in peer.losses] == [(0.4, 1, 1, "timeout")]

@@ -6,8 +6,8 @@ import pytest
 
 from netns.netem.shape import Shape
 from netns.topology.model import leaf_spine
-from scripts.benches.errors import BenchError
 from srd.proto.config import ProtocolConfig
+from srd.sim.errors import SimulationError
 from srd.sim.simulation import Simulation
 
 
@@ -34,7 +34,7 @@ def test_connect__many_to_one_and_both_ends_know_each_other() -> None:
 def test_connect__bad_flow() -> None:
     running = simulation()
     running.fabric.fail("h2", at_ns=0)
-    with pytest.raises(BenchError, match=r"^1 of 1 peers were not open after 5 virtual seconds$"):
+    with pytest.raises(SimulationError, match=r"^1 of 1 peers were not open after 5 virtual seconds$"):
         running.connect([("h1", "h2")])
 
 
@@ -45,10 +45,10 @@ def test_require_no_failures__bad_flow() -> None:
     connection.post(length=10)
     connection.source.serve()
     running.run(seconds=3)
-    with pytest.raises(BenchError, match=r"^h1: request 1 ended with status 13 \(LOCAL_ERROR_UNRESP_REMOTE\)$"):
+    with pytest.raises(SimulationError, match=r"^h1: request 1 ended with status 13 \(LOCAL_ERROR_UNRESP_REMOTE\)$"):
         running.require_no_failures()
     connection.source.completions.clear()
-    with pytest.raises(BenchError, match=r"^h1: peer 0 ended: fell silent"):
+    with pytest.raises(SimulationError, match=r"^h1: peer 0 ended: fell silent"):
         running.require_no_failures()
 
 

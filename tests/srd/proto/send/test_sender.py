@@ -343,7 +343,7 @@ def test_handle_ack__counts_marks_and_tells_the_controller_their_share(monkeypat
         report = PathReport(3, last, int(now * 1e6) - 1000 & 0xFFFFFFFF, 0, last + 1, 0, marked)
         sender.handle_ack(Ack(sender._context, 0, 0, 0, 0, (report,)), now=now, received_at=now)
     assert told == [0.0, 0.25, 1.0, 1.0, 0.0], "never more than all, and 16 bits wrap"
-    assert path.counters.marked == (1 << 16) + 2
+    assert path.counters.ecn_ce == (1 << 16) + 2
 
 
 # -- what the controller is told ------------------------------------------------------------------------------------
