@@ -63,9 +63,6 @@ class Rank:
     """The host where it is to run."""
 
     process: subprocess.Popen[bytes]
-    gate_opens_at: float
-    """Latest time to let its command begin, whether its namespace was seen or not."""
-
     ran_in: str | None = None
     """The lab's node whose namespace it is in, according to the kernel; None: not yet seen in any."""
 
@@ -112,11 +109,8 @@ class Launcher:
         try:
             for number, host in enumerate(hosts):
                 own = os.environ | dict(env or {}) | _environment(number, addresses)
-                made._start(
-                    Rank(
-                        number, host, _spawn(lab.command(host, [*_GATE, *command]), env=own), time.monotonic() + GRACE_S
-                    )
-                )
+                made._start(Rank(number, host, _spawn(lab.command(host, [*_GATE, *command]), env=own)))
+            made._open_gates()
         except BaseException:
             made.end()
             raise
@@ -177,15 +171,21 @@ class Launcher:
             os.set_blocking(pipe.fileno(), False)
             self._selector.register(pipe, selectors.EVENT_READ, (rank, stream))
 
+    def _open_gates(self) -> None:
+        """Look which namespace each rank has entered, then let its command begin; at the latest after GRACE_S."""
+        give_up_at = time.monotonic() + GRACE_S
+        waiting = list(self.ranks)
+        while waiting and time.monotonic() < give_up_at:
+            for rank in waiting:
+                rank.ran_in = self._nodes.get(_network_of(rank.process.pid))  # type: ignore[arg-type]  # None is no key
+            waiting = [rank for rank in waiting if rank.ran_in is None and not _has_exited(rank.process.pid)]
+            time.sleep(LOOK_S if waiting else 0.0)
+        for rank in self.ranks:
+            if rank.process.stdin is not None:
+                rank.process.stdin.close()
+
     def _turn(self, on_line: OnLine, *, patience_s: float | None) -> None:
         """Wait for events, and handle them."""
-        unseen = [rank for rank in self.ranks if rank.ran_in is None and rank.status is None]
-        for rank in unseen:
-            rank.ran_in = self._nodes.get(_network_of(rank.process.pid))  # type: ignore[arg-type]  # None is no key
-            if rank.ran_in is not None or time.monotonic() >= rank.gate_opens_at:
-                _open_gate(rank.process)
-        if any(rank.ran_in is None for rank in unseen):
-            patience_s = LOOK_S if patience_s is None else min(LOOK_S, patience_s)
         for key, _ in self._selector.select(patience_s):
             rank, stream = key.data
             if stream is not None:
@@ -261,10 +261,9 @@ def _spawn(command: Sequence[str], *, env: Mapping[str, str]) -> subprocess.Pope
         raise BackendError(f"{command[0]}: {error.strerror}") from None
 
 
-def _open_gate(process: subprocess.Popen[bytes]) -> None:
-    """Let a rank's command begin."""
-    if process.stdin is not None and not process.stdin.closed:
-        process.stdin.close()
+def _has_exited(pid: int) -> bool:
+    """Whether a child has exited, without reaping it."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _signal_group(rank: Rank, number: signal.Signals) -> None:

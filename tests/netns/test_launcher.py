@@ -65,7 +65,7 @@ def test_iteration__is_one_form_of_line_only(line: str, told: tuple[int, float] 
 def test_rank__failure_says_how() -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()
-    rank = Rank(2, "h7", process, 0.0, status=3, last_error="out of luck")
+    rank = Rank(2, "h7", process, status=3, last_error="out of luck")
     assert rank.failure == "rank 2 on h7 failed with status 3: out of luck"
     rank.status, rank.last_error = -9, ""
     assert rank.failure == "rank 2 on h7 was ended by SIGKILL"
