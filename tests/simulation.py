@@ -32,7 +32,7 @@ Packet = tuple[bytes, bytes]  # header (or whole control packet), payload
 
 
 @dataclass
-class Weather:
+class Conditions:
     """What the network does besides its shape."""
 
     duplicate: float = 0.0
@@ -103,14 +103,14 @@ class Network:
         links: int = 4,
         config: ProtocolConfig | None = None,
         datagram_bytes: int = 8972,
-        weather: Weather | None = None,
+        conditions: Conditions | None = None,
         region_bytes: int = 48 << 20,
         traces: Mapping[str, Trace] | None = None,
     ) -> None:
         self.now = 100.0
         self.accepts = True  # applications accept peers at once
         self.rng = Random(seed)
-        self.weather = weather or Weather()
+        self.weather = conditions or Conditions()
         self.datagram_bytes = datagram_bytes
         shape = shape or Shape(delay_us=500)
         self.links = {

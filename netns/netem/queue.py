@@ -53,7 +53,7 @@ COUNTERS = ("delayed", "dropped", "overlimit", "duplicated", "corrupted", "reord
 class Netem(Generic[P]):
     """One direction of a shaped link: packets of any type are enqueued with their length, and dequeued when due.
 
-    The shape's own seed overrides `seed`; `surgeon` copies, corrupts and marks packets. Counters, in packets: `delayed`
+    The shape's own seed overrides `seed`; `ops` copies, corrupts and marks packets. Counters, in packets: `delayed`
     were accepted (netem's term; those that skip the delay, too), `dropped` were lost by draw, `overlimit` found the
     queue full; `duplicated`, `corrupted`, `reordered` and `ecn_marked` are as named.
     """
@@ -93,12 +93,12 @@ class Netem(Generic[P]):
         "shape",
     )
 
-    def __init__(self, shape: Shape, *, seed: int, surgeon: PacketOps[P] | None = None) -> None:
+    def __init__(self, shape: Shape, *, seed: int, ops: PacketOps[P] | None = None) -> None:
         self._fifo: deque[tuple[int, P]] = deque()
         self._overtakers: list[tuple[int, int, P]] = []
         self._ahead: deque[tuple[int, P]] = deque()
         self._order = 0
-        self._ops: PacketOps[P] = surgeon or Opaque()
+        self._ops: PacketOps[P] = ops or Opaque()
         self.delayed = 0
         self.dropped = 0
         self.overlimit = 0

@@ -25,7 +25,7 @@ _TAIL_CHARACTERS: Final = 4000
 
 
 @dataclass(slots=True)
-class Talker:
+class ManagedProcess:
     """One running process with the events that it printed so far."""
 
     name: str
@@ -42,7 +42,7 @@ class Talker:
     _taken: int = 0
 
     @classmethod
-    def start(cls, name: str, *, command: Sequence[str]) -> Talker:
+    def start(cls, name: str, *, command: Sequence[str]) -> ManagedProcess:
         """Start `command`, with the project's root as its directory so that its modules are found."""
         return cls(
             name=name,
@@ -96,12 +96,12 @@ class Talker:
         self._errors = (self._errors + data.decode(errors="replace"))[-_TAIL_CHARACTERS:]
 
 
-class Listening:
+class ProcessSet:
     """The pipes of several processes, polled together."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._talkers: list[Talker] = []
+        self._talkers: list[ManagedProcess] = []
 
     def __enter__(self) -> Self:
         return self
@@ -112,7 +112,7 @@ class Listening:
         for talker in reversed(self._talkers):
             talker.stop()
 
-    def add(self, talker: Talker) -> Talker:
+    def add(self, talker: ManagedProcess) -> ManagedProcess:
         """Read the output of `talker`; it is stopped when the block ends."""
         self._talkers.append(talker)
         for stream in (talker.process.stdout, talker.process.stderr):
@@ -123,7 +123,7 @@ class Listening:
     def wait(self, *, until: float) -> None:
         """Wait for output of any process until `until` (monotonic), and handle it."""
         for key, _ in self._selector.select(max(0.0, until - time.monotonic())):
-            talker: Talker = key.data
+            talker: ManagedProcess = key.data
             stream = key.fileobj
             data = os.read(key.fd, _READ_BYTES)
             if not data:

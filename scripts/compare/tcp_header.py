@@ -37,7 +37,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Judgement:
     """What the receiver made of it."""
 
     sha256: str
@@ -47,7 +47,7 @@ class Verdict:
     """Is it the header's?"""
 
 
-def send_record(sock: socket.socket, record: Header | Verdict) -> None:
+def send_record(sock: socket.socket, record: Header | Judgement) -> None:
     """Send one record, whole."""
     text = json.dumps(asdict(record)).encode()
     sock.sendall(_LENGTH.pack(len(text)) + text)
@@ -64,10 +64,10 @@ def receive_header(sock: socket.socket) -> Header:
     return Header(name=name, byte_count=size, sha256=_digest_untrusted(digest))
 
 
-def receive_verdict(sock: socket.socket) -> Verdict:
+def receive_verdict(sock: socket.socket) -> Judgement:
     """Return the verdict. Raises TransferError for anything else."""
     record = _receive_untrusted(sock)
-    return Verdict(sha256=_digest_untrusted(record.get("sha256")), sha256_ok=record.get("sha256_ok") is True)
+    return Judgement(sha256=_digest_untrusted(record.get("sha256")), sha256_ok=record.get("sha256_ok") is True)
 
 
 def _receive_untrusted(sock: socket.socket) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from scripts.compare.evaluate import Ending, Event, Record, judge, number
 from scripts.compare.fabric import RECEIVER, SENDER, Fabric
 from scripts.compare.outcome import Outcome
 from scripts.compare.payload import Payload
-from scripts.compare.process import Listening, Talker
+from scripts.compare.process import ManagedProcess, ProcessSet
 
 LISTEN_BOUND_S: Final = 10.0
 FIRST_BYTE_BOUND_S: Final = 10.0
@@ -59,7 +59,7 @@ class Transfer:
         self._fabric = fabric
         self._observer = observer
         self._bound_s = bound_s
-        self._talkers: dict[str, Talker] = {}
+        self._talkers: dict[str, ManagedProcess] = {}
         self._samples: list[tuple[float, int]] = [(0.0, 0)]
         self._first_at: float | None = None
         self._blackhole_at_s: float | None = None
@@ -73,7 +73,7 @@ class Transfer:
         """
         self._payload.clear()
         failure = None
-        with Listening() as pipes:
+        with ProcessSet() as pipes:
             try:
                 self._go(pipes)
             except TransferError as error:
@@ -85,7 +85,7 @@ class Transfer:
         except TransferError as error:
             return judge(self._record(after, failure=str(error)))
 
-    def _go(self, pipes: Listening) -> None:
+    def _go(self, pipes: ProcessSet) -> None:
         ends = Ends(
             sender_address=self._fabric.pinned_address(SENDER, self._fabric.spines[0]),
             receiver_address=self._fabric.address(RECEIVER),
@@ -97,10 +97,10 @@ class Transfer:
         self._start(pipes, "sender", host=SENDER, command=self._contestant.send(ends, port))
         self._watch(pipes)
 
-    def _start(self, pipes: Listening, name: str, *, host: str, command: list[str]) -> None:
-        self._talkers[name] = pipes.add(Talker.start(name, command=self._fabric.command(host, command)))
+    def _start(self, pipes: ProcessSet, name: str, *, host: str, command: list[str]) -> None:
+        self._talkers[name] = pipes.add(ManagedProcess.start(name, command=self._fabric.command(host, command)))
 
-    def _wait_for_port(self, pipes: Listening) -> int:
+    def _wait_for_port(self, pipes: ProcessSet) -> int:
         receiver = self._talkers["receiver"]
         give_up_at = time.monotonic() + LISTEN_BOUND_S
         while time.monotonic() < give_up_at:
@@ -113,7 +113,7 @@ class Transfer:
                 raise TransferError(receiver.complaint or f"the receiver ended with status {receiver.exit_status}")
         raise TransferError(f"the receiver did not listen within {LISTEN_BOUND_S:g} s")
 
-    def _watch(self, pipes: Listening) -> None:
+    def _watch(self, pipes: ProcessSet) -> None:
         """Read events until both have ended, or a timeout: of the start, of the transfer, or after the other's end."""
         give_up_at = time.monotonic() + FIRST_BYTE_BOUND_S
         farewell_at: float | None = None

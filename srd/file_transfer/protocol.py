@@ -51,9 +51,9 @@ class TransferInterruptedError(TransferError):
     """An attempt failed; the same transfer may be offered again, and resumes where it stopped."""
 
 
-def reason_of(word: dict[str, Any], *, default: str) -> str:
+def reason_of(message: dict[str, Any], *, default: str) -> str:
     """Return the other end's reason as one line that is safe to print."""
-    return printable(str(word.get("reason", default))[:MAX_TEXT])
+    return printable(str(message.get("reason", default))[:MAX_TEXT])
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,24 +83,24 @@ def encode(kind: str, **fields: object) -> bytes:
 def decode_untrusted(body: bytes) -> dict[str, Any]:
     """Decode a control message. Raises TransferError, and nothing else."""
     if len(body) > MAX_MESSAGE_BYTES:
-        raise TransferError(f"a word of {len(body)} bytes is longer than {MAX_MESSAGE_BYTES}")
+        raise TransferError(f"a message of {len(body)} bytes is longer than {MAX_MESSAGE_BYTES}")
     try:
-        word = json.loads(body)
+        message = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise TransferError("a word that is no JSON") from error
-    if not isinstance(word, dict) or not isinstance(word.get("kind"), str):
-        raise TransferError("a word without a kind")
-    return word
+        raise TransferError("a message that is no JSON") from error
+    if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
+        raise TransferError("a message without a kind")
+    return message
 
 
-def offer_untrusted(word: dict[str, Any]) -> Offer:
+def offer_untrusted(message: dict[str, Any]) -> Offer:
     """Validate an OFFER. Raises TransferError, and nothing else; a name with a directory part is an error."""
-    if word["kind"] != "offer":
-        raise TransferError(f"{word['kind'][:80]!r} where an offer was expected")
-    name, size, chunk_bytes = word.get("name"), word.get("size"), word.get("chunk_bytes")
+    if message["kind"] != "offer":
+        raise TransferError(f"{message['kind'][:80]!r} where an offer was expected")
+    name, size, chunk_bytes = message.get("name"), message.get("size"), message.get("chunk_bytes")
     if not isinstance(name, str) or not _is_number(size) or not _is_number(chunk_bytes):
         raise TransferError("an offer without name, size and chunk_bytes")
-    transfer, retry_for_s = word.get("transfer"), word.get("retry_for_s")
+    transfer, retry_for_s = message.get("transfer"), message.get("retry_for_s")
     if not isinstance(transfer, str) or not _TRANSFER.fullmatch(transfer) or not _is_number(retry_for_s):
         raise TransferError("an offer without transfer and retry_for_s")
     try:

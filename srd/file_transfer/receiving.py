@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from srd.errors import PeerError
 from srd.file_transfer.partial_file import PartialFile
 from srd.file_transfer.protocol import (
-    MESSAGE,
+    CONTROL_MESSAGE,
     Offer,
     TransferError,
     TransferInterruptedError,
@@ -169,10 +169,10 @@ class FileReceiver:
         """
         self.offer = None
         try:
-            word = await self._receive_offer()
-            if word is None:
+            message = await self._receive_offer()
+            if message is None:
                 return None
-            self.offer = offer = offer_untrusted(word)
+            self.offer = offer = offer_untrusted(message)
             if (sha256 := self._inbox.arrived(offer)) is not None:
                 await self._confirm(offer, sha256)
                 return None
@@ -242,7 +242,7 @@ class FileReceiver:
         chunks = store.resumed_chunks
         while chunks < transfer.offer.chunks or sha256 is None:
             message = await self._next(pending)
-            if message.immediate == MESSAGE:
+            if message.immediate == CONTROL_MESSAGE:
                 with message:
                     sha256 = _end_untrusted(decode_untrusted(message.gather()))
                 continue
@@ -270,7 +270,7 @@ class FileReceiver:
 
         def put() -> None:
             if message.immediate is None:
-                raise TransferError("a message that is neither a chunk nor a word")
+                raise TransferError("a message that is neither a chunk nor a control message")
             store.put(message.immediate, views)
 
         try:
@@ -310,7 +310,7 @@ class FileReceiver:
 
     async def _receive_control(self) -> dict[str, Any]:
         with await self._peer.recv() as message:
-            if message.immediate != MESSAGE:
+            if message.immediate != CONTROL_MESSAGE:
                 raise TransferError("data before an offer")
             return decode_untrusted(message.gather())
 
@@ -319,11 +319,11 @@ class FileReceiver:
         await self._inbox.slots.send(self._peer, encode(kind, **fields))
 
 
-def _end_untrusted(word: dict[str, Any]) -> str:
+def _end_untrusted(message: dict[str, Any]) -> str:
     """Return the hash of END. Raises TransferInterruptedError for ABORT with `again`, else TransferError."""
-    if word["kind"] == "abort":
-        kind = TransferInterruptedError if word.get("again") is True else TransferError
-        raise kind(f"the sender gave up: {reason_of(word, default='it does not say why')}")
-    if word["kind"] != "end" or not isinstance(word.get("sha256"), str):
-        raise TransferError(f"{word['kind'][:80]!r} where the end was expected")
-    return str(word["sha256"])
+    if message["kind"] == "abort":
+        kind = TransferInterruptedError if message.get("again") is True else TransferError
+        raise kind(f"the sender gave up: {reason_of(message, default='it does not say why')}")
+    if message["kind"] != "end" or not isinstance(message.get("sha256"), str):
+        raise TransferError(f"{message['kind'][:80]!r} where the end was expected")
+    return str(message["sha256"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from devmem.region import Region
-from srd.file_transfer.protocol import MAX_MESSAGE_BYTES, MESSAGE
+from srd.file_transfer.protocol import CONTROL_MESSAGE, MAX_CONTROL_BYTES
 from srd.notify import Notify
 from srd.peer import Peer
 from srd.proto.wire.status import Status
@@ -20,7 +20,7 @@ class SendSlots:
     """Slots of one region; each holds a control message until its request has completed with any status."""
 
     def __init__(self) -> None:
-        self._region = Region(COUNT * MAX_MESSAGE_BYTES, name="srd-words")
+        self._region = Region(COUNT * MAX_CONTROL_BYTES, name="srd-messages")
         self._free = list(range(COUNT))
         self._changed = Notify()
         self._lent: set[asyncio.Future[Status]] = set()  # waits for the end of peers with cancelled requests
@@ -38,11 +38,11 @@ class SendSlots:
             return False
 
     async def _send(self, peer: Peer, body: bytes, *, slot: int) -> Status:
-        offset = slot * MAX_MESSAGE_BYTES
+        offset = slot * MAX_CONTROL_BYTES
         with self._region.view(offset, length=len(body)) as view:
             view[:] = body
         try:
-            status = await peer.send(self._region, offset=offset, length=len(body), immediate=MESSAGE)
+            status = await peer.send(self._region, offset=offset, length=len(body), immediate=CONTROL_MESSAGE)
         except asyncio.CancelledError:
             # A packet may still be sent from this memory, until the peer has ended.
             waiting = asyncio.ensure_future(peer.wait_ended())

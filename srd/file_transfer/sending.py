@@ -28,7 +28,7 @@ from devmem.region import Region
 from srd.errors import PeerError
 from srd.file_transfer.protocol import (
     CHUNK_BYTES,
-    MESSAGE,
+    CONTROL_MESSAGE,
     TransferError,
     TransferInterruptedError,
     decode_untrusted,
@@ -186,9 +186,9 @@ class FileSender:
             if await self._send_chunks(source, first=first, verdict=verdict):
                 sha256 = source.digest.hexdigest()
                 await self._send_control("end", sha256=sha256)
-            word = await verdict
+            message = await verdict
         except (PeerError, TransferInterruptedError) as error:
-            word = await self._final_answer(verdict, error)
+            message = await self._final_answer(verdict, error)
         except TransferError as error:
             name = source.path.name  # do not reveal the local directory to the receiver
             await self._abort(str(error).replace(str(source.path), name), again=False)
@@ -197,8 +197,8 @@ class FileSender:
             verdict.cancel()
             for future in self._in_flight.copy():
                 future.cancel()  # of a failed file, no chunk is sent any more; do not wait for them
-        if sha256 is None or word["kind"] != "verdict" or word.get("sha256") != sha256:
-            raise _refusal(word, default=f"{source.path}: the receiver could not verify it")
+        if sha256 is None or message["kind"] != "verdict" or message.get("sha256") != sha256:
+            raise _refusal(message, default=f"{source.path}: the receiver could not verify it")
         return Sent(source.path.name, source.size, sha256)
 
     def _accepted(self, answer: dict[str, Any], source: SourceFile) -> int:
@@ -311,7 +311,7 @@ class FileSender:
         offset = SLOTS * CHUNK_BYTES
         with self._region.view(offset, length=len(body)) as view:
             view[:] = body
-        status = await self._peer.send(self._region, offset=offset, length=len(body), immediate=MESSAGE)
+        status = await self._peer.send(self._region, offset=offset, length=len(body), immediate=CONTROL_MESSAGE)
         if status is not Status.OK:
             if self._peer.ended:
                 raise self._peer.error()
@@ -319,7 +319,7 @@ class FileSender:
 
     async def _listen(self) -> dict[str, Any]:
         with await self._peer.recv() as message:
-            if message.immediate != MESSAGE:
+            if message.immediate != CONTROL_MESSAGE:
                 raise TransferError("the receiver sent data; is it srd recv?")
             return decode_untrusted(message.gather())
 
@@ -330,7 +330,7 @@ class FileSender:
             region.close()
 
 
-def _refusal(word: dict[str, Any], *, default: str) -> TransferError:
+def _refusal(message: dict[str, Any], *, default: str) -> TransferError:
     """Return the error for a refusal or a negative verdict."""
-    kind = TransferInterruptedError if word.get("again") is True else TransferError
-    return kind(reason_of(word, default=default))
+    kind = TransferInterruptedError if message.get("again") is True else TransferError
+    return kind(reason_of(message, default=default))

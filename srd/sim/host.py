@@ -45,7 +45,7 @@ class Delivery(NamedTuple):
     length: int
 
 
-class Station:
+class SimHost:
     """A simulated host with an SRD endpoint, attached to `fabric`; call `serve` after commands such as `post`."""
 
     def __init__(

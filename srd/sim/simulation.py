@@ -14,7 +14,7 @@ from srd.proto.recv.receiver import Receiver
 from srd.proto.send.sender import Sender
 from srd.proto.wire.status import Status
 from srd.sim.errors import SimulationError
-from srd.sim.host import Station
+from srd.sim.host import SimHost
 
 NS_PER_S: Final = 1_000_000_000
 OPENING_S: Final = 5.0
@@ -25,9 +25,9 @@ OPENING_S: Final = 5.0
 class Connection:
     """A peer, from the view of the end that opened it and sends."""
 
-    source: Station
+    source: SimHost
     peer: int
-    destination: Station
+    destination: SimHost
     remote_peer: int
     """The destination's number for the source."""
 
@@ -61,7 +61,7 @@ class Simulation:
     ) -> None:
         """Create the fabric; `seed` is that of the cores, and the fabric's own seed is in the topology."""
         self.fabric = VirtualFabric(topology, observe=observe)
-        self.stations: dict[str, Station] = {}
+        self.stations: dict[str, SimHost] = {}
         self._config = config
         self._seed = seed
 
@@ -70,11 +70,11 @@ class Simulation:
         """Virtual time since the beginning in ns."""
         return self.fabric.now_ns
 
-    def station(self, host: str) -> Station:
+    def station(self, host: str) -> SimHost:
         """Return the host's station; created on first use."""
         station = self.stations.get(host)
         if station is None:
-            station = self.stations[host] = Station(self.fabric, host, config=self._config, seed=self._seed)
+            station = self.stations[host] = SimHost(self.fabric, host, config=self._config, seed=self._seed)
         return station
 
     def connect(self, pairs: Iterable[tuple[str, str]]) -> list[Connection]:

@@ -53,7 +53,7 @@ class RelayLinkDirection:
     def __init__(self, *, source: Tap, sink: Tap, shape: Shape, seed: int) -> None:
         self.source = source
         self.sink = sink
-        self.netem: Netem[bytes] = Netem(shape, seed=seed, surgeon=Frames())
+        self.netem: Netem[bytes] = Netem(shape, seed=seed, ops=Frames())
         self.unstamped: list[bytes] = []
         """Frames that are read, but not yet admitted to the model."""
         self._departed: deque[tuple[int, bytes]] = deque()

@@ -67,7 +67,7 @@ class VirtualFabric:
         if direction == "ba":
             ends, shape = (link.b, link.a), link.shape_ba
         seed = shape_seed(self.topology, link, direction=direction)
-        return ends, VirtualLink(f"{ends[0]}>{ends[1]}", shape=shape, seed=seed, agenda=self._events)
+        return ends, VirtualLink(f"{ends[0]}>{ends[1]}", shape=shape, seed=seed, events=self._events)
 
     # -- queries ------------------------------------------------------------------------------------------------
 

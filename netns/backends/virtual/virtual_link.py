@@ -156,7 +156,7 @@ class VirtualLink:
         "packets",
     )
 
-    def __init__(self, name: str, *, shape: Shape | None, seed: int, agenda: EventQueue) -> None:
+    def __init__(self, name: str, *, shape: Shape | None, seed: int, events: EventQueue) -> None:
         self.name = name
         self.netem: Netem[Packet] | None = None
         self.observe: Callable[[Record], None] | None = None
@@ -170,7 +170,7 @@ class VirtualLink:
         self.blackholed = 0
         self.left_at_ns = -1
         """When the last packet left; -1 if none has."""
-        self._events = agenda
+        self._events = events
         self._due_at_ns = NEVER_NS
         self._seed = seed
         self._threshold_ns: int | None = None
@@ -180,7 +180,7 @@ class VirtualLink:
     def reshape(self, shape: Shape) -> None:
         """Change the shape; packets that are queued keep their departure."""
         if self.netem is None:
-            self.netem = Netem(shape, seed=self._seed, surgeon=_PACKET_OPS)
+            self.netem = Netem(shape, seed=self._seed, ops=_PACKET_OPS)
         elif self.netem.shape != shape:
             self.netem.reshape(shape)
         threshold_us = shape.ce_threshold_us

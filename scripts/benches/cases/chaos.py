@@ -16,7 +16,7 @@ from typing import Final
 
 import click
 
-from scripts.benches.chaos.run import Report, live_through
+from scripts.benches.chaos.run import Report, run_scenario
 from scripts.benches.outcome import Round, Wanted
 
 WANTED: Final = (Wanted("violations", "<=", 0),)
@@ -29,7 +29,7 @@ def measure(seeds: Iterable[int]) -> Round:
     """Make all runs, as one round."""
     reports = []
     for seed in seeds:
-        report = live_through(seed)
+        report = run_scenario(seed)
         if report.violations:
             _complain(report)
         reports.append(report)

@@ -29,7 +29,7 @@ import click
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.torture.plans import Scenario
 from scripts.benches.torture.result import Result
-from scripts.benches.torture.run import live_through
+from scripts.benches.torture.run import run_scenario
 from scripts.benches.torture.scenario import GIANT_NEEDS_BYTES, Means, scenario
 from scripts.installed import ROOT, STAMP, digest
 
@@ -71,7 +71,7 @@ def measure(*, seed: int | None, seconds: float, runs: int | None) -> Round:
     while not results or (time.monotonic() < give_up_at if runs is None else len(results) < runs):
         what = scenario(first + len(results), means=has, seconds=SCENARIO_S)
         click.echo(f"seed {what.seed}: {what.describe()}", err=True)
-        result = live_through(what)
+        result = run_scenario(what)
         results.append(result)
         if result.faults:
             complain(result)

@@ -18,12 +18,12 @@ import numpy as np
 
 from netns.backends.virtual.fabric import VirtualFabric
 from netns.backends.virtual.virtual_link import Packet
-from scripts.benches.chaos.scenario import Scenario, Weather
+from scripts.benches.chaos.scenario import Conditions, Scenario
 from scripts.benches.chaos.target import Bytes, Keys
 from srd.proto.events import Frag, MessageReceived, PeerEnded
 from srd.proto.wire.control import Datagram
 from srd.proto.wire.data import HEADER_BYTES, Burst, GroDatagram, PacketType, write_headers
-from srd.sim.host import WIRE_OVERHEAD_BYTES, SocketAddress, Station
+from srd.sim.host import WIRE_OVERHEAD_BYTES, SimHost, SocketAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def internet_checksum(data: bytes) -> int:
     return total
 
 
-class Host(Station):
+class Host(SimHost):
     """One end of a chaos run. `got` is called with each delivered message: the immediate, and the bytes in place."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Host(Station):
         keys = Random(f"keys/{scenario.seed}/{host}")  # noqa: S311 - as above
         self.keys = Keys(size_bytes=scenario.registered_bytes, readable_bytes=len(noise), dice=keys)
         super().__init__(fabric, host, config=scenario.config, seed=scenario.seed, memory=self.keys)
-        self.weather = scenario.weather
+        self.conditions = scenario.conditions
         self.damaged = 0
         self.full = 0
         self.lives = 1
@@ -83,7 +83,7 @@ class Host(Station):
 
     def calm(self) -> None:
         """End the faults."""
-        self.weather = Weather()
+        self.conditions = Conditions()
 
     # -- sending ------------------------------------------------------------------------------------------------
 
@@ -107,11 +107,11 @@ class Host(Station):
     # -- receiving ----------------------------------------------------------------------------------------------
 
     def _receive(self, packets: list[Packet], _now_ns: int) -> None:
-        dice, weather, batch = self._dice.random, self.weather, list[Packet]()
+        dice, conditions, batch = self._dice.random, self.conditions, list[Packet]()
         for packet in packets:
-            for _ in range(1 + (dice() < weather.duplicate)):
-                if dice() < weather.late:
-                    self._fabric.at(self._fabric.now_ns + round(dice() * weather.late_s * 1e9), self._later(packet))
+            for _ in range(1 + (dice() < conditions.duplicate)):
+                if dice() < conditions.late:
+                    self._fabric.at(self._fabric.now_ns + round(dice() * conditions.late_s * 1e9), self._later(packet))
                 else:
                     batch.append(packet)
         self._take(batch)
@@ -138,7 +138,7 @@ class Host(Station):
         self.serve()
 
     def _weathered(self, data: bytes) -> bytes:
-        if self._dice.random() >= self.weather.flip:
+        if self._dice.random() >= self.conditions.flip:
             return data
         damaged = bytearray(data)
         damaged[self._dice.randrange(len(data))] ^= 1 << self._dice.randrange(8)

@@ -240,7 +240,7 @@ class Run:
         self.report.violations.append(what)
 
 
-def live_through(seed: int) -> Report:
+def run_scenario(seed: int) -> Report:
     """Run the scenario of a seed; an exception in the core is a violation, too."""
     run = Run(scenario(seed, noise_bytes=NOISE_BYTES))
     try:

@@ -28,7 +28,7 @@ BOUND_S: Final = 12.0
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
+class Conditions:
     """Faults of datagrams in addition to the links' shapes, as fractions of all."""
 
     duplicate: float = 0.0
@@ -106,7 +106,7 @@ class Scenario:
     seed: int
     topology: Topology
     config: ProtocolConfig
-    weather: Weather
+    conditions: Conditions
     outages: tuple[Outage, ...]
     restarts: tuple[Restart, ...]
     messages: tuple[Message, ...]
@@ -146,7 +146,7 @@ def scenario(seed: int, *, noise_bytes: int) -> Scenario:
             receive_window_bytes=window_bytes,
             max_message_bytes=window_bytes,
         ),
-        weather=Weather(
+        conditions=Conditions(
             duplicate=often(rng.uniform(0, 0.1)),
             late=often(rng.uniform(0, 0.2)),
             late_s=rng.uniform(0, 0.005),

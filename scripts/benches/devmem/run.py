@@ -11,7 +11,7 @@ from typing import Any, Final
 from scripts.benches.devmem.host import WARM
 from scripts.benches.devmem.pair import Pair
 from scripts.benches.errors import BenchError
-from scripts.compare.process import Listening, Talker
+from scripts.compare.process import ManagedProcess, ProcessSet
 
 _PATIENCE_S: Final = 60.0
 
@@ -41,7 +41,7 @@ class Transfer:
 
 def transfer(way: str, pair: Pair, *, seconds: float) -> Transfer:
     """Transfer messages for `seconds` (0: only the warm-up). Raises BenchError if an end fails, or drops packets."""
-    with Listening() as pipes:
+    with ProcessSet() as pipes:
         receiver = _start(pipes, pair, pair.b, [way, "receive", pair.address])
         port = _await(pipes, receiver, "listening")["port"]
         sender = _start(pipes, pair, pair.a, [way, "send", pair.address, str(port), str(seconds)])
@@ -56,7 +56,7 @@ def transfer(way: str, pair: Pair, *, seconds: float) -> Transfer:
 
 def is_killed(way: str, pair: Pair) -> bool:
     """Whether the guard kills the receiver of this method (SIGSEGV) when data has arrived."""
-    with Listening() as pipes:
+    with ProcessSet() as pipes:
         receiver = _start(pipes, pair, pair.b, [way, "receive", pair.address])
         port = _await(pipes, receiver, "listening")["port"]
         _start(pipes, pair, pair.a, [way, "send", pair.address, str(port), "0"])
@@ -66,12 +66,14 @@ def is_killed(way: str, pair: Pair) -> bool:
         return receiver.exit_status == -signal.SIGSEGV
 
 
-def _start(pipes: Listening, pair: Pair, namespace: str, arguments: list[str]) -> Talker:
+def _start(pipes: ProcessSet, pair: Pair, namespace: str, arguments: list[str]) -> ManagedProcess:
     command = [sys.executable, "-m", "scripts.benches.devmem.host", *arguments]
-    return pipes.add(Talker.start(" ".join(arguments[:2]), command=pair.command(namespace, command)))
+    return pipes.add(ManagedProcess.start(" ".join(arguments[:2]), command=pair.command(namespace, command)))
 
 
-def _await(pipes: Listening, talker: Talker, wanted: str, *, patience_s: float = _PATIENCE_S) -> dict[str, Any]:
+def _await(
+    pipes: ProcessSet, talker: ManagedProcess, wanted: str, *, patience_s: float = _PATIENCE_S
+) -> dict[str, Any]:
     give_up_at = time.monotonic() + patience_s
     while time.monotonic() < give_up_at:
         for event in talker.events:

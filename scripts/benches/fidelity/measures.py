@@ -186,7 +186,7 @@ def _delays_ns(recording: Recording) -> NDArray[np.int64]:
 
 def _modelled(shape: Shape, recording: Recording, *, length_bytes: int) -> Recording:
     """Return the output of netem's model for the recording's arrivals."""
-    netem: Netem[int] = Netem(shape, seed=1, surgeon=_Sized(length_bytes))
+    netem: Netem[int] = Netem(shape, seed=1, ops=_Sized(length_bytes))
     left: list[tuple[int, int]] = []
 
     def drain(until_ns: int) -> None:

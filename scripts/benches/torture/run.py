@@ -292,7 +292,7 @@ def _run_directory(*, keep: list[Path] | None) -> Iterator[Path]:
             shutil.rmtree(directory)
 
 
-def live_through(scenario: Scenario, *, sabotage: str = "") -> Result:
+def run_scenario(scenario: Scenario, *, sabotage: str = "") -> Result:
     """Live through a scenario. Raises BenchError when it could not be built."""
     with (
         _run_directory(keep=None) as directory,

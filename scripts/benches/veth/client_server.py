@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from scripts.benches.errors import BenchError
 from scripts.benches.veth.veth_pair import RECEIVER, SENDER, Wire
-from scripts.compare.process import Listening, Talker
+from scripts.compare.process import ManagedProcess, ProcessSet
 
 LISTEN_BOUND_S: Final = 20.0
 """Timeout to start an interpreter and make its data, on a busy machine."""
@@ -37,16 +37,16 @@ def meet(
     `client` is called with the server's address and port. Raises BenchError with the processes' errors if one of them
     fails, or if they have not both ended within `bound_s` of the client's start.
     """
-    with Listening() as pipes:
-        serving = pipes.add(Talker.start("server", command=wire.command(RECEIVER, server)))
+    with ProcessSet() as pipes:
+        serving = pipes.add(ManagedProcess.start("server", command=wire.command(RECEIVER, server)))
         port = _port(pipes, serving)
         command = wire.command(SENDER, client(wire.receiver, port))
-        asking = pipes.add(Talker.start("client", command=command))
+        asking = pipes.add(ManagedProcess.start("client", command=command))
         _wait(pipes, (serving, asking), bound_s=bound_s)
     return _last_word(serving), _last_word(asking)
 
 
-def _port(pipes: Listening, server: Talker) -> int:
+def _port(pipes: ProcessSet, server: ManagedProcess) -> int:
     give_up_at = time.monotonic() + LISTEN_BOUND_S
     while time.monotonic() < give_up_at and server.exit_status is None:
         pipes.wait(until=time.monotonic() + _TICK_S)
@@ -57,7 +57,7 @@ def _port(pipes: Listening, server: Talker) -> int:
     raise BenchError(f"the server did not listen within {LISTEN_BOUND_S:g} s: {server.complaint or 'it said nothing'}")
 
 
-def _wait(pipes: Listening, talkers: Sequence[Talker], *, bound_s: float) -> None:
+def _wait(pipes: ProcessSet, talkers: Sequence[ManagedProcess], *, bound_s: float) -> None:
     give_up_at = time.monotonic() + bound_s
     while not all(ended := [talker.exit_status is not None for talker in talkers]):
         if time.monotonic() >= give_up_at:
@@ -69,7 +69,7 @@ def _wait(pipes: Listening, talkers: Sequence[Talker], *, bound_s: float) -> Non
         pipes.wait(until=time.monotonic() + _TICK_S)
 
 
-def _last_word(talker: Talker) -> Event:
+def _last_word(talker: ManagedProcess) -> Event:
     if talker.exit_status != 0 or not talker.events:
         raise BenchError(f"the {talker.name} ended with status {talker.exit_status}: {talker.complaint}")
     return talker.events[-1]

@@ -14,7 +14,7 @@ from typing import Any, Final
 from netns.backends.kernel.netlink import in_namespace
 from scripts.benches.errors import BenchError
 from scripts.benches.veth.veth_pair import RECEIVER, SENDER, Wire
-from scripts.compare.process import Listening, Talker
+from scripts.compare.process import ManagedProcess, ProcessSet
 from scripts.compare.tcp_socket import BBR, CUBIC
 
 ALGORITHMS: Final = (CUBIC, BBR)
@@ -45,13 +45,13 @@ def run(wire: Wire, *, algorithm: str, seconds: float) -> Flow:
 def running(wire: Wire, *, algorithm: str, seconds: float) -> Iterator[Callable[[], Flow]]:
     """Run one flow during the block; yields a function that waits for its end. Raises BenchError if iperf3 fails."""
     whole_s = max(round(seconds), 1)
-    with tempfile.TemporaryDirectory() as directory, Listening() as pipes:
+    with tempfile.TemporaryDirectory() as directory, ProcessSet() as pipes:
         log = Path(directory) / "client.json"
-        server = pipes.add(Talker.start("iperf3 -s", command=wire.command(RECEIVER, ["iperf3", "-s", "-1"])))
+        server = pipes.add(ManagedProcess.start("iperf3 -s", command=wire.command(RECEIVER, ["iperf3", "-s", "-1"])))
         _await_listener(wire, server)
         options = ["-t", str(whole_s), "-O", str(OMIT_S), "-C", algorithm, "-J", "--logfile", str(log)]
         command = wire.command(SENDER, ["iperf3", "-c", wire.receiver, *options])
-        client = pipes.add(Talker.start("iperf3 -c", command=command))
+        client = pipes.add(ManagedProcess.start("iperf3 -c", command=command))
         give_up_at = time.monotonic() + OMIT_S + whole_s + _GRACE_S
 
         def ended() -> Flow:
@@ -78,7 +78,7 @@ def figures(report: dict[str, Any], *, algorithm: str) -> Flow:
     return Flow(received["bits_per_second"] / 1e9, cpu_s / (received["bytes"] / 1e9))
 
 
-def _await_listener(wire: Wire, server: Talker) -> None:
+def _await_listener(wire: Wire, server: ManagedProcess) -> None:
     _, netns = wire.namespaces
     give_up_at = time.monotonic() + 5
     while time.monotonic() < give_up_at and server.exit_status is None:

@@ -49,7 +49,7 @@ def by_relay(shape: Shape, arrivals: list[tuple[int, int]], *, seed: int, tap: T
 
 def by_virtual(shape: Shape, arrivals: list[tuple[int, int]], *, seed: int) -> list[tuple[int, int]]:
     agenda, left, now = EventQueue(), [], 0
-    lane = VirtualLink("a>b", shape=shape, seed=seed, agenda=agenda)
+    lane = VirtualLink("a>b", shape=shape, seed=seed, events=agenda)
     lane.observe = lambda record: left.append((record.at_ns, record.length_bytes)) if record.fate == "left" else None
     flow = Flow("10.0.0.1", 1, "10.0.0.2", 2, links=(lane,), inbox=Inbox([]))
     for number, (gap, length) in enumerate(arrivals):

@@ -42,7 +42,7 @@ class Tags:
 
 def tagged(shape: Shape, *, seed: int = 1) -> Netem[str]:
     print(f"seed {seed}")
-    return Netem(shape, seed=seed, surgeon=Tags())
+    return Netem(shape, seed=seed, ops=Tags())
 
 
 def left(netem: Netem[str]) -> list[tuple[int, str]]:
@@ -265,7 +265,7 @@ def test_everything_at_once__conserves_packets_and_repeats(
 def run_tagged(
     shape: Shape, packets: list[tuple[int, int]], *, seed: int
 ) -> tuple[list[tuple[int, str]], dict[str, int]]:
-    netem: Netem[str] = Netem(shape, seed=seed, surgeon=Tags())
+    netem: Netem[str] = Netem(shape, seed=seed, ops=Tags())
     now, found = 0, []
     for number, (gap, length) in enumerate(packets):
         now += gap

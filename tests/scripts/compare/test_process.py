@@ -9,21 +9,21 @@ import time
 
 import pytest
 
-from scripts.compare.process import Listening, Talker
+from scripts.compare.process import ManagedProcess, ProcessSet
 
 
-def start(script: str) -> Talker:
-    return Talker.start("it", command=[sys.executable, "-S", "-c", script])
+def start(script: str) -> ManagedProcess:
+    return ManagedProcess.start("it", command=[sys.executable, "-S", "-c", script])
 
 
-def hear_out(pipes: Listening, talker: Talker) -> None:
+def hear_out(pipes: ProcessSet, talker: ManagedProcess) -> None:
     """Listen until it has ended."""
     give_up_at = time.monotonic() + 20
     while talker.exit_status is None and time.monotonic() < give_up_at:
         pipes.wait(until=time.monotonic() + 0.05)
 
 
-def hear_ready(pipes: Listening, talker: Talker) -> None:
+def hear_ready(pipes: ProcessSet, talker: ManagedProcess) -> None:
     """Listen until its first event."""
     give_up_at = time.monotonic() + 20
     while not talker.events and time.monotonic() < give_up_at:
@@ -36,7 +36,7 @@ import sys
 print('{"event": "one"}\\nnoise\\n{"event": "tw', end='', flush=True)
 print('o"}'); print('{"event": "last"}', flush=True)
 print('first', file=sys.stderr); print('it: bad luck', file=sys.stderr); sys.exit(3)"""
-    with Listening() as pipes:
+    with ProcessSet() as pipes:
         talker = pipes.add(start(script))
         hear_out(pipes, talker)
     assert [event["event"] for event in talker.fresh()] == ["one", "two", "last"]
@@ -47,7 +47,7 @@ print('first', file=sys.stderr); print('it: bad luck', file=sys.stderr); sys.exi
 
 
 def test_talker__silent_one_has_no_complaint() -> None:
-    with Listening() as pipes:
+    with ProcessSet() as pipes:
         talker = pipes.add(start(""))
         hear_out(pipes, talker)
     assert talker.complaint == ""
@@ -60,7 +60,7 @@ import signal
 def last_words(*_):
     print('{"event": "farewell"}', flush=True); raise SystemExit(0)
 signal.signal(signal.SIGTERM, last_words); print('{"event": "ready"}', flush=True); signal.pause()"""
-    with Listening() as pipes:
+    with ProcessSet() as pipes:
         talkers = [pipes.add(start(script)) for _ in range(2)]
         for talker in talkers:
             hear_ready(pipes, talker)
@@ -75,7 +75,7 @@ def test_stop__the_deaf_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
 import signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN); print('{"event": "ready"}', flush=True)
 while True: signal.pause()"""
-    with Listening() as pipes:
+    with ProcessSet() as pipes:
         talker = pipes.add(start(script))
         hear_ready(pipes, talker)
     assert talker.exit_status == -signal.SIGKILL

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from srd.endpoint import Endpoint
-from srd.file_transfer.protocol import MESSAGE, encode
+from srd.file_transfer.protocol import CONTROL_MESSAGE, encode
 from tests.srd.cli.processes import Process, assert_fails, command, names, receiver, sparse, srd
 from tests.srd.file_transfer.ends import OFFER
 from tests.srd.loopback import SMALL, content, receive, send
@@ -298,7 +298,7 @@ async def talk(target: str, *bodies: bytes) -> None:
     async with await Endpoint.open(towards=host) as endpoint:
         peer = await endpoint.connect(host, port=int(port))
         for body in bodies:
-            await send(peer, body, immediate=MESSAGE)
+            await send(peer, body, immediate=CONTROL_MESSAGE)
             await receive(peer)  # that it was refused
         await peer.close()
 
@@ -312,7 +312,7 @@ def test_recv__once_is_not_ended_by_strangers(inputs: Path, output: Path) -> Non
         assert process.wait() == 0
         nonsense, name = process.stderr.all()
         assert nonsense.startswith("srd recv: 127.0.0.1:")
-        assert nonsense.endswith(": a word that is no JSON")
+        assert nonsense.endswith(": a message that is no JSON")
         assert name == r"srd recv: name '../\x1b[2J' is not a plain file name"
 
 

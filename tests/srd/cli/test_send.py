@@ -14,7 +14,7 @@ import pytest
 
 from srd.cli.options import STOP_WITHIN_S
 from srd.endpoint import Endpoint
-from srd.file_transfer.protocol import CHUNK_BYTES, MESSAGE, encode
+from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE, encode
 from tests.srd.cli.processes import PATIENCE_S, Process, assert_fails, command, names, receiver, sparse, srd
 from tests.srd.loopback import SMALL, closed_port, content, send
 
@@ -228,7 +228,7 @@ def test_send__one_signal_ends_it_though_the_receiver_takes_nothing(inputs: Path
             with Process(argv) as sender:
                 peer = await endpoint.accept()
                 (await peer.recv()).release()
-                await send(peer, encode("accept", chunks=0), immediate=MESSAGE)
+                await send(peer, encode("accept", chunks=0), immediate=CONTROL_MESSAGE)
                 held = [await peer.recv() for _ in range(SMALL.protocol.receive_window_bytes // CHUNK_BYTES - 1)]
                 sender.kill(number)
                 status = await asyncio.to_thread(sender.wait)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from srd.file_transfer.protocol import CHUNK_BYTES, MESSAGE, Offer, decode_untrusted, encode
+from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE, Offer, decode_untrusted, encode
 from srd.file_transfer.receiving import FileReceiver, Inbox
 from srd.file_transfer.sending import FileSender
 from srd.peer import Peer
@@ -47,11 +47,11 @@ async def ends(
 
 
 async def say(peer: Peer, kind: str, **fields: object) -> None:
-    await send(peer, encode(kind, **fields), immediate=MESSAGE)
+    await send(peer, encode(kind, **fields), immediate=CONTROL_MESSAGE)
 
 
 async def say_raw(peer: Peer, body: bytes) -> None:
-    await send(peer, body, immediate=MESSAGE)
+    await send(peer, body, immediate=CONTROL_MESSAGE)
 
 
 async def hear(peer: Peer) -> dict[str, Any]:

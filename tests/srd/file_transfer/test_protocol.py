@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from srd.file_transfer.protocol import (
     CHUNK_BYTES,
-    MAX_MESSAGE_BYTES,
+    CONTROL_MESSAGE,
+    MAX_CONTROL_BYTES,
     MAX_RETRY_S,
     MAX_TEXT,
-    MESSAGE,
     Offer,
     TransferError,
     decode_untrusted,
@@ -49,7 +49,7 @@ def test_encode__decodes_to_the_same(kind: str, fields: dict[str, Any]) -> None:
 @example(body=b"\xff\xfe{")
 @example(body=b'{"kind": 1}')
 @example(body=b'{"kind": "offer", "kind": 2}')
-@example(body=b"{" + b" " * MAX_MESSAGE_BYTES)
+@example(body=b"{" + b" " * MAX_CONTROL_BYTES)
 def test_decode_untrusted__raises_transfer_error_or_returns_a_word(body: bytes) -> None:
     try:
         word = decode_untrusted(body)
@@ -59,9 +59,9 @@ def test_decode_untrusted__raises_transfer_error_or_returns_a_word(body: bytes) 
 
 
 def test_decode_untrusted__the_longest_word() -> None:
-    body = b'{"kind": "x"}'.ljust(MAX_MESSAGE_BYTES)
+    body = b'{"kind": "x"}'.ljust(MAX_CONTROL_BYTES)
     assert decode_untrusted(body) == {"kind": "x"}
-    with pytest.raises(TransferError, match=f"{MAX_MESSAGE_BYTES + 1} bytes"):
+    with pytest.raises(TransferError, match=f"{MAX_CONTROL_BYTES + 1} bytes"):
         decode_untrusted(body + b" ")
 
 
@@ -92,7 +92,7 @@ def test_offer_untrusted__raises_transfer_error_or_returns_an_offer(word: dict[s
     except TransferError:
         return
     assert "/" not in offer.name
-    assert 0 <= offer.chunks < MESSAGE
+    assert 0 <= offer.chunks < CONTROL_MESSAGE
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_offer_untrusted__names_that_are_only_odd(name: str) -> None:
         {"chunk_bytes": None},
         {"chunk_bytes": 1023},
         {"chunk_bytes": (1 << 24) + 1},
-        {"size": MESSAGE << 10, "chunk_bytes": 1 << 10},
+        {"size": CONTROL_MESSAGE << 10, "chunk_bytes": 1 << 10},
         {"size": True},
         {"transfer": None},
         {"transfer": "../../../../../../../etc/passwd/"},

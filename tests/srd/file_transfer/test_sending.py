@@ -17,7 +17,7 @@ import pytest
 
 from devmem.region import Region
 from srd.errors import PeerError
-from srd.file_transfer.protocol import CHUNK_BYTES, MESSAGE, TransferError, TransferInterruptedError
+from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE, TransferError, TransferInterruptedError
 from srd.file_transfer.sending import SLOTS, FileSender, Sent, SourceFile
 from srd.peer import Peer
 from srd.proto.wire.status import Status
@@ -347,7 +347,7 @@ async def test_send__cancelled_in_the_middle_leaves_nothing_running(
 
 
 def test_words__a_chunk_index_is_no_word() -> None:
-    assert (1 << 62) // CHUNK_BYTES > MESSAGE  # the largest offer needs the check that words.py makes
+    assert (1 << 62) // CHUNK_BYTES > CONTROL_MESSAGE  # the largest offer needs the check that words.py makes
 
 
 # -- chunks that fail, and attempts ---------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.events import MessageAborted, WriteReceived
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
-from tests.simulation import Network, Node, Weather, completed
+from tests.simulation import Conditions, Network, Node, completed
 
 KEY_A, KEY_B = 0xA11C_E000_0000_0001, 0xB0B0_0000_0000_0002
 START_A, START_B = 10_000, 20_000
@@ -23,10 +23,14 @@ class Pair:
     """`a` is the requester, `b` the responder; both have registered SIZE bytes with all rights."""
 
     def __init__(
-        self, *, seed: int = 1, shape: Shape | None = None, weather: Weather | None = None, **config: Any
+        self, *, seed: int = 1, shape: Shape | None = None, conditions: Conditions | None = None, **config: Any
     ) -> None:
         self.network = Network(
-            seed=seed, shape=shape, weather=weather, config=replace(ProtocolConfig(), **config), region_bytes=16 << 20
+            seed=seed,
+            shape=shape,
+            conditions=conditions,
+            config=replace(ProtocolConfig(), **config),
+            region_bytes=16 << 20,
         )
         self.a, self.b = self.network.a, self.network.b
         self.a.keys.ranges[KEY_A] = (START_A, SIZE, "lrw")

@@ -13,7 +13,7 @@ import pytest
 
 from netns.netem.shape import Shape
 from srd.proto.wire.status import Status
-from tests.simulation import Weather, content, received, release
+from tests.simulation import Conditions, content, received, release
 from tests.srd.proto.contract import KEY_B, MIB, SIZE, START_B, Pair
 
 REQUESTS = 80
@@ -36,7 +36,7 @@ class Run:
         self.pair = Pair(
             seed=seed,
             shape=Shape(delay_us=500, loss_percent=rng.choice([0, 1, 10]), rate_bps=200_000_000, limit_packets=200),
-            weather=Weather(duplicate=rng.choice([0, 0.1]), reorder_s=rng.choice([0, 0.002])),
+            conditions=Conditions(duplicate=rng.choice([0, 0.1]), reorder_s=rng.choice([0, 0.002])),
             receive_window_bytes=MIB,
             max_message_bytes=MIB,
             window_packets=rng.choice([64, 4096]),

@@ -21,7 +21,7 @@ from srd.proto.wire.control import (
 )
 from srd.proto.wire.data import MIN_DATAGRAM_BYTES, Burst
 from srd.proto.wire.status import Status
-from tests.simulation import Network, Weather, completed, content, ended, received
+from tests.simulation import Conditions, Network, completed, content, ended, received
 from tests.srd.proto.byhand import answers, data_packet, give, hello, opened_by_hand
 
 SEEDS = [1, 2, 3]
@@ -47,7 +47,7 @@ def test_connect__handshake_packets_lost_and_duplicated(seed: int) -> None:
         seed=seed,
         config=config,
         shape=Shape(delay_us=500, loss_percent=40),
-        weather=Weather(duplicate=0.3, reorder_s=0.01),
+        conditions=Conditions(duplicate=0.3, reorder_s=0.01),
     )
     network.connect()
     network.run(seconds=0.5)
@@ -119,7 +119,7 @@ def test_connect__to_one_of_another_version(version: int) -> None:
 
 @pytest.mark.parametrize(("largest", "agreed"), [(65_507, 8972), (8971, 1472), (1471, 1232)])
 def test_connect__falls_to_the_size_that_passes(largest: int, agreed: int) -> None:
-    network = Network(seed=1, weather=Weather(largest_bytes=largest))
+    network = Network(seed=1, conditions=Conditions(largest_bytes=largest))
     number = network.a.core.connect("b:0", sizes=(8972, 1472, 1232), now=network.now)
     network.run(until=lambda: bool(network.a.of(PeerOpened)), seconds=2)
     assert network.a.core.peer(number).datagram_bytes == agreed
@@ -148,7 +148,7 @@ def test_connect__sizes_that_no_network_must_carry(sizes: tuple[int, ...]) -> No
 @pytest.mark.parametrize("seed", SEEDS)
 def test_connect__agrees_on_what_passes_both_ways(seed: int) -> None:
     """Back, less passes than there: the RETRY shows it, before data is lost."""
-    network = Network(seed=seed, weather=Weather(largest_back_bytes=1472))
+    network = Network(seed=seed, conditions=Conditions(largest_back_bytes=1472))
     at_a = network.a.core.connect("b:0", sizes=(8972, 1472), now=network.now)
     network.run(until=lambda: network.opened(at_a), seconds=2)
     assert network.a.core.peer(at_a).datagram_bytes == network.b.core.peer(0).datagram_bytes == 1472
@@ -232,7 +232,7 @@ def test_handle_icmp_unreachable__believed_only_while_opening() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_handle_packets__data_overtakes_the_accept(seed: int) -> None:
     """The responder may send as soon as it knows of the peer; its data comes over other paths than its ACCEPT."""
-    network = Network(seed=seed, weather=Weather(reorder_s=0.002))
+    network = Network(seed=seed, conditions=Conditions(reorder_s=0.002))
     network.a.core.connect("b:0", sizes=(8972,), now=network.now)
     network.run(until=lambda: bool(network.b.of(PeerOpened)), seconds=2)
     network.b.core.post(0, request=1, payload_offset=0, length=100_000)
@@ -355,7 +355,7 @@ def test_simulation__the_same_seed_gives_the_same_run(seed: int) -> None:
     """The core reads no clock and rolls no dice of its own."""
 
     def run() -> tuple[float, int, list[object]]:
-        network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=2), weather=Weather(reorder_s=0.001))
+        network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=2), conditions=Conditions(reorder_s=0.001))
         number, _ = network.connect()
         network.a.core.post(number, request=1, payload_offset=0, length=1 << 20)
         network.run(until=lambda: bool(completed(network.a)), seconds=5)

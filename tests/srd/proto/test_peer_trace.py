@@ -13,7 +13,7 @@ from srd.proto.peer import PeerCore
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
-from tests.simulation import Network, Weather, completed, received
+from tests.simulation import Conditions, Network, completed, received
 
 LOSSY = Shape(delay_us=500, loss_percent=2)
 MIB = 1 << 20
@@ -34,11 +34,11 @@ class Kept:
 
 
 def transfer(
-    seed: int, *, shape: Shape = LOSSY, weather: Weather | None = None, size_bytes: int = 4 * MIB
+    seed: int, *, shape: Shape = LOSSY, conditions: Conditions | None = None, size_bytes: int = 4 * MIB
 ) -> tuple[Network, Kept, Kept, PeerCore, PeerCore]:
     """Send one message; returns the network, both ends' traces, and both ends' peers as they were at its end."""
     a, b = Kept(), Kept()
-    network = Network(seed=seed, shape=shape, weather=weather, traces={"a": a, "b": b})
+    network = Network(seed=seed, shape=shape, conditions=conditions, traces={"a": a, "b": b})
     at_a, at_b = network.connect()
     cores = network.a.core.peer(at_a), network.b.core.peer(at_b)
     network.a.core.post(at_a, request=41, payload_offset=0, length=size_bytes)
@@ -77,7 +77,7 @@ def test_sender__the_trace_adds_up_to_what_the_core_counted(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_receiver__the_trace_adds_up_to_what_the_core_counted(seed: int) -> None:
-    network, _, b, _, core = transfer(seed, weather=Weather(duplicate=0.05))
+    network, _, b, _, core = transfer(seed, conditions=Conditions(duplicate=0.05))
     runs = b.of(trace.DataReceived)
     assert sum(run.packets for run in runs) == core.receiver.packets
     assert sum(run.kept_bytes for run in runs) == core.receiver.landed_bytes == 4 * MIB

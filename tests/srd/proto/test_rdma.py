@@ -13,14 +13,14 @@ from srd.proto.errors import UsageError
 from srd.proto.send.scheduler import MAX_READS
 from srd.proto.wire.data import HEADER_BYTES, Opcode
 from srd.proto.wire.status import Status
-from tests.simulation import Network, Weather, completed, content, received
+from tests.simulation import Conditions, Network, completed, content, received
 from tests.srd.proto.contract import KEY_A, KEY_B, MIB, SIZE, START_B, Pair
 
 SEEDS = [1, 2, 3]
 SEGMENT = 8972 - HEADER_BYTES
 LENGTHS = [0, 1, SEGMENT, SEGMENT + 1, 64 * SEGMENT + 1, 3 * MIB]
 BAD = Status.REMOTE_ERROR_BAD_ADDRESS
-STORM = Weather(duplicate=0.05, reorder_s=0.001)
+STORM = Conditions(duplicate=0.05, reorder_s=0.001)
 
 
 # -- write ----------------------------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ def test_write__lands_where_it_was_told(length: int, immediate: int | None) -> N
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_write__on_a_bad_network(seed: int) -> None:
-    pair = Pair(seed=seed, shape=Shape(delay_us=500, loss_percent=5), weather=STORM)
+    pair = Pair(seed=seed, shape=Shape(delay_us=500, loss_percent=5), conditions=STORM)
     for index in range(40):
         pair.write(index, length=100_000 + index, at=index * 7, offset=index * 150_000, immediate=index)
     pair.run(*range(40))
@@ -92,7 +92,7 @@ def test_read__fetches_what_is_there(length: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_read__on_a_bad_network(seed: int) -> None:
-    pair = Pair(seed=seed, shape=Shape(delay_us=500, loss_percent=5), weather=STORM)
+    pair = Pair(seed=seed, shape=Shape(delay_us=500, loss_percent=5), conditions=STORM)
     for index in range(40):
         pair.read(index, length=90_000 + index, offset=index * 1000, to=index * 100_000)
     pair.run(*range(40))
@@ -201,7 +201,7 @@ def test_read__refused_and_disturbs_no_other(rights: str, offset: int, key: int,
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_refused__on_a_bad_network_all_others_arrive(seed: int) -> None:
-    pair = Pair(seed=seed, shape=Shape(delay_us=500, loss_percent=10), weather=STORM)
+    pair = Pair(seed=seed, shape=Shape(delay_us=500, loss_percent=10), conditions=STORM)
     for index in range(30):
         bad = index % 3 == 0
         pair.write(index, length=60_000, at=index, offset=index * 60_000, key=KEY_B + bad)

@@ -32,7 +32,7 @@ class Bed:
         inbox = Inbox(self.filled)
         inbox.receive = self.receive
         self.lanes = tuple(
-            VirtualLink(f"n{index}>n{index + 1}", shape=shape, seed=seed + index, agenda=self.agenda)
+            VirtualLink(f"n{index}>n{index + 1}", shape=shape, seed=seed + index, events=self.agenda)
             for index, shape in enumerate(shapes)
         )
         self.flow = Flow("10.0.1.1", 7, "10.0.2.1", 8, links=self.lanes, inbox=inbox)

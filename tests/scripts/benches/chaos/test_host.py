@@ -12,7 +12,7 @@ from netns.netem.shape import Shape
 from netns.topology.model import leaf_spine
 from scripts.benches.chaos.host import internet_checksum
 from scripts.benches.chaos.run import Run
-from scripts.benches.chaos.scenario import Message, Scenario, Weather
+from scripts.benches.chaos.scenario import Conditions, Message, Scenario
 from srd.proto.config import ProtocolConfig
 
 
@@ -31,7 +31,7 @@ CALM = Scenario(
     seed=1,
     topology=leaf_spine(shape=Shape(delay_us=100)),
     config=ProtocolConfig(paths=4),
-    weather=Weather(),
+    conditions=Conditions(),
     outages=(),
     restarts=(),
     messages=tuple(Message("h1", 0.1 + n / 1000, 1000 * n, 30_000) for n in range(20)),
@@ -49,22 +49,22 @@ def test_calm__everything_is_delivered_and_memory_comes_back() -> None:
 
 
 @pytest.mark.parametrize(
-    "weather", [Weather(duplicate=0.3), Weather(late=0.3, late_s=0.004), Weather(flip=0.1)], ids=str
+    "weather", [Conditions(duplicate=0.3), Conditions(late=0.3, late_s=0.004), Conditions(flip=0.1)], ids=str
 )
-def test_weather__happens_and_is_overcome(weather: Weather) -> None:
-    run = Run(replace(CALM, weather=weather))
+def test_weather__happens_and_is_overcome(conditions: Conditions) -> None:
+    run = Run(replace(CALM, conditions=conditions))
     report = run.live()
     assert (report.delivered, report.failed, report.violations) == (20, 0, [])
     receiver = run.responder.core.peer(next(iter(run.responder.peers.values()))).receiver
-    assert receiver.duplicates > 0 or weather.duplicate == 0
-    assert (report.damaged > 0) == (weather.flip > 0)
+    assert receiver.duplicates > 0 or conditions.duplicate == 0
+    assert (report.damaged > 0) == (conditions.flip > 0)
     assert len(run.responder._free) == 100
 
 
 def test_pool__a_packet_without_a_slot_is_dropped_and_comes_again() -> None:
     """Memory for little more than what is granted, held by the application: a copy that comes again finds no room."""
     config = replace(CALM.config, receive_window_bytes=60_000, max_message_bytes=60_000)
-    run = Run(replace(CALM, config=config, pool_packets=8, weather=Weather(duplicate=0.5), release_s=0.01))
+    run = Run(replace(CALM, config=config, pool_packets=8, conditions=Conditions(duplicate=0.5), release_s=0.01))
     report = run.live()
     assert (report.delivered, report.failed, report.violations) == (20, 0, [])
     assert run.responder.full > 0

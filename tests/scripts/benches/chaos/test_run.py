@@ -11,7 +11,7 @@ import pytest
 
 from scripts.benches.cases import chaos
 from scripts.benches.chaos import host as host_module
-from scripts.benches.chaos.run import Run, live_through
+from scripts.benches.chaos.run import Run, run_scenario
 from scripts.benches.chaos.scenario import Flaw, Kind, Outage, Restart, Withdrawal
 from scripts.benches.chaos.target import Bytes, Keys
 from srd.proto.congestion.delay import MajorityDelay
@@ -131,7 +131,7 @@ def test_sabotage__is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     """A harness that cannot find anything proves nothing."""
     place, attribute, instead, expected = SABOTAGE[name]
     monkeypatch.setattr(place, attribute, instead)
-    found = [violation for seed in range(1, 25) for violation in live_through(seed).violations]
+    found = [violation for seed in range(1, 25) for violation in run_scenario(seed).violations]
     assert [violation for violation in found if re.search(expected, violation)], found
 
 

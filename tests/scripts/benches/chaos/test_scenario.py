@@ -20,9 +20,9 @@ def test_scenario__is_its_seeds() -> None:
 def test_scenario__every_trouble_occurs_and_is_absent() -> None:
     for trouble in (
         [shape_losses(what) for what in SCENARIOS],
-        [what.weather.duplicate for what in SCENARIOS],
-        [what.weather.late for what in SCENARIOS],
-        [what.weather.flip for what in SCENARIOS],
+        [what.conditions.duplicate for what in SCENARIOS],
+        [what.conditions.late for what in SCENARIOS],
+        [what.conditions.flip for what in SCENARIOS],
         [len(what.outages) for what in SCENARIOS],
         [len(what.restarts) for what in SCENARIOS],
         [what.release_s for what in SCENARIOS],

@@ -37,7 +37,7 @@ class Numbered:
 def recorded(shape: Shape, *, seed: int, interval_us: float = 100, late_ns: int = 0) -> Recording:
     """What a perfect host would record of the model, or one that writes everything `late_ns` late."""
     print(f"seed {seed}")
-    netem: Netem[tuple[int, int]] = Netem(shape, seed=seed, surgeon=Numbered())
+    netem: Netem[tuple[int, int]] = Netem(shape, seed=seed, ops=Numbered())
     entered = (np.arange(PACKETS) * interval_us * 1000).astype(np.int64)
     left: list[tuple[int, int, int]] = []
     for number, now in enumerate([*entered.tolist(), 2**62]):

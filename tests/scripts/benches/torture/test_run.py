@@ -18,7 +18,7 @@ from scripts.benches.torture.plans import (
     SenderPlan,
     Trouble,
 )
-from scripts.benches.torture.run import live_through
+from scripts.benches.torture.run import run_scenario
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -41,7 +41,7 @@ SCENARIO = Scenario(
 
 
 def test_live_through__everything_at_once_over_loopback() -> None:
-    result = live_through(SCENARIO)
+    result = run_scenario(SCENARIO)
     assert not result.faults
     assert result.requests > 20
     assert result.posted_bytes > 0
@@ -49,13 +49,13 @@ def test_live_through__everything_at_once_over_loopback() -> None:
 
 def test_live_through__processes_that_are_stopped_killed_and_started_again() -> None:
     events = (Event(0.2, Trouble.STOP, 1, 0.3), Event(0.3, Trouble.KILL, 2, 0.1), Event(0.6, Trouble.KILL, 0, 0.1))
-    assert not live_through(replace(SCENARIO, events=events)).faults
+    assert not run_scenario(replace(SCENARIO, events=events)).faults
 
 
 def test_live_through__a_receiver_that_is_killed_before_it_listens_again() -> None:
     """A process takes longer to start than lies between the two: the second has not said its process id yet."""
     events = (Event(0.3, Trouble.KILL, 0, 0.1), Event(0.45, Trouble.KILL, 0, 0.1))
-    assert not live_through(replace(SCENARIO, events=events)).faults
+    assert not run_scenario(replace(SCENARIO, events=events)).faults
 
 
 @pytest.mark.root
@@ -63,7 +63,7 @@ def test_live_through__hosts_with_an_mtu_each_one_of_which_changes() -> None:
     mtus, offloads = {0: 9000, 1: 1500, 2: 1000}, {0: True, 1: False, 2: True}
     events = (Event(0.3, Trouble.MTU, 1, 0.2, value=1000), Event(0.5, Trouble.FLAP, 2, 0.1))
     network = NetworkPlan(Net.ROUTED, mtus, offloads)
-    assert not live_through(replace(SCENARIO, network=network, events=events)).faults
+    assert not run_scenario(replace(SCENARIO, network=network, events=events)).faults
 
 
 @pytest.mark.root
@@ -71,4 +71,4 @@ def test_live_through__links_that_lose_and_corrupt() -> None:
     shape: dict[str, str | int] = {"delay": "500us 200us", "loss": "2%", "duplicate": "2%", "corrupt": "1%"}
     network = NetworkPlan(Net.RELAY, dict.fromkeys(range(3), 9000), dict.fromkeys(range(3), True), shape)
     events = (Event(0.3, Trouble.BLACKHOLE, 1, 0.2),)
-    assert not live_through(replace(SCENARIO, network=network, events=events)).faults
+    assert not run_scenario(replace(SCENARIO, network=network, events=events)).faults

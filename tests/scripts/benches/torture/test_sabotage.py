@@ -22,7 +22,7 @@ from scripts.benches.torture.plans import (
     SenderPlan,
     StrangerPlan,
 )
-from scripts.benches.torture.run import live_through
+from scripts.benches.torture.run import run_scenario
 from scripts.benches.torture.scenario import with_room
 
 pytestmark = pytest.mark.sources
@@ -82,7 +82,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_sabotage__is_found(name: str) -> None:
     case = CASES[name]
-    faults = live_through(case.scenario, sabotage=name).faults
+    faults = run_scenario(case.scenario, sabotage=name).faults
     assert any(kind == case.kind and case.said in what for kind, what in faults), faults
 
 
@@ -91,4 +91,4 @@ def test_sabotage__is_found(name: str) -> None:
 def test_sabotage__without_it_nothing_is_found(name: str) -> None:
     plain = CASES[name].scenario
     strangers = tuple(replace(each, seconds=SHORT_S) for each in plain.strangers)
-    assert not live_through(replace(plain, seconds=SHORT_S, strangers=strangers)).faults
+    assert not run_scenario(replace(plain, seconds=SHORT_S, strangers=strangers)).faults

@@ -12,7 +12,7 @@ from srd.proto.events import BatchCompletion, Completion, MessageReceived, Messa
 from srd.proto.send.batch import SendBatch, max_packets, received
 from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, Burst, GroDatagram, ReceivedBurst, write_headers
 from srd.proto.wire.status import Status
-from tests.simulation import Network, Weather
+from tests.simulation import Conditions, Network
 
 COUNT = 700
 LENGTH = 64
@@ -46,8 +46,8 @@ def delivered(network: Network) -> list[MessageReceived]:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("loss_percent", [0.0, 5.0])
 def test_post_batch__each_arrives_once_as_it_was(seed: int, loss_percent: float) -> None:
-    weather = Weather(duplicate=0.05, reorder_s=0.0005) if loss_percent else None
-    network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=loss_percent), weather=weather)
+    conditions = Conditions(duplicate=0.05, reorder_s=0.0005) if loss_percent else None
+    network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=loss_percent), conditions=conditions)
     peer, _ = network.connect()
     post(network, peer)
     network.run(until=lambda: len(completed(network)) == COUNT, seconds=20)

@@ -13,7 +13,7 @@ from srd.proto.errors import UsageError
 from srd.proto.wire.control import Nack
 from srd.proto.wire.data import Burst
 from srd.proto.wire.status import Status
-from tests.simulation import Weather, completed, content, received, release
+from tests.simulation import Conditions, completed, content, received, release
 from tests.srd.proto.byhand import give
 from tests.srd.proto.contract import KEY_B, MIB, START_B, Pair
 
@@ -78,7 +78,10 @@ def test_cancel__at_any_time_is_never_half_delivered(seed: int, kind: str, after
 def test_cancel__on_a_bad_network_every_other_arrives_and_no_credit_is_lost(seed: int) -> None:
     """Sixty sends through a window that holds eight; every third is cancelled, at some point of its way."""
     pair = Pair(
-        seed=seed, shape=Shape(delay_us=500, loss_percent=10), weather=Weather(duplicate=0.1, reorder_s=0.002), **SMALL
+        seed=seed,
+        shape=Shape(delay_us=500, loss_percent=10),
+        conditions=Conditions(duplicate=0.1, reorder_s=0.002),
+        **SMALL,
     )
     for index in range(60):
         pair.send(index, length=130_000, at=index, immediate=index)

@@ -15,7 +15,7 @@ from srd.proto.send.sender import Sender
 from srd.proto.wire.control import Ack, Datagram, PathReport
 from srd.proto.wire.data import HEADER_BYTES, MAX_BURST_PACKETS, Burst
 from srd.proto.wire.status import Status
-from tests.simulation import Network, Node, Weather, completed, content, ended, received
+from tests.simulation import Conditions, Network, Node, completed, content, ended, received
 
 SEEDS = [1, 2, 3]
 SEGMENT = 8972 - HEADER_BYTES
@@ -58,8 +58,8 @@ def test_post__length(length: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_post__many_small_messages_on_a_bad_network(seed: int) -> None:
-    weather = Weather(duplicate=0.05, reorder_s=0.001)
-    network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=5), weather=weather)
+    conditions = Conditions(duplicate=0.05, reorder_s=0.001)
+    network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=5), conditions=conditions)
     transfer(network, *(index % 40 for index in range(300)))
 
 
@@ -111,21 +111,23 @@ def test_transfer__nothing_lost_nothing_sent_again(seed: int) -> None:
 @pytest.mark.parametrize(
     "weather",
     [
-        Weather(duplicate=0.3),
-        Weather(reorder_s=0.0005),
-        Weather(reorder_s=0.02),
-        Weather(duplicate=0.2, reorder_s=0.005),
+        Conditions(duplicate=0.3),
+        Conditions(reorder_s=0.0005),
+        Conditions(reorder_s=0.02),
+        Conditions(duplicate=0.2, reorder_s=0.005),
     ],
     ids=str,
 )
-def test_transfer__duplicates_and_reordering(seed: int, weather: Weather) -> None:
-    transfer(Network(seed=seed, weather=weather), MIB, 5, MIB, 0, MIB)
+def test_transfer__duplicates_and_reordering(seed: int, conditions: Conditions) -> None:
+    transfer(Network(seed=seed, conditions=conditions), MIB, 5, MIB, 0, MIB)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_transfer__everything_at_once(seed: int) -> None:
     shape = Shape(delay_us=500, jitter_us=200, loss_percent=5, rate_bps=100_000_000, limit_packets=40)
-    network = Network(seed=seed, shape=shape, weather=Weather(duplicate=0.05, reorder_s=0.002), datagram_bytes=1472)
+    network = Network(
+        seed=seed, shape=shape, conditions=Conditions(duplicate=0.05, reorder_s=0.002), datagram_bytes=1472
+    )
     transfer(network, MIB, 0, MIB, 1, 100_000)
 
 
