@@ -26,9 +26,9 @@ from typing import Any, TypeGuard
 from srd.errors import SrdError
 from srd.printable import printable
 
-MESSAGE = 1 << 31
+CONTROL_MESSAGE = 1 << 31
 """Immediate of a control message; smaller values are chunk indices."""
-MAX_MESSAGE_BYTES = 16 << 10
+MAX_CONTROL_BYTES = 16 << 10
 """Longest control message; a longer one is invalid."""
 CHUNK_BYTES = 1 << 20
 """One message. Large enough to make the cost per message negligible, small enough that 16 of them fill the sender's
@@ -82,8 +82,8 @@ def encode(kind: str, **fields: object) -> bytes:
 
 def decode_untrusted(body: bytes) -> dict[str, Any]:
     """Decode a control message. Raises TransferError, and nothing else."""
-    if len(body) > MAX_MESSAGE_BYTES:
-        raise TransferError(f"a message of {len(body)} bytes is longer than {MAX_MESSAGE_BYTES}")
+    if len(body) > MAX_CONTROL_BYTES:
+        raise TransferError(f"a message of {len(body)} bytes is longer than {MAX_CONTROL_BYTES}")
     try:
         message = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -112,7 +112,7 @@ def offer_untrusted(message: dict[str, Any]) -> Offer:
     if not 0 <= size < 1 << 62 or not 1 << 10 <= chunk_bytes <= 1 << 24:
         raise TransferError(f"an offer of {size} bytes in chunks of {chunk_bytes} is out of range")
     offer = Offer(name, size, chunk_bytes, transfer, retry_for_s=max(0, min(retry_for_s, MAX_RETRY_S)))
-    if offer.chunks >= MESSAGE:
+    if offer.chunks >= CONTROL_MESSAGE:
         raise TransferError(f"an offer of {offer.chunks} chunks is out of range")
     return offer
 
