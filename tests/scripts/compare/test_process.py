@@ -86,8 +86,8 @@ def test_talker__dies_with_us() -> None:
     child = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
     parent = f"""
 import sys
-from scripts.compare.process import Talker
-talker = Talker.start("it", command=[sys.executable, "-S", "-c", {child!r}])
+from scripts.compare.process import ManagedProcess
+talker = ManagedProcess.start("it", command=[sys.executable, "-S", "-c", {child!r}])
 print(talker.process.stdout.readline().decode().strip(), flush=True)
 import signal; signal.pause()"""
     process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)

@@ -130,7 +130,7 @@ async def test_receive__refuses_and_says_why_bad_flow(output: Path, changed: dic
 async def test_receive__nonsense_for_an_offer_bad_flow(output: Path, body: bytes) -> None:
     async with receiving(output) as (sender, future, _):
         await say_raw(sender, body)
-        with pytest.raises(TransferError, match="a word"):
+        with pytest.raises(TransferError, match="a message"):
             await result(future)
 
 

@@ -294,7 +294,7 @@ async def test_send__nonsense_for_an_answer_bad_flow(tmp_path: Path, body: bytes
         sender = FileSender(here, on_progress=lambda _: None)
         sending = await send_to(there, sender, file_of(tmp_path, 100))
         await say_raw(there, body)
-        with pytest.raises(TransferError, match="a word"):
+        with pytest.raises(TransferError, match="a message"):
             await asyncio.wait_for(sending, timeout=PATIENCE_S)
         sender.close()
 

@@ -18,7 +18,7 @@ from tests.simulation import Conditions, Node
 from tests.srd.proto.contract import MIB, START_B, Pair
 
 SPOILED = 0xDD
-WEATHERS = {
+CONDITIONS = {
     "calm": Conditions(),
     "reordered": Conditions(reorder_s=0.003),
     "doubled": Conditions(duplicate=0.2, reorder_s=0.001),
@@ -46,10 +46,10 @@ def spoil(node: Node) -> list[PlacementHint]:
 
 
 @pytest.mark.sources
-@pytest.mark.parametrize("weather", WEATHERS)
+@pytest.mark.parametrize("conditions", CONDITIONS)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_write__is_right_whatever_is_guessed(conditions: str, seed: int) -> None:
-    pair = Pair(seed=seed, shape=Shape(delay_us=500, loss_percent=5), conditions=WEATHERS[conditions])
+    pair = Pair(seed=seed, shape=Shape(delay_us=500, loss_percent=5), conditions=CONDITIONS[conditions])
     hints = spoil(pair.b)
     pair.write(1, length=MIB, at=77, offset=4321)
     pair.write(2, length=MIB // 2, at=5, offset=4321 + MIB)
@@ -63,10 +63,10 @@ def test_write__is_right_whatever_is_guessed(conditions: str, seed: int) -> None
 
 
 @pytest.mark.sources
-@pytest.mark.parametrize("weather", WEATHERS)
+@pytest.mark.parametrize("conditions", CONDITIONS)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_read__is_right_whatever_is_guessed(conditions: str, seed: int) -> None:
-    pair = Pair(seed=seed, shape=Shape(delay_us=500, loss_percent=5), conditions=WEATHERS[conditions])
+    pair = Pair(seed=seed, shape=Shape(delay_us=500, loss_percent=5), conditions=CONDITIONS[conditions])
     hints = spoil(pair.a)
     pair.read(1, length=MIB, offset=99, to=1234)
     pair.read(2, length=MIB // 2, offset=7, to=1234 + MIB)

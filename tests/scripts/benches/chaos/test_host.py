@@ -49,7 +49,7 @@ def test_calm__everything_is_delivered_and_memory_comes_back() -> None:
 
 
 @pytest.mark.parametrize(
-    "weather", [Conditions(duplicate=0.3), Conditions(late=0.3, late_s=0.004), Conditions(flip=0.1)], ids=str
+    "conditions", [Conditions(duplicate=0.3), Conditions(late=0.3, late_s=0.004), Conditions(flip=0.1)], ids=str
 )
 def test_weather__happens_and_is_overcome(conditions: Conditions) -> None:
     run = Run(replace(CALM, conditions=conditions))

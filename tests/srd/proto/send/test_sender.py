@@ -109,7 +109,7 @@ def test_transfer__nothing_lost_nothing_sent_again(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
-    "weather",
+    "conditions",
     [
         Conditions(duplicate=0.3),
         Conditions(reorder_s=0.0005),
