@@ -6,7 +6,7 @@ PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Tests wait for other processes half of their time: two workers a core. What is compiled runs twice, interpreted and compiled.
+# Tests wait for other processes half of their time: four workers keep two cores busy. What is compiled runs twice, interpreted and compiled.
 WORKERS := -n 4 --dist worksteal
 COMPILED := tests/srd/proto tests/srd/io $(wildcard tests/srd/test_*.py) tests/devmem/test_pool.py
 

@@ -22,6 +22,8 @@ COMPILED = (
     "srd/proto/**/*.py",
     "srd/io/*.py",
     "srd/endpoint.py",
+    "srd/engine.py",
+    "srd/inbox.py",
     "srd/message.py",
     "srd/peer.py",
     "srd/rx_queues.py",

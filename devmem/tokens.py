@@ -3,8 +3,7 @@
 1. `issue` returns a fragment: its offset, its region, and a token. An endpoint's tokens count up from a random number,
    so that another endpoint's token is most likely unknown here. Fragments issued together have consecutive tokens.
 2. `dontneed` accepts ranges of tokens with the kernel's limits (`uapi`). It returns how many fragments were freed, and
-   skips unknown tokens (returned before, or of another endpoint). `give_back` accepts one token and raises if it is
-   unknown.
+   skips unknown tokens (returned before, or of another endpoint).
 3. `refill` accepts an entry of a refill ring: offset and length, as in io_uring's zero-copy receive.
 """
 
@@ -96,11 +95,6 @@ class Tokens:
                 looked_at += 1
                 freed += self._free(token)
         return freed
-
-    def give_back(self, token: int) -> None:
-        """Return one fragment. Raises PoolError for a token that was returned before, or is not of this endpoint."""
-        if not self._free(token):
-            raise PoolError(f"token {token} is unknown: it was returned before, or is another endpoint's")
 
     def refill(self, off: int, *, length: int) -> bool:
         """Return the fragment of a ring entry (area and offset, bytes); False if there is none: it is skipped."""

@@ -43,9 +43,10 @@ from netns.lab.lab import Lab
 
 MASTER_PORT: Final = 29500  # torchrun's default; each rank has an address, so all may use it
 GRACE_S: Final = 2.0
-LOOK_S: Final = 0.002  # interval of checks until a rank has entered a namespace
-_GATE: Final = ("sh", "-c", 'read -r _; exec "$@" < /dev/null', "sh")
-"""Holds a rank's command until its namespace was seen: one that ends at once could not be looked at."""
+NAMESPACE_POLL_S: Final = 0.002  # interval of checks until a rank has entered a namespace
+_GATE: Final = ("sh", "-c", 'read -r _ && exec "$@" < /dev/null', "sh")
+"""Holds a rank's command until a line allows it: one that ends at once could not be looked at. Without the line, at the
+launcher's end or an error, the command never begins."""
 READ_BYTES: Final = 1 << 16
 MAX_LINE_BYTES: Final = 1 << 20
 
@@ -135,7 +136,7 @@ class Launcher:
     @property
     def iterations_s(self) -> list[float]:
         """The duration of each iteration on its slowest rank, for iterations that every rank reported."""
-        return [max(told) for _, told in sorted(self._seconds.items()) if len(told) == len(self.ranks)]
+        return [max(reported) for _, reported in sorted(self._seconds.items()) if len(reported) == len(self.ranks)]
 
     def end(self, *, on_line: OnLine | None = None) -> None:
         """End all ranks that still run, and collect their remaining output."""
@@ -157,7 +158,7 @@ class Launcher:
         self.end()
         self._selector.close()
         for rank in self.ranks:
-            for pipe in (rank.process.stdin, rank.process.stdout, rank.process.stderr):
+            for pipe in (rank.process.stdout, rank.process.stderr):
                 if pipe is not None:
                     pipe.close()
 
@@ -177,12 +178,20 @@ class Launcher:
         waiting = list(self.ranks)
         while waiting and time.monotonic() < give_up_at:
             for rank in waiting:
-                rank.ran_in = self._nodes.get(_network_of(rank.process.pid))  # type: ignore[arg-type]  # None is no key
+                rank.ran_in = self._node_of(rank.process.pid)
             waiting = [rank for rank in waiting if rank.ran_in is None and not _has_exited(rank.process.pid)]
-            time.sleep(LOOK_S if waiting else 0.0)
+            if waiting:
+                time.sleep(NAMESPACE_POLL_S)
         for rank in self.ranks:
             if rank.process.stdin is not None:
+                with suppress(BrokenPipeError):
+                    rank.process.stdin.write(b"\n")
                 rank.process.stdin.close()
+
+    def _node_of(self, pid: int) -> str | None:
+        """Return the node whose namespace a process is in; None if it is in none of the lab's or has ended."""
+        network = _network_of(pid)
+        return None if network is None else self._nodes.get(network)
 
     def _turn(self, on_line: OnLine, *, patience_s: float | None) -> None:
         """Wait for events, and handle them."""
@@ -198,6 +207,8 @@ class Launcher:
         os.close(pidfd)
         _signal_group(rank, signal.SIGKILL)  # what it left running; its group's id is not reused until it is reaped
         rank.status = rank.process.wait()
+        if rank.process.stdin is not None:
+            rank.process.stdin.close()
 
     def _read(self, rank: Rank, stream: Stream, on_line: OnLine) -> None:
         pipe = getattr(rank.process, stream)
@@ -225,11 +236,11 @@ class Launcher:
     def _on_line(self, rank: Rank, stream: Stream, line: str, on_line: OnLine) -> None:
         if stream == "stderr" and line.strip():
             rank.last_error = line.strip()
-        told = _iteration(line) if stream == "stdout" else None
-        if told is None:
+        reported = _iteration(line) if stream == "stdout" else None
+        if reported is None:
             on_line(rank.number, stream, line)
         else:
-            iteration, seconds = told
+            iteration, seconds = reported
             self._seconds.setdefault(iteration, []).append(seconds)
 
 

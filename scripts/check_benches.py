@@ -30,9 +30,9 @@ if __name__ == "__main__":
 
 import click
 
-from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Figures, Outcome, Round
 from scripts.benches.registry import CASES, SEEDS, Request
+from scripts.harness.errors import BenchError
 from srd.sim.errors import SimulationError
 
 LONGEST_FIRST: Final = (

@@ -1,26 +1,32 @@
 """Open SRD: a reliable datagram transport that sprays one flow over many paths and delivers out of order.
 
 `Endpoint` opens and accepts peers and registers memory. `Peer` sends and receives messages, and writes and reads the
-other end's registered memory. `Message` is a received message in the memory where it landed.
+other end's registered memory. `Message` is a received message in the memory where it landed. `Engine` is the transport
+below `Endpoint`, without futures.
 """
 
 from srd.batch import MessageBatch
 from srd.completion import CompletionQueue, WorkCompletion
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
+from srd.engine import Engine
 from srd.errors import PeerError, SrdError, UsageError
 from srd.message import Message, WriteNotification
-from srd.peer import Peer
+from srd.peer import PathStats, Peer
 from srd.proto.config import ProtocolConfig
 from srd.proto.wire.status import Status
+from srd.proto.work_request import BatchRequest, WorkRequest
 from srd.qlog.writer import TraceWriter
 
 __all__ = [
+    "BatchRequest",
     "CompletionQueue",
     "Endpoint",
     "EndpointConfig",
+    "Engine",
     "Message",
     "MessageBatch",
+    "PathStats",
     "Peer",
     "PeerError",
     "ProtocolConfig",
@@ -29,5 +35,6 @@ __all__ = [
     "TraceWriter",
     "UsageError",
     "WorkCompletion",
+    "WorkRequest",
     "WriteNotification",
 ]

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,7 @@ from devmem.region import Region
 from srd.errors import UsageError
 from srd.message import Message, Release
 from srd.proto.events import Frag, MessageReceived, MessagesReceived
-
-if TYPE_CHECKING:
-    from srd.rx_queues import RxQueueTable
+from srd.rx_queues import RxQueueTable
 
 Integers = Sequence[int] | npt.NDArray[np.integer]
 

@@ -10,13 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from srd.errors import SrdError
+from srd.peer import Peer
 from srd.proto.wire.status import Status
-
-if TYPE_CHECKING:
-    from srd.peer import Peer
 
 
 @dataclass(frozen=True, slots=True)

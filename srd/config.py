@@ -33,10 +33,6 @@ class EndpointConfig:
     datagram_bytes: int = 8972
     """Largest datagram received: MTU 9000 without the IPv4 and UDP headers. Larger ones gain little."""
 
-    header_split: bool = True
-    """Whether payload is separated from headers as it is received. Without it this process copies every byte once, and
-    no region can be bound; for comparisons and for troubleshooting."""
-
     adaptive_poll_s: float = 0.0003
     """How long the event loop polls after a message that followed another within this time, in seconds; 0: it always
     sleeps when idle. Several times the cost of sleeping and waking up on a virtual CPU, which polling saves four times

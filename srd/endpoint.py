@@ -3,40 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import random
 import socket
-import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
-from functools import partial
+from collections.abc import Sequence
+from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Self, cast
 
 from mypy_extensions import mypyc_attr
 
-from devmem.errors import RegionError
 from devmem.refill import RefillRing
 from devmem.region import Region
 from devmem.registry import Access, Registration, Registry
 from srd.batch import MessageBatch
 from srd.completion import CompletionQueue, WorkCompletion
 from srd.config import EndpointConfig
-from srd.errors import PeerError, SrdError, UsageError
-from srd.io.addresses import canonical, host_port_text, host_text, split_zone
-from srd.io.driver import Driver
-from srd.io.socket import IP_UDP_BYTES, open_socket, route_mtu
+from srd.engine import Engine
+from srd.errors import PeerError, SrdError
+from srd.inbox import Inbox
+from srd.io.addresses import canonical, split_zone
 from srd.io.syscalls import Address
 from srd.message import Message, WriteNotification
 from srd.notify import Notify
 from srd.peer import Peer
-from srd.proto.core import EndpointCore
 from srd.proto.events import (
     BatchCompletion,
     Completion,
     Event,
-    Frag,
-    MessageAborted,
     MessageReceived,
     MessagesReceived,
     PeerEnded,
@@ -44,15 +36,8 @@ from srd.proto.events import (
     WriteReceived,
 )
 from srd.proto.trace import Trace
-from srd.proto.wire.data import MIN_DATAGRAM_BYTES
 from srd.proto.wire.status import Status
-from srd.rx_queues import RxQueue, RxQueueTable
-
-FALLBACK_MTUS = (1500, 1280)
-"""Tried when packets of the route's own MTU are not answered: Ethernet's MTU, and the minimum MTU of IPv6."""
-
-CLOSES_PER_TURN = 100
-"""CLOSE packets that one turn of the driver is certain to send."""
+from srd.rx_queue import RxQueue
 
 
 async def resolve(host: str, *, port: int, passive: bool) -> tuple[socket.AddressFamily, Address]:
@@ -79,45 +64,30 @@ class Endpoint:
     def __init__(
         self,
         config: EndpointConfig,
+        address: Address,
         *,
-        sockets: list[socket.socket],
-        open_another: Callable[[], socket.socket],
+        family: socket.AddressFamily,
         accepting: bool,
         trace: Trace | None,
     ) -> None:
         self.config = config
-        bound = canonical(sockets[0].getsockname())
-        self.address: tuple[str, int] = (host_text(bound), bound[1])
-        self._family = sockets[0].family
         self._registry = Registry()
-        # First what may reject the configuration, then what has to be released.
-        self._core = EndpointCore(
-            config.protocol,
-            datagram_bytes=config.datagram_bytes,
-            secret=os.urandom(32),
-            new_context=lambda: int.from_bytes(os.urandom(8), "big"),
-            rng=random.Random(os.urandom(16)),  # noqa: S311 - chooses paths, not secrets
+        self._engine = Engine(
+            config,
+            address,
+            family=family,
             accepting=accepting,
-            trace=trace,
             memory=self._registry,
-        )
-        self._region = Region(config.receive_region_bytes, name="srd-receive")
-        self._queues = RxQueueTable(config, self._region, first=sockets[0], contexts=self._core.contexts)
-        self._driver = Driver(
-            self._core,
-            sockets=sockets,
-            queue=self._queues.host,
-            open_socket=open_another,
-            busy_poll=config.busy_poll,
-            adaptive_poll_s=config.adaptive_poll_s,
-            on_event=self._take_event,
+            on_event=self._on_event,
             on_failure=self._on_failure,
+            trace=trace,
         )
-        self._queues.start(self._driver)
+        self.address: tuple[str, int] = self._engine.address
         self._end_reason: str | None = None  # set: no new peer, request or registration is accepted
         self._closing = self._closed = False
         self._closed_now = Notify()
         self._peers: dict[int, Peer] = {}
+        self._inboxes: dict[int, Inbox] = {}  # of these peers
         self._opening: dict[int, asyncio.Future[Peer]] = {}
         self.completions = CompletionQueue()
         """Completions of the batches posted with `Peer.post_send`, to all peers."""
@@ -135,39 +105,14 @@ class Endpoint:
         `trace` receives the events of every peer, with times of `time.monotonic()`; the caller closes it.
         """
         family, address = await resolve(host, port=port, passive=True)
-        return cls._open(config or EndpointConfig(), address, family=family, accepting=True, trace=trace)
+        return cls(config or EndpointConfig(), address, family=family, accepting=True, trace=trace)
 
     @classmethod
     async def open(cls, *, towards: str, config: EndpointConfig | None = None, trace: Trace | None = None) -> Self:
         """Open an endpoint that only connects, with the address family of host `towards`; `trace` as in `listen`."""
         family, _ = await resolve(towards, port=0, passive=False)
         anywhere = ("::", 0) if family == socket.AF_INET6 else ("0.0.0.0", 0)  # noqa: S104 - any source address
-        return cls._open(config or EndpointConfig(), anywhere, family=family, accepting=False, trace=trace)
-
-    @classmethod
-    def _open(
-        cls,
-        config: EndpointConfig,
-        address: Address,
-        *,
-        family: socket.AddressFamily,
-        accepting: bool,
-        trace: Trace | None,
-    ) -> Self:
-        sockets: list[socket.socket] = []
-        try:
-            sockets.append(open_socket(address, family=family))
-            # The other paths have the same address, and an ephemeral source port each.
-            another = partial(open_socket, (*address[:1], 0, *address[2:]), family=family)
-            sockets += [another() for _ in range(config.protocol.paths - 1)]
-            return cls(config, sockets=sockets, open_another=another, accepting=accepting, trace=trace)
-        except BaseException as error:
-            for sock in sockets:
-                sock.close()
-            if isinstance(error, OSError):
-                where = host_port_text(host_text(address), address[1])
-                raise SrdError(f"{where}: cannot be bound: {error.strerror}") from error
-            raise
+        return cls(config or EndpointConfig(), anywhere, family=family, accepting=False, trace=trace)
 
     # -- peers --------------------------------------------------------------------------------------------------
 
@@ -180,22 +125,9 @@ class Endpoint:
         self._check_open()
         family, address = await resolve(host, port=port, passive=False)
         self._check_open()
-        try:
-            mtu = route_mtu(address, family=family)
-        except OSError as error:
-            raise SrdError(f"{host}: no route to it ({error.strerror}); check the address") from error
-        if (least := MIN_DATAGRAM_BYTES + IP_UDP_BYTES[family]) > mtu:
-            raise SrdError(
-                f"{host}: the route's MTU is {mtu} bytes; SRD needs at least {least} ({MIN_DATAGRAM_BYTES}-byte "
-                "datagrams); raise the MTU of the interface"
-            )
-        largest = min(mtu - IP_UDP_BYTES[family], self.config.datagram_bytes)
-        smaller = (size - IP_UDP_BYTES[family] for size in FALLBACK_MTUS)
-        sizes = (largest, *(size for size in smaller if size < largest))
-        number = self._core.connect(address, sizes=sizes, now=time.monotonic())
+        number = self._engine.connect(address, family=family, name=host)
         future: asyncio.Future[Peer] = asyncio.get_running_loop().create_future()
         self._opening[number] = future
-        self._driver.wake()
         try:
             return await future
         except asyncio.CancelledError:
@@ -208,9 +140,7 @@ class Endpoint:
         if (peer := self._peers.get(number)) is not None:
             self._close_peer_later(peer)
             return
-        with suppress(UsageError):  # the peer has ended
-            self._core.close(number, now=time.monotonic())
-            self._driver.wake()
+        self._engine.close_peer(number)
 
     def _close_peer_later(self, peer: Peer) -> None:
         """Close a peer that has no user, and release what it has sent."""
@@ -229,47 +159,8 @@ class Endpoint:
                 raise SrdError("the endpoint is closed")
             await self._arrived.wait()
         number = next(iter(self._incoming))
-        self._core.accepted(number)
+        self._engine.accepted(number)
         return self._incoming.pop(number)
-
-    def post(self, peer: int, *, request: int, **work_request: Any) -> None:
-        """Queue a work request with the arguments of `EndpointCore.post` and addresses of this process. For `Peer`."""
-        self._core.post(peer, request=request, **work_request)
-        self._driver.wake()
-
-    def post_batch(self, peer: int, **work_requests: Any) -> None:
-        """Queue sends with the arguments of `EndpointCore.post_batch`. For `Peer`."""
-        self._core.post_batch(peer, **work_requests)
-        self._driver.wake()
-
-    def cancel(self, peer: int, *, request: int) -> None:
-        """End a request with FLUSHED; its memory is not read any more. For `Peer`."""
-        self._core.cancel(peer, request=request, now=time.monotonic())
-        self._driver.drop_unsent()
-        self._driver.wake()
-
-    def close_peer(self, peer: int) -> None:
-        """Begin to close a peer. For `Peer`."""
-        with suppress(UsageError):  # the peer has ended
-            self._core.close(peer, now=time.monotonic())
-            self._driver.wake()
-
-    def flush_peer(self, peer: int) -> None:
-        """End a peer's open requests with FLUSHED. For `Peer`."""
-        self._core.flush(peer, now=time.monotonic())
-        self._driver.wake()
-
-    def abandon(self, peers: Sequence[int]) -> None:
-        """Close peers at once, without waiting for the other end to confirm; open requests end with FLUSHED."""
-        now = time.monotonic()
-        for peer in peers:
-            self.close_peer(peer)
-            self._core.flush(peer, now=now)
-        for _ in peers[::CLOSES_PER_TURN]:
-            self._driver.flush()
-        for peer in peers:
-            self._core.abandon(peer, status=Status.OK, reason="closed; the other end did not confirm", now=now)
-        self._driver.flush()
 
     def _check_open(self) -> None:
         if self._end_reason is not None:
@@ -291,10 +182,7 @@ class Endpoint:
         Raises RegistrationError for a registration that is not (or no longer) of this endpoint.
         """
         self._registry.deregister(registration)
-        for key in (registration.local_key, registration.remote_key):
-            self._core.on_deregistered(key, now=time.monotonic())
-        self._driver.drop_unsent()
-        self._driver.wake()
+        self._engine.on_deregistered(registration.local_key, registration.remote_key)
 
     # -- device memory ----------------------------------------------------------------------------------------------
 
@@ -302,21 +190,18 @@ class Endpoint:
         """Bind a receive queue to `region`: packets steered to the queue land there, and nowhere else.
 
         `chunk_bytes`, by default the endpoint's, is the unit of memory that is reused as a whole. Raises UsageError if
-        header split is off or the region is too small, PoolError for a read-only region, SrdError if the kernel cannot.
+        the region is too small, PoolError for a read-only region, SrdError if the kernel cannot.
         """
         self._check_open()
-        return self._queues.bind(region, chunk_bytes=chunk_bytes or self.config.chunk_bytes)
+        bound = self._engine.queues.bind(region, chunk_bytes=chunk_bytes or self.config.chunk_bytes)
+        return RxQueue(self._engine.queues, bound)
 
     def dontneed(self, token_ranges: Sequence[tuple[int, int]]) -> int:
         """Return fragments by ranges (first token, count), like SO_DEVMEM_DONTNEED; return how many were freed.
 
         At most 128 ranges (else PoolError) and 1,024 tokens per call; unknown tokens are skipped.
         """
-        return self._queues.tokens.dontneed(token_ranges)
-
-    def return_token(self, token: int) -> None:
-        """Return one fragment. Raises PoolError if it was returned before, or belongs to another endpoint."""
-        self._queues.tokens.give_back(token)
+        return self._engine.queues.tokens.dontneed(token_ranges)
 
     def refill_ring(self, *, entries: int = 4096) -> RefillRing:
         """Create a ring that returns fragments without a call, from any thread, or (by `ring.region`) another process.
@@ -324,21 +209,9 @@ class Endpoint:
         The endpoint reads it before each batch that it receives.
         """
         self._check_open()
-        return self._queues.refill_ring(entries)
+        return self._engine.queues.refill_ring(entries)
 
     # -- events -------------------------------------------------------------------------------------------------
-
-    def _take_event(self, event: Event) -> None:
-        """Handle an event. An exception fails only the peer of the event."""
-        try:
-            self._on_event(event)
-        except Exception as error:  # noqa: BLE001 - reported to the loop's exception handler
-            self._fail_peer(event, error)
-
-    def _fail_peer(self, event: Event, error: Exception) -> None:
-        status, reason = Status.LOCAL_ERROR_QP_INTERNAL_ERROR, f"internal error: {error!r}"
-        asyncio.get_running_loop().call_exception_handler({"message": f"{event}: {reason}", "exception": error})
-        self._core.abandon(event.peer, status=status, reason=reason, now=time.monotonic())
 
     def _on_event(self, event: Event) -> None:
         """Dispatch an event. Messages for a peer that is no longer known are released, other events ignored."""
@@ -348,32 +221,31 @@ class Endpoint:
         if isinstance(event, PeerEnded):
             self._on_ended(event)
             return
-        peer = self._peers.get(event.peer)
+        inbox = self._inboxes.get(event.peer)
         match event:
             case MessageReceived():
-                message = Message(event, queues=self._queues, release=self._release)
-                if peer is None:
+                message = Message(event, queues=self._engine.queues, release=self._engine.release)
+                if inbox is None:
                     message.release()
                 else:
-                    peer.deliver(message)
+                    inbox.deliver(message)
             case MessagesReceived():
-                batch = MessageBatch(event, queues=self._queues, release=self._release)
-                if peer is None:
+                batch = MessageBatch(event, queues=self._engine.queues, release=self._engine.release)
+                if inbox is None:
                     batch.abandon()
                 else:
-                    peer.deliver(batch)
-            case BatchCompletion() if peer is not None:
-                self.completions.push(WorkCompletion(peer, event.request, event.count, Status.OK))
-            case MessageAborted():
-                self._queues.drop(event.released)
-            case WriteReceived() if peer is not None:
-                peer.deliver_write(WriteNotification(event.length, event.immediate))
-            case Completion() if peer is not None:
-                if not peer.complete(event.request, status=event.status):  # posted in a batch
-                    self.completions.push(WorkCompletion(peer, event.request, 1, event.status))
+                    inbox.deliver(batch)
+            case BatchCompletion() if inbox is not None:
+                self.completions.push(WorkCompletion(self._peers[event.peer], event.request, event.count, Status.OK))
+            case WriteReceived() if inbox is not None:
+                inbox.deliver_write(WriteNotification(event.length, event.immediate))
+            case Completion() if inbox is not None:
+                if not inbox.complete(event.request, status=event.status):  # posted in a batch
+                    self.completions.push(WorkCompletion(self._peers[event.peer], event.request, 1, event.status))
 
     def _on_opened(self, event: PeerOpened) -> None:
-        peer = self._peers[event.peer] = Peer(self, self._core.peer(event.peer))
+        inbox = self._inboxes[event.peer] = Inbox()
+        peer = self._peers[event.peer] = Peer(self._engine, self._engine.peer(event.peer), inbox)
         if event.incoming:
             self._incoming[event.peer] = peer
             self._arrived.notify()
@@ -385,39 +257,29 @@ class Endpoint:
             future.set_result(peer)
 
     def _on_ended(self, event: PeerEnded) -> None:
-        peer = self._peers.pop(event.peer, None)
+        peer, inbox = self._peers.pop(event.peer, None), self._inboxes.pop(event.peer, None)
         try:
-            self._queues.drop(event.released)
             if peer is not None:
-                self._queues.forget_peer(peer.context)
+                self._engine.queues.forget_peer(peer.context)
         finally:  # even after an exception, no task may go on waiting for that peer
-            if peer is not None:
-                peer.end()
-                if event.peer in self._incoming and not peer.has_unreceived:
+            if inbox is not None:
+                inbox.end()
+                if event.peer in self._incoming and not inbox.has_unreceived:
                     del self._incoming[event.peer]
-                    self._core.accepted(event.peer)  # frees its slot in the accept queue
+                    self._engine.accepted(event.peer)  # frees its slot in the accept queue
             elif (future := self._opening.pop(event.peer, None)) and not future.done():
                 future.set_exception(PeerError(event.reason, status=event.status))
 
-    def _on_failure(self, error: Exception) -> None:
-        """Handle an internal error of the driver: fail all requests and peers, so that no task waits forever."""
-        status, reason = Status.LOCAL_ERROR_QP_INTERNAL_ERROR, f"internal error: {error!r}"
+    def _on_failure(self, reason: str) -> None:
+        """Handle an internal error of the engine: fail all requests and peers, so that no task waits forever."""
         self._end_reason = reason
-        with suppress(Exception):  # the core itself may be broken
-            for number in list(self._peers):
-                self._core.abandon(number, status=status, reason=reason, now=time.monotonic())
-            self._deliver_rest()
-        for peer in self._peers.values():
-            peer.fail_requests(status)
-            peer.end()
+        for inbox in self._inboxes.values():
+            inbox.fail_requests(Status.LOCAL_ERROR_QP_INTERNAL_ERROR)
+            inbox.end()
         self._peers.clear()
+        self._inboxes.clear()
         self._reject_incoming(reason)
         self.completions.close()
-
-    def _deliver_rest(self) -> None:
-        """Handle the core's remaining events after the driver has stopped."""
-        while (event := self._core.poll_event()) is not None:
-            self._take_event(event)
 
     def _reject_incoming(self, reason: str) -> None:
         """Wake the tasks that wait for a peer to be opened, as none will be."""
@@ -429,32 +291,22 @@ class Endpoint:
                 future.set_exception(PeerError(reason, status=Status.FLUSHED))
         self._opening.clear()
 
-    def release_write(self, peer: int) -> None:
-        """Return the credit of a write whose notification the application has received. For `Peer`."""
-        self._release(peer, (), 0, 1)
-
-    def _release(self, peer: int, frags: Sequence[Frag], size_bytes: int, messages: int) -> None:
-        """Take fragments back from the application: free the memory, return the credit of these bytes and messages."""
-        self._queues.drop(frags)
-        self._core.release(peer, size_bytes=size_bytes, messages=messages, now=time.monotonic())
-        self._driver.wake()
-
     # -- life ---------------------------------------------------------------------------------------------------
 
     @property
     def bytes_copied(self) -> int:
         """Payload bytes that were copied: on the slow receive path, into registered memory, and by `Message.gather`."""
-        return self._queues.bytes_copied
+        return self._engine.queues.bytes_copied
 
     @property
     def linear_bytes(self) -> int:
         """Payload bytes that landed in host memory, because no rule steered them to a bound region."""
-        return self._queues.host.landed_bytes
+        return self._engine.queues.host.landed_bytes
 
     @property
     def dropped_packets(self) -> int:
         """Datagrams that this host dropped because a socket buffer was full or the region had no free memory."""
-        return self._driver.dropped_packets() + self._queues.refused_packets
+        return self._engine.dropped_packets
 
     async def close(self) -> None:
         """Close every peer in an orderly way, then the sockets, and release the memory.
@@ -482,17 +334,9 @@ class Endpoint:
         """Release everything, even if some steps raise."""
         with ExitStack() as stack:  # runs from the last callback to the first
             stack.callback(self._end_closing)
-            stack.callback(self._close_region)
-            stack.callback(self._queues.close)
             stack.callback(self._registry.close)
             stack.callback(self.completions.close)
-            stack.callback(self._deliver_rest)
-            stack.callback(self._driver.close)
-            stack.callback(self.abandon, list(self._peers))
-
-    def _close_region(self) -> None:
-        with suppress(RegionError):  # the application still has a view of a message: the last view frees the memory
-            self._region.close()
+            stack.callback(self._engine.close)
 
     def _end_closing(self) -> None:
         self._closed = True

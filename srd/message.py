@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import Any, Self, overload
 
 from devmem.tokens import Frag
-from devmem.uapi import AREA_SHIFT
 from srd.errors import UsageError
 from srd.proto import events
 from srd.proto.events import MessageReceived
-
-if TYPE_CHECKING:
-    from srd.rx_queues import RxQueueTable
+from srd.rx_queues import RxQueueTable
 
 Release = Callable[[int, Sequence[events.Frag], int, int], None]
 """Releases, for a peer's number: fragments, the credit of so many bytes, and the credit of so many messages."""
 
-_OFFSET = (1 << AREA_SHIFT) - 1
+_OFFSET = (1 << events.REGION_SHIFT) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,7 @@ class Message:
     def _issue(self, piece: events.Frag) -> Frag:
         place = piece.region_offset
         frag = self._queues.tokens.issue(
-            place >> AREA_SHIFT, offset=place & _OFFSET, length=piece.length, give_back=self._returned
+            place >> events.REGION_SHIFT, offset=place & _OFFSET, length=piece.length, give_back=self._returned
         )
         self._out[frag.token] = piece
         return frag

@@ -11,7 +11,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from hypothesis import HealthCheck, settings
+
 import srd
+
+# How long an example takes, and to make one, is the machine's matter: as failures both would come at random.
+settings.register_profile("project", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("project")
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -22,7 +22,6 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.core import EndpointCore
 from srd.proto.events import Completion, Event, Frag, MessageAborted, MessageReceived, PeerEnded, PeerOpened
 from srd.proto.memory import Memory
-from srd.proto.recv.admission import Admission
 from srd.proto.trace import Trace
 from srd.proto.wire.control import Datagram
 from srd.proto.wire.data import HEADER, HEADER_BYTES, Burst, GroDatagram, write_headers
@@ -80,7 +79,6 @@ class Node:
     full: bool = False  # no memory: what has payload is dropped
     plenty_bytes: int | None = None  # with more than this held, memory is scarce; None: it never is
     held_bytes: int = 0
-    shortage: Admission = field(default_factory=Admission)
 
     def of(self, kind: type) -> list[Event]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -110,7 +108,7 @@ class Network:
         self.now = 100.0
         self.accepts = True  # applications accept peers at once
         self.rng = Random(seed)
-        self.weather = conditions or Conditions()
+        self.conditions = conditions or Conditions()
         self.datagram_bytes = datagram_bytes
         shape = shape or Shape(delay_us=500)
         self.links = {
@@ -229,11 +227,11 @@ class Network:
     def _send(self, direction: str, source: str, target: str, packet: Packet) -> None:
         self.wire_packets += 1
         size_bytes = len(packet[0]) + len(packet[1])
-        if size_bytes > self.weather.largest_bytes or (
-            direction == "b" and size_bytes > self.weather.largest_back_bytes
+        if size_bytes > self.conditions.largest_bytes or (
+            direction == "b" and size_bytes > self.conditions.largest_back_bytes
         ):
             return
-        for _ in range(1 + (self.rng.random() < self.weather.duplicate)):
+        for _ in range(1 + (self.rng.random() < self.conditions.duplicate)):
             port = int((source if source.split(":")[1] != "0" else target).split(":")[1])
             link = self.hash[direction, port]
             if link in self.dead:
@@ -244,7 +242,7 @@ class Network:
             )
 
     def _corrupted(self, packet: Packet) -> Packet:
-        if self.rng.random() >= self.weather.corrupt:
+        if self.rng.random() >= self.conditions.corrupt:
             return packet
         head = bytearray(packet[0])
         head[self.rng.randrange(len(head))] ^= 1 << self.rng.randrange(8)
@@ -259,7 +257,7 @@ class Network:
                 _, (_, source, target, packet) = item
                 if link_number in self.dead:
                     continue
-                delay_s = self.rng.random() * self.weather.reorder_s
+                delay_s = self.rng.random() * self.conditions.reorder_s
                 heapq.heappush(self._late, (self.now + delay_s, next(self._serial), source, target, packet))
         while self._late and self._late[0][0] <= self.now:
             _, _, source, target, packet = heapq.heappop(self._late)
@@ -277,11 +275,11 @@ class Network:
         data = [(source, packet) for source, packet in data if not (node.full and packet[1])]
         arrivals = [self._land(node, source, packet) for source, packet in data]
         scarce = node.plenty_bytes is not None and node.held_bytes > node.plenty_bytes
-        shortage = node.shortage if scarce else None
-        kept = node.core.handle_packets(arrivals, controls=controls, now=self.now, admission=shortage)
-        node.held_bytes += sum(frag.length for frag in kept)
-        node.core.on_no_memory(dropped, now=self.now)
-        for placed in node.core.pop_target_copies():
+        result = node.core.handle_packets(
+            arrivals, controls=controls, no_memory=dropped, low_region=0 if scarce else None, now=self.now
+        )
+        node.held_bytes += sum(frag.length for frag in result.kept)
+        for placed in result.copies:
             payload = node.landing[placed.region_offset : placed.region_offset + placed.length]
             node.target[placed.target : placed.target + placed.length] = payload
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from pathlib import Path
 
@@ -57,6 +58,12 @@ def imports_of(path: Path) -> set[str]:
     return found
 
 
+def submodules_of(path: Path) -> set[str]:
+    """The same, with each imported name as if it was a module, which it is in `from package import module`."""
+    tree = ast.walk(ast.parse(path.read_text()))
+    return {f"{node.module}.{alias.name}" for node in tree if isinstance(node, ast.ImportFrom) for alias in node.names}
+
+
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -69,6 +76,15 @@ def test_arrows_point_down(path: Path) -> None:
         if imported.split(".")[0] in PACKAGES:
             target = package_of(imported)
             assert target == package or target in MAY_IMPORT[package], f"{module_of(path)} imports {imported}"
+
+
+def test_no_module_depends_on_itself() -> None:
+    """Not by way of others either, nor for a type alone: each can be read with what it imports."""
+    graph = {module_of(path): (imports_of(path) | submodules_of(path)) - {module_of(path)} for path in SOURCES}
+    try:
+        TopologicalSorter({module: imported & graph.keys() for module, imported in graph.items()}).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
 @pytest.mark.parametrize("path", [p for p in SOURCES if "proto" in p.relative_to(ROOT).parts], ids=name_of)

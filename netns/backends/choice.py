@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final, Literal
 
-from netns.backends.kernel.capabilities import missing, missing_netem, takes_seeds
+from netns.backends.kernel.capabilities import accepts_seeds, missing, missing_netem
 from netns.backends.kernel.features import missing_ipv6, missing_link, missing_resilient
 from netns.errors import BackendError
 from netns.lab.plan import Backend
@@ -78,4 +78,4 @@ def _lacking(topology: Topology) -> str | None:
 
 
 def _about_seeds() -> str:
-    return "" if takes_seeds() else "; its draws are its own: it takes no seeds before Linux 6.6"
+    return "" if accepts_seeds() else "; its draws are its own: it takes no seeds before Linux 6.6"

@@ -12,6 +12,11 @@ that ends: a guardian process holds the other end of a pipe, and kills the guest
 is closed. (PR_SET_PDEATHSIG would signal the kernel, but not the helper processes that it starts.) The kernel (6.1)
 sometimes crashes in its first second, before it runs anything: then it is booted again.
 
+The kernel switches between its processes with ptrace. Its buffer for their vector registers holds 2,696 bytes, all that
+AVX-512 needs. On a CPU with AMX a host since Linux 5.16 refuses to set so few (PTRACE_SETREGSET), and the guest cannot
+start its first process. There the kernel is run with a library before libc, compiled when it is needed, that completes
+the request with the registers as they are: the guest's processes may use all registers but AMX's.
+
 No root is needed outside: the guest's root may access the files that the caller may access.
 """
 
@@ -28,7 +33,7 @@ from pathlib import Path
 from threading import Thread
 from typing import IO, Final
 
-from netns.backends.kernel.netlink import tool
+from netns.backends.kernel.netlink import run_tool, tool
 from netns.errors import BackendError
 
 KERNEL: Final = "linux.uml"
@@ -65,6 +70,42 @@ with contextlib.suppress(ProcessLookupError):
 """
 
 
+_WHOLE_REGISTER_SETS: Final = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <elf.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/uio.h>
+
+typedef long ptrace_function(enum __ptrace_request, pid_t, void *, void *);
+
+long ptrace(enum __ptrace_request request, ...)
+{
+    static char registers[1 << 16];
+    static ptrace_function *next;
+    va_list arguments;
+    va_start(arguments, request);
+    pid_t pid = va_arg(arguments, pid_t);
+    void *address = va_arg(arguments, void *), *data = va_arg(arguments, void *);
+    va_end(arguments);
+    if (!next)
+        next = (ptrace_function *)dlsym(RTLD_NEXT, "ptrace");
+    if (request == PTRACE_SETREGSET && address == (void *)NT_X86_XSTATE) {
+        struct iovec *given = data, whole = {registers, sizeof registers};
+        if (next(PTRACE_GETREGSET, pid, address, &whole))
+            return -1;
+        if (given->iov_len < whole.iov_len) {
+            memcpy(registers, given->iov_base, given->iov_len);
+            return next(request, pid, address, &whole);
+        }
+    }
+    return next(request, pid, address, data);
+}
+"""
+
+
 def run_uml(
     command: Sequence[str],
     *,
@@ -87,9 +128,10 @@ def run_uml(
         init = state / "init"
         init.write_text(_init(command, state=state, environment=environment))
         init.chmod(0o755)
+        preload = _compile_register_sets(state) if _has_amx() else None
         for _ in range(BOOTS):
             with (state / "boot.log").open("wb") as log:
-                _boot(kernel, init=init, memory=memory, log=log, stdout=stdout, stderr=stderr)
+                _boot(kernel, init=init, memory=memory, preload=preload, log=log, stdout=stdout, stderr=stderr)
             if (state / "status" if repeatable else state / "begun").exists():
                 break
         try:
@@ -114,6 +156,18 @@ def _kernel() -> str:
     return path
 
 
+def _has_amx() -> bool:
+    return "amx_tile" in Path("/proc/cpuinfo").read_text().split()
+
+
+def _compile_register_sets(directory: Path) -> Path:
+    """Compile the library that the kernel needs on a CPU with AMX."""
+    source, library = directory / "registers.c", directory / "registers.so"
+    source.write_text(_WHOLE_REGISTER_SETS)
+    run_tool("cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(source))
+    return library
+
+
 def _init(command: Sequence[str], *, state: Path, environment: Mapping[str, str]) -> str:
     exports = (f"export {key}={shlex.quote(value)}" for key, value in environment.items() if key.isidentifier())
     return _INIT.format(
@@ -128,7 +182,14 @@ def _init(command: Sequence[str], *, state: Path, environment: Mapping[str, str]
 
 
 def _boot(
-    kernel: str, *, init: Path, memory: str, log: IO[bytes], stdout: IO[bytes] | None, stderr: IO[bytes] | None
+    kernel: str,
+    *,
+    init: Path,
+    memory: str,
+    preload: Path | None,
+    log: IO[bytes],
+    stdout: IO[bytes] | None,
+    stderr: IO[bytes] | None,
 ) -> None:
     """Run the guest to its end. It is killed when this process ends or the wait is interrupted.
 
@@ -143,6 +204,7 @@ def _boot(
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
+        env=os.environ | ({} if preload is None else {"LD_PRELOAD": str(preload)}),
         pass_fds=(out_fd, err_fd),
         start_new_session=True,
     )

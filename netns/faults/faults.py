@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from netns.backends.kernel.netlink import take
+from netns.backends.kernel.netlink import apply
 from netns.errors import BackendError
 from netns.lab.lab import Lab
 from netns.lab.operations import (
@@ -89,8 +89,8 @@ def begin(lab: Lab, failure: Failure) -> None:
     _path(lab, failure).write_text(json.dumps(values))
     if failure.carrier:
         ends = _ends(lab, failure)
-        take([step for end in sorted(ends) for step in _lose_carrier(lab, end)])
-        take(_wait_for_carrier(lab, ends))
+        apply([step for end in sorted(ends) for step in _lose_carrier(lab, end)])
+        apply(_wait_for_carrier(lab, ends))
     else:
         _set_wrong_neighbours(lab, failure.links, dead=True)
 
@@ -141,7 +141,7 @@ def _set_wrong_neighbours(lab: Lab, links: Iterable[str], *, dead: bool) -> None
             for addresses in map(lab.addressing, lab.versions):
                 hardware = NOBODY if dead else addresses.hardware[neighbour, node]
                 steps.append(AddNeighbour(lab.netns(node), neighbour, addresses.transfer[neighbour, node], hardware))
-    take(steps)
+    apply(steps)
 
 
 def _ends(lab: Lab, failure: Failure) -> set[End]:
@@ -181,12 +181,12 @@ def _restore(lab: Lab, ends: set[End], *, others: Iterable[Failure]) -> None:
     for node, neighbour in sorted(ends - kept):
         (link,) = lab.topology.links_at(f"{node}-{neighbour}")
         netns = lab.netns(node)
-        take([SetCarrier(netns, neighbour, "on") if _is_tap(lab, link) else SetUp(netns, neighbour)])
-    take(_wait_for_carrier(lab, ends))
+        apply([SetCarrier(netns, neighbour, "on") if _is_tap(lab, link) else SetUp(netns, neighbour)])
+    apply(_wait_for_carrier(lab, ends))
     down, touched = (
         {(lab.netns(node), other) for pair in which for node, other in (pair, pair[::-1])} for which in (kept, ends)
     )
-    take(_to_repeat(plan(lab.topology, lab.backend), touched=touched, down=down))
+    apply(_to_repeat(plan(lab.topology, lab.backend), touched=touched, down=down))
 
 
 def _to_repeat(steps: Iterable[Operation], *, touched: set[End], down: set[End]) -> Iterator[InNamespace]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import groupby
 
-from netns.backends.kernel.netlink import add_namespace, delete_namespace, take
+from netns.backends.kernel.netlink import add_namespace, apply, delete_namespace
 from netns.backends.relay.client import start_relay, stop_relay
 from netns.backends.relay.tap import NETNS_DIRECTORY
 from netns.errors import BackendError
@@ -72,7 +72,7 @@ def _build(directory: LabDirectory, state: LabState, steps: tuple[Operation, ...
     for kind, group in groupby(steps, key=_kind):
         batch = tuple(group)
         if kind is InNamespace:
-            skipped = take(step for step in batch if isinstance(step, InNamespace))
+            skipped = apply(step for step in batch if isinstance(step, InNamespace))
             state = replace(state, notes=(*state.notes, *_notes(skipped)))
         for step in batch:
             if isinstance(step, AddNamespace):

@@ -25,7 +25,7 @@ from typing import Any, Literal, Self
 
 from netns.backends.choice import Wanted, choose_backend, require_root
 from netns.backends.kernel.capabilities import missing
-from netns.backends.kernel.netlink import interface_statistics, netem_statistics, take, tool
+from netns.backends.kernel.netlink import apply, interface_statistics, netem_statistics, tool
 from netns.backends.relay.client import request
 from netns.errors import BackendError
 from netns.lab.builder import build, dismantle, problems
@@ -294,7 +294,7 @@ class Lab:
         else:
             node, neighbour = (link.a, link.b) if direction == "ab" else (link.b, link.a)
             seed = shape_seed(self.topology, link, direction=direction)
-            take([SetNetem(self.netns(node), neighbour, shape, seed, before)])
+            apply([SetNetem(self.netns(node), neighbour, shape, seed, before)])
         self._directory.write_shape(link.name, direction=direction, shape=shape)
 
     def _relayed(self) -> dict[str, LinkCounters]:

@@ -44,7 +44,7 @@ def _recording(pid: int, *, log_path: Path) -> Process:
     while "capturing " not in (said := log_path.read_text()):
         if os.waitpid(pid, os.WNOHANG) != (0, 0):
             words = said.strip().splitlines()
-            raise BackendError(words[-1].removeprefix("srd-lab: ") if words else "a capture ended without a word")
+            raise BackendError(words[-1].removeprefix("srd-lab: ") if words else "a capture ended without output")
         if time.monotonic() > give_up_at:
             raise BackendError(f"a capture does not begin; its log is {log_path}")
         time.sleep(_LOOK_S)

@@ -92,7 +92,7 @@ class SpineMap:
         return tuple(port for port, names in self.seen.items() if len(set(names)) > 1)
 
     @property
-    def silent(self) -> tuple[int, ...]:
+    def unanswered(self) -> tuple[int, ...]:
         """Ports whose probes had no reply."""
         return tuple(port for port, names in self.seen.items() if not names)
 
@@ -103,8 +103,8 @@ class SpineMap:
         found = [f"{label}: {spine} is never used" for spine, share in self.shares.items() if share == 0]
         if self.unstable:
             found.append(f"{label}: {_ports(self.unstable)}: not always the same spine")
-        if self.silent:
-            found.append(f"{label}: {_ports(self.silent)}: no answer")
+        if self.unanswered:
+            found.append(f"{label}: {_ports(self.unanswered)}: no answer")
         return found
 
 

@@ -19,7 +19,7 @@ from typing import Final
 from netns.inventory.nodes import Node
 from netns.placement.balanced import balance
 from netns.placement.choose import ResolvedRequest, Shortfall, choose
-from netns.placement.counting import Asked, Filters, count_hosts
+from netns.placement.counting import Demand, Filters, count_hosts
 from netns.placement.descend import NoRoomBelow, descend
 from netns.placement.domain import Domain, fill_up
 from netns.placement.failure import not_fit
@@ -85,7 +85,7 @@ def place_in(
         affinity=request.affinity,
         within=within,
     )
-    asked = Asked(
+    asked = Demand(
         request.requests,
         leader=None if leader is None else leader.requests,
         slice_size=ask.slice_size if ask.slice_level == len(tree.levels) - 1 else 0,

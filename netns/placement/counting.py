@@ -36,7 +36,7 @@ class Filters:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Demand:
     """What is counted for one request."""
 
     worker: Mapping[str, int]
@@ -52,7 +52,7 @@ class Asked:
     """Whether preferred affinity counts."""
 
 
-def count_hosts(tree: Tree, asked: Asked, *, filters: Filters) -> Excluded:
+def count_hosts(tree: Tree, asked: Demand, *, filters: Filters) -> Excluded:
     """Count what fits on the hosts of every domain just above the lowest level."""
     counting = _Counting(asked, filters, of_nodes=tree.of_nodes)
     for part, hosts in tree.holders:
@@ -61,7 +61,7 @@ def count_hosts(tree: Tree, asked: Asked, *, filters: Filters) -> Excluded:
 
 
 class _Counting:
-    def __init__(self, asked: Asked, filters: Filters, *, of_nodes: bool) -> None:
+    def __init__(self, asked: Demand, filters: Filters, *, of_nodes: bool) -> None:
         self.excluded = Excluded()
         self._worker = _with_slot(asked.worker)
         self._leader = None if asked.leader is None else _with_slot(asked.leader)

@@ -14,10 +14,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Outcome, Round
 from scripts.benches.registry import CASES, Case, Request
-from scripts.compare.unwinding import unwinding
+from scripts.harness.errors import BenchError
+from scripts.harness.unwinding import unwinding
 from srd.sim.errors import SimulationError
 
 

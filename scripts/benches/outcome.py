@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Literal
 
-from scripts.compare.environment import environment
+from scripts.harness.environment import environment
 
 Figures = Mapping[str, float]
 

@@ -36,9 +36,9 @@ from scripts.benches.cases import (
     torture,
     virtual,
 )
-from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Round, Wanted
 from scripts.compare.errors import CompareError
+from scripts.harness.errors import BenchError
 from srd.sim.errors import SimulationError
 
 SEEDS: Final = (1, 2, 3, 4, 5)

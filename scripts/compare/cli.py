@@ -26,14 +26,14 @@ from netns.lab.lab import Lab
 from netns.topology.model import Topology, reference
 from scripts.compare import conditions, contestants, page, plots, report
 from scripts.compare.contestants import SRD
-from scripts.compare.environment import environment
 from scripts.compare.errors import CompareError
 from scripts.compare.experiment import Experiment, able
 from scripts.compare.fabric import Fabric
 from scripts.compare.payload import TMPFS, Payload, prepared
 from scripts.compare.screen import Screen, headlines, loads, remarks, table
 from scripts.compare.transfer import TRANSFER_BOUND_S
-from scripts.compare.unwinding import unwinding
+from scripts.harness.environment import environment
+from scripts.harness.unwinding import unwinding
 
 DEFAULT_BYTES: Final = 256 << 20
 DEFAULT_SEED: Final = 1

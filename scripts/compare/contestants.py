@@ -1,6 +1,6 @@
 """The contestants: for each, its names, its commands, and a check whether this machine can run it.
 
-The commands run inside the two namespaces; all of them print the events of scripts/compare/events.py.
+The commands run inside the two namespaces; all of them print the events of scripts/harness/events.py.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class Ending:
     status: int | None
     """Exit status; None if it was never started. Negative: killed by that signal."""
 
-    complaint: str
+    last_error: str
     """Its last line on stderr."""
 
     events: tuple[Event, ...]
@@ -132,8 +132,8 @@ def _why_incomplete(record: Record) -> str | None:
     if record.watched_s >= record.bound_s:
         return f"given up after {record.bound_s:g} s with {_percent(record)} received"
     for name, ending in (("sender", record.sender), ("receiver", record.receiver)):
-        if ending.status is not None and ending.status > 0 and ending.complaint:
-            return ending.complaint
+        if ending.status is not None and ending.status > 0 and ending.last_error:
+            return ending.last_error
         if ending.status is None:
             return f"the {name} did not start"
     sent = record.sender.last("sent")

@@ -3,7 +3,7 @@
     python -m scripts.compare.tcp_file receive --listen HOST:PORT --output DIR
     python -m scripts.compare.tcp_file send FILE HOST:PORT [--algorithm cubic|bbr] [--mptcp] [--bind ADDRESS]
 
-Prints events (scripts/compare/events.py). Exit status: 0 when every byte was verified, 1 otherwise, 2 for wrong usage.
+Prints events (scripts/harness/events.py). Exit status: 0 when every byte was verified, 1 otherwise, 2 for wrong usage.
 """
 
 from __future__ import annotations

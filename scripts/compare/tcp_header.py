@@ -18,7 +18,7 @@ from typing import Any, Final
 from scripts.compare.errors import TransferError
 
 _LENGTH: Final = struct.Struct("!I")
-_MOST_BYTES: Final = 4096
+_MAX_BYTES: Final = 4096
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -37,7 +37,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Verdict:
     """What the receiver made of it."""
 
     sha256: str
@@ -47,7 +47,7 @@ class Judgement:
     """Is it the header's?"""
 
 
-def send_record(sock: socket.socket, record: Header | Judgement) -> None:
+def send_record(sock: socket.socket, record: Header | Verdict) -> None:
     """Send one record, whole."""
     text = json.dumps(asdict(record)).encode()
     sock.sendall(_LENGTH.pack(len(text)) + text)
@@ -64,16 +64,16 @@ def receive_header(sock: socket.socket) -> Header:
     return Header(name=name, byte_count=size, sha256=_digest_untrusted(digest))
 
 
-def receive_verdict(sock: socket.socket) -> Judgement:
+def receive_verdict(sock: socket.socket) -> Verdict:
     """Return the verdict. Raises TransferError for anything else."""
     record = _receive_untrusted(sock)
-    return Judgement(sha256=_digest_untrusted(record.get("sha256")), sha256_ok=record.get("sha256_ok") is True)
+    return Verdict(sha256=_digest_untrusted(record.get("sha256")), sha256_ok=record.get("sha256_ok") is True)
 
 
 def _receive_untrusted(sock: socket.socket) -> dict[str, Any]:
     (length,) = _LENGTH.unpack(_receive_exactly(sock, _LENGTH.size))
-    if length > _MOST_BYTES:
-        raise TransferError(f"a record of {length} bytes; at most {_MOST_BYTES} are allowed")
+    if length > _MAX_BYTES:
+        raise TransferError(f"a record of {length} bytes; at most {_MAX_BYTES} are allowed")
     try:
         record = json.loads(_receive_exactly(sock, length))
     except (ValueError, RecursionError):

@@ -31,7 +31,7 @@ _MPTCPI_BYTES_RETRANS_OFFSET: Final = 48  # u64; Linux 6.5
 _MPTCP_INFO_BYTES: Final = 80
 _SUBFLOW_DATA: Final = struct.Struct("=4I")  # size_subflow_data, num_subflows, size_kernel, size_user
 _SOCKADDR_STORAGE_BYTES: Final = 128
-_MOST_SUBFLOWS: Final = 16
+_MAX_SUBFLOWS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def _subflow_array(sock: socket.socket, *, option: int, item_bytes: int) -> list
 
     The kernel reads the caller's sizes from the buffer, which socket.getsockopt cannot give it.
     """
-    buffer = ctypes.create_string_buffer(_SUBFLOW_DATA.size + _MOST_SUBFLOWS * item_bytes)
+    buffer = ctypes.create_string_buffer(_SUBFLOW_DATA.size + _MAX_SUBFLOWS * item_bytes)
     _SUBFLOW_DATA.pack_into(buffer, 0, _SUBFLOW_DATA.size, 0, 0, item_bytes)
     length = ctypes.c_uint32(len(buffer))
     libc = ctypes.CDLL(None, use_errno=True)
@@ -100,7 +100,7 @@ def _subflow_array(sock: socket.socket, *, option: int, item_bytes: int) -> list
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     _, flow_count, kernel_bytes, user_bytes = _SUBFLOW_DATA.unpack_from(buffer)
-    starts = [_SUBFLOW_DATA.size + index * user_bytes for index in range(min(flow_count, _MOST_SUBFLOWS))]
+    starts = [_SUBFLOW_DATA.size + index * user_bytes for index in range(min(flow_count, _MAX_SUBFLOWS))]
     return [buffer.raw[start : start + min(kernel_bytes, user_bytes)] for start in starts]
 
 

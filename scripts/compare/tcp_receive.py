@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from scripts.compare.errors import TransferError
-from scripts.compare.events import emit
 from scripts.compare.meter import PROGRESS_INTERVAL_S, Meter
-from scripts.compare.tcp_header import Header, Judgement, receive_header, send_record
+from scripts.compare.tcp_header import Header, Verdict, receive_header, send_record
+from scripts.harness.events import emit
 
 _READ_BYTES: Final = 1 << 20
 
@@ -34,7 +34,7 @@ def receive_file(listener: socket.socket, *, directory: Path) -> None:
         meter = Meter()
         digest = _store(connection, header, directory=directory, meter=meter)
         seconds = meter.seconds(now=time.monotonic())
-        send_record(connection, Judgement(sha256=digest, sha256_ok=digest == header.sha256))
+        send_record(connection, Verdict(sha256=digest, sha256_ok=digest == header.sha256))
     if digest != header.sha256:
         raise TransferError(f"{header.name}: SHA-256 is {digest}, the sender announced {header.sha256}")
     emit(

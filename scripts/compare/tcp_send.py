@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from scripts.compare.errors import TransferError
-from scripts.compare.events import emit
 from scripts.compare.tcp_header import Header, receive_verdict, send_record
 from scripts.compare.tcp_info import Sent, sent_by
+from scripts.harness.events import emit
 
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 

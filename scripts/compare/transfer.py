@@ -21,7 +21,7 @@ from scripts.compare.evaluate import Ending, Event, Record, judge, number
 from scripts.compare.fabric import RECEIVER, SENDER, Fabric
 from scripts.compare.outcome import Outcome
 from scripts.compare.payload import Payload
-from scripts.compare.process import ManagedProcess, ProcessSet
+from scripts.harness.process import ManagedProcess, ProcessSet
 
 LISTEN_BOUND_S: Final = 10.0
 FIRST_BYTE_BOUND_S: Final = 10.0
@@ -59,7 +59,7 @@ class Transfer:
         self._fabric = fabric
         self._observer = observer
         self._bound_s = bound_s
-        self._talkers: dict[str, ManagedProcess] = {}
+        self._children: dict[str, ManagedProcess] = {}
         self._samples: list[tuple[float, int]] = [(0.0, 0)]
         self._first_at: float | None = None
         self._blackhole_at_s: float | None = None
@@ -98,10 +98,10 @@ class Transfer:
         self._watch(pipes)
 
     def _start(self, pipes: ProcessSet, name: str, *, host: str, command: list[str]) -> None:
-        self._talkers[name] = pipes.add(ManagedProcess.start(name, command=self._fabric.command(host, command)))
+        self._children[name] = pipes.add(ManagedProcess.start(name, command=self._fabric.command(host, command)))
 
     def _wait_for_port(self, pipes: ProcessSet) -> int:
-        receiver = self._talkers["receiver"]
+        receiver = self._children["receiver"]
         give_up_at = time.monotonic() + LISTEN_BOUND_S
         while time.monotonic() < give_up_at:
             pipes.wait(until=time.monotonic() + _TICK_S)
@@ -110,14 +110,14 @@ class Transfer:
                     return int(number(event, "port"))
             if receiver.exit_status is not None:
                 receiver.stop()
-                raise TransferError(receiver.complaint or f"the receiver ended with status {receiver.exit_status}")
+                raise TransferError(receiver.last_error or f"the receiver ended with status {receiver.exit_status}")
         raise TransferError(f"the receiver did not listen within {LISTEN_BOUND_S:g} s")
 
     def _watch(self, pipes: ProcessSet) -> None:
         """Read events until both have ended, or a timeout: of the start, of the transfer, or after the other's end."""
         give_up_at = time.monotonic() + FIRST_BYTE_BOUND_S
         farewell_at: float | None = None
-        while not all(ended := [talker.exit_status is not None for talker in self._talkers.values()]):
+        while not all(ended := [child.exit_status is not None for child in self._children.values()]):
             now = time.monotonic()
             if farewell_at is None and any(ended):
                 farewell_at = now + _FAREWELL_BOUND_S
@@ -127,7 +127,7 @@ class Transfer:
                     raise TransferError(f"nothing arrived within {FIRST_BYTE_BOUND_S:g} s")
                 return
             pipes.wait(until=min(until, now + _TICK_S))
-            for event in self._talkers["receiver"].fresh():
+            for event in self._children["receiver"].fresh():
                 if event["event"] == "progress":
                     self._note_progress(event)
 
@@ -171,7 +171,7 @@ class Transfer:
         )
 
     def _ending(self, name: str) -> Ending:
-        talker = self._talkers.get(name)
-        if talker is None:
-            return Ending(status=None, complaint="", events=())
-        return Ending(status=talker.exit_status, complaint=talker.complaint, events=tuple(talker.events))
+        child = self._children.get(name)
+        if child is None:
+            return Ending(status=None, last_error="", events=())
+        return Ending(status=child.exit_status, last_error=child.last_error, events=tuple(child.events))

@@ -21,12 +21,12 @@ from rich.console import Console
 from rich.table import Table
 
 from netns.errors import LabError
-from scripts.benches.errors import BenchError
-from scripts.benches.veth.client_server import meet
-from scripts.benches.veth.veth_pair import Wire, wire
-from scripts.compare.environment import environment
 from scripts.compare.errors import CompareError
-from scripts.compare.unwinding import unwinding
+from scripts.harness.client_server import meet
+from scripts.harness.environment import environment
+from scripts.harness.errors import BenchError
+from scripts.harness.unwinding import unwinding
+from scripts.harness.veth_pair import Wire, wire
 from scripts.installed import ROOT
 from scripts.profiles.counters import Share, function_shares, syscall_shares
 

@@ -11,10 +11,10 @@ from srd.file_transfer.protocol import CHUNK_BYTES
 from srd.io.rx import SLOTS
 from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes
 from srd.proto.config import ProtocolConfig
-from srd.rx_queues import RxQueue
+from srd.rx_queue import RxQueue
 
-_LEAST_CHUNK_BYTES = 2 * SUPER_BYTES
-_FIXED_BYTES = (SLOTS + 1) * _LEAST_CHUNK_BYTES + scratch_bytes(SLOTS)
+_MIN_CHUNK_BYTES = 2 * SUPER_BYTES
+_FIXED_BYTES = (SLOTS + 1) * _MIN_CHUNK_BYTES + scratch_bytes(SLOTS)
 MIN_BYTES = _FIXED_BYTES + 4 * CHUNK_BYTES
 """Each slot's chunk and scratch buffer, and twice a window of two messages, as chunks are pinned whole."""
 
@@ -33,7 +33,7 @@ class DeviceMemory:
         default = ProtocolConfig()
         self._chunk_bytes = EndpointConfig().chunk_bytes
         if size_bytes < 4 * (SLOTS + 1) * self._chunk_bytes:
-            self._chunk_bytes = _LEAST_CHUNK_BYTES
+            self._chunk_bytes = _MIN_CHUNK_BYTES
         left_bytes = size_bytes - (SLOTS + 1) * self._chunk_bytes - scratch_bytes(SLOTS)
         window_bytes = min(default.receive_window_bytes, left_bytes // 2)
         protocol = ProtocolConfig(

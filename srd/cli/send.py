@@ -217,13 +217,13 @@ def _report(sent: Sent, peer: Peer, *, seconds: float, as_json: bool) -> None:
 def _path_figures(peer: Peer) -> list[dict[str, Any]]:
     return [
         {
-            "path": path.index,
+            "path": path.path,
             "packets": path.counters.packets,
             "retransmitted": path.counters.retransmitted,
             "lost": path.counters.lost,
             "timeouts": path.counters.timeouts,
             "marked": path.counters.ecn_ce,
-            "rtt_us": round(path.rtt.smoothed_s * 1e6) if path.rtt.sampled else None,
+            "rtt_us": None if path.smoothed_rtt_s is None else round(path.smoothed_rtt_s * 1e6),
             "state": path.state.name.lower(),
         }
         for path in peer.paths

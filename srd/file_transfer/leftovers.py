@@ -83,7 +83,7 @@ def _lock(fd: int) -> bool:
 def leftovers(directory: Path) -> list[Leftover]:
     """List the leftovers in a directory. Raises OSError if it cannot be read."""
     found = {path.name[5:].partition(".")[0] for path in directory.glob(".srd-*.*") if _is_ours(path)}
-    return [leftover for transfer in sorted(found) if (leftover := _look(directory, transfer, remove=False))]
+    return [leftover for transfer in sorted(found) if (leftover := _inspect(directory, transfer, remove=False))]
 
 
 def _is_ours(path: Path) -> bool:
@@ -95,10 +95,10 @@ def expire(directory: Path, transfer: str) -> Leftover | None:
 
     Raises OSError if it cannot be removed.
     """
-    return _look(directory, transfer, remove=True)
+    return _inspect(directory, transfer, remove=True)
 
 
-def _look(directory: Path, transfer: str, *, remove: bool) -> Leftover | None:
+def _inspect(directory: Path, transfer: str, *, remove: bool) -> Leftover | None:
     part, journal = part_path(directory, transfer), journal_path(directory, transfer)
     name, retry_for_s = _read_head(journal)
     fd = -1

@@ -33,6 +33,7 @@ from srd.file_transfer.protocol import (
     reason_of,
 )
 from srd.file_transfer.send_slots import SendSlots
+from srd.file_transfer.stall import StallMeter
 from srd.file_transfer.worker import start_worker
 from srd.io.addresses import host_port_text
 from srd.message import Message
@@ -65,6 +66,7 @@ class Received:
     sha256: str
     seconds: float
     longest_stall_ms: float
+    """Longest time in which no payload landed, to 5 ms."""
 
 
 class Transfer:
@@ -219,13 +221,13 @@ class FileReceiver:
 
     async def _receive_chunks(self, transfer: Transfer, store: PartialFile) -> Received:
         offer = transfer.offer
-        self._peer.start_gap()
         self._on_start(offer, min(store.resumed_chunks * offer.chunk_bytes, offer.size))
         await self._send_control("accept", chunks=store.resumed_chunks)
         started = time.monotonic()
         pending: set[asyncio.Future[None]] = set()
         try:
-            sha256 = await self._store_chunks(transfer, store, pending)
+            with StallMeter(lambda: self._peer.landed_bytes) as stall:
+                sha256 = await self._store_chunks(transfer, store, pending)
             await asyncio.gather(*pending)
         finally:
             await asyncio.gather(*pending, return_exceptions=True)  # they still use the messages' memory
@@ -233,8 +235,7 @@ class FileReceiver:
         self._inbox.note_arrival(offer, final_sha256)
         seconds = time.monotonic() - started
         await self._send_control("verdict", sha256=final_sha256)
-        stall_ms = self._peer.longest_gap_s * 1e3
-        return Received(offer.name, store.final, offer.size, final_sha256, seconds, stall_ms)
+        return Received(offer.name, store.final, offer.size, final_sha256, seconds, stall.longest_s * 1e3)
 
     async def _store_chunks(self, transfer: Transfer, store: PartialFile, pending: set[asyncio.Future[None]]) -> str:
         """Start to store every chunk as it arrives; return the sender's hash."""

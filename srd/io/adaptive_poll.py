@@ -41,14 +41,14 @@ class AdaptivePoller:
         self._until = now + self._window_s
         if not self.active:
             self.active = True
-            self._loop.call_soon(self._look)
+            self._loop.call_soon(self._poll)
 
     def end(self) -> None:
         """Let the loop sleep."""
         self._until = 0.0
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Keep the loop from sleeping for one more iteration."""
         self.active = time.monotonic() < self._until
         if self.active:
-            self._loop.call_soon(self._look)
+            self._loop.call_soon(self._poll)

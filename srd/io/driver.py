@@ -16,6 +16,14 @@ Theory of operation.
 5. With `busy_poll` the loop never sleeps: each iteration of the event loop polls the sockets up to `SPINS` times.
    Turns are not coalesced, and what was posted to the core goes out at the next poll.
 6. The core's clock is `time.monotonic()` in seconds; its deadlines go into a timerfd.
+
+States, each entered at the end of a turn:
+
+    state       sockets polled  the next turn                             entered when a turn
+    WAITING     yes             reads (if readable), delivers, sends      did neither of the following
+    YIELDED     yes             sends the application's reply first       delivered what may be replied to (rule 2)
+    COALESCING  no              reads, when the delay of rule 3 is over   carried a stream, soon after another such turn
+    CLOSED      no              none                                      failed, or `close` was called
 """
 
 from __future__ import annotations
@@ -25,6 +33,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Sequence
+from enum import IntEnum, auto
 
 from srd.io.adaptive_poll import AdaptivePoller
 from srd.io.rx import RxRing
@@ -59,6 +68,38 @@ TURN_BYTES = 1 << 20
 """Bytes sent before the driver yields to the event loop: what fits into the CPU cache beside other data."""
 BURST_BYTES = 8 << 10
 """Fixed cost of a burst in the budget of `TURN_BYTES`: the interpreter's time per burst, in bytes of kernel time."""
+
+
+class DriverState(IntEnum):
+    """What the driver waits for; see the module for what each state does.
+
+    An IntEnum, as Enum's hash is a function in Python, and each turn looks the state up.
+    """
+
+    WAITING = auto()
+    YIELDED = auto()
+    COALESCING = auto()
+    CLOSED = auto()
+
+
+POLLS_SOCKETS = {
+    DriverState.WAITING: True,
+    DriverState.YIELDED: True,
+    DriverState.COALESCING: False,
+    DriverState.CLOSED: False,
+}
+"""Whether the event loop polls the sockets."""
+
+
+class Turn:
+    """What a turn has done so far: payload read and sent, completed messages, events, whether a peer ended."""
+
+    def __init__(self) -> None:  # no dataclass, whose constructor is not compiled
+        self.read_bytes = 0
+        self.sent_bytes = 0
+        self.messages = 0
+        self.events = 0
+        self.ended = False
 
 
 class Driver:
@@ -104,15 +145,12 @@ class Driver:
         self._controls: list[tuple[bytes, Address, float]] = []  # read but not processed yet, mostly ACKs
         self._read_at = 0.0  # when the last turn read something
         self._since_s = 0.0  # time between that turn and the one before that read something
-        self._answering = False  # whether the last turn yielded so that the application can reply first
-        self._coalesce_until: float | None = None  # sockets are not polled before
+        self._state = DriverState.WAITING
+        self._coalesce_until: float | None = None  # end of the state COALESCING
         self._poller = AdaptivePoller(self._loop, window_s=adaptive_poll_s)
-        # Of this turn: payload bytes, completed messages, events delivered, and whether one was the end of a peer.
-        self._read_bytes = self._sent_bytes = self._messages = self._events = 0
-        self._ended = False
+        self._this_turn = Turn()
         self._busy_poll = busy_poll
         self._adaptive_poll_s = adaptive_poll_s
-        self._closed = False
         self._dropped = 0  # packets dropped by the kernel up to `close`
         if busy_poll:
             self._loop.call_soon(self._spin)
@@ -152,18 +190,21 @@ class Driver:
         if self._closed:
             return
         self._dropped = self.dropped_packets()
-        self._closed = True
+        self._enter(DriverState.CLOSED)
         self._transmitter.discard()
         self._deferred = None
         self._poller.end()
         self._loop.remove_reader(self._timer.fd)
-        self._loop.remove_reader(self._epoll.fileno())
         if self._full is not None:
             self._loop.remove_writer(self._full.fileno())
         self._epoll.close()
         self._timer.close()
         for sock in self._paths:
             sock.close()
+
+    @property
+    def _closed(self) -> bool:
+        return self._state is DriverState.CLOSED
 
     def dropped_packets(self) -> int:
         """Return the datagrams that the kernel dropped because a socket's buffer was full."""
@@ -193,7 +234,8 @@ class Driver:
         for _ in range(SPINS):
             if self._closed:
                 return
-            ready = None if self._answering else self._epoll.poll(0)  # send the reply before reading more
+            # After a yield the reply is sent before more is read.
+            ready = None if self._state is DriverState.YIELDED else self._epoll.poll(0)
             if ready or self._wake_due:
                 self._wake_due = False
                 self._turn(read=bool(ready))
@@ -212,21 +254,19 @@ class Driver:
         """Read, deliver, and either yield so that the application can reply, or finish the turn; arm the timer."""
         if self._closed:
             return
-        self._read_bytes = self._sent_bytes = self._messages = self._events = 0
-        self._ended = False
+        self._this_turn = Turn()
         try:
             received = read and self._read()
             self._deliver()
-            answered, self._answering = self._answering, received and self._has_answers()
-            if self._answering or self._finish_turn(read=read, answered=answered):
+            yields = received and self._has_answers()
+            if yields or self._finish_turn(read=read, answered=self._state is DriverState.YIELDED):
                 self.wake()
         except Exception as error:
             self.close()
             self._on_failure(error)
             raise
         if not self._closed:  # an event's handler may have closed the driver
-            if read:
-                self._coalesce(heard=received)
+            self._enter(self._state_after(read=read, received=received, yields=yields))
             deadlines = [at for at in (self._core.poll_timeout(), self._coalesce_until) if at is not None]
             self._timer.arm(min(deadlines, default=None))
 
@@ -259,30 +299,42 @@ class Driver:
 
     def _expects_more_data(self) -> bool:
         """Whether what this turn read is part of a stream."""
-        return self._read_bytes >= BULK_BYTES and (self._messages > 1 or self._core.expects_more_data)
+        turn = self._this_turn
+        return turn.read_bytes >= BULK_BYTES and (turn.messages > 1 or self._core.expects_more_data)
 
     def _has_answers(self) -> bool:
         """Whether the application may reply to a short message of a request-response exchange.
 
         Not after the end of a peer: the application may react to it by closing this endpoint at once.
         """
-        delivered = self._messages > 0 and not self._ended
-        return delivered and self._since_s < self._adaptive_poll_s and self._read_bytes < BULK_BYTES
+        turn = self._this_turn
+        delivered = turn.messages > 0 and not turn.ended
+        return delivered and self._since_s < self._adaptive_poll_s and turn.read_bytes < BULK_BYTES
 
-    def _coalesce(self, *, heard: bool) -> None:
-        """Delay the next turn, poll, or do neither, depending on what this turn carried and when the last one was."""
-        until = None
-        if heard and not self._busy_poll:
-            if self._expects_more_data() or self._sent_bytes >= BULK_BYTES:
+    def _state_after(self, *, read: bool, received: bool, yields: bool) -> DriverState:
+        """Return the state after a turn, depending on what it carried and when the one before was."""
+        if not read:  # it only sent
+            return DriverState.COALESCING if self._state is DriverState.COALESCING else DriverState.WAITING
+        if received and not self._busy_poll:
+            if self._expects_more_data() or self._this_turn.sent_bytes >= BULK_BYTES:
                 self._poller.suppress(self._read_at)
-                until = self._read_at + RX_COALESCE_S if self._since_s < BUSY_S else None
-            elif self._events and self._since_s < self._adaptive_poll_s:
+                if self._since_s < BUSY_S:
+                    self._coalesce_until = self._read_at + RX_COALESCE_S
+                    return DriverState.COALESCING
+            elif self._this_turn.events and self._since_s < self._adaptive_poll_s:
                 self._poller.extend(self._read_at)
-        if until is not None and self._coalesce_until is None:
-            self._loop.remove_reader(self._epoll.fileno())
-        elif until is None and self._coalesce_until is not None:
-            self._loop.add_reader(self._epoll.fileno(), self._on_readable)
-        self._coalesce_until = until
+        return DriverState.YIELDED if yields else DriverState.WAITING
+
+    def _enter(self, state: DriverState) -> None:
+        """Change the state, and have the event loop poll the sockets or not."""
+        if state is not DriverState.COALESCING:
+            self._coalesce_until = None
+        if not self._busy_poll and POLLS_SOCKETS[state] is not POLLS_SOCKETS[self._state]:
+            if POLLS_SOCKETS[state]:
+                self._loop.add_reader(self._epoll.fileno(), self._on_readable)
+            else:
+                self._loop.remove_reader(self._epoll.fileno())
+        self._state = state
 
     def _read_socket(self, sock: socket.socket) -> bool:
         """Read up to `BATCHES_PER_TURN` batches from a socket; return whether anything was received."""
@@ -298,25 +350,19 @@ class Driver:
                 self._icmp(sock)
                 break
             received = True
-            self._read_bytes += batch.payload_bytes
+            self._this_turn.read_bytes += batch.payload_bytes
             now = time.monotonic()
-            admission = queue.admission if queue.memory_low else None
             self._process_control()  # those of earlier batches, to keep the order of arrival
             controls = batch.controls
             if batch.datagrams and controls:  # deferred, so that the application can reply first
                 self._controls += controls
                 controls = []
-            kept = self._core.handle_packets(batch.datagrams, controls=controls, now=now, admission=admission)
-            queue.commit(kept)
-            if admission is not None:
-                queue.reuse(batch.datagrams, kept=kept)
-            if placements := self._core.pop_target_copies():
-                if queue.predictor.context is None:  # the peers may have queues of their own
-                    self._clear_hints()
-                for placement in placements:
-                    queue.copy_to_target(placement)
-            if batch.no_memory:
-                self._core.on_no_memory(batch.no_memory, now=now)
+            result = self._core.handle_packets(
+                batch.datagrams, controls=controls, no_memory=batch.no_memory, low_region=batch.low_region, now=now
+            )
+            if result.copies and queue.predictor.context is None:  # the peers may have queues of their own
+                self._clear_hints()
+            queue.commit(batch, result)
             if not batch.full:
                 break
         return received
@@ -342,12 +388,12 @@ class Driver:
                 checked = event.peer
                 self._drop_acknowledged(checked)
             if isinstance(event, MessageReceived | WriteReceived):
-                self._messages += 1
+                self._this_turn.messages += 1
             elif isinstance(event, MessagesReceived):
-                self._messages += event.count
+                self._this_turn.messages += event.count
             elif isinstance(event, PeerEnded):
-                self._ended = True
-            self._events += 1
+                self._this_turn.ended = True
+            self._this_turn.events += 1
             self._on_event(event)
 
     def drop_unsent(self) -> None:
@@ -392,7 +438,7 @@ class Driver:
                 self._send_datagram(out)
                 continue
             sent_bytes += BURST_BYTES + out.payload_bytes
-            self._sent_bytes += out.payload_bytes
+            self._this_turn.sent_bytes += out.payload_bytes
             if not self._transmitter.has_room_for(out):
                 self._transmit()
                 if self._blocked():

@@ -33,7 +33,7 @@ _MSG_TRUNC = int(socket.MSG_TRUNC)  # a plain integer, as an enum's & is slower
 _RESULT_WORDS, _NAME_LENGTH, _CONTROL_LENGTH, _FLAGS, _LENGTH = MMSGHDR.itemsize // 4, 2, 10, 12, 14
 _TIME_WORDS, _SECONDS, _NANOSECONDS = CONTROL.itemsize // 8, 2, 3
 _SIZE_WORDS, _GRO_SIZE = CONTROL.itemsize // 4, 12
-_MOST_ADDRESSES = 1 << 16
+_MAX_ADDRESSES = 1 << 16
 
 
 class RecvmmsgResults:
@@ -80,7 +80,7 @@ class RecvmmsgResults:
         raw = self._name_bytes[slot].tobytes()
         address = self._addresses.get(raw)
         if address is None:
-            if len(self._addresses) >= _MOST_ADDRESSES:
+            if len(self._addresses) >= _MAX_ADDRESSES:
                 self._addresses.clear()
             address = self._addresses[raw] = syscalls.unpack_address(raw)
         return address

@@ -25,22 +25,20 @@ import ctypes
 import socket
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from devmem.pool import Pool
 from devmem.region import Region
-from devmem.uapi import AREA_SHIFT
 from srd.io import syscalls
 from srd.io.clock import wall_to_monotonic_s
 from srd.io.placement_predictor import PLACED, PlacementPredictor
 from srd.io.recvmmsg import RecvmmsgResults
 from srd.io.rx_buffers import SUPER_BYTES, RxBuffers, scratch_bytes
 from srd.io.syscalls import IOVEC, Address
-from srd.proto.events import Frag, TargetCopy
-from srd.proto.recv.admission import Admission
+from srd.proto.events import REGION_SHIFT, Frag, ReceiveResult, TargetCopy
 from srd.proto.wire.data import (
     HEADER,
     HEADER_BYTES,
@@ -68,16 +66,26 @@ _DATA = int(PacketType.DATA)  # a plain integer, as comparing with an enum's mem
 _DATA_PREFIX = np.array([VERSION, _DATA], np.uint8)
 
 
-@dataclass(slots=True)
-class RxBatch:
-    """What one system call received."""
+@lru_cache(maxsize=SMALL_BYTES)
+def _datagram_type(payload_bytes: int) -> np.dtype[np.void]:
+    """Return the type of a small datagram; to copy it as an item costs less than to copy a row of bytes."""
+    return np.dtype([("header", f"V{HEADER_BYTES}"), ("payload", f"V{payload_bytes}")])
 
-    datagrams: list[GroDatagram] = field(default_factory=list)
-    controls: list[tuple[bytes, Address, float]] = field(default_factory=list)
-    no_memory: set[int] = field(default_factory=set)
-    """Contexts of data that was dropped because no memory was free."""
-    full: bool = False
-    """Whether every slot was filled, so that more datagrams may be waiting."""
+
+class RxBatch:
+    """What one system call received.
+
+    `controls`: control packets as (bytes, source address, time of receipt). `no_memory`: contexts of data that was
+    dropped because no memory was free. `full`: whether every slot was filled, so that more datagrams may be waiting.
+    `low_region`: the region that the data landed in, if it is short of memory.
+    """
+
+    def __init__(self, *, full: bool = False) -> None:  # no dataclass, whose constructor is not compiled
+        self.datagrams: list[GroDatagram] = []
+        self.controls: list[tuple[bytes, Address, float]] = []
+        self.no_memory: set[int] = set()
+        self.full = full
+        self.low_region: int | None = None
 
     @property
     def payload_bytes(self) -> int:
@@ -88,7 +96,7 @@ class RxBatch:
 class RxRing:
     """Receives from sockets into a region.
 
-    `receive` a batch, pass it to the core, `commit` what the core kept; only then `receive` again.
+    `receive` a batch, pass it to the core, `commit` the core's result; only then `receive` again.
     """
 
     def __init__(
@@ -100,27 +108,23 @@ class RxRing:
         contexts: Container[int],
         reserve_bytes: int = 0,
         number: int = 0,
-        header_split: bool = True,
     ) -> None:
         """Create a queue that receives into `region`.
 
         `contexts` is a live view of the open peers' contexts; data of other contexts is dropped. While less than
-        `reserve_bytes` of memory is free, admission control applies (`recv.admission`). Without `header_split` all
-        payload is copied.
+        `reserve_bytes` of memory is free, admission control applies (`recv.admission`).
         """
         self.number = number
         self.region = region
         self.bytes_copied = 0
-        self.dropped_for_memory = 0
+        self.refused_packets = 0  # data packets (or trains) for which no memory was free, or that were not admitted
         self.landed_bytes = 0
         self.pool = Pool(region, chunk_bytes=chunk_bytes, size_bytes=region.size_bytes - scratch_bytes(SLOTS))
         self.buffers = RxBuffers(region, self.pool, slots=SLOTS)
         self.refill: Callable[[], None] | None = None  # called before memory is needed
-        self.admission = Admission(self.has)
         self.predictor = PlacementPredictor(SLOTS)
         self._reserve_bytes = reserve_bytes
-        self._area = number << AREA_SHIFT
-        self._split = header_split
+        self._area = number << REGION_SHIFT
         self._contexts = contexts
         self._region = region
         self._headers = np.zeros(SLOTS * MAX_TRAIN_PACKETS, HEADER)
@@ -211,7 +215,7 @@ class RxRing:
                     self._decided_bytes = self._kept_bytes
                 self._copied_bytes[size] = self._copied_bytes.get(size, 0) + size_bytes
 
-    def copy_to_target(self, placement: TargetCopy) -> None:
+    def _copy_to_target(self, placement: TargetCopy) -> None:
         """Copy a payload to its target, an address in registered memory, unless it landed there."""
         self.predictor.set_hint(placement.hint)
         if placement.region_offset & PLACED:
@@ -231,18 +235,18 @@ class RxRing:
         """Whether less memory than the reserve is free."""
         return self.pool.free_bytes < self._reserve_bytes
 
-    @property
-    def refused_packets(self) -> int:
-        """Data packets (or trains) that were dropped because no memory was free, or refused by admission control."""
-        return self.dropped_for_memory + self.admission.refused_packets
+    def commit(self, batch: RxBatch, result: ReceiveResult) -> None:
+        """Carry out what the core has decided about a batch: hold what it kept, copy, and reuse the rest."""
+        self.hold(result.kept)
+        self.refused_packets += result.refused_packets
+        if batch.low_region is not None:
+            self._reuse(batch.datagrams, kept=result.kept)
+        for placement in result.copies:
+            self._copy_to_target(placement)
 
-    def has(self, frag: Frag) -> bool:
-        """Whether a fragment lies in this queue's region."""
-        return frag.region_offset >> AREA_SHIFT == self.number
-
-    def commit(self, kept: Iterable[Frag]) -> None:
-        """Hold the memory of the fragments that the core kept."""
-        for frag in kept:
+    def hold(self, frags: Iterable[Frag]) -> None:
+        """Hold the memory of fragments until `drop`."""
+        for frag in frags:
             self.pool.hold(frag.region_offset - self._area, length=frag.length)
             if self._copied:
                 self._note_copied(frag.region_offset, frag.length)
@@ -270,9 +274,11 @@ class RxRing:
         clock_offset_s = wall_to_monotonic_s()
         for slot in range(count):
             self._receive_slot(batch, slot, clock_offset_s)
+        if self.memory_low:
+            batch.low_region = self.number
         return batch
 
-    def reuse(self, datagrams: Iterable[GroDatagram], *, kept: Iterable[Frag]) -> None:
+    def _reuse(self, datagrams: Iterable[GroDatagram], *, kept: Iterable[Frag]) -> None:
         """Reuse the memory of datagrams of which nothing was kept, so that kept data does not fragment the pool."""
         starts = sorted(frag.region_offset - self._area for frag in kept)
         for datagram in datagrams:
@@ -286,12 +292,12 @@ class RxRing:
         """Describe what landed in a slot: a datagram, or a train of equal ones (the last may be shorter)."""
         length, size, marked, seconds = self._results.read(slot)
         if length <= 0:
-            self.dropped_for_memory += length < 0  # truncated; an empty datagram is ignored
+            self.refused_packets += length < 0  # truncated; an empty datagram is ignored
             return
         received_at = seconds + clock_offset_s
         address, headers = self._results.address(slot), self._rows[slot]
         expected = HEADER_BYTES + self.payload_bytes
-        is_data = length >= HEADER_BYTES and headers[0] == VERSION and headers[1] == _DATA and self._split
+        is_data = length >= HEADER_BYTES and headers[0] == VERSION and headers[1] == _DATA
         fits = is_data and (size == expected or size == length < expected) and length <= self._train_bytes
         if fits and (tail_bytes := length % size) >= HEADER_BYTES:  # GRO may end a train with a control packet
             fits = headers[(length - tail_bytes) // size * HEADER_BYTES + 1] == _DATA
@@ -355,7 +361,7 @@ class RxRing:
         return False
 
     def _drop(self, batch: RxBatch, headers: Octets) -> None:
-        self.dropped_for_memory += 1
+        self.refused_packets += 1
         batch.no_memory.add(int.from_bytes(headers[8:16], "big"))
 
     # -- what has to be copied ------------------------------------------------------------------------------------
@@ -367,16 +373,17 @@ class RxRing:
         count, payload = length // size, size - HEADER_BYTES
         start = self.buffers.cursors[slot]
         region = self._region.array
-        others = region[start + payload : start + length - HEADER_BYTES].reshape(count - 1, size)
-        headers = memoryview(self._rows[slot][:HEADER_BYTES].tobytes() + others[:, :HEADER_BYTES].tobytes())
+        others = region[start + payload : start + length - HEADER_BYTES].view(_datagram_type(payload))
+        headers = memoryview(self._rows[slot][:HEADER_BYTES].tobytes() + others["header"].tobytes())
         if not self._is_known(headers, count):
             return
         if self.buffers.is_scratch(slot):
             self._drop(batch, headers)
             return
         offset = self.buffers.consume(slot, count * payload)
-        # Row i moves down by i headers. NumPy copies overlapping data through a temporary.
-        region[offset + payload : offset + count * payload].reshape(-1, payload)[:] = others[:, HEADER_BYTES:]
+        # Payload i moves down by i headers. NumPy copies overlapping data through a temporary.
+        payloads = others["payload"]
+        region[offset + payload : offset + count * payload].view(payloads.dtype)[:] = payloads
         self.bytes_copied += (count - 1) * payload
         batch.datagrams.append(
             GroDatagram(headers, count, self._area + offset, count * payload, payload, address, received_at, marked)
@@ -453,7 +460,7 @@ class RxRing:
             target[full * segment :] = tail[HEADER_BYTES:]
             offset = self._area + start
             self.bytes_copied += payload_bytes
-            if count > 1 and size >= MIN_EXPECTED_BYTES and self._split:
+            if count > 1 and size >= MIN_EXPECTED_BYTES:
                 self._copied.append((offset, offset + payload_bytes, size))
         batch.datagrams.append(
             GroDatagram(headers, count, offset, payload_bytes, segment, address, received_at, marked)

@@ -25,7 +25,7 @@ BUFFER_BYTES = 32 << 20
 kernel grants less."""
 ECT_0 = 2
 """ECN-capable transport (RFC 3168, section 5), in the low two bits of IPv4's TOS and IPv6's traffic class."""
-MOST_ERRORS = 256
+MAX_ERRORS = 256
 """Errors read from an error queue at a time: bounds the work where ICMP errors arrive faster than they are drained."""
 IP_UDP_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}
 
@@ -81,7 +81,7 @@ def route_mtu(address: Address, *, family: socket.AddressFamily) -> int:
 def unreachable_addresses(sock: socket.socket) -> list[Address]:
     """Drain the socket's error queue; return the distinct destinations that answered "port unreachable"."""
     addresses: dict[Address, None] = {}
-    for _ in range(MOST_ERRORS):
+    for _ in range(MAX_ERRORS):
         try:
             _, ancillary, _, address = sock.recvmsg(0, 512, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
         except OSError:

@@ -225,7 +225,7 @@ class Transmitter:
         self.path = None
 
     def drop_unneeded(self, is_needed: Callable[[Burst], bool]) -> None:
-        """Discard the queued bursts for which `goes` is false; their packets count as lost."""
+        """Discard the queued bursts for which `is_needed` is false; their packets count as lost."""
         rows: list[int] = []
         kept: list[tuple[Burst, int]] = []
         first = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from srd.proto.congestion.base import ControllerFactory
 from srd.proto.errors import UsageError
 from srd.proto.send.flow_control import RNR_FOR_EVER
 from srd.proto.wire.control import MIN_PEER_WINDOW_PACKETS
@@ -80,8 +81,8 @@ class ProtocolConfig:
     that was refused retries within `probe_after_s`, four times as often, and a live sender retransmits within some ten
     milliseconds; `unresponsive_after_s` has the same length for the same reason."""
 
-    controller: str = "majority-delay"
-    """Name in `congestion.registry.CONTROLLERS`."""
+    controller: ControllerFactory | None = None
+    """Makes the congestion controller of each peer; None: `congestion.delay.MajorityDelay`."""
 
     initial_window_packets: int = 16
     """Initial congestion window: RFC 6928 sends 10; Swift's simulator starts at 12; rounded up to a power of two."""

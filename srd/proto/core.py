@@ -2,9 +2,7 @@
 
 Call order. The owner of the core, after anything happened:
 
-    handle_packets(...)      what arrived, as one batch       -> the pieces of memory that must be kept
-    pop_target_copies()      at once: carry out the copies
-    on_no_memory(...)        what of it had to be dropped for lack of memory
+    handle_packets(...)      what arrived, as one batch; then commit the `ReceiveResult`
     handle_timeout(now)      when `poll_timeout` has passed; after the packets, or acknowledged data is declared lost
     poll_event()             until None: deliver
     poll_transmit(now)       until None, or until the sockets are full: send
@@ -19,20 +17,19 @@ Peers are served round-robin: each `poll_transmit` returns one packet or burst o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable
+from itertools import islice
 from random import Random
 
 from srd.proto.config import ProtocolConfig
 from srd.proto.congestion.pacer import ActivePeers
-from srd.proto.congestion.registry import CONTROLLERS
 from srd.proto.errors import PacketError, UsageError
-from srd.proto.events import Completion, Event, Frag, PeerEnded, TargetCopy
+from srd.proto.events import Completion, Event, EventQueue, PeerEnded, ReceiveResult, TargetCopy
 from srd.proto.handshake import Initiator
 from srd.proto.memory import Memory
 from srd.proto.peer import PeerCore, PeerState
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recv.admission import Admission
-from srd.proto.send.validation import check_batch, check_work_request, refusal_status
 from srd.proto.stateless import StatelessResponder
 from srd.proto.timers import Timers
 from srd.proto.trace import Trace
@@ -54,17 +51,15 @@ from srd.proto.wire.control import (
     decode_untrusted,
 )
 from srd.proto.wire.data import (
-    IMMEDIATE,
     MIN_DATAGRAM_BYTES,
     Address,
     Burst,
     GroDatagram,
-    Lanes,
-    Opcode,
     host_of,
     received_bursts_untrusted,
 )
 from srd.proto.wire.status import Status
+from srd.proto.work_request import BatchRequest, WorkRequest
 
 
 class EndpointCore:
@@ -89,8 +84,6 @@ class EndpointCore:
         open peers; `memory`: registrations for writes and reads, None without any; `trace`: receives the trace events
         of every peer.
         """
-        if config.controller not in CONTROLLERS:
-            raise UsageError(f"controller: {config.controller!r} is not one of {', '.join(CONTROLLERS)}")
         self.malformed = 0
         self.expects_more_data = False  # whether the messages of the last batch of data lack more than a datagram
         self._config = config
@@ -101,7 +94,8 @@ class EndpointCore:
         self._new_context = new_context
         self._rng = rng
         self._memory = memory
-        self._target_copies: list[TargetCopy] = []
+        self._copies: list[TargetCopy] = []  # of the batch that is being processed
+        self._admissions: dict[int, Admission] = {}  # by region
         self._trace = trace
         self._peers: dict[int, PeerCore] = {}  # by number
         self._ended: dict[int, PeerCore] = {}  # ended peers whose PeerEnded has not been delivered yet
@@ -111,7 +105,8 @@ class EndpointCore:
         self._hosts: dict[object, int] = {}  # number of peers of each host
         self._unaccepted: set[int] = set()  # numbers of the incoming peers without a call of `accepted` yet
         self._ready: dict[int, None] = {}  # numbers of the peers that may have something to send, round-robin
-        self._events: deque[Event] = deque()
+        self._events: EventQueue = deque()
+        self._traced = 0  # how many of these, from the first on, are in the trace
         self._timers = Timers()
         self._next_number = 0
 
@@ -125,79 +120,31 @@ class EndpointCore:
         peer.initiator = Initiator(own_context=peer.own_context, config=self._config, sizes=sizes, now=now)
         return peer.number
 
-    def post(
-        self,
-        peer: int,
-        *,
-        request: int,
-        length: int,
-        payload_offset: int = 0,
-        opcode: Opcode = Opcode.SEND,
-        immediate: int | None = None,
-        key: int = 0,
-        offset: int = 0,
-        local_key: int = 0,
-        local_offset: int = 0,
-    ) -> None:
-        """Post a work request over `length` bytes. It ends with a Completion for `request`, whatever happens.
+    def post(self, peer: int, wr: WorkRequest) -> None:
+        """Post a work request. It ends with a Completion for `wr.request`, whatever happens.
 
-        SEND, WRITE: the bytes start at `payload_offset` of the region; `immediate` is delivered to the responder's
-        application. WRITE, READ: `key` and `offset` name the range in the responder's registered memory. READ:
-        `local_key` and `local_offset` name the range in this end's. A request that cannot be carried out completes at
-        once, with a LOCAL_ERROR status or REMOTE_ERROR_BAD_LENGTH. Raises UsageError for a peer that is not open yet or
-        is being closed, and for values that do not fit into a packet.
+        A request that cannot be carried out completes at once, with a LOCAL_ERROR status or REMOTE_ERROR_BAD_LENGTH.
+        Raises UsageError for a peer that is not open yet or is being closed, and for values that do not fit into a
+        packet.
         """
         core = self._peers.get(peer)
         if core is None:
-            self._events.append(Completion(peer, request, Status.LOCAL_ERROR_INVALID_AH))
+            self._events.append(Completion(peer, wr.request, Status.LOCAL_ERROR_INVALID_AH))
             return
         sender = core.open_sender()
-        check_work_request(opcode, length=length, immediate=immediate, key=key, offset=offset)
-        status = refusal_status(
-            opcode,
-            length=length,
-            max_send_bytes=sender.max_message_bytes,
-            memory=self._memory,
-            local_key=local_key,
-            local_offset=local_offset,
-        )
+        wr.check()
+        status = wr.refusal(max_send_bytes=sender.max_message_bytes, memory=self._memory)
         if status is not None:
-            self._events.append(Completion(peer, request, status))
+            self._events.append(Completion(peer, wr.request, status))
             return
-        sender.queue.post(
-            request,
-            payload_offset=payload_offset,
-            length=length,
-            flags=opcode if immediate is None else opcode | IMMEDIATE,
-            # A write without an immediate carries its start offset: see "Registered memory" in PROTOCOL.md.
-            immediate=(offset & 0xFFFFFFFF if opcode == Opcode.WRITE else 0) if immediate is None else immediate,
-            key=key,
-            remote_offset=offset,
-            local_key=local_key,
-            local_offset=local_offset,
-        )
+        sender.queue.post(wr)
         self._ready[peer] = None
 
-    def post_batch(
-        self,
-        peer: int,
-        *,
-        first_request: int,
-        payload_addresses: Lanes,
-        length: int,
-        immediate: int | None,
-        owner: object,
-    ) -> None:
-        """Post a send of `length` bytes, a packet at most, per payload address: requests from `first_request` on.
-
-        Each ends with a Completion or as part of a BatchCompletion; `owner` is kept alive until then. Raises as `post`
-        does.
-        """
+    def post_batch(self, peer: int, batch: BatchRequest) -> None:
+        """Post a batch of sends: each ends with a Completion or as part of a BatchCompletion. Raises as `post` does."""
         sender = self.peer(peer).open_sender()
-        check_batch(length, immediate=immediate, packet_bytes=sender.segment_bytes)
-        sender.queue.post_batch(
-            first_request, payload_addresses=payload_addresses, length=length, immediate=immediate, owner=owner
-        )
+        batch.check(packet_bytes=sender.segment_bytes)
+        sender.queue.post_batch(batch)
         self._ready[peer] = None
 
     def cancel(self, peer: int, *, request: int, now: float) -> None:
@@ -256,6 +203,11 @@ class EndpointCore:
         return peer
 
     @property
+    def open_peers(self) -> list[int]:
+        """Numbers of the peers that have not ended, whether open yet or not."""
+        return list(self._peers)
+
+    @property
     def contexts(self) -> Container[int]:
         """A live view of the contexts that packets of open peers carry."""
         return self._by_context.keys()
@@ -268,16 +220,17 @@ class EndpointCore:
         *,
         controls: Iterable[tuple[bytes, Address, float]],
         now: float,
-        admission: Admission | None = None,
-    ) -> list[Frag]:
+        no_memory: Iterable[int] = (),
+        low_region: int | None = None,
+    ) -> ReceiveResult:
         """Process a batch: data packets, and control packets as (bytes, source address, time of receipt).
 
-        `admission`: given when the memory that they landed in has less left than the longest message may need. Returns
-        the pieces of memory that hold new data, to be kept until their message is released or aborted, or the peer
-        ends.
+        `no_memory`: the contexts of data packets that were dropped for lack of memory. `low_region`: the region that
+        the data landed in, when it has less memory left than the longest message may need.
         """
-        kept: list[Frag] = []
+        result = ReceiveResult()
         touched: dict[int, PeerCore] = {}
+        admission = None if low_region is None else self._admission(low_region)
         if admission is not None:
             relieved = admission.evict_stalled(self._peers, now=now, stalled_after_s=self._config.stalled_after_s)
             touched = {peer.number: peer for peer in relieved}
@@ -290,35 +243,36 @@ class EndpointCore:
                     continue
                 touched[peer.number] = peer
                 if admission is not None and not admission.admits(peer, burst, peers=self._peers, now=now):
-                    peer.on_no_memory(burst, now=now)
+                    peer.refuse(burst, now=now)
+                    result.refused_packets += burst.count
                 else:
-                    kept += peer.handle_burst(burst, now=now)
+                    result.kept += peer.handle_burst(burst, now=now)
         for peer in touched.values():
             self._after(peer, now=now)
         if touched:
             self.expects_more_data = any(peer.receiver.expects_more_data for peer in touched.values())
+        self._handle_controls(controls, now=now)
+        for context in no_memory:
+            if (peer := self._by_context.get(context)) is not None:
+                peer.on_no_memory(now=now)
+                self._after(peer, now=now)
+        if self._copies:
+            result.copies += self._copies
+            self._copies.clear()
+        return result
+
+    def _admission(self, region: int) -> Admission:
+        if (admission := self._admissions.get(region)) is None:
+            admission = self._admissions[region] = Admission(region)
+        return admission
+
+    def _handle_controls(self, controls: Iterable[tuple[bytes, Address, float]], *, now: float) -> None:
         for data, address, received_at in controls:
             try:
                 self._handle_control_untrusted(decode_untrusted(data), address, now=now, received_at=received_at)
             except PacketError:
                 self.malformed += 1
                 self._stateless.on_malformed(data, address)
-        return kept
-
-    def on_no_memory(self, contexts: Iterable[int], *, now: float) -> None:
-        """Note that data packets with these contexts were dropped for lack of memory."""
-        for context in contexts:
-            if (peer := self._by_context.get(context)) is not None:
-                peer.on_packet(now=now)
-                peer.receiver.on_no_memory(now=now)
-                self._after(peer, now=now)
-
-    def pop_target_copies(self) -> Sequence[TargetCopy]:
-        """Return what is to be copied now, before any other call to the core."""
-        if not self._target_copies:  # the common case
-            return ()
-        placements, self._target_copies[:] = self._target_copies.copy(), []
-        return placements
 
     def _handle_control_untrusted(self, packet: Control, address: Address, *, now: float, received_at: float) -> None:
         if isinstance(packet, Hello):
@@ -459,6 +413,7 @@ class EndpointCore:
         if not self._events:
             return None
         event = self._events.popleft()
+        self._traced = max(self._traced - 1, 0)
         if isinstance(event, PeerEnded):
             self._ended.pop(event.peer, None)
         return event
@@ -474,7 +429,8 @@ class EndpointCore:
             new_token=self._new_context,
             rng=self._rng,
             memory=self._memory,
-            placements=self._target_copies,
+            copies=self._copies,
+            events=self._events,
             active_peers=self._active_peers,
             now=now,
             trace=None if self._trace is None else PeerTrace(self._trace, number=self._next_number),
@@ -487,8 +443,9 @@ class EndpointCore:
         return peer
 
     def _after(self, peer: PeerCore, *, now: float) -> None:
-        """Collect a peer's events, queue it for transmission, and remove it when it has ended."""
-        self._events.extend(peer.take_events(now=now))
+        """Trace what has happened, queue the peer for transmission, and remove it when it has ended."""
+        if self._trace is not None:
+            self._trace_events(now=now)
         if peer.state is not PeerState.ENDED:
             peer.control_due = True
             self._ready[peer.number] = None
@@ -504,3 +461,11 @@ class EndpointCore:
             self._ready.pop(peer.number, None)
             self._active_peers.busy.discard(peer.number)
             self._timers.arm(peer.number, at=None)
+
+    def _trace_events(self, *, now: float) -> None:
+        """Record the events since the last call in the traces of their peers."""
+        for event in islice(self._events, self._traced, None):
+            peer = self._peers.get(event.peer)
+            if peer is not None and peer.trace is not None:
+                peer.trace.event(event, datagram_bytes=peer.datagram_bytes, paths=self._config.paths, now=now)
+        self._traced = len(self._events)

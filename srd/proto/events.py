@@ -1,12 +1,16 @@
-"""The events that the protocol core returns from `poll_event`."""
+"""What the protocol core tells its owner: events (`poll_event`), and what is to be done with received memory."""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from srd.proto.wire.data import Address
 from srd.proto.wire.status import Status
+
+REGION_SHIFT: Final = 48
+"""Bits of a region offset below the number of the region: an owner of several regions numbers them from 0."""
 
 
 class Frag(NamedTuple):
@@ -15,7 +19,7 @@ class Frag(NamedTuple):
     offset: int
     """In the message, bytes."""
     region_offset: int
-    """In the receive region, bytes; an owner with several regions encodes the region in the upper bits."""
+    """In the receive region, bytes; the region's number in the bits from REGION_SHIFT on."""
     length: int
 
 
@@ -127,6 +131,20 @@ class TargetCopy(NamedTuple):
     """Where the next payload may land; replaces all hints before. None: unknown."""
 
 
+class ReceiveResult:
+    """What the owner of the memory has to do with a batch that the core has processed, before it receives the next.
+
+    `kept`: pieces that hold new data, to be kept until their message is released or aborted, or the peer ends; the rest
+    of the batch's memory may be reused. `copies`: to be carried out at once, as the events that follow rely on them.
+    `refused_packets`: data packets refused by admission control.
+    """
+
+    def __init__(self) -> None:  # no dataclass, whose constructor is not compiled: there is one of these a turn
+        self.kept: list[Frag] = []
+        self.copies: list[TargetCopy] = []
+        self.refused_packets = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Completion:
     """A work request has ended."""
@@ -155,3 +173,5 @@ Event = (
     | Completion
     | BatchCompletion
 )
+EventQueue = deque[Event]
+"""The events of all peers of an endpoint, in order: each part of a peer appends what has happened in it."""

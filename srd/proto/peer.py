@@ -1,9 +1,11 @@
 """The state kept for one remote endpoint: handshake, sending and receiving halves, keepalive, closing.
 
-States and their transitions:
+States and their transitions (`TRANSITIONS`):
 
     OPENING --accepted--> OPEN --close()--> DRAINING --all requests done--> CLOSING --CLOSED or retries spent--> ENDED
     any --Close, Reset, Refuse, keepalive timeout--> ENDED, with every open request completed first
+
+What a peer waits for is a `Timer`; the state says which timers run (`TIMERS`), and `deadline` when one fires.
 
 A peer that sends nothing gets keepalive probes, and is declared unresponsive only after at least three were left
 unanswered: an interpreter that was stopped for a second must not declare every peer dead.
@@ -11,7 +13,8 @@ unanswered: an interpreter that was stopped for a second must not declare every 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from random import Random
 
@@ -19,9 +22,7 @@ from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
 from srd.proto.congestion.pacer import ActivePeers, InflightLimit
 from srd.proto.errors import UsageError
 from srd.proto.events import (
-    BatchCompletion,
-    Completion,
-    Event,
+    EventQueue,
     Frag,
     MessageReceived,
     PeerEnded,
@@ -80,6 +81,59 @@ class PeerState(Enum):
     ENDED = auto()
 
 
+class PeerEvent(Enum):
+    """What changes a peer's state."""
+
+    OPENED = auto()
+    """The handshake is complete."""
+    CLOSE = auto()
+    """The application closes the peer."""
+    DRAINED = auto()
+    """All of its requests are done."""
+    END = auto()
+    """It has ended, whether in an orderly way or not."""
+
+
+TRANSITIONS = {
+    (PeerState.OPENING, PeerEvent.OPENED): PeerState.OPEN,
+    (PeerState.OPENING, PeerEvent.END): PeerState.ENDED,
+    (PeerState.OPEN, PeerEvent.CLOSE): PeerState.DRAINING,
+    (PeerState.OPEN, PeerEvent.END): PeerState.ENDED,
+    (PeerState.DRAINING, PeerEvent.DRAINED): PeerState.CLOSING,
+    (PeerState.DRAINING, PeerEvent.END): PeerState.ENDED,
+    (PeerState.CLOSING, PeerEvent.END): PeerState.ENDED,
+}
+"""The state that an event leads to; any other event leaves the state as it is."""
+
+
+class Timer(Enum):
+    """What a peer waits for."""
+
+    HANDSHAKE = auto()
+    """The next HELLO, or the end of the attempt to open the peer."""
+    ACK = auto()
+    """The next ack to be sent."""
+    SEND = auto()
+    """Loss detection, probes of paths, pacing, the time limit of requests."""
+    REASSEMBLY = auto()
+    """The time limit of incomplete messages."""
+    KEEPALIVE = auto()
+    """The next keepalive probe, or the end of an unresponsive peer."""
+    CLOSE = auto()
+    """The next CLOSE, or the end of its attempts."""
+
+
+_RUNNING = (Timer.ACK, Timer.SEND, Timer.REASSEMBLY, Timer.KEEPALIVE)
+TIMERS: dict[PeerState, tuple[Timer, ...]] = {
+    PeerState.OPENING: (Timer.HANDSHAKE,),
+    PeerState.OPEN: _RUNNING,
+    PeerState.DRAINING: (*_RUNNING, Timer.CLOSE),
+    PeerState.CLOSING: (*_RUNNING, Timer.CLOSE),
+    PeerState.ENDED: (),
+}
+"""The timers that run in each state."""
+
+
 class PeerCore:
     """One peer. Driven by `EndpointCore`, which finds it by its context id."""
 
@@ -93,7 +147,8 @@ class PeerCore:
         new_token: Callable[[], int],
         rng: Random,
         memory: Memory | None,
-        placements: list[TargetCopy],
+        copies: list[TargetCopy],
+        events: EventQueue,
         active_peers: ActivePeers,
         now: float,
         trace: PeerTrace | None = None,
@@ -104,20 +159,21 @@ class PeerCore:
         self.own_context = own_context
         self.remote_context = self.datagram_bytes = 0
         self.state = PeerState.OPENING
+        self._timers = TIMERS[self.state]
         self.receiver = Receiver(config, validation=AddressValidation(address, paths=config.paths, new_token=new_token))
         self.sender: Sender | None = None
         self.rdma: Rdma | None = None
         self.initiator: Initiator | None = None
-        self.events: list[Event] = []
         self.ended: tuple[Status, str] | None = None  # how and why it has ended
         self.control_due = True  # an event occurred since `poll_control` last returned None
         self._config = config
         self._active_peers = active_peers  # all peers of the endpoint
         self._rng = rng
         self._memory = memory
-        self._target_copies = placements
+        self._copies = copies
+        self._events = events
         self._last_packet_at = now
-        self._silent_since = now  # start of the timeout that the unanswered keepalive probes belong to
+        self._unanswered_since = now  # start of the timeout that the unanswered keepalive probes belong to
         self._probed_at = now  # time of the last packet received, or keepalive probe sent
         self._probes_unanswered = self._closes = 0
         self._probes_due = 0  # keepalive probes of the current round that are still to be sent
@@ -133,7 +189,9 @@ class PeerCore:
         self.datagram_bytes = datagram_bytes
         self.receiver.segment_bytes = datagram_bytes - HEADER_BYTES
         self.sender = Sender(
-            self._config,
+            self.number,
+            config=self._config,
+            events=self._events,
             address=self.address,
             context=packet.own_context,
             datagram_bytes=datagram_bytes,
@@ -157,12 +215,18 @@ class PeerCore:
             receiver=self.receiver,
             send_queue=self.sender.queue,
             memory=self._memory,
-            placements=self._target_copies,
+            copies=self._copies,
+            events=self._events,
             trace=self.trace,
         )
-        self.state = PeerState.OPEN
+        self._apply(PeerEvent.OPENED)
         self.on_packet(now=now)
-        self.events.append(PeerOpened(self.number, self.address, initiator is None))
+        self._events.append(PeerOpened(self.number, self.address, initiator is None))
+
+    def _apply(self, event: PeerEvent) -> None:
+        """Change the state by an event."""
+        self.state = TRANSITIONS.get((self.state, event), self.state)
+        self._timers = TIMERS[self.state]
 
     def on_packet(self, *, now: float) -> None:
         """Note a sign of life."""
@@ -180,20 +244,19 @@ class PeerCore:
         before_bytes = self.receiver.landed_bytes
         if burst.flags & ~IMMEDIATE:
             self.rdma.handle(burst, now=now)
-            self.collect_completions()
         elif burst.length > self._config.max_message_bytes:
             self.rdma.refuse(burst, status=Status.REMOTE_ERROR_BAD_LENGTH, now=now)
         elif self.receiver.has_discarded(burst.message):
             self.rdma.refuse(burst, status=Status.REMOTE_ERROR_RNR, now=now)
         elif burst.batch:
             batches = received(burst, self.receiver.accept_batch(burst, now=now), peer=self.number)
-            self.events += batches
+            self._events.extend(batches)
             kept = [batch.frag for batch in batches]
         else:
             kept, message = self.receiver.accept(burst, now=now)
             if message is not None:
                 frags = tuple(message.frags)
-                self.events.append(
+                self._events.append(
                     MessageReceived(self.number, burst.message, message.length, message.immediate_value, frags)
                 )
         if self.trace is not None:
@@ -203,34 +266,33 @@ class PeerCore:
             self.end(Status.REMOTE_ERROR_ABORT, reason=self.receiver.protocol_error)
         return kept
 
-    def on_no_memory(self, burst: ReceivedBurst, *, now: float) -> None:
-        """Record data that is dropped for lack of memory."""
+    def refuse(self, burst: ReceivedBurst, *, now: float) -> None:
+        """Record data that admission control refuses."""
         self.on_packet(now=now)
         self.receiver.refuse(burst, now=now)
         self.receiver.send_not_ready(now=now)
+
+    def on_no_memory(self, *, now: float) -> None:
+        """Record that data of the peer was dropped for lack of memory."""
+        self.on_packet(now=now)
+        self.receiver.on_no_memory(now=now)
 
     def discard(self, messages: Iterable[int], *, now: float) -> None:
         """Discard incomplete sends of the peer: their memory is freed, and the peer gets an RNR refusal."""
         if self.rdma is None:
             return
         for message in messages:
-            orphans = self.rdma.on_discarded(message)
+            released = self.rdma.on_discarded(message)
             if self.trace is not None:
-                self.trace.message_discarded(message, orphans=orphans, now=now)
-        self.collect_completions()
+                self.trace.message_discarded(message, released=released, now=now)
 
     def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> None:
         """Process an ack. Raises PacketError if it cannot be true."""
         if self.sender is None:
             return
-        done = self.sender.handle_ack(ack, now=now, received_at=received_at)
+        self.sender.handle_ack(ack, now=now, received_at=received_at)
         self.on_packet(now=now)
-        self.events.extend(Completion(self.number, request, Status.OK) for request in done)
-        if succeeded := self.sender.queue.succeeded:
-            self.events.extend(BatchCompletion(self.number, request, count) for request, count in succeeded)
-            succeeded.clear()
         self.sender.queue.fail_unready()
-        self.collect_completions()
 
     def open_sender(self) -> Sender:
         """Return the sending half. Raises UsageError for a peer that is not open."""
@@ -243,12 +305,11 @@ class PeerCore:
         self.on_packet(now=now)
         if self.sender is not None:
             self.sender.queue.on_nack(nack.message, status=refusal_untrusted(nack.status))
-            self.collect_completions()
 
     def handle_refuse(self, refuse: Refuse) -> None:
         """Process a REFUSE: end the peer with a status that depends on the packet's."""
         if refuse.status == Status.REMOTE_ERROR_FEATURE_MISMATCH:
-            self.end(Status.REMOTE_ERROR_FEATURE_MISMATCH, reason="the other end speaks another version")
+            self.end(Status.REMOTE_ERROR_FEATURE_MISMATCH, reason="the other end has another version of the protocol")
         elif refuse.status == Status.REMOTE_ERROR_BAD_DEST_QPN:
             self.end(Status.REMOTE_ERROR_BAD_DEST_QPN, reason="refused: the other end takes no peers")
         elif refuse.status == Status.REMOTE_ERROR_RNR:
@@ -276,39 +337,18 @@ class PeerCore:
 
     def cancel(self, request: int) -> None:
         """End a request with FLUSHED, if it is open."""
-        if self.sender is not None and (wr := self.sender.queue.work_requests.by_request(request)) is not None:
-            self.sender.queue.abort(wr, status=Status.FLUSHED)
-            self.collect_completions()
+        if self.sender is not None and (wqe := self.sender.queue.work_queue.by_request(request)) is not None:
+            self.sender.queue.abort(wqe, status=Status.FLUSHED)
 
     def flush(self) -> None:
         """End every open request with FLUSHED."""
         if self.sender is not None:
             self.sender.queue.flush(status=Status.FLUSHED)
-            self.collect_completions()
 
     def on_deregistered(self, key: int) -> None:
         """End what uses a registration of this end that no longer exists."""
         if self.sender is not None:
             self.sender.queue.on_deregistered(key)
-            self.collect_completions()
-
-    def collect_completions(self) -> None:
-        """Turn what has ended in the peer's parts into events."""
-        if self.rdma is not None and self.rdma.events:
-            self.events += self.rdma.events
-            self.rdma.events.clear()
-        if self.sender is not None and self.sender.queue.failed:
-            failed = self.sender.queue.failed
-            self.events.extend(Completion(self.number, request, status) for request, status in failed)
-            failed.clear()
-
-    def take_events(self, *, now: float) -> Sequence[Event]:
-        """Return the events since the last call."""
-        events = tuple(self.events)
-        self.events.clear()
-        if self.trace is not None:
-            self.trace.events(events, datagram_bytes=self.datagram_bytes, paths=self._config.paths, now=now)
-        return events
 
     def handle_probe(self, probe: Probe, *, address: Address, now: float, received_at: float) -> None:
         """Process a probe: the ack that it requests is due."""
@@ -335,20 +375,19 @@ class PeerCore:
         """Complete all open requests with an error, and mark the peer ended."""
         if self.state is PeerState.ENDED:
             return
-        self.state = PeerState.ENDED
+        self._apply(PeerEvent.END)
         self.ended = (status, reason)
         failed = Status.REMOTE_ERROR_ABORT if status is Status.OK else status
         if self.sender is not None:
             self.sender.queue.flush(status=failed)
-            self.collect_completions()
-        self.events.append(PeerEnded(self.number, status, reason, self.receiver.release_all()))
+        self._events.append(PeerEnded(self.number, status, reason, self.receiver.release_all()))
 
     def close(self, *, now: float) -> None:
         """Close in an orderly way, once every request is done; a peer that never opened ends at once."""
         if self.state is PeerState.OPENING:
             self.end(Status.FLUSHED, reason="closed before it was open")
         elif self.state is PeerState.OPEN:
-            self.state = PeerState.DRAINING
+            self._apply(PeerEvent.CLOSE)
             self._close_at = now
 
     # -- time ---------------------------------------------------------------------------------------------------
@@ -367,40 +406,50 @@ class PeerCore:
             self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=reason)
             return
         asked = self._probes_unanswered >= PROBES_BEFORE_END and now >= self._keepalive_at()
-        timed_out = asked and now >= self._silent_since + self._config.unresponsive_after_s
+        timed_out = asked and now >= self._unanswered_since + self._config.unresponsive_after_s
         if timed_out and self.state is PeerState.CLOSING:
             self.end(Status.OK, reason="closed; the other end did not confirm")
         elif timed_out:
-            self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=f"fell silent {now - self._last_packet_at:.1f} s ago")
+            self.end(Status.LOCAL_ERROR_UNRESP_REMOTE, reason=f"no packet for {now - self._last_packet_at:.1f} s")
         elif self.state is PeerState.CLOSING and self._closes >= CLOSE_ATTEMPTS and now >= self._close_at:
             self.end(Status.OK, reason="closed; the other end did not confirm")
 
     def poll_timeout(self, *, now: float) -> float | None:
         """When to check again, if nothing arrives before."""
-        if self.initiator is not None:
-            return self.initiator.wake_at
-        if self.sender is None or self.state is PeerState.ENDED:
-            return None
-        self._start_timers(self.sender, now=now)
-        deadlines = [self._keepalive_at(), self.receiver.check_at]
-        if self.receiver.ack_at is not None:
-            deadlines.append(self.receiver.ack_at)
-        if (at := self.sender.poll_timeout(now=now)) is not None:
-            deadlines.append(at)
-        if self.state is PeerState.CLOSING or (self.state is PeerState.DRAINING and self.sender.idle):
-            deadlines.append(self._close_at)
-        return min(deadlines)
+        if self.sender is not None and self.state is not PeerState.ENDED:
+            self._start_timers(self.sender, now=now)
+        earliest_at = math.inf
+        for timer in self._timers:
+            earliest_at = min(earliest_at, self.deadline(timer, now=now))
+        return None if earliest_at == math.inf else earliest_at
+
+    def deadline(self, timer: Timer, *, now: float) -> float:
+        """When a timer fires; infinite while it waits for nothing."""
+        if timer is Timer.HANDSHAKE:
+            return math.inf if self.initiator is None else self.initiator.wake_at
+        if timer is Timer.ACK:
+            return math.inf if self.receiver.ack_at is None else self.receiver.ack_at
+        if timer is Timer.REASSEMBLY:
+            return self.receiver.check_at
+        if timer is Timer.KEEPALIVE:
+            return self._keepalive_at()
+        if self.sender is None:
+            return math.inf
+        if timer is Timer.SEND:
+            at = self.sender.poll_timeout(now=now)
+            return math.inf if at is None else at
+        return self._close_at if self.state is PeerState.CLOSING or self.sender.idle else math.inf
 
     def _start_timers(self, sender: Sender, *, now: float) -> None:
         """Start the deadlines of what was posted since the last turn."""
-        requests = sender.queue.work_requests
+        requests = sender.queue.work_queue
         if (new := requests.start_timers(deadline_at=now + self._config.request_timeout_s)) and len(
             new
         ) == requests.count:
             self._probed_at = now  # the peer was idle, so its last keepalive probe may be old
-        for wr in new:
-            if self.trace is not None and wr.request is not None:
-                self.trace.request_posted(wr, request=wr.request, now=now)
+        for wqe in new:
+            if self.trace is not None and wqe.request is not None:
+                self.trace.request_posted(wqe, request=wqe.request, now=now)
 
     def _keepalive_at(self) -> float:
         """When the next keepalive probe is due, or the peer is to be declared unresponsive."""
@@ -416,7 +465,7 @@ class PeerCore:
             return ask_at
         # The last probe gets at least half its interval, the timeout otherwise not more than its limit.
         return min(
-            ask_at, max(self._silent_since + self._config.unresponsive_after_s, self._probed_at + interval_s / 2)
+            ask_at, max(self._unanswered_since + self._config.unresponsive_after_s, self._probed_at + interval_s / 2)
         )
 
     # -- output -------------------------------------------------------------------------------------------------
@@ -429,7 +478,7 @@ class PeerCore:
         if self.sender is None or self.rdma is None or self.state is PeerState.ENDED:
             return None
         self._start_timers(self.sender, now=now)
-        if (owed := self._poll_rdma_control(self.rdma, now=now)) is not None:
+        if (owed := self._poll_urgent_control(self.rdma, now=now)) is not None:
             return owed
         if self.receiver.ack_at is not None and now >= self.receiver.ack_at:
             due = self.receiver.ack(context=self.remote_context, now=now, room_bytes=self.datagram_bytes)
@@ -442,7 +491,7 @@ class PeerCore:
             return self._probe(*probed, now=now)
         if now >= self._keepalive_at():
             if not self._probes_unanswered:  # an idle peer has the same timeout from here on
-                self._silent_since = max(self._last_packet_at, now - self._config.probe_after_s)
+                self._unanswered_since = max(self._last_packet_at, now - self._config.probe_after_s)
             self._probes_due = min(PROBES_SPREAD**self._probes_unanswered, self._config.paths)
             self._probes_unanswered += 1
             self._probed_at = now
@@ -465,7 +514,7 @@ class PeerCore:
 
     def _poll_close(self, sender: Sender, *, now: float) -> Datagram | None:
         if self.state is PeerState.DRAINING and sender.idle:
-            self.state = PeerState.CLOSING
+            self._apply(PeerEvent.DRAINED)
         if self.state is not PeerState.CLOSING or now < self._close_at or self._closes >= CLOSE_ATTEMPTS:
             return None
         self._close_at = now + max(2 * sender.rtt_s, self._config.min_rto_s) * (1 << self._closes)
@@ -473,7 +522,7 @@ class PeerCore:
         path, _ = sender.probe_any()
         return Datagram(self.address, path.index, Close(self.remote_context, self.own_context).encode())
 
-    def _poll_rdma_control(self, rdma: Rdma, *, now: float) -> Datagram | None:
+    def _poll_urgent_control(self, rdma: Rdma, *, now: float) -> Datagram | None:
         """Return what goes before an ack: a NACK, a PATH_RESPONSE, a PATH_CHALLENGE."""
         if rdma.nacks:
             message, status = rdma.nacks.popitem()

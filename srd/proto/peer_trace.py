@@ -16,7 +16,8 @@ from srd.proto.events import (
     PeerOpened,
 )
 from srd.proto.paths.path import Path, PathState
-from srd.proto.send.inflight import InflightBurst, WorkRequest
+from srd.proto.send.inflight import InflightBurst
+from srd.proto.send.work_queue import WorkQueueEntry
 from srd.proto.trace import Trace
 from srd.proto.wire.control import Ack
 from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Address, Burst, Opcode, ReceivedBurst
@@ -37,12 +38,8 @@ class PeerTrace:
         self._posted_at: dict[int, float] = {}  # posting time of the open requests
         self._window_bytes = -1  # as last recorded
 
-    def events(self, events: Iterable[Event], *, datagram_bytes: int, paths: int, now: float) -> None:
-        """Record the events that the owner of the core gets, too."""
-        for event in events:
-            self._event(event, datagram_bytes=datagram_bytes, paths=paths, now=now)
-
-    def _event(self, event: Event, *, datagram_bytes: int, paths: int, now: float) -> None:
+    def event(self, event: Event, *, datagram_bytes: int, paths: int, now: float) -> None:
+        """Record an event that the owner of the core gets, too."""
         match event:
             case PeerOpened():
                 self._record(trace.PeerOpened(_text(event.address), event.incoming, datagram_bytes, paths), now=now)
@@ -62,11 +59,11 @@ class PeerTrace:
 
     # -- sending ------------------------------------------------------------------------------------------------
 
-    def request_posted(self, wr: WorkRequest, *, request: int, now: float) -> None:
+    def request_posted(self, wqe: WorkQueueEntry, *, request: int, now: float) -> None:
         """Record the first turn of a work request."""
         self._posted_at[request] = now
-        kind = _KINDS[wr.opcode]
-        self._record(trace.RequestPosted(request, kind, wr.message, wr.length), now=now)
+        kind = _KINDS[wqe.opcode]
+        self._record(trace.RequestPosted(request, kind, wqe.message, wqe.length), now=now)
 
     def burst_sent(self, burst: Burst, *, retransmission: bool, inflight_bytes: int, now: float) -> None:
         """Record a burst that is handed out to be sent."""
@@ -164,14 +161,14 @@ class PeerTrace:
         event = trace.WriteReceived(burst.message, burst.length, immediate=bool(burst.flags & IMMEDIATE))
         self._record(event, now=now)
 
-    def message_aborted(self, burst: ReceivedBurst, *, orphans: Iterable[Frag], now: float) -> None:
+    def message_aborted(self, burst: ReceivedBurst, *, released: Iterable[Frag], now: float) -> None:
         """Record a message that its sender aborted, and the pieces of it that are freed."""
-        freed_bytes = sum(frag.length for frag in orphans)
+        freed_bytes = sum(frag.length for frag in released)
         self._record(trace.MessageAborted(burst.message, _KINDS[burst.flags & OPCODE_BITS], freed_bytes), now=now)
 
-    def message_discarded(self, message: int, *, orphans: Iterable[Frag], now: float) -> None:
+    def message_discarded(self, message: int, *, released: Iterable[Frag], now: float) -> None:
         """Record a send that this end discarded, and the pieces of it that are freed."""
-        freed_bytes = sum(frag.length for frag in orphans)
+        freed_bytes = sum(frag.length for frag in released)
         self._record(trace.MessageAborted(message, _KINDS[Opcode.SEND], freed_bytes), now=now)
 
     def ack_sent(self, ack: Ack, *, now: float) -> None:

@@ -17,14 +17,14 @@
 from __future__ import annotations
 
 from srd.proto.config import MAX_MESSAGE_BYTES
-from srd.proto.events import Completion, Event, Frag, MessageAborted, PlacementHint, TargetCopy, WriteReceived
+from srd.proto.events import Completion, EventQueue, Frag, MessageAborted, PlacementHint, TargetCopy, WriteReceived
 from srd.proto.memory import Memory
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recv.reassembly import new_parts
 from srd.proto.recv.receiver import Receiver
-from srd.proto.send.inflight import WorkRequest
 from srd.proto.send.queue import SendQueue
 from srd.proto.send.scheduler import MAX_READS
+from srd.proto.send.work_queue import WorkQueueEntry
 from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Opcode, ReceivedBurst
 from srd.proto.wire.status import Status, refusal_untrusted
 
@@ -42,16 +42,17 @@ class Rdma:
         receiver: Receiver,
         send_queue: SendQueue,
         memory: Memory | None,
-        placements: list[TargetCopy],
+        copies: list[TargetCopy],
+        events: EventQueue,
         trace: PeerTrace | None = None,
     ) -> None:
         self.nacks: dict[int, Status] = {}  # refused messages whose NACK is still to be sent
-        self.events: list[Event] = []
         self._peer = peer
         self._receiver = receiver
         self._queue = send_queue
         self._memory = memory
-        self._copies = placements
+        self._copies = copies
+        self._events = events
         self._trace = trace
 
     def handle(self, burst: ReceivedBurst, *, now: float) -> None:
@@ -82,10 +83,10 @@ class Rdma:
 
     def on_discarded(self, message: int) -> tuple[Frag, ...]:
         """Discard an incomplete send of the peer; return its pieces."""
-        orphans = self._receiver.discard(message)
-        self.events.append(MessageAborted(self._peer, orphans))
+        released = self._receiver.discard(message)
+        self._events.append(MessageAborted(self._peer, released))
         self.send_nack(message, status=Status.REMOTE_ERROR_RNR)
-        return orphans
+        return released
 
     def _has_consistent_layout(self, burst: ReceivedBurst) -> bool:
         """Whether a burst of a write has a valid layout. With an immediate, where the write begins is not known."""
@@ -108,7 +109,7 @@ class Rdma:
             if self._trace is not None:
                 self._trace.write_received(burst, now=now)
             if burst.flags & IMMEDIATE:
-                self.events.append(WriteReceived(self._peer, burst.length, burst.immediate))
+                self._events.append(WriteReceived(self._peer, burst.length, burst.immediate))
 
     def _handle_read(self, burst: ReceivedBurst, *, now: float) -> None:
         if burst.payload_bytes or burst.count > 1 or self._queue.responses >= 2 * MAX_READS:
@@ -138,7 +139,7 @@ class Rdma:
             self._receiver.finish(burst.message, now=now)
             self._queue.finish(read)
             if read.request is not None:
-                self.events.append(Completion(self._peer, read.request, Status.OK))
+                self._events.append(Completion(self._peer, read.request, Status.OK))
 
     def _hint_after_write(self, burst: ReceivedBurst, target: int) -> PlacementHint | None:
         """Return what follows a part of a write. Without an immediate its headers carry the write's start."""
@@ -150,7 +151,7 @@ class Rdma:
             return None
         return PlacementHint(burst.context, burst.message, Opcode.WRITE, end, target + burst.payload_bytes, left_bytes)
 
-    def _hint_after_response(self, burst: ReceivedBurst, target: int, read: WorkRequest) -> PlacementHint | None:
+    def _hint_after_response(self, burst: ReceivedBurst, target: int, read: WorkQueueEntry) -> PlacementHint | None:
         """Return what follows a part of a RESPONSE."""
         end = burst.offset + burst.payload_bytes
         if (left_bytes := burst.length - end) <= 0 or self._memory is None:
@@ -180,12 +181,12 @@ class Rdma:
         return reassembly.landed_bytes >= reassembly.length and not self._receiver.protocol_error
 
     def _handle_aborted(self, burst: ReceivedBurst, *, now: float) -> None:
-        orphans = self._receiver.on_abort(burst, now=now)
-        if orphans is None:
+        released = self._receiver.on_abort(burst, now=now)
+        if released is None:
             return
         if self._trace is not None:
-            self._trace.message_aborted(burst, orphans=orphans, now=now)
-        if orphans:
-            self.events.append(MessageAborted(self._peer, orphans))
+            self._trace.message_aborted(burst, released=released, now=now)
+        if released:
+            self._events.append(MessageAborted(self._peer, released))
         if burst.flags & OPCODE_BITS == Opcode.RESPONSE and (read := self._queue.read(burst.key)) is not None:
             self._queue.abort(read, status=refusal_untrusted(burst.immediate))

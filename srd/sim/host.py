@@ -26,6 +26,7 @@ from srd.proto.memory import Memory
 from srd.proto.wire.control import Datagram
 from srd.proto.wire.data import HEADER_BYTES, Burst, GroDatagram, write_headers
 from srd.proto.wire.status import Status
+from srd.proto.work_request import WorkRequest
 
 EPOCH_S: Final = 100.0
 PORT: Final = 49152
@@ -99,7 +100,7 @@ class SimHost:
     def post(self, peer: int, *, length: int, immediate: int | None = 0, **work_request: Any) -> int:
         """Post a request with the arguments of `EndpointCore.post`; return its number."""
         self._requests += 1
-        self.core.post(peer, request=self._requests, length=length, immediate=immediate, **work_request)
+        self.core.post(peer, WorkRequest(request=self._requests, length=length, immediate=immediate, **work_request))
         return self._requests
 
     @property

@@ -96,7 +96,7 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPool = PoolMachine.TestCase
-TestPool.settings = settings(deadline=None, max_examples=50, stateful_step_count=30)
+TestPool.settings = settings(max_examples=50, stateful_step_count=30)
 
 
 @pytest.mark.parametrize(("size", "chunk"), [(100, 0), (100, -1), (100, 101), (0, 1)])

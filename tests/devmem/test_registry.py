@@ -155,7 +155,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
 
 TestRegistry = RegistryMachine.TestCase
-TestRegistry.settings = settings(deadline=None, max_examples=50, stateful_step_count=30)
+TestRegistry.settings = settings(max_examples=50, stateful_step_count=30)
 
 
 @pytest.mark.parametrize("access", [Access.LOCAL_WRITE, Access.LOCAL_WRITE | Access.REMOTE_WRITE])

@@ -10,7 +10,6 @@ SECONDS = 30.0
 
 
 @pytest.mark.root
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("half", [1, 2])
 def test_torture__half_a_minute_of_fresh_seeds(half: int) -> None:  # noqa: ARG001 - the same again, with other seeds
     figures = measure(seed=None, seconds=SECONDS, runs=None).ours

@@ -7,14 +7,9 @@ from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
-from hypothesis import settings
 
 from netns.lab.lab import Lab
 from netns.lab.state import LabDirectory
-
-# These properties build whole networks; on a busy machine wall-clock deadlines would fail at random.
-settings.register_profile("netns", deadline=None)
-settings.load_profile("netns")
 
 _numbers = count()
 

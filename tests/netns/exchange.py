@@ -12,6 +12,7 @@ from typing import Final
 
 from netns.backends.kernel.netlink import in_namespace
 from netns.lab.lab import Lab
+from tests.patience import PATIENCE_S
 
 PORT: Final = 7007
 
@@ -34,13 +35,13 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as connection:
 
 
 def udp_socket(lab: Lab, host: str, *, address: str | None = None, port: int = PORT) -> socket.socket:
-    """An unconnected UDP socket in a host, that waits 2 s at most; it can be used from here."""
+    """An unconnected UDP socket in a host, that waits `PATIENCE_S` at most; it can be used from here."""
 
     def make() -> socket.socket:
         own = address or lab.address(host)
         made = socket.socket(socket.AF_INET6 if ":" in own else socket.AF_INET, socket.SOCK_DGRAM)
         made.bind((own, port))
-        made.settimeout(2)
+        made.settimeout(PATIENCE_S)
         return made
 
     return in_namespace(lab.netns(host), make)
@@ -58,8 +59,8 @@ def crossed(lab: Lab, *, source: str, destination: str, packets: int = 5) -> dic
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
-    """Whether something that the kernel does in its own time, a second at most, has happened in ten."""
-    give_up_at = time.monotonic() + 10
+    """Whether something that the kernel does in its own time has happened in `PATIENCE_S`."""
+    give_up_at = time.monotonic() + PATIENCE_S
     while not (held := holds()) and time.monotonic() < give_up_at:
         time.sleep(0.02)
     return held

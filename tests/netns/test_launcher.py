@@ -18,9 +18,9 @@ from netns.launcher import GRACE_S, Launcher, Rank, Stream, _iteration
 from netns.processes import processes_in
 from netns.topology.model import leaf_spine
 from tests.netns.conftest import unique_name
+from tests.patience import PATIENCE_S
 
 HOSTS = ("h2", "h1", "h3")
-PATIENCE_S = 30
 
 
 @pytest.fixture(scope="module")

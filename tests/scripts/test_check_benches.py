@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from scripts import check_benches
-from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.registry import CASES, Case, Request
+from scripts.harness.errors import BenchError
 
 WANTED = (Wanted("used_fraction", ">=", 0.9), Wanted("lost", "<=", 0))
 

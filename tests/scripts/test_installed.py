@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts import installed
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAM = "import sys; from scripts.installed import start; start('it'); import srd; print(srd.__file__)"
@@ -66,7 +67,7 @@ def test_start__runs_what_is_installed_unless_told_to_run_the_sources(
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {PROGRAM}"],
-        cwd=tmp_path, env={**inherited, **environment}, capture_output=True, text=True, check=False, timeout=60,
+        cwd=tmp_path, env={**inherited, **environment}, capture_output=True, text=True, check=False, timeout=PATIENCE_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout).parent == (wanted or Path(sysconfig.get_path("purelib"), "srd"))

@@ -15,8 +15,8 @@ from srd.endpoint import Endpoint
 from srd.peer import Peer
 from srd.proto.config import ProtocolConfig
 from srd.proto.wire.status import Status
+from tests.patience import PATIENCE_S
 
-PATIENCE_S = 20
 SMALL = EndpointConfig(
     receive_region_bytes=24 << 20,
     chunk_bytes=256 << 10,

@@ -20,7 +20,8 @@ from srd.peer import Peer
 from srd.proto.events import Frag, MessagesReceived
 from srd.proto.wire.status import Status
 from srd.rx_queues import RxQueueTable
-from tests.srd.loopback import PATIENCE_S, SMALL, content, memory, pair
+from tests.patience import PATIENCE_S
+from tests.srd.loopback import SMALL, content, memory, pair
 
 SEED = 31
 COUNT = 1000
@@ -60,7 +61,7 @@ async def test_post_send__each_arrives_once(host: str, length: int) -> None:
             found = await arrived(there, COUNT)
             await succeeded(one, ids)
         assert sorted(found) == sorted(payload[at : at + length] for at in range(0, len(payload), length))
-        assert two._queues.host.pool.free_bytes > 0
+        assert two._engine.queues.host.pool.free_bytes > 0
 
 
 async def test_post_send__small_messages_arrive_together_and_are_copied_once_at_most() -> None:
@@ -125,7 +126,7 @@ async def test_recv__singly_out_of_a_batch_that_is_given_back_with_the_last() ->
             for message in (first, *others, *rest):
                 message.release()
         assert there._core.receiver._released_bytes == 64 * 30
-        pool = two._queues.host.pool
+        pool = two._engine.queues.host.pool
         assert pool._holds == [0] * pool.chunks
 
 
@@ -163,7 +164,7 @@ class Owner:
             self.queues = RxQueueTable(SMALL, region, first=first, contexts=())
         self.returned: list[tuple[int, Sequence[Frag], int, int]] = []
         event = MessagesReceived(3, 7, 4, 10, 5, 100)
-        self.queues.host.commit((event.frag,))
+        self.queues.host.hold((event.frag,))
         self.batch = MessageBatch(event, queues=self.queues, release=self.release)
 
     def release(self, peer: int, frags: Sequence[Frag], size_bytes: int, messages: int) -> None:

@@ -13,6 +13,7 @@ import pytest
 from scripts.installed import STAMP, digest
 from srd.build import BUILD
 from srd.proto.wire import data
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAM = """
@@ -35,7 +36,7 @@ def outcome(case: str, **environment: str) -> tuple[str, str]:
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, case],
-        capture_output=True, text=True, check=True, timeout=100,
+        capture_output=True, text=True, check=True, timeout=PATIENCE_S,
         env={**inherited, "PYTHONSAFEPATH": "1", **environment},
     )  # fmt: skip
     return done.stdout, done.stderr.strip()

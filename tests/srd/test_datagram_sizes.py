@@ -25,11 +25,13 @@ from srd.io.syscalls import UDP_SEGMENT
 from srd.proto.config import ProtocolConfig
 from srd.proto.wire.data import HEADER_BYTES, VERSION, PacketType
 from srd.proto.wire.status import Status
-from tests.srd.loopback import PATIENCE_S, SMALL
+from tests.patience import PATIENCE_S
+from tests.srd.loopback import SMALL
 
 MESSAGE_BYTES = 1 << 20
 MESSAGES = 24
 IN_FLIGHT = 4
+TRAIN_EVERY_BYTES = 128 << 10
 
 
 def pattern(sender: int, message: int, length: int) -> npt.NDArray[np.uint8]:
@@ -78,12 +80,21 @@ async def check_all(endpoint: Endpoint) -> dict[int, int]:
 
 
 @contextmanager
-def strangers(port: int, *, seed: int) -> Iterator[list[int]]:
-    """Have trains of datagrams of one random size sent to `port` from a socket without a peer, as often as we look."""
-    rng, loop = random.Random(seed), asyncio.get_running_loop()
-    sent = [0]
+def strangers(endpoint: Endpoint, *, seed: int) -> Iterator[list[int]]:
+    """Have trains of datagrams of one random size sent to an endpoint from a socket without a peer.
+
+    One for every `TRAIN_EVERY_BYTES` that landed, so that they are as large a share on a slow machine as on a fast one.
+    """
+    rng, loop, port = random.Random(seed), asyncio.get_running_loop(), endpoint.address[1]
+    sent, due_at = [0], [0]
     timers: list[asyncio.Handle] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
+
+        def look() -> None:
+            if endpoint.linear_bytes >= due_at[0]:
+                due_at[0] = endpoint.linear_bytes + TRAIN_EVERY_BYTES
+                send()
+            timers[:] = [loop.call_later(0.001, look)]
 
         def send() -> None:
             size = rng.choice([HEADER_BYTES, 100, 592, 1028, 1100, 1472, 4096, 8972])
@@ -92,9 +103,8 @@ def strangers(port: int, *, seed: int) -> Iterator[list[int]]:
             with suppress(BlockingIOError):
                 sock.sendmsg([train], [(socket.SOL_UDP, UDP_SEGMENT, struct.pack("=H", size))], 0, ("127.0.0.1", port))
                 sent[0] += 1
-            timers[:] = [loop.call_later(0.002, send)]
 
-        timers.append(loop.call_soon(send))
+        timers.append(loop.call_soon(look))
         try:
             yield sent
         finally:
@@ -108,7 +118,7 @@ async def test_send__senders_of_several_sizes_beside_strangers(sizes: tuple[int,
         asyncio.timeout(PATIENCE_S * 3),
         await Endpoint.listen("127.0.0.1", port=0, config=config(max(sizes))) as endpoint,
     ):
-        with strangers(endpoint.address[1], seed=sum(sizes)) as trains:
+        with strangers(endpoint, seed=sum(sizes)) as trains:
             checked = asyncio.gather(*(check_all(endpoint) for _ in sizes))
             sent = await asyncio.gather(*(send_all(endpoint.address[1], size) for size in sizes))
             counts = await checked

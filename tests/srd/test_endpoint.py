@@ -13,12 +13,15 @@ from dataclasses import replace
 import pytest
 
 import srd.endpoint
+import srd.engine
+from devmem.errors import RegionError
 from devmem.region import Region
 from devmem.registry import Access
 from srd.batch import MessageBatch
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint, resolve
-from srd.errors import PeerError, SrdError, UsageError
+from srd.errors import PeerError, SrdError
+from srd.inbox import Inbox
 from srd.io.rx import SLOTS
 from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes
 from srd.message import Message
@@ -26,7 +29,8 @@ from srd.peer import Peer
 from srd.proto.config import ProtocolConfig
 from srd.proto.wire.control import Close
 from srd.proto.wire.status import Status
-from tests.srd.loopback import PATIENCE_S, SMALL, closed_port, content, memory, open_files, pair, receive, send
+from tests.patience import PATIENCE_S
+from tests.srd.loopback import SMALL, closed_port, content, memory, open_files, pair, receive, send
 
 HOSTS = ["127.0.0.1", "::1", "localhost"]
 SEED = 21
@@ -38,8 +42,8 @@ async def test_failure__of_our_own_ends_every_request_and_peer_with_its_status()
     async with pair() as (one, _, here, there):
         with Region(4 << 20) as region:
             request = here.send(region, offset=0, length=4 << 20)
-            one._driver.close()
-            one._on_failure(ValueError("no"))
+            one._engine._driver.close()
+            one._engine._fail(ValueError("no"))
             assert await request is Status.LOCAL_ERROR_QP_INTERNAL_ERROR
             assert await here.wait_ended() is Status.LOCAL_ERROR_QP_INTERNAL_ERROR
             assert "internal error: ValueError('no')" in str(here.error())
@@ -52,14 +56,14 @@ async def test_failure__in_the_delivery_to_one_peer_ends_that_peer_only(monkeypa
     async with pair() as (one, two, here, there):
         second = await one.connect("127.0.0.1", port=two.address[1])
         second_there = await two.accept()
-        deliver = Peer.deliver
+        deliver = Inbox.deliver
 
-        def fail(peer: Peer, message: Message | MessageBatch) -> None:
-            if peer is there:
+        def fail(inbox: Inbox, message: Message | MessageBatch) -> None:
+            if inbox is there._inbox:
                 raise ValueError("no")
-            deliver(peer, message)
+            deliver(inbox, message)
 
-        monkeypatch.setattr(Peer, "deliver", fail)
+        monkeypatch.setattr(Inbox, "deliver", fail)
         loop, errors = asyncio.get_running_loop(), []
         loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
         try:
@@ -99,7 +103,7 @@ async def test_failure__of_the_core_wakes_all_that_wait(monkeypatch: pytest.Monk
             def fail(*_: object, **__: object) -> None:
                 raise ValueError("no")
 
-            monkeypatch.setattr(two._core, "handle_packets", fail)
+            monkeypatch.setattr(two._engine._core, "handle_packets", fail)
             with Region(4096) as region:
                 here.send(region, offset=0, length=1)
                 async with asyncio.timeout(PATIENCE_S):
@@ -219,7 +223,7 @@ async def test_connect__no_route_bad_flow() -> None:
 
 @pytest.mark.sources
 async def test_connect__an_mtu_that_is_too_small_bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(srd.endpoint, "route_mtu", lambda _address, *, family: 600 if family else 0)
+    monkeypatch.setattr(srd.engine, "route_mtu", lambda _address, *, family: 600 if family else 0)
     async with await Endpoint.open(towards="127.0.0.1", config=SMALL) as one:
         said = (
             "127.0.0.1: the route's MTU is 600 bytes; SRD needs at least 604 (576-byte datagrams); "
@@ -251,9 +255,9 @@ async def test_listen__address_of_another_host_bad_flow() -> None:
 
 
 async def test_listen__bad_settings_leave_nothing_open_bad_flow() -> None:
-    config = EndpointConfig(protocol=ProtocolConfig(controller="wishful"))
+    config = EndpointConfig(receive_region_bytes=1 << 62)
     before = open_files()
-    with pytest.raises(UsageError, match="controller: 'wishful' is not one of"):
+    with pytest.raises(RegionError):
         await Endpoint.listen("127.0.0.1", port=0, config=config)
     gc.collect()
     assert open_files() == before
@@ -269,11 +273,11 @@ async def test_listen__the_least_region_that_is_allowed_carries_messages(chunk_b
         datagram_bytes=datagram_bytes,
         protocol=ProtocolConfig(paths=4, receive_window_bytes=window_bytes, max_message_bytes=window_bytes),
     )
-    async with asyncio.timeout(10), pair(config=least) as (_, _, here, there):
+    async with pair(config=least) as (_, _, here, there):
         for number in range(4):
             payload = content(window_bytes, seed=number)
             sending = asyncio.ensure_future(send(here, payload))
-            assert await asyncio.wait_for(receive(there), timeout=5) == payload
+            assert await receive(there) == payload
             assert await sending is Status.OK
 
 
@@ -413,7 +417,7 @@ async def test_close__ends_an_attempt_to_connect() -> None:
             await asyncio.get_running_loop().sock_recv(silent, 10_000)  # the first hello: it is under way
         await one.close()
         with pytest.raises(SrdError):
-            await asyncio.wait_for(connecting, timeout=3)
+            await asyncio.wait_for(connecting, timeout=PATIENCE_S)
 
 
 async def test_close__ends_a_waiting_accept() -> None:
@@ -422,7 +426,7 @@ async def test_close__ends_a_waiting_accept() -> None:
     await asyncio.sleep(0)
     await two.close()
     with pytest.raises(SrdError):
-        await asyncio.wait_for(accepting, timeout=3)
+        await asyncio.wait_for(accepting, timeout=PATIENCE_S)
 
 
 async def test_connect__given_up_leaves_the_endpoint_usable() -> None:
@@ -447,7 +451,7 @@ async def test_peer_ended__messages_that_nobody_took_give_their_memory_back() ->
                 here = await one.connect("127.0.0.1", port=two.address[1])
                 there = await two.accept()
                 for _ in range(2):  # the whole window, all of it acknowledged, none of it taken
-                    assert await asyncio.wait_for(send(here, content(4 << 20, seed=number)), timeout=10) is Status.OK
+                    assert await send(here, content(4 << 20, seed=number)) is Status.OK
                 await there.close()
         assert two.dropped_packets == 0
 
@@ -466,10 +470,12 @@ async def test_region__promised_to_more_peers_than_it_can_hold(retry: int) -> No
         accepted = [await two.accept() for _ in peers]
         with memory(payload) as region:
             futures = [peer.send(region, offset=0, length=len(payload)) for peer in peers for _ in range(4)]
-            await asyncio.wait(futures, timeout=3)
-            assert two.dropped_packets > 0, "more was sent than there is room for"
+            while not two.dropped_packets:  # noqa: ASYNC110 - a counter; more is sent than there is room for
+                await asyncio.sleep(0.001)
+            # How many of them fit is for the kernel to say: a half message takes room, too.
+            await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(futures, timeout=1)  # the others are refused, or wait for longer than this
             early = [future.result() for future in futures if future.done()]
-            assert Status.OK in early, "how many of them is for the kernel to say: a half message takes room, too"
             assert set(early) <= ({Status.OK, Status.REMOTE_ERROR_RNR} if retry < 7 else {Status.OK})
             assert len(early) < len(futures) or Status.REMOTE_ERROR_RNR in early
 
@@ -486,8 +492,10 @@ async def test_region__promised_to_more_peers_than_it_can_hold(retry: int) -> No
 
             taking = [asyncio.ensure_future(take(peer)) for peer in accepted]
             statuses = await asyncio.gather(*futures)
-            last = [peer.send(region, offset=0, length=len(payload)) for peer in peers]
-            assert set(await asyncio.gather(*last)) == {Status.OK}, "it goes on"
+            for peer in peers:  # it goes on; what is refused now is refused because `take` has not come so far
+                while (status := await peer.send(region, offset=0, length=len(payload))) is not Status.OK:
+                    assert status is Status.REMOTE_ERROR_RNR
+                    assert retry < 7
             await asyncio.gather(*(one.close() for one in openers))
             assert sum(await asyncio.gather(*taking)) == statuses.count(Status.OK) + 4
             assert retry < 7 or set(statuses) == {Status.OK}
@@ -507,10 +515,10 @@ async def test_bytes_copied__nothing_on_the_fast_path() -> None:
 async def test_on_event__a_close_that_waits_to_be_told_ends_a_send_in_a_peer_error() -> None:
     """The core may know a turn before the peer does that the other end has gone."""
     async with pair() as (one, _, here, _):
-        core = one._core.peer(here.number)
+        core = one._engine._core.peer(here.number)
         goodbye = Close(core.own_context, core.remote_context).encode()
-        one._core.handle_packets([], controls=[(goodbye, core.address, time.monotonic())], now=time.monotonic())
-        one._driver.wake()
+        one._engine._core.handle_packets([], controls=[(goodbye, core.address, time.monotonic())], now=time.monotonic())
+        one._engine._driver.wake()
         with pytest.raises(PeerError, match="closed by the other end"):
             await send(here, b"too late")
 
@@ -532,13 +540,13 @@ async def test_on_failure__an_error_of_our_own_ends_everyone_who_waits(monkeypat
             def fail(*_: object, **__: object) -> None:
                 raise ZeroDivisionError("a bug")
 
-            monkeypatch.setattr(one._core, "poll_transmit", fail)
-            one._driver.wake()
-            assert await asyncio.wait_for(held[2], timeout=3) is not Status.OK
+            monkeypatch.setattr(one._engine._core, "poll_transmit", fail)
+            one._engine._driver.wake()
+            assert await asyncio.wait_for(held[2], timeout=PATIENCE_S) is not Status.OK
             with pytest.raises(SrdError):
                 await send(here, b"x")
             region.close()
             for waiting in (connecting, accepting, receiving):
                 with pytest.raises(SrdError):
-                    await asyncio.wait_for(waiting, timeout=3)
+                    await asyncio.wait_for(waiting, timeout=PATIENCE_S)
     assert [type(problem) for problem in problems] == [ZeroDivisionError]

@@ -14,7 +14,7 @@ import pytest
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
-from srd.peer import Peer
+from srd.inbox import Inbox
 from srd.proto.events import (
     BatchCompletion,
     Completion,
@@ -28,7 +28,8 @@ from srd.proto.events import (
 from srd.proto.wire.control import Accept, Close, Control, Hello, Retry, decode_untrusted
 from srd.proto.wire.status import Status
 from srd.rx_queues import RxQueueTable
-from tests.srd.loopback import PATIENCE_S, SMALL, pair, receive, send
+from tests.patience import PATIENCE_S
+from tests.srd.loopback import SMALL, pair, receive, send
 
 NOBODY = 99
 """Number of a peer that there is not."""
@@ -92,7 +93,7 @@ async def test_connect__to_one_that_closes_at_once_is_a_peer_that_has_ended() ->
 
 def open_and_close(two: Endpoint, *, context: int) -> None:
     """Have a core take HELLO with cookie and CLOSE before any event is delivered, as one batch brings them."""
-    core, now, source = two._core, time.monotonic(), ("127.0.0.1", 9)
+    core, now, source = two._engine._core, time.monotonic(), ("127.0.0.1", 9)
     hello = Hello(context, 1 << 20, 1 << 10, 1 << 20, 4096, 576)
 
     def give(packet: Control) -> Control:
@@ -111,14 +112,14 @@ async def test_accept__of_peers_that_came_and_went_in_one_batch() -> None:
     async with pair() as (one, two, here, there):
         for context in range(3):
             open_and_close(two, context=context)
-        two._driver.wake()
+        two._engine._driver.wake()
         here_too = await one.connect("127.0.0.1", port=two.address[1])
         there_too = await two.accept()
         assert there_too.context == here_too._core.remote_context
         for sender, receiver in ((here, there), (here_too, there_too)):
             await send(sender, b"alive")
             assert await receive(receiver) == b"alive"
-        assert not two._core._unaccepted
+        assert not two._engine._core._unaccepted
 
 
 async def test_accept__of_a_peer_that_has_sent_something_and_closed() -> None:
@@ -131,9 +132,9 @@ async def test_accept__of_a_peer_that_has_sent_something_and_closed() -> None:
         here = await one.connect("127.0.0.1", port=two.address[1])
         assert await send(here, b"a note") is Status.OK
         await here.close()
-        assert len(two._core._unaccepted) == 1, "it holds memory, and so its place"
+        assert len(two._engine._core._unaccepted) == 1, "it holds memory, and so its place"
         there = await two.accept()
-        assert not two._core._unaccepted
+        assert not two._engine._core._unaccepted
         assert await receive(there) == b"a note"
         with pytest.raises(PeerError, match="closed by the other end"):
             await there.recv()
@@ -159,7 +160,7 @@ async def test_on_event__of_a_peer_that_is_not_there(event: Event) -> None:
 
 
 @pytest.mark.sources
-@pytest.mark.parametrize("broken", [Peer.deliver, RxQueueTable.forget_peer], ids=lambda broken: broken.__name__)
+@pytest.mark.parametrize("broken", [Inbox.deliver, RxQueueTable.forget_peer], ids=lambda broken: broken.__name__)
 async def test_on_event__a_fault_of_ours_ends_one_peer(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     problems: list[BaseException | None] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context.get("exception")))
@@ -167,11 +168,11 @@ async def test_on_event__a_fault_of_ours_ends_one_peer(broken: Any, monkeypatch:
         here_too, there_too = await one.connect("127.0.0.1", port=two.address[1]), await two.accept()
 
         def fail_once(owner: object, *arguments: Any) -> None:
-            if owner in (there, two._queues) and not problems:
+            if owner in (there._inbox, two._engine.queues) and not problems:
                 raise ZeroDivisionError("a bug")
             broken(owner, *arguments)
 
-        owner = Peer if broken is Peer.deliver else RxQueueTable
+        owner = Inbox if broken is Inbox.deliver else RxQueueTable
         monkeypatch.setattr(owner, broken.__name__, fail_once)
         await send(here, b"the last message")
         if owner is RxQueueTable:
@@ -201,7 +202,7 @@ async def test_connect__cancelled_while_opening_closes_both_ends() -> None:
         while not any(isinstance(packet, Close) for packet in responder.heard):  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.001)
         assert not one._opening
-        while one._core._by_context:  # noqa: ASYNC110 - no event
+        while one._engine._core._by_context:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.001)
 
 
@@ -214,7 +215,7 @@ async def test_connect__cancelled_in_the_turn_in_which_it_opened(*, late: bool) 
         await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
         await Endpoint.open(towards="127.0.0.1", config=SMALL) as one,
     ):
-        deliver = one._driver._on_event
+        deliver = one._engine._driver._on_event
 
         def cancelling(event: Event) -> None:
             if isinstance(event, PeerOpened) and not late:
@@ -223,12 +224,12 @@ async def test_connect__cancelled_in_the_turn_in_which_it_opened(*, late: bool) 
             if isinstance(event, PeerOpened) and late:
                 connecting.cancel()
 
-        one._driver._on_event = cancelling
+        one._engine._driver._on_event = cancelling
         connecting = asyncio.ensure_future(one.connect("127.0.0.1", port=two.address[1]))
         with pytest.raises(asyncio.CancelledError):
             await connecting
-        one._driver._on_event = deliver
-        while one._core._peers or two._core._peers or two._incoming or one._closing_peers:  # noqa: ASYNC110 - no event
+        one._engine._driver._on_event = deliver
+        while one._engine._core._peers or two._engine._core._peers or two._incoming or one._closing_peers:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.001)
         here, there = await one.connect("127.0.0.1", port=two.address[1]), await two.accept()
         await send(here, b"alive")

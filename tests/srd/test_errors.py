@@ -27,8 +27,8 @@ def test_errors__are_the_cores_own() -> None:
 
 
 def test_peer_error__carries_the_status() -> None:
-    error = PeerError("it fell silent", status=Status.LOCAL_ERROR_UNRESP_REMOTE)
-    assert (str(error), error.status) == ("it fell silent", 13)
+    error = PeerError("no packet for 1.0 s", status=Status.LOCAL_ERROR_UNRESP_REMOTE)
+    assert (str(error), error.status) == ("no packet for 1.0 s", 13)
 
 
 def test_public_names__exist() -> None:

@@ -16,7 +16,8 @@ from srd.proto.seqset import mask
 from srd.proto.wire.control import NOT_READY, Accept, Ack, Control, Hello, Probe, Retry, decode_untrusted
 from srd.proto.wire.data import HEADER_BYTES, Burst, write_headers
 from srd.proto.wire.status import Status
-from tests.srd.loopback import PATIENCE_S, SMALL, content, receive, send
+from tests.patience import PATIENCE_S
+from tests.srd.loopback import SMALL, content, receive, send
 
 SIZE = 8972
 SEGMENT = SIZE - HEADER_BYTES
@@ -137,7 +138,7 @@ async def test_transfers_go_on_beside_peers_that_hold_memory_and_never_finish() 
         await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
         strangers(two, count=3),
     ):
-        assert two._queues.host.memory_low
+        assert two._engine.queues.host.memory_low
         async with await Endpoint.open(towards="127.0.0.1", config=SMALL) as one:
             here = await one.connect("127.0.0.1", port=two.address[1])
             there = await two.accept()

@@ -16,11 +16,12 @@ from devmem.registry import Access
 from srd.errors import PeerError, UsageError
 from srd.message import WriteNotification
 from srd.proto.config import MAX_MESSAGE_BYTES
-from srd.proto.events import Frag
+from srd.proto.events import ReceiveResult
 from srd.proto.wire.control import MIN_PEER_WINDOW_PACKETS
 from srd.proto.wire.data import GroDatagram
 from srd.proto.wire.status import Status
-from tests.srd.loopback import PATIENCE_S, SMALL, content, memory, pair, receive, send
+from tests.patience import PATIENCE_S
+from tests.srd.loopback import SMALL, content, memory, pair, receive, send
 
 SEED = 31
 MIB = 1 << 20
@@ -111,12 +112,12 @@ async def test_predicted__lands_in_place_and_nowhere_else(lost: float, seed: int
             remote = two.register(target, offset=1000, length=2 * size + 100, access=ALL)
             queue = two.bind_rx(device)
             queue.steer(there)
-            handle = two._core.handle_packets
+            handle = two._engine._core.handle_packets
 
-            def losing(arrivals: list[GroDatagram], **options: Any) -> list[Frag]:
+            def losing(arrivals: list[GroDatagram], **options: Any) -> ReceiveResult:
                 return handle([arrival for arrival in arrivals if rng.random() >= lost], **options)
 
-            two._core.handle_packets = losing  # type: ignore[method-assign,assignment]
+            two._engine._core.handle_packets = losing  # type: ignore[method-assign,assignment]
             writing = [
                 here.write(source, offset=0, length=size, key=remote.remote_key, target_offset=start)
                 for start in (7, size + 50)
@@ -295,8 +296,8 @@ async def test_cancel__in_the_middle_gives_memory_and_credit_back() -> None:
                     await until(lambda: there.landed_bytes >= before + MIB or future.done())  # noqa: B023 - awaited here
                 future.cancel()
                 await asyncio.sleep(0)
-                while there._messages:  # it was all under way
-                    there._messages.popleft().release()
+                while there._inbox.messages:  # it was all under way
+                    there._inbox.messages.popleft().release()
             sending = asyncio.ensure_future(here.send(region, offset=0, length=4 * MIB, immediate=7))
             async with asyncio.timeout(PATIENCE_S):
                 while True:

@@ -7,7 +7,6 @@ import gc
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,8 @@ from srd.errors import PeerError, UsageError
 from srd.message import Message
 from srd.peer import Peer
 from srd.proto.wire.status import Status
-from tests.srd.loopback import PATIENCE_S, SMALL, content, memory, open_files, pair, send
+from tests.patience import PATIENCE_S
+from tests.srd.loopback import SMALL, content, memory, open_files, pair, send
 
 SEED = 41
 MIB = 1 << 20
@@ -137,22 +137,13 @@ async def test_forget__the_rule_of_a_peer_that_is_gone(region: Region) -> None:
         queue.steer(there)
         await here.close()
         await there.wait_ended()
-        assert two._queues._steering is not None
-        assert two._queues._steering._rules == []
+        assert two._engine.queues._steering is not None
+        assert two._engine.queues._steering._rules == []
         with pytest.raises(PeerError):
             queue.steer(there)
 
 
 # -- what cannot be -------------------------------------------------------------------------------------------------
-
-
-async def test_bind__where_header_split_is_off_bad_flow(region: Region) -> None:
-    payload = content(2 * MIB, seed=SEED)
-    async with pair(config=replace(SMALL, header_split=False)) as (_, two, here, there):
-        with pytest.raises(UsageError, match="header split is off"):
-            two.bind_rx(region)
-        (await exchange(here, there, payload)).release()
-        assert two.bytes_copied == len(payload), "every byte is copied once"
 
 
 async def test_bind__what_cannot_be_bad_flow(region: Region) -> None:
@@ -265,7 +256,7 @@ async def test_dontneed__gives_memory_and_credit_back(region: Region) -> None:
             assert two.dontneed(ranges(frag.token for frag in frags)) == len(frags)
             assert two.dontneed(ranges(frag.token for frag in frags)) == 0
         assert free - queue.free_bytes <= 2 * SMALL.chunk_bytes, "but for what is being filled"
-        assert len(two._queues.tokens) == 0
+        assert len(two._engine.queues.tokens) == 0
 
 
 async def test_cmsgs__say_where_the_bytes_are(region: Region) -> None:
@@ -281,15 +272,6 @@ async def test_cmsgs__say_where_the_bytes_are(region: Region) -> None:
             assert b"".join(pieces) == payload
 
 
-async def test_give_back__what_was_returned_bad_flow(region: Region) -> None:
-    async with steered(region) as (two, here, there, _):
-        message = await exchange(here, there, b"once")
-        token = message.frags()[0].token
-        two.return_token(token)
-        with pytest.raises(PoolError, match=f"token {token} is unknown: it was returned before"):
-            two.return_token(token)
-
-
 async def test_refill_ring__from_a_thread(region: Region) -> None:
     """The application of a device never calls us: it writes what it has used into the ring."""
     async with steered(region) as (two, here, there, queue):
@@ -301,7 +283,7 @@ async def test_refill_ring__from_a_thread(region: Region) -> None:
             thread.start()
             thread.join()
         with await exchange(here, there, b"the last are looked at"):
-            assert len(two._queues.tokens) <= 1
+            assert len(two._engine.queues.tokens) <= 1
             assert free - queue.free_bytes <= 3 * SMALL.chunk_bytes
 
 
@@ -316,7 +298,7 @@ async def test_refill_ring__what_names_nothing_is_skipped(region: Region) -> Non
         ):  # fmt: skip
             assert ring.push(wrong)
         (await exchange(here, there, b"makes it look")).release()
-        assert two._queues.tokens.skipped == 4
+        assert two._engine.queues.tokens.skipped == 4
         assert list(message.views()) == [b"held"]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from netns.backends.kernel.netem_options import encode, keeps_table, untaken
+from netns.backends.kernel.netem_options import encode, keeps_table, unsupported
 from netns.backends.kernel.qdisc import delete_root, replace_root, root_options
 from netns.backends.relay.tap import in_nameless_namespace
 from netns.errors import BackendError
@@ -33,7 +33,7 @@ def missing_netem() -> str | None:
     return missing(Shape(delay_us=1000))
 
 
-def takes_seeds() -> bool:
+def accepts_seeds() -> bool:
     """Return whether the kernel's netem supports seeds."""
     return missing(Shape(seed=1)) is None
 
@@ -49,7 +49,7 @@ def missing(shape: Shape) -> str | None:
             replace_root("lo", kind=KIND, options=options)
         except BackendError as error:
             return str(error)
-        lacking = untaken(options, root_options("lo", kind=KIND))
+        lacking = unsupported(options, root_options("lo", kind=KIND))
         return f"its netem has no {', '.join(lacking)}" if lacking else None
 
     return in_nameless_namespace(attempt)

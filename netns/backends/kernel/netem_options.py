@@ -6,7 +6,7 @@ netem_dump(). Neither tc nor pyroute2 is sufficient: tc 6.1 has no seed, pyroute
 Every attribute is always sent, whatever its value, because netem keeps what a change does not mention: a rate is
 removed only by a rate of 0. Two values cannot be encoded: "no delay table" and "no slot table"; see `keeps_table`.
 
-The kernel ignores attributes that are newer than itself. So its options are read back and compared (`untaken`).
+The kernel ignores attributes that are newer than itself. So its options are read back and compared (`unsupported`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def encode(shape: Shape, *, seed: int | None) -> bytes:
     return qopt + b"".join(attribute(kind, content) for kind, content in attributes.items())
 
 
-def untaken(wanted: bytes, taken: bytes) -> list[str]:
+def unsupported(wanted: bytes, taken: bytes) -> list[str]:
     """Return the names of the options in `wanted` that the kernel's own options, `taken`, do not have."""
     expected, got = options_untrusted(wanted), options_untrusted(taken)
     missing = []

@@ -89,7 +89,7 @@ def in_namespace(netns: str, work: Callable[[], T]) -> T:
     return results[0]
 
 
-def take(steps: Iterable[InNamespace]) -> list[str]:
+def apply(steps: Iterable[InNamespace]) -> list[str]:
     """Execute operations inside namespaces, in order. Return the optional ones that this kernel does not support."""
     skipped: list[str] = []
     for netns, group in groupby(steps, key=lambda step: step.netns):
@@ -135,7 +135,7 @@ def netem_statistics(netns: str) -> Mapping[str, dict[str, int]]:
 
 
 def run_tool(name: str, *arguments: str) -> str:
-    """Return the output of ip, tc or ethtool, run in the caller's namespace; BackendError if it fails."""
+    """Return the output of a tool, ip or tc for instance, run in the caller's namespace; BackendError if it fails."""
     command = [tool(name), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)
@@ -147,12 +147,21 @@ def run_tool(name: str, *arguments: str) -> str:
     return done.stdout
 
 
+_PACKAGES: Final = {
+    "cc": "gcc",
+    "ethtool": "ethtool",
+    "insmod": "kmod",
+    "setpriv": "util-linux",
+    "unshare": "util-linux",
+}
+"""Debian's packages of the tools that are not iproute2's."""
+
+
 def tool(name: str) -> str:
-    """Return the path of a tool of iproute2 or ethtool, even if PATH has no sbin. Raises BackendError if not found."""
+    """Return the path of a tool, even if PATH has no sbin. Raises BackendError, with its package, if not found."""
     path = shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")))
     if path is None:
-        package = {"ethtool": "ethtool", "unshare": "util-linux", "setpriv": "util-linux"}.get(name, "iproute2")
-        raise BackendError(f"{name}: not installed; install the package {package}")
+        raise BackendError(f"{name}: not installed; install the package {_PACKAGES.get(name, 'iproute2')}")
     return path
 
 

@@ -79,7 +79,7 @@ def _await_answer(pid: int, *, control_path: Path, log_path: Path) -> None:
     while not _answers(control_path, pid=pid):
         if os.waitpid(pid, os.WNOHANG) != (0, 0):
             lines = log_path.read_text().strip().splitlines()
-            raise BackendError(lines[-1] if lines else f"the relay ended without a word; its log is {log_path}")
+            raise BackendError(lines[-1] if lines else f"the relay ended without output; its log is {log_path}")
         if time.monotonic() > deadline:
             raise BackendError(f"the relay does not answer at {control_path}; its log is {log_path}")
         time.sleep(_POLL_SECONDS)

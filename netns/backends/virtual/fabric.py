@@ -133,7 +133,7 @@ class VirtualFabric:
 
     def _route(self, flow: Flow) -> None:
         """Look up the virtual links for the flow's next packets."""
-        route = self._forwarding.way(
+        route = self._forwarding.route(
             flow.source,
             source_port=flow.source_port,
             destination=flow.destination,
@@ -168,7 +168,7 @@ class VirtualFabric:
         if for_ns is not None:
             self._events.at(at_ns + for_ns, lambda _: self._count_down(links, by=-1, carrier=carrier))
 
-    def play(self, events: Iterable[ScheduledEvent]) -> None:
+    def run_schedule(self, events: Iterable[ScheduledEvent]) -> None:
         """Schedule a fault schedule (netns/faults/schedule.py), starting now. Raises TopologyError or ShapeError."""
         now_ns = self._events.now_ns
         for event in events:

@@ -54,7 +54,7 @@ class Forwarding:
             raise TopologyError(f"address {address}: no host of {self._topology.name} has it; ask for a host's address")
         return host
 
-    def way(self, source: str, *, source_port: int, destination: str, destination_port: int) -> tuple[str, ...]:
+    def route(self, source: str, *, source_port: int, destination: str, destination_port: int) -> tuple[str, ...]:
         """The nodes from the source host to the destination host, both included. Raises TopologyError."""
         first, last = self.host_of(source), self.host_of(destination)
         if first == last:

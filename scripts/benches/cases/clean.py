@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.veth import iperf
-from scripts.benches.veth.client_server import Event, meet, python
-from scripts.benches.veth.drops import Drops
-from scripts.benches.veth.veth_pair import Wire, wire
+from scripts.harness.client_server import Event, meet, python
+from scripts.harness.drops import Drops
+from scripts.harness.errors import BenchError
+from scripts.harness.veth_pair import Wire, wire
 
 WANTED: Final = (
     Wanted("tcp_ratio_mtu9000", ">=", 1.3, over="median"),

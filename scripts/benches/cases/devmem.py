@@ -17,10 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from scripts.benches.devmem.pair import PAYLOAD_RATE_BPS, Pair, pair
 from scripts.benches.devmem.run import Transfer, is_killed, transfer
-from scripts.benches.errors import BenchError
+from scripts.benches.devmem.shaped import MTU, PAYLOAD_RATE_BPS, shaped_wire
 from scripts.benches.outcome import Figures, Round, Wanted
+from scripts.harness.errors import BenchError
+from scripts.harness.veth_pair import Wire, wire
 
 WANTED: Final = (
     Wanted("line_fraction", ">=", 0.966),
@@ -35,21 +36,21 @@ WAYS: Final = ("srd", "classic", "gather")
 
 def rounds(seconds: float) -> Iterator[Round]:
     """Make rounds of all contestants, one after the other. Raises BenchError if no valid measurement is possible."""
-    with pair(shaped=True) as shaped, pair(shaped=False) as bare:
-        _attest(bare)
+    with shaped_wire(name="bench-shaped") as shaped, wire(mtu=MTU, offload=True, name="bench-bare") as bare:
+        _verify_guard(bare)
         for number in range(1, ROUNDS + 1):
             yield _round(number, shaped, bare, seconds=seconds)
 
 
-def _attest(bare: Pair) -> None:
+def _verify_guard(bare: Wire) -> None:
     """Verify with the guard that nothing is copied, and first that the guard detects a copy. Raises BenchError."""
     if not is_killed("blind", bare):
-        raise BenchError("the witness is blind here: it let a consumer that copies every message pass")
+        raise BenchError("the guard does not work here: it let a consumer that copies every message pass")
     if transfer("guarded", bare, seconds=0).bytes_copied:
-        raise BenchError("the witness saw no copy, and the transport counts one: one of them is wrong")
+        raise BenchError("the guard saw no copy, and the transport counts one: one of them is wrong")
 
 
-def _round(number: int, shaped: Pair, bare: Pair, *, seconds: float) -> Round:
+def _round(number: int, shaped: Wire, bare: Wire, *, seconds: float) -> Round:
     over = {way: (transfer(way, shaped, seconds=seconds), transfer(way, bare, seconds=seconds)) for way in WAYS}
     ours, classic = over["srd"], over["classic"]
     figures = {

@@ -25,11 +25,11 @@ from netns.backends.kernel.capabilities import missing_netem
 from netns.backends.uml import run_uml
 from netns.errors import BackendError
 from netns.netem.queue import Netem
-from scripts.benches.errors import BenchError
 from scripts.benches.fidelity.measures import Comparison, compare
 from scripts.benches.fidelity.settings import SEEDED, SETTINGS, Setting, write_tables
 from scripts.benches.fidelity.trial import Recording
 from scripts.benches.outcome import Round, Wanted
+from scripts.harness.errors import BenchError
 
 WANTED: Final = (Wanted("cases", ">=", 20), Wanted("cases_failed", "<=", 0), Wanted("seed_failed", "<=", 0))
 ALPHA: Final = 0.01

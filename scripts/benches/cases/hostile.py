@@ -15,9 +15,9 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from scripts.benches.errors import BenchError
 from scripts.benches.hostile.run import measure as measure_packets
 from scripts.benches.outcome import Round, Wanted
+from scripts.harness.errors import BenchError
 
 PACKETS: Final = 1_000_000
 WANTED: Final = (

@@ -16,10 +16,10 @@ from __future__ import annotations
 from typing import Final
 
 from netns.topology.model import Topology
-from scripts.benches.errors import BenchError
 from scripts.benches.fabrics import PACKET_BYTES, buffered, clos, wire_bytes
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.presets import MICROSECOND_FABRIC
+from scripts.harness.errors import BenchError
 from srd.proto.wire.data import HEADER_BYTES
 from srd.sim.host import WIRE_OVERHEAD_BYTES
 from srd.sim.simulation import Simulation

@@ -15,9 +15,9 @@ from typing import Final
 
 from netns.netem.shape import Shape
 from netns.topology.model import Topology, leaf_spine
-from scripts.benches.errors import BenchError
 from scripts.benches.fabrics import MTU
 from scripts.benches.outcome import Round, Wanted
+from scripts.harness.errors import BenchError
 from srd.proto.config import ProtocolConfig
 from srd.sim.simulation import NS_PER_S, Connection, Simulation
 

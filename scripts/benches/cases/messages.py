@@ -13,9 +13,9 @@ from __future__ import annotations
 from statistics import median
 from typing import Final
 
-from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.reference_fabric import RECEIVER, SENDER, fabric
+from scripts.harness.errors import BenchError
 from srd.proto.config import ProtocolConfig
 from srd.proto.wire.data import Burst
 from srd.sim.simulation import Simulation

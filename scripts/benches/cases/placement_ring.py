@@ -48,8 +48,8 @@ from netns.signals import signals_raise
 from netns.topology.file import read_topology
 from netns.topology.model import Topology
 from netns.topology.routing import distances, next_hops
-from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Figures, Wanted
+from scripts.harness.errors import BenchError
 
 WANTED: Final = (Wanted("bad_over_required_ratio", ">", 1.5),)
 

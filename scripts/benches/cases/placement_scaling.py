@@ -22,8 +22,8 @@ from netns.inventory.layers import LEVELS
 from netns.inventory.nodes import HOSTNAME_LABEL, PODS, Node, layer_label
 from netns.placement.assign import assign
 from netns.placement.model import Request, Slice, Unplaceable, Usage
-from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Figures, Wanted
+from scripts.harness.errors import BenchError
 
 WANTED: Final = (Wanted("assign_2500_ms", "<", 250), Wanted("growth_10x_ratio", "<=", 12))
 

@@ -12,9 +12,9 @@ from typing import Final
 
 from scripts.benches.cases.clean import START_S, WORKER, ours_flow
 from scripts.benches.outcome import Round, Wanted
-from scripts.benches.veth.client_server import meet, python
-from scripts.benches.veth.drops import Drops
-from scripts.benches.veth.veth_pair import Wire, wire
+from scripts.harness.client_server import meet, python
+from scripts.harness.drops import Drops
+from scripts.harness.veth_pair import Wire, wire
 
 WANTED: Final = (Wanted("aioquic_ratio", ">=", 50, over="median"),)
 SECONDS: Final = 2.0

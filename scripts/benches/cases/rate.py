@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from scripts.benches.cases.clean import START_S, WORKER
-from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Round, Wanted
-from scripts.benches.veth.client_server import meet, python
-from scripts.benches.veth.drops import Drops
-from scripts.benches.veth.veth_pair import Wire, wire
+from scripts.harness.client_server import meet, python
+from scripts.harness.drops import Drops
+from scripts.harness.errors import BenchError
+from scripts.harness.veth_pair import Wire, wire
 
 WANTED: Final = (Wanted("messages_per_second_64b", ">=", 150_000, over="median"),)
 SECONDS: Final = 2.0

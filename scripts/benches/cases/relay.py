@@ -19,8 +19,8 @@ from netns.backends.kernel.netlink import in_namespace
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from netns.topology.model import Link, Switch, Topology
-from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Round, Wanted
+from scripts.harness.errors import BenchError
 
 WANTED_PER_S: Final = 100_000
 WANTED: Final = (Wanted("packets_per_second", ">=", WANTED_PER_S), Wanted("mean_late_us", "<=", 200))

@@ -8,7 +8,7 @@ restarted; links that change their MTU, flap and drop silently; strangers that s
 trains; numbers and clocks that start just before they wrap; the compiled package and the sources, uvloop and asyncio.
 Scenarios of some seconds follow each other until the time is up, each with its own seed.
 
-`miss_bytes`: wrong bytes in messages, in written and read memory and around it, and in files. `disagreements`: a
+`wrong_bytes`: wrong bytes in messages, in written and read memory and around it, and in files. `disagreements`: a
 request that completed with OK and was not delivered exactly once, a delivery that was never posted, and the like
 (torture/reconcile.py). `hangs`: requests, calls and processes that did not end in time. `tracebacks`: processes with a
 traceback or a warning on stderr, or that died. `leaked_bytes`: growth of a process's anonymous memory beyond PEAK_BYTES

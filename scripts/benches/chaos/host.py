@@ -49,7 +49,7 @@ class Host(SimHost):
     def __init__(
         self, fabric: VirtualFabric, host: str, *, scenario: Scenario, noise: Bytes, got: Callable[[int, bytes], None]
     ) -> None:
-        self._dice = Random(f"weather/{scenario.seed}/{host}")  # noqa: S311 - reproducible, not secret
+        self._dice = Random(f"conditions/{scenario.seed}/{host}")  # noqa: S311 - reproducible, not secret
         keys = Random(f"keys/{scenario.seed}/{host}")  # noqa: S311 - as above
         self.keys = Keys(size_bytes=scenario.registered_bytes, readable_bytes=len(noise), dice=keys)
         super().__init__(fabric, host, config=scenario.config, seed=scenario.seed, memory=self.keys)
@@ -122,7 +122,7 @@ class Host(SimHost):
     def _take(self, packets: list[Packet]) -> None:
         now, arrivals, controls = self.now, list[GroDatagram](), list[tuple[bytes, SocketAddress, float]]()
         for packet in packets:
-            data = self._weathered(packet.content.data)
+            data = self._impaired(packet.content.data)
             source = (packet.flow.source, packet.flow.source_port)
             if internet_checksum(data) != packet.content.checksum:
                 self.damaged += 1
@@ -130,14 +130,14 @@ class Host(SimHost):
                 arrivals += self._land(data, source, marked=packet.marked, now=now)
             else:
                 controls.append((data, source, now))
-        kept = self.core.handle_packets(arrivals, controls=controls, now=now)
-        for placement in self.core.pop_target_copies():
+        result = self.core.handle_packets(arrivals, controls=controls, now=now)
+        for placement in result.copies:
             self.keys.put(placement.target, self._memory[placement.region_offset :][: placement.length])
         taken = {arrival.payload_offset for arrival in arrivals}
-        self._free_slots(taken - {frag.region_offset for frag in kept})
+        self._free_slots(taken - {frag.region_offset for frag in result.kept})
         self.serve()
 
-    def _weathered(self, data: bytes) -> bytes:
+    def _impaired(self, data: bytes) -> bytes:
         if self._dice.random() >= self.conditions.flip:
             return data
         damaged = bytearray(data)

@@ -18,7 +18,6 @@ guarded  as srd, with both regions under the mprotect guard: no process may read
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import resource
 import socket
@@ -33,6 +32,7 @@ import uvloop
 
 from devmem import Region, ranges
 from scripts.benches.devmem.mprotect_guard import guarded
+from scripts.harness.events import emit
 from srd import Endpoint, EndpointConfig, Message, Peer, PeerError, ProtocolConfig, Status
 
 MESSAGE_BYTES: Final = 1 << 20
@@ -52,11 +52,6 @@ WATCHED_CONFIG: Final = EndpointConfig(
 WATCHED_SLOTS: Final = 8
 _WORD: Final = 8
 Bytes = npt.NDArray[np.uint8]
-
-
-def emit(event: str, **fields: object) -> None:
-    """Print one event."""
-    print(json.dumps({"event": event, **fields}), flush=True)
 
 
 def content(slots: int) -> Bytes:

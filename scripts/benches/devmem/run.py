@@ -1,4 +1,4 @@
-"""One transfer over a pair: two processes, and their results."""
+"""One transfer over a veth pair: two processes, and their results."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scripts.benches.devmem.host import WARM
-from scripts.benches.devmem.pair import Pair
-from scripts.benches.errors import BenchError
-from scripts.compare.process import ManagedProcess, ProcessSet
+from scripts.harness.errors import BenchError
+from scripts.harness.process import ManagedProcess, ProcessSet
+from scripts.harness.veth_pair import RECEIVER, SENDER, Wire
 
 _PATIENCE_S: Final = 60.0
 
@@ -39,12 +39,12 @@ class Transfer:
         return int(self.sent["bytes_copied"]) + int(self.received["bytes_copied"])
 
 
-def transfer(way: str, pair: Pair, *, seconds: float) -> Transfer:
+def transfer(way: str, two: Wire, *, seconds: float) -> Transfer:
     """Transfer messages for `seconds` (0: only the warm-up). Raises BenchError if an end fails, or drops packets."""
     with ProcessSet() as pipes:
-        receiver = _start(pipes, pair, pair.b, [way, "receive", pair.address])
+        receiver = _start(pipes, two, RECEIVER, [way, "receive", two.receiver])
         port = _await(pipes, receiver, "listening")["port"]
-        sender = _start(pipes, pair, pair.a, [way, "send", pair.address, str(port), str(seconds)])
+        sender = _start(pipes, two, SENDER, [way, "send", two.receiver, str(port), str(seconds)])
         sent = _await(pipes, sender, "sent", patience_s=_PATIENCE_S + seconds)
         received = _await(pipes, receiver, "received")
     if dropped := received.get("dropped_packets"):
@@ -54,35 +54,33 @@ def transfer(way: str, pair: Pair, *, seconds: float) -> Transfer:
     return Transfer(sent, received)
 
 
-def is_killed(way: str, pair: Pair) -> bool:
+def is_killed(way: str, two: Wire) -> bool:
     """Whether the guard kills the receiver of this method (SIGSEGV) when data has arrived."""
     with ProcessSet() as pipes:
-        receiver = _start(pipes, pair, pair.b, [way, "receive", pair.address])
+        receiver = _start(pipes, two, RECEIVER, [way, "receive", two.receiver])
         port = _await(pipes, receiver, "listening")["port"]
-        _start(pipes, pair, pair.a, [way, "send", pair.address, str(port), "0"])
+        _start(pipes, two, SENDER, [way, "send", two.receiver, str(port), "0"])
         give_up_at = time.monotonic() + _PATIENCE_S
         while receiver.exit_status is None and time.monotonic() < give_up_at:
             pipes.wait(until=time.monotonic() + 0.05)
         return receiver.exit_status == -signal.SIGSEGV
 
 
-def _start(pipes: ProcessSet, pair: Pair, namespace: str, arguments: list[str]) -> ManagedProcess:
+def _start(pipes: ProcessSet, two: Wire, node: str, arguments: list[str]) -> ManagedProcess:
     command = [sys.executable, "-m", "scripts.benches.devmem.host", *arguments]
-    return pipes.add(ManagedProcess.start(" ".join(arguments[:2]), command=pair.command(namespace, command)))
+    return pipes.add(ManagedProcess.start(" ".join(arguments[:2]), command=two.command(node, command)))
 
 
-def _await(
-    pipes: ProcessSet, talker: ManagedProcess, wanted: str, *, patience_s: float = _PATIENCE_S
-) -> dict[str, Any]:
+def _await(pipes: ProcessSet, child: ManagedProcess, wanted: str, *, patience_s: float = _PATIENCE_S) -> dict[str, Any]:
     give_up_at = time.monotonic() + patience_s
     while time.monotonic() < give_up_at:
-        for event in talker.events:
+        for event in child.events:
             if event["event"] == wanted:
                 return event
-        if talker.exit_status is not None:
-            talker.stop()
-            if not any(event["event"] == wanted for event in talker.events):
-                raise BenchError(f"{talker.name}: {talker.complaint or f'ended with status {talker.exit_status}'}")
+        if child.exit_status is not None:
+            child.stop()
+            if not any(event["event"] == wanted for event in child.events):
+                raise BenchError(f"{child.name}: {child.last_error or f'ended with status {child.exit_status}'}")
             continue
         pipes.wait(until=time.monotonic() + 0.05)
-    raise BenchError(f"{talker.name}: nothing came for {patience_s:.0f} s")
+    raise BenchError(f"{child.name}: nothing came for {patience_s:.0f} s")

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from scripts.benches.errors import BenchError
+from scripts.harness.errors import BenchError
 
 SOL_PACKET, PACKET_RX_RING, PACKET_STATISTICS, PACKET_VERSION = 263, 5, 6, 10
 TPACKET_V2: Final = 1

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-LEAST_EXPECTED: Final = 5.0  # in a class, for the chi-square approximation to hold
+MIN_EXPECTED: Final = 5.0  # in a class, for the chi-square approximation to hold
 _TERMS: Final = 100
 
 
@@ -35,7 +35,7 @@ def chi_square_sf(statistic: float, *, degrees: int) -> float:
 def classes_differ(first: Sequence[int], second: Sequence[int]) -> float:
     """Return the p-value that two histograms over the same ordered classes have the same distribution.
 
-    Neighbouring classes are merged until both samples expect at least LEAST_EXPECTED in each.
+    Neighbouring classes are merged until both samples expect at least MIN_EXPECTED in each.
     """
     joined = _joined(np.array([first, second], dtype=np.float64))
     if joined.shape[1] < 2:
@@ -72,7 +72,7 @@ def _joined(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     waiting = np.zeros(2)
     for column in counts.T:
         waiting = waiting + column
-        if waiting.sum() * least_share >= LEAST_EXPECTED:
+        if waiting.sum() * least_share >= MIN_EXPECTED:
             columns.append(waiting)
             waiting = np.zeros(2)
     if columns:

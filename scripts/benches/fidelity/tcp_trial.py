@@ -21,7 +21,7 @@ from typing import Any, Final
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from netns.topology.model import Link, Switch, Topology
-from scripts.benches.errors import BenchError
+from scripts.harness.errors import BenchError
 
 OMITTED_S: Final = 3
 LISTENING_S: Final = 1.5

@@ -24,18 +24,18 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from netns.backends.kernel.capabilities import takes_seeds
+from netns.backends.kernel.capabilities import accepts_seeds
 from netns.backends.kernel.netlink import in_namespace
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from netns.topology.model import Link, Switch, Topology
-from scripts.benches.errors import BenchError
 from scripts.benches.fidelity.ring import Frames, Ring
+from scripts.harness.errors import BenchError
 
 PORT: Final = 7009
 HEADER_BYTES: Final = 42  # Ethernet, IPv4, UDP
 COPIES: Final = 11
-LEAST_BYTES: Final = HEADER_BYTES + 8 * COPIES
+MIN_BYTES: Final = HEADER_BYTES + 8 * COPIES
 BATCH: Final = 5  # packets between two readings of the clock
 ECT0: Final = 2
 SETTLE_S: Final = 0.3
@@ -127,7 +127,7 @@ def _longest_s(shape: Shape, *, packets: int, length_bytes: int) -> float:
 def _send(lab: Lab, *, packets: int, interval_us: float, length_bytes: int, ect: bool) -> None:
     """Send at a constant average rate, in bursts of BATCH, as sleeping and clocks are slow under User-Mode Linux."""
     address = (lab.address("h2"), PORT)
-    padding = bytes(length_bytes - LEAST_BYTES)
+    padding = bytes(length_bytes - MIN_BYTES)
     payloads = [number.to_bytes(8, "big") * COPIES + padding for number in range(packets)]
     swallow = in_namespace(lab.netns("h2"), lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     sender = in_namespace(lab.netns("h1"), lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
@@ -193,7 +193,7 @@ def main(orders: Mapping[str, Any]) -> None:
     """Run the trials of ORDERS.json; seeds are left out if the kernel does not support them."""
     directory = Path(orders["directory"])
     with Lab.up(topology(orders["name"]), backend=orders["fabric"]) as lab:
-        seeds = lab.backend == "relay" or takes_seeds()
+        seeds = lab.backend == "relay" or accepts_seeds()
         for setting in orders["settings"]:
             shape = Shape.from_dict(setting["shape"])
             if shape.seed is not None and not seeds:

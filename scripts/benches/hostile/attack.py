@@ -20,7 +20,7 @@ from random import Random
 from typing import Final
 
 from scripts.benches.hostile.packets import Forge, Session
-from scripts.compare.events import emit
+from scripts.harness.events import emit
 from srd.io.syscalls import SO_RCVBUFFORCE, UDP_SEGMENT
 from srd.proto.errors import PacketError
 from srd.proto.wire.control import Accept, Hello, Retry, decode_untrusted

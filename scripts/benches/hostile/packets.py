@@ -48,7 +48,7 @@ EDGES: Final = (
 _WIDTHS: Final = {1: ">B", 2: ">H", 4: ">I", 8: ">Q"}
 _CONTEXT_AT: Final = 8
 _PREFIX_BYTES: Final = 16
-MOST_PAYLOAD_BYTES: Final = 1400
+MAX_PAYLOAD_BYTES: Final = 1400
 _FLAGS: Final = [*Opcode, *(flag | extra for flag in Opcode for extra in (IMMEDIATE, ABORTED)), 0x10, 0xFF]
 
 
@@ -89,7 +89,7 @@ class Forge:
         rng = self._rng
         if self._sessions and rng.random() < 0.7:
             return rng.choice(self._sessions)
-        return Session(rng.getrandbits(64), rng.getrandbits(64), MOST_PAYLOAD_BYTES)
+        return Session(rng.getrandbits(64), rng.getrandbits(64), MAX_PAYLOAD_BYTES)
 
     def _noise(self) -> bytes:
         """Return random bytes of any length, nearly always after a valid version and type."""
@@ -109,7 +109,7 @@ class Forge:
         self._psn += rng.choice([0, 1, 1, 1, 2, 3000])
         length = rng.choice([0, 1, session.segment_bytes, 2 * session.segment_bytes, 1 << 20, (1 << 32) - 1])
         payload_bytes = rng.choice(
-            [0, 1, min(length, session.segment_bytes), min(session.segment_bytes, MOST_PAYLOAD_BYTES)]
+            [0, 1, min(length, session.segment_bytes), min(session.segment_bytes, MAX_PAYLOAD_BYTES)]
         )
         psn, edge = self._psn, rng.choice(EDGES)
         header = np.zeros(1, HEADER)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from scripts.benches.errors import BenchError
+from scripts.harness.errors import BenchError
 
 RATE: Final = 10_000
 """Hostile packets per second."""
@@ -71,7 +71,7 @@ class Worker:
         return self.event(kind)
 
     @property
-    def complaints(self) -> str:
+    def stderr_text(self) -> str:
         """The process's output on stderr."""
         return self.errors.read_text(errors="replace").strip()
 
@@ -91,7 +91,7 @@ class Worker:
 
     def _gone(self) -> BenchError:
         self.process.wait()
-        lines = self.complaints.splitlines()
+        lines = self.stderr_text.splitlines()
         return BenchError(f"the {self.name} ended with status {self.process.returncode}: {lines[-1] if lines else ''}")
 
 
@@ -162,7 +162,7 @@ def measure(packets: int, *, seed: int) -> dict[str, float]:
             amplification, late_s = max(amplification, done["amplification"]), late_s + done["late_s"]
         totals, failed = receiver.ask("", "total"), sender.ask("", "total")["failed"]
         grown_bytes = receiver.anonymous_bytes - rss_bytes
-        crashes = sum(each.process.poll() is not None or "Traceback" in each.complaints for each in (receiver, sender))
+        crashes = sum(each.process.poll() is not None or "Traceback" in each.stderr_text for each in (receiver, sender))
     before_cpu_s = quiet.receiver_cpu_s / max(quiet.bytes, 1) * hostile.bytes
     return {
         "packets": sent,

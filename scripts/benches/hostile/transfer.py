@@ -5,7 +5,7 @@
 
 Each line on stdin is answered by one event with the totals so far:
 
-    receiver   total {messages, wrong_messages, miss_bytes, bytes, dropped}
+    receiver   total {messages, wrong_messages, wrong_bytes, bytes, dropped}
     sender     total {bytes, failed}
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from devmem.region import Region
-from scripts.compare.events import emit
+from scripts.harness.events import emit
 from srd import Endpoint, Message, Peer, Status
 from srd.cli.options import run
 from srd.errors import PeerError

@@ -33,7 +33,7 @@ GIANT_MESSAGE: Final = 1
 """Number of the one of 1 GiB."""
 NO_FLAW, KEY_FLAW, RANGE_FLAW = range(3)
 """Why a write or a read must be refused: its key does not exist, or its range ends a byte after the registration."""
-MOST_BATCH: Final = 200
+MAX_BATCH: Final = 200
 LENT_BYTES: Final = 4 << 20
 _CANCEL_WITHIN_S: Final = 0.02
 _ROOM_S: Final = 0.05
@@ -264,7 +264,7 @@ class Connection:
         lengths: list[int] = []
         for _ in range(rng.randint(1, 3)):
             size = rng.choice((0, 1, 8, 64, rng.randint(0, longest), longest, max(longest - 1, 0)))
-            lengths += [size] * rng.choice((1, 2, 7, rng.randint(1, MOST_BATCH)))
+            lengths += [size] * rng.choice((1, 2, 7, rng.randint(1, MAX_BATCH)))
         gap = rng.choice((0, 0, 5))
         room = sum(lengths) + gap * len(lengths)
         offset = arena.take(room, rng=rng)

@@ -17,7 +17,7 @@ from scripts.benches.torture.pattern import CANARY, SOURCE, Bytes, fill
 
 REPLY: Final = 0x8000
 GUARD_BYTES: Final = 4096 + 24
-MOST_CONNECTIONS: Final = 64
+MAX_CONNECTIONS: Final = 64
 TARGET_BYTES: Final = 12 << 20
 READS_BYTES: Final = 12 << 20
 SOURCE_BYTES: Final = 4 << 20

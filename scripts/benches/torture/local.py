@@ -168,7 +168,7 @@ def _set_numbers(peer: Any, plan: EndpointPlan) -> None:
 
 def set_offloads(endpoint: Endpoint, plan: EndpointPlan) -> None:
     """Switch off what the plan has not."""
-    driver: Any = endpoint._driver  # noqa: SLF001 - sockets have no other name
+    driver: Any = endpoint._engine._driver  # noqa: SLF001 - sockets have no other name
     for fd, sock in driver._sockets.items():  # noqa: SLF001
         if not plan.gro:
             sock.setsockopt(SOL_UDP, UDP_GRO, 0)
@@ -191,7 +191,6 @@ def config(plan: EndpointPlan) -> EndpointConfig:
         receive_region_bytes=plan.region_bytes,
         chunk_bytes=plan.chunk_bytes,
         datagram_bytes=plan.datagram_bytes,
-        header_split=plan.header_split,
         busy_poll=plan.busy_poll,
     )
 

@@ -13,15 +13,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from netns.backends.kernel.netlink import take
+from netns.backends.kernel.netlink import apply
 from netns.errors import LabError
 from netns.faults.faults import Failure, fail, repair
 from netns.lab.lab import Lab
 from netns.lab.operations import SetOffloads
 from netns.netem.shape import Shape
 from netns.topology.model import Link, Switch, Topology
-from scripts.benches.errors import BenchError
 from scripts.benches.torture.plans import Event, Net, NetworkPlan, Trouble
+from scripts.harness.errors import BenchError
 
 LOOPBACK: Final = "127.0.0.1"
 STRANGE_LOOPBACK: Final = "127.0.0.2"
@@ -120,7 +120,7 @@ class InLab:
         """Switch a host's offloads."""
         name = self.hosts[host]
         switch = self.lab.topology.switch_of(name)
-        take([SetOffloads(self.lab.netns(name), switch, _ON if on else _OFF)])
+        apply([SetOffloads(self.lab.netns(name), switch, _ON if on else _OFF)])
 
 
 @contextmanager

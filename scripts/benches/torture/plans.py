@@ -66,7 +66,6 @@ class EndpointPlan:
     request_timeout_s: float = 4.0
     unresponsive_after_s: float = 1.0
     rnr_retry: int = 7
-    header_split: bool = True
     busy_poll: bool = False
     compiled: bool = False
     uvloop: bool = True

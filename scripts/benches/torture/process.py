@@ -121,8 +121,8 @@ class Process:
         self.popen.wait()
         return self.errors.read_bytes()[before:].decode(errors="replace")
 
-    def complaints(self) -> list[str]:
-        """Return what it said that no worker may say."""
+    def bad_output(self) -> list[str]:
+        """Return what it wrote that no worker may write: tracebacks and warnings."""
         if not self.errors.exists():
             return []
         text = self.errors.read_text(encoding="utf-8", errors="replace")

@@ -28,10 +28,10 @@ from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
 from srd.message import Message
 from srd.peer import Peer
-from srd.rx_queues import RxQueue
+from srd.rx_queue import RxQueue
 
 REPLY_BYTES: Final = 40_000
-MOST_REPLIES: Final = 8
+MAX_REPLIES: Final = 8
 _TICK_S: Final = 0.02
 _IDLE_TICKS: Final = 15
 
@@ -70,7 +70,7 @@ class Receiver:
         """Peer -> number of the connection, as soon as it is known."""
         self._held: deque[Held] = deque()
         self._held_bytes = 0
-        self._replies = Arena(MOST_REPLIES * 2 * REPLY_BYTES, seed=self.seed)
+        self._replies = Arena(MAX_REPLIES * 2 * REPLY_BYTES, seed=self.seed)
         self._open_replies: set[asyncio.Future[Any]] = set()
         self._answers: Counter[int] = Counter()
         """Connection -> replies that were sent over it."""
@@ -160,7 +160,7 @@ class Receiver:
         def by_ring(message: Message) -> None:
             for frag in message.frags():
                 if not ring.push(frag):
-                    self.endpoint.return_token(frag.token)
+                    self.endpoint.dontneed([(frag.token, 1)])
 
         return by_ring
 
@@ -306,7 +306,7 @@ class Receiver:
     def _answer(self, peer: Peer) -> None:
         """Send something back, sometimes."""
         who = self._peers[peer]
-        if who is None or self.rng.random() >= self.plan.replies or len(self._open_replies) >= MOST_REPLIES:
+        if who is None or self.rng.random() >= self.plan.replies or len(self._open_replies) >= MAX_REPLIES:
             return
         length = self.rng.choice((0, 8, self.rng.randint(0, REPLY_BYTES)))
         offset = self._replies.take(length, rng=self.rng)

@@ -19,7 +19,6 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from scripts.benches.errors import BenchError
 from scripts.benches.torture.connection import GRACE_S
 from scripts.benches.torture.files import TRANSFER_S
 from scripts.benches.torture.network import Network, network, undo
@@ -28,6 +27,7 @@ from scripts.benches.torture.process import ROOT, Process, environment, start
 from scripts.benches.torture.reconcile import Reconciler, left_over
 from scripts.benches.torture.result import Result
 from scripts.benches.torture.transfers import judge_files
+from scripts.harness.errors import BenchError
 
 START_BOUND_S: Final = 60.0
 """To start an interpreter, on a busy machine."""
@@ -40,6 +40,10 @@ PEAK_BYTES: Final = 48 * MIB
 """The same while it works. Regions are not in it: messages that wait, requests, and what the interpreter takes."""
 _SHM: Final = Path("/dev/shm")  # noqa: S108 - a directory of the run's own is made in it
 """Memory that peers write to is files; here they are memory."""
+
+
+class _OutgrownError(Exception):
+    """A worker has more memory than it may have, so that the scenario ends at once."""
 
 
 class Run:
@@ -65,26 +69,36 @@ class Run:
         """Everything; whatever happens, nothing is left running."""
         scenario = self._scenario
         (self._directory / "scenario.json").write_bytes(TypeAdapter(Scenario).dump_json(scenario))
+        ended = False
         try:
-            self._start(0, life=0)
-            for who in range(1, len(scenario.senders) + 1):
-                self._start(who, life=0)
-            self._wait_for_receiver()
-            self._tell_senders()
-            started = time.monotonic()
-            for event in scenario.events:
-                self._at(started + event.at_s, lambda event=event: self._trouble(event))  # type: ignore[misc]
-            self._begin_strangers()
-            self._live_until(lambda: not self._senders_running(), bound_s=self._bound_s())
-            self._undo_all()
-            self._end_hanging(of=[each for each in self._processes if each.who])
-            self._current[0].tell({"finish": True})
-            self._live_until(lambda: not self._current[0].running, bound_s=self._end_bound_s())
-            self._end_hanging(of=[self._current[0]])
+            self._run_processes()
+            ended = True
+        except _OutgrownError:  # the leak is found, and the machine could run out of memory
+            pass
         finally:
             self._clear_up()
-        self._judge()
+        self._judge_processes()
+        if ended:
+            self._judge_journals()
         return self.result
+
+    def _run_processes(self) -> None:
+        scenario = self._scenario
+        self._start(0, life=0)
+        for who in range(1, len(scenario.senders) + 1):
+            self._start(who, life=0)
+        self._wait_for_receiver()
+        self._tell_senders()
+        started = time.monotonic()
+        for event in scenario.events:
+            self._at(started + event.at_s, lambda event=event: self._trouble(event))  # type: ignore[misc]
+        self._begin_strangers()
+        self._live_until(lambda: not self._senders_running(), bound_s=self._bound_s())
+        self._undo_all()
+        self._end_hanging(of=[each for each in self._processes if each.who])
+        self._current[0].tell({"finish": True})
+        self._live_until(lambda: not self._current[0].running, bound_s=self._end_bound_s())
+        self._end_hanging(of=[self._current[0]])
 
     def _bound_s(self) -> float:
         """By when all senders have ended: their time, what their last requests take, and what stops and kills take."""
@@ -125,8 +139,8 @@ class Run:
             if receiver.killed:
                 continue
             if not receiver.running or time.monotonic() > give_up_at:
-                said = receiver.errors.read_text(encoding="utf-8", errors="replace").strip()
-                raise BenchError(f"the receiver does not listen: {said or 'it said nothing'}")
+                output = receiver.errors.read_text(encoding="utf-8", errors="replace").strip()
+                raise BenchError(f"the receiver does not listen: {output or 'no output'}")
 
     def _tell_senders(self) -> None:
         for who, process in self._current.items():
@@ -149,6 +163,8 @@ class Run:
             self._looked_at = now
             for process in self._processes:
                 process.look()
+                if process.peak_bytes - process.first_bytes > PEAK_BYTES:
+                    raise _OutgrownError
         time.sleep(TICK_S)
 
     def _at(self, when: float, do: Callable[[], None]) -> None:
@@ -234,18 +250,21 @@ class Run:
             process.close()
         for stranger in self._strangers:
             stranger.kill()
-            _, said = stranger.communicate()
-            if said.strip():
-                self.result.problems.append(f"a stranger failed: {said.decode(errors='replace')}")
+            _, output = stranger.communicate()
+            if output.strip():
+                self.result.problems.append(f"a stranger failed: {output.decode(errors='replace')}")
 
-    def _judge(self) -> None:
+    def _judge_processes(self) -> None:
         result = self.result
         for process in self._processes:
-            result.tracebacks += [f"{process.name} (life {process.life}):\n{said}" for said in process.complaints()]
+            result.tracebacks += [f"{process.name} (life {process.life}):\n{output}" for output in process.bad_output()]
             status = process.popen.returncode
-            if status and not process.killed and not process.complaints():
+            if status and not process.killed and not process.bad_output():
                 result.tracebacks.append(f"{process.name} (life {process.life}) ended with status {status}")
             self._weigh(process)
+
+    def _judge_journals(self) -> None:
+        result = self.result
         if self._scenario.files:
             judge_files(self._scenario, self._directory, result)
             return

@@ -18,6 +18,7 @@ from srd.proto.recv import receiver as proto_receiver
 from srd.proto.recv.receiver import Receiver
 from srd.proto.wire.data import HEADER_BYTES
 from srd.proto.wire.status import Status
+from srd.proto.work_request import WorkRequest
 
 
 def _replace(where: Any, **parts: Any) -> None:
@@ -73,9 +74,9 @@ def regions_close_in_flight() -> None:
     """Do not hold the memory of a request."""
     original = Peer._post  # noqa: SLF001
 
-    def post(self: Any, view: Any, **work_request: Any) -> asyncio.Future[Status]:
-        future: asyncio.Future[Status] = original(self, view, **work_request)
-        if isinstance(view, memoryview):
+    def post(self: Any, wr: WorkRequest, *, view: memoryview | None) -> asyncio.Future[Status]:
+        future: asyncio.Future[Status] = original(self, wr, view=view)
+        if view is not None:
             view.release()
         return future
 

@@ -28,7 +28,7 @@ from scripts.benches.torture.plans import (
 )
 
 IP_UDP_BYTES: Final = 28
-LEAST_DATAGRAM, MOST_DATAGRAM = 576, 65_507
+MIN_DATAGRAM, MAX_DATAGRAM = 576, 65_507
 GIANT_NEEDS_BYTES: Final = 6 * GIB
 """Free memory without which no message of 1 GiB is drawn: its source, where it lands, and the rest of the machine."""
 MTUS: Final = (604, 1000, 1280, 1500, 1500, 4000, 9000, 9000, 65_535)
@@ -135,21 +135,20 @@ def _datagram(rng: Random) -> int:
             rng.randint(1501, 9000), 4000, 16_000, 32_753, 32_754, 65_507, rng.randint(9001, 65_507),
         )
     )  # fmt: skip
-    return min(max(size, LEAST_DATAGRAM), MOST_DATAGRAM)
+    return min(max(size, MIN_DATAGRAM), MAX_DATAGRAM)
 
 
 def _endpoint(rng: Random, common: EndpointPlan, *, means: Means, network: NetworkPlan) -> EndpointPlan:
     window = rng.choice((256 * KIB, 1 * MIB, 8 * MIB, 32 * MIB))
     plan = replace(
         common,
-        datagram_bytes=_datagram(rng) if network.net is Net.LOOPBACK or rng.random() < 0.3 else MOST_DATAGRAM,
+        datagram_bytes=_datagram(rng) if network.net is Net.LOOPBACK or rng.random() < 0.3 else MAX_DATAGRAM,
         paths=rng.choice((1, 2, 4, 8, 32)),
         window_packets=rng.choice((64, 256, 4096, 4096)),
         receive_window_bytes=window,
         max_message_bytes=min(window, rng.choice((64 * KIB, 512 * KIB, 4 * MIB, 16 * MIB))),
         chunk_bytes=rng.choice((128 * KIB, 256 * KIB, 512 * KIB)),
         rnr_retry=rng.choice((0, 2, 7, 7, 7)),
-        header_split=rng.random() < 0.92,
         busy_poll=rng.random() < 0.08,
         compiled=rng.random() < 0.6 and means.compiled,
         uvloop=rng.random() < 0.6,
@@ -192,7 +191,7 @@ def _sender(rng: Random, endpoint: EndpointPlan, *, longest: int) -> SenderPlan:
 
 def _receiver(rng: Random, endpoint: EndpointPlan, *, count: int, seconds: float) -> ReceiverPlan:
     senders = range(1, count + 1)
-    bound = tuple(who for who in senders if rng.random() < 0.5) if rng.random() < 0.35 and endpoint.header_split else ()
+    bound = tuple(who for who in senders if rng.random() < 0.5) if rng.random() < 0.35 else ()
     return ReceiverPlan(
         endpoint,
         pause_s=_often(rng, 0.25, rng.choice((0.001, 0.02)), 0.0),
@@ -257,7 +256,7 @@ def _giant(plain: Scenario) -> Scenario:
     first, *senders = plain.senders
     giant = replace(
         first,
-        endpoint=replace(first.endpoint, window_packets=4096, datagram_bytes=MOST_DATAGRAM),
+        endpoint=replace(first.endpoint, window_packets=4096, datagram_bytes=MAX_DATAGRAM),
         giant_bytes=GIB,
         leaves_after_s=None,
     )

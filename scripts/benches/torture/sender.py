@@ -75,7 +75,7 @@ class Sender:
         ]
         completions = asyncio.ensure_future(self._take_completions(endpoint))
         number = 0
-        while self.running.now_s < self.until_s and number < layout.MOST_CONNECTIONS:
+        while self.running.now_s < self.until_s and number < layout.MAX_CONNECTIONS:
             peer = await self._connect(endpoint, host)
             if peer is None:
                 await asyncio.sleep(AGAIN_S)

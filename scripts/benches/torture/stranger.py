@@ -36,14 +36,14 @@ from srd.proto.wire.control import (
 from srd.proto.wire.data import HEADER_BYTES, MAX_DATAGRAM_BYTES, VERSION, PacketType
 
 UDP_SEGMENT: Final = 103
-MOST_TRAIN: Final = 64
+MAX_TRAIN: Final = 64
 TICK_S: Final = 0.005
 HANDSHAKE_S: Final = 0.3
 OPEN_PEERS: Final = 8
 """At most so many are kept open: it is one stranger, not an army."""
 PATIENCE_S: Final = 0.1
 """Before packets that are not acknowledged are sent again."""
-MOST_AHEAD: Final = 2000
+MAX_AHEAD: Final = 2000
 """Packets beyond what was acknowledged: less than the window that is told."""
 HELLO_BYTES: Final = 1472
 _NOTHING: Final[dict[str, Any]] = {"reports": (), "cookie": b""}
@@ -81,7 +81,7 @@ class Friend:
     @property
     def waits(self) -> bool:
         """Whether as much as it may send is not acknowledged."""
-        return self.psn - self.acknowledged > MOST_AHEAD
+        return self.psn - self.acknowledged > MAX_AHEAD
 
 
 class Stranger:
@@ -126,7 +126,7 @@ class Stranger:
             self._icmp()
             return 1
         packet = self._makers[kind]()
-        most = min(MOST_TRAIN, MAX_DATAGRAM_BYTES // max(len(packet), 1))
+        most = min(MAX_TRAIN, MAX_DATAGRAM_BYTES // max(len(packet), 1))
         if not packet or most < 2 or self._rng.random() >= self._plan.trains:
             self._sock.sendto(packet, self._target)
             return 1

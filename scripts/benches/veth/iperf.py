@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from netns.backends.kernel.netlink import in_namespace
-from scripts.benches.errors import BenchError
-from scripts.benches.veth.veth_pair import RECEIVER, SENDER, Wire
-from scripts.compare.process import ManagedProcess, ProcessSet
 from scripts.compare.tcp_socket import BBR, CUBIC
+from scripts.harness.errors import BenchError
+from scripts.harness.process import ManagedProcess, ProcessSet
+from scripts.harness.veth_pair import RECEIVER, SENDER, Wire
 
 ALGORITHMS: Final = (CUBIC, BBR)
 PORT: Final = 5201
@@ -85,7 +85,7 @@ def _await_listener(wire: Wire, server: ManagedProcess) -> None:
         if in_namespace(netns, lambda: listens(PORT)):
             return
         time.sleep(0.02)
-    raise BenchError(f"iperf3 -s does not listen: {server.complaint or 'it said nothing'}")
+    raise BenchError(f"iperf3 -s does not listen: {server.last_error or 'no output'}")
 
 
 def listens(port: int) -> bool:

@@ -23,7 +23,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from scripts.compare.events import emit
+from scripts.harness.events import emit
 from srd.io import syscalls
 from srd.io.syscalls import IOVEC, MMSGHDR
 

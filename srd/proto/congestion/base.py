@@ -1,12 +1,11 @@
-"""The interface between a peer and its congestion controller, and a controller with a fixed window."""
+"""The interface between a peer and its congestion controller."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from mypy_extensions import mypyc_attr
-
-from srd.proto.config import ProtocolConfig
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a user's controller may be an ordinary class
@@ -66,37 +65,5 @@ class Controller(ABC):
         return self.pacing_gain * self.window_bytes / rtt_s
 
 
-class Fixed(Controller):
-    """A window that never changes: for tests, and for measurements without congestion control."""
-
-    def __init__(self, config: ProtocolConfig, *, packet_bytes: int) -> None:
-        self.window_bytes = float(config.initial_window_packets * packet_bytes)
-
-    @property
-    def pacing_gain(self) -> float:
-        """Practically unpaced."""
-        return 100.0
-
-    def on_sample(
-        self,
-        *,
-        now: float,
-        queue_s: float,
-        endpoint_s: float,
-        min_rtt_s: float,
-        variation_s: float,
-        ecn_fraction: float,
-    ) -> None:
-        """Ignore it."""
-
-    def on_ack(self, *, now: float, acked_bytes: int, rtt_s: float, ack_wait_s: float, cwnd_limited: bool) -> None:
-        """Ignore it."""
-
-    def on_loss(self, *, now: float, lost_bytes: int, inflight_bytes: int, by_timeout: bool) -> None:
-        """Ignore it."""
-
-    def on_all_paths_timeout(self, *, now: float) -> None:
-        """Ignore it."""
-
-    def on_spurious_loss(self) -> None:
-        """Ignore it."""
+ControllerFactory = Callable[..., Controller]
+"""Makes the controller of a new peer, from its `ProtocolConfig` and `packet_bytes`, the size of a full datagram."""

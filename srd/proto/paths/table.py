@@ -51,6 +51,7 @@ class PathTable:
         "_trace",
         "active",
         "all",
+        "inflight_bytes",
         "probed",
     )
 
@@ -60,6 +61,8 @@ class PathTable:
         self.active: list[Path] = []
         self.probed: list[Path] = []
         """Paths with a probe scheduled."""
+        self.inflight_bytes = 0
+        """Bytes in flight on the active paths."""
         self._slots = config.paths
         self._max_paths = config.paths + RESERVE_PATHS  # including the reserve
         self._min_rto_s = config.min_rto_s
@@ -84,11 +87,6 @@ class PathTable:
                 path.rtt = RttEstimator(initial_s=round_trip_s)
 
     @property
-    def inflight_bytes(self) -> int:
-        """Bytes in flight on the active paths."""
-        return sum(path.inflight_bytes for path in self.active)
-
-    @property
     def mtu_suspect(self) -> bool:
         """Whether all primary paths exist and are MTU-suspect."""
         return len(self.all) >= self._slots and all(path.mtu_suspect for path in self.all[: self._slots])
@@ -103,9 +101,15 @@ class PathTable:
             raise PacketError(f"a report of path {report.path}, sequence {report.path_sequence}, which was not sent")
         return path, sequence
 
+    def on_sent(self, path: Path, size_bytes: int) -> None:
+        """Note that so much was sent on an active path."""
+        path.inflight_bytes += size_bytes
+        self.inflight_bytes += size_bytes
+
     def on_timeout(self, path: Path, *, now: float) -> None:
         """Note that an active path left a burst unanswered: it carries no data until it answers."""
         self.active.remove(path)
+        self.inflight_bytes -= path.inflight_bytes
         self._apply(path, PathEvent.TIMEOUT, now=now)
         path.counters.timeouts += 1
         self._begin_probing(path, timeout_s=path.rtt.timeout_s(floor_s=self._min_rto_s), now=now)
@@ -121,6 +125,7 @@ class PathTable:
         if path.mtu_suspect:  # the probe that it answered was of full size
             path.full_size_losses = 0
         self.active.append(path)
+        self.inflight_bytes += path.inflight_bytes
         if path.index < self._slots and (standby := self._standbys.get(path.index)) is not None:
             self._retire(standby, slot=path.index, now=now)
 
@@ -187,7 +192,11 @@ class PathTable:
     def _retire(self, standby: Path, *, slot: int, now: float) -> None:
         """Move a standby to the end of the reserve. What it still carries is acknowledged or lost as usual."""
         del self._standbys[slot]
-        (self.active if standby.state is PathState.ACTIVE else self.probed).remove(standby)
+        if standby.state is PathState.ACTIVE:
+            self.active.remove(standby)
+            self.inflight_bytes -= standby.inflight_bytes
+        else:
+            self.probed.remove(standby)
         standby.probe_at = None
         self._apply(standby, PathEvent.RETIRE, now=now)
         self._retired.append(standby)

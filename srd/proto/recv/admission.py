@@ -3,8 +3,8 @@
 Every peer is promised a receive window of its own, and the windows of many peers together exceed the memory. If all
 messages were received in part until no memory is left, none could become complete, and no memory would be freed. So the
 owner of the memory keeps a reserve as large as the longest message, and reports when less than that is left
-(`memory_low`). From then on only one incomplete message is admitted. The senders of all others get RNR (receiver not
-ready), and retry. An owner of several memories has one `Admission` for each, and `holds` selects its pieces.
+(`handle_packets(..., low_region=...)`). From then on only one incomplete message is admitted. The senders of all others
+get RNR (receiver not ready), and retry. The core has an `Admission` for each region of memory that was ever short.
 
 1. Peers that were refused take turns, in the order of their waiting. A turn is one message, the peer's oldest that is
    in this memory. A peer not received from for TURN_MEMORY_S leaves the queue.
@@ -19,9 +19,9 @@ ready), and retry. An owner of several memories has one `Admission` for each, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from srd.proto.events import Frag
+from srd.proto.events import REGION_SHIFT, Frag
 from srd.proto.peer import PeerCore
 from srd.proto.wire.data import OPCODE_BITS, Opcode, ReceivedBurst
 
@@ -37,19 +37,17 @@ class Admission:
 
     __slots__ = (
         "_check_at",
-        "_holds",
         "_message",
+        "_region",
         "_since",
         "_stalled",
         "_turn",
         "_waiting",
-        "refused_packets",
     )  # fmt: skip
 
-    def __init__(self, holds: Callable[[Frag], bool] = lambda _: True) -> None:
-        """Take `holds`: whether a piece lies in the memory that is short."""
-        self.refused_packets = 0
-        self._holds = holds
+    def __init__(self, region: int) -> None:
+        """Take the number of the region that is short of memory."""
+        self._region = region
         self._turn: int | None = None  # the peer whose turn it is
         self._message: int | None = None  # the message of that turn; None: it has not begun yet
         self._since = 0.0  # when the turn began
@@ -70,7 +68,6 @@ class Admission:
             self._message = burst.message
             return True
         self._waiting[peer.number] = now
-        self.refused_packets += burst.count
         return False
 
     def evict_stalled(self, peers: Mapping[int, PeerCore], *, now: float, stalled_after_s: float) -> list[PeerCore]:
@@ -94,9 +91,9 @@ class Admission:
                 if self._turn_stalled(peer, since=since):
                     self._turn = None
                     self._stalled.add(number)
-                    yield peer, peer.receiver.incomplete_messages(self._holds, since=now)
+                    yield peer, peer.receiver.incomplete_messages(self._is_here, since=now)
             elif peer.receiver.incomplete and peer.receiver.refused_at <= since:
-                yield peer, peer.receiver.incomplete_messages(self._holds, since=since)
+                yield peer, peer.receiver.incomplete_messages(self._is_here, since=since)
 
     def _turn_stalled(self, peer: PeerCore, *, since: float) -> bool:
         if self._message is None or self._since > since or peer.receiver.no_memory_at > since:
@@ -127,8 +124,11 @@ class Admission:
         self._forget(peers, now=now)
         order = [*self._waiting, asking.number]
         self._turn = number = min(order, key=lambda number: number in self._stalled)  # not stalled first
-        self._message = peers[number].receiver.oldest_incomplete(self._holds)
+        self._message = peers[number].receiver.oldest_incomplete(self._is_here)
         if self._message is None and number == asking.number:
             self._message = burst.message
         self._since = now
         self._waiting.pop(number, None)
+
+    def _is_here(self, frag: Frag) -> bool:
+        return frag.region_offset >> REGION_SHIFT == self._region

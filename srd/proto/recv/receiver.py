@@ -106,7 +106,6 @@ class Receiver:
         "_granted_messages",
         "_has_unvalidated",
         "_incomplete",
-        "_landed_at",
         "_missing_bytes",
         "_released_bytes",
         "_released_messages",
@@ -117,7 +116,6 @@ class Receiver:
         "check_at",
         "duplicates",
         "landed_bytes",
-        "longest_gap_s",
         "no_memory_at",
         "packets",
         "protocol_error",
@@ -133,12 +131,10 @@ class Receiver:
         self.packets = 0
         self.duplicates = 0
         self.landed_bytes = 0  # new payload, of complete and incomplete messages
-        self.longest_gap_s = 0.0  # longest time between two landings since `start_gap`
         self.segment_bytes = MAX_DATAGRAM_BYTES - HEADER_BYTES  # payload of a full packet; set after the handshake
         self.no_memory_at = -math.inf  # when data was last dropped because the memory was full
         self.refused_at = -math.inf  # when it was last dropped for lack of memory, full or reserved for other messages
         self.check_at = math.inf  # not later than when some incomplete message will be overdue
-        self._landed_at = math.inf  # no landing yet
         self._config = config
         self._window = SequenceSet()
         self._incomplete: dict[int, Reassembly] = {}
@@ -195,10 +191,6 @@ class Receiver:
         """Total messages that the peer may start."""
         return self._config.receive_window_messages + self._released_messages
 
-    def start_gap(self) -> None:
-        """Start a new measurement of the longest gap."""
-        self.longest_gap_s, self._landed_at = 0.0, math.inf
-
     def accept(self, burst: ReceivedBurst, *, now: float) -> tuple[list[Frag], Reassembly | None]:
         """Accept a received burst of a send; return the pieces to keep, and the message if it is now complete."""
         if not self.has_consistent_layout(burst, offset=burst.offset):
@@ -231,7 +223,7 @@ class Receiver:
         if new:
             count = new.bit_count()
             self._begin(count * burst.length, messages=count)
-            self._note_landed(count * burst.length, now=now)
+            self.landed_bytes += count * burst.length
             self.ack_at = now  # their sender waits for nothing but this ack
         return [] if self.protocol_error else list(ranges(new))
 
@@ -296,7 +288,7 @@ class Receiver:
         reassembly.landed_bytes += landed_bytes
         reassembly.landed_at = now
         self._missing_bytes -= landed_bytes
-        self._note_landed(landed_bytes, now=now)
+        self.landed_bytes += landed_bytes
         return reassembly
 
     def _open(self, burst: ReceivedBurst, *, now: float) -> Reassembly:
@@ -316,11 +308,6 @@ class Receiver:
         reassembly = self._incomplete.pop(message)
         self._missing_bytes -= reassembly.length - reassembly.landed_bytes
         return reassembly
-
-    def _note_landed(self, size_bytes: int, *, now: float) -> None:
-        self.landed_bytes += size_bytes
-        self.longest_gap_s = max(self.longest_gap_s, now - self._landed_at)
-        self._landed_at = now
 
     def finish(self, message: int, *, now: float) -> None:
         """Note that a message is complete."""

@@ -10,81 +10,12 @@ Rules.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from srd.proto.errors import PacketError
-from srd.proto.send.batch import SendBatch
+from srd.proto.send.work_queue import WorkQueueEntry
 from srd.proto.seqset import mask, trailing_ones
-from srd.proto.wire.data import OPCODE_BITS, Lanes, Opcode, takes_credit
-
-_SEND, _READ = int(Opcode.SEND), int(Opcode.READ)  # plain integers compare faster than an enum's members
-
-
-@dataclass(slots=True, eq=False)
-class WorkRequest:
-    """A message to be sent."""
-
-    request: int | None
-    """The caller's number of it; None for a RESPONSE."""
-    message: int
-    payload_offset: int
-    length: int
-    """As its packets give it; a read's is that of the answer."""
-    immediate: int
-    flags: int = Opcode.SEND
-    """As its packets give them: an opcode, and IMMEDIATE."""
-    key: int = 0
-    """As its packets give it."""
-    remote_offset: int = 0
-    """READ, WRITE: where the range begins in the other end's registration."""
-    local_key: int = 0
-    """READ, RESPONSE: the registration of this end that it writes or reads."""
-    local_offset: int = 0
-    """READ: where in that registration the answer begins."""
-    opcode: int = field(init=False)
-    """The `Opcode` of `flags`, computed once since it is read several times per message."""
-    needs_credit: bool = field(init=False)
-    """Whether it takes one message of the responder's credit: a SEND, or a WRITE with immediate."""
-    credit_bytes: int = field(init=False)
-    """Bytes that it takes of the responder's memory for messages."""
-    carried_bytes: int = field(init=False)
-    """Its own payload: a READ carries none, whatever length it requests."""
-    next_offset: int = 0
-    """First byte that is not packetized yet."""
-    unacknowledged: int = 0
-    """Packets that are packetized and not acknowledged."""
-    packetized: bool = False
-    """Whether all of it is packetized."""
-    end_psn: int = 0
-    """PSN after its last; 0: nothing is packetized."""
-    ended: bool = False
-    """Whether its request has completed."""
-    aborted: bool = False
-    """Whether it was aborted: packets of it that are sent from now on have the flag ABORTED."""
-    reason: int = 0
-    """Aborted: the status that it was aborted with."""
-    rnr_count: int = 0
-    """The peer's count of RNRs when it was posted (see `send.flow_control`)."""
-    deadline_at: float = math.inf
-    batch: SendBatch | None = None
-    """For a batch: `request` and `message` are those of its first message, the others' follow."""
-
-    @property
-    def open_requests(self) -> list[int]:
-        """The caller's numbers of those of its requests that have not ended."""
-        if self.request is None:
-            return []
-        if self.batch is None:
-            return [self.request]
-        return [self.request + index for index in self.batch.open()]
-
-    def __post_init__(self) -> None:
-        """Compute the derived fields."""
-        self.opcode = self.flags & OPCODE_BITS
-        self.needs_credit = takes_credit(self.flags)
-        self.credit_bytes = self.length if self.opcode == _SEND else 0
-        self.carried_bytes = 0 if self.opcode == _READ else self.length
+from srd.proto.wire.data import Lanes
 
 
 @dataclass(slots=True)
@@ -93,7 +24,7 @@ class PsnRange:
 
     first: int
     count: int
-    message: WorkRequest
+    message: WorkQueueEntry
     offset: int
     """Offset of the first packet's payload in the message; of a batch, the first message's index."""
     packet_bytes: int
@@ -140,19 +71,31 @@ class InflightBurst:
         return self.count * self.psns.packet_bytes
 
 
-class Inflight:
-    """The window of sent PSNs: ranges are added at its end and acknowledged anywhere."""
+@dataclass(slots=True)
+class LostRange:
+    """Packets to be sent again: `count` from PSN `first` on, of one PSN range."""
 
-    __slots__ = ("_ranges", "_starts", "acknowledged", "base", "next_psn")
+    psns: PsnRange
+    first: int
+    count: int
+    path: int | None
+    """Number of the path that lost them; None: they were never sent."""
+
+
+class Inflight:
+    """The window of sent PSNs: ranges are added at its end and acknowledged anywhere; `lost` ones are sent again."""
+
+    __slots__ = ("_ranges", "_starts", "acknowledged", "base", "lost", "next_psn")
 
     def __init__(self) -> None:
         self.base = 0
         self.next_psn = 0
+        self.lost: list[LostRange] = []  # in the order of sending; what was acknowledged since is skipped
         self.acknowledged = 0  # bit i: PSN base + i was acknowledged
         self._starts = 0  # bit i: PSN base + i is the first of a range
         self._ranges: dict[int, PsnRange] = {}  # by first PSN, in order
 
-    def add(self, message: WorkRequest, *, offset: int, count: int, packet_bytes: int) -> PsnRange:
+    def add(self, message: WorkQueueEntry, *, offset: int, count: int, packet_bytes: int) -> PsnRange:
         """Assign PSNs to `count` packets of `message`."""
         psns = PsnRange(self.next_psn, count, message, offset, packet_bytes)
         self._starts |= 1 << (psns.first - self.base)
@@ -162,6 +105,11 @@ class Inflight:
         message.unacknowledged += count
         return psns
 
+    def add_unsent(self, message: WorkQueueEntry, *, offset: int, packet_bytes: int) -> None:
+        """Assign a PSN to a packet of `message` that goes before everything else."""
+        psns = self.add(message, offset=offset, count=1, packet_bytes=packet_bytes)
+        self.lost.insert(0, LostRange(psns, psns.first, 1, None))
+
     def missing(self, first: int, *, count: int) -> int:
         """Return which of the PSNs are not acknowledged, as bits relative to `first`."""
         shift = first - self.base
@@ -169,7 +117,7 @@ class Inflight:
             return mask(count) & ~mask(-shift) & ~(self.acknowledged << -shift)
         return mask(count) & ~(self.acknowledged >> shift)
 
-    def acknowledge(self, cumulative: int, *, bitmap: int) -> tuple[int, int, list[WorkRequest]]:
+    def acknowledge(self, cumulative: int, *, bitmap: int) -> tuple[int, int, list[WorkQueueEntry]]:
         """Process a SACK; return newly acknowledged packets, their bytes, and the messages that it completes.
 
         A batch is among these messages as soon as some of its messages are acknowledged.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from srd.proto.lazy_deque import LazyDeque
 from srd.proto.send.batch import SendBatch
 from srd.proto.send.flow_control import Credit
-from srd.proto.send.inflight import WorkRequest
+from srd.proto.send.work_queue import WorkQueueEntry
 from srd.proto.wire.data import Opcode
 
 _READ = int(Opcode.READ)  # a plain integer compares faster than an enum's member
@@ -28,16 +28,16 @@ class SendScheduler:
     def __init__(self, credit: Credit) -> None:
         self.outstanding_reads = 0
         self._credit = credit
-        self._reads = LazyDeque[WorkRequest]()
-        self._tagged = LazyDeque[WorkRequest]()
-        self._sends = LazyDeque[WorkRequest]()
+        self._reads = LazyDeque[WorkQueueEntry]()
+        self._tagged = LazyDeque[WorkQueueEntry]()
+        self._sends = LazyDeque[WorkQueueEntry]()
         self._tagged_turn = False
 
-    def add(self, wr: WorkRequest) -> None:
+    def add(self, wqe: WorkQueueEntry) -> None:
         """Queue a message."""
-        self._queue_of(wr).append(wr)
+        self._queue_of(wqe).append(wqe)
 
-    def head(self) -> WorkRequest | None:
+    def head(self) -> WorkQueueEntry | None:
         """Return the message that is next, if any may be sent."""
         if self._reads and self.outstanding_reads < MAX_READS:
             return self._reads[0]
@@ -48,33 +48,33 @@ class SendScheduler:
             return self._tagged[0]
         return send
 
-    def on_packetized(self, wr: WorkRequest, *, size_bytes: int) -> None:
+    def on_packetized(self, wqe: WorkQueueEntry, *, size_bytes: int) -> None:
         """Note that up to `size_bytes` of `head`'s payload were packetized."""
-        if wr.needs_credit:
+        if wqe.needs_credit:
             self._tagged_turn = True
-            if wr.next_offset == 0:
-                self._credit.consume(wr.credit_bytes, messages=1)
-        elif wr.opcode == _READ:
+            if wqe.next_offset == 0:
+                self._credit.consume(wqe.credit_bytes, messages=1)
+        elif wqe.opcode == _READ:
             self.outstanding_reads += 1
         else:
             self._tagged_turn = False
-        wr.next_offset = min(wr.next_offset + size_bytes, wr.carried_bytes)
-        if wr.next_offset == wr.carried_bytes:
-            wr.packetized = True
-            self._queue_of(wr).popleft()
+        wqe.next_offset = min(wqe.next_offset + size_bytes, wqe.carried_bytes)
+        if wqe.next_offset == wqe.carried_bytes:
+            wqe.packetized = True
+            self._queue_of(wqe).popleft()
 
-    def on_batch_packetized(self, wr: WorkRequest, batch: SendBatch, *, count: int) -> None:
+    def on_batch_packetized(self, wqe: WorkQueueEntry, batch: SendBatch, *, count: int) -> None:
         """Note that so many messages of a batch, the `head`, were packetized."""
         self._tagged_turn = True
-        self._credit.consume(count * wr.length, messages=count)
+        self._credit.consume(count * wqe.length, messages=count)
         batch.packetized += count
         if batch.packetized == batch.count:
-            wr.packetized = True
+            wqe.packetized = True
             self._sends.popleft()
 
-    def remove(self, wr: WorkRequest) -> None:
+    def remove(self, wqe: WorkQueueEntry) -> None:
         """Remove a message that is not wholly packetized."""
-        self._queue_of(wr).remove(wr)
+        self._queue_of(wqe).remove(wqe)
 
     @property
     def needs_credit(self) -> bool:
@@ -84,13 +84,13 @@ class SendScheduler:
         send = self._sends[0]
         return not send.next_offset and not self._credit.covers(send.credit_bytes)
 
-    def rnr_exhausted(self) -> list[WorkRequest]:
+    def rnr_exhausted(self) -> list[WorkQueueEntry]:
         """Return the messages that wait for credit and whose retry budget is spent."""
         if not self.needs_credit:
             return []
         return [send for send in self._sends if not send.next_offset and self._credit.retries_exhausted(send.rnr_count)]
 
-    def _queue_of(self, wr: WorkRequest) -> LazyDeque[WorkRequest]:
-        if wr.needs_credit:
+    def _queue_of(self, wqe: WorkQueueEntry) -> LazyDeque[WorkQueueEntry]:
+        if wqe.needs_credit:
             return self._sends
-        return self._reads if wr.opcode == _READ else self._tagged
+        return self._reads if wqe.opcode == _READ else self._tagged

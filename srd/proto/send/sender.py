@@ -14,8 +14,9 @@ import math
 from random import Random
 
 from srd.proto.config import ProtocolConfig
+from srd.proto.congestion.delay import MajorityDelay
 from srd.proto.congestion.pacer import InflightLimit, Pacer, SendLimit
-from srd.proto.congestion.registry import CONTROLLERS
+from srd.proto.events import EventQueue
 from srd.proto.paths.path import Path, PathState
 from srd.proto.paths.rtt import PeerRtt
 from srd.proto.paths.selector import PathSelector
@@ -24,7 +25,7 @@ from srd.proto.peer_trace import PeerTrace
 from srd.proto.recovery.rack import RackState, detect_losses, probe_timeout_s
 from srd.proto.send.batch import max_packets
 from srd.proto.send.flow_control import Credit
-from srd.proto.send.inflight import Inflight, InflightBurst, PsnRange
+from srd.proto.send.inflight import Inflight, InflightBurst, LostRange, PsnRange
 from srd.proto.send.queue import SendQueue
 from srd.proto.seqset import mask, ranges
 from srd.proto.wire.control import NO_ACK_PATH, NOT_READY, Ack, PathReport, bitmap_room_bytes, max_reports
@@ -75,7 +76,6 @@ class Sender:
         "_window_packets",
         "ack_path",
         "controller",
-        "inflight_bytes",
         "max_message_bytes",
         "packets",
         "paths",
@@ -86,8 +86,10 @@ class Sender:
 
     def __init__(
         self,
-        config: ProtocolConfig,
+        peer: int,
         *,
+        config: ProtocolConfig,
+        events: EventQueue,
         address: Address,
         context: int,
         datagram_bytes: int,
@@ -101,12 +103,11 @@ class Sender:
     ) -> None:
         self._table = PathTable(config, trace=trace)
         self.paths = self._table.all
-        self.controller = CONTROLLERS[config.controller](config, packet_bytes=datagram_bytes)
+        self.controller = (config.controller or MajorityDelay)(config, packet_bytes=datagram_bytes)
         self.segment_bytes = datagram_bytes - HEADER_BYTES
         # A message starts only when all of it is granted, so one larger than the whole credit could never start.
         self.max_message_bytes = min(max_message_bytes, credit_bytes)
         self.packets = self.retransmitted = 0
-        self.inflight_bytes = 0  # sent on active paths, and neither acknowledged nor lost
         self.ack_path = NO_ACK_PATH  # ack path of the last ack that arrived
         self._trace = trace
         self._config = config
@@ -121,11 +122,9 @@ class Sender:
         self._pacer = Pacer(depth_s=config.pacing_depth_s)
         self._inflight_limit = inflight_limit
         self._inflight = Inflight()
-        self._lost: list[tuple[PsnRange, int, int, Path | None]] = []  # range, first PSN, count, lost on which path
+        self._lost = self._inflight.lost
         credit = Credit(credit_bytes, granted_messages=credit_messages, retries=config.rnr_retry)
-        self.queue = SendQueue(
-            self._inflight, credit=credit, send_first=lambda psns: self._lost.insert(0, (psns, psns.first, 1, None))
-        )
+        self.queue = SendQueue(peer, inflight=self._inflight, credit=credit, events=events)
         self._scheduler = self.queue.scheduler
         self._active = self._table.active
         self._rack = RackState(jitter_s=config.min_delay_target_s)
@@ -137,9 +136,14 @@ class Sender:
         self._send_limit = SendLimit()
 
     @property
+    def inflight_bytes(self) -> int:
+        """Bytes sent on active paths that are neither acknowledged nor lost."""
+        return self._table.inflight_bytes
+
+    @property
     def idle(self) -> bool:
         """Whether every request is done."""
-        return not self.queue.work_requests
+        return not self.queue.work_queue
 
     @property
     def rtt_s(self) -> float:
@@ -163,8 +167,8 @@ class Sender:
 
     # -- acknowledgements ---------------------------------------------------------------------------------------
 
-    def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> list[int]:
-        """Process an ack; return the requests that it completes. Raises PacketError if it cannot be true."""
+    def handle_ack(self, ack: Ack, *, now: float, received_at: float) -> None:
+        """Process an ack. Raises PacketError if it cannot be true."""
         reported = [self._table.find_untrusted(report) for report in ack.reports]
         acked_packets, acked_bytes, done = self._inflight.acknowledge(ack.cumulative, bitmap=ack.bitmap)
         self.ack_path = (ack.path, ack.remote_path)
@@ -174,7 +178,7 @@ class Sender:
                 self._on_report(path, report, sequence=sequence, now=now, received_at=received_at)
             if path.transmissions:
                 self._detect_losses(path, now=now)
-        if not self.inflight_bytes and len(self._active) == len(self.paths):
+        if not self._table.inflight_bytes and len(self._active) == len(self.paths):
             self._check_losses_at = math.inf  # nothing is in flight on any path
         if acked_bytes:
             if now >= self._rtt.refresh_at:
@@ -194,7 +198,7 @@ class Sender:
                 acked_packets=acked_packets,
                 acked_bytes=acked_bytes,
                 window_bytes=self.controller.window_bytes,
-                inflight_bytes=self.inflight_bytes,
+                inflight_bytes=self._table.inflight_bytes,
                 rtt_s=self.rtt_s,
                 now=now,
             )
@@ -204,7 +208,7 @@ class Sender:
             self._on_rnr(now=now)
         elif acked_bytes and self.queue.credit.retry_at:
             self.queue.credit.on_progress()
-        return self.queue.on_acknowledged(done)
+        self.queue.on_acknowledged(done)
 
     @property
     def retry_s(self) -> float:
@@ -242,7 +246,6 @@ class Sender:
             self._all_timed_out_at = math.inf
         if path.state is not PathState.ACTIVE:
             self._table.on_answer(path, now=now)
-            self.inflight_bytes = self._table.inflight_bytes
         if self._trace is not None:
             self._trace.path_sampled(path, ack_delay_us=report.ack_delay_us, now=now)
         if probe:  # a probe is shorter than data, and so no sample of the queues
@@ -271,11 +274,11 @@ class Sender:
             path, inflight=self._inflight, rack=self._rack, now=now, min_rto_s=min_rto_s, datagram_bytes=full_bytes
         )
         if path.state is PathState.ACTIVE:
-            self.inflight_bytes -= before - path.inflight_bytes
+            self._table.inflight_bytes -= before - path.inflight_bytes
         if losses is None:
             return
         if losses.lost:
-            lost, left = losses.lost_bytes, self.inflight_bytes
+            lost, left = losses.lost_bytes, self._table.inflight_bytes
             self.controller.on_loss(now=now, lost_bytes=lost, inflight_bytes=left, by_timeout=losses.timed_out)
             self._on_lost(path, losses.lost, now=now)
         if (losses.timed_out or path.mtu_suspect) and path.state is PathState.ACTIVE:
@@ -288,14 +291,13 @@ class Sender:
     def _on_lost(self, path: Path, lost: list[tuple[InflightBurst, int]], *, now: float) -> None:
         for transmission, missing in lost:
             for first, count in ranges(missing):
-                self._lost.append((transmission.psns, transmission.first + first, count, path))
+                self._lost.append(LostRange(transmission.psns, transmission.first + first, count, path.index))
         if self._trace is not None:
             self._trace.packets_lost(path, lost=lost, now=now)
             self._trace.cwnd_updated(self.controller.window_bytes, trigger="loss", now=now)
 
     def _on_path_timeout(self, path: Path, *, now: float) -> None:
         self._table.on_timeout(path, now=now)
-        self.inflight_bytes = self._table.inflight_bytes
         if not self._active:
             self.controller.on_all_paths_timeout(now=now)
             self._all_timed_out_at = now
@@ -314,7 +316,7 @@ class Sender:
     def poll_timeout(self, *, now: float) -> float | None:
         """When `handle_timeout` or `poll_burst` is to be called again, if nothing arrives."""
         at = now if self._tail_probes else self._check_losses_at
-        if (deadline_at := self.queue.work_requests.deadline_at) is not None and deadline_at < at:
+        if (deadline_at := self.queue.work_queue.deadline_at) is not None and deadline_at < at:
             at = deadline_at
         at = min(at, self._table.probe_at())
         if self._may_send() and self._has_work():
@@ -350,19 +352,21 @@ class Sender:
     def poll_burst(self, *, now: float) -> Burst | None:
         """Return the next burst that window, pacing and credit allow."""
         if not self._may_send() or now < self._pacer.release_at():
-            if not self._inflight_limit.is_reached(self.inflight_bytes):  # at that limit the window need not grow
+            if not self._inflight_limit.is_reached(
+                self._table.inflight_bytes
+            ):  # at that limit the window need not grow
                 self._send_limit.on_limited(now)
             return None
         window_packets = int(self.controller.window_bytes) // self._datagram_bytes
-        limit = min(window_packets - self.inflight_bytes // self._datagram_bytes, MAX_BURST_PACKETS)
+        limit = min(window_packets - self._table.inflight_bytes // self._datagram_bytes, MAX_BURST_PACKETS)
         if not self._send_limit.cpu_limited(now, rtt_s=self.rtt_s):
             limit = min(limit, window_packets // BURSTS_PER_WINDOW)
         limit = max(limit - limit % self._train_packets if limit > self._train_packets else limit, 1)
         return self._retransmit(limit, now=now) if self._lost else self._send_new(limit, now=now)
 
     def _may_send(self) -> bool:
-        within = self.inflight_bytes < self.controller.window_bytes and not self._inflight_limit.is_reached(
-            self.inflight_bytes
+        within = self._table.inflight_bytes < self.controller.window_bytes and not self._inflight_limit.is_reached(
+            self._table.inflight_bytes
         )
         return bool(self._active) and within
 
@@ -375,7 +379,8 @@ class Sender:
 
     def _retransmit(self, limit: int, *, now: float) -> Burst | None:
         while self._lost:
-            psns, first, count, lost_on = self._lost.pop(0)
+            lost = self._lost.pop(0)
+            psns, first, count = lost.psns, lost.first, lost.count
             missing = self._inflight.missing(first, count=count)
             if psns.message.batch is not None:  # aborted messages each carry their own end PSN
                 limit = 1 if psns.message.aborted else max_packets(limit, psns.packet_bytes, self._datagram_bytes)
@@ -383,8 +388,9 @@ class Sender:
                 sent = min(length, limit)
                 rest = skip + sent
                 if missing >> rest:
-                    self._lost.insert(0, (psns, first + rest, count - rest, lost_on))
+                    self._lost.insert(0, LostRange(psns, first + rest, count - rest, lost.path))
                 self._table.open_all()
+                lost_on = None if lost.path is None else self.paths[lost.path]
                 path = self._selector.select_for_retransmission(self._active, now=now, avoid=lost_on)
                 if lost_on is not None:
                     path.counters.retransmitted += sent
@@ -393,36 +399,35 @@ class Sender:
         return self._send_new(limit, now=now)
 
     def _send_new(self, limit: int, *, now: float) -> Burst | None:
-        wr, room = self._scheduler.head(), self._window_room_packets()
-        if wr is None or room <= 0:
+        wqe, room = self._scheduler.head(), self._window_room_packets()
+        if wqe is None or room <= 0:
             self._send_limit.on_app_limited()
             return None
         self._send_limit.on_app_resumed(now)
-        if self.inflight_bytes:
+        if self._table.inflight_bytes:
             self._table.open_all()
-        batch = wr.batch
+        batch = wqe.batch
         if batch is None:
-            offset, left_bytes = wr.next_offset, wr.carried_bytes - wr.next_offset
+            offset, left_bytes = wqe.next_offset, wqe.carried_bytes - wqe.next_offset
             count = min(limit, max(-(-left_bytes // self.segment_bytes), 1))
             packet_bytes = HEADER_BYTES + min(self.segment_bytes, left_bytes)
         else:
-            offset, packet_bytes = batch.packetized, HEADER_BYTES + wr.length
-            count = min(batch.count - batch.packetized, self.queue.credit.covered(wr.length))
+            offset, packet_bytes = batch.packetized, HEADER_BYTES + wqe.length
+            count = min(batch.count - batch.packetized, self.queue.credit.covered(wqe.length))
             count = min(count, max_packets(limit, packet_bytes, self._datagram_bytes))
         count, clocked = min(count, room), self._send_limit.cwnd_limited(now, rtt_s=self.rtt_s)
         path, count = self._selector.select(self._active, packets=count, now=now, cwnd_limited=clocked)
-        psns = self._inflight.add(wr, offset=offset, count=count, packet_bytes=packet_bytes)
+        psns = self._inflight.add(wqe, offset=offset, count=count, packet_bytes=packet_bytes)
         if batch is None:
-            self._scheduler.on_packetized(wr, size_bytes=count * self.segment_bytes)
+            self._scheduler.on_packetized(wqe, size_bytes=count * self.segment_bytes)
         else:
-            self._scheduler.on_batch_packetized(wr, batch, count=count)
+            self._scheduler.on_batch_packetized(wqe, batch, count=count)
         return self._transmit(psns, psns.first, count=count, path=path, now=now)
 
     def _transmit(self, psns: PsnRange, first: int, *, count: int, path: Path, now: float) -> Burst:
         sequence, size_bytes = path.allocate_sequences(count), count * psns.packet_bytes
         path.transmissions.append(InflightBurst(psns, first, count, sequence, now))
-        path.inflight_bytes += size_bytes
-        self.inflight_bytes += size_bytes
+        self._table.on_sent(path, size_bytes)
         path.counters.packets += count
         path.counters.bytes += size_bytes
         self.packets += count

@@ -17,6 +17,7 @@ import pytest
 from netns.backends.relay.client import request, start_relay, start_time_ticks, stop_relay
 from netns.backends.relay.tap import inside
 from netns.netem.shape import Shape
+from tests.patience import PATIENCE_S
 
 PORT = 9999
 IFNAME = "tap0"
@@ -78,7 +79,7 @@ class TapPair:
         with inside(name):
             endpoint = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         endpoint.bind((address, PORT))
-        endpoint.settimeout(2)
+        endpoint.settimeout(PATIENCE_S)
         return endpoint
 
 

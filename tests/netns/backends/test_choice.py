@@ -19,7 +19,7 @@ REASON = "Specified qdisc kind is unknown"
 def kernel(monkeypatch: pytest.MonkeyPatch, *, missing: str | None, lacking: str | None = None) -> None:
     monkeypatch.setattr(netns.backends.choice, "missing_netem", lambda: missing)
     monkeypatch.setattr(netns.backends.choice, "missing", lambda _shape: lacking)
-    monkeypatch.setattr(netns.backends.choice, "takes_seeds", lambda: True)
+    monkeypatch.setattr(netns.backends.choice, "accepts_seeds", lambda: True)
     monkeypatch.setattr(netns.backends.choice, "missing_link", lambda _kind: None)
     monkeypatch.setattr(netns.backends.choice, "missing_ipv6", lambda: None)
     monkeypatch.setattr(netns.backends.choice, "missing_resilient", lambda: None)
@@ -76,7 +76,7 @@ def test_choose_fabric__what_netem_lacks_is_told_before_anything_is_built(monkey
 
 def test_choose_fabric__says_when_the_kernel_takes_no_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel(monkeypatch, missing=None)
-    monkeypatch.setattr(netns.backends.choice, "takes_seeds", lambda: False)
+    monkeypatch.setattr(netns.backends.choice, "accepts_seeds", lambda: False)
     note = "; its draws are its own: it takes no seeds before Linux 6.6"
     assert choose_backend(reference(), "kernel") == ("kernel", "asked for" + note)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,6 @@ from netns.errors import BackendError
 from tests.netns.exchange import eventually
 
 
-@pytest.mark.timeout(300)
 def test_run_uml__output_status_files_and_a_network_of_its_own(tmp_path: Path) -> None:
     script = "echo out; echo $WORD >&2; tc qdisc add dev lo root netem delay 1ms && ls /sys/class/net > seen; exit 7"
     command = ["sh", "-c", f"cd {tmp_path} && {script}"]
@@ -28,6 +28,27 @@ def test_run_uml__output_status_files_and_a_network_of_its_own(tmp_path: Path) -
     assert status == 7
     assert (tmp_path / "seen").read_text().split() == ["lo"]
     assert not list(Path("/tmp").glob("srd-lab-uml-*/status"))  # noqa: S108 - where guests keep their state
+
+
+@pytest.mark.parametrize("cpu", ["with AMX", "this one"])
+def test_run_uml__vector_registers_survive_page_faults(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cpu: str
+) -> None:
+    if cpu == "with AMX":
+        monkeypatch.setattr(netns.backends.uml, "_has_amx", lambda: True)
+    sums = "import numpy; print(*(int(numpy.arange(1 << shift).sum()) for shift in range(8, 22)))"
+    with (tmp_path / "out").open("w+b") as out:
+        assert run_uml([sys.executable, "-c", sums], stdout=out) == 0
+    expected = [(1 << shift) * ((1 << shift) - 1) // 2 for shift in range(8, 22)]
+    assert [int(word) for word in (tmp_path / "out").read_text().split()] == expected
+
+
+def test_run_uml__without_a_compiler_bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(netns.backends.uml, "_has_amx", lambda: True)
+    find = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: None if name == "cc" else find(name, path=path))
+    with pytest.raises(BackendError, match=r"^cc: not installed; install the package gcc$"):
+        run_uml(["true"])
 
 
 def test_run_uml__not_installed_bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from netns.chart.mermaid import mermaid
 from netns.chart.page import page
 from netns.inventory.fabric_layers import nodes_of
 from netns.topology.model import leaf_spine
+from tests.patience import PATIENCE_S
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 WHOLE = branches(nodes_of(leaf_spine(name="demo", leaves=4, hosts_per_leaf=4)))
@@ -57,7 +58,7 @@ def test_page__renders_without_a_network(tmp_path: Path) -> None:
     file.write_text(page(WHOLE, title="demo"))
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND"]
     command += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1000,900", f"--screenshot={picture}"]
-    subprocess.run([*command, file.as_uri()], check=True, capture_output=True, timeout=100)
+    subprocess.run([*command, file.as_uri()], check=True, capture_output=True, timeout=PATIENCE_S)
     pixels = _colours(picture)
     for red, green, blue in ((0xF5, 0xC2, 0x6B), (0x9F, 0xD0, 0xF2), (0xA9, 0xDB, 0xA0), (0xDF, 0xE6, 0xEC)):
         assert any(max(abs(r - red), abs(g - green), abs(b - blue)) <= 2 for r, g, b in pixels), (red, green, blue)

@@ -21,6 +21,7 @@ from netns.lab.state import ROOT, LabDirectory, LabState
 from netns.netem.shape import Shape
 from netns.topology.file import read_topology
 from netns.topology.model import reference
+from tests.patience import PATIENCE_S
 
 SMALL = "name: {}\nleaf_spine: {{leaves: 2, spines: 2, link: {{delay: 1ms}}}}\n"
 # Drops root only after the imports: the checkout may lie where nobody else may read.
@@ -29,12 +30,12 @@ AS_NOBODY = "import os; from netns.cli import main; os.setuid(65534); main(prog_
 
 def as_nobody(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", AS_NOBODY, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def srd_lab(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "netns", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def one_line(done: subprocess.CompletedProcess[str], *, status: int) -> str:
@@ -71,7 +72,7 @@ def test_up__a_signal_undoes_it_and_says_so(file: Path, lab_name: str, number: s
         while LabDirectory(lab_name).read() is None:
             assert process.poll() is None
         process.send_signal(number)
-        output, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, output, errors) == (status, "", "srd-lab: interrupted\n")
     assert not LabDirectory(lab_name).path.exists()
     assert not list(NETNS_DIRECTORY.glob(f"{lab_name}-*"))
@@ -114,7 +115,7 @@ def test_bad_file__of_a_size_that_no_memory_holds(tmp_path: Path, command: str) 
     each = ("blocks", "leaves_per_block", "hosts_per_leaf", "aggregations_per_block", "spines")
     file.write_text(f"clos: {{{', '.join(f'{key}: 254' for key in each)}}}")
     limited = ["prlimit", f"--as={1 << 30}", sys.executable, "-m", "netns", command, str(file)]
-    done = subprocess.run(limited, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert one_line(done, status=2).startswith(f"{file}: 49161192 links; a topology has at most 32768 links")
 
 

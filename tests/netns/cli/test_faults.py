@@ -20,6 +20,7 @@ from netns.topology.model import leaf_spine
 from tests.netns.conftest import unique_name
 from tests.netns.exchange import PORT, eventually, udp_socket
 from tests.netns.observe.test_pcapng import blocks
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.root
 SHAPE = Shape(delay_us=100, rate_bps=10**9, limit_packets=50)
@@ -33,7 +34,7 @@ def lab() -> Iterator[Lab]:
 
 def srd_lab(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "netns", *arguments], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-m", "netns", *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
 
 
@@ -130,12 +131,12 @@ def test_capture__on_a_disk_that_fills_up_bad_flow(lab: Lab, tmp_path: Path) -> 
 def test_fail__for_a_while_interrupted_repairs_at_once(lab: Lab) -> None:
     command = [sys.executable, "-m", "netns", "fail", "--lab", lab.name, "spine1", "--for", "60s"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        give_up_at = time.monotonic() + 10
+        give_up_at = time.monotonic() + PATIENCE_S
         while not active(lab) and time.monotonic() < give_up_at:
             time.sleep(0.02)
         assert [failure.name for failure in active(lab)] == ["spine1"]
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 130
+        assert process.wait(PATIENCE_S) == 130
     assert not active(lab)
 
 
@@ -156,7 +157,7 @@ def test_capture__until_interrupted(lab: Lab, tmp_path: Path) -> None:
         assert process.stderr.readline() == f"capturing leaf1-spine1 into {path}\n"
         assert srd_lab("discover", "--lab", lab.name, "h1", "h2", "--ports", "8").returncode == 0
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=10)
+        said, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     count = int(said.split()[0])
     assert said == f"{count} packets in {path}, 0 dropped by the recording\n"

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from netns.cli import main
 from netns.lab.state import recorded_labs
+from tests.patience import PATIENCE_S
 
 # The project is imported, and the interpreter found, before root goes: the checkout may be nobody else's to read. The
 # lab is built by a fork of this very process, as it could not be imported again.
@@ -41,7 +42,12 @@ with netns.lab.lab.Lab.up(netns.topology.model.leaf_spine(name="nobodys")) as la
 def test_a_lab_in_a_user_namespace() -> None:
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # only a process of one thread may move
     done = subprocess.run(
-        [sys.executable, "-c", AS_NOBODY], capture_output=True, text=True, timeout=60, check=False, env=environment
+        [sys.executable, "-c", AS_NOBODY],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+        env=environment,
     )
     assert done.stdout == "over kernel\n", done.stderr
     assert "nobodys" not in recorded_labs()
@@ -52,7 +58,7 @@ def test_rootless__runs_the_command_as_root_of_its_own() -> None:
         [sys.executable, "-m", "netns", "rootless", "--", "sh", "-c", "id -u; ip netns add x && ip netns; exit 7"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert (done.returncode, done.stdout) == (7, "0\nx\n"), done.stderr

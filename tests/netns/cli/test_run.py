@@ -22,9 +22,9 @@ from netns.lab.state import LabDirectory
 from netns.placement import Job, place, read_job
 from netns.processes import processes_in
 from netns.topology.file import read_topology
+from tests.patience import PATIENCE_S
 
 PROJECT = Path(__file__).resolve().parents[3]
-PATIENCE_S = 60
 CLOS = """
 name: {name}
 mtu: 1500

@@ -18,6 +18,7 @@ from netns.lab.operations import AddNamespace, Operation, SetSysctl, StartRelay
 from netns.lab.plan import namespace, plan
 from netns.lab.state import ROOT, LabDirectory, LabState, locked
 from netns.topology.model import leaf_spine, reference
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.root
 
@@ -30,18 +31,18 @@ from netns.lab.lab import Lab
 from netns.topology.model import reference
 
 name, stop_before, number = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-taken = 0
+applied = 0
 
 def counting(function):
     def wrapper(*args, **kwargs):
-        global taken
-        if taken == stop_before:
+        global applied
+        if applied == stop_before:
             os.kill(os.getpid(), number)
-        taken += 1
+        applied += 1
         return function(*args, **kwargs)
     return wrapper
 
-for step in ("add_namespace", "take", "start_relay"):
+for step in ("add_namespace", "apply", "start_relay"):
     setattr(netns.lab.builder, step, counting(getattr(netns.lab.builder, step)))
 Lab.up(reference(name=name), backend="relay")
 """
@@ -49,7 +50,7 @@ Lab.up(reference(name=name), backend="relay")
 
 def interrupted_up(name: str, *, stop_before: int, number: signal.Signals) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", INTERRUPTED, name, str(stop_before), str(int(number))]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def left_of(name: str) -> list[str]:
@@ -131,7 +132,7 @@ def test_up__waits_for_its_turn(lab_name: str, another_name: Callable[[], str]) 
         "Lab.up(leaf_spine(name=sys.argv[1]))"
     )
     builders = [subprocess.Popen([sys.executable, "-c", program, name]) for name in names]
-    assert [builder.wait(timeout=60) for builder in builders] == [0, 0]
+    assert [builder.wait(timeout=PATIENCE_S) for builder in builders] == [0, 0]
     for name in names:
         assert Lab.find(name).status()["problems"] == []
         Lab.find(name).down()

@@ -23,6 +23,7 @@ from netns.processes import Process
 from netns.topology.model import leaf_spine, reference
 from tests.netns.conftest import unique_name
 from tests.netns.exchange import PORT, TCP_SOURCE, crossed, running, tcp_sink, udp_socket, uplinks
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.root
 
@@ -60,7 +61,7 @@ def test_tcp__crosses_intact(lab: Lab) -> None:
     content = random.Random(SEED).randbytes(2_000_000)
     with running(tcp_sink(lab, "h2")) as sink:
         argv = [sys.executable, "-c", TCP_SOURCE, lab.address("h2"), str(PORT)]
-        subprocess.run(lab.command("h1", argv), input=content, check=True, timeout=30)
+        subprocess.run(lab.command("h1", argv), input=content, check=True, timeout=PATIENCE_S)
         assert sink.stdout is not None
         assert sink.stdout.readline().strip() == hashlib.sha256(content).hexdigest()
 
@@ -213,7 +214,7 @@ def test_down__leaves_nothing(lab_name: str, fabric: str) -> None:
         os.sched_yield()  # until ip has become sleep
     lab.down()
     assert machine() == before
-    assert sleeper.wait(timeout=5) == -15, "ended, because it would have kept its namespace"
+    assert sleeper.wait(timeout=PATIENCE_S) == -15, "ended, because it would have kept its namespace"
     assert relay is None or not Process(**relay).alive
     lab.down()
 

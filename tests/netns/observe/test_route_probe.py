@@ -40,7 +40,7 @@ def test_path_map__shares_and_problems() -> None:
 
 def test_path_map__bad_flow() -> None:
     bad = path_map({1: ("s1", "s2"), 2: (), 3: ("s1",), **dict.fromkeys(range(10, 16), ())})
-    assert (bad.unstable, bad.silent[:2], bad.shares["s2"]) == ((1,), (2, 10), 0)
+    assert (bad.unstable, bad.unanswered[:2], bad.shares["s2"]) == ((1,), (2, 10), 0)
     assert bad.problems == [
         "h1 to h2: s2 is never used",
         "h1 to h2: port 1: not always the same spine",
@@ -120,7 +120,7 @@ def test_trace_paths__a_blackholed_spine_is_told(lab: Lab) -> None:
     finally:
         lab.reshape(link.name, ab=link.shape_ab)
     assert "h1 to h2: spine3 is never used" in found.problems
-    assert len(found.silent) == 32 - sum(bool(names) for names in found.seen.values()) > 0
+    assert len(found.unanswered) == 32 - sum(bool(names) for names in found.seen.values()) > 0
 
 
 @pytest.mark.root
@@ -138,7 +138,7 @@ def test_a_next_hop_that_goes__moves_the_others_or_not(
         fail(lab, "leaf1-spine2", carrier=True)
         assert eventually(lambda: not any("spine2" in names for names in look().seen.values()))
         after = look()
-        assert after.unstable + after.silent == ()
+        assert after.unstable + after.unanswered == ()
         moved = [port for port, names in before.items() if "spine2" not in names and after.seen[port] != names]
         assert (not moved) == stay
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from netns.inventory.nodes import PODS, Node, Taint
-from netns.placement.counting import Asked, Excluded, Filters, count_hosts
+from netns.placement.counting import Demand, Excluded, Filters, count_hosts
 from netns.placement.model import DEFAULT_FLAVOR, Affinity, Expression, Term, Usage
 from netns.placement.tree import Tree, build
 from tests.netns.placement_cluster import BLOCK, LEVELS, node
@@ -24,7 +24,7 @@ def filled(
     usage: Sequence[Usage] = (),
 ) -> tuple[Tree, Excluded]:
     tree = build(nodes, levels=LEVELS, flavor=DEFAULT_FLAVOR, usage=usage)
-    return tree, count_hosts(tree, Asked(worker, leader=leader, scored=True), filters=filters)
+    return tree, count_hosts(tree, Demand(worker, leader=leader, scored=True), filters=filters)
 
 
 def test_count_hosts__the_scarcest_resource_counts() -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from netns.inventory.nodes import HOSTNAME_LABEL, PODS, Node
-from netns.placement.counting import Asked, Filters, count_hosts
+from netns.placement.counting import Demand, Filters, count_hosts
 from netns.placement.model import DEFAULT_FLAVOR, Flavor, Usage
 from netns.placement.tree import Tree, build
 from tests.netns.placement_cluster import BLOCK, LEVELS, RACK, node
@@ -34,7 +34,7 @@ def hosts(tree: Tree) -> Mapping[str, Node]:
 
 
 def counted(tree: Tree) -> Tree:
-    count_hosts(tree, Asked({}), filters=Filters((), {}, None))
+    count_hosts(tree, Demand({}), filters=Filters((), {}, None))
     return tree
 
 

@@ -94,7 +94,7 @@ def test_three_tier__every_way_is_taken() -> None:
 
     def ways(other: str) -> set[tuple[str, ...]]:
         return {
-            forwarding.way(main["h1"], source_port=port, destination=main[other], destination_port=1)
+            forwarding.route(main["h1"], source_port=port, destination=main[other], destination_port=1)
             for port in range(500)
         }
 

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from scripts.benches import cli, registry
-from scripts.benches.errors import BenchError
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.registry import CASES, SEEDS, Case, Request
+from scripts.harness.errors import BenchError
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -22,6 +22,7 @@ from scripts.compare.contestants import CONTESTANTS
 from scripts.compare.errors import CompareError
 from scripts.compare.experiment import Experiment
 from scripts.compare.payload import TMPFS
+from tests.patience import PATIENCE_S
 
 ROOT: Final = Path(cli.__file__).parent.parent.parent
 DEMO: Final = ROOT / "scripts" / "demo.py"
@@ -38,7 +39,12 @@ sys.exit(cli.run())
 
 def demo(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(DEMO), *arguments], capture_output=True, text=True, check=False, cwd=cwd, timeout=100
+        [sys.executable, str(DEMO), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        timeout=PATIENCE_S,
     )
 
 
@@ -88,7 +94,7 @@ def test_compare__over_the_reference_fabric(tmp_path: Path) -> None:
         check=False,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=100,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
@@ -132,7 +138,7 @@ def test_signal__in_the_middle_leaves_nothing(ending: signal.Signals, tmp_path: 
                 break
         assert name in recorded_labs()
         process.send_signal(ending)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 128 + ending
     assert name not in recorded_labs()
     namespaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout

@@ -12,8 +12,8 @@ RECEIVED = {"event": "received", "seconds": 1.9, "longest_stall_ms": 7.5}
 GOOD = Record(
     byte_count=1000,
     landed_intact=True,
-    sender=Ending(status=0, complaint="", events=(SENT,)),
-    receiver=Ending(status=0, complaint="", events=(RECEIVED,)),
+    sender=Ending(status=0, last_error="", events=(SENT,)),
+    receiver=Ending(status=0, last_error="", events=(RECEIVED,)),
     progress=((0.0, 0), (1.0, 400)),
     watched_s=1.95,
     bound_s=20.0,
@@ -40,7 +40,9 @@ def test_judge__daemons_claim_but_the_file_is_another() -> None:
 
 
 def test_judge__given_up_at_the_bound() -> None:
-    stopped = Ending(status=-15, complaint="interrupted", events=({"event": "stopped", "retransmitted_fraction": 0.5},))
+    stopped = Ending(
+        status=-15, last_error="interrupted", events=({"event": "stopped", "retransmitted_fraction": 0.5},)
+    )
     outcome = judge(replace(GOOD, sender=stopped, watched_s=20.0))
     assert outcome.failure == "given up after 20 s with 40 % received"
     assert (outcome.completed, outcome.sha256_ok, outcome.seconds) == (False, False, None)
@@ -53,14 +55,14 @@ def test_judge__given_up_at_the_bound() -> None:
     ("record", "reason"),
     [
         (replace(GOOD, failure="no port"), "no port"),
-        (replace(GOOD, sender=Ending(status=1, complaint="srd: refused", events=())), "srd: refused"),
-        (replace(GOOD, receiver=Ending(status=1, complaint="disk full", events=())), "disk full"),
-        (replace(GOOD, sender=Ending(status=None, complaint="", events=())), "the sender did not start"),
-        (replace(GOOD, sender=Ending(status=-9, complaint="", events=())), "the sender ended with status -9"),
-        (replace(GOOD, sender=Ending(status=0, complaint="", events=())), "reported no success"),
-        (replace(GOOD, receiver=Ending(status=-9, complaint="", events=())), "the receiver ended with status -9"),
+        (replace(GOOD, sender=Ending(status=1, last_error="srd: refused", events=())), "srd: refused"),
+        (replace(GOOD, receiver=Ending(status=1, last_error="disk full", events=())), "disk full"),
+        (replace(GOOD, sender=Ending(status=None, last_error="", events=())), "the sender did not start"),
+        (replace(GOOD, sender=Ending(status=-9, last_error="", events=())), "the sender ended with status -9"),
+        (replace(GOOD, sender=Ending(status=0, last_error="", events=())), "reported no success"),
+        (replace(GOOD, receiver=Ending(status=-9, last_error="", events=())), "the receiver ended with status -9"),
         (
-            replace(GOOD, sender=Ending(status=0, complaint="", events=({**SENT, "sha256_ok": False},))),
+            replace(GOOD, sender=Ending(status=0, last_error="", events=({**SENT, "sha256_ok": False},))),
             "does not know of every byte",
         ),
     ],
@@ -77,7 +79,7 @@ def test_judge__bad_flow(record: Record, reason: str) -> None:
 def test_judge__notes_what_a_reader_must_know() -> None:
     assert judge(replace(GOOD, kills_spine=True)).note == "it was over before the spine could be killed"
     assert judge(replace(GOOD, kills_spine=True, blackholed="spine1", blackhole_at_s=1.0)).note is None
-    flows = Ending(status=0, complaint="", events=({**SENT, "subflows": [["a", "b"]]},))
+    flows = Ending(status=0, last_error="", events=({**SENT, "subflows": [["a", "b"]]},))
     assert judge(replace(GOOD, sender=flows, wanted_subflows=4)).note == "1 of 4 subflows were there at the end"
     assert judge(replace(GOOD, sender=flows, wanted_subflows=1)).note is None
 

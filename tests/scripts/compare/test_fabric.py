@@ -16,6 +16,7 @@ from netns.topology.model import leaf_spine, reference
 from scripts.compare.errors import CompareError, UnavailableError
 from scripts.compare.fabric import RECEIVER, SENDER, Fabric
 from scripts.compare.tcp_socket import CUBIC, why_unavailable
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.root
 
@@ -42,7 +43,7 @@ PROBE = """
 import socket, sys
 sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 answered = 0
-sock.settimeout(0.05)
+sock.settimeout(float(sys.argv[3]))
 for number in range(int(sys.argv[2])):
     sock.sendto(bytes(50), (sys.argv[1], 7007))
     try:
@@ -65,9 +66,9 @@ def echo(fabric: Fabric) -> Iterator[None]:
         process.kill()
 
 
-def echoes(fabric: Fabric, address: str, *, count: int = 20) -> int:
+def echoes(fabric: Fabric, address: str, *, count: int = 20, within_s: float = PATIENCE_S) -> int:
     """How many of `count` datagrams from the sender to `address` come back."""
-    command = fabric.command(SENDER, [sys.executable, "-S", "-c", PROBE, address, str(count)])
+    command = fabric.command(SENDER, [sys.executable, "-S", "-c", PROBE, address, str(count), str(within_s)])
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
@@ -88,7 +89,7 @@ def test_uplink_bytes__counts_the_pinned_spine_only(fabric: Fabric) -> None:
 def test_blackhole__kills_one_spine_both_ways_until_restored(fabric: Fabric) -> None:
     fabric.blackhole("spine2")
     try:
-        assert echoes(fabric, fabric.pinned_address(RECEIVER, "spine2"), count=5) == 0
+        assert echoes(fabric, fabric.pinned_address(RECEIVER, "spine2"), count=5, within_s=0.2) == 0
         assert echoes(fabric, fabric.pinned_address(RECEIVER, "spine1"), count=5) == 5
     finally:
         fabric.restore()
@@ -99,7 +100,7 @@ def test_set_loss__meets_each_direction_once(fabric: Fabric) -> None:
     """30 % once each way leave 49 % of the round trips; twice each way would leave 24 %."""
     fabric.set_loss(30.0)
     try:
-        answered = echoes(fabric, fabric.pinned_address(RECEIVER, "spine4"), count=200)
+        answered = echoes(fabric, fabric.pinned_address(RECEIVER, "spine4"), count=200, within_s=0.05)
     finally:
         fabric.restore()
     assert 70 <= answered <= 126  # 98 expected, 4 standard deviations of 7.1

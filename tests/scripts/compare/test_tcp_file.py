@@ -15,6 +15,7 @@ import pytest
 
 from scripts.compare.tcp_header import Header, send_record
 from scripts.compare.tcp_socket import CUBIC, why_unavailable
+from tests.patience import PATIENCE_S
 
 TOOL: Final = [sys.executable, "-m", "scripts.compare.tcp_file"]
 Process = subprocess.Popen[str]
@@ -48,9 +49,9 @@ def test_transfer__the_file_lands_verified(tmp_path: Path, size: int, options: t
     output.mkdir()
     receiver, address = start_receiver(output, *options)
     sender = start("send", str(source), address, *options)
-    sent, errors = sender.communicate(timeout=20)
+    sent, errors = sender.communicate(timeout=PATIENCE_S)
     assert (sender.returncode, errors) == (0, "")
-    received, errors = receiver.communicate(timeout=20)
+    received, errors = receiver.communicate(timeout=PATIENCE_S)
     assert (receiver.returncode, errors) == (0, "")
     assert (output / "f.bin").read_bytes() == source.read_bytes()
     assert os.listdir(output) == ["f.bin"]  # noqa: PTH208  names, hidden ones included
@@ -66,7 +67,7 @@ def test_receive__sender_vanishes_bad_flow(tmp_path: Path) -> None:
     with socket.create_connection((host, int(port))) as sock:
         send_record(sock, Header(name="f", byte_count=100, sha256="00" * 32))
         sock.sendall(bytes(30))
-    _, errors = receiver.communicate(timeout=20)
+    _, errors = receiver.communicate(timeout=PATIENCE_S)
     assert receiver.returncode == 1
     assert errors == "tcp_file: the sender closed the connection after 30 of 100 bytes\n"
     assert list(tmp_path.iterdir()) == []
@@ -79,7 +80,7 @@ def test_receive__other_bytes_than_announced_bad_flow(tmp_path: Path) -> None:
         send_record(sock, Header(name="f", byte_count=3, sha256="00" * 32))
         sock.sendall(b"abc")
         assert b'"sha256_ok": false' in sock.recv(4096)
-    _, errors = receiver.communicate(timeout=20)
+    _, errors = receiver.communicate(timeout=PATIENCE_S)
     assert receiver.returncode == 1
     assert errors.startswith("tcp_file: f: SHA-256 is ba7816bf")
     assert list(tmp_path.iterdir()) == []
@@ -94,7 +95,7 @@ def test_send__stopped_tells_how_far_it_came(tmp_path: Path) -> None:
         with connection:
             assert connection.recv(10)  # now it is sending, and nobody reads on
             sender.send_signal(signal.SIGTERM)
-            told, errors = sender.communicate(timeout=20)
+            told, errors = sender.communicate(timeout=PATIENCE_S)
     assert (sender.returncode, errors) == (0, "")
     assert last_event(told)["event"] == "stopped"
     assert 0 <= last_event(told)["retransmitted_fraction"] <= 1
@@ -114,7 +115,7 @@ def test_send__stopped_tells_how_far_it_came(tmp_path: Path) -> None:
 )
 def test_errors__one_line_and_the_right_status(arguments: tuple[str, ...], status: int, named: str) -> None:
     process = start(*arguments)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == status
     assert named in errors.splitlines()[-1]
     assert "Traceback" not in errors

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.compare.errors import TransferError
-from scripts.compare.tcp_header import Header, Judgement, receive_header, receive_verdict, send_record
+from scripts.compare.tcp_header import Header, Verdict, receive_header, receive_verdict, send_record
 
 SHA = "ab" * 32
 
@@ -34,8 +34,8 @@ def test_records__round_trip() -> None:
     with ours, theirs:
         send_record(ours, Header(name="a file.bin", byte_count=0, sha256=SHA))
         assert receive_header(theirs) == Header(name="a file.bin", byte_count=0, sha256=SHA)
-        send_record(theirs, Judgement(sha256=SHA, sha256_ok=False))
-        assert receive_verdict(ours) == Judgement(sha256=SHA, sha256_ok=False)
+        send_record(theirs, Verdict(sha256=SHA, sha256_ok=False))
+        assert receive_verdict(ours) == Verdict(sha256=SHA, sha256_ok=False)
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ import pytest
 
 from scripts.examples.allreduce import DEFAULT_PORT, MAX_PIECES, Place, Ring, RingError, exact_sum, pattern
 from srd import PeerError, SrdError
+from tests.patience import PATIENCE_S
 
 PROGRAM = Path(__file__).resolve().parents[3] / "scripts" / "examples" / "allreduce.py"
-PATIENCE_S = 30
 _ports = itertools.count(20_000 + os.getpid() % 120 * 100)  # below the range that the kernel hands out
 ENVIRONMENT = {"RANK": "1", "WORLD_SIZE": "2", "RANK_HOSTS": "192.0.2.1,192.0.2.2"}
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from scripts.examples.tensor_exchange import fill, pattern_sum
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = ROOT / "scripts" / "examples" / "tensor_exchange.py"
-PATIENCE_S = 60
 SIZE = 16 << 20
 
 

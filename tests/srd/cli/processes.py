@@ -13,7 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-PATIENCE_S = 20
+from tests.patience import PATIENCE_S
+
 SPARSE_BYTES = 2 << 30
 """A file that takes no room and far longer to send than any test looks at it."""
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.srd.cli.processes import PATIENCE_S, Process, command
+from tests.patience import PATIENCE_S
+from tests.srd.cli.processes import Process, command
 
 RECEIVER, SENDER = "fe80::1", "fe80::2"
 

@@ -11,7 +11,8 @@ import pytest
 from rich.progress import Progress
 
 from srd.cli.progress import RateColumn, TransferProgress, rate_text
-from tests.srd.cli.processes import PATIENCE_S, command, receiver
+from tests.patience import PATIENCE_S
+from tests.srd.cli.processes import command, receiver
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from srd.proto.trace import PeerEnded, PeerOpened
+from srd.proto.work_request import WorkRequest
 from srd.qlog.writer import TraceWriter
 from tests.simulation import Network, completed
 from tests.srd.cli.processes import assert_fails, srd
@@ -29,7 +30,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Networ
     ):
         network = Network(seed=3, traces={"a": a, "b": b})
         number, _ = network.connect()
-        network.a.core.post(number, request=1, payload_offset=0, length=8 * MIB)
+        network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=8 * MIB))
         core = network.a.core.peer(number)
         network.run(until=lambda: core.sender is not None and core.sender.packets > 300, seconds=5)
         network.dead.add(1)

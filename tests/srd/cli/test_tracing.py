@@ -49,7 +49,8 @@ def test_tracing__both_ends_of_a_transfer(file: Path, output: Path, tmp_path: Pa
     assert (reader.title, reader.vantage_point) == (f"srd send to {target}", "client")
     sent = peers[0]
     assert (sent.address, sent.incoming, sent.end[:3]) == (target, False, "OK,")
-    assert set(sent.sent) <= {0, 1, 2, 3}
+    replaced = [path for path in sent.sent.values() if path.state_changes]
+    assert len(set(sent.sent) - {0, 1, 2, 3}) <= len(replaced), "a standby carries only for a path that did not answer"
     assert sum(path.packets - path.retransmitted for path in sent.sent.values()) >= SIZE // 8916
     assert sent.acked_bytes[-1] > SIZE
     assert set(sent.completed) == {"OK"}
@@ -72,10 +73,10 @@ def test_tracing__a_signal_leaves_whole_files(
         with Process(command("send", str(sparse(inputs)), target, "--trace", str(here))) as sender:
             process.event("progress")
             sender.kill(number)
-            assert sender.wait(within_s=5) == 1
+            assert sender.wait() == 1
             assert sender.stderr.all() == [f"srd: stopped by {number.name}"]
         process.kill(number)
-        process.wait(within_s=5)
+        process.wait()
     assert whole(here)[1][0].end.startswith("OK, ")
     assert whole(there)[1][0].end == "OK, closed by the other end"
 

@@ -12,7 +12,8 @@ from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE, Offer, deco
 from srd.file_transfer.receiving import FileReceiver, Inbox
 from srd.file_transfer.sending import FileSender
 from srd.peer import Peer
-from tests.srd.loopback import PATIENCE_S, content, pair, receive, send
+from tests.patience import PATIENCE_S
+from tests.srd.loopback import content, pair, receive, send
 
 TRANSFER = "0123456789abcdef" * 2
 OFFER: dict[str, Any] = {

@@ -72,7 +72,7 @@ def names(directory: Path) -> list[str]:
 
 
 @given(data=st.data(), size=st.integers(0, 12 * CHUNK_BYTES))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_put__chunks_in_any_order_make_the_file(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, size: int
 ) -> None:

@@ -19,8 +19,9 @@ from srd.errors import PeerError
 from srd.file_transfer.protocol import CHUNK_BYTES, Offer, TransferError, TransferInterruptedError
 from srd.file_transfer.receiving import FileReceiver, Inbox, NotStartedError, Received
 from srd.peer import Peer
+from tests.patience import PATIENCE_S
 from tests.srd.file_transfer.ends import OFFER, TRANSFER, hear, names, put, say, say_raw
-from tests.srd.loopback import PATIENCE_S, content, open_files, pair
+from tests.srd.loopback import content, open_files, pair
 
 PAYLOAD = content(3000, seed=51)
 DIGEST = hashlib.sha256(PAYLOAD).hexdigest()

@@ -10,7 +10,8 @@ import pytest
 from srd.file_transfer import send_slots as module
 from srd.file_transfer.protocol import decode_untrusted, encode
 from srd.file_transfer.send_slots import SendSlots
-from tests.srd.loopback import PATIENCE_S, SMALL, pair, receive
+from tests.patience import PATIENCE_S
+from tests.srd.loopback import SMALL, pair, receive
 
 
 async def test_send__more_words_than_slots(monkeypatch: pytest.MonkeyPatch) -> None:

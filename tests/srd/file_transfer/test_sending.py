@@ -21,8 +21,9 @@ from srd.file_transfer.protocol import CHUNK_BYTES, CONTROL_MESSAGE, TransferErr
 from srd.file_transfer.sending import SLOTS, FileSender, Sent, SourceFile
 from srd.peer import Peer
 from srd.proto.wire.status import Status
+from tests.patience import PATIENCE_S
 from tests.srd.file_transfer.ends import ends, file_of, hear, names, put, say, say_raw, within_patience
-from tests.srd.loopback import PATIENCE_S, SMALL, content, pair, receive
+from tests.srd.loopback import SMALL, content, pair, receive
 
 LARGER_THAN_THE_REGIONS = SMALL.receive_region_bytes + SLOTS * CHUNK_BYTES + 12_345
 

@@ -19,14 +19,14 @@ from srd.io.rx_buffers import scratch_bytes
 from srd.io.socket import open_socket
 from srd.io.syscalls import UDP_GRO, UDP_SEGMENT, Address
 from srd.io.tx import Transmitter
-from srd.proto.events import Frag
+from srd.proto.events import Frag, ReceiveResult, TargetCopy
 from srd.proto.wire.data import Burst, ReceivedBurst, received_bursts_untrusted
+from tests.patience import PATIENCE_S
 
 LOOPBACK: dict[socket.AddressFamily, Address] = {
     socket.AF_INET: ("127.0.0.1", 0),
     socket.AF_INET6: ("::1", 0, 0, 0),
 }
-PATIENCE_S = 5.0
 
 
 def content(size_bytes: int, *, seed: int) -> bytes:
@@ -85,7 +85,7 @@ class Receiver:
         for arrival in batch.datagrams:
             for run in received_bursts_untrusted(arrival):
                 if not run.payload_offset & PLACED:
-                    self.queue.commit([Frag(run.offset, run.payload_offset, run.payload_bytes)])
+                    self.queue.hold([Frag(run.offset, run.payload_offset, run.payload_bytes)])
                     self._held.append((run.payload_offset, run.payload_bytes))
                 self.runs.append(run)
         self.controls += batch.controls
@@ -207,3 +207,10 @@ class Source:
 def source(*, family: socket.AddressFamily = socket.AF_INET) -> Iterator[Source]:
     with Region(1 << 20, name="test-source") as region, open_socket(LOOPBACK[family], family=family) as sock:
         yield Source(sock, region, Transmitter())
+
+
+def to_copy(copy: TargetCopy) -> ReceiveResult:
+    """What a core returns that has one copy for its owner."""
+    result = ReceiveResult()
+    result.copies.append(copy)
+    return result

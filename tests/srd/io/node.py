@@ -16,10 +16,11 @@ from srd.io.syscalls import Address
 from srd.proto.config import ProtocolConfig
 from srd.proto.core import EndpointCore
 from srd.proto.events import Completion, Event, MessageReceived, PeerEnded, PeerOpened
+from srd.proto.work_request import WorkRequest
+from tests.patience import PATIENCE_S
 from tests.srd.io.exchange import LOOPBACK, Receiver, content
 
 SEED = 13
-PATIENCE_S = 20
 
 
 class Node(Receiver):
@@ -70,7 +71,7 @@ class Node(Receiver):
         return number
 
     def post(self, peer: int, *, request: int, offset: int, length: int) -> None:
-        self.core.post(peer, request=request, payload_offset=self.outgoing.address + offset, length=length)
+        self.core.post(peer, WorkRequest(request=request, payload_offset=self.outgoing.address + offset, length=length))
         self.driver.wake()
 
     def body(self, event: MessageReceived) -> bytes:

@@ -23,11 +23,11 @@ from srd.proto.events import Completion, Event, MessageReceived, PeerEnded
 from srd.proto.wire.control import Datagram
 from srd.proto.wire.data import Burst
 from srd.proto.wire.status import Status
+from tests.patience import PATIENCE_S
 from tests.srd.io.exchange import wait_readable
 from tests.srd.io.node import completed, ended, fill, loopback_sockets, node, open_pair, received
 
 SEED = 13
-PATIENCE_S = 20
 
 
 # -- messages -------------------------------------------------------------------------------------------------------

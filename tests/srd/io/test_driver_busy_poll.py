@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from srd.io import driver
+from srd.io.driver import DriverState
 from srd.proto.events import Event, MessageReceived, PeerEnded, PeerOpened
 from srd.proto.wire.status import Status
+from tests.patience import PATIENCE_S
 from tests.srd.io.node import Node, completed, ended, fill, node, open_pair, opened, received
-from tests.srd.loopback import PATIENCE_S, SMALL, content, memory, pair, receive, send
+from tests.srd.loopback import SMALL, content, memory, pair, receive, send
 
 SEED = 13
 SPINNING = replace(SMALL, busy_poll=True)
@@ -30,7 +32,7 @@ async def test_busy_poll__messages_to_and_fro_and_an_orderly_end() -> None:
             sending = here.send(region, offset=0, length=len(payload))
             assert await receive(there) == payload
             assert await sending is Status.OK
-        assert one._driver._coalesce_until is None
+        assert one._engine._driver._coalesce_until is None
         await here.close()
 
 
@@ -42,7 +44,7 @@ async def test_busy_poll__leaves_other_tasks_their_turn() -> None:
 async def test_busy_poll__spins_without_end_and_stops_at_the_close() -> None:
     async with pair(config=SPINNING) as (one, _, _, _):
         turns = 0
-        poll = one._driver._epoll.poll
+        poll = one._engine._driver._epoll.poll
 
         class Counting:
             def poll(self, timeout: float) -> list[tuple[int, int]]:
@@ -53,12 +55,12 @@ async def test_busy_poll__spins_without_end_and_stops_at_the_close() -> None:
             def __getattr__(self, name: str) -> object:
                 return getattr(one_epoll, name)
 
-        one_epoll = one._driver._epoll
-        one._driver._epoll = Counting()  # type: ignore[assignment]  # what is used of it
+        one_epoll = one._engine._driver._epoll
+        one._engine._driver._epoll = Counting()  # type: ignore[assignment]  # what is used of it
         async with asyncio.timeout(PATIENCE_S):  # nothing else happens that would have it look
             while turns <= 100 * driver.SPINS / 16:  # noqa: ASYNC110 - the driver tells nobody
                 await asyncio.sleep(0)
-        one._driver._epoll = one_epoll
+        one._engine._driver._epoll = one_epoll
 
 
 @pytest.mark.sources
@@ -71,14 +73,15 @@ async def test_busy_poll__who_has_more_to_send_reads_no_less_but_before_an_answe
             def poll(self, _timeout: float) -> list[tuple[int, int]]:
                 return [(0, 0)]
 
-        spinning, epoll = one._driver, one._driver._epoll
+        spinning, epoll = one._engine._driver, one._engine._driver._epoll
         spinning._epoll = Ready()  # type: ignore[assignment]  # what is used of it
         spinning._turn = lambda *, read: turns.append(read)  # type: ignore[method-assign]
-        spinning._wake_due, spinning._answering = True, answering
+        spinning._wake_due = True
+        spinning._state = DriverState.YIELDED if answering else DriverState.WAITING
         spinning._spin()
         assert turns == [read]
         assert not spinning._wake_due
-        spinning._epoll, spinning._answering = epoll, False
+        spinning._epoll, spinning._state = epoll, DriverState.WAITING
         del spinning._turn
 
 
@@ -93,13 +96,13 @@ async def test_rest__only_in_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
             await one.until(completed, count=request + 1)
             assert one.driver._coalesce_until is two.driver._coalesce_until is None
         rested = {one.driver: False, two.driver: False}
-        rest = driver.Driver._coalesce
+        enter = driver.Driver._enter
 
-        def noting(self: driver.Driver, *, heard: bool) -> None:
-            rest(self, heard=heard)
-            rested[self] |= self._coalesce_until is not None
+        def noting(self: driver.Driver, state: DriverState) -> None:
+            enter(self, state)
+            rested[self] |= state is DriverState.COALESCING
 
-        monkeypatch.setattr(driver.Driver, "_coalesce", noting)
+        monkeypatch.setattr(driver.Driver, "_enter", noting)
         one.post(peer, request=20, offset=0, length=4 << 20)
         await two.until(received, count=21)
         await one.until(completed, count=21)
@@ -112,7 +115,7 @@ async def test_rest__only_in_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Recorder:
-    """In place of a vigil."""
+    """In place of an adaptive poller."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
@@ -274,4 +277,4 @@ async def test_rest__in_a_stream_of_short_messages_too() -> None:
             one.post(peer, request=request, offset=0, length=64 << 10)
         await one.until(completed, count=100)
         assert recorder.heard.count("suppress") > recorder.heard.count("extend")
-        assert not one.driver._answering
+        assert one.driver._state is not DriverState.YIELDED

@@ -12,9 +12,10 @@ import pytest
 
 from devmem.region import Region
 from srd.io.placement_predictor import PLACED
+from srd.io.rx import RxBatch
 from srd.proto.events import PlacementHint, TargetCopy
 from srd.proto.wire.data import HEADER_BYTES, Burst, Opcode, ReceivedBurst, write_headers
-from tests.srd.io.exchange import Receiver, Source, content, source
+from tests.srd.io.exchange import Receiver, Source, content, source, to_copy
 
 SEED = 19
 CONTEXT = 0x1122334455667788
@@ -66,7 +67,8 @@ class Desk:
     def place(self, runs: list[ReceivedBurst]) -> None:
         for run in runs:
             place = self.target.address + run.offset - START
-            self.two.queue.copy_to_target(TargetCopy(place, run.payload_offset, run.payload_bytes))
+            copy = TargetCopy(place, run.payload_offset, run.payload_bytes)
+            self.two.queue.commit(RxBatch(), to_copy(copy))
 
     def landed(self, train: int) -> bool:
         lies = self.target.array[train * SERIES : (train + 1) * SERIES].tobytes()

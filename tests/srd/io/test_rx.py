@@ -9,12 +9,12 @@ import time
 import numpy as np
 import pytest
 
-from srd.io.rx import LAYOUT_BYTES, SLOTS
+from srd.io.rx import LAYOUT_BYTES, SLOTS, RxBatch
 from srd.io.socket import ECT_0
 from srd.proto.events import TargetCopy
 from srd.proto.wire.control import Probe
 from srd.proto.wire.data import ABORTED, HEADER_BYTES, write_headers
-from tests.srd.io.exchange import Receiver, Source, content, source, wait_readable
+from tests.srd.io.exchange import Receiver, Source, content, source, to_copy, wait_readable
 
 SEED = 12
 CE = 3
@@ -200,7 +200,7 @@ def test_receive__data_for_no_open_peer_is_dropped_before_it_takes_memory() -> N
         two.receive(controls=1)
         assert two.runs == []
         assert two.landing.cursors == cursors
-        assert (two.queue.bytes_copied, two.queue.dropped_for_memory) == (0, 0)
+        assert (two.queue.bytes_copied, two.queue.refused_packets) == (0, 0)
 
 
 def test_receive__a_series_of_which_one_packet_is_for_an_open_peer() -> None:
@@ -353,7 +353,7 @@ def test_receive__ipv4_to_an_ipv6_socket_is_marked_too() -> None:
 def test_receive__an_empty_pool_drops_and_counts_and_overwrites_nothing() -> None:
     with source() as one, Receiver(chunk_bytes=128 << 10, chunks=SLOTS + 1) as two:
         number = 0
-        while not two.queue.dropped_for_memory:
+        while not two.queue.refused_packets:
             one.send(two.address, content(60_000, seed=number), segment_bytes=8916, message=number)
             wait_readable(two.socket)
             two.drain()
@@ -362,7 +362,7 @@ def test_receive__an_empty_pool_drops_and_counts_and_overwrites_nothing() -> Non
         kept = sorted({run.message for run in two.runs})
         assert kept == list(range(number - 1)), "all but the one that was dropped"
         assert all(two.message(message) == content(60_000, seed=message) for message in kept)
-        assert two.queue.dropped_for_memory == 1  # a series counts as one
+        assert two.queue.refused_packets == 1  # a series counts as one
 
 
 def test_receive__an_empty_pool_still_hears_control_packets() -> None:
@@ -409,7 +409,7 @@ def test_place__copies_to_an_address_and_counts() -> None:
         payload = content(3000, seed=SEED)
         with two.region.view(5000, length=3000) as view:
             view[:] = payload
-        two.queue.copy_to_target(TargetCopy(one.region.address + 77, 5000, 3000))
+        two.queue.commit(RxBatch(), to_copy(TargetCopy(one.region.address + 77, 5000, 3000)))
         assert one.region.array[76:3078].tobytes() == b"\0" + payload + b"\0"
         assert two.queue.bytes_copied == 3000
 
@@ -417,8 +417,8 @@ def test_place__copies_to_an_address_and_counts() -> None:
 def test_receive__what_is_released_is_used_again() -> None:
     with source() as one, Receiver(chunk_bytes=128 << 10, chunks=SLOTS + 1) as two:
         for _ in range(3):
-            dropped = two.queue.dropped_for_memory
-            while two.queue.dropped_for_memory == dropped:
+            dropped = two.queue.refused_packets
+            while two.queue.refused_packets == dropped:
                 one.send(two.address, bytes(60_000), segment_bytes=8916)
                 wait_readable(two.socket)
                 two.drain()
@@ -436,7 +436,7 @@ def test_receive__a_detour_without_memory_is_dropped_and_counted() -> None:
         wait_readable(two.socket)
         two.drain()
         assert two.packets == 4 * 30
-        assert two.queue.dropped_for_memory == 1  # a series counts as one
+        assert two.queue.refused_packets == 1  # a series counts as one
         assert two.queue.bytes_copied == 120_000
 
 

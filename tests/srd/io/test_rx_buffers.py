@@ -225,7 +225,7 @@ def check_slots(room: Room) -> None:
 
 
 @given(chunks=st.integers(1, 9), batches=BATCHES)
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_batches__nothing_held_is_ever_handed_out_again_and_nothing_is_lost(
     chunks: int, batches: list[tuple[int, dict[int, tuple[int, bool]], list[tuple[int, bool]], int]]
 ) -> None:

@@ -22,6 +22,7 @@ from srd.io.syscalls import (
     sendmmsg,
     unpack_address,
 )
+from tests.patience import PATIENCE_S
 
 PORTS = st.integers(0, 65535)
 
@@ -70,7 +71,7 @@ def test_sendmmsg__each_message_is_a_datagram(host: str) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as one, socket.socket(family, socket.SOCK_DGRAM) as two:
         two.bind((host, 0))
-        two.settimeout(5)
+        two.settimeout(PATIENCE_S)
         target: Address = two.getsockname()
         out = [np.full(size, value, np.uint8) for value, size in enumerate((1, 100, 1400))]
         sent = messages_of(out, pack_address(target))

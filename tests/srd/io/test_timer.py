@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from srd.io.timer import TimerFd
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -34,19 +35,19 @@ def test_timer__fires_at_its_time_and_not_before(timer: TimerFd) -> None:
     at = time.monotonic() + 0.02
     timer.arm(at)
     assert not readable(timer, within_s=0) or time.monotonic() >= at
-    assert readable(timer, within_s=5)
+    assert readable(timer, within_s=PATIENCE_S)
     assert time.monotonic() >= at
 
 
 def test_timer__the_past_fires_at_once(timer: TimerFd) -> None:
     timer.arm(0.0)
-    assert readable(timer, within_s=5)
+    assert readable(timer, within_s=PATIENCE_S)
 
 
 def test_timer__none_disarms(timer: TimerFd) -> None:
     timer.arm(time.monotonic() + 3600)
     timer.arm(0.0)
-    assert readable(timer, within_s=5)
+    assert readable(timer, within_s=PATIENCE_S)
     timer.arm(None)
     assert not readable(timer, within_s=0)
 
@@ -54,28 +55,28 @@ def test_timer__none_disarms(timer: TimerFd) -> None:
 def test_timer__an_earlier_time_replaces_a_later_one(timer: TimerFd) -> None:
     timer.arm(time.monotonic() + 3600)
     timer.arm(time.monotonic() + 0.001)
-    assert readable(timer, within_s=5)
+    assert readable(timer, within_s=PATIENCE_S)
 
 
 def test_timer__take_makes_it_unreadable_and_the_same_time_may_be_armed_again(timer: TimerFd) -> None:
     assert not timer.acknowledge(), "nothing has expired"
     at = time.monotonic()
     timer.arm(at)
-    assert readable(timer, within_s=5)
+    assert readable(timer, within_s=PATIENCE_S)
     assert timer.acknowledge()
     assert not readable(timer, within_s=0)
     timer.arm(at)
-    assert readable(timer, within_s=5)
+    assert readable(timer, within_s=PATIENCE_S)
 
 
 def test_timer__a_later_time_is_told_to_the_kernel_when_the_earlier_one_has_come(timer: TimerFd) -> None:
     at = time.monotonic() + 0.03
     timer.arm(time.monotonic() + 0.001)
     timer.arm(at)
-    assert readable(timer, within_s=5)
+    assert readable(timer, within_s=PATIENCE_S)
     if time.monotonic() < at:  # a busy machine may be that late
         assert not timer.acknowledge()
-    assert readable(timer, within_s=5)
+    assert readable(timer, within_s=PATIENCE_S)
     assert time.monotonic() >= at
     assert timer.acknowledge()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from srd.proto.events import ReceiveResult
 from srd.proto.wire.control import Accept, Control, Datagram, Hello, Retry, decode_untrusted
 from srd.proto.wire.data import HEADER_BYTES, Burst, GroDatagram, write_headers
 from tests.simulation import Network, Node
@@ -60,3 +61,8 @@ def opened_by_hand(network: Network, *, context: int = 77, source: str = "x:1", 
     (accept,) = give(network.b, hello(context=context, size=size, cookie=retry.cookie), now=network.now, source=source)
     assert isinstance(accept, Accept)
     return accept
+
+
+def is_empty(result: ReceiveResult) -> bool:
+    """Whether the owner of the memory has nothing to do."""
+    return not (result.kept or result.copies or result.refused_packets)

@@ -10,6 +10,7 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.events import MessageAborted, WriteReceived
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
+from srd.proto.work_request import WorkRequest
 from tests.simulation import Conditions, Network, Node, completed
 
 KEY_A, KEY_B = 0xA11C_E000_0000_0001, 0xB0B0_0000_0000_0002
@@ -38,23 +39,21 @@ class Pair:
         self.at_a, self.at_b = self.network.connect()
 
     def send(self, request: int, *, length: int, at: int = 0, immediate: int | None = None) -> None:
-        self.a.core.post(self.at_a, request=request, payload_offset=at, length=length, immediate=immediate)
+        self.a.core.post(self.at_a, WorkRequest(request=request, payload_offset=at, length=length, immediate=immediate))
 
     def write(
         self, request: int, *, length: int, at: int = 0, offset: int = 0, key: int = KEY_B, immediate: int | None = None
     ) -> None:
-        self.a.core.post(
-            self.at_a, request=request, payload_offset=at, length=length, opcode=Opcode.WRITE, key=key, offset=offset,
-            immediate=immediate,
-        )  # fmt: skip
+        write = WorkRequest(request, length, at, Opcode.WRITE, key=key, offset=offset, immediate=immediate)
+        self.a.core.post(self.at_a, write)
 
     def read(
         self, request: int, *, length: int, offset: int = 0, key: int = KEY_B, to: int = 0, local_key: int = KEY_A
     ) -> None:
-        self.a.core.post(
-            self.at_a, request=request, length=length, opcode=Opcode.READ, key=key, offset=offset, local_key=local_key,
-            local_offset=to,
-        )  # fmt: skip
+        read = WorkRequest(
+            request, length, opcode=Opcode.READ, key=key, offset=offset, local_key=local_key, local_offset=to
+        )
+        self.a.core.post(self.at_a, read)
 
     def cancel(self, request: int) -> None:
         self.a.core.cancel(self.at_a, request=request, now=self.network.now)
@@ -96,7 +95,7 @@ class Pair:
             sent = peer.sender._inflight
             if (
                 peer.receiver.incomplete
-                or send_queue.work_requests
+                or send_queue.work_queue
                 or send_queue.responses
                 or send_queue.scheduler.outstanding_reads
             ):

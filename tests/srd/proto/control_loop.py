@@ -6,15 +6,15 @@ import math
 
 from srd.proto.config import ProtocolConfig
 from srd.proto.congestion.base import Controller
-from srd.proto.congestion.registry import CONTROLLERS
+from srd.proto.congestion.delay import MajorityDelay
 
 PACKET_BYTES = 9000
 RTT_S = 0.002
 TARGET_S = 0.001
 
 
-def controller(name: str = "majority-delay") -> Controller:
-    return CONTROLLERS[name](ProtocolConfig(), packet_bytes=PACKET_BYTES)
+def controller() -> Controller:
+    return MajorityDelay(ProtocolConfig(), packet_bytes=PACKET_BYTES)
 
 
 class Loop:

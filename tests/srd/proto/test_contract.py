@@ -29,7 +29,7 @@ EXPECTED = {
 
 
 class Run:
-    """A pair under a seed's weather; `kinds` and `lengths` say what each request is."""
+    """A pair under a seed's conditions; `kinds` and `lengths` say what each request is."""
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = Random(seed)
@@ -92,7 +92,7 @@ class Run:
                 release(self.pair.b, message, now=self.pair.network.now)
         return len(self.pair.statuses()) == len(self.kinds) == REQUESTS
 
-    def play(self) -> None:
+    def run_schedule(self) -> None:
         while len(self.kinds) < REQUESTS:
             for _ in range(self.rng.randrange(1, 10)):
                 if len(self.kinds) < REQUESTS:
@@ -111,7 +111,7 @@ class Run:
 @pytest.mark.parametrize("seed", range(40))
 def test_contract(seed: int) -> None:
     run = Run(seed)
-    run.play()
+    run.run_schedule()
     pair, statuses = run.pair, run.pair.statuses()
     assert set(statuses.values()) <= EXPECTED
     arrived = Counter(message.immediate for message in received(pair.b))

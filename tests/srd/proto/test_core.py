@@ -21,6 +21,7 @@ from srd.proto.wire.control import (
 )
 from srd.proto.wire.data import MIN_DATAGRAM_BYTES, Burst
 from srd.proto.wire.status import Status
+from srd.proto.work_request import BatchRequest, WorkRequest
 from tests.simulation import Conditions, Network, completed, content, ended, received
 from tests.srd.proto.byhand import answers, data_packet, give, hello, opened_by_hand
 
@@ -113,7 +114,7 @@ def test_connect__to_one_of_another_version(version: int) -> None:
     network.run(seconds=0.01)
     (end,) = ended(network.a)
     assert (end.peer, end.status) == (number, Status.REMOTE_ERROR_FEATURE_MISMATCH)
-    assert end.reason == "the other end speaks another version"
+    assert end.reason == "the other end has another version of the protocol"
     assert not network.b.core._peers
 
 
@@ -123,7 +124,7 @@ def test_connect__falls_to_the_size_that_passes(largest: int, agreed: int) -> No
     number = network.a.core.connect("b:0", sizes=(8972, 1472, 1232), now=network.now)
     network.run(until=lambda: bool(network.a.of(PeerOpened)), seconds=2)
     assert network.a.core.peer(number).datagram_bytes == agreed
-    network.a.core.post(number, request=1, payload_offset=5, length=300_000)
+    network.a.core.post(number, WorkRequest(request=1, payload_offset=5, length=300_000))
     network.run(until=lambda: bool(completed(network.a)), seconds=5)
     (message,) = received(network.b)
     assert content(network.b, message.frags) == network.a.region[5:300_005].tobytes()
@@ -152,7 +153,7 @@ def test_connect__agrees_on_what_passes_both_ways(seed: int) -> None:
     at_a = network.a.core.connect("b:0", sizes=(8972, 1472), now=network.now)
     network.run(until=lambda: network.opened(at_a), seconds=2)
     assert network.a.core.peer(at_a).datagram_bytes == network.b.core.peer(0).datagram_bytes == 1472
-    network.b.core.post(0, request=1, length=300_000)
+    network.b.core.post(0, WorkRequest(request=1, length=300_000))
     network.run(until=lambda: bool(completed(network.b)), seconds=5)
     assert [completion.status for completion in completed(network.b)] == [Status.OK]
 
@@ -166,7 +167,7 @@ def test_connect__over_the_links_that_live(seed: int, dead: int) -> None:
     number = network.a.core.connect("b:0", sizes=(8972, 1472), now=network.now)
     network.run(until=lambda: network.opened(number), seconds=1)
     assert network.opened(number)
-    network.a.core.post(number, request=1, length=100_000)
+    network.a.core.post(number, WorkRequest(request=1, length=100_000))
     network.run(until=lambda: bool(completed(network.a)), seconds=5)
     assert [completion.status for completion in completed(network.a)] == [Status.OK]
     network.run(seconds=2)
@@ -190,7 +191,7 @@ def test_window_packets__is_the_lesser_of_both_ends(ours: int, theirs: int) -> N
     at_a, at_b = network.connect()
     sender, receiver = network.a.core.peer(at_a).sender, network.b.core.peer(at_b).receiver
     assert sender is not None
-    network.a.core.post(at_a, request=1, length=8 << 20)
+    network.a.core.post(at_a, WorkRequest(request=1, length=8 << 20))
     widest = 0
 
     def done() -> bool:
@@ -235,7 +236,7 @@ def test_handle_packets__data_overtakes_the_accept(seed: int) -> None:
     network = Network(seed=seed, conditions=Conditions(reorder_s=0.002))
     network.a.core.connect("b:0", sizes=(8972,), now=network.now)
     network.run(until=lambda: bool(network.b.of(PeerOpened)), seconds=2)
-    network.b.core.post(0, request=1, payload_offset=0, length=100_000)
+    network.b.core.post(0, WorkRequest(request=1, payload_offset=0, length=100_000))
     network.run(until=lambda: bool(completed(network.b)), seconds=5)
     assert [completion.status for completion in completed(network.b)] == [Status.OK]
     (message,) = received(network.a)
@@ -247,12 +248,12 @@ def test_handle_packets__data_overtakes_the_accept(seed: int) -> None:
 
 def test_post__to_a_peer_that_is_gone_or_not_yet_open() -> None:
     network = Network(seed=1)
-    network.a.core.post(5, request=1, payload_offset=0, length=1)
+    network.a.core.post(5, WorkRequest(request=1, payload_offset=0, length=1))
     network.run(seconds=0.1)
     assert completed(network.a) == [Completion(5, 1, Status.LOCAL_ERROR_INVALID_AH)]
     number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
     with pytest.raises(UsageError, match=f"peer {number} is not open"):
-        network.a.core.post(number, request=1, payload_offset=0, length=1)
+        network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=1))
     network.a.core.release(5, size_bytes=1, messages=1, now=network.now)  # a peer that is gone needs no credit
 
 
@@ -267,18 +268,13 @@ def test_post__longer_than_the_other_end_can_take(settings: dict[str, int]) -> N
     network.config = replace(ProtocolConfig(), **settings)  # type: ignore[arg-type]  # integers all
     network.replace("b")
     at_a, _ = network.connect()
-    network.a.core.post(at_a, request=1, payload_offset=0, length=2 << 20)
-    network.a.core.post(at_a, request=2, payload_offset=0, length=100_000)
+    network.a.core.post(at_a, WorkRequest(request=1, payload_offset=0, length=2 << 20))
+    network.a.core.post(at_a, WorkRequest(request=2, payload_offset=0, length=100_000))
     network.run(until=lambda: len(completed(network.a)) == 2, seconds=3)
     assert {completion.request: completion.status for completion in completed(network.a)} == {
         1: Status.REMOTE_ERROR_BAD_LENGTH,
         2: Status.OK,
     }
-
-
-def test_init__unknown_controller() -> None:
-    with pytest.raises(UsageError, match="controller: 'magic' is not one of majority-delay, swift, fixed"):
-        Network(seed=1, config=ProtocolConfig(controller="magic"))
 
 
 # -- several peers, and the same again ------------------------------------------------------------------------------
@@ -290,8 +286,8 @@ def test_two_peers__share_an_endpoint_and_each_other_harm_nothing(seed: int) -> 
     first, second = network.connect()[0], network.connect()[0]
     assert len(network.b.of(PeerOpened)) == 2
     for request in range(4):
-        network.a.core.post(first, request=request, payload_offset=request << 20, length=1 << 20)
-        network.a.core.post(second, request=request, payload_offset=(request + 4) << 20, length=1 << 20)
+        network.a.core.post(first, WorkRequest(request=request, payload_offset=request << 20, length=1 << 20))
+        network.a.core.post(second, WorkRequest(request=request, payload_offset=(request + 4) << 20, length=1 << 20))
     network.run(until=lambda: len(completed(network.a)) == 8, seconds=5)
     assert {(c.peer, c.request, c.status) for c in completed(network.a)} == {
         (peer, request, Status.OK) for peer in (first, second) for request in range(4)
@@ -310,7 +306,7 @@ def test_poll_transmit__acks_first_or_last(acks_last: bool) -> None:  # noqa: FB
     answers(network.b, now=network.now)
     core = network.b.core
     core.handle_packets([data_packet(accept.own_context, source="x:1")], controls=[], now=network.now)
-    core.post(0, request=0, payload_offset=0, length=100)
+    core.post(0, WorkRequest(request=0, payload_offset=0, length=100))
     order = list[str]()
     while (out := core.poll_transmit(network.now, acks_last=acks_last)) is not None:
         order.append(type(out).__name__)
@@ -321,7 +317,7 @@ def test_poll_transmit__acks_first_or_last(acks_last: bool) -> None:  # noqa: FB
 def test_restart__of_the_receiver_ends_the_old_peer_and_allows_a_new_one(seed: int) -> None:
     network = Network(seed=seed)
     old, _ = network.connect()
-    network.a.core.post(old, request=1, payload_offset=0, length=8 << 20)
+    network.a.core.post(old, WorkRequest(request=1, payload_offset=0, length=8 << 20))
     network.run(seconds=0.002)
     network.replace("b")
     network.run(until=lambda: bool(ended(network.a)), seconds=3)
@@ -330,7 +326,7 @@ def test_restart__of_the_receiver_ends_the_old_peer_and_allows_a_new_one(seed: i
     assert [(c.request, c.status) for c in completed(network.a)] == [(1, Status.REMOTE_ERROR_UNKNOWN_PEER)]
     network.a.events.clear()
     again, _ = network.connect()
-    network.a.core.post(again, request=2, payload_offset=9, length=500_000)
+    network.a.core.post(again, WorkRequest(request=2, payload_offset=9, length=500_000))
     network.run(until=lambda: bool(completed(network.a)), seconds=5)
     (message,) = received(network.b)
     assert content(network.b, message.frags) == network.a.region[9:500_009].tobytes()
@@ -340,7 +336,7 @@ def test_restart__of_the_receiver_ends_the_old_peer_and_allows_a_new_one(seed: i
 def test_restart__of_the_sender_is_noticed_by_the_receiver(seed: int) -> None:
     network = Network(seed=seed)
     number, there = network.connect()
-    network.a.core.post(number, request=1, payload_offset=0, length=8 << 20)
+    network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=8 << 20))
     network.run(seconds=0.01)
     network.replace("a")
     network.run(until=lambda: bool(ended(network.b)), seconds=3)
@@ -357,7 +353,7 @@ def test_simulation__the_same_seed_gives_the_same_run(seed: int) -> None:
     def run() -> tuple[float, int, list[object]]:
         network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=2), conditions=Conditions(reorder_s=0.001))
         number, _ = network.connect()
-        network.a.core.post(number, request=1, payload_offset=0, length=1 << 20)
+        network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=1 << 20))
         network.run(until=lambda: bool(completed(network.a)), seconds=5)
         return network.now, network.wire_packets, [*network.a.events, *network.b.events]
 
@@ -371,10 +367,10 @@ def test_simulation__the_same_seed_gives_the_same_run(seed: int) -> None:
 def test_close__after_what_was_posted(seed: int) -> None:
     network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=5))
     at_a, at_b = network.connect()
-    network.a.core.post(at_a, request=1, payload_offset=3, length=1 << 20)
+    network.a.core.post(at_a, WorkRequest(request=1, payload_offset=3, length=1 << 20))
     network.a.core.close(at_a, now=network.now)
     with pytest.raises(UsageError, match="not open for sending"):
-        network.a.core.post(at_a, request=2, payload_offset=0, length=1)
+        network.a.core.post(at_a, WorkRequest(request=2, payload_offset=0, length=1))
     network.run(until=lambda: bool(ended(network.a)) and bool(ended(network.b)), seconds=5)
     assert [(c.request, c.status) for c in completed(network.a)] == [(1, Status.OK)]
     (message,) = received(network.b)
@@ -394,10 +390,12 @@ def test_flush__ends_what_is_open_and_lets_a_close_through() -> None:
     network = Network(seed=1)
     at_a, _ = network.connect()
     for request in range(16):
-        network.a.core.post(at_a, request=request, length=4 << 20)
+        network.a.core.post(at_a, WorkRequest(request=request, length=4 << 20))
     owner = [None]
     places = np.arange(100, dtype=np.uint64)
-    network.a.core.post_batch(at_a, first_request=16, payload_addresses=places, length=64, immediate=None, owner=owner)
+    network.a.core.post_batch(
+        at_a, BatchRequest(first_request=16, payload_addresses=places, length=64, immediate=None, owner=owner)
+    )
     network.a.core.close(at_a, now=network.now)
     network.run(seconds=1)
     assert not ended(network.a)
@@ -415,8 +413,10 @@ def test_abandon__completes_all_and_says_nothing() -> None:
     at_a, at_b = network.connect()
     owner = [None]
     places = np.arange(100, dtype=np.uint64)
-    network.a.core.post(at_a, request=0, length=1 << 20)
-    network.a.core.post_batch(at_a, first_request=1, payload_addresses=places, length=64, immediate=None, owner=owner)
+    network.a.core.post(at_a, WorkRequest(request=0, length=1 << 20))
+    network.a.core.post_batch(
+        at_a, BatchRequest(first_request=1, payload_addresses=places, length=64, immediate=None, owner=owner)
+    )
     peer = network.a.core.peer(at_a)
     for _ in range(2):
         network.a.core.abandon(at_a, status=Status.LOCAL_ERROR_QP_INTERNAL_ERROR, reason="why", now=network.now)
@@ -433,7 +433,7 @@ def test_abandon__completes_all_and_says_nothing() -> None:
 def test_may_read__not_what_was_acknowledged() -> None:
     network = Network(seed=1)
     at_a, _ = network.connect()
-    network.a.core.post(at_a, request=0, length=1000)
+    network.a.core.post(at_a, WorkRequest(request=0, length=1000))
     burst = network.a.core.poll_transmit(network.now)
     assert isinstance(burst, Burst)
     assert network.a.core.still_needed(burst, peer=at_a)

@@ -15,6 +15,6 @@ def test_errors__have_one_root_and_stand_in_the_tree(kind: type[Exception]) -> N
 
 
 def test_peer_error__carries_its_status() -> None:
-    error = PeerError("b: fell silent", status=Status.LOCAL_ERROR_UNRESP_REMOTE)
-    assert str(error) == "b: fell silent"
+    error = PeerError("b: no packet for 1.0 s", status=Status.LOCAL_ERROR_UNRESP_REMOTE)
+    assert str(error) == "b: no packet for 1.0 s"
     assert error.status == 13

@@ -11,6 +11,7 @@ from srd.proto.peer import PeerCore, PeerState
 from srd.proto.wire.control import Close, Closed, Control, Datagram, Probe, Reset, decode_untrusted
 from srd.proto.wire.data import Burst
 from srd.proto.wire.status import Status
+from srd.proto.work_request import WorkRequest
 from tests.simulation import Network, Node, completed, ended
 from tests.srd.proto.byhand import give, opened_by_hand
 
@@ -32,7 +33,7 @@ def test_handle_packets__an_end_with_one_context_changes_nothing(forge: Forge, s
     at_a, _ = network.connect()
     peer = network.a.core.peer(at_a)
     if state is not PeerState.OPEN:
-        network.a.core.post(at_a, request=1, length=1 << 20)
+        network.a.core.post(at_a, WorkRequest(request=1, length=1 << 20))
         network.a.core.close(at_a, now=network.now)
         network.run(until=lambda: peer.state is state, seconds=2)
     assert peer.state is state
@@ -64,7 +65,7 @@ def test_handle_packets__a_reset_while_requests_are_open_is_no_success() -> None
     """A peer that drains has requests open: what was not acknowledged must not look as if it had been."""
     network = Network(seed=1)
     at_a, _ = network.connect()
-    network.a.core.post(at_a, request=1, length=4 << 20)
+    network.a.core.post(at_a, WorkRequest(request=1, length=4 << 20))
     network.a.core.close(at_a, now=network.now)
     network.run(seconds=0.001)
     peer = network.a.core.peer(at_a)

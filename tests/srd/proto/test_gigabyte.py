@@ -16,6 +16,7 @@ from srd.proto.events import Completion, Event, MessageReceived, PeerOpened, Wri
 from srd.proto.wire.control import Datagram
 from srd.proto.wire.data import HEADER_BYTES, Burst, GroDatagram, Opcode, write_headers
 from srd.proto.wire.status import Status
+from srd.proto.work_request import WorkRequest
 from tests.simulation import Keys
 
 DELAY_S = 0.0005
@@ -56,10 +57,8 @@ class Pipe:
             while self._way and self._way[0][0] <= self.now:
                 _, _, target, packet = heapq.heappop(self._way)
                 arrivals, controls = ([packet], []) if isinstance(packet, GroDatagram) else ([], [packet])
-                self.cores[target].handle_packets(arrivals, controls=controls, now=self.now)
-                self.placed[target] += [
-                    (placed.target, placed.length) for placed in self.cores[target].pop_target_copies()
-                ]
+                result = self.cores[target].handle_packets(arrivals, controls=controls, now=self.now)
+                self.placed[target] += [(placed.target, placed.length) for placed in result.copies]
             for core in self.cores.values():
                 core.handle_timeout(self.now)
 
@@ -103,7 +102,7 @@ def whole(spans: list[tuple[int, int]]) -> bool:
 @pytest.mark.parametrize("lose_every", [10**9, 100])
 def test_write__of_a_gib(lose_every: int) -> None:
     pipe = Pipe(lose_every=lose_every)
-    pipe.cores["a"].post(0, request=1, length=LENGTH, opcode=Opcode.WRITE, key=KEY, immediate=9)
+    pipe.cores["a"].post(0, WorkRequest(request=1, length=LENGTH, opcode=Opcode.WRITE, key=KEY, immediate=9))
     pipe.run_until("a", Completion)
     assert pipe.of("a", Completion) == [Completion(0, 1, Status.OK)]
     assert pipe.of("b", WriteReceived) == [WriteReceived(0, LENGTH, 9)]
@@ -113,7 +112,7 @@ def test_write__of_a_gib(lose_every: int) -> None:
 @pytest.mark.parametrize("lose_every", [10**9, 100])
 def test_read__of_a_gib(lose_every: int) -> None:
     pipe = Pipe(lose_every=lose_every)
-    pipe.cores["a"].post(0, request=1, length=LENGTH, opcode=Opcode.READ, key=KEY, local_key=KEY)
+    pipe.cores["a"].post(0, WorkRequest(request=1, length=LENGTH, opcode=Opcode.READ, key=KEY, local_key=KEY))
     pipe.run_until("a", Completion)
     assert pipe.of("a", Completion) == [Completion(0, 1, Status.OK)]
     assert whole(pipe.placed["a"])
@@ -122,7 +121,7 @@ def test_read__of_a_gib(lose_every: int) -> None:
 def test_send__of_a_gib_to_a_receiver_with_as_much_memory() -> None:
     """A send needs all its memory granted before it starts: a receiver that is to take a GiB has a GiB."""
     pipe = Pipe(lose_every=100, receive_window_bytes=LENGTH, max_message_bytes=LENGTH)
-    pipe.cores["a"].post(0, request=1, length=LENGTH)
+    pipe.cores["a"].post(0, WorkRequest(request=1, length=LENGTH))
     pipe.run_until("a", Completion)
     assert pipe.of("a", Completion) == [Completion(0, 1, Status.OK)]
     (message,) = pipe.of("b", MessageReceived)

@@ -24,8 +24,9 @@ from srd.proto.wire.control import (
 )
 from srd.proto.wire.data import MIN_DATAGRAM_BYTES
 from srd.proto.wire.status import Status
+from srd.proto.work_request import WorkRequest
 from tests.simulation import Network, completed, content, ended, received
-from tests.srd.proto.byhand import answers, data_packet, give, hello, opened_by_hand
+from tests.srd.proto.byhand import answers, data_packet, give, hello, is_empty, opened_by_hand
 
 SEEDS = [1, 2, 3]
 
@@ -83,7 +84,7 @@ def test_handle_packets__strays(packet: Control, answer: list[Control]) -> None:
 def test_handle_packets__data_for_nobody_is_neither_kept_nor_answered() -> None:
     """It does not say to which context an answer belongs. Its sender asks with a PROBE, which does."""
     network = Network(seed=1)
-    assert network.b.core.handle_packets([data_packet(99)], controls=[], now=network.now) == []
+    assert is_empty(network.b.core.handle_packets([data_packet(99)], controls=[], now=network.now))
     assert answers(network.b, now=network.now) == []
 
 
@@ -160,7 +161,7 @@ def test_handle_packets__an_ack_of_what_was_not_sent(ack: Ack) -> None:
     before = network.a.core.malformed
     give(network.a, replace(ack, context=context), now=network.now, source="b:0")
     assert network.a.core.malformed == before + 1
-    network.a.core.post(at_a, request=1, payload_offset=0, length=50_000)
+    network.a.core.post(at_a, WorkRequest(request=1, payload_offset=0, length=50_000))
     network.run(until=lambda: bool(completed(network.a)), seconds=5)
     assert [completion.status for completion in completed(network.a)] == [Status.OK]
 
@@ -170,13 +171,13 @@ def test_handle_packets__corruption_harms_no_one_else(seed: int) -> None:
     """UDP's checksum drops what is damaged; what passes it all the same must not raise, nor touch another peer."""
     network = Network(seed=seed)
     hurt, _ = network.connect()
-    network.weather.corrupt = 0.2
+    network.conditions.corrupt = 0.2
     for request in range(10):
-        network.a.core.post(hurt, request=request, payload_offset=0, length=200_000)
+        network.a.core.post(hurt, WorkRequest(request=request, payload_offset=0, length=200_000))
     network.run(seconds=2)
-    network.weather.corrupt = 0.0
+    network.conditions.corrupt = 0.0
     healthy, there = network.connect()
-    network.a.core.post(healthy, request=99, payload_offset=7, length=300_000)
+    network.a.core.post(healthy, WorkRequest(request=99, payload_offset=7, length=300_000))
     network.run(until=lambda: any(c.peer == healthy for c in completed(network.a)), seconds=5)
     (message,) = [message for message in received(network.b) if message.peer == there]
     assert content(network.b, message.frags) == network.a.region[7:300_007].tobytes()
@@ -203,25 +204,25 @@ def test_handle_packets__unexpected_in_an_open_peer(packet: type[Control]) -> No
 
 
 def test_handle_packets__memory_of_a_peer_that_contradicts_itself_comes_back() -> None:
-    """All pieces that were kept are in a message or in the orphans, those of the rest of the batch too."""
+    """All pieces that were kept are in a message or in the released, those of the rest of the batch too."""
     network = Network(seed=1)
     context = opened_by_hand(network).own_context
     batch = [
         data_packet(context, psn=psn, path_sequence=psn, length=length) for psn, length in enumerate([9000, 7000, 9000])
     ]
-    kept = network.b.core.handle_packets(batch, controls=[], now=100.0)
+    result = network.b.core.handle_packets(batch, controls=[], now=100.0)
     network.run(seconds=0.1)
     (end,) = ended(network.b)
     assert end.status is Status.REMOTE_ERROR_ABORT
     assert "message 0" in end.reason
-    assert sorted(end.released, key=str) == sorted(kept, key=str)
+    assert sorted(end.released, key=str) == sorted(result.kept, key=str)
 
 
 def test_handle_packets__a_false_report_beside_a_true_cumulative_point() -> None:
     """An ack that cannot be true is dropped whole: what it said beside the lie is said again."""
     network = Network(seed=1)
     at_a, _ = network.connect()
-    network.a.core.post(at_a, request=1, payload_offset=0, length=50_000)
+    network.a.core.post(at_a, WorkRequest(request=1, payload_offset=0, length=50_000))
     network.run(until=lambda: bool(received(network.b)), seconds=1)
     assert not completed(network.a)
     context = network.a.core.peer(at_a).own_context

@@ -26,6 +26,7 @@ from srd.proto.wire.control import (
     Reset,
     Retry,
 )
+from srd.proto.work_request import WorkRequest
 from tests.simulation import Network, Node
 from tests.srd.proto.byhand import data_packet, hello
 
@@ -96,7 +97,6 @@ class Hostile:
         controls = [(packet.encode(), address, now) for packet, address in batch]
         arrivals = [data_packet(rng.choice(self.contexts), psn=rng.randrange(6)) for _ in range(rng.randrange(3))]
         core.handle_packets(arrivals, controls=controls, now=now)
-        core.pop_target_copies()
         self.command()
         if rng.random() < 0.3:
             self.network.now += rng.choice((0.0001, 0.01, 0.3, 2.0))
@@ -115,7 +115,7 @@ class Hostile:
                 case 0:
                     core.connect(self.address(), sizes=(1472, 576), now=now)
                 case 1 if number in core._peers:
-                    core.post(number, request=rng.getrandbits(30), length=rng.choice((0, 100, 5000)))
+                    core.post(number, WorkRequest(request=rng.getrandbits(30), length=rng.choice((0, 100, 5000))))
                 case 2:
                     core.close(number, now=now)
                 case 3:

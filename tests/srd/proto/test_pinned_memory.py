@@ -14,6 +14,7 @@ from srd.proto.events import MessageAborted
 from srd.proto.wire.control import Nack, Probe
 from srd.proto.wire.data import ABORTED, HEADER_BYTES
 from srd.proto.wire.status import Status
+from srd.proto.work_request import WorkRequest
 from tests.simulation import Network, completed, content, ended, received, release
 from tests.srd.proto.byhand import answers, data_packet, opened_by_hand
 
@@ -109,7 +110,9 @@ def attacked() -> tuple[Network, int, list[Attacker]]:
 def test_shortage__an_honest_peer_goes_on(kind: str) -> None:
     network, peer, attackers = attacked()
     for request in range(12):
-        network.a.core.post(peer, request=request, payload_offset=request, length=LENGTH, immediate=request)
+        network.a.core.post(
+            peer, WorkRequest(request=request, payload_offset=request, length=LENGTH, immediate=request)
+        )
     started, done = network.now, 0
     while len(completed(network.a)) < 12 and network.now < started + 30:
         for attacker in attackers:
@@ -135,7 +138,7 @@ def test_shortage__what_stalled_gives_its_memory_back() -> None:
     for request in range(20):
         for attacker in attackers:
             attacker.live()
-        network.a.core.post(peer, request=request, payload_offset=0, length=1000)
+        network.a.core.post(peer, WorkRequest(request=request, payload_offset=0, length=1000))
         network.run(seconds=0.2)
     voided = [event for event in network.b.events if isinstance(event, MessageAborted)]
     assert sum(frag.length for event in voided for frag in event.released) >= WINDOW

@@ -13,6 +13,7 @@ from srd.proto.errors import UsageError
 from srd.proto.send.scheduler import MAX_READS
 from srd.proto.wire.data import HEADER_BYTES, Opcode
 from srd.proto.wire.status import Status
+from srd.proto.work_request import WorkRequest
 from tests.simulation import Conditions, Network, completed, content, received
 from tests.srd.proto.contract import KEY_A, KEY_B, MIB, SIZE, START_B, Pair
 
@@ -139,7 +140,10 @@ def test_read__both_ways_and_among_sends_and_writes() -> None:
         pair.write(100 + index, length=50_000, at=index, offset=index * 50_000)
         pair.read(200 + index, length=50_000, offset=index, to=index * 50_000)
     pair.b.core.post(
-        pair.at_b, request=1, length=MIB, opcode=Opcode.READ, key=KEY_A, offset=5, local_key=KEY_B, local_offset=4 * MIB
+        pair.at_b,
+        WorkRequest(
+            request=1, length=MIB, opcode=Opcode.READ, key=KEY_A, offset=5, local_key=KEY_B, local_offset=4 * MIB
+        ),
     )
     pair.run(*range(10), *range(100, 110), *range(200, 210))
     assert set(pair.statuses().values()) == {Status.OK}
@@ -216,7 +220,7 @@ def test_refused__on_a_bad_network_all_others_arrive(seed: int) -> None:
     assert pair.settled()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(offset=st.integers(-3, 3), length=st.integers(0, 3), read=st.booleans())
 def test_bounds__off_by_one_at_either_end(offset: int, length: int, read: bool) -> None:  # noqa: FBT001 - drawn
     pair = Pair()
@@ -317,7 +321,7 @@ def test_post__keys_and_offsets_that_fit_into_no_packet(key: int, offset: int) -
 def test_post__a_read_has_no_immediate() -> None:
     pair = Pair()
     with pytest.raises(UsageError, match="immediate: 5 goes with a send or a write"):
-        pair.a.core.post(pair.at_a, request=1, length=1, opcode=Opcode.READ, immediate=5)
+        pair.a.core.post(pair.at_a, WorkRequest(request=1, length=1, opcode=Opcode.READ, immediate=5))
 
 
 def test_post__more_than_a_gib() -> None:
@@ -331,7 +335,7 @@ def test_post__more_than_a_gib() -> None:
 
 def test_post__what_nobody_may_post_and_reads_without_memory() -> None:
     pair = Pair()
-    pair.a.core.post(pair.at_a, request=1, length=1, opcode=Opcode.RESPONSE)
+    pair.a.core.post(pair.at_a, WorkRequest(request=1, length=1, opcode=Opcode.RESPONSE))
     pair.a.core._memory = None
     pair.read(2, length=1)
     pair.run(1, 2)
@@ -344,8 +348,8 @@ def test_responder__without_memory_refuses() -> None:
     network.b.core._memory = None
     network.a.keys.ranges[KEY_A] = (0, 100, "l")
     at_a, _ = network.connect()
-    network.a.core.post(at_a, request=1, length=1, opcode=Opcode.WRITE, key=KEY_B)
-    network.a.core.post(at_a, request=2, length=1, opcode=Opcode.READ, key=KEY_B, local_key=KEY_A)
+    network.a.core.post(at_a, WorkRequest(request=1, length=1, opcode=Opcode.WRITE, key=KEY_B))
+    network.a.core.post(at_a, WorkRequest(request=2, length=1, opcode=Opcode.READ, key=KEY_B, local_key=KEY_A))
     network.run(until=lambda: len(completed(network.a)) == 2, seconds=5)
     assert {c.request: c.status for c in completed(network.a)} == {1: BAD, 2: BAD}
 

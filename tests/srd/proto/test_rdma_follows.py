@@ -6,12 +6,12 @@ wrong guesses would (srd.io.placement_predictor). What is written or read must b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from netns.netem.shape import Shape
-from srd.proto.events import PlacementHint, TargetCopy
+from srd.proto.events import PlacementHint, ReceiveResult
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from tests.simulation import Conditions, Node
@@ -27,21 +27,21 @@ CONDITIONS = {
 
 def spoil(node: Node) -> list[PlacementHint]:
     """Have a node's owner do its worst; return the hints that it gets."""
-    take: Callable[[], Sequence[TargetCopy]] = node.core.pop_target_copies
+    handle = node.core.handle_packets
     hints: list[PlacementHint] = []
     held: list[PlacementHint] = []
 
-    def spoiling() -> Sequence[TargetCopy]:
-        placements = take()
+    def spoiling(*args: Any, **options: Any) -> ReceiveResult:
+        result = handle(*args, **options)
         for hint in held:  # before what has come since is placed, as the kernel would have done
             node.target[hint.target : hint.target + hint.length] = SPOILED
-        if placements:
-            last = placements[-1].hint
+        if result.copies:
+            last = result.copies[-1].hint
             held[:] = [] if last is None else [last]
             hints.extend(held)
-        return placements
+        return result
 
-    node.core.pop_target_copies = spoiling  # type: ignore[method-assign]
+    node.core.handle_packets = spoiling  # type: ignore[method-assign]
     return hints
 
 

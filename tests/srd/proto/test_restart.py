@@ -8,6 +8,7 @@ from netns.netem.shape import Shape
 from srd.proto.events import PeerOpened
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
+from srd.proto.work_request import WorkRequest
 from tests.simulation import Network, completed, content, ended, received
 from tests.srd.proto.contract import KEY_A, KEY_B
 
@@ -24,13 +25,13 @@ def test_initiator__restarts_at_once_from_the_same_address(seed: int, *, busy: b
     network = Network(seed=seed, shape=shape)
     old, old_there = network.connect()
     if busy:
-        network.a.core.post(old, request=1, payload_offset=0, length=8 * MIB)
+        network.a.core.post(old, WorkRequest(request=1, payload_offset=0, length=8 * MIB))
         network.run(seconds=0.003)
     network.replace("a")
     new, new_there = network.connect()
     restarted_at = network.now
     assert new_there != old_there
-    network.a.core.post(new, request=1, payload_offset=77, length=MIB, immediate=5)
+    network.a.core.post(new, WorkRequest(request=1, payload_offset=77, length=MIB, immediate=5))
     network.run(until=lambda: bool(completed(network.a)), seconds=5)
     assert [(c.peer, c.request, c.status) for c in completed(network.a)] == [(new, 1, Status.OK)]
     (message,) = received(network.b)
@@ -51,9 +52,9 @@ def test_responder__restarts_with_every_kind_of_request_open(seed: int) -> None:
     network.a.keys.ranges[KEY_A] = network.b.keys.ranges[KEY_B] = (0, 8 * MIB, "lrw")
     old, _ = network.connect()
     post = network.a.core.post
-    post(old, request=1, length=4 * MIB)
-    post(old, request=2, length=4 * MIB, opcode=Opcode.WRITE, key=KEY_B)
-    post(old, request=3, length=4 * MIB, opcode=Opcode.READ, key=KEY_B, local_key=KEY_A)
+    post(old, WorkRequest(request=1, length=4 * MIB))
+    post(old, WorkRequest(request=2, length=4 * MIB, opcode=Opcode.WRITE, key=KEY_B))
+    post(old, WorkRequest(request=3, length=4 * MIB, opcode=Opcode.READ, key=KEY_B, local_key=KEY_A))
     network.run(seconds=0.1)
     network.replace("b")
     network.b.keys.ranges[KEY_B] = (0, 8 * MIB, "lrw")
@@ -72,12 +73,12 @@ def test_responder__restarts_with_every_kind_of_request_open(seed: int) -> None:
 def test_both__restart_and_meet_again(seed: int) -> None:
     network = Network(seed=seed, shape=LOSSY)
     old, _ = network.connect()
-    network.a.core.post(old, request=1, length=8 * MIB)
+    network.a.core.post(old, WorkRequest(request=1, length=8 * MIB))
     network.run(seconds=0.01)
     network.replace("a")
     network.replace("b")
     new, _ = network.connect()
-    network.a.core.post(new, request=9, length=MIB)
+    network.a.core.post(new, WorkRequest(request=9, length=MIB))
     network.run(until=lambda: bool(completed(network.a)), seconds=5)
     assert [(c.request, c.status) for c in completed(network.a)] == [(9, Status.OK)]
     assert [message.length for message in received(network.b)] == [MIB]

@@ -57,7 +57,7 @@ class SetMachine(RuleBasedStateMachine):
 
 
 TestSequenceSet = SetMachine.TestCase
-TestSequenceSet.settings = settings(deadline=None, max_examples=60, stateful_step_count=30)
+TestSequenceSet.settings = settings(max_examples=60, stateful_step_count=30)
 
 
 def test_insert__far_beyond_32_bits() -> None:

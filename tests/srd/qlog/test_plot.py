@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from srd.proto.trace import TraceEvent
+from srd.proto.work_request import WorkRequest
 from srd.qlog.errors import TraceError
 from srd.qlog.plot import plot
 from srd.qlog.reader import Record
@@ -29,7 +30,7 @@ def peers() -> dict[int, PeerSummary]:
     recorder = Recorder()
     network = Network(seed=2, traces={"a": recorder, "b": recorder})
     number, _ = network.connect()
-    network.a.core.post(number, request=1, payload_offset=0, length=8 << 20)
+    network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=8 << 20))
     core = network.a.core.peer(number)
     network.run(until=lambda: core.sender is not None and core.sender.packets > 300, seconds=5)
     network.dead.add(2)

@@ -26,6 +26,7 @@ from srd.proto.trace import (
     TraceEvent,
     WriteReceived,
 )
+from srd.proto.work_request import WorkRequest
 from srd.qlog.reader import Record
 from srd.qlog.summary import STALLS, PeerSummary, ReceivedPath, Stalls, percentile, summarise
 from tests.simulation import Network, completed
@@ -108,9 +109,9 @@ def test_send_stalls__unacknowledged_packets() -> None:
 
 
 def test_send_stalls__to_the_end_of_the_trace() -> None:
-    peer = summary((1.0, burst(0, psn=0)), (4.0, PeerEnded("LOCAL_ERROR_UNRESP_REMOTE", "fell silent 1.0 s ago")))
+    peer = summary((1.0, burst(0, psn=0)), (4.0, PeerEnded("LOCAL_ERROR_UNRESP_REMOTE", "no packet for 1.0 s")))
     assert peer.send_stalls.ranked() == [(1.0, 3.0)]
-    assert peer.end == "LOCAL_ERROR_UNRESP_REMOTE, fell silent 1.0 s ago"
+    assert peer.end == "LOCAL_ERROR_UNRESP_REMOTE, no packet for 1.0 s"
 
 
 def test_receive_stalls__incomplete_messages() -> None:
@@ -199,7 +200,7 @@ def test_summarise__a_transfer_in_virtual_time(seed: int) -> None:
     network = Network(seed=seed, shape=Shape(delay_us=1000, loss_percent=1), traces={"a": recorder})
     number, _ = network.connect()
     core = network.a.core.peer(number)
-    network.a.core.post(number, request=1, payload_offset=0, length=8 << 20)
+    network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=8 << 20))
     network.run(until=lambda: core.sender is not None and core.sender.packets > 200, seconds=5)
     died_at = network.now
     dead = network.dead

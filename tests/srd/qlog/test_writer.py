@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from srd.proto.trace import AckSent, PeerEnded, ProbeSent, TraceEvent
+from srd.proto.work_request import WorkRequest
 from srd.qlog.errors import TraceError
 from srd.qlog.reader import Record, TraceReader
 from srd.qlog.writer import BUFFER_BYTES, FLUSH_INTERVAL_S, TraceWriter
@@ -80,7 +81,7 @@ def transfer(path: Path) -> None:
     with TraceWriter(path, now=100.0) as trace:
         network = Network(seed=7, traces={"a": trace})
         number, _ = network.connect()
-        network.a.core.post(number, request=1, payload_offset=0, length=3 << 20)
+        network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=3 << 20))
         network.run(until=lambda: bool(completed(network.a)), seconds=5)
 
 

@@ -48,7 +48,7 @@ def test_require_no_failures__bad_flow() -> None:
     with pytest.raises(SimulationError, match=r"^h1: request 1 ended with status 13 \(LOCAL_ERROR_UNRESP_REMOTE\)$"):
         running.require_no_failures()
     connection.source.completions.clear()
-    with pytest.raises(SimulationError, match=r"^h1: peer 0 ended: fell silent"):
+    with pytest.raises(SimulationError, match=r"^h1: peer 0 ended: no packet for"):
         running.require_no_failures()
 
 

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from devmem.region import Region
-from scripts.benches.errors import BenchError
-from scripts.compare.events import emit
+from scripts.harness.errors import BenchError
+from scripts.harness.events import emit
 from srd import Endpoint, EndpointConfig, Message, Peer, PeerError, ProtocolConfig, Status
 
 SEED: Final = 1
@@ -31,9 +31,10 @@ TURN_BYTES: Final = 256 << 20
 SOURCE_BYTES: Final = 4 << 20
 """Size of the buffer that messages are sent from: it stays in the CPU cache, and consecutive messages differ."""
 CONFIG: Final = EndpointConfig(
-    protocol=ProtocolConfig(receive_window_bytes=TURN_BYTES), receive_region_bytes=2 * TURN_BYTES + (24 << 20)
+    protocol=ProtocolConfig(receive_window_bytes=TURN_BYTES, unresponsive_after_s=10.0),
+    receive_region_bytes=2 * TURN_BYTES + (24 << 20),
 )
-"""The defaults, except for a window that holds a turn."""
+"""The defaults, except for a window that holds a turn, and for peers that answer nothing while they compare bytes."""
 WARM_UP_TURNS: Final = 3
 """Turns that do not count. After them every page of the receive region has been written to once."""
 INTACT: Final = 1

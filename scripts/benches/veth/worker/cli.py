@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from scripts.benches.errors import BenchError
 from scripts.benches.veth.worker import bulk, pingpong, rate
 from scripts.benches.veth.worker import peers as peers_role
+from scripts.harness.errors import BenchError
 from srd.cli.options import run
 from srd.errors import SrdError
 

@@ -17,18 +17,18 @@ from typing import Final
 import numpy as np
 
 from devmem.region import Region
-from scripts.benches.errors import BenchError
-from scripts.compare.events import emit
+from scripts.harness.errors import BenchError
+from scripts.harness.events import emit
 from srd import Endpoint, EndpointConfig, Peer, PeerError, ProtocolConfig, Status
 
 MESSAGE_BYTES: Final = 4096
 MESSAGES: Final = 20_000
 AT_A_TIME: Final = 50
 """Concurrent handshakes."""
-MOST_PEERS: Final = 16_384
+MAX_PEERS: Final = 16_384
 """Limit of peers; more than are measured."""
 CONFIG: Final = EndpointConfig(
-    adaptive_poll_s=0, protocol=ProtocolConfig(max_peers=MOST_PEERS, max_peers_per_address=MOST_PEERS)
+    adaptive_poll_s=0, protocol=ProtocolConfig(max_peers=MAX_PEERS, max_peers_per_address=MAX_PEERS)
 )
 """Settings without polling, as waiting is no cost of a packet, and with many peers of one host."""
 

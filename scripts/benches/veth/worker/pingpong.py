@@ -18,10 +18,10 @@ from typing import Final
 import numpy as np
 
 from devmem.region import Region
-from scripts.benches.errors import BenchError
 from scripts.benches.veth.worker.bulk import MESSAGE_BYTES
-from scripts.compare.events import emit
 from scripts.compare.tcp_socket import CUBIC, make_socket
+from scripts.harness.errors import BenchError
+from scripts.harness.events import emit
 from srd import Endpoint, EndpointConfig, Peer, PeerError, Status
 
 SIZES: Final = {"64b": 64, "4kib": 4 << 10, "64kib": 64 << 10, "1mib": 1 << 20}

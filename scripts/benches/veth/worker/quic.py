@@ -27,8 +27,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from scripts.benches.errors import BenchError
-from scripts.compare.events import emit
+from scripts.harness.errors import BenchError
+from scripts.harness.events import emit
 from srd.io import syscalls
 from srd.io.socket import BUFFER_BYTES
 

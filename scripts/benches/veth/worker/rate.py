@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from devmem.region import Region
-from scripts.benches.errors import BenchError
 from scripts.benches.veth.worker.bulk import DAMAGED, INTACT, WARM_UP_TURNS, Account
-from scripts.compare.events import emit
+from scripts.harness.errors import BenchError
+from scripts.harness.events import emit
 from srd import Endpoint, EndpointConfig, Message, MessageBatch, Peer, PeerError, ProtocolConfig, Status
 
 SEED: Final = 2
@@ -29,10 +29,13 @@ MESSAGES: Final = 1 << 16
 WINDOW: Final = 2048
 """Outstanding messages per peer: half the protocol's window."""
 CONFIG: Final = EndpointConfig(
-    protocol=ProtocolConfig(receive_window_bytes=TURN_BYTES, receive_window_messages=2 * MESSAGES),
+    protocol=ProtocolConfig(
+        receive_window_bytes=TURN_BYTES, receive_window_messages=2 * MESSAGES, unresponsive_after_s=10.0
+    ),
     receive_region_bytes=4 * TURN_BYTES,
 )
-"""The defaults, except for windows and a region that hold a turn, with the gaps between small messages."""
+"""The defaults, except for windows and a region that hold a turn, with the gaps between small messages, and for peers
+that answer nothing while they compare bytes."""
 
 
 def content(message_bytes: int) -> npt.NDArray[np.uint8]:

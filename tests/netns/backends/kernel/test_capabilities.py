@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from netns.backends.kernel.capabilities import missing, missing_netem, takes_seeds
+from netns.backends.kernel.capabilities import accepts_seeds, missing, missing_netem
 from netns.backends.kernel.netlink import run_tool
 from netns.netem.shape import Shape
 
@@ -19,7 +19,7 @@ def test_missing_netem__agrees_with_the_kernel_and_leaves_nothing() -> None:
     reason = missing_netem()
     assert reason is None or reason == REASON
     assert (run_tool("ip", "netns", "list"), run_tool("tc", "qdisc", "show", "dev", "lo")) == before
-    assert takes_seeds() in ({True, False} if reason is None else {False})
+    assert accepts_seeds() in ({True, False} if reason is None else {False})
 
 
 def test_missing__no_kernel_replays_traces(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from netns.backends.kernel.capabilities import KIND, missing, missing_netem, set_netem, takes_seeds
+from netns.backends.kernel.capabilities import KIND, accepts_seeds, missing, missing_netem, set_netem
 from netns.backends.kernel.netem_options import JITTER64, LATENCY64, PRNG_SEED, options_untrusted
 from netns.backends.kernel.netlink import in_namespace, run_tool
 from netns.backends.kernel.qdisc import delete_root, root_options
@@ -81,8 +81,8 @@ def test_missing__of_everything_that_this_kernel_has() -> None:
 
 
 def test_missing__a_seed_before_linux_6_6() -> None:
-    assert takes_seeds() == (missing(Shape(seed=7)) is None)
-    if not takes_seeds():
+    assert accepts_seeds() == (missing(Shape(seed=7)) is None)
+    if not accepts_seeds():
         assert missing(Shape(seed=7)) == "its netem has no seed (Linux 6.6 has it)"
         with pytest.raises(
             BackendError, match=r"^link leaf1-h2: this kernel cannot do .* seed 7: .*; use --backend relay"

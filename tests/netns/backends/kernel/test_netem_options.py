@@ -30,7 +30,7 @@ from netns.backends.kernel.netem_options import (
     encode,
     keeps_table,
     options_untrusted,
-    untaken,
+    unsupported,
 )
 from netns.errors import BackendError
 from netns.netem.params import FourStates, GilbertElliott, Slot
@@ -100,10 +100,10 @@ def test_encode__tables_and_slots() -> None:
 
 def test_untaken__names_what_an_older_kernel_ignored() -> None:
     wanted = encode(Shape(delay_us=5, seed=7, slot=Slot(max_us=1)), seed=None)
-    assert untaken(wanted, wanted) == []
+    assert unsupported(wanted, wanted) == []
     old = encode(Shape(delay_us=5), seed=None)
-    assert untaken(wanted, old) == ["slot", "seed (Linux 6.6 has it)"]
-    assert untaken(encode(Shape(), seed=None), old[:24]) == [], "what was not asked for is not missed"
+    assert unsupported(wanted, old) == ["slot", "seed (Linux 6.6 has it)"]
+    assert unsupported(encode(Shape(), seed=None), old[:24]) == [], "what was not asked for is not missed"
 
 
 def test_keeps_table() -> None:

@@ -17,12 +17,12 @@ import pytest
 import netns.backends.kernel.netlink
 from netns.backends.kernel.netlink import (
     add_namespace,
+    apply,
     delete_namespace,
     in_namespace,
     interface_statistics,
     netem_statistics,
     run_tool,
-    take,
     tool,
 )
 from netns.errors import BackendError
@@ -43,6 +43,7 @@ from netns.lab.operations import (
 from netns.netem.shape import Shape
 from netns.signals import signals_raise
 from tests.netns.conftest import unique_name
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.root
 
@@ -64,7 +65,7 @@ def veth(two: tuple[str, str]) -> AddVeth:
     return AddVeth(two[0], "one", "02:00:00:00:00:01", two[1], "two", "02:00:00:00:00:02", 1500)
 
 
-def test_take__builds_and_counts(two: tuple[str, str]) -> None:
+def test_apply__builds_and_counts(two: tuple[str, str]) -> None:
     a, b = two
     steps: list[InNamespace] = [
         veth(two),
@@ -78,7 +79,7 @@ def test_take__builds_and_counts(two: tuple[str, str]) -> None:
         SetSysctl(a, "net.ipv4.ip_forward", 1),
         AddRoute(a, "10.9.9.0/24", (Hop("10.9.0.0", "one"),)),
     ]
-    assert take(steps) == []
+    assert apply(steps) == []
     assert run_tool("ip", "-n", a, "route", "show", "10.9.9.0/24").split()[:5] == [
         "10.9.9.0/24",
         "via",
@@ -107,22 +108,22 @@ def test_take__builds_and_counts(two: tuple[str, str]) -> None:
         (SetNetem("{}", "nope", Shape(limit_packets=1)), "netem .*:nope limit 1: no interface with this name"),
     ],
 )
-def test_take__bad_flow_names_the_step(two: tuple[str, str], step: InNamespace, message: str) -> None:
+def test_apply__bad_flow_names_the_step(two: tuple[str, str], step: InNamespace, message: str) -> None:
     named = replace(step, netns=two[0])
     with pytest.raises(BackendError, match=f"^{message}") as caught:
-        take([named])
+        apply([named])
     assert "\n" not in str(caught.value)
 
 
-def test_take__what_exists_already_bad_flow(two: tuple[str, str]) -> None:
-    take([veth(two)])
+def test_apply__what_exists_already_bad_flow(two: tuple[str, str]) -> None:
+    apply([veth(two)])
     with pytest.raises(BackendError, match=r"^veth .*:one - .*:two mtu 1500: File exists$"):
-        take([veth(two)])
+        apply([veth(two)])
 
 
-def test_take__optional_steps_are_reported(two: tuple[str, str]) -> None:
+def test_apply__optional_steps_are_reported(two: tuple[str, str]) -> None:
     missing = SetSysctl(two[0], "net.ipv4.nope", 1, optional=True)
-    assert take([missing, SetUp(two[0], "lo")]) == ["net.ipv4.nope"]
+    assert apply([missing, SetUp(two[0], "lo")]) == ["net.ipv4.nope"]
 
 
 def test_add_namespace__bad_flow(two: tuple[str, str]) -> None:
@@ -151,7 +152,7 @@ def test_in_namespace__a_signal_waits_for_the_work(two: tuple[str, str]) -> None
 
     def work() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        assert told.wait(20), "the caller, which waits, is told of the signal meanwhile"
+        assert told.wait(PATIENCE_S), "the caller, which waits, is told of the signal meanwhile"
         finished.append(True)
 
     def interrupted() -> None:
@@ -173,11 +174,11 @@ def test_in_namespace__a_signal_waits_for_the_work(two: tuple[str, str]) -> None
         interrupted()
 
 
-def test_take__works_under_a_running_loop(two: tuple[str, str]) -> None:
+def test_apply__works_under_a_running_loop(two: tuple[str, str]) -> None:
     """pyroute2 runs a loop of its own, which must not meet the caller's; nor may it leak descriptors."""
 
     async def inside_a_loop() -> None:
-        take([veth(two)])
+        apply([veth(two)])
 
     asyncio.run(inside_a_loop())
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a count

@@ -16,6 +16,7 @@ from netns.backends.relay.client import request, start_relay, start_time_ticks, 
 from netns.errors import BackendError
 from netns.netem.shape import Shape
 from tests.netns.exchange import eventually
+from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.netns.backends.conftest import TapPair
@@ -166,7 +167,7 @@ def test_start_relay__one_that_is_not_on_record_touches_nothing_and_ends(pair: T
         capture_output=True,
         text=True,
         check=False,
-        timeout=20,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == -signal.SIGKILL
     pair.relay()  # the devices and the socket are free

@@ -18,6 +18,7 @@ from netns.backends.relay.client import request, start_time_ticks
 from netns.backends.relay.relay import MAX_COALESCE_NS, MIN_COALESCE_NS, coalesce_ns
 from netns.errors import BackendError
 from netns.netem.shape import Shape
+from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.netns.backends.conftest import TapPair
@@ -26,7 +27,6 @@ pytestmark = pytest.mark.root
 
 UDP_SEGMENT = 103
 HEADERS_BYTES = 14 + 20 + 8
-PATIENCE_SECONDS = 5.0
 
 
 def received(endpoint: socket.socket, *, count: int) -> list[bytes]:
@@ -34,8 +34,8 @@ def received(endpoint: socket.socket, *, count: int) -> list[bytes]:
 
 
 def ended(pid: int) -> bool:
-    """Wait for a process to end, PATIENCE_SECONDS at most."""
-    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    """Wait for a process to end, PATIENCE_S at most."""
+    give_up_at = time.monotonic() + PATIENCE_S
     while start_time_ticks(pid) is not None:
         if time.monotonic() > give_up_at:
             return False
@@ -45,7 +45,7 @@ def ended(pid: int) -> bool:
 
 def settled(pair: TapPair, *, frames: int) -> dict[str, int]:
     """Wait until `frames` frames have an outcome; return the counters."""
-    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    give_up_at = time.monotonic() + PATIENCE_S
     while True:
         counters = pair.counters()
         if counters["packets"] + counters["dropped"] + counters["overlimit"] >= frames:
@@ -220,7 +220,7 @@ def test_it_goes_on_with_what_is_left(pair: TapPair) -> None:
     with pair.udp("a") as here:
         for _ in range(3):
             here.sendto(b"to nowhere", (pair.address_b, 7))
-    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    give_up_at = time.monotonic() + PATIENCE_S
     while pair.counters()["tap_drops"] < 3:
         assert time.monotonic() < give_up_at
         time.sleep(0.01)

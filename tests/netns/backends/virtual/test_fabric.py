@@ -53,7 +53,7 @@ def exchange(fabric: VirtualFabric, *, seed: int, packets: int) -> list[tuple[st
     return came
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(TOPOLOGIES, st.integers(0, 2**32 - 1))
 def test_fabric__no_packet_is_made_or_vanishes_uncounted(topology: Topology, seed: int) -> None:
     if len(topology.hosts) < 2:
@@ -191,7 +191,7 @@ def test_play__a_plan_in_virtual_time() -> None:
     came: list[tuple[object, int]] = []
     fabric.attach("h2", lambda packets, now_ns: came.extend((packet.content, now_ns) for packet in packets))
     flow = fabric.flow(fabric.address("h1"), source_port=1, destination=fabric.address("h2"), destination_port=2)
-    fabric.play(
+    fabric.run_schedule(
         [
             ScheduledEvent(at_us=1000, action="fail", name="spine1", for_us=1000),
             ScheduledEvent(
@@ -215,13 +215,13 @@ def test_play__a_plan_in_virtual_time() -> None:
 
 def test_play__a_change_of_an_unshaped_link_shapes_it() -> None:
     fabric = VirtualFabric(leaf_spine(spines=1))
-    fabric.play([ScheduledEvent(at_us=0, action="set", name="leaf1-spine1", shape={"loss": "100%"})])
+    fabric.run_schedule([ScheduledEvent(at_us=0, action="set", name="leaf1-spine1", shape={"loss": "100%"})])
     flow = fabric.flow(fabric.address("h1"), source_port=1, destination=fabric.address("h2"), destination_port=2)
     fabric.at(1000, lambda _: fabric.send(flow, length_bytes=100, content=None))
     fabric.run(until_ns=10**6)
     assert fabric.counters()["leaf1>spine1"]["dropped"] == 1
     with pytest.raises(ShapeError, match="loss: 120 %"):
-        fabric.play([ScheduledEvent(at_us=0, action="set", name="leaf1-spine1", shape={"loss": "120%"})])
+        fabric.run_schedule([ScheduledEvent(at_us=0, action="set", name="leaf1-spine1", shape={"loss": "120%"})])
 
 
 def test_duplicates_corruption_and_marks_reach_the_station_as_on_a_wire() -> None:
@@ -272,7 +272,7 @@ def test_play__carriers_add_up_and_come_back() -> None:
     flow = fabric.flow(fabric.address("h1"), source_port=1, destination=fabric.address("h2"), destination_port=2)
     spine = flow.links[1].name.removeprefix("leaf1>")
     other = {"spine1": "spine2", "spine2": "spine1"}[spine]
-    fabric.play(
+    fabric.run_schedule(
         [
             ScheduledEvent(at_us=0, action="fail", name=spine, carrier=True),
             ScheduledEvent(at_us=1000, action="fail", name=f"leaf1-{spine}", for_us=3000, carrier=True),

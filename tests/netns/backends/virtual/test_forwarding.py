@@ -23,26 +23,26 @@ FABRIC = leaf_spine(leaves=2, spines=4, hosts_per_leaf=2, seed=3)
 def spines(forwarding: Forwarding, *, source: str, destination: str, ports: int = 256) -> list[str]:
     found = []
     for port in range(ports):
-        way = forwarding.way(source, source_port=49152 + port, destination=destination, destination_port=1)
+        way = forwarding.route(source, source_port=49152 + port, destination=destination, destination_port=1)
         found.append(way[2])
     return found
 
 
 @given(TOPOLOGIES, st.integers(0, 65535), st.data())
-def test_way__is_a_shortest_path(topology: Topology, port: int, data: st.DataObject) -> None:
+def test_route__is_a_shortest_path(topology: Topology, port: int, data: st.DataObject) -> None:
     forwarding = Forwarding(topology)
     if len(topology.hosts) < 2:
         return
     first, last = data.draw(st.permutations(topology.hosts))[:2]
     main = forwarding.addresses[data.draw(st.sampled_from(versions(topology)))].main
-    way = forwarding.way(main[first], source_port=port, destination=main[last], destination_port=9)
+    way = forwarding.route(main[first], source_port=port, destination=main[last], destination_port=9)
     assert (way[0], way[-1]) == (first, last)
     assert len(way) - 1 == distances(topology, towards=last)[first]
     names = {link.name for link in topology.links}
     assert all({f"{a}-{b}", f"{b}-{a}"} & names for a, b in pairwise(way))
 
 
-def test_way__spreads_ports_evenly_and_is_stable() -> None:
+def test_route__spreads_ports_evenly_and_is_stable() -> None:
     taken = spines(Forwarding(FABRIC), source="10.0.1.1", destination="10.0.2.1")
     assert taken == spines(Forwarding(FABRIC), source="10.0.1.1", destination="10.0.2.1")
     shares = Counter(taken)
@@ -50,7 +50,7 @@ def test_way__spreads_ports_evenly_and_is_stable() -> None:
     assert max(shares.values()) < 1.5 * 256 / 4
 
 
-def test_way__depends_on_every_part_of_the_tuple_and_on_the_seed() -> None:
+def test_route__depends_on_every_part_of_the_tuple_and_on_the_seed() -> None:
     forwarding = Forwarding(FABRIC)
     base = spines(forwarding, source="10.0.1.1", destination="10.0.2.1")
     assert base != spines(forwarding, source="10.0.1.2", destination="10.0.2.1")
@@ -58,14 +58,14 @@ def test_way__depends_on_every_part_of_the_tuple_and_on_the_seed() -> None:
     other = Forwarding(leaf_spine(leaves=2, spines=4, hosts_per_leaf=2, seed=4))
     assert base != spines(other, source="10.0.1.1", destination="10.0.2.1")
     by_port = {
-        forwarding.way("10.0.1.1", source_port=1, destination="10.0.2.1", destination_port=port)[2]
+        forwarding.route("10.0.1.1", source_port=1, destination="10.0.2.1", destination_port=port)[2]
         for port in range(64)
     }
     assert len(by_port) == 4
 
 
-def test_way__tiers_do_not_polarise() -> None:
-    """Routers one behind the other choose independently: all four ways over two pairs of parallel switches are used."""
+def test_route__tiers_do_not_polarise() -> None:
+    """Routers one behind the other choose independently: all four routes over two pairs of switches are used."""
     switches = ("leaf1", "leaf2", "a1", "a2", "b", "c1", "c2")
     ends = [("leaf1", "a1"), ("leaf1", "a2"), ("a1", "b"), ("a2", "b"), ("b", "c1"), ("b", "c2")]
     ends += [("c1", "leaf2"), ("c2", "leaf2"), ("h1", "leaf1"), ("h2", "leaf2")]
@@ -76,34 +76,35 @@ def test_way__tiers_do_not_polarise() -> None:
         links=tuple(Link(a, b) for a, b in ends),
     )
     forwarding = Forwarding(topology)
-    ways = Counter(
-        forwarding.way("10.0.1.1", source_port=port, destination="10.0.2.1", destination_port=1) for port in range(256)
+    routes = Counter(
+        forwarding.route("10.0.1.1", source_port=port, destination="10.0.2.1", destination_port=1)
+        for port in range(256)
     )
-    assert len(ways) == 4
-    assert max(ways.values()) < 1.5 * 256 / 4
+    assert len(routes) == 4
+    assert max(routes.values()) < 1.5 * 256 / 4
 
 
-def test_way__pinned_addresses_keep_to_their_spine() -> None:
+def test_route__pinned_addresses_keep_to_their_spine() -> None:
     forwarding = Forwarding(FABRIC)
     pinned = forwarding.addresses[4].pinned["h3"]["spine3"]
     assert set(spines(forwarding, source="10.0.1.1", destination=pinned)) == {"spine3"}
     assert set(spines(forwarding, source=pinned, destination="10.0.1.1")) == {"spine3"}
 
 
-def test_way__under_one_switch() -> None:
-    way = Forwarding(FABRIC).way("10.0.1.1", source_port=1, destination="10.0.1.2", destination_port=1)
+def test_route__under_one_switch() -> None:
+    way = Forwarding(FABRIC).route("10.0.1.1", source_port=1, destination="10.0.1.2", destination_port=1)
     assert way == ("h1", "leaf1", "h2")
 
 
-def test_way__bad_flow() -> None:
+def test_route__bad_flow() -> None:
     forwarding = Forwarding(FABRIC)
     with pytest.raises(TopologyError, match=r"address 10\.9\.9\.9: no host of leaf-spine has it"):
-        forwarding.way("10.0.1.1", source_port=1, destination="10.9.9.9", destination_port=1)
+        forwarding.route("10.0.1.1", source_port=1, destination="10.9.9.9", destination_port=1)
     with pytest.raises(TopologyError, match=r"both are h1"):
-        forwarding.way("10.0.1.1", source_port=1, destination="10.0.1.1", destination_port=1)
+        forwarding.route("10.0.1.1", source_port=1, destination="10.0.1.1", destination_port=1)
 
 
-def test_way__ipv6_has_hashes_of_its_own() -> None:
+def test_route__ipv6_has_hashes_of_its_own() -> None:
     forwarding = Forwarding(replace(FABRIC, ipv6=True))
     taken = spines(forwarding, source="fd53:5244:0:1::1", destination="fd53:5244:0:2::1")
     assert max(Counter(taken).values()) < 1.5 * 256 / 4
@@ -113,7 +114,7 @@ def test_way__ipv6_has_hashes_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(("ecmp", "stay"), [("hash-threshold", False), ("resilient", True)])
-def test_way__around_what_has_no_carrier(ecmp: Ecmp, stay: bool) -> None:  # noqa: FBT001 - a parameter of the test
+def test_route__around_what_has_no_carrier(ecmp: Ecmp, stay: bool) -> None:  # noqa: FBT001 - a parameter of the test
     """All leave the dead spine; the others stay where they are in resilient groups only."""
     forwarding = Forwarding(replace(FABRIC, ecmp=ecmp))
     before = spines(forwarding, source="10.0.1.1", destination="10.0.2.1")
@@ -128,7 +129,7 @@ def test_way__around_what_has_no_carrier(ecmp: Ecmp, stay: bool) -> None:  # noq
     assert spines(forwarding, source="10.0.1.1", destination="10.0.2.1") == before
 
 
-def test_way__where_all_are_dead_leads_into_one_of_them() -> None:
+def test_route__where_all_are_dead_leads_into_one_of_them() -> None:
     forwarding = Forwarding(FABRIC)
     forwarding.dead = {frozenset(("leaf1", spine)) for spine in FABRIC.spines}
     assert set(spines(forwarding, source="10.0.1.1", destination="10.0.2.1")) == set(FABRIC.spines)

@@ -12,7 +12,7 @@ from netns.topology.clos import ClosLinks, three_tier
 from netns.topology.file import read_topology
 from netns.topology.model import Topology
 from scripts.benches.cases import placement_ring as placement
-from scripts.benches.errors import BenchError
+from scripts.harness.errors import BenchError
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""scripts.benches.chaos.host: checksums, slots, weather."""
+"""scripts.benches.chaos.host: checksums, slots, conditions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_calm__everything_is_delivered_and_memory_comes_back() -> None:
 @pytest.mark.parametrize(
     "conditions", [Conditions(duplicate=0.3), Conditions(late=0.3, late_s=0.004), Conditions(flip=0.1)], ids=str
 )
-def test_weather__happens_and_is_overcome(conditions: Conditions) -> None:
+def test_conditions__happen_and_are_overcome(conditions: Conditions) -> None:
     run = Run(replace(CALM, conditions=conditions))
     report = run.live()
     assert (report.delivered, report.failed, report.violations) == (20, 0, [])

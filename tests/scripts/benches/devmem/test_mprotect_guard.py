@@ -1,4 +1,4 @@
-"""The witness of `scripts/bench devmem`: nothing but the system calls gets through to what it guards."""
+"""The guard of `scripts/bench devmem`: nothing but the system calls gets through to what it guards."""
 
 from __future__ import annotations
 

@@ -3,50 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from scripts.benches.devmem import pair as pairs
 from scripts.benches.devmem.host import MESSAGE_BYTES, WARM
-from scripts.benches.devmem.pair import Pair, pair
 from scripts.benches.devmem.run import is_killed, transfer
-from scripts.benches.errors import BenchError
+from scripts.benches.devmem.shaped import MTU, PAYLOAD_RATE_BPS, shaped_wire
+from scripts.harness.errors import BenchError
+from scripts.harness.veth_pair import Wire, wire
 
 pytestmark = pytest.mark.root
 
 
 @pytest.fixture(scope="module")
-def bare() -> Iterator[Pair]:
-    with pair(shaped=False) as made:
+def bare() -> Iterator[Wire]:
+    with wire(mtu=MTU, offload=True, name="test-bare") as made:
         yield made
 
 
-def test_transfer__from_region_to_region_without_a_copy(bare: Pair) -> None:
-    assert is_killed("blind", bare), "the witness sees"
+def test_transfer__from_region_to_region_without_a_copy(bare: Wire) -> None:
+    assert is_killed("blind", bare), "the guard works"
     done = transfer("guarded", bare, seconds=0)
     assert done.received["messages"] == WARM
     assert done.bytes_copied == done.received["linear_bytes"] == 0
 
 
 @pytest.mark.parametrize(("way", "copies"), [("gather", 1), ("classic", 2)])
-def test_transfer__copies_are_counted(bare: Pair, way: str, copies: int) -> None:
+def test_transfer__copies_are_counted(bare: Wire, way: str, copies: int) -> None:
     done = transfer(way, bare, seconds=0.1)
     assert done.bytes_copied == copies * done.received["messages"] * MESSAGE_BYTES
     assert done.goodput_bps > 0
     assert done.cpu_s_per_gb > 0
 
 
-def test_transfer__that_fails_says_so_bad_flow(bare: Pair) -> None:
+def test_transfer__that_fails_says_so_bad_flow(bare: Wire) -> None:
     with pytest.raises(BenchError, match="nonsense receive: "):
         transfer("nonsense", bare, seconds=0)
 
 
-def test_pair__leaves_nothing_and_removes_what_a_killed_run_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "_PREFIX", "srd-devmemtest-")
-    left = "srd-devmemtest-4194999-bare-a"  # of a process that cannot be: beyond pid_max
-    pairs._run("ip", "netns", "add", left)
-    with pair(shaped=True) as made:
-        assert not Path("/run/netns", left).exists()
-        assert Path("/run/netns", made.a).exists()
-    assert not list(Path("/run/netns").glob("srd-devmemtest-*"))
+def test_shaped_wire__carries_no_more_than_its_rate() -> None:
+    with shaped_wire(name="test-shaped") as made:
+        done = transfer("srd", made, seconds=0.3)
+    assert done.goodput_bps < PAYLOAD_RATE_BPS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.benches.errors import BenchError
 from scripts.benches.hostile.run import measure, worker
+from scripts.harness.errors import BenchError
 
 
 @pytest.mark.root

@@ -70,7 +70,9 @@ def with_files(plain: Scenario) -> Scenario:
 CASES = {
     "c1": Case(over_loopback(sends(8972), sends(1472)), "wrong bytes", "message"),
     "c2": Case(over_loopback(sends(8972), sends(700, longest=64 * KIB)), "wrong bytes", "data packet"),
-    "h3": Case(with_strangers(over_loopback(sends(8972), seconds=20.0)), "leak", "while it worked"),
+    "h3": Case(
+        with_strangers(over_loopback(sends(8972), seconds=200.0)), "leak", "while it worked"
+    ),  # ends with the leak
     "h6": Case(with_files(over_loopback(sends(8972))), "hang", "FileSender.send"),
     "h7": Case(
         over_loopback(sender({Kind.LENT: 1.0}, longest=4 * MIB, datagram_bytes=8972)), "wrong bytes", "came over"
@@ -78,7 +80,6 @@ CASES = {
 }
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", CASES)
 def test_sabotage__is_found(name: str) -> None:
     case = CASES[name]
@@ -86,7 +87,6 @@ def test_sabotage__is_found(name: str) -> None:
     assert any(kind == case.kind and case.said in what for kind, what in faults), faults
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", CASES)
 def test_sabotage__without_it_nothing_is_found(name: str) -> None:
     plain = CASES[name].scenario

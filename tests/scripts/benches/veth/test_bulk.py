@@ -26,7 +26,7 @@ def test_is_intact(damaged_at: int | None) -> None:
         if damaged_at is not None:
             region.array[damaged_at] ^= 1
         frags = (Frag(0, 0, half), Frag(half, half, half))
-        queues.host.commit(frags)
+        queues.host.hold(frags)
         event = MessageReceived(peer=0, message=0, length=bulk.MESSAGE_BYTES, immediate=number, frags=frags)
         message = Message(event, queues=queues, release=lambda _peer, frags, _size, _messages: queues.drop(frags))
         assert bulk._is_intact(message, expected) == (damaged_at is None)

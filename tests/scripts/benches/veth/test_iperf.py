@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from scripts.benches.errors import BenchError
 from scripts.benches.veth.iperf import Flow, figures, listens
+from scripts.harness.errors import BenchError
 
 REPORT: dict[str, Any] = {
     "end": {

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from srd.proto.config import ProtocolConfig
-from tests.srd.proto.control_loop import PACKET_BYTES, RTT_S, controller
+from tests.srd.proto.congestion.fixed import Fixed
+from tests.srd.proto.control_loop import PACKET_BYTES, RTT_S
 
 
 def test_fixed__never_changes() -> None:
-    control = controller("fixed")
+    control = Fixed(ProtocolConfig(), packet_bytes=PACKET_BYTES)
     before = control.window_bytes
     for step in range(50):
         control.on_sample(now=10.0, queue_s=1.0, endpoint_s=1.0, min_rtt_s=RTT_S, variation_s=0.0, ecn_fraction=0.0)

@@ -9,7 +9,6 @@ import pytest
 
 from srd.proto.config import ProtocolConfig
 from srd.proto.congestion import delay
-from srd.proto.congestion.registry import CONTROLLERS
 from tests.srd.proto.control_loop import PACKET_BYTES, RTT_S, TARGET_S, Loop, controller
 
 
@@ -155,7 +154,7 @@ def test_majority_delay__noise_on_few_samples_does_not_hold_it() -> None:
 
 
 def test_target_s__falls_as_the_window_grows_to_where_it_is_not_scaled() -> None:
-    control = CONTROLLERS["majority-delay"](ProtocolConfig(), packet_bytes=PACKET_BYTES)
+    control = controller()
     assert isinstance(control, delay.MajorityDelay)
     targets_s = []
     for packets in (0.2, 1, 2, 5, 20, delay.SCALING_MAX_PACKETS, 1000):
@@ -218,22 +217,15 @@ def test_majority_delay__never_below_its_floor_nor_stuck_there() -> None:
     assert loop.packets > 16
 
 
-@pytest.mark.parametrize("name", CONTROLLERS)
-def test_controllers__pace_faster_than_the_window(name: str) -> None:
-    assert controller(name).pacing_gain > 1
-
-
-def test_controllers__config_names_one() -> None:
-    assert ProtocolConfig().controller in CONTROLLERS
+def test_majority_delay__paces_faster_than_the_window() -> None:
+    assert controller().pacing_gain > 1
 
 
 @pytest.mark.sources
 def test_constants__have_a_reason_beside_them() -> None:
     """DESIGN: every constant has its unit and its source beside it."""
     lines = inspect.getsource(delay).splitlines()
-    constants = [
-        i for i, line in enumerate(lines) if line[:1].isupper() and " = " in line and "CONTROLLERS" not in line
-    ]
+    constants = [i for i, line in enumerate(lines) if line[:1].isupper() and " = " in line]
     assert constants
     for index in constants:
         assert lines[index + 1].startswith('"""'), lines[index]
@@ -259,7 +251,7 @@ def test_majority_delay__delay_that_does_not_fall_with_the_window_does_not_starv
 def test_majority_delay__a_noisy_host_is_not_taken_for_a_queue() -> None:
     """The same delay speaks for slowing down where round trips are steady, and not where they vary by as much."""
     queue_s = 1.5 * TARGET_S
-    steady, noisy = controller("majority-delay"), controller("majority-delay")
+    steady, noisy = controller(), controller()
     for step in range(400):
         for control, variation_s in ((steady, 0.0), (noisy, TARGET_S)):
             control.on_sample(

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.congestion.swift import MIN_WINDOW_PACKETS, RESET_TIMEOUTS, SCALING_RANGE, Swift
+from tests.srd.proto.congestion.swift import MIN_WINDOW_PACKETS, RESET_TIMEOUTS, SCALING_RANGE, Swift
 
 PACKET_BYTES = 9000
 RTT_S = 0.002

@@ -10,7 +10,8 @@ import pytest
 from srd.proto.paths.path import Path, PathState
 from srd.proto.paths.rtt import RttEstimator
 from srd.proto.paths.selector import PathSelector, expected_rtt_s
-from srd.proto.send.inflight import InflightBurst, PsnRange, WorkRequest
+from srd.proto.send.inflight import InflightBurst, PsnRange
+from srd.proto.send.work_queue import WorkQueueEntry
 
 NOW = 10.0
 SEEDS = [1, 2, 3]
@@ -71,7 +72,7 @@ def test_retry_path__takes_what_answered_last_where_others_are_silent(seed: int)
     made = paths(0.002, 0.002, 0.002, 0.002)
     spray = PathSelector(rng=Random(seed))
     spray.on_ack(made[2], packets=10)
-    run = PsnRange(0, 1, WorkRequest(1, 0, 0, 100, 0), 0, 156)
+    run = PsnRange(0, 1, WorkQueueEntry(1, 0, 0, 100, 0), 0, 156)
     for path in (made[0], made[1], made[3]):
         path.transmissions.append(InflightBurst(run, 0, 1, 0, NOW))
     assert {spray.select_for_retransmission(made, now=NOW, avoid=made[1]).index for _ in range(100)} == {0, 2, 3}
@@ -82,7 +83,7 @@ def test_retry_path__takes_what_answered_last_where_others_are_silent(seed: int)
 
 def test_expected_s__a_path_that_does_not_answer_is_taking_that_long_already() -> None:
     (ours,) = paths(0.004)
-    run = PsnRange(0, 1, WorkRequest(1, 0, 0, 100, 0), 0, 156)
+    run = PsnRange(0, 1, WorkQueueEntry(1, 0, 0, 100, 0), 0, 156)
     ours.transmissions.append(InflightBurst(run, 0, 1, 0, NOW))
     assert expected_rtt_s(ours, now=NOW) == pytest.approx(0.004)
     assert expected_rtt_s(ours, now=NOW + 0.003) < 0.004  # its queue drains

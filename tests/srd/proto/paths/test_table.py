@@ -93,7 +93,7 @@ def test_answer__of_the_path_at_home_dismisses_its_stand_in() -> None:
     probe_until(table, now=10.0, seconds=1.0)
     stand_in = table.all[2]
     table.on_answer(stand_in, now=11.0)
-    stand_in.inflight_bytes = 5000
+    table.on_sent(stand_in, 5000)
     assert table.inflight_bytes == 5000
     table.on_answer(home, now=11.1)
     assert (home.state, stand_in.state) == (ACTIVE, RESERVE)
@@ -169,7 +169,7 @@ class Paths(RuleBasedStateMachine):
     @rule(data=st.data(), size=st.integers(1, 9000))
     def carry(self, data: st.DataObject, size: int) -> None:
         model = data.draw(st.sampled_from(self.active()))
-        self.of(model).inflight_bytes += size
+        self.table.on_sent(self.of(model), size)
         self.of(model).allocate_sequences(1)
         model.carries_bytes += size
         model.sequence += 1
@@ -263,7 +263,7 @@ class Paths(RuleBasedStateMachine):
 
 
 TestPaths = Paths.TestCase
-TestPaths.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestPaths.settings = settings(max_examples=150, stateful_step_count=60)
 
 
 # -- on a fabric ----------------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ TestPaths.settings = settings(max_examples=150, stateful_step_count=60, deadline
 def spine_of(running: Bulk, path: Path, forwarding: Forwarding) -> str:
     """The spine that the path's data crosses."""
     (source, _), (destination, port) = running.connection.source.address, running.connection.destination.address
-    way = forwarding.way(source, source_port=PORT + path.index, destination=destination, destination_port=port)
+    way = forwarding.route(source, source_port=PORT + path.index, destination=destination, destination_port=port)
     return way[2]
 
 

@@ -11,6 +11,7 @@ from netns.netem.shape import Shape
 from srd.proto.paths.validation import AddressValidation, RemoteAddress
 from srd.proto.wire.control import Control, Datagram, PathChallenge, PathResponse, Probe, decode_untrusted
 from srd.proto.wire.data import HEADER_BYTES, Address, Burst
+from srd.proto.work_request import WorkRequest
 from tests.simulation import Network, Node, completed, received, release
 from tests.srd.proto.byhand import data_packet, give, opened_by_hand
 
@@ -105,7 +106,7 @@ def test_connect__addresses_that_carry_data_are_validated(seed: int, loss_percen
     network._transmit = count  # type: ignore[method-assign]  # a look at what passes, nothing else
     at_a, at_b = network.connect()
     for request in range(20):
-        network.a.core.post(at_a, request=request, length=1 << 20)
+        network.a.core.post(at_a, WorkRequest(request=request, length=1 << 20))
         network.run(until=lambda: len(completed(network.a)) > request, seconds=5)  # noqa: B023 - called within the round
         for message in received(network.b)[request:]:
             release(network.b, message, now=network.now)
@@ -182,7 +183,7 @@ def test_handle_challenge__of_paths_that_were_used_only() -> None:
     network = Network(seed=1)
     at_a, _ = network.connect()
     peer = network.a.core.peer(at_a)
-    network.a.core.post(at_a, request=1, length=100)
+    network.a.core.post(at_a, WorkRequest(request=1, length=100))
     network.run(until=lambda: bool(completed(network.a)), seconds=1)
     used = [path.index for path in peer.sender.paths if path.next_sequence] if peer.sender else []
     assert used

@@ -1,4 +1,4 @@
-"""Loss on one path: what was overtaken, what fell silent, and what only came out of order."""
+"""Loss on one path: what was overtaken, what was not answered, and what only came out of order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from srd.proto.recovery.rack import (
     detect_losses,
     probe_timeout_s,
 )
-from srd.proto.send.inflight import Inflight, InflightBurst, WorkRequest
+from srd.proto.send.inflight import Inflight, InflightBurst
+from srd.proto.send.work_queue import WorkQueueEntry
 
 RTT_S = 0.002
 MIN_RTO_S = 0.01
@@ -26,7 +27,7 @@ class Flight:
         self.evidence = RackState()
         self.path = Path(0, initial_rtt_s=0.05)
         self.path.rtt.update(RTT_S, now=1.0)
-        message = WorkRequest(1, 0, 0, 10**6, 0)
+        message = WorkQueueEntry(1, 0, 0, 10**6, 0)
         for at in sent_at:
             psns = self.sent.add(message, offset=0, count=count, packet_bytes=1000)
             transmission = InflightBurst(psns, psns.first, count, self.path.allocate_sequences(count), at)

@@ -322,18 +322,6 @@ def test_abandon__returns_the_pieces_of_what_is_incomplete() -> None:
     assert ours.release_all() == ()
 
 
-def test_longest_gap_s__between_landings_of_new_payload() -> None:
-    ours = receiver()
-    for psn, now in ((0, 10.0), (1, 10.5), (1, 14.0), (2, 10.6)):
-        ours.accept(run(psn, length=10**6), now=now)
-    assert ours.longest_gap_s == pytest.approx(0.5)
-    ours.start_gap()
-    ours.accept(run(3, length=10**6), now=20.0)
-    assert ours.longest_gap_s == 0.0
-    ours.accept(run(4, length=10**6), now=20.25)
-    assert ours.longest_gap_s == pytest.approx(0.25)
-
-
 # -- what its sender gave up ----------------------------------------------------------------------------------------
 
 

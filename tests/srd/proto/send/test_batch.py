@@ -12,6 +12,7 @@ from srd.proto.events import BatchCompletion, Completion, MessageReceived, Messa
 from srd.proto.send.batch import SendBatch, max_packets, received
 from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, Burst, GroDatagram, ReceivedBurst, write_headers
 from srd.proto.wire.status import Status
+from srd.proto.work_request import BatchRequest, WorkRequest
 from tests.simulation import Conditions, Network
 
 COUNT = 700
@@ -22,7 +23,10 @@ STRIDE = 100
 def post(network: Network, peer: int, *, first: int = 0, count: int = COUNT, length: int = LENGTH) -> None:
     places = np.arange(count, dtype=np.uint64) * STRIDE
     network.a.core.post_batch(
-        peer, first_request=first, payload_addresses=places, length=length, immediate=None, owner=network.a.region
+        peer,
+        BatchRequest(
+            first_request=first, payload_addresses=places, length=length, immediate=None, owner=network.a.region
+        ),
     )
 
 
@@ -64,9 +68,9 @@ def test_post_batch__each_arrives_once_as_it_was(seed: int, loss_percent: float)
 def test_post_batch__beside_other_messages_and_after_them() -> None:
     network = Network(seed=4)
     peer, _ = network.connect()
-    network.a.core.post(peer, request=1000, payload_offset=0, length=50_000)
+    network.a.core.post(peer, WorkRequest(request=1000, payload_offset=0, length=50_000))
     post(network, peer, count=10)
-    network.a.core.post(peer, request=1001, payload_offset=0, length=50_000)
+    network.a.core.post(peer, WorkRequest(request=1001, payload_offset=0, length=50_000))
     post(network, peer, first=10, count=5, length=0)
     network.run(until=lambda: len(completed(network)) == 17)
     assert sorted(completed(network)) == [*range(15), 1000, 1001]
@@ -80,7 +84,7 @@ def test_post_batch__needs_credit_for_each_message() -> None:
     length, count = 8000, 2 * network.config.receive_window_bytes // 8000
     places = np.zeros(count, np.uint64)
     network.a.core.post_batch(
-        peer, first_request=0, payload_addresses=places, length=length, immediate=None, owner=None
+        peer, BatchRequest(first_request=0, payload_addresses=places, length=length, immediate=None, owner=None)
     )
     network.run(until=lambda: False, seconds=1)
     first = len(delivered(network))
@@ -153,7 +157,7 @@ def test_handle_packets__a_batch_that_arrives_together_is_one_event() -> None:
 
     core, now = network.b.core, network.now
     core.handle_packets([arrival(3, 2, 0)], controls=[], now=now)
-    kept = core.handle_packets([arrival(0, 8, 2)], controls=[], now=now)
+    result = core.handle_packets([arrival(0, 8, 2)], controls=[], now=now)
     events = []
     while (event := core.poll_event()) is not None:
         events.append(event)
@@ -162,7 +166,7 @@ def test_handle_packets__a_batch_that_arrives_together_is_one_event() -> None:
         MessagesReceived(other, 0, 3, 10, 7, 1000),
         MessagesReceived(other, 5, 3, 10, 7, 1000 + 5 * 10),
     ]
-    assert [(frag.region_offset, frag.length) for frag in kept] == [(1000, 30), (1050, 30)]
+    assert [(frag.region_offset, frag.length) for frag in result.kept] == [(1000, 30), (1050, 30)]
 
 
 def test_batch__ranges_and_what_is_open() -> None:

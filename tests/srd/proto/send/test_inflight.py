@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from srd.proto.errors import PacketError
-from srd.proto.send.inflight import Inflight, InflightBurst, WorkRequest
+from srd.proto.send.inflight import Inflight, InflightBurst
+from srd.proto.send.work_queue import WorkQueueEntry
 
 
-def wr(number: int = 0, *, length: int = 1000) -> WorkRequest:
-    return WorkRequest(request=number, message=number, payload_offset=0, length=length, immediate=0)
+def wqe(number: int = 0, *, length: int = 1000) -> WorkQueueEntry:
+    return WorkQueueEntry(request=number, message=number, payload_offset=0, length=length, immediate=0)
 
 
 class SentMachine(RuleBasedStateMachine):
@@ -21,14 +22,14 @@ class SentMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.sent = Inflight()
-        self.owner: dict[int, tuple[WorkRequest, int]] = {}  # PSN -> (message, bytes)
+        self.owner: dict[int, tuple[WorkQueueEntry, int]] = {}  # PSN -> (message, bytes)
         self.acknowledged: set[int] = set()
-        self.messages: list[WorkRequest] = []
+        self.messages: list[WorkQueueEntry] = []
         self.reported: set[int] = set()
 
     @rule(counts=st.lists(st.integers(1, 20), min_size=1, max_size=3), size=st.integers(56, 9000), cut=st.booleans())
     def add(self, counts: list[int], size: int, cut: bool) -> None:  # noqa: FBT001 - drawn by Hypothesis
-        message = wr(len(self.messages))
+        message = wqe(len(self.messages))
         self.messages.append(message)
         for count in counts:
             first = self.sent.next_psn
@@ -88,12 +89,12 @@ class SentMachine(RuleBasedStateMachine):
 
 
 TestSentPackets = SentMachine.TestCase
-TestSentPackets.settings = settings(deadline=None, max_examples=40, stateful_step_count=25)
+TestSentPackets.settings = settings(max_examples=40, stateful_step_count=25)
 
 
 def test_acknowledge__bitmap_beyond_what_was_sent() -> None:
     sent = Inflight()
-    sent.add(wr(), offset=0, count=4, packet_bytes=100)
+    sent.add(wqe(), offset=0, count=4, packet_bytes=100)
     with pytest.raises(PacketError, match="an ack of PSN 4, when 4 is next"):
         sent.acknowledge(0, bitmap=0b10000)
     assert sent.missing(0, count=4) == 0b1111
@@ -101,7 +102,7 @@ def test_acknowledge__bitmap_beyond_what_was_sent() -> None:
 
 def test_acknowledge__drops_whole_runs_only() -> None:
     sent = Inflight()
-    message = wr()
+    message = wqe()
     for _ in range(3):
         sent.add(message, offset=0, count=4, packet_bytes=100)
     sent.acknowledge(6, bitmap=0)
@@ -111,7 +112,7 @@ def test_acknowledge__drops_whole_runs_only() -> None:
 
 
 def test_outbound__is_done_when_cut_and_acknowledged() -> None:
-    sent, message = Inflight(), wr()
+    sent, message = Inflight(), wqe()
     sent.add(message, offset=0, count=1, packet_bytes=100)
     assert sent.acknowledge(1, bitmap=0) == (1, 100, [])  # not all of it was cut: there is more to come
     sent.add(message, offset=44, count=2, packet_bytes=100)
@@ -121,6 +122,6 @@ def test_outbound__is_done_when_cut_and_acknowledged() -> None:
 
 
 def test_transmission__bytes_and_last_sequence() -> None:
-    psns = Inflight().add(wr(), offset=0, count=7, packet_bytes=1000)
+    psns = Inflight().add(wqe(), offset=0, count=7, packet_bytes=1000)
     transmission = InflightBurst(psns, first=2, count=3, path_sequence=50, sent_at=10.0)
     assert (transmission.last_sequence, transmission.bytes) == (52, 3000)

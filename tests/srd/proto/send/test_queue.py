@@ -15,6 +15,7 @@ from srd.proto.wire.data import Burst
 from srd.proto.wire.status import Status
 from tests.simulation import Conditions, completed, content, received, release
 from tests.srd.proto.byhand import give
+from tests.srd.proto.congestion.fixed import Fixed
 from tests.srd.proto.contract import KEY_B, MIB, START_B, Pair
 
 SEEDS = [1, 2, 3]
@@ -142,7 +143,7 @@ def test_cancel__what_has_ended_or_never_was() -> None:
 
 def test_cancel__half_cut_messages_with_the_window_full() -> None:
     """The packet that says so must fit into the receiver's window, though it is full."""
-    pair = Pair(window_packets=64, shape=SLOW, controller="fixed", initial_window_packets=128)
+    pair = Pair(window_packets=64, shape=SLOW, controller=Fixed, initial_window_packets=128)
     for index in range(4):
         pair.send(index, length=4 * MIB)
         pair.write(10 + index, length=4 * MIB)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from srd.proto.send.flow_control import Credit
-from srd.proto.send.inflight import WorkRequest
 from srd.proto.send.scheduler import MAX_READS, SendScheduler
+from srd.proto.send.work_queue import WorkQueueEntry
 from srd.proto.wire.data import IMMEDIATE, Opcode
 
 
-def wr(opcode: Opcode, *, length: int = 1000) -> WorkRequest:
-    return WorkRequest(1, 0, 0, length, 0, opcode)
+def wqe(opcode: Opcode, *, length: int = 1000) -> WorkQueueEntry:
+    return WorkQueueEntry(1, 0, 0, length, 0, opcode)
 
 
-def order(scheduler: SendScheduler, *, burst_bytes: int, most: int = 100) -> list[WorkRequest]:
+def order(scheduler: SendScheduler, *, burst_bytes: int, most: int = 100) -> list[WorkQueueEntry]:
     """Cut bursts until nothing may be; return of what each was."""
-    cut: list[WorkRequest] = []
+    cut: list[WorkQueueEntry] = []
     while (head := scheduler.head()) is not None and len(cut) < most:
         if head.end_psn == 0:
             head.end_psn = 1
@@ -25,7 +25,7 @@ def order(scheduler: SendScheduler, *, burst_bytes: int, most: int = 100) -> lis
 
 def test_head__one_kind_is_in_order_of_posting() -> None:
     scheduler = SendScheduler(Credit(10_000, granted_messages=100, retries=7))
-    sends = [wr(Opcode.SEND, length=length) for length in (2000, 0, 1000)]
+    sends = [wqe(Opcode.SEND, length=length) for length in (2000, 0, 1000)]
     for send in sends:
         scheduler.add(send)
     assert order(scheduler, burst_bytes=1000) == [sends[0], sends[0], sends[1], sends[2]]
@@ -35,7 +35,7 @@ def test_head__one_kind_is_in_order_of_posting() -> None:
 
 def test_head__sends_and_writes_take_turns_and_reads_go_first() -> None:
     scheduler = SendScheduler(Credit(10_000, granted_messages=100, retries=7))
-    send, write, read = (wr(opcode, length=3000) for opcode in (Opcode.SEND, Opcode.WRITE, Opcode.READ))
+    send, write, read = (wqe(opcode, length=3000) for opcode in (Opcode.SEND, Opcode.WRITE, Opcode.READ))
     for message in (send, write, read):
         scheduler.add(message)
     assert order(scheduler, burst_bytes=1000) == [read, send, write, send, write, send, write]
@@ -43,7 +43,7 @@ def test_head__sends_and_writes_take_turns_and_reads_go_first() -> None:
 
 def test_head__sends_without_credit_hold_up_nothing_else() -> None:
     scheduler = SendScheduler(Credit(999, granted_messages=100, retries=7))
-    send, small, response = wr(Opcode.SEND), wr(Opcode.SEND, length=1), wr(Opcode.RESPONSE)
+    send, small, response = wqe(Opcode.SEND), wqe(Opcode.SEND, length=1), wqe(Opcode.RESPONSE)
     for message in (send, small, response):
         scheduler.add(message)
     assert order(scheduler, burst_bytes=500) == [response, response]
@@ -53,7 +53,7 @@ def test_head__sends_without_credit_hold_up_nothing_else() -> None:
 def test_head__no_more_reads_than_a_responder_must_remember() -> None:
     scheduler = SendScheduler(Credit(0, granted_messages=100, retries=7))
     for _ in range(MAX_READS + 1):
-        scheduler.add(wr(Opcode.READ))
+        scheduler.add(wqe(Opcode.READ))
     assert len(order(scheduler, burst_bytes=1000, most=1000)) == MAX_READS
     scheduler.outstanding_reads -= 1
     assert len(order(scheduler, burst_bytes=1000)) == 1
@@ -62,7 +62,7 @@ def test_head__no_more_reads_than_a_responder_must_remember() -> None:
 def test_remove__in_the_middle_of_each_lane() -> None:
     scheduler = SendScheduler(Credit(10_000, granted_messages=100, retries=7))
     for opcode in (Opcode.SEND, Opcode.WRITE, Opcode.RESPONSE, Opcode.READ):
-        messages = [wr(opcode) for _ in range(3)]
+        messages = [wqe(opcode) for _ in range(3)]
         for message in messages:
             scheduler.add(message)
         scheduler.remove(messages[1])
@@ -72,7 +72,7 @@ def test_remove__in_the_middle_of_each_lane() -> None:
 def test_unready__those_that_wait_and_not_what_has_started() -> None:
     credit = Credit(1500, granted_messages=100, retries=0)
     scheduler = SendScheduler(credit)
-    first, second = wr(Opcode.SEND), wr(Opcode.SEND)
+    first, second = wqe(Opcode.SEND), wqe(Opcode.SEND)
     scheduler.add(first)
     scheduler.add(second)
     scheduler.on_packetized(first, size_bytes=500)
@@ -81,7 +81,7 @@ def test_unready__those_that_wait_and_not_what_has_started() -> None:
     assert scheduler.rnr_exhausted() == [], "the first has all it needs"
     scheduler.on_packetized(first, size_bytes=500)
     assert scheduler.rnr_exhausted() == [second]
-    late = wr(Opcode.SEND)
+    late = wqe(Opcode.SEND)
     late.rnr_count = credit.rnr_count
     scheduler.add(late)
     assert scheduler.rnr_exhausted() == [second]
@@ -90,8 +90,8 @@ def test_unready__those_that_wait_and_not_what_has_started() -> None:
 def test_head__a_write_that_is_told_of_takes_the_credit_of_a_message_and_no_bytes() -> None:
     credit = Credit(0, granted_messages=1, retries=7)
     scheduler = SendScheduler(credit)
-    told, waits = (WorkRequest(1, 0, 0, 1000, 0, Opcode.WRITE | IMMEDIATE) for _ in range(2))
-    plain, response = wr(Opcode.WRITE), wr(Opcode.RESPONSE)
+    told, waits = (WorkQueueEntry(1, 0, 0, 1000, 0, Opcode.WRITE | IMMEDIATE) for _ in range(2))
+    plain, response = wqe(Opcode.WRITE), wqe(Opcode.RESPONSE)
     for message in (told, waits, plain, response):
         scheduler.add(message)
     assert order(scheduler, burst_bytes=1000) == [told, plain, response], "what waits holds up no answer"

@@ -371,9 +371,7 @@ def test_protocol_md__packet_types() -> None:
 
 
 CONSTANTS_IN = [
-    importlib.import_module(found.name)
-    for found in pkgutil.walk_packages(srd.proto.__path__, "srd.proto.")
-    if found.name != "srd.proto.congestion.swift"  # not the default
+    importlib.import_module(found.name) for found in pkgutil.walk_packages(srd.proto.__path__, "srd.proto.")
 ]
 
 

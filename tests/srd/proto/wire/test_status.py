@@ -9,10 +9,11 @@ import pytest
 
 from netns.netem.shape import Shape
 from srd.proto.config import MAX_MESSAGE_BYTES, ProtocolConfig
-from srd.proto.events import Frag
+from srd.proto.events import ReceiveResult
 from srd.proto.wire.control import Nack
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import REFUSALS, Status, refusal_untrusted
+from srd.proto.work_request import WorkRequest
 from tests.simulation import Network, ended
 from tests.srd.proto.byhand import give
 from tests.srd.proto.contract import MIB, Pair
@@ -85,16 +86,16 @@ def connecting(prepare: Callable[[Network], None]) -> Reached:
 
 
 def another_version(network: Network) -> None:
-    def refuse(*_args: object, controls: Sequence[tuple[bytes, str, float]], **_kwargs: object) -> list[Frag]:
+    def refuse(*_args: object, controls: Sequence[tuple[bytes, str, float]], **_kwargs: object) -> ReceiveResult:
         for data, source, _ in controls:
             network.b.core._stateless.on_malformed(b"\x03" + data[1:], source)
-        return []
+        return ReceiveResult()
 
-    network.b.core.handle_packets = refuse  # type: ignore[method-assign,assignment]  # it speaks another version
+    network.b.core.handle_packets = refuse  # type: ignore[method-assign,assignment]  # it has another version
 
 
 def post_to_nobody(pair: Pair) -> None:
-    pair.a.core.post(99, request=1, length=1)
+    pair.a.core.post(99, WorkRequest(request=1, length=1))
 
 
 def die(pair: Pair) -> None:
@@ -129,7 +130,7 @@ REACHED: dict[Status, Reached] = {
     Status.FLUSHED: requested(send, meanwhile=lambda pair: pair.cancel(1)),
     Status.LOCAL_ERROR_QP_INTERNAL_ERROR: requested(send, meanwhile=internal_error),
     Status.LOCAL_ERROR_UNSUPPORTED_OP: requested(
-        lambda pair: pair.a.core.post(pair.at_a, request=1, length=1, opcode=Opcode.RESPONSE)
+        lambda pair: pair.a.core.post(pair.at_a, WorkRequest(request=1, length=1, opcode=Opcode.RESPONSE))
     ),
     Status.LOCAL_ERROR_INVALID_AH: requested(post_to_nobody),
     Status.LOCAL_ERROR_INVALID_LKEY: requested(lambda pair: pair.read(1, length=1, local_key=77)),

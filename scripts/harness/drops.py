@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from netns.backends.kernel.netlink import in_namespace
-from scripts.benches.errors import BenchError
+from scripts.harness.errors import BenchError
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The error of the benches."""
+"""The error of measurements."""
 
 from __future__ import annotations
 

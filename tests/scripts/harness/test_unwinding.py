@@ -1,4 +1,4 @@
-"""scripts.compare.unwinding: signals end a run as an exception does, but not where it must not be disturbed."""
+"""scripts.harness.unwinding: signals end a run as an exception does, but not where it must not be disturbed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from netns.signals import STOPPING_SIGNALS, undisturbed
-from scripts.compare.unwinding import unwinding
+from scripts.harness.unwinding import unwinding
 
 
 def interrupted(by: signal.Signals, *, done: list[str]) -> None:

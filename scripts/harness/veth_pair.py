@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from netns.backends.kernel.netlink import take
+from netns.backends.kernel.netlink import apply
 from netns.lab.lab import Lab
 from netns.lab.operations import SetOffloads
 from netns.topology.addressing import addressing
@@ -59,7 +59,7 @@ def wire(*, mtu: int, offload: bool, name: str = LAB_NAME) -> Iterator[Wire]:
     plan = topology(mtu=mtu, name=name)
     with Lab.up(plan) as lab:
         features = _OFFLOAD_ON if offload else _OFFLOAD_OFF
-        take(
+        apply(
             SetOffloads(lab.netns(node), neighbour, features)
             for node, neighbour in ((SENDER, RECEIVER), (RECEIVER, SENDER))
         )

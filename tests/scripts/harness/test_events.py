@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.compare.events import emit, parse
+from scripts.harness.events import emit, parse
 
 
 def test_emit__what_is_printed_can_be_parsed(capsys: pytest.CaptureFixture[str]) -> None:

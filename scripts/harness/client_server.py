@@ -1,6 +1,6 @@
 """Two processes, one at each end: a server that reports its port, a client that connects to it, and their results.
 
-Both print the events of scripts/compare/events.py. The server's first event is `listening {port}`; the last event of
+Both print the events of scripts/harness/events.py. The server's first event is `listening {port}`; the last event of
 each has its figures, in a format that the caller knows.
 """
 
@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from scripts.benches.errors import BenchError
-from scripts.benches.veth.veth_pair import RECEIVER, SENDER, Wire
-from scripts.compare.process import ManagedProcess, ProcessSet
+from scripts.harness.errors import BenchError
+from scripts.harness.process import ManagedProcess, ProcessSet
+from scripts.harness.veth_pair import RECEIVER, SENDER, Wire
 
 LISTEN_BOUND_S: Final = 20.0
 """Timeout to start an interpreter and make its data, on a busy machine."""
@@ -54,22 +54,22 @@ def _port(pipes: ProcessSet, server: ManagedProcess) -> int:
             if event["event"] == "listening":
                 return int(event["port"])
     server.stop()
-    raise BenchError(f"the server did not listen within {LISTEN_BOUND_S:g} s: {server.complaint or 'it said nothing'}")
+    raise BenchError(f"the server did not listen within {LISTEN_BOUND_S:g} s: {server.last_error or 'no output'}")
 
 
-def _wait(pipes: ProcessSet, talkers: Sequence[ManagedProcess], *, bound_s: float) -> None:
+def _wait(pipes: ProcessSet, children: Sequence[ManagedProcess], *, bound_s: float) -> None:
     give_up_at = time.monotonic() + bound_s
-    while not all(ended := [talker.exit_status is not None for talker in talkers]):
+    while not all(ended := [child.exit_status is not None for child in children]):
         if time.monotonic() >= give_up_at:
-            late = ", ".join(talker.name for talker, done in zip(talkers, ended, strict=True) if not done)
-            said = " ".join(filter(None, (talker.complaint for talker in talkers)))
+            late = ", ".join(child.name for child, done in zip(children, ended, strict=True) if not done)
+            said = " ".join(filter(None, (child.last_error for child in children)))
             raise BenchError(f"not done within {bound_s:g} s: {late}" + (f" ({said})" if said else ""))
         if any(ended):
             give_up_at = min(give_up_at, time.monotonic() + FAREWELL_BOUND_S)
         pipes.wait(until=time.monotonic() + _TICK_S)
 
 
-def _last_word(talker: ManagedProcess) -> Event:
-    if talker.exit_status != 0 or not talker.events:
-        raise BenchError(f"the {talker.name} ended with status {talker.exit_status}: {talker.complaint}")
-    return talker.events[-1]
+def _last_word(child: ManagedProcess) -> Event:
+    if child.exit_status != 0 or not child.events:
+        raise BenchError(f"the {child.name} ended with status {child.exit_status}: {child.last_error}")
+    return child.events[-1]

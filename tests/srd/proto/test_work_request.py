@@ -6,9 +6,9 @@ import pytest
 
 from srd.proto.config import MAX_MESSAGE_BYTES
 from srd.proto.errors import UsageError
-from srd.proto.send.validation import check_work_request, refusal_status
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
+from srd.proto.work_request import WorkRequest
 from tests.simulation import Keys
 
 LARGEST = 2**64 - 1
@@ -24,7 +24,7 @@ LARGEST = 2**64 - 1
     ],
 )
 def test_check__what_a_packet_can_say(opcode: Opcode, immediate: int | None, key: int, offset: int) -> None:
-    check_work_request(opcode, length=10, immediate=immediate, key=key, offset=offset)
+    WorkRequest(1, 10, opcode=opcode, immediate=immediate, key=key, offset=offset).check()
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_check__what_a_packet_can_say(opcode: Opcode, immediate: int | None, key
 )
 def test_check__what_none_can(opcode: Opcode, immediate: int | None, key: int, offset: int, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        check_work_request(opcode, length=10, immediate=immediate, key=key, offset=offset)
+        WorkRequest(1, 10, opcode=opcode, immediate=immediate, key=key, offset=offset).check()
 
 
 @pytest.mark.parametrize(
@@ -62,12 +62,10 @@ def test_check__what_none_can(opcode: Opcode, immediate: int | None, key: int, o
 def test_refusal(opcode: Opcode, length: int, local_key: int, local_offset: int, status: Status | None) -> None:
     memory = Keys()
     memory.ranges[7] = (0, 2000, "l")
-    found = refusal_status(
-        opcode, length=length, max_send_bytes=1000, memory=memory, local_key=local_key, local_offset=local_offset
-    )
-    assert found is status
+    wr = WorkRequest(1, length, opcode=opcode, local_key=local_key, local_offset=local_offset)
+    assert wr.refusal(max_send_bytes=1000, memory=memory) is status
 
 
 def test_refusal__reads_need_memory_of_this_end() -> None:
-    found = refusal_status(Opcode.READ, length=1, max_send_bytes=1, memory=None, local_key=1, local_offset=0)
-    assert found is Status.LOCAL_ERROR_UNSUPPORTED_OP
+    wr = WorkRequest(1, 1, opcode=Opcode.READ, local_key=1)
+    assert wr.refusal(max_send_bytes=1, memory=None) is Status.LOCAL_ERROR_UNSUPPORTED_OP

@@ -1,4 +1,4 @@
-"""scripts.benches.veth.drops: what the kernel's tables say, and a run that is void."""
+"""scripts.harness.drops: what the kernel's tables say, and a run that is void."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.benches.errors import BenchError
-from scripts.benches.veth.drops import Drops, receive_buffer_errors, softnet_drops
+from scripts.harness.drops import Drops, receive_buffer_errors, softnet_drops
+from scripts.harness.errors import BenchError
 
 SOFTNET = "0000000a 00000002 00000000 0\n0000000b 00000010 00000000 0\n"
 SNMP = "Ip: A B\nIp: 1 2\nUdp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors\nUdp: 9 0 7 9 5\n"

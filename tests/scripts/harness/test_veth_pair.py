@@ -1,4 +1,4 @@
-"""scripts.benches.veth.veth_pair and roles: two ends that reach each other, and nothing left behind."""
+"""scripts.harness.veth_pair and roles: two ends that reach each other, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import subprocess
 import pytest
 
 from netns.lab.builder import exists
-from scripts.benches.errors import BenchError
-from scripts.benches.veth.client_server import meet, python
-from scripts.benches.veth.drops import Drops
-from scripts.benches.veth.veth_pair import RECEIVER, SENDER, topology, wire
+from scripts.harness.client_server import meet, python
+from scripts.harness.drops import Drops
+from scripts.harness.errors import BenchError
+from scripts.harness.veth_pair import RECEIVER, SENDER, topology, wire
 
 NAME = f"benchtest-{os.getpid()}"
 WORKER = "scripts.benches.veth.worker"

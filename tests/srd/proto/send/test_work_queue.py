@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from srd.proto.send.inflight import WorkRequest
-from srd.proto.send.work_requests import WorkRequestTable
+from srd.proto.send.work_queue import WorkQueue, WorkQueueEntry
 from srd.proto.wire.data import Opcode
 
 
-def request(name: int | None, *, message: int, local_key: int = 0) -> WorkRequest:
+def request(name: int | None, *, message: int, local_key: int = 0) -> WorkQueueEntry:
     opcode = Opcode.RESPONSE if name is None else Opcode.READ
-    return WorkRequest(name, message, 0, 10, 0, opcode, local_key=local_key)
+    return WorkQueueEntry(name, message, 0, 10, 0, opcode, local_key=local_key)
 
 
 def test_requests__found_by_name_and_by_number_until_they_end() -> None:
-    requests = WorkRequestTable()
+    requests = WorkQueue()
     assert not requests
     mine, answer = request(7, message=0), request(None, message=1)
     requests.add(mine)
@@ -32,7 +31,7 @@ def test_requests__found_by_name_and_by_number_until_they_end() -> None:
 
 
 def test_overdue__in_the_order_of_posting_without_what_has_ended() -> None:
-    requests = WorkRequestTable()
+    requests = WorkQueue()
     first, second, third = (request(name, message=name) for name in range(3))
     requests.add(first)
     requests.add(second)
@@ -51,8 +50,8 @@ def test_overdue__in_the_order_of_posting_without_what_has_ended() -> None:
 
 
 def test_using__those_that_need_a_registration() -> None:
-    requests = WorkRequestTable()
+    requests = WorkQueue()
     one, two = request(1, message=1, local_key=5), request(None, message=2, local_key=5)
-    for wr in (one, two, request(3, message=3, local_key=6)):
-        requests.add(wr)
+    for wqe in (one, two, request(3, message=3, local_key=6)):
+        requests.add(wqe)
     assert requests.using_key(5) == [one, two]

@@ -9,49 +9,50 @@ import time
 
 import pytest
 
-from scripts.compare.process import ManagedProcess, ProcessSet
+from scripts.harness.process import ManagedProcess, ProcessSet
+from tests.patience import PATIENCE_S
 
 
 def start(script: str) -> ManagedProcess:
     return ManagedProcess.start("it", command=[sys.executable, "-S", "-c", script])
 
 
-def hear_out(pipes: ProcessSet, talker: ManagedProcess) -> None:
+def hear_out(pipes: ProcessSet, child: ManagedProcess) -> None:
     """Listen until it has ended."""
-    give_up_at = time.monotonic() + 20
-    while talker.exit_status is None and time.monotonic() < give_up_at:
+    give_up_at = time.monotonic() + PATIENCE_S
+    while child.exit_status is None and time.monotonic() < give_up_at:
         pipes.wait(until=time.monotonic() + 0.05)
 
 
-def hear_ready(pipes: ProcessSet, talker: ManagedProcess) -> None:
+def hear_ready(pipes: ProcessSet, child: ManagedProcess) -> None:
     """Listen until its first event."""
-    give_up_at = time.monotonic() + 20
-    while not talker.events and time.monotonic() < give_up_at:
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not child.events and time.monotonic() < give_up_at:
         pipes.wait(until=give_up_at)
 
 
-def test_talker__tells_events_and_complains() -> None:
+def test_process__tells_events_and_complains() -> None:
     script = """
 import sys
 print('{"event": "one"}\\nnoise\\n{"event": "tw', end='', flush=True)
 print('o"}'); print('{"event": "last"}', flush=True)
 print('first', file=sys.stderr); print('it: bad luck', file=sys.stderr); sys.exit(3)"""
     with ProcessSet() as pipes:
-        talker = pipes.add(start(script))
-        hear_out(pipes, talker)
-    assert [event["event"] for event in talker.fresh()] == ["one", "two", "last"]
-    assert talker.fresh() == []
-    assert len(talker.events) == 3
-    assert talker.complaint == "it: bad luck"
-    assert talker.exit_status == 3
+        child = pipes.add(start(script))
+        hear_out(pipes, child)
+    assert [event["event"] for event in child.fresh()] == ["one", "two", "last"]
+    assert child.fresh() == []
+    assert len(child.events) == 3
+    assert child.last_error == "it: bad luck"
+    assert child.exit_status == 3
 
 
-def test_talker__silent_one_has_no_complaint() -> None:
+def test_process__a_silent_one_has_no_last_error() -> None:
     with ProcessSet() as pipes:
-        talker = pipes.add(start(""))
-        hear_out(pipes, talker)
-    assert talker.complaint == ""
-    assert talker.exit_status == 0
+        child = pipes.add(start(""))
+        hear_out(pipes, child)
+    assert child.last_error == ""
+    assert child.exit_status == 0
 
 
 def test_listening__stops_all_and_hears_their_last_words() -> None:
@@ -61,34 +62,34 @@ def last_words(*_):
     print('{"event": "farewell"}', flush=True); raise SystemExit(0)
 signal.signal(signal.SIGTERM, last_words); print('{"event": "ready"}', flush=True); signal.pause()"""
     with ProcessSet() as pipes:
-        talkers = [pipes.add(start(script)) for _ in range(2)]
-        for talker in talkers:
-            hear_ready(pipes, talker)
-    for talker in talkers:
-        assert [event["event"] for event in talker.events] == ["ready", "farewell"]
-        assert talker.exit_status == 0
+        children = [pipes.add(start(script)) for _ in range(2)]
+        for child in children:
+            hear_ready(pipes, child)
+    for child in children:
+        assert [event["event"] for event in child.events] == ["ready", "farewell"]
+        assert child.exit_status == 0
 
 
 def test_stop__the_deaf_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scripts.compare.process._GRACE_S", 0.1)
+    monkeypatch.setattr("scripts.harness.process._GRACE_S", 0.1)
     script = """
 import signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN); print('{"event": "ready"}', flush=True)
 while True: signal.pause()"""
     with ProcessSet() as pipes:
-        talker = pipes.add(start(script))
-        hear_ready(pipes, talker)
-    assert talker.exit_status == -signal.SIGKILL
+        child = pipes.add(start(script))
+        hear_ready(pipes, child)
+    assert child.exit_status == -signal.SIGKILL
 
 
-def test_talker__dies_with_us() -> None:
+def test_process__dies_with_us() -> None:
     """A kill -9 of the comparison leaves no daemon."""
     child = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
     parent = f"""
 import sys
-from scripts.compare.process import ManagedProcess
-talker = ManagedProcess.start("it", command=[sys.executable, "-S", "-c", {child!r}])
-print(talker.process.stdout.readline().decode().strip(), flush=True)
+from scripts.harness.process import ManagedProcess
+child = ManagedProcess.start("it", command=[sys.executable, "-S", "-c", {child!r}])
+print(child.process.stdout.readline().decode().strip(), flush=True)
 import signal; signal.pause()"""
     process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-from scripts.compare.events import parse
+from scripts.harness.events import parse
 
 _ROOT: Final = Path(__file__).resolve().parent.parent.parent
 _GRACE_S: Final = 2.0
@@ -62,7 +62,7 @@ class ManagedProcess:
         return self.process.poll()
 
     @property
-    def complaint(self) -> str:
+    def last_error(self) -> str:
         """The last line of its stderr; empty if there is none."""
         lines = self._errors.strip().splitlines()
         return lines[-1] if lines else ""
@@ -76,8 +76,8 @@ class ManagedProcess:
         except subprocess.TimeoutExpired:
             self.process.kill()
             out, err = self.process.communicate()
-        self.hear(out)
-        self.complain(err)
+        self.read_stdout(out)
+        self.read_stderr(err)
 
     def fresh(self) -> list[dict[str, Any]]:
         """Return the events since the last call."""
@@ -85,13 +85,13 @@ class ManagedProcess:
         self._taken = len(self.events)
         return fresh
 
-    def hear(self, data: bytes) -> None:
+    def read_stdout(self, data: bytes) -> None:
         """Handle its output on stdout."""
         *lines, self._partial = (self._partial + data).split(b"\n")
         events = (parse(line.decode(errors="replace")) for line in lines)
         self.events += [event for event in events if event is not None]
 
-    def complain(self, data: bytes) -> None:
+    def read_stderr(self, data: bytes) -> None:
         """Handle its output on stderr."""
         self._errors = (self._errors + data.decode(errors="replace"))[-_TAIL_CHARACTERS:]
 
@@ -101,7 +101,7 @@ class ProcessSet:
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._talkers: list[ManagedProcess] = []
+        self._children: list[ManagedProcess] = []
 
     def __enter__(self) -> Self:
         return self
@@ -109,26 +109,26 @@ class ProcessSet:
     def __exit__(self, *_: object) -> None:
         """Stop all processes, the last one first."""
         self._selector.close()
-        for talker in reversed(self._talkers):
-            talker.stop()
+        for child in reversed(self._children):
+            child.stop()
 
-    def add(self, talker: ManagedProcess) -> ManagedProcess:
-        """Read the output of `talker`; it is stopped when the block ends."""
-        self._talkers.append(talker)
-        for stream in (talker.process.stdout, talker.process.stderr):
+    def add(self, child: ManagedProcess) -> ManagedProcess:
+        """Read the output of `child`; it is stopped when the block ends."""
+        self._children.append(child)
+        for stream in (child.process.stdout, child.process.stderr):
             assert stream is not None  # noqa: S101  Popen made both pipes
-            self._selector.register(stream, selectors.EVENT_READ, talker)
-        return talker
+            self._selector.register(stream, selectors.EVENT_READ, child)
+        return child
 
     def wait(self, *, until: float) -> None:
         """Wait for output of any process until `until` (monotonic), and handle it."""
         for key, _ in self._selector.select(max(0.0, until - time.monotonic())):
-            talker: ManagedProcess = key.data
+            child: ManagedProcess = key.data
             stream = key.fileobj
             data = os.read(key.fd, _READ_BYTES)
             if not data:
                 self._selector.unregister(stream)
-            elif stream is talker.process.stdout:
-                talker.hear(data)
+            elif stream is child.process.stdout:
+                child.read_stdout(data)
             else:
-                talker.complain(data)
+                child.read_stderr(data)

@@ -4,7 +4,7 @@ import platform
 
 import pytest
 
-from scripts.compare import environment
+from scripts.harness import environment
 
 
 def test_environment__describes_this_machine() -> None:

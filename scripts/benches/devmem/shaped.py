@@ -1,0 +1,40 @@
+"""A veth pair shaped to 1 Gbit/s by a token bucket, with receivers that collect packets as network cards do."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from scripts.harness.errors import BenchError
+from scripts.harness.veth_pair import RECEIVER, SENDER, Wire, wire
+
+MTU: Final = 9000
+RATE_BPS: Final = 1_000_000_000
+PAYLOAD_RATE_BPS: Final = RATE_BPS * (MTU - 28) / (MTU + 14)
+"""UDP payload that the shaped link carries: all but Ethernet's, IPv4's and UDP's headers, for full packets."""
+_BURST_BYTES: Final = 2 * (MTU + 14)
+"""Size of the bucket: two packets, so that a segment train is segmented before it queues."""
+_LIMIT_BYTES: Final = RATE_BPS // 8 // 500
+"""Size of the queue: 2 ms, as in a switch port."""
+_MODERATION: Final = "echo 2 > napi_defer_hard_irqs; echo 200000 > gro_flush_timeout"
+"""Lets the kernel collect packets for up to 200 us before it passes them on, as cards do (napi.rst, "gro")."""
+
+
+@contextmanager
+def shaped_wire(*, name: str) -> Iterator[Wire]:
+    """Build the pair, and always remove it afterwards. Raises LabError, and BenchError if it cannot be shaped."""
+    with wire(mtu=MTU, offload=True, name=name) as two:
+        for node, neighbour in ((SENDER, RECEIVER), (RECEIVER, SENDER)):
+            bucket = ("rate", str(RATE_BPS), "burst", str(_BURST_BYTES), "limit", str(_LIMIT_BYTES))
+            _run(two, node, "tc", "qdisc", "add", "dev", neighbour, "root", "tbf", *bucket)
+            _run(two, node, "ethtool", "-K", neighbour, "gro", "on")
+            _run(two, node, "sh", "-ec", f"cd /sys/class/net/{neighbour}; {_MODERATION}")
+        yield two
+
+
+def _run(two: Wire, node: str, *arguments: str) -> None:
+    done = subprocess.run(two.command(node, arguments), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BenchError(f"{' '.join(arguments)}: {(done.stderr.strip() or 'failed').splitlines()[-1]}")

@@ -1,0 +1,75 @@
+"""What the events of a peer change: its open requests, and the messages and notifications that wait to be received."""
+
+from __future__ import annotations
+
+import asyncio
+
+from srd.batch import MessageBatch
+from srd.message import Message, WriteNotification
+from srd.notify import Notify
+from srd.proto.lazy_deque import LazyDeque
+from srd.proto.wire.status import Status
+
+
+class Inbox:
+    """Filled by the endpoint, emptied by its `Peer`; `changed` is notified after every change."""
+
+    __slots__ = ("changed", "closing", "gone", "messages", "requests", "views", "writes")
+
+    def __init__(self) -> None:
+        self.requests: dict[int, asyncio.Future[Status]] = {}
+        self.views: dict[int, memoryview] = {}  # of open requests: a view keeps its region from being closed
+        self.messages = LazyDeque[Message | MessageBatch]()
+        self.writes = LazyDeque[WriteNotification]()
+        self.changed = Notify()
+        self.closing = False  # whether the application receives no more
+        self.gone = False  # whether `end` was called, after all other events
+
+    def deliver(self, message: Message | MessageBatch) -> None:
+        """Queue a message, or several that arrived together."""
+        self.messages.append(message)
+        self.changed.notify()
+
+    def deliver_write(self, written: WriteNotification) -> None:
+        """Queue a write notification."""
+        self.writes.append(written)
+        self.changed.notify()
+
+    def complete(self, request: int, *, status: Status) -> bool:
+        """Set the result of a request that has a future; return whether it has one."""
+        self.release_view(request)
+        future = self.requests.pop(request, None)
+        if future is not None and not future.done():
+            future.set_result(status)
+        return future is not None
+
+    def fail_requests(self, status: Status) -> None:
+        """End every open request with `status`."""
+        for request in list(self.requests):
+            self.complete(request, status=status)
+
+    def end(self) -> None:
+        """Note that the peer has ended; the core has the status and the reason."""
+        self.gone = True
+        if self.closing:
+            self.release_messages()
+        self.changed.notify()
+
+    @property
+    def has_unreceived(self) -> bool:
+        """Whether messages or writes wait to be received."""
+        return bool(self.messages) or bool(self.writes)
+
+    def release_view(self, request: int) -> None:
+        """Release the view of a request whose memory is not read any more."""
+        if (view := self.views.pop(request, None)) is not None:
+            view.release()
+
+    def release_messages(self) -> None:
+        """Release the messages that were not received."""
+        while self.messages:
+            left = self.messages.popleft()
+            if isinstance(left, MessageBatch):
+                left.abandon()
+            else:
+                left.release()

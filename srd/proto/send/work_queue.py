@@ -1,0 +1,171 @@
+"""The work queue: messages of this end that have not ended, by the caller's number, by message number, and by deadline.
+
+A posted work request becomes a work queue entry (a WQE, in the words of RDMA); so does a RESPONSE, which nobody posted.
+
+All requests of a peer have the same time limit, so the first one posted is the first overdue. The limit counts from the
+peer's first turn after the posting, which follows at once: posting itself needs no clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from srd.proto.lazy_deque import LazyDeque
+from srd.proto.send.batch import SendBatch
+from srd.proto.wire.data import OPCODE_BITS, Opcode, takes_credit
+
+_SEND, _READ = int(Opcode.SEND), int(Opcode.READ)  # plain integers compare faster than an enum's members
+
+
+@dataclass(slots=True, eq=False)
+class WorkQueueEntry:
+    """A message to be sent."""
+
+    request: int | None
+    """The caller's number of it; None for a RESPONSE."""
+    message: int
+    payload_offset: int
+    length: int
+    """As its packets give it; a read's is that of the answer."""
+    immediate: int
+    flags: int = Opcode.SEND
+    """As its packets give them: an opcode, and IMMEDIATE."""
+    key: int = 0
+    """As its packets give it."""
+    remote_offset: int = 0
+    """READ, WRITE: where the range begins in the other end's registration."""
+    local_key: int = 0
+    """READ, RESPONSE: the registration of this end that it writes or reads."""
+    local_offset: int = 0
+    """READ: where in that registration the answer begins."""
+    opcode: int = field(init=False)
+    """The `Opcode` of `flags`, computed once since it is read several times per message."""
+    needs_credit: bool = field(init=False)
+    """Whether it takes one message of the responder's credit: a SEND, or a WRITE with immediate."""
+    credit_bytes: int = field(init=False)
+    """Bytes that it takes of the responder's memory for messages."""
+    carried_bytes: int = field(init=False)
+    """Its own payload: a READ carries none, whatever length it requests."""
+    next_offset: int = 0
+    """First byte that is not packetized yet."""
+    unacknowledged: int = 0
+    """Packets that are packetized and not acknowledged."""
+    packetized: bool = False
+    """Whether all of it is packetized."""
+    end_psn: int = 0
+    """PSN after its last; 0: nothing is packetized."""
+    ended: bool = False
+    """Whether its request has completed."""
+    aborted: bool = False
+    """Whether it was aborted: packets of it that are sent from now on have the flag ABORTED."""
+    reason: int = 0
+    """Aborted: the status that it was aborted with."""
+    rnr_count: int = 0
+    """The peer's count of RNRs when it was posted (see `send.flow_control`)."""
+    deadline_at: float = math.inf
+    batch: SendBatch | None = None
+    """For a batch: `request` and `message` are those of its first message, the others' follow."""
+
+    @property
+    def open_requests(self) -> list[int]:
+        """The caller's numbers of those of its requests that have not ended."""
+        if self.request is None:
+            return []
+        if self.batch is None:
+            return [self.request]
+        return [self.request + index for index in self.batch.open()]
+
+    def __post_init__(self) -> None:
+        """Compute the derived fields."""
+        self.opcode = self.flags & OPCODE_BITS
+        self.needs_credit = takes_credit(self.flags)
+        self.credit_bytes = self.length if self.opcode == _SEND else 0
+        self.carried_bytes = 0 if self.opcode == _READ else self.length
+
+
+class WorkQueue:
+    """`add`, find and `remove` messages; `start_timers` of the new ones, find the `overdue` ones."""
+
+    __slots__ = ("_by_message", "_by_request", "_timed", "_untimed")
+
+    def __init__(self) -> None:
+        self._by_request: dict[int, WorkQueueEntry] = {}
+        self._by_message: dict[int, WorkQueueEntry] = {}
+        self._untimed: list[WorkQueueEntry] = []
+        self._timed = LazyDeque[WorkQueueEntry]()  # may contain some that have ended
+
+    def __bool__(self) -> bool:
+        """Whether a request of the caller is open."""
+        return bool(self._by_request)
+
+    @property
+    def count(self) -> int:
+        """How many requests of the caller are open; a batch is one."""
+        return len(self._by_request)
+
+    @property
+    def open(self) -> list[WorkQueueEntry]:
+        """The open messages that are requests of the caller."""
+        return list(self._by_request.values())
+
+    @property
+    def open_requests(self) -> list[int]:
+        """The caller's numbers of the open requests."""
+        return [name for wqe in self._by_request.values() for name in wqe.open_requests]
+
+    def add(self, wqe: WorkQueueEntry) -> None:
+        """Add a message. A RESPONSE has no request number, and no deadline but that of the READ."""
+        self._by_message[wqe.message] = wqe
+        if wqe.request is not None:
+            self._by_request[wqe.request] = wqe
+            self._untimed.append(wqe)
+
+    def remove(self, wqe: WorkQueueEntry) -> None:
+        """Remove a message that has ended."""
+        wqe.ended = True
+        self._by_message.pop(wqe.message, None)
+        if wqe.request is not None:
+            self._by_request.pop(wqe.request, None)
+
+    def by_request(self, name: int) -> WorkQueueEntry | None:
+        """Return the open request of this number; a batch is found by its first."""
+        return self._by_request.get(name)
+
+    def by_message(self, message: int) -> WorkQueueEntry | None:
+        """Return the open message of this number."""
+        return self._by_message.get(message)
+
+    def using_key(self, local_key: int) -> list[WorkQueueEntry]:
+        """Return the open READs and RESPONSEs that use this registration of this end."""
+        return [wqe for wqe in self._by_message.values() if wqe.local_key == local_key]
+
+    def started_sends(self) -> list[WorkQueueEntry]:
+        """Return the open sends that have a payload and of which some was packetized."""
+        return [o for o in self._by_request.values() if o.opcode == Opcode.SEND and o.end_psn and o.length]
+
+    def start_timers(self, *, deadline_at: float) -> Sequence[WorkQueueEntry]:
+        """Set the deadline of the requests added since and still open; return them."""
+        if not self._untimed:
+            return ()
+        new = [wqe for wqe in self._untimed if not wqe.ended]
+        self._untimed.clear()
+        for wqe in new:
+            wqe.deadline_at = deadline_at
+        self._timed.extend(new)
+        return new
+
+    @property
+    def deadline_at(self) -> float | None:
+        """When the next request is overdue."""
+        while self._timed and self._timed[0].ended:
+            self._timed.popleft()
+        return self._timed[0].deadline_at if self._timed else None
+
+    def overdue(self, *, now: float) -> list[WorkQueueEntry]:
+        """Return the requests whose deadline has passed."""
+        found = []
+        while (at := self.deadline_at) is not None and now >= at:
+            found.append(self._timed.popleft())
+        return found

@@ -1,0 +1,19 @@
+"""srd.file_transfer.stall, on a loop whose time the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+from unittest.mock import patch
+
+from srd.file_transfer.stall import StallMeter
+
+
+async def test_stall_meter__the_longest_time_without_a_landing_from_the_first_on() -> None:
+    landed, now = 0, 100.0
+    loop = asyncio.get_running_loop()
+    with patch.object(loop, "time", lambda: now), StallMeter(lambda: landed) as meter:
+        for seconds, arrived in ((9.0, 0), (1.0, 10), (0.25, 10), (0.5, 0), (0.5, 10), (7.0, 0)):
+            now += seconds
+            landed += arrived
+            meter._sample()
+    assert meter.longest_s == 1.0, "neither before the first landing nor after the last"
