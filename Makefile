@@ -6,9 +6,10 @@ PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Tests wait for other processes half of their time: four workers keep two cores busy. What is compiled runs twice, interpreted and compiled.
+# Tests wait for other processes half of their time: four workers keep two cores busy.
 WORKERS := -n 4 --dist worksteal
-COMPILED := tests/srd/proto tests/srd/io $(wildcard tests/srd/test_*.py) tests/devmem/test_pool.py
+# The tests of what is compiled (setup.py) run twice, interpreted and compiled; those marked `compiled` run compiled only.
+COMPILED := tests/srd/proto tests/srd/io $(wildcard tests/srd/test_*.py) $(shell grep -rl --include="*.py" "mark.compiled" tests)
 
 .PHONY: setup demo test check format clean
 
@@ -24,7 +25,7 @@ test:
 	@scripts/require-root "make test" "runs its integration tests in network namespaces"
 	@PYTHON="$(PYTHON)" scripts/setup chromium:chromium linux.uml:user-mode-linux insmod:kmod
 	@scripts/check
-	@$(BIN)/python -m pytest $(WORKERS) --cov --cov-report=term $(PYTEST_FLAGS)
+	@$(BIN)/python -m pytest -m "not compiled" $(WORKERS) --cov --cov-report=term $(PYTEST_FLAGS)
 	@$(BIN)/python scripts/coverage_floor.py
 	@echo "the same, compiled (see setup.py):"
 	@env -u PYTHONPATH PYTHONSAFEPATH=1 $(BIN)/python -m pytest -q -o pythonpath= -m "not sources" $(WORKERS) $(COMPILED)

@@ -250,6 +250,7 @@ def test_view__leaves_nothing_behind() -> None:
     assert pool.idle
 
 
+@pytest.mark.compiled
 def test_pool__a_million_pieces_taken_looked_at_and_returned_leave_nothing() -> None:
     pool, tokens = pool_of(2 * CHUNK), Tokens()
     pool.open()

@@ -45,6 +45,7 @@ def test_permutation__nothing_beats_the_ideal() -> None:
     assert min(times_us) < 1.1 * permutation._ideal_us()
 
 
+@pytest.mark.compiled
 def test_slow_path_and_loss__fractions_are_of_what_can_land() -> None:
     slow = slow_path.measure(1, 0.05).ours
     assert 0.5 < slow["capacity_fraction"] <= 1.02  # what was queued at the start of 50 ms may land in them
@@ -53,6 +54,7 @@ def test_slow_path_and_loss__fractions_are_of_what_can_land() -> None:
     assert all(0.5 < value <= 1.05 for value in lossy.values())
 
 
+@pytest.mark.compiled
 def test_ecn__marks_keep_the_queue_short_and_lose_nothing() -> None:
     round_ = ecn.measure(1, 0.3)
     marked, unmarked = round_.ours, round_.peers["unmarked"]
@@ -97,6 +99,7 @@ def test_messages__one_loss_takes_the_second_packet_of_a_tenth_once() -> None:
     assert loss_of.lost == {10, 20}
 
 
+@pytest.mark.compiled
 def test_messages__measures() -> None:
     figures = messages.measure(1, 0.0).ours
     assert 0.5 < figures["undisturbed_ratio"] < 2

@@ -23,6 +23,7 @@ from tests.scripts.benches.chaos.test_host import CALM
 CHUNK = 50
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("first", range(1, chaos.RUNS + 1, CHUNK))
 def test_chaos__no_violations(first: int, capsys: pytest.CaptureFixture[str]) -> None:
     figures = chaos.measure(range(first, first + CHUNK)).ours
@@ -126,6 +127,7 @@ SABOTAGE: dict[str, tuple[object, str, Callable[..., Any], str]] = {
 }
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("name", SABOTAGE)
 def test_sabotage__is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A harness that cannot find anything proves nothing."""
@@ -135,6 +137,7 @@ def test_sabotage__is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [violation for violation in found if re.search(expected, violation)], found
 
 
+@pytest.mark.sources
 def test_measure__prints_how_to_replay(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(MajorityDelay, "on_ack", raises)
     figures = chaos.measure([3]).ours

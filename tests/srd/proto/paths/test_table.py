@@ -276,6 +276,7 @@ def spine_of(running: Bulk, path: Path, forwarding: Forwarding) -> str:
     return way[2]
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_fabric__a_dead_spine_is_left_by_other_ports_and_used_again_when_it_is_back(seed: int) -> None:
     topology = fabric(spines=4, name="paths", seed=seed)
@@ -302,6 +303,7 @@ def test_fabric__a_dead_spine_is_left_by_other_ports_and_used_again_when_it_is_b
     assert sum(path.state is ACTIVE for path in sender.paths) <= 32
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_fabric__paths_over_a_spine_of_a_smaller_mtu_carry_no_data(seed: int) -> None:
     topology = fabric(spines=4, name="mtu", seed=seed)

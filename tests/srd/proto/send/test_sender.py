@@ -112,6 +112,7 @@ def test_transfer__nothing_lost_nothing_sent_again(seed: int) -> None:
     assert network.b.core.peer(0).receiver.duplicates == 0
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
     "conditions",
@@ -127,6 +128,7 @@ def test_transfer__duplicates_and_reordering(seed: int, conditions: Conditions) 
     transfer(Network(seed=seed, conditions=conditions), MIB, 5, MIB, 0, MIB)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("seed", SEEDS)
 def test_transfer__everything_at_once(seed: int) -> None:
     shape = Shape(delay_us=500, jitter_us=200, loss_percent=5, rate_bps=100_000_000, limit_packets=40)
@@ -136,6 +138,7 @@ def test_transfer__everything_at_once(seed: int) -> None:
     transfer(network, MIB, 0, MIB, 1, 100_000)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("seed", SEEDS)
 def test_transfer__one_link_blackholed_in_the_middle(seed: int) -> None:
     network = Network(seed=seed, shape=Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60))
@@ -164,6 +167,7 @@ def test_transfer__one_link_blackholed_in_the_middle(seed: int) -> None:
     assert all(path.state is not PathState.ACTIVE for path in silent), "each that was tried since"
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("seed", SEEDS)
 def test_transfer__a_repaired_link_is_used_again(seed: int) -> None:
     network = Network(seed=seed, shape=Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60))
@@ -265,6 +269,7 @@ def test_poll_burst__no_more_in_flight_than_may_be_and_a_window_that_need_not_gr
     assert least_bytes < sender.controller.window_bytes < (CWND_LIMITED_RTTS + 8) * least_bytes < 12 * MIB
 
 
+@pytest.mark.compiled
 def test_poll_burst__as_much_in_flight_as_a_long_path_holds() -> None:
     """100 ms and 400 Mbit/s: 5 MB are on the way, whatever little may wait in hosts."""
     config = ProtocolConfig(
@@ -311,6 +316,7 @@ def test_poll_burst__long_when_the_processor_is_the_limit() -> None:
     assert (first.count, later.count) == (1, 7), "a packet of a small window; a message's worth"
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("seed", SEEDS)
 def test_poll_burst__sprays_over_all_paths(seed: int) -> None:
     network = Network(seed=seed, shape=Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60))
@@ -322,6 +328,7 @@ def test_poll_burst__sprays_over_all_paths(seed: int) -> None:
     assert all(0.15 < shares[link] / total < 0.35 for link in range(4)), shares
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("loss_percent", "share"), [(0, 0.6), (1, 0.5)])
 def test_throughput__most_of_four_links(seed: int, loss_percent: int, share: float) -> None:
@@ -332,6 +339,7 @@ def test_throughput__most_of_four_links(seed: int, loss_percent: int, share: flo
     assert 12 * MIB * 8 / (network.now - 100.0) > share * 1e9
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("seed", SEEDS)
 def test_blocked_path__half_of_the_links_slow(seed: int) -> None:
     """Congested paths are left, not slowed for: two of four links at a tenth of the rate."""
