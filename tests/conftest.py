@@ -31,7 +31,7 @@ PURE = (
     "netns/faults",
     "netns/backends",
 )
-"""Tests that are traced for coverage: those of the code that scripts/coverage_floor.py checks. Tracing doubles their time."""
+"""Where tests are traced for coverage, which doubles their time: those of what scripts/coverage_floor.py checks."""
 
 if Path(srd.__file__).is_relative_to(ROOT / "srd"):
     os.environ["PYTHONPATH"] = str(ROOT)
