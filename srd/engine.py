@@ -34,6 +34,7 @@ from srd.proto.core import EndpointCore
 from srd.proto.events import Event, Frag, MessageAborted, PeerEnded
 from srd.proto.memory import Memory
 from srd.proto.peer import PeerCore
+from srd.proto.recv.admission import AdmissionFactory, TurnAdmission
 from srd.proto.trace import Trace
 from srd.proto.wire.data import MIN_DATAGRAM_BYTES
 from srd.proto.wire.status import Status
@@ -59,12 +60,14 @@ class Engine:
         memory: Memory,
         on_event: Callable[[Event], None],
         on_failure: Callable[[str], None],
+        admission: AdmissionFactory = TurnAdmission,
         trace: Trace | None = None,
     ) -> None:
         """Bind `address`, and start. Raises SrdError if that cannot be had.
 
-        `accepting`: whether others may open peers; `memory`: the registrations for writes and reads; `on_failure`: is
-        told the reason; `trace`: receives the trace events of every peer.
+        `accepting`: whether others may open peers; `memory`: the registrations for writes and reads; `on_failure`:
+        called with the reason; `admission`: which sends are received while a region is short of memory; `trace`:
+        receives the trace events of every peer.
         """
         self.config = config
         self._on_event = on_event
@@ -83,6 +86,7 @@ class Engine:
                 accepting=accepting,
                 trace=trace,
                 memory=memory,
+                admission=admission,
             )
             self._region = Region(config.receive_region_bytes, name="srd-receive")
             self.queues = RxQueueTable(config, self._region, first=sockets[0], contexts=self._core.contexts)

@@ -29,7 +29,7 @@ from srd.proto.handshake import Initiator
 from srd.proto.memory import Memory
 from srd.proto.peer import PeerCore, PeerState
 from srd.proto.peer_trace import PeerTrace
-from srd.proto.recv.admission import Admission
+from srd.proto.recv.admission import Admission, AdmissionFactory, TurnAdmission
 from srd.proto.stateless import StatelessResponder
 from srd.proto.timers import Timers
 from srd.proto.trace import Trace
@@ -75,14 +75,15 @@ class EndpointCore:
         rng: Random,
         accepting: bool,
         memory: Memory | None = None,
+        admission: AdmissionFactory = TurnAdmission,
         trace: Trace | None = None,
     ) -> None:
         """Take what the core cannot make itself.
 
         `datagram_bytes`: the largest datagram that this end receives; `secret`: the cookies' key; `new_context`: a
         source of unguessable 64-bit ids; `rng`: random numbers for the choice of paths; `accepting`: whether others may
-        open peers; `memory`: registrations for writes and reads, None without any; `trace`: receives the trace events
-        of every peer.
+        open peers; `memory`: registrations for writes and reads, None without any; `admission`: which sends are
+        received while memory is short; `trace`: receives the trace events of every peer.
         """
         self.malformed = 0
         self.expects_more_data = False  # whether the messages of the last batch of data lack more than a datagram
@@ -95,6 +96,7 @@ class EndpointCore:
         self._rng = rng
         self._memory = memory
         self._copies: list[TargetCopy] = []  # of the batch that is being processed
+        self._new_admission = admission
         self._admissions: dict[int, Admission] = {}  # by region
         self._trace = trace
         self._peers: dict[int, PeerCore] = {}  # by number
@@ -263,7 +265,7 @@ class EndpointCore:
 
     def _admission(self, region: int) -> Admission:
         if (admission := self._admissions.get(region)) is None:
-            admission = self._admissions[region] = Admission(region)
+            admission = self._admissions[region] = self._new_admission(region)
         return admission
 
     def _handle_controls(self, controls: Iterable[tuple[bytes, Address, float]], *, now: float) -> None:

@@ -15,6 +15,8 @@ from devmem.registry import Access, Registry
 from srd.engine import Engine
 from srd.errors import SrdError, UsageError
 from srd.proto.events import Completion, Event, MessageAborted, MessageReceived, PeerEnded, PeerOpened, WriteReceived
+from srd.proto.peer import PeerCore
+from srd.proto.recv.admission import Admission, AdmissionFactory, TurnAdmission
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
@@ -29,7 +31,7 @@ T = TypeVar("T", bound=Event)
 class Owner:
     """An engine, its registrations, and the events that it was given."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, admission: AdmissionFactory = TurnAdmission) -> None:
         self.events: list[Event] = []
         self.registry = Registry()
         self.breaks_on: type[Event] | None = None
@@ -42,6 +44,7 @@ class Owner:
             memory=self.registry,
             on_event=self._take,
             on_failure=pytest.fail,
+            admission=admission,
         )
 
     def _take(self, event: Event) -> None:
@@ -144,6 +147,49 @@ async def test_on_event__memory_of_an_aborted_message_is_freed(owners: tuple[Own
             with pytest.raises(PoolError):
                 two.engine.queues.view(frag)
         await one.until(Completion)
+
+
+class Gate(Admission):
+    """Admits everything, or nothing."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self.refused = asyncio.Event()
+
+    def admits(self, *_: object, **__: object) -> bool:
+        if not self.is_open:
+            self.refused.set()
+        return self.is_open
+
+    def evict_stalled(self, *_: object, **__: object) -> list[PeerCore]:
+        return []
+
+
+async def test_admission__of_the_owner_decides_while_memory_is_short() -> None:
+    gate = Gate()
+    one, two = Owner(), Owner(admission=lambda _: gate)
+    payload = content(4 * MIB, seed=SEED)
+    try:
+        *holders, last = [(await connected(one, two))[0] for _ in range(3)]
+        with memory(payload) as source:
+            held: list[MessageReceived] = []
+            for number, peer in enumerate(holders * 2):  # 16 of 24 MiB: less than the reserve is left
+                one.engine.post(peer, WorkRequest(number, 4 * MIB, source.address))
+                held.append(await two.until(MessageReceived, lambda event: event not in held))
+            gate.is_open = False
+            one.engine.post(last, WorkRequest(9, MIB, source.address + MIB))
+            async with asyncio.timeout(PATIENCE_S):
+                await gate.refused.wait()
+            assert [event for event in two.events if isinstance(event, MessageReceived)] == held
+            gate.is_open = True
+            message = await two.until(MessageReceived, lambda event: event not in held)
+            assert b"".join(two.engine.queues.view(frag) for frag in message.frags) == payload[MIB : 2 * MIB]
+            assert (await one.until(Completion, lambda event: event.request == 9)).status is Status.OK
+        for received in (*held, message):
+            two.engine.release(received.peer, received.frags, received.length, 1)
+    finally:
+        one.close()
+        two.close()
 
 
 async def test_close__ends_every_peer_and_leaves_nothing_open() -> None:

@@ -4,7 +4,8 @@ Every peer is promised a receive window of its own, and the windows of many peer
 messages were received in part until no memory is left, none could become complete, and no memory would be freed. So the
 owner of the memory keeps a reserve as large as the longest message, and reports when less than that is left
 (`handle_packets(..., low_region=...)`). From then on only one incomplete message is admitted. The senders of all others
-get RNR (receiver not ready), and retry. The core has an `Admission` for each region of memory that was ever short.
+get RNR (receiver not ready), and retry. The core has an `Admission` for each region of memory that was ever short;
+`TurnAdmission`, the default, has these rules:
 
 1. Peers that were refused take turns, in the order of their waiting. A turn is one message, the peer's oldest that is
    in this memory. A peer not received from for TURN_MEMORY_S leaves the queue.
@@ -19,7 +20,10 @@ get RNR (receiver not ready), and retry. The core has an `Admission` for each re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+
+from mypy_extensions import mypyc_attr
 
 from srd.proto.events import REGION_SHIFT, Frag
 from srd.proto.peer import PeerCore
@@ -32,8 +36,25 @@ CHECKS_PER_STALL = 8
 """Checks for stalled messages per `stalled_after_s`: a check may have many messages to examine."""
 
 
-class Admission:
-    """`evict_stalled` for every batch while memory is low; `admits` says whether a received burst may be taken."""
+@mypyc_attr(allow_interpreted_subclasses=True)  # an engine's owner may have a rule of its own
+class Admission(ABC):
+    """Which sends are received while one region is short of memory. The sender of what is refused gets RNR."""
+
+    @abstractmethod
+    def admits(self, peer: PeerCore, burst: ReceivedBurst, *, peers: Mapping[int, PeerCore], now: float) -> bool:
+        """Return whether a received burst is processed. It has not been acknowledged."""
+
+    @abstractmethod
+    def evict_stalled(self, peers: Mapping[int, PeerCore], *, now: float, stalled_after_s: float) -> list[PeerCore]:
+        """Discard messages that stalled (`PeerCore.discard`); return the peers affected. Called for every batch."""
+
+
+AdmissionFactory = Callable[[int], Admission]
+"""Makes the admission of a region, from its number, when the region is short of memory for the first time."""
+
+
+class TurnAdmission(Admission):
+    """One incomplete message at a time, by the rules of this module."""
 
     __slots__ = (
         "_check_at",
@@ -56,7 +77,7 @@ class Admission:
         self._check_at = 0.0
 
     def admits(self, peer: PeerCore, burst: ReceivedBurst, *, peers: Mapping[int, PeerCore], now: float) -> bool:
-        """Whether the burst needs no memory that is kept, or belongs to the one message that is admitted."""
+        """Return whether the burst needs no memory that is kept, or belongs to the one message that is admitted."""
         if not burst.payload_bytes or burst.flags & OPCODE_BITS != Opcode.SEND:
             return True
         if peer.receiver.has_discarded(burst.message):
@@ -71,7 +92,7 @@ class Admission:
         return False
 
     def evict_stalled(self, peers: Mapping[int, PeerCore], *, now: float, stalled_after_s: float) -> list[PeerCore]:
-        """Discard what has stalled; return the peers affected. Called for every batch while memory is low."""
+        """Discard what has stalled; return the peers affected."""
         if now < self._check_at:
             return []
         self._check_at = now + stalled_after_s / CHECKS_PER_STALL

@@ -8,14 +8,14 @@ import pytest
 
 from srd.proto.config import ProtocolConfig
 from srd.proto.events import REGION_SHIFT
-from srd.proto.recv.admission import TURN_MEMORY_S, Admission
+from srd.proto.recv.admission import TURN_MEMORY_S, TurnAdmission
 from srd.proto.recv.receiver import Receiver
 from srd.proto.wire.data import Opcode, ReceivedBurst
 from tests.srd.proto.recv.test_receiver import unvalidated
 
 
 class Receiving:
-    """As much of a peer as Admission looks at."""
+    """As much of a peer as Admission uses."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -59,11 +59,11 @@ def peers() -> dict[int, Any]:
     return {number: Receiving(number) for number in (1, 2, 3)}
 
 
-def asks(admission: Admission, peers: dict[int, Any], number: int, message: int, *, now: float = 100.0) -> bool:
+def asks(admission: TurnAdmission, peers: dict[int, Any], number: int, message: int, *, now: float = 100.0) -> bool:
     return admission.admits(peers[number], run(message), peers=peers, now=now)
 
 
-def relieves(admission: Admission, peers: dict[int, Any], *, now: float) -> dict[int, list[int]]:
+def relieves(admission: TurnAdmission, peers: dict[int, Any], *, now: float) -> dict[int, list[int]]:
     """Return what is given up by now, by peer."""
     for peer in peers.values():
         peer.given_up = []
@@ -74,7 +74,7 @@ def relieves(admission: Admission, peers: dict[int, Any], *, now: float) -> dict
 
 @pytest.mark.sources
 def test_admits__only_the_oldest_part_of_one_peer(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = TurnAdmission(0)
     peers[2].begin(4, 5)
     assert not asks(admission, peers, 2, 5)
     assert asks(admission, peers, 2, 4)
@@ -83,7 +83,7 @@ def test_admits__only_the_oldest_part_of_one_peer(peers: dict[int, Any]) -> None
 
 @pytest.mark.sources
 def test_admits__the_next_that_waits_once_it_is_whole(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = TurnAdmission(0)
     peers[1].begin(4)
     assert asks(admission, peers, 1, 4)
     assert not asks(admission, peers, 2, 8)
@@ -96,7 +96,7 @@ def test_admits__the_next_that_waits_once_it_is_whole(peers: dict[int, Any]) -> 
 
 @pytest.mark.sources
 def test_admits__who_was_not_heard_waits_no_more(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = TurnAdmission(0)
     peers[1].begin(4)
     assert asks(admission, peers, 1, 4)
     assert not asks(admission, peers, 2, 8)
@@ -106,7 +106,7 @@ def test_admits__who_was_not_heard_waits_no_more(peers: dict[int, Any]) -> None:
 
 @pytest.mark.sources
 def test_admits__another_when_the_peer_is_gone(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = TurnAdmission(0)
     peers[1].begin(4)
     assert asks(admission, peers, 1, 4)
     assert not asks(admission, peers, 2, 4)
@@ -117,7 +117,7 @@ def test_admits__another_when_the_peer_is_gone(peers: dict[int, Any]) -> None:
 @pytest.mark.sources
 @pytest.mark.parametrize(("flags", "payload_bytes"), [(Opcode.WRITE, 100), (Opcode.RESPONSE, 100), (Opcode.SEND, 0)])
 def test_admits__what_needs_no_memory(peers: dict[int, Any], flags: int, payload_bytes: int) -> None:
-    admission = Admission(0)
+    admission = TurnAdmission(0)
     peers[1].begin(4)
     assert asks(admission, peers, 1, 4)
     one = run(9, psn=1, flags=flags, payload_bytes=payload_bytes)
@@ -126,7 +126,7 @@ def test_admits__what_needs_no_memory(peers: dict[int, Any], flags: int, payload
 
 @pytest.mark.sources
 def test_admits__what_was_given_up_so_that_its_sender_is_told(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = TurnAdmission(0)
     peers[1].begin(4)
     peers[2].begin(4)
     assert asks(admission, peers, 1, 4)
@@ -137,7 +137,7 @@ def test_admits__what_was_given_up_so_that_its_sender_is_told(peers: dict[int, A
 
 @pytest.mark.sources
 def test_relieve__a_turn_that_stalls_costs_all_that_its_peer_has_in_part(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = TurnAdmission(0)
     peers[1].begin(4, 5)
     assert asks(admission, peers, 1, 4)
     for now in (100.3, 100.6, 100.9):
@@ -149,7 +149,7 @@ def test_relieve__a_turn_that_stalls_costs_all_that_its_peer_has_in_part(peers: 
 
 @pytest.mark.sources
 def test_relieve__who_stalled_comes_last_until_it_finishes(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = TurnAdmission(0)
     peers[1].begin(4)
     assert asks(admission, peers, 1, 4)
     relieves(admission, peers, now=101.0)
@@ -164,7 +164,7 @@ def test_relieve__who_stalled_comes_last_until_it_finishes(peers: dict[int, Any]
 
 @pytest.mark.sources
 def test_relieve__not_what_goes_on(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = TurnAdmission(0)
     peers[1].begin(4)
     assert asks(admission, peers, 1, 4)
     peers[1].receiver.accept(run(4, psn=13, offset=100), now=100.9)
@@ -174,7 +174,7 @@ def test_relieve__not_what_goes_on(peers: dict[int, Any]) -> None:
 
 @pytest.mark.sources
 def test_relieve__time_without_memory_does_not_count(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = TurnAdmission(0)
     peers[1].begin(4)
     peers[2].begin(8)
     assert asks(admission, peers, 1, 4)
@@ -187,7 +187,7 @@ def test_relieve__time_without_memory_does_not_count(peers: dict[int, Any]) -> N
 
 @pytest.mark.sources
 def test_relieve__only_what_lies_in_its_memory(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = TurnAdmission(0)
     peers[1].begin(4)
     peers[2].receiver.accept(run(8, payload_offset=1 << REGION_SHIFT), now=100.0)
     assert relieves(admission, peers, now=102.0) == {1: [4]}
@@ -195,7 +195,7 @@ def test_relieve__only_what_lies_in_its_memory(peers: dict[int, Any]) -> None:
 
 @pytest.mark.sources
 def test_relieve__a_turn_that_nobody_comes_for_is_over(peers: dict[int, Any]) -> None:
-    admission = Admission(0)
+    admission = TurnAdmission(0)
     peers[1].begin(4)
     assert asks(admission, peers, 1, 4)
     assert not asks(admission, peers, 2, 8, now=100.1)
