@@ -23,8 +23,8 @@ demo:
 
 test:
 	@scripts/require-root "make test" "runs its integration tests in network namespaces"
-	@PYTHON="$(PYTHON)" scripts/setup chromium:chromium linux.uml:user-mode-linux insmod:kmod
-	@scripts/check
+	@PYTHON="$(PYTHON)" scripts/setup --dependencies chromium:chromium linux.uml:user-mode-linux insmod:kmod
+	@scripts/check & check=$$!; PYTHON="$(PYTHON)" scripts/setup; built=$$?; wait $$check && exit $$built
 	@$(BIN)/python -m pytest -m "not compiled" $(WORKERS) --cov --cov-report=term $(PYTEST_FLAGS)
 	@$(BIN)/python scripts/coverage_floor.py
 	@echo "the same, compiled (see setup.py):"

@@ -21,7 +21,7 @@ import sys
 from scripts.benches.registry import CASES, Request
 from srd.build import BUILD
 print(BUILD, file=sys.stderr)
-for measured in CASES[sys.argv[1]].measure(Request(seed=7, seconds=0.3)):
+for measured in CASES[sys.argv[1]].measure(Request(seed=7, seconds=0.1)):
     print(measured)
 """
 
