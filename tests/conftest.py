@@ -9,6 +9,9 @@ it.
 from __future__ import annotations
 
 import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's threads, which nothing here uses, spin in every process
+
 from pathlib import Path
 
 import pytest

@@ -63,10 +63,12 @@ sync; halt -f -p
 
 
 _GUARDIAN: Final = """
-import contextlib, os, signal, sys
-os.read(0, 1)
+import contextlib, os, shutil, signal, sys
+caller_lives = os.read(0, 1)
 with contextlib.suppress(ProcessLookupError):
     os.killpg(int(sys.argv[1]), signal.SIGKILL)
+if not caller_lives:
+    shutil.rmtree(sys.argv[2], ignore_errors=True)
 """
 
 
@@ -210,7 +212,9 @@ def _boot(
     )
     lifeline, hold = os.pipe()
     guardian = subprocess.Popen(
-        [sys.executable, "-S", "-c", _GUARDIAN, str(guest.pid)], stdin=lifeline, start_new_session=True
+        [sys.executable, "-S", "-c", _GUARDIAN, str(guest.pid), str(init.parent)],
+        stdin=lifeline,
+        start_new_session=True,
     )
     os.close(lifeline)
     for fd in (out_fd, err_fd):
@@ -222,6 +226,7 @@ def _boot(
             pump.start()
         guest.wait()
     finally:
+        os.write(hold, b"x")
         os.close(hold)  # the guardian also kills what the guest kernel has left
         guardian.wait()
         guest.wait()

@@ -76,21 +76,27 @@ def test_said() -> None:
 
 HELPED = """#!/bin/sh
 sleep 1000 &
-echo $$ $! >{told}
+echo $$ $! >{pid_file}
 exec sleep 1000
+"""
+RUN_HELPED = """
+import tempfile, netns.backends.uml
+tempfile.tempdir, netns.backends.uml.KERNEL = {state!r}, {kernel!r}
+netns.backends.uml.run_uml(["true"])
 """
 
 
-def test_run_uml__a_caller_that_is_killed_leaves_neither_kernel_nor_its_helpers(tmp_path: Path) -> None:
-    kernel, told = tmp_path / "linux.helped", tmp_path / "told"
-    kernel.write_text(HELPED.format(told=told))
+def test_run_uml__a_caller_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
+    kernel, pid_file, state = tmp_path / "linux.helped", tmp_path / "pid_file", tmp_path / "state"
+    kernel.write_text(HELPED.format(pid_file=pid_file))
     kernel.chmod(0o755)
-    program = (
-        f"import netns.backends.uml; netns.backends.uml.KERNEL = {str(kernel)!r}; netns.backends.uml.run_uml(['true'])"
-    )
+    state.mkdir()
+    program = RUN_HELPED.format(state=str(state), kernel=str(kernel))
     with subprocess.Popen([sys.executable, "-c", program]) as caller:
-        assert eventually(lambda: told.exists() and len(told.read_text().split()) == 2)
-        pids = [int(word) for word in told.read_text().split()]
+        assert eventually(lambda: pid_file.exists() and len(pid_file.read_text().split()) == 2)
+        pids = [int(word) for word in pid_file.read_text().split()]
         assert all(start_time_ticks(pid) for pid in pids)
+        assert list(state.iterdir())
         caller.kill()
     assert eventually(lambda: not any(start_time_ticks(pid) for pid in pids))
+    assert eventually(lambda: not list(state.iterdir()))
