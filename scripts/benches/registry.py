@@ -167,7 +167,7 @@ _TABLE: Final = (
     ),
     Case(
         "torture",
-        "real endpoints and strangers, everything at random",
+        "real endpoints and attackers, everything at random",
         "loopback, kernel and relay",
         _torture,
         torture.WANTED,

@@ -1,4 +1,4 @@
-"""Hosts of different MTU send files to one receiver at a time, beside a stranger: every file arrives whole."""
+"""Hosts of different MTU send files to one receiver at a time, beside an attacker: every file arrives whole."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.root
 
 MTUS = (9000, 1500, 1000, 620)
 FILES = 3
-STRANGER = """
+ATTACKER = """
 import random, socket, struct, sys, time
 rng = random.Random(5)
 sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -38,7 +38,7 @@ while True:
 
 @pytest.fixture
 def hosts() -> Iterator[list[str]]:
-    """Namespaces on one bridge: a receiver with 9,000 bytes of MTU (10.9.0.1), a host for each MTU, a stranger."""
+    """Namespaces on one bridge: a receiver with 9,000 bytes of MTU (10.9.0.1), a host for each MTU, an attacker."""
     prefix = f"mm{os.getpid()}"
     switch, names = f"{prefix}-sw", [f"{prefix}-h{index}" for index in range(len(MTUS) + 2)]
     made: list[str] = []
@@ -64,8 +64,8 @@ def inside(host: str, argv: list[str]) -> list[str]:
     return ["ip", "netns", "exec", host, *argv]
 
 
-def test_senders_of_four_mtus_beside_a_stranger(hosts: list[str], tmp_path: Path) -> None:
-    receiver, *senders, stranger = hosts
+def test_senders_of_four_mtus_beside_an_attacker(hosts: list[str], tmp_path: Path) -> None:
+    receiver, *senders, attacker = hosts
     output = tmp_path / "output"
     output.mkdir()
     with ExitStack() as running:
@@ -75,7 +75,7 @@ def test_senders_of_four_mtus_beside_a_stranger(hosts: list[str], tmp_path: Path
         there.event("listening")
         flood = running.enter_context(
             subprocess.Popen(
-                inside(stranger, [sys.executable, "-c", STRANGER, "10.9.0.1", "7000", str(VERSION)]),
+                inside(attacker, [sys.executable, "-c", ATTACKER, "10.9.0.1", "7000", str(VERSION)]),
                 stdout=subprocess.PIPE,
             )
         )
@@ -93,6 +93,6 @@ def test_senders_of_four_mtus_beside_a_stranger(hosts: list[str], tmp_path: Path
             for _ in range(FILES):
                 assert process.event("sent")["sha256_ok"]
             assert process.wait() == 0
-        assert flood.poll() is None, "the stranger went: this test shows nothing"
+        assert flood.poll() is None, "the attacker went: this test shows nothing"
         assert len({path.name for path in output.iterdir()}) == FILES * len(MTUS)
         assert all((output / path.name).read_bytes() == path.read_bytes() for path in tmp_path.glob("*.bin"))

@@ -53,7 +53,7 @@ def test_end__asks_first_then_insists(program: str, status: int) -> None:
         assert child.wait() == status
 
 
-def test_end__leaves_strangers_alone() -> None:
+def test_end__leaves_other_processes_alone() -> None:
     me = Process.of(os.getpid())
     assert me is not None
     end([Process(me.pid, me.started_at_ticks - 1), Process(2**22 - 1, 1)])

@@ -1,4 +1,4 @@
-"""Peers of different datagram sizes on one endpoint, beside strangers: every byte of every message, on real sockets.
+"""Peers of different datagram sizes on one endpoint, beside attackers: every byte of every message, on real sockets.
 
 The bytes of a message depend on its sender, its number and their offset, so that whatever lies elsewhere than it should
 is seen.
@@ -80,7 +80,7 @@ async def check_all(endpoint: Endpoint) -> dict[int, int]:
 
 
 @contextmanager
-def strangers(endpoint: Endpoint, *, seed: int) -> Iterator[list[int]]:
+def attackers(endpoint: Endpoint, *, seed: int) -> Iterator[list[int]]:
     """Have trains of datagrams of one random size sent to an endpoint from a socket without a peer.
 
     One for every `TRAIN_EVERY_BYTES` that landed, so that they are as large a share on a slow machine as on a fast one.
@@ -112,13 +112,13 @@ def strangers(endpoint: Endpoint, *, seed: int) -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize("sizes", [(8972, 1472), (592, 576), (8972, 1472, 972, 592), (1023, 1024, 65_507)], ids=str)
-async def test_send__senders_of_several_sizes_beside_strangers(sizes: tuple[int, ...]) -> None:
+async def test_send__senders_of_several_sizes_beside_attackers(sizes: tuple[int, ...]) -> None:
     """The receiver's slots overlapped when it changed its layout for another size; small series were misread."""
     async with (
         asyncio.timeout(PATIENCE_S * 3),
         await Endpoint.listen("127.0.0.1", port=0, config=config(max(sizes))) as endpoint,
     ):
-        with strangers(endpoint, seed=sum(sizes)) as trains:
+        with attackers(endpoint, seed=sum(sizes)) as trains:
             checked = asyncio.gather(*(check_all(endpoint) for _ in sizes))
             sent = await asyncio.gather(*(send_all(endpoint.address[1], size) for size in sizes))
             counts = await checked

@@ -1,4 +1,4 @@
-"""Strangers on real sockets that begin messages and never end them, beside a peer that keeps the rules."""
+"""Attackers on real sockets that begin messages and never end them, beside a peer that keeps the rules."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def names(ack: Ack, first: int, end: int) -> bool:
     return received >> first & mask(end - first) == mask(end - first)
 
 
-class Stranger:
+class Attacker:
     """Speaks the protocol by hand, from one port."""
 
     def __init__(self, port: int) -> None:
@@ -114,17 +114,17 @@ class Stranger:
 
 
 @asynccontextmanager
-async def strangers(two: Endpoint, *, count: int) -> AsyncIterator[None]:
-    """Give strangers that have each begun what the window allows, and live on."""
+async def attackers(two: Endpoint, *, count: int) -> AsyncIterator[None]:
+    """Give attackers that have each begun what the window allows, and live on."""
     with ExitStack() as sockets:
         alive = []
         try:
             for _ in range(count):
-                stranger = sockets.enter_context(Stranger(two.address[1]))
-                await stranger.open()
+                attacker = sockets.enter_context(Attacker(two.address[1]))
+                await attacker.open()
                 await two.accept()
-                alive.append(asyncio.ensure_future(stranger.live()))
-                await stranger.begin(1, psn=await stranger.begin(0, psn=0))
+                alive.append(asyncio.ensure_future(attacker.live()))
+                await attacker.begin(1, psn=await attacker.begin(0, psn=0))
             yield
         finally:
             for task in alive:
@@ -136,7 +136,7 @@ async def test_transfers_go_on_beside_peers_that_hold_memory_and_never_finish() 
     async with (
         asyncio.timeout(3 * PATIENCE_S),
         await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
-        strangers(two, count=3),
+        attackers(two, count=3),
     ):
         assert two._engine.queues.host.memory_low
         async with await Endpoint.open(towards="127.0.0.1", config=SMALL) as one:

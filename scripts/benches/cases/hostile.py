@@ -1,8 +1,8 @@
 """Hostile packets beside a regular transfer, on loopback: a million by default, 10,000 a second.
 
 Packets are malformed, well-formed but unexpected, mutated from the transfer's own packets, or have every field at its
-limits. They come from strangers, from addresses that never opened a peer, and from open peers that misbehave; single
-and in GSO trains. Time slices with and without them alternate. The receiver compares every byte of the transfer.
+limits. They come from unknown senders, from addresses that never opened a peer, and from open peers that misbehave;
+single and in GSO trains. Time slices with and without them alternate. The receiver compares every byte of the transfer.
 
 `transfer_ok`: all data was right, and no request failed. `crashes`: ends that died or wrote a traceback.
 `rss_growth_mb`: of the receiver, without the receive region, whose size is fixed. `amplification_ratio`: bytes sent to

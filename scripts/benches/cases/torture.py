@@ -4,7 +4,7 @@ A scenario (torture/scenario.py) is 2 to 5 processes that send to one, over loop
 an MTU for each link, or two leaves and two spines that drop, delay, duplicate, reorder and corrupt packets. They issue
 sends, batches, writes and reads of 0 bytes to 1 GiB, some of them cancelled, invalid, or from memory that is
 deregistered. There are slow readers, bound queues, held messages and full pools; processes that are killed, stopped and
-restarted; links that change their MTU, flap and drop silently; strangers that send every kind of packet, alone and in
+restarted; links that change their MTU, flap and drop silently; attackers that send every kind of packet, alone and in
 trains; numbers and clocks that start just before they wrap; the compiled package and the sources, uvloop and asyncio.
 Scenarios of some seconds follow each other until the time is up, each with its own seed.
 

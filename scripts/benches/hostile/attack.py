@@ -1,8 +1,8 @@
 """The attacker, a process of its own: prepares packets in advance, then sends them at a constant rate.
 
-Four kinds of sockets: strangers; peers that it opened; addresses that never opened a peer, from which it sends with the
-contexts of its peers (as with a forged source address); and a packet socket that captures the transfer. It reads
-commands from stdin and answers each with one event on stdout:
+Four kinds of sockets: unknown senders; peers that it opened; addresses that never opened a peer, from which it sends
+with the contexts of its peers (as with a forged source address); and a packet socket that captures the transfer. It
+reads commands from stdin and answers each with one event on stdout:
 
     forge N         prepare N packets                            -> forged {packets}
     send SECONDS    send them, evenly spread over that time      -> sent {packets, bytes, amplification, ack_wait_s}
@@ -116,7 +116,7 @@ class Attack:
     def __init__(self, target: Target, *, seed: int) -> None:
         self._target = target
         self._rng = Random(seed)  # noqa: S311 - reproducible, not secret
-        self._strangers = [Tally("127.0.0.1") for _ in range(4)]
+        self._unknown_senders = [Tally("127.0.0.1") for _ in range(4)]
         self._victims = [Tally(f"127.0.0.{10 + number}") for number in range(VICTIMS)]
         self._peers: list[Tally] = []
         self._packets: list[bytes] = []
@@ -136,7 +136,7 @@ class Attack:
         """Send all packets within `seconds`, in equal parts per tick."""
         started, sent_packets, sent_bytes = time.monotonic(), 0, 0
         rate = len(self._packets) / seconds
-        senders = [*self._strangers, *self._victims, *self._peers]
+        senders = [*self._unknown_senders, *self._victims, *self._peers]
         while sent_packets < len(self._packets):
             due = min(int((time.monotonic() - started + TICK_S) * rate), len(self._packets))
             while sent_packets < due:
@@ -149,7 +149,7 @@ class Attack:
         time.sleep(0.2)  # for late answers
         for tally in senders:
             tally.drain()
-        unvalidated = [*self._strangers, *self._victims]
+        unvalidated = [*self._unknown_senders, *self._victims]
         worst = max(tally.received_bytes / max(tally.sent_bytes, 1) for tally in unvalidated)
         late_s = time.monotonic() - 0.2 - started - seconds
         emit("sent", packets=sent_packets, bytes=sent_bytes, amplification=worst, late_s=late_s)

@@ -1,1 +1,1 @@
-"""Real endpoints under faults of hosts and networks and packets of strangers, with a check of every byte."""
+"""Real endpoints under faults of hosts and networks and packets of attackers, with a check of every byte."""

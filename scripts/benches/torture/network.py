@@ -1,7 +1,7 @@
 """The network of a scenario: runs commands at its hosts, and injects faults into its links.
 
 Loopback needs no set-up. The others are labs of netns: hosts around one router, with an MTU per link, or two leaves and
-two spines with shaped links. Host 0 receives, the next ones send, and the last one is for the strangers.
+two spines with shaped links. Host 0 receives, the next ones send, and the last one is for the attackers.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Network(Protocol):
         """Where the receiver is reached."""
 
     @property
-    def strangers(self) -> list[str]:
-        """The addresses that strangers have."""
+    def attackers(self) -> list[str]:
+        """The addresses that attackers have."""
 
     def command(self, host: int, argv: Sequence[str]) -> list[str]:
         """A command line that runs at a host."""
@@ -57,7 +57,7 @@ class Loopback:
     receiver: str = LOOPBACK
 
     @property
-    def strangers(self) -> list[str]:
+    def attackers(self) -> list[str]:
         """Loopback has many addresses."""
         return [STRANGE_LOOPBACK]
 
@@ -84,7 +84,7 @@ class InLab:
         return self.lab.address(self.hosts[0])
 
     @property
-    def strangers(self) -> list[str]:
+    def attackers(self) -> list[str]:
         """The last host's addresses: it answers from any of them."""
         return [self.lab.address(self.hosts[-1]), *self._transfer(self.hosts[-1])]
 

@@ -138,7 +138,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class StrangerPlan:
+class AttackerPlan:
     """A process that sends what no endpoint would."""
 
     packets_per_s: int
@@ -181,7 +181,7 @@ class Scenario:
     network: NetworkPlan
     receiver: ReceiverPlan
     senders: tuple[SenderPlan, ...]
-    strangers: tuple[StrangerPlan, ...] = ()
+    attackers: tuple[AttackerPlan, ...] = ()
     events: tuple[Event, ...] = ()
     files: FilesPlan | None = None
 
@@ -196,7 +196,7 @@ class Scenario:
         pinned_bytes = 2 * endpoint.receive_window_bytes * len(self.senders) + (SLOTS + 2) * endpoint.chunk_bytes
         if endpoint.region_bytes < pinned_bytes + endpoint.max_message_bytes + SLOTS * 64 * KIB:
             return False
-        peaceful = not self.events and not self.strangers and self.network.net is not Net.RELAY
+        peaceful = not self.events and not self.attackers and self.network.net is not Net.RELAY
         prompt = not receiver.pause_s and not receiver.hold_s
         return peaceful and prompt and not receiver.close_at_s and not receiver.withdraw_at_s and not self.files
 
@@ -209,7 +209,7 @@ class Scenario:
         sizes = ",".join(str(sender.endpoint.datagram_bytes) for sender in self.senders)
         parts = [f"{self.network.net}", f"datagrams {sizes} to {self.receiver.endpoint.datagram_bytes}"]
         parts += [f"{event.what} {event.who or 'receiver'}" for event in self.events]
-        parts += [f"strangers {'+'.join(stranger.kinds)}" for stranger in self.strangers]
+        parts += [f"attackers {'+'.join(attacker.kinds)}" for attacker in self.attackers]
         parts += ["files"] if self.files else []
         parts += ["compiled"] if self.receiver.endpoint.compiled else []
         return ", ".join(parts)

@@ -50,7 +50,7 @@ class Receiver:
     """One life of the receiving process."""
 
     def __init__(
-        self, scenario: Scenario, *, life: int, directory: Path, journal: Journal, orders: Orders, strangers: list[str]
+        self, scenario: Scenario, *, life: int, directory: Path, journal: Journal, orders: Orders, attackers: list[str]
     ) -> None:
         self.seed = scenario.seed
         self.scenario = scenario
@@ -62,7 +62,7 @@ class Receiver:
         self.endpoint: Endpoint
         self._directory = directory
         self._orders = orders
-        self._strangers = strangers
+        self._attackers = attackers
         self._targets: dict[tuple[int, int], Region] = {}
         """(sender, its life) -> what it may write to."""
         self._registered: dict[tuple[int, int], list[Registration]] = {}
@@ -169,12 +169,12 @@ class Receiver:
     async def _accept(self) -> None:
         while True:
             peer = await self.endpoint.accept()
-            strange = peer.address[0] in self._strangers
+            strange = peer.address[0] in self._attackers
             task = self._drain(peer) if strange else self._serve(peer)
             self._serving.append(asyncio.ensure_future(task))
 
     async def _drain(self, peer: Peer) -> None:
-        """Take what a stranger sends; nothing can be said of it."""
+        """Take what an attacker sends; nothing can be said of it."""
         with suppress(PeerError):
             while True:
                 (await peer.recv()).release()

@@ -57,7 +57,7 @@ class Run:
         self._sabotage = sabotage
         self._processes: list[Process] = []
         self._current: dict[int, Process] = {}
-        self._strangers: list[subprocess.Popen[bytes]] = []
+        self._attackers: list[subprocess.Popen[bytes]] = []
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._looked_at = 0.0
@@ -92,7 +92,7 @@ class Run:
         started = time.monotonic()
         for event in scenario.events:
             self._at(started + event.at_s, lambda event=event: self._trouble(event))  # type: ignore[misc]
-        self._begin_strangers()
+        self._begin_attackers()
         self._live_until(lambda: not self._senders_running(), bound_s=self._bound_s())
         self._undo_all()
         self._end_hanging(of=[each for each in self._processes if each.who])
@@ -123,7 +123,7 @@ class Run:
             part={
                 "host": self._network.receiver,
                 "port": port,
-                "strangers": self._network.strangers,
+                "attackers": self._network.attackers,
                 "sabotage": self._sabotage,
             },
             command=lambda argv: self._network.command(who, argv),
@@ -209,22 +209,22 @@ class Run:
         for step in list(self._undo):
             self._undo_one(step)
 
-    def _begin_strangers(self) -> None:
+    def _begin_attackers(self) -> None:
         receiver = self._current[0].listening or {}
         host = len(self._scenario.senders) + 1
-        for number, plan in enumerate(self._scenario.strangers):
-            source = self._network.strangers[0]
+        for number, plan in enumerate(self._scenario.attackers):
+            source = self._network.attackers[0]
             arguments = [self._network.receiver, str(receiver["port"]), source]
             seed = f"{self._scenario.seed}/{number}"
             argv = [
                 sys.executable,
                 "-m",
-                "scripts.benches.torture.stranger",
+                "scripts.benches.torture.attacker",
                 *arguments,
                 seed,
                 json.dumps(asdict(plan)),
             ]
-            self._strangers.append(
+            self._attackers.append(
                 subprocess.Popen(
                     ["setpriv", "--pdeathsig", "KILL", "--", *self._network.command(host, argv)],
                     stdin=subprocess.DEVNULL,
@@ -248,11 +248,11 @@ class Run:
         for process in self._processes:
             process.end()
             process.close()
-        for stranger in self._strangers:
-            stranger.kill()
-            _, output = stranger.communicate()
+        for attacker in self._attackers:
+            attacker.kill()
+            _, output = attacker.communicate()
             if output.strip():
-                self.result.problems.append(f"a stranger failed: {output.decode(errors='replace')}")
+                self.result.problems.append(f"an attacker failed: {output.decode(errors='replace')}")
 
     def _judge_processes(self) -> None:
         result = self.result

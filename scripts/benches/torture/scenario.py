@@ -14,6 +14,7 @@ from scripts.benches.torture.plans import (
     KIB,
     MIB,
     SLOTS,
+    AttackerPlan,
     EndpointPlan,
     Event,
     FilesPlan,
@@ -23,7 +24,6 @@ from scripts.benches.torture.plans import (
     ReceiverPlan,
     Scenario,
     SenderPlan,
-    StrangerPlan,
     Trouble,
 )
 
@@ -32,10 +32,10 @@ MIN_DATAGRAM, MAX_DATAGRAM = 576, 65_507
 GIANT_NEEDS_BYTES: Final = 6 * GIB
 """Free memory without which no message of 1 GiB is drawn: its source, where it lands, and the rest of the machine."""
 MTUS: Final = (604, 1000, 1280, 1500, 1500, 4000, 9000, 9000, 65_535)
-STRANGE: Final = (
+ATTACKS: Final = (
     "noise", "prefix", "data", "small", "ack", "hello", "handshake", "reset", "partial", "empty", "control", "icmp",
 )  # fmt: skip
-"""What strangers send: see `stranger`."""
+"""What attackers send: see `attacker`."""
 
 CALM_REQUEST_S: Final = 30.0
 """Timeout of a request where each must succeed: 64 open requests may be 20,000 packets, for an interpreted receiver
@@ -65,13 +65,13 @@ def scenario(seed: int, *, means: Means, seconds: float) -> Scenario:
     endpoints = [_endpoint(rng, common, means=means, network=network) for _ in range(count + 1)]
     receiver = _receiver(rng, endpoints[0], count=count, seconds=seconds)
     senders = tuple(_sender(rng, each, longest=receiver.endpoint.max_message_bytes) for each in endpoints[1:])
-    strangers = tuple(_strangers(rng, common, seconds=seconds, raw=means.namespaces))
+    attackers = tuple(_attackers(rng, common, seconds=seconds, raw=means.namespaces))
     events = tuple(_events(rng, network, count=count, seconds=seconds))
     if rng.random() < 0.015 and means.giant:
-        return _giant(Scenario(seed, seconds, network, receiver, senders[:2], strangers))
+        return _giant(Scenario(seed, seconds, network, receiver, senders[:2], attackers))
     if rng.random() < 0.08:
-        return _files(rng, Scenario(seed, seconds, network, receiver, senders[:1], strangers))
-    plain = Scenario(seed, seconds, network, receiver, senders, strangers, events)
+        return _files(rng, Scenario(seed, seconds, network, receiver, senders[:1], attackers))
+    plain = Scenario(seed, seconds, network, receiver, senders, attackers, events)
     return _with_time(plain, request_timeout_s=CALM_REQUEST_S) if plain.calm else plain
 
 
@@ -209,12 +209,12 @@ def _receiver(rng: Random, endpoint: EndpointPlan, *, count: int, seconds: float
 # -- what goes wrong -----------------------------------------------------------------------------------------------
 
 
-def _strangers(rng: Random, common: EndpointPlan, *, seconds: float, raw: bool) -> list[StrangerPlan]:
+def _attackers(rng: Random, common: EndpointPlan, *, seconds: float, raw: bool) -> list[AttackerPlan]:
     if rng.random() < 0.45:
         return []
-    some = [kind for kind in STRANGE if raw or kind != "icmp"]
+    some = [kind for kind in ATTACKS if raw or kind != "icmp"]
     return [
-        StrangerPlan(
+        AttackerPlan(
             packets_per_s=rng.choice((20, 200, 2000, 20_000)),
             trains=rng.choice((0.0, 0.3, 0.9)),
             kinds={kind: rng.choice((1.0, 3.0)) for kind in rng.sample(some, rng.randint(1, 6))},
@@ -268,7 +268,7 @@ def _giant(plain: Scenario) -> Scenario:
         close_at_s={who: at_s for who, at_s in plain.receiver.close_at_s.items() if who in there},
     )
     network = NetworkPlan(Net.LOOPBACK)
-    return replace(plain, network=network, receiver=receiver, senders=(giant, *senders), strangers=())
+    return replace(plain, network=network, receiver=receiver, senders=(giant, *senders), attackers=())
 
 
 def _files(rng: Random, plain: Scenario) -> Scenario:

@@ -62,9 +62,9 @@ def _role(scenario: Scenario, who: int, life: int, directory: Path, journal: Jou
         elif who:
             await Sender(scenario, who, life=life, directory=directory, journal=journal, orders=orders).live(host)
         else:
-            strangers = part["strangers"]
+            attackers = part["attackers"]
             receiver = Receiver(
-                scenario, life=life, directory=directory, journal=journal, orders=orders, strangers=strangers
+                scenario, life=life, directory=directory, journal=journal, orders=orders, attackers=attackers
             )
             await receiver.live(host, port=port)
 

@@ -242,11 +242,11 @@ def test_up__two_labs_side_by_side(lab_name: str) -> None:
         Lab.up(leaf_spine(name=unique_name(), spines=1)) as other,
     ):
         assert one.address("h1") == other.address("h1")
-        with udp_socket(one, "h1") as sender, udp_socket(other, "h2") as stranger:
-            stranger.settimeout(0.1)
+        with udp_socket(one, "h1") as sender, udp_socket(other, "h2") as outsider:
+            outsider.settimeout(0.1)
             sender.sendto(b"x", (one.address("h2"), PORT))
             with pytest.raises(TimeoutError):
-                stranger.recv(10)
+                outsider.recv(10)
 
 
 def test_up__after_the_relay_was_killed(lab_name: str) -> None:
@@ -276,12 +276,12 @@ def test_up__after_its_owner_was_killed(lab_name: str) -> None:
 
 
 def test_up__unknown_taken_name_is_not_touched(lab_name: str) -> None:
-    stranger = f"{lab_name}-leaf1"
-    run_tool("ip", "netns", "add", stranger)
+    foreign = f"{lab_name}-leaf1"
+    run_tool("ip", "netns", "add", foreign)
     try:
-        with pytest.raises(BackendError, match=f"network namespace {stranger} exists and belongs to no lab"):
+        with pytest.raises(BackendError, match=f"network namespace {foreign} exists and belongs to no lab"):
             Lab.up(leaf_spine(name=lab_name))
         assert not LabDirectory(lab_name).path.exists()
-        assert in_namespace(stranger, os.getpid) == os.getpid()
+        assert in_namespace(foreign, os.getpid) == os.getpid()
     finally:
-        run_tool("ip", "netns", "delete", stranger)
+        run_tool("ip", "netns", "delete", foreign)

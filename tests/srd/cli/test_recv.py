@@ -290,7 +290,7 @@ def test_recv__an_output_that_nobody_reads_any_more_ends_it(inputs: Path, output
             process.kill()
 
 
-# -- strangers ------------------------------------------------------------------------------------------------------
+# -- attackers ------------------------------------------------------------------------------------------------------
 
 
 async def talk(target: str, *bodies: bytes) -> None:
@@ -304,7 +304,7 @@ async def talk(target: str, *bodies: bytes) -> None:
         await peer.close()
 
 
-def test_recv__once_is_not_ended_by_strangers(inputs: Path, output: Path) -> None:
+def test_recv__once_is_not_ended_by_attackers(inputs: Path, output: Path) -> None:
     with receiver(output, "--once") as (process, target):
         asyncio.run(talk(target))
         asyncio.run(talk(target, b"\x1b]0;pwn\x07 nonsense"))

@@ -1,4 +1,4 @@
-"""Packets handed to a core by hand: a test speaks for a stranger, or for a peer that does not keep the rules."""
+"""Packets handed to a core by hand: a test speaks for an attacker, or for a peer that does not keep the rules."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def hello(
 
 
 def opened_by_hand(network: Network, *, context: int = 77, source: str = "x:1", size: int = 1472) -> Accept:
-    """Open a peer at b as a stranger at `source` would; the test speaks for the stranger."""
+    """Open a peer at b as an attacker at `source` would; the test speaks for the attacker."""
     (retry,) = give(network.b, hello(context=context, size=size), now=network.now, source=source)
     assert isinstance(retry, Retry)
     (accept,) = give(network.b, hello(context=context, size=size, cookie=retry.cookie), now=network.now, source=source)

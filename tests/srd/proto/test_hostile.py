@@ -1,4 +1,4 @@
-"""Strangers, broken packets, and peers that do not keep the rules: the endpoint against what a network sends."""
+"""Attackers, broken packets, and peers that do not keep the rules: the endpoint against what a network sends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.srd.proto.byhand import answers, data_packet, give, hello, is_empty, 
 SEEDS = [1, 2, 3]
 
 
-# -- strangers ------------
+# -- attackers ------------
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ SEEDS = [1, 2, 3]
     ],
     ids=lambda packet: type(packet).__name__,
 )
-def test_handle_packets__a_stranger_gets_no_more_than_it_sent(packet: Control | bytes) -> None:
+def test_handle_packets__an_attacker_gets_no_more_than_it_sent(packet: Control | bytes) -> None:
     """Neither the cookie exchange nor strays make us an amplifier: one packet at most, and not a longer one."""
     for accepting in (True, False):
         network = Network(seed=1)
@@ -88,7 +88,7 @@ def test_handle_packets__data_for_nobody_is_neither_kept_nor_answered() -> None:
     assert answers(network.b, now=network.now) == []
 
 
-def test_handle_packets__answers_to_strangers_are_bounded() -> None:
+def test_handle_packets__answers_to_attackers_are_bounded() -> None:
     network = Network(seed=1)
     flood = [(Probe(context, 6, 0, 0, 0).encode(), "x:1", network.now) for context in range(10 * MAX_REPLIES)]
     network.b.core.handle_packets([], controls=flood, now=network.now)

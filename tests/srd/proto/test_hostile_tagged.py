@@ -18,7 +18,7 @@ BAD = Status.REMOTE_ERROR_BAD_ADDRESS
 
 
 def opened() -> tuple[Network, int]:
-    """A stranger's peer at b; return b's context."""
+    """An attacker's peer at b; return b's context."""
     network = Network(seed=1)
     accept = opened_by_hand(network)
     network.b.keys.ranges[KEY_B] = (START_B, 1000, "rw")

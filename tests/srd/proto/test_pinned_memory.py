@@ -1,6 +1,6 @@
 """Peers that begin messages and never end them, beside one that keeps the rules: it goes on, and they give memory back.
 
-In virtual time. `b` has memory for two windows; each of three strangers fills what it may of it.
+In virtual time. `b` has memory for two windows; each of three attackers fills what it may of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONFIG = replace(ProtocolConfig(), receive_window_bytes=WINDOW, max_message_byte
 
 @dataclass
 class Attacker:
-    """A stranger's peer at b: it begins `LENGTH` bytes after `LENGTH` bytes, and leaves each one's last packet out."""
+    """An attacker's peer at b: it begins `LENGTH` bytes after `LENGTH` bytes, and leaves each one's last packet out."""
 
     network: Network
     name: str

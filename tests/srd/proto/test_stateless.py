@@ -12,7 +12,7 @@ from srd.proto.wire.status import Status
 from tests.srd.proto.byhand import hello
 
 
-def strangers(*, accepting: bool = True) -> StatelessResponder:
+def responder(*, accepting: bool = True) -> StatelessResponder:
     return StatelessResponder(secret=b"s" * 16, accepting=accepting, paths=4, datagram_bytes=8972)
 
 
@@ -32,14 +32,14 @@ def said(to: StatelessResponder) -> list[Control]:
     ],
 )
 def test_handle_stray(packet: Control, answer: list[Control]) -> None:
-    ours = strangers()
+    ours = responder()
     ours.on_unknown_context(packet, "x:1")
     assert said(ours) == answer
     assert all(reply.address == "x:1" for reply in ours.replies)
 
 
 def test_welcomes__only_with_the_cookie() -> None:
-    ours = strangers()
+    ours = responder()
     assert not ours.validate_address(hello(), "x:1", now=100.0, has_room=True)
     (retry,) = said(ours)
     assert isinstance(retry, Retry)
@@ -50,13 +50,13 @@ def test_welcomes__only_with_the_cookie() -> None:
 
 @pytest.mark.parametrize("cookie", [b"", bytes(24)])
 def test_welcomes__without_room_nobody(cookie: bytes) -> None:
-    ours = strangers()
+    ours = responder()
     assert not ours.validate_address(hello(cookie=cookie), "x:1", now=100.0, has_room=False)
     assert said(ours) == [Refuse(77, Status.REMOTE_ERROR_RNR)]
 
 
 def test_welcomes__a_cookie_once() -> None:
-    ours = strangers()
+    ours = responder()
     ours.validate_address(hello(), "x:1", now=100.0, has_room=True)
     (retry,) = said(ours)
     assert isinstance(retry, Retry)
@@ -70,7 +70,7 @@ def test_welcomes__a_cookie_once() -> None:
 
 
 def test_welcomes__nobody_while_no_more_cookies_can_be_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = strangers()
+    ours = responder()
     monkeypatch.setattr(handshake, "MAX_USED_COOKIES", 3)
     for context in range(3):
         assert knock(ours, context=context, now=100.0) == []
@@ -99,26 +99,26 @@ def knock(ours: StatelessResponder, *, context: int, now: float) -> list[Control
     ],
 )
 def test_handle_malformed__a_hello_of_another_version(data: bytes, *, answered: bool) -> None:
-    ours = strangers()
+    ours = responder()
     ours.on_malformed(data, "x:1")
     assert said(ours) == [Refuse(77, 18)] * answered
 
 
 def test_welcomes__nobody() -> None:
-    ours = strangers(accepting=False)
+    ours = responder(accepting=False)
     assert not ours.validate_address(hello(), "x:1", now=100.0, has_room=True)
     assert said(ours) == [Refuse(77, 9)]
 
 
 @pytest.mark.parametrize("size", [576, 1472, 8972, 65_507])
 def test_welcomes__the_answer_is_as_long_as_the_hello_or_as_what_we_take(size: int) -> None:
-    ours = strangers()
+    ours = responder()
     ours.validate_address(hello(size=size), "x:1", now=100.0, has_room=True)
     assert [len(reply.data) for reply in ours.replies] == [min(size, 8972)]
 
 
 def test_welcomes__answers_leave_by_the_path_that_the_hello_names() -> None:
-    ours = strangers()
+    ours = responder()
     for path in (0, 3, 4, 255):
         ours.validate_address(hello(path=path), "x:1", now=100.0, has_room=True)
     assert [reply.path for reply in ours.replies] == [0, 3, 0, 3]
@@ -126,7 +126,7 @@ def test_welcomes__answers_leave_by_the_path_that_the_hello_names() -> None:
 
 
 def test_reply__only_so_many_wait() -> None:
-    ours = strangers()
+    ours = responder()
     for context in range(10 * MAX_REPLIES):
         ours.on_unknown_context(Close(context, 6), "x:1")
     assert said(ours) == [Closed(6, context) for context in range(MAX_REPLIES)]

@@ -12,6 +12,7 @@ import pytest
 from scripts.benches.torture.plans import (
     KIB,
     MIB,
+    AttackerPlan,
     EndpointPlan,
     FilesPlan,
     Kind,
@@ -20,7 +21,6 @@ from scripts.benches.torture.plans import (
     ReceiverPlan,
     Scenario,
     SenderPlan,
-    StrangerPlan,
 )
 from scripts.benches.torture.run import run_scenario
 from scripts.benches.torture.scenario import with_room
@@ -55,10 +55,10 @@ def over_loopback(*senders: SenderPlan, seconds: float = 3.0) -> Scenario:
     return Scenario(1, seconds, NetworkPlan(Net.LOOPBACK), ReceiverPlan(endpoint()), senders)
 
 
-def with_strangers(plain: Scenario) -> Scenario:
+def with_attackers(plain: Scenario) -> Scenario:
     kinds = {"empty": 1.0}
-    strangers = tuple(StrangerPlan(200_000, trains=1.0, kinds=kinds, seconds=plain.seconds) for _ in range(2))
-    return replace(plain, strangers=strangers)
+    attackers = tuple(AttackerPlan(200_000, trains=1.0, kinds=kinds, seconds=plain.seconds) for _ in range(2))
+    return replace(plain, attackers=attackers)
 
 
 def with_files(plain: Scenario) -> Scenario:
@@ -71,7 +71,7 @@ CASES = {
     "c1": Case(over_loopback(sends(8972), sends(1472)), "wrong bytes", "message"),
     "c2": Case(over_loopback(sends(8972), sends(700, longest=64 * KIB)), "wrong bytes", "data packet"),
     "h3": Case(
-        with_strangers(over_loopback(sends(8972), seconds=200.0)), "leak", "while it worked"
+        with_attackers(over_loopback(sends(8972), seconds=200.0)), "leak", "while it worked"
     ),  # ends with the leak
     "h6": Case(with_files(over_loopback(sends(8972))), "hang", "FileSender.send"),
     "h7": Case(
@@ -90,5 +90,5 @@ def test_sabotage__is_found(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_sabotage__without_it_nothing_is_found(name: str) -> None:
     plain = CASES[name].scenario
-    strangers = tuple(replace(each, seconds=SHORT_S) for each in plain.strangers)
-    assert not run_scenario(replace(plain, seconds=SHORT_S, strangers=strangers)).faults
+    attackers = tuple(replace(each, seconds=SHORT_S) for each in plain.attackers)
+    assert not run_scenario(replace(plain, seconds=SHORT_S, attackers=attackers)).faults

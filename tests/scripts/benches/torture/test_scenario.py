@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 from scripts.benches.torture.local import config
 from scripts.benches.torture.plans import GIB, Kind, Net, Scenario, Trouble
-from scripts.benches.torture.scenario import STRANGE, Means, scenario
+from scripts.benches.torture.scenario import ATTACKS, Means, scenario
 
 ALL = Means(namespaces=True, compiled=True, giant=True)
 SEEDS = range(300)
@@ -40,7 +40,7 @@ def test_scenario__settings_are_valid(many: list[Scenario]) -> None:
 def test_scenario__everything_occurs(many: list[Scenario]) -> None:
     assert {each.network.net for each in many} == set(Net)
     assert {event.what for each in many for event in each.events} == set(Trouble)
-    assert {kind for each in many for stranger in each.strangers for kind in stranger.kinds} == set(STRANGE)
+    assert {kind for each in many for attacker in each.attackers for kind in attacker.kinds} == set(ATTACKS)
     weights = [sender.weights for each in many for sender in each.senders]
     assert all(any(weight[kind] for weight in weights) for kind in Kind)
     assert any(each.files for each in many)
@@ -58,7 +58,7 @@ def test_scenario__without_means_stays_on_loopback() -> None:
         assert each.network.net is Net.LOOPBACK
         assert not each.receiver.endpoint.compiled
         assert all(event.what in (Trouble.KILL, Trouble.STOP) for event in each.events)
-        assert all("icmp" not in stranger.kinds for stranger in each.strangers)
+        assert all("icmp" not in attacker.kinds for attacker in each.attackers)
 
 
 def test_scenario__nobody_is_named_who_does_not_take_part(many: list[Scenario]) -> None:

@@ -1,4 +1,4 @@
-"""A stranger: `python -m scripts.benches.torture.stranger HOST PORT SOURCE SEED PLAN`; PLAN is a StrangerPlan as JSON.
+"""An attacker: `python -m scripts.benches.torture.attacker HOST PORT SOURCE SEED PLAN`; PLAN: an AttackerPlan in JSON.
 
 Sends an endpoint what no endpoint would, from a plain socket: packets of every type and of none, alone and in GSO
 trains, handshakes that lead nowhere, and peers that then misbehave. It says nothing of its own.
@@ -18,7 +18,7 @@ from dataclasses import MISSING, dataclass, fields
 from random import Random
 from typing import Any, Final, get_args
 
-from scripts.benches.torture.plans import StrangerPlan
+from scripts.benches.torture.plans import AttackerPlan
 from srd.proto.errors import PacketError
 from srd.proto.wire.control import (
     Accept,
@@ -40,7 +40,7 @@ MAX_TRAIN: Final = 64
 TICK_S: Final = 0.005
 HANDSHAKE_S: Final = 0.3
 OPEN_PEERS: Final = 8
-"""At most so many are kept open: it is one stranger, not an army."""
+"""At most so many are kept open: it is one attacker, not an army."""
 PATIENCE_S: Final = 0.1
 """Before packets that are not acknowledged are sent again."""
 MAX_AHEAD: Final = 2000
@@ -84,10 +84,10 @@ class Friend:
         return self.psn - self.acknowledged > MAX_AHEAD
 
 
-class Stranger:
+class Attacker:
     """Sends to one address from one other."""
 
-    def __init__(self, target: tuple[str, int], *, source: str, rng: Random, plan: StrangerPlan) -> None:
+    def __init__(self, target: tuple[str, int], *, source: str, rng: Random, plan: AttackerPlan) -> None:
         self._target = target
         self._rng = rng
         self._plan = plan
@@ -310,14 +310,14 @@ def _checksum(data: bytes) -> int:
 def main() -> None:
     """Be a nuisance."""
     host, port, source, seed, plan = sys.argv[1:]
-    stranger = Stranger(
+    attacker = Attacker(
         (host, int(port)),
         source=source,
         rng=Random(seed),  # noqa: S311 - to be drawn again alike
-        plan=StrangerPlan(**json.loads(plan)),
+        plan=AttackerPlan(**json.loads(plan)),
     )
     with suppress(KeyboardInterrupt):
-        stranger.live()
+        attacker.live()
     os._exit(0)
 
 

@@ -1,0 +1,30 @@
+"""scripts.benches.torture.attacker: what it makes has the form of the protocol of today."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import get_args
+
+import pytest
+
+from scripts.benches.torture.attacker import Attacker, made
+from scripts.benches.torture.plans import AttackerPlan
+from scripts.benches.torture.scenario import ATTACKS
+from srd.config import EndpointConfig
+from srd.endpoint import Endpoint
+from srd.proto.wire.control import Control, decode_untrusted
+
+
+@pytest.mark.parametrize("kind", get_args(Control))
+def test_made__is_a_packet_of_its_type(kind: type[Control]) -> None:
+    assert isinstance(decode_untrusted(made(kind, context=7, datagram_bytes=1472, window_packets=64)), kind)
+
+
+async def test_attacker__an_endpoint_survives_each_kind() -> None:
+    async with await Endpoint.listen("127.0.0.1", port=0, config=EndpointConfig()) as endpoint:
+        kinds = dict.fromkeys((kind for kind in ATTACKS if kind != "icmp"), 1.0)
+        plan = AttackerPlan(2000, trains=0.5, kinds=kinds, seconds=1.0)
+        attacker = Attacker(("127.0.0.1", endpoint.address[1]), source="127.0.0.2", rng=Random(1), plan=plan)
+        await asyncio.to_thread(attacker.live)
+        attacker.close()
