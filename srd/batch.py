@@ -14,7 +14,7 @@ import numpy.typing as npt
 from devmem.region import Region
 from srd.errors import UsageError
 from srd.message import Message, Release
-from srd.proto.events import Frag, MessageReceived, MessagesReceived
+from srd.proto.events import Extent, MessageReceived, MessagesReceived
 from srd.rx_queues import RxQueueTable
 
 Integers = Sequence[int] | npt.NDArray[np.integer]
@@ -110,7 +110,7 @@ class MessageBatch:
         if self._released:
             raise UsageError("the batch was released: its memory may hold other messages by now")
         event = self._event
-        memory = self._queues.view(event.frag)
+        memory = self._queues.view(event.extent)
         return np.frombuffer(memory, np.uint8).reshape(event.count, event.length)
 
     def release(self) -> None:
@@ -118,7 +118,7 @@ class MessageBatch:
         if not self._released:
             self._released = True
             self._release(
-                self._event.peer, (self._event.frag,), self._event.count * self._event.length, self._event.count
+                self._event.peer, (self._event.extent,), self._event.count * self._event.length, self._event.count
             )
 
     @property
@@ -134,8 +134,10 @@ class MessageBatch:
         event, index = self._event, self._handed_out
         self._handed_out += 1
         self._outside += 1
-        frag = Frag(0, event.region_offset + index * event.length, event.length)
-        single = MessageReceived(event.peer, event.message + index & 0xFFFFFFFF, event.length, event.immediate, (frag,))
+        extent = Extent(0, event.region_offset + index * event.length, event.length)
+        single = MessageReceived(
+            event.peer, event.message + index & 0xFFFFFFFF, event.length, event.immediate, (extent,)
+        )
         message = Message(single, queues=self._queues, release=self._take_back)
         return message, self._handed_out < event.count
 
@@ -145,7 +147,7 @@ class MessageBatch:
         if not self._outside:
             self.release()
 
-    def _take_back(self, _peer: int, _frags: Sequence[Frag], _size_bytes: int, _messages: int) -> None:
+    def _take_back(self, _peer: int, _extents: Sequence[Extent], _size_bytes: int, _messages: int) -> None:
         self._outside -= 1
         if not self._outside and self._handed_out == self._event.count:
             self.release()

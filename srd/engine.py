@@ -31,7 +31,7 @@ from srd.io.driver import Driver
 from srd.io.socket import IP_UDP_BYTES, open_socket, route_mtu
 from srd.io.syscalls import Address
 from srd.proto.core import EndpointCore
-from srd.proto.events import Event, Frag, MessageAborted, PeerEnded
+from srd.proto.events import Event, Extent, MessageAborted, PeerEnded
 from srd.proto.memory import Memory
 from srd.proto.peer import PeerCore
 from srd.proto.recv.admission import AdmissionFactory, TurnAdmission
@@ -185,9 +185,9 @@ class Engine:
         self._driver.drop_unsent()
         self._driver.wake()
 
-    def release(self, peer: int, frags: Sequence[Frag], size_bytes: int, messages: int) -> None:
+    def release(self, peer: int, extents: Sequence[Extent], size_bytes: int, messages: int) -> None:
         """Take memory back from the application, and return the credit of these bytes and messages to the peer."""
-        self.queues.drop(frags)
+        self.queues.drop(extents)
         self._core.release(peer, size_bytes=size_bytes, messages=messages, now=time.monotonic())
         self._driver.wake()
 

@@ -12,8 +12,8 @@ from srd.proto import events
 from srd.proto.events import MessageReceived
 from srd.rx_queues import RxQueueTable
 
-Release = Callable[[int, Sequence[events.Frag], int, int], None]
-"""Releases, for a peer's number: fragments, the credit of so many bytes, and the credit of so many messages."""
+Release = Callable[[int, Sequence[events.Extent], int, int], None]
+"""Releases, for a peer's number: extents, the credit of so many bytes, and the credit of so many messages."""
 
 _OFFSET = (1 << events.REGION_SHIFT) - 1
 
@@ -45,7 +45,7 @@ class Message:
         self._release: Release = release
         self._released = False
         self._frags: tuple[Frag, ...] | None = None
-        self._out: dict[int, events.Frag] = {}  # fragments that were not returned yet, by token
+        self._out: dict[int, events.Extent] = {}  # that were not returned yet, by token
 
     @property
     def length(self) -> int:
@@ -64,20 +64,20 @@ class Message:
         """
         if self._frags is None:
             self._check()
-            self._frags = tuple(self._issue(piece) for piece in self._event.frags)
+            self._frags = tuple(self._issue(extent) for extent in self._event.extents)
         return self._frags
 
-    def _issue(self, piece: events.Frag) -> Frag:
-        place = piece.region_offset
+    def _issue(self, extent: events.Extent) -> Frag:
+        place = extent.region_offset
         frag = self._queues.tokens.issue(
-            place >> events.REGION_SHIFT, offset=place & _OFFSET, length=piece.length, give_back=self._returned
+            place >> events.REGION_SHIFT, offset=place & _OFFSET, length=extent.length, give_back=self._returned
         )
-        self._out[frag.token] = piece
+        self._out[frag.token] = extent
         return frag
 
     def _returned(self, frag: Frag) -> None:
-        piece = self._out.pop(frag.token)
-        self._release(self._event.peer, (piece,), piece.length, int(not self._out))
+        extent = self._out.pop(frag.token)
+        self._release(self._event.peer, (extent,), extent.length, int(not self._out))
 
     def views(self) -> Iterator[memoryview]:
         """Yield views of the fragments in order, without a copy.
@@ -86,8 +86,8 @@ class Message:
         UsageError for a message that was released, PoolError for a fragment that was returned.
         """
         self._check()
-        for piece in self._event.frags:
-            yield self._queues.view(piece)
+        for extent in self._event.extents:
+            yield self._queues.view(extent)
 
     @overload
     def gather(self) -> bytes: ...
@@ -121,7 +121,7 @@ class Message:
             return
         self._released = True
         if not self._frags:
-            self._release(self._event.peer, self._event.frags, self.length, 1)
+            self._release(self._event.peer, self._event.extents, self.length, 1)
         for token in list(self._out):  # unknown tokens, if the endpoint was closed meanwhile
             self._queues.tokens.dontneed([(token, 1)])
 

@@ -29,7 +29,7 @@ class RxQueue:
         self._queues.steer(self._bound, _rule(peer, host=host, port=port))
 
     def unbind(self) -> None:
-        """Receive nothing more; release the region once every fragment in it has been returned."""
+        """Receive nothing more; release the region once every frag in it has been returned."""
         self._queues.unbind(self._bound)
 
     @property

@@ -1,12 +1,12 @@
-"""Receive queues of an endpoint: the regions that payloads land in, the steering rules, and the return of fragments.
+"""Receive queues of an endpoint: the regions that payloads land in, the steering rules, and the return of frags.
 
 1. Queue 0 is the default queue, in host memory owned by the endpoint ("linear" bytes in the terms of Device Memory
    TCP). `bind_rx` adds a queue over a region of the application. It receives nothing until a rule steers packets to it
    (`RxQueue.steer`); the kernel applies the rules (`srd.io.steering`). Data that arrives before its rule is set lands
    in queue 0; it is delivered like any other, and counted.
-2. The application returns fragments in one of three ways: `Message.release`, tokens (`devmem.Tokens`), or a refill
-   ring. Each returned fragment gives its bytes of credit back to the peer that sent it.
-3. A queue that is unbound receives nothing more; its region is released when the last fragment in it is returned.
+2. The application returns frags in one of three ways: `Message.release`, tokens (`devmem.Tokens`), or a refill
+   ring. Each returned frag gives its bytes of credit back to the peer that sent it.
+3. A queue that is unbound receives nothing more; its region is released when the last frag in it is returned.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from srd.io.driver import Driver
 from srd.io.rx import SLOTS, RxRing
 from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes
 from srd.io.steering import Rule, Steering
-from srd.proto.events import REGION_SHIFT, Frag
+from srd.proto.events import REGION_SHIFT, Extent
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +43,7 @@ class BoundRing:
 
 
 class RxQueueTable:
-    """All receive queues of an endpoint, and the fragments that the application holds."""
+    """All receive queues of an endpoint, and the extents that the application holds."""
 
     def __init__(
         self, config: EndpointConfig, region: Region, *, first: socket.socket, contexts: Container[int]
@@ -73,7 +73,7 @@ class RxQueueTable:
             chunk_bytes=chunk_bytes,
             datagram_bytes=config.datagram_bytes,
             contexts=self._contexts,
-            # The longest message may have a fragment in a chunk of every slot.
+            # The longest message may have an extent in a chunk of every slot.
             reserve_bytes=config.protocol.max_message_bytes + (SLOTS + 1) * chunk_bytes,
             number=number,
         )
@@ -146,7 +146,7 @@ class RxQueueTable:
         self._try_retire(bound.ring)
 
     def _try_retire(self, queue: RxRing) -> None:
-        """Release the region of an unbound queue, if no fragment in it is held."""
+        """Release the region of an unbound queue, if no extent in it is held."""
         if queue.buffers.closed and queue.pool.idle and queue.number in self._queues:
             self._retire(queue)
 
@@ -156,20 +156,20 @@ class RxQueueTable:
         del self._queues[queue.number]
         queue.pool.release()
 
-    # -- fragments ----------------------------------------------------------------------------------------------
+    # -- extents ------------------------------------------------------------------------------------------------
 
-    def view(self, frag: Frag) -> memoryview:
-        """Return a view of a fragment. Raises PoolError if its memory has been released."""
-        queue = self._queues.get(frag.region_offset >> REGION_SHIFT)
+    def view(self, extent: Extent) -> memoryview:
+        """Return a view of an extent. Raises PoolError if its memory has been released."""
+        queue = self._queues.get(extent.region_offset >> REGION_SHIFT)
         if queue is None:
             raise PoolError("the piece was returned, or its endpoint is closed")
-        return queue.view(frag)
+        return queue.view(extent)
 
-    def drop(self, frags: Sequence[Frag]) -> None:
-        """Release the memory of fragments."""
-        for frag in frags:
-            if queue := self._queues.get(frag.region_offset >> REGION_SHIFT):
-                queue.drop(frag)
+    def drop(self, extents: Sequence[Extent]) -> None:
+        """Release the memory of extents."""
+        for extent in extents:
+            if queue := self._queues.get(extent.region_offset >> REGION_SHIFT):
+                queue.drop(extent)
                 if queue.number:
                     self._try_retire(queue)
 
@@ -211,7 +211,7 @@ class RxQueueTable:
     # -- life ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Unbind all queues and release every region, after the driver; fragments cannot be returned any more."""
+        """Unbind all queues and release every region, after the driver; extents cannot be returned any more."""
         for bound in self._bound.copy():
             self.unbind(bound)
         self.tokens.forget()

@@ -20,7 +20,7 @@ from netns.netem.queue import Netem
 from netns.netem.shape import Shape
 from srd.proto.config import ProtocolConfig
 from srd.proto.core import EndpointCore
-from srd.proto.events import Completion, Event, Frag, MessageAborted, MessageReceived, PeerEnded, PeerOpened
+from srd.proto.events import Completion, Event, Extent, MessageAborted, MessageReceived, PeerEnded, PeerOpened
 from srd.proto.memory import Memory
 from srd.proto.trace import Trace
 from srd.proto.wire.control import Datagram
@@ -200,7 +200,7 @@ class Network:
     def _note(node: Node, event: Event) -> None:
         node.events.append(event)
         if isinstance(event, MessageAborted | PeerEnded):
-            node.held_bytes -= sum(frag.length for frag in event.released)
+            node.held_bytes -= sum(extent.length for extent in event.released)
 
     def _next_at(self) -> float | None:
         nodes = [node.core.poll_timeout() for node in (self.a, self.b) if node.alive]
@@ -278,7 +278,7 @@ class Network:
         result = node.core.handle_packets(
             arrivals, controls=controls, no_memory=dropped, low_region=0 if scarce else None, now=self.now
         )
-        node.held_bytes += sum(frag.length for frag in result.kept)
+        node.held_bytes += sum(extent.length for extent in result.kept)
         for placed in result.copies:
             payload = node.landing[placed.region_offset : placed.region_offset + placed.length]
             node.target[placed.target : placed.target + placed.length] = payload
@@ -301,9 +301,9 @@ class Network:
         )
 
 
-def content(node: Node, frags: tuple[Frag, ...]) -> bytes:
+def content(node: Node, extents: tuple[Extent, ...]) -> bytes:
     """Return the bytes of a message where they landed."""
-    return b"".join(node.landing[f.region_offset : f.region_offset + f.length].tobytes() for f in frags)
+    return b"".join(node.landing[f.region_offset : f.region_offset + f.length].tobytes() for f in extents)
 
 
 def release(node: Node, message: MessageReceived, *, now: float) -> None:

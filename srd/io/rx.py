@@ -38,7 +38,7 @@ from srd.io.placement_predictor import PLACED, PlacementPredictor
 from srd.io.recvmmsg import RecvmmsgResults
 from srd.io.rx_buffers import SUPER_BYTES, RxBuffers, scratch_bytes
 from srd.io.syscalls import IOVEC, Address
-from srd.proto.events import REGION_SHIFT, Frag, ReceiveResult, TargetCopy
+from srd.proto.events import REGION_SHIFT, Extent, ReceiveResult, TargetCopy
 from srd.proto.wire.data import (
     HEADER,
     HEADER_BYTES,
@@ -244,21 +244,21 @@ class RxRing:
         for placement in result.copies:
             self._copy_to_target(placement)
 
-    def hold(self, frags: Iterable[Frag]) -> None:
-        """Hold the memory of fragments until `drop`."""
-        for frag in frags:
-            self.pool.hold(frag.region_offset - self._area, length=frag.length)
+    def hold(self, extents: Iterable[Extent]) -> None:
+        """Hold the memory of extents until `drop`."""
+        for extent in extents:
+            self.pool.hold(extent.region_offset - self._area, length=extent.length)
             if self._copied:
-                self._note_copied(frag.region_offset, frag.length)
-            self.landed_bytes += frag.length
+                self._note_copied(extent.region_offset, extent.length)
+            self.landed_bytes += extent.length
 
-    def drop(self, frag: Frag) -> None:
-        """Release the memory of a fragment."""
-        self.pool.drop(frag.region_offset - self._area, length=frag.length)
+    def drop(self, extent: Extent) -> None:
+        """Release the memory of an extent."""
+        self.pool.drop(extent.region_offset - self._area, length=extent.length)
 
-    def view(self, frag: Frag) -> memoryview:
-        """Return a view of a fragment that is held. Its memory is not reused while the view exists."""
-        return self.pool.view(frag.region_offset - self._area, length=frag.length)
+    def view(self, extent: Extent) -> memoryview:
+        """Return a view of an extent that is held. Its memory is not reused while the view exists."""
+        return self.pool.view(extent.region_offset - self._area, length=extent.length)
 
     # -- receiving ----------------------------------------------------------------------------------------------
 
@@ -278,9 +278,9 @@ class RxRing:
             batch.low_region = self.number
         return batch
 
-    def _reuse(self, datagrams: Iterable[GroDatagram], *, kept: Iterable[Frag]) -> None:
+    def _reuse(self, datagrams: Iterable[GroDatagram], *, kept: Iterable[Extent]) -> None:
         """Reuse the memory of datagrams of which nothing was kept, so that kept data does not fragment the pool."""
-        starts = sorted(frag.region_offset - self._area for frag in kept)
+        starts = sorted(extent.region_offset - self._area for extent in kept)
         for datagram in datagrams:
             if datagram.payload_offset & PLACED:
                 continue

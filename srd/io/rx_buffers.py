@@ -11,7 +11,7 @@ Theory of operation.
    lands there is dropped and the sender retransmits it; control packets are still read. The kernel fills the first
    slots first, so the last slots get the scratch buffers.
 
-A chunk is returned to the pool only in `end_batch`, when the fragments that were kept of the last batch are held.
+A chunk is returned to the pool only in `end_batch`, when the extents that were kept of the last batch are held.
 """
 
 from __future__ import annotations

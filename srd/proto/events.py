@@ -13,8 +13,8 @@ REGION_SHIFT: Final = 48
 """Bits of a region offset below the number of the region: an owner of several regions numbers them from 0."""
 
 
-class Frag(NamedTuple):
-    """A piece of a message, and where it landed. A named tuple, since one comes with every burst."""
+class Extent(NamedTuple):
+    """A contiguous piece of a message, and where it landed. A named tuple, since one comes with every burst."""
 
     offset: int
     """In the message, bytes."""
@@ -40,7 +40,7 @@ class PeerEnded:
     status: Status
     """OK: closed in an orderly way by either end."""
     reason: str
-    released: tuple[Frag, ...]
+    released: tuple[Extent, ...]
     """Pieces of messages that will never be complete: their memory may be reused."""
 
 
@@ -53,7 +53,7 @@ class MessageReceived:
     length: int
     immediate: int | None
     """The sender's immediate; None: it gave none."""
-    frags: tuple[Frag, ...]
+    extents: tuple[Extent, ...]
     """In order of their offset; together they are the message."""
 
 
@@ -73,9 +73,9 @@ class MessagesReceived:
     """Where the first landed in the receive region, bytes; the others follow contiguously."""
 
     @property
-    def frag(self) -> Frag:
+    def extent(self) -> Extent:
         """The memory of all of them, as one piece."""
-        return Frag(0, self.region_offset, self.count * self.length)
+        return Extent(0, self.region_offset, self.count * self.length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class MessageAborted:
     """A message was aborted by its sender or discarded here: the memory of its pieces may be reused."""
 
     peer: int
-    released: tuple[Frag, ...]
+    released: tuple[Extent, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class PlacementHint(NamedTuple):
 
 
 class TargetCopy(NamedTuple):
-    """An instruction: copy what landed in the receive region to registered memory. A named tuple, as `Frag` is."""
+    """An instruction: copy what landed in the receive region to registered memory. A named tuple, as `Extent` is."""
 
     target: int
     """Destination, in the terms of the `Memory` that the core was given."""
@@ -140,7 +140,7 @@ class ReceiveResult:
     """
 
     def __init__(self) -> None:  # no dataclass, whose constructor is not compiled: there is one of these a turn
-        self.kept: list[Frag] = []
+        self.kept: list[Extent] = []
         self.copies: list[TargetCopy] = []
         self.refused_packets = 0
 

@@ -23,7 +23,7 @@ from srd.proto.congestion.pacer import ActivePeers, InflightLimit
 from srd.proto.errors import UsageError
 from srd.proto.events import (
     EventQueue,
-    Frag,
+    Extent,
     MessageReceived,
     PeerEnded,
     PeerOpened,
@@ -235,12 +235,12 @@ class PeerCore:
 
     # -- input --------------------------------------------------------------------------------------------------
 
-    def handle_burst(self, burst: ReceivedBurst, *, now: float) -> list[Frag]:
+    def handle_burst(self, burst: ReceivedBurst, *, now: float) -> list[Extent]:
         """Process received data; return the pieces of memory that are kept."""
         self.on_packet(now=now)
         if self.rdma is None:
             return []
-        kept: list[Frag] = []
+        kept: list[Extent] = []
         before_bytes = self.receiver.landed_bytes
         if burst.flags & ~IMMEDIATE:
             self.rdma.handle(burst, now=now)
@@ -251,13 +251,13 @@ class PeerCore:
         elif burst.batch:
             batches = received(burst, self.receiver.accept_batch(burst, now=now), peer=self.number)
             self._events.extend(batches)
-            kept = [batch.frag for batch in batches]
+            kept = [batch.extent for batch in batches]
         else:
             kept, message = self.receiver.accept(burst, now=now)
             if message is not None:
-                frags = tuple(message.frags)
+                extents = tuple(message.extents)
                 self._events.append(
-                    MessageReceived(self.number, burst.message, message.length, message.immediate_value, frags)
+                    MessageReceived(self.number, burst.message, message.length, message.immediate_value, extents)
                 )
         if self.trace is not None:
             kept_bytes = self.receiver.landed_bytes - before_bytes

@@ -9,7 +9,7 @@ from srd.proto.events import (
     BatchCompletion,
     Completion,
     Event,
-    Frag,
+    Extent,
     MessageReceived,
     MessagesReceived,
     PeerEnded,
@@ -161,14 +161,14 @@ class PeerTrace:
         event = trace.WriteReceived(burst.message, burst.length, immediate=bool(burst.flags & IMMEDIATE))
         self._record(event, now=now)
 
-    def message_aborted(self, burst: ReceivedBurst, *, released: Iterable[Frag], now: float) -> None:
+    def message_aborted(self, burst: ReceivedBurst, *, released: Iterable[Extent], now: float) -> None:
         """Record a message that its sender aborted, and the pieces of it that are freed."""
-        freed_bytes = sum(frag.length for frag in released)
+        freed_bytes = sum(extent.length for extent in released)
         self._record(trace.MessageAborted(burst.message, _KINDS[burst.flags & OPCODE_BITS], freed_bytes), now=now)
 
-    def message_discarded(self, message: int, *, released: Iterable[Frag], now: float) -> None:
+    def message_discarded(self, message: int, *, released: Iterable[Extent], now: float) -> None:
         """Record a send that this end discarded, and the pieces of it that are freed."""
-        freed_bytes = sum(frag.length for frag in released)
+        freed_bytes = sum(extent.length for extent in released)
         self._record(trace.MessageAborted(message, _KINDS[Opcode.SEND], freed_bytes), now=now)
 
     def ack_sent(self, ack: Ack, *, now: float) -> None:

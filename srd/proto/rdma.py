@@ -17,7 +17,7 @@
 from __future__ import annotations
 
 from srd.proto.config import MAX_MESSAGE_BYTES
-from srd.proto.events import Completion, EventQueue, Frag, MessageAborted, PlacementHint, TargetCopy, WriteReceived
+from srd.proto.events import Completion, EventQueue, Extent, MessageAborted, PlacementHint, TargetCopy, WriteReceived
 from srd.proto.memory import Memory
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recv.reassembly import new_parts
@@ -81,7 +81,7 @@ class Rdma:
         if len(self.nacks) < MAX_NACKS:
             self.nacks[message] = status
 
-    def on_discarded(self, message: int) -> tuple[Frag, ...]:
+    def on_discarded(self, message: int) -> tuple[Extent, ...]:
         """Discard an incomplete send of the peer; return its pieces."""
         released = self._receiver.discard(message)
         self._events.append(MessageAborted(self._peer, released))
@@ -170,7 +170,7 @@ class Rdma:
         if not new or late:
             return False
         parts = new_parts(burst, new=new)
-        reassembly = self._receiver.on_landed(burst, landed_bytes=sum(frag.length for frag in parts), now=now)
+        reassembly = self._receiver.on_landed(burst, landed_bytes=sum(extent.length for extent in parts), now=now)
         end = burst.offset + burst.payload_bytes
         reassembly.high = max(reassembly.high, end)
         if hint is not None:

@@ -17,7 +17,7 @@ from srd.endpoint import Endpoint
 from srd.errors import PeerError, UsageError
 from srd.message import Message
 from srd.peer import Peer
-from srd.proto.events import Frag, MessagesReceived
+from srd.proto.events import Extent, MessagesReceived
 from srd.proto.wire.status import Status
 from srd.rx_queues import RxQueueTable
 from tests.patience import PATIENCE_S
@@ -162,14 +162,14 @@ class Owner:
         self.region = region
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first:
             self.queues = RxQueueTable(SMALL, region, first=first, contexts=())
-        self.returned: list[tuple[int, Sequence[Frag], int, int]] = []
+        self.returned: list[tuple[int, Sequence[Extent], int, int]] = []
         event = MessagesReceived(3, 7, 4, 10, 5, 100)
-        self.queues.host.hold((event.frag,))
+        self.queues.host.hold((event.extent,))
         self.batch = MessageBatch(event, queues=self.queues, release=self.release)
 
-    def release(self, peer: int, frags: Sequence[Frag], size_bytes: int, messages: int) -> None:
-        self.returned.append((peer, frags, size_bytes, messages))
-        self.queues.drop(frags)
+    def release(self, peer: int, extents: Sequence[Extent], size_bytes: int, messages: int) -> None:
+        self.returned.append((peer, extents, size_bytes, messages))
+        self.queues.drop(extents)
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_batch__rows_are_the_regions_own_memory(owner: Owner) -> None:
         assert rows[2, 3] == 77
         del rows
     taken.release()
-    assert owner.returned == [(3, (Frag(0, 100, 40),), 40, 4)]
+    assert owner.returned == [(3, (Extent(0, 100, 40),), 40, 4)]
     with pytest.raises(UsageError, match="was released"):
         taken.rows()
 

@@ -99,9 +99,9 @@ async def test_post__a_send_and_a_write(owners: tuple[Owner, Owner]) -> None:
         assert (await one.until(Completion, lambda event: event.request == 8)).status is Status.OK
         message, written = await two.until(MessageReceived), await two.until(WriteReceived)
         assert (message.immediate, written.immediate) == (5, 6)
-        assert b"".join(two.engine.queues.view(frag) for frag in message.frags) == payload
+        assert b"".join(two.engine.queues.view(extent) for extent in message.extents) == payload
         assert target.array.tobytes() == payload
-        two.engine.release(there, message.frags, message.length, 1)
+        two.engine.release(there, message.extents, message.length, 1)
         two.registry.deregister(remote)
 
 
@@ -142,10 +142,10 @@ async def test_on_event__memory_of_an_aborted_message_is_freed(owners: tuple[Own
     with memory(content(MIB, seed=SEED)) as source:
         one.engine.post(here, WorkRequest(1, MIB, source.address))
         message = await two.until(MessageReceived)
-        two.engine._take_event(MessageAborted(there, message.frags))
-        for frag in message.frags:
+        two.engine._take_event(MessageAborted(there, message.extents))
+        for extent in message.extents:
             with pytest.raises(PoolError):
-                two.engine.queues.view(frag)
+                two.engine.queues.view(extent)
         await one.until(Completion)
 
 
@@ -183,10 +183,10 @@ async def test_admission__of_the_owner_decides_while_memory_is_short() -> None:
             assert [event for event in two.events if isinstance(event, MessageReceived)] == held
             gate.is_open = True
             message = await two.until(MessageReceived, lambda event: event not in held)
-            assert b"".join(two.engine.queues.view(frag) for frag in message.frags) == payload[MIB : 2 * MIB]
+            assert b"".join(two.engine.queues.view(extent) for extent in message.extents) == payload[MIB : 2 * MIB]
             assert (await one.until(Completion, lambda event: event.request == 9)).status is Status.OK
         for received in (*held, message):
-            two.engine.release(received.peer, received.frags, received.length, 1)
+            two.engine.release(received.peer, received.extents, received.length, 1)
     finally:
         one.close()
         two.close()

@@ -19,7 +19,7 @@ from srd.rx_queues import RxQueueTable
 from tests.srd.loopback import SMALL
 
 # In order of the message, anywhere in the region.
-PIECES = (events.Frag(0, 4096, 3), events.Frag(3, 100, 4), events.Frag(7, 0, 2))
+EXTENTS = (events.Extent(0, 4096, 3), events.Extent(3, 100, 4), events.Extent(7, 0, 2))
 
 
 class Owner:
@@ -29,17 +29,17 @@ class Owner:
         self.region = region
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first:
             self.queues = RxQueueTable(SMALL, region, first=first, contexts=())
-        for piece, content in zip(PIECES, (b"one", b"four", b"12"), strict=True):
+        for piece, content in zip(EXTENTS, (b"one", b"four", b"12"), strict=True):
             region.array[piece.region_offset : piece.region_offset + piece.length] = np.frombuffer(content, np.uint8)
-        self.queues.host.hold(PIECES)
+        self.queues.host.hold(EXTENTS)
         self.returned: list[tuple[int, list[int], int, int]] = []
 
-    def release(self, peer: int, frags: Sequence[events.Frag], size_bytes: int, messages: int) -> None:
-        self.returned.append((peer, [frag.offset for frag in frags], size_bytes, messages))
-        self.queues.drop(frags)
+    def release(self, peer: int, extents: Sequence[events.Extent], size_bytes: int, messages: int) -> None:
+        self.returned.append((peer, [extent.offset for extent in extents], size_bytes, messages))
+        self.queues.drop(extents)
 
     def message(self) -> Message:
-        return Message(MessageReceived(1, 2, 9, 77, PIECES), queues=self.queues, release=self.release)
+        return Message(MessageReceived(1, 2, 9, 77, EXTENTS), queues=self.queues, release=self.release)
 
     @property
     def holds(self) -> int:

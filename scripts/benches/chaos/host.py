@@ -20,7 +20,7 @@ from netns.backends.virtual.fabric import VirtualFabric
 from netns.backends.virtual.virtual_link import Packet
 from scripts.benches.chaos.scenario import Conditions, Scenario
 from scripts.benches.chaos.target import Bytes, Keys
-from srd.proto.events import Frag, MessageReceived, PeerEnded
+from srd.proto.events import Extent, MessageReceived, PeerEnded
 from srd.proto.wire.control import Datagram
 from srd.proto.wire.data import HEADER_BYTES, Burst, GroDatagram, PacketType, write_headers
 from srd.sim.host import WIRE_OVERHEAD_BYTES, SimHost, SocketAddress
@@ -134,7 +134,7 @@ class Host(SimHost):
         for placement in result.copies:
             self.keys.put(placement.target, self._memory[placement.region_offset :][: placement.length])
         taken = {arrival.payload_offset for arrival in arrivals}
-        self._free_slots(taken - {frag.region_offset for frag in result.kept})
+        self._free_slots(taken - {extent.region_offset for extent in result.kept})
         self.serve()
 
     def _impaired(self, data: bytes) -> bytes:
@@ -167,13 +167,13 @@ class Host(SimHost):
     def _deliver(self, message: MessageReceived, *, now: float) -> None:  # noqa: ARG002 - released later than now
         self._got(
             message.immediate or 0,  # every message has an immediate
-            b"".join(self._memory[frag.region_offset :][: frag.length].tobytes() for frag in message.frags),
+            b"".join(self._memory[extent.region_offset :][: extent.length].tobytes() for extent in message.extents),
         )
         life = self.lives
 
         def release(_now_ns: int) -> None:
             if life == self.lives:
-                self.free_frags(message.frags)
+                self.free_extents(message.extents)
                 self.core.release(message.peer, size_bytes=message.length, messages=1, now=self.now)
                 self.serve()
 
@@ -181,12 +181,12 @@ class Host(SimHost):
 
     def forget(self, ended: PeerEnded) -> None:
         """Release the memory and the number of a peer that has ended."""
-        self.free_frags(ended.released)
+        self.free_extents(ended.released)
         self.peers = {address: peer for address, peer in self.peers.items() if peer != ended.peer}
 
-    def free_frags(self, frags: tuple[Frag, ...]) -> None:
-        """Free the slots of these fragments."""
-        self._free_slots({frag.region_offset for frag in frags})
+    def free_extents(self, extents: tuple[Extent, ...]) -> None:
+        """Free the slots of these extents."""
+        self._free_slots({extent.region_offset for extent in extents})
 
     def _free_slots(self, offsets: set[int]) -> None:
         self._free += sorted(offset // self.payload_bytes for offset in offsets)

@@ -182,7 +182,7 @@ class Run:
                 self._got_word(event)
                 host.core.release(event.peer, size_bytes=0, messages=1, now=host.now)
             case MessageAborted():
-                host.free_frags(event.released)
+                host.free_extents(event.released)
             case PeerEnded():
                 host.forget(event)
                 if host is self.initiator:

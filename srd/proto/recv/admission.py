@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from mypy_extensions import mypyc_attr
 
-from srd.proto.events import REGION_SHIFT, Frag
+from srd.proto.events import REGION_SHIFT, Extent
 from srd.proto.peer import PeerCore
 from srd.proto.wire.data import OPCODE_BITS, Opcode, ReceivedBurst
 
@@ -151,5 +151,5 @@ class TurnAdmission(Admission):
         self._since = now
         self._waiting.pop(number, None)
 
-    def _is_here(self, frag: Frag) -> bool:
-        return frag.region_offset >> REGION_SHIFT == self._region
+    def _is_here(self, extent: Extent) -> bool:
+        return extent.region_offset >> REGION_SHIFT == self._region

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from srd.proto.events import Frag
+from srd.proto.events import Extent
 from srd.proto.seqset import ranges
 from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Opcode, ReceivedBurst
 
@@ -22,20 +22,20 @@ class Reassembly:
     landed_at: float = 0.0
     """When a part of it landed last."""
     landed_bytes: int = 0
-    frags: list[Frag] = field(default_factory=list)
+    extents: list[Extent] = field(default_factory=list)
     """Of a send; data for registered memory is copied and leaves none."""
     flags: int = 0
     high: int = 0
     """For registered memory: end of what has landed, as offset in its headers."""
 
     def landed_ranges(self) -> bool:
-        """Sort the frags; return whether they are the whole message, without gap or overlap."""
-        self.frags.sort(key=lambda frag: frag.offset)
+        """Sort the extents; return whether they are the whole message, without gap or overlap."""
+        self.extents.sort(key=lambda extent: extent.offset)
         at = 0
-        for frag in self.frags:
-            if frag.offset != at:
+        for extent in self.extents:
+            if extent.offset != at:
                 return False
-            at += frag.length
+            at += extent.length
         return at == self.length
 
     @property
@@ -57,12 +57,12 @@ class Reassembly:
         return ""
 
 
-def new_parts(burst: ReceivedBurst, *, new: int) -> list[Frag]:
+def new_parts(burst: ReceivedBurst, *, new: int) -> list[Extent]:
     """Return the parts of a burst whose bits are set in `new` as pieces of memory; empty parts are left out."""
-    frags = []
+    extents = []
     for first, count in ranges(new):
         start = first * burst.segment_bytes
         end = min((first + count) * burst.segment_bytes, burst.payload_bytes)
         if end > start:
-            frags.append(Frag(burst.offset + start, burst.payload_offset + start, end - start))
-    return frags
+            extents.append(Extent(burst.offset + start, burst.payload_offset + start, end - start))
+    return extents

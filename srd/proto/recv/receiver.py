@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
-from srd.proto.events import Frag
+from srd.proto.events import Extent
 from srd.proto.paths.validation import AddressValidation, RemoteAddress
 from srd.proto.recv.ack_path import AckPath, AckPathSelector
 from srd.proto.recv.reassembly import Reassembly, new_parts
@@ -163,18 +163,18 @@ class Receiver:
         """Whether the messages that have begun to land lack more than one datagram carries."""
         return self._missing_bytes > MAX_DATAGRAM_BYTES
 
-    def oldest_incomplete(self, holds: Callable[[Frag], bool]) -> int | None:
+    def oldest_incomplete(self, holds: Callable[[Extent], bool]) -> int | None:
         """Return the incomplete message that began first, among those with a piece for which `holds` is true."""
         return next(
-            (message for message, reassembly in self._incomplete.items() if any(map(holds, reassembly.frags))), None
+            (message for message, reassembly in self._incomplete.items() if any(map(holds, reassembly.extents))), None
         )
 
-    def incomplete_messages(self, holds: Callable[[Frag], bool], *, since: float) -> list[int]:
+    def incomplete_messages(self, holds: Callable[[Extent], bool], *, since: float) -> list[int]:
         """Return the incomplete messages idle since `since`, with a piece for which `holds` is true."""
         idle = [
             (message, reassembly) for message, reassembly in self._incomplete.items() if reassembly.landed_at <= since
         ]
-        return [message for message, reassembly in idle if any(map(holds, reassembly.frags))]
+        return [message for message, reassembly in idle if any(map(holds, reassembly.extents))]
 
     def last_landed_at(self, message: int) -> float | None:
         """Return when a part of an incomplete message landed last; None: it is complete, or has not begun."""
@@ -191,7 +191,7 @@ class Receiver:
         """Total messages that the peer may start."""
         return self._config.receive_window_messages + self._released_messages
 
-    def accept(self, burst: ReceivedBurst, *, now: float) -> tuple[list[Frag], Reassembly | None]:
+    def accept(self, burst: ReceivedBurst, *, now: float) -> tuple[list[Extent], Reassembly | None]:
         """Accept a received burst of a send; return the pieces to keep, and the message if it is now complete."""
         if not self.has_consistent_layout(burst, offset=burst.offset):
             return [], None
@@ -200,13 +200,13 @@ class Receiver:
         if not new or late:
             return [], None
         if new == mask(burst.count) and burst.payload_bytes:  # the common case
-            kept = [Frag(burst.offset, burst.payload_offset, burst.payload_bytes)]
+            kept = [Extent(burst.offset, burst.payload_offset, burst.payload_bytes)]
             landed_bytes = burst.payload_bytes
         else:
             kept = new_parts(burst, new=new)
-            landed_bytes = sum(frag.length for frag in kept)
+            landed_bytes = sum(extent.length for extent in kept)
         reassembly = self.on_landed(burst, landed_bytes=landed_bytes, now=now)
-        reassembly.frags += kept
+        reassembly.extents += kept
         if reassembly.landed_bytes < reassembly.length or self.protocol_error:
             return kept, None
         if not reassembly.landed_ranges():
@@ -314,7 +314,7 @@ class Receiver:
         self._close(message)
         self.ack_at = now  # its sender waits for nothing but this ack
 
-    def on_abort(self, burst: ReceivedBurst, *, now: float) -> tuple[Frag, ...] | None:
+    def on_abort(self, burst: ReceivedBurst, *, now: float) -> tuple[Extent, ...] | None:
         """Process an ABORTED burst; return the pieces of its message, None if it was known before or is invalid."""
         known = self.is_aborted(burst.message)
         if burst.payload_bytes or not self.admit(burst, now=now) or known:
@@ -335,7 +335,7 @@ class Receiver:
             self.release(reassembly.credit_bytes, messages=1, now=now)
         if self._discarded.pop(burst.message, None) is None and burst.message in self._incomplete:
             self._close(burst.message)
-        return tuple(reassembly.frags)
+        return tuple(reassembly.extents)
 
     def _note_aborted(self, message: int, *, end: int) -> None:
         self._aborted[message] = end
@@ -344,15 +344,15 @@ class Receiver:
             self._aborted = {message: end for message, end in self._aborted.items() if end > base}
             self._aborted_limit = max(2 * len(self._aborted), _ABORTED_LIMIT)
 
-    def discard(self, message: int) -> tuple[Frag, ...]:
+    def discard(self, message: int) -> tuple[Extent, ...]:
         """Discard an incomplete send; return its pieces. Its packets are refused until its sender turns it ABORTED.
 
         It takes the peer's credit until then, which bounds what is remembered.
         """
         reassembly = self._close(message)
-        frags, reassembly.frags = tuple(reassembly.frags), []
+        extents, reassembly.extents = tuple(reassembly.extents), []
         self._discarded[message] = reassembly
-        return frags
+        return extents
 
     @property
     def _patience_s(self) -> float:
@@ -542,9 +542,9 @@ class Receiver:
         ):  # fmt: skip
             self.ack_at = now
 
-    def release_all(self) -> tuple[Frag, ...]:
+    def release_all(self) -> tuple[Extent, ...]:
         """Drop all incomplete messages; return their pieces."""
-        released = tuple(frag for reassembly in self._incomplete.values() for frag in reassembly.frags)
+        released = tuple(extent for reassembly in self._incomplete.values() for extent in reassembly.extents)
         self._incomplete.clear()
         self._missing_bytes = 0
         return released

@@ -19,7 +19,7 @@ from srd.io.rx_buffers import scratch_bytes
 from srd.io.socket import open_socket
 from srd.io.syscalls import UDP_GRO, UDP_SEGMENT, Address
 from srd.io.tx import Transmitter
-from srd.proto.events import Frag, ReceiveResult, TargetCopy
+from srd.proto.events import Extent, ReceiveResult, TargetCopy
 from srd.proto.wire.data import Burst, ReceivedBurst, received_bursts_untrusted
 from tests.patience import PATIENCE_S
 
@@ -85,7 +85,7 @@ class Receiver:
         for arrival in batch.datagrams:
             for run in received_bursts_untrusted(arrival):
                 if not run.payload_offset & PLACED:
-                    self.queue.hold([Frag(run.offset, run.payload_offset, run.payload_bytes)])
+                    self.queue.hold([Extent(run.offset, run.payload_offset, run.payload_bytes)])
                     self._held.append((run.payload_offset, run.payload_bytes))
                 self.runs.append(run)
         self.controls += batch.controls

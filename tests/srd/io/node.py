@@ -76,7 +76,9 @@ class Node(Receiver):
 
     def body(self, event: MessageReceived) -> bytes:
         view = self.region.array
-        return b"".join(view[frag.region_offset : frag.region_offset + frag.length].tobytes() for frag in event.frags)
+        return b"".join(
+            view[extent.region_offset : extent.region_offset + extent.length].tobytes() for extent in event.extents
+        )
 
 
 def opened(event: Event) -> bool:

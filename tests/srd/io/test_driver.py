@@ -138,8 +138,8 @@ async def test_driver__a_full_socket_delays_and_loses_nothing(monkeypatch: pytes
             (*_, message) = await two.until(received, count=request + 1)
             assert isinstance(message, MessageReceived)
             assert two.body(message) == payload
-            for frag in message.frags:
-                two.pool.drop(frag.region_offset, length=frag.length)
+            for extent in message.extents:
+                two.pool.drop(extent.region_offset, length=extent.length)
             two.core.release(two.events[0].peer, size_bytes=message.length, messages=1, now=time.monotonic())
             two.driver.wake()
         assert hiccups.blocked > 3

@@ -109,4 +109,4 @@ class Pair:
 
     def orphaned_bytes(self) -> int:
         voided = [event for event in self.b.events if isinstance(event, MessageAborted)]
-        return sum(frag.length for event in voided for frag in event.released)
+        return sum(extent.length for event in voided for extent in event.released)

@@ -87,7 +87,7 @@ class Run:
                 assert number is not None
                 assert self.kinds[number] == "send"
                 expected = self.pair.a.region[number : number + self.lengths[number]].tobytes()
-                assert content(self.pair.b, message.frags) == expected
+                assert content(self.pair.b, message.extents) == expected
                 self.released.add(message.message)
                 release(self.pair.b, message, now=self.pair.network.now)
         return len(self.pair.statuses()) == len(self.kinds) == REQUESTS

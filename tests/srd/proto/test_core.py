@@ -127,7 +127,7 @@ def test_connect__falls_to_the_size_that_passes(largest: int, agreed: int) -> No
     network.a.core.post(number, WorkRequest(request=1, payload_offset=5, length=300_000))
     network.run(until=lambda: bool(completed(network.a)), seconds=5)
     (message,) = received(network.b)
-    assert content(network.b, message.frags) == network.a.region[5:300_005].tobytes()
+    assert content(network.b, message.extents) == network.a.region[5:300_005].tobytes()
 
 
 def test_connect__the_smaller_end_decides() -> None:
@@ -240,7 +240,7 @@ def test_handle_packets__data_overtakes_the_accept(seed: int) -> None:
     network.run(until=lambda: bool(completed(network.b)), seconds=5)
     assert [completion.status for completion in completed(network.b)] == [Status.OK]
     (message,) = received(network.a)
-    assert content(network.a, message.frags) == network.b.region[:100_000].tobytes()
+    assert content(network.a, message.extents) == network.b.region[:100_000].tobytes()
 
 
 # -- requests that cannot be ----------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def test_two_peers__share_an_endpoint_and_each_other_harm_nothing(seed: int) -> 
     }
     for message in received(network.b):
         index = message.message + (4 if message.peer == 1 else 0)
-        assert content(network.b, message.frags) == network.a.region[index << 20 : (index + 1) << 20].tobytes()
+        assert content(network.b, message.extents) == network.a.region[index << 20 : (index + 1) << 20].tobytes()
     finished = [c.peer for c in completed(network.a)]
     assert abs(finished.index(first) - finished.index(second)) <= 4, "they take turns"
 
@@ -329,7 +329,7 @@ def test_restart__of_the_receiver_ends_the_old_peer_and_allows_a_new_one(seed: i
     network.a.core.post(again, WorkRequest(request=2, payload_offset=9, length=500_000))
     network.run(until=lambda: bool(completed(network.a)), seconds=5)
     (message,) = received(network.b)
-    assert content(network.b, message.frags) == network.a.region[9:500_009].tobytes()
+    assert content(network.b, message.extents) == network.a.region[9:500_009].tobytes()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -342,7 +342,7 @@ def test_restart__of_the_sender_is_noticed_by_the_receiver(seed: int) -> None:
     network.run(until=lambda: bool(ended(network.b)), seconds=3)
     (end,) = ended(network.b)
     assert (end.peer, end.status) == (there, Status.REMOTE_ERROR_UNKNOWN_PEER)
-    landed = sum(frag.length for frag in end.released) + sum(m.length for m in received(network.b))
+    landed = sum(extent.length for extent in end.released) + sum(m.length for m in received(network.b))
     assert landed > 0, "what has landed is given back, not lost"
 
 
@@ -374,7 +374,7 @@ def test_close__after_what_was_posted(seed: int) -> None:
     network.run(until=lambda: bool(ended(network.a)) and bool(ended(network.b)), seconds=5)
     assert [(c.request, c.status) for c in completed(network.a)] == [(1, Status.OK)]
     (message,) = received(network.b)
-    assert content(network.b, message.frags) == network.a.region[3 : 3 + (1 << 20)].tobytes()
+    assert content(network.b, message.extents) == network.a.region[3 : 3 + (1 << 20)].tobytes()
     assert [(end.peer, end.status) for end in ended(network.a) + ended(network.b)] == [
         (at_a, Status.OK), (at_b, Status.OK),
     ]  # fmt: skip

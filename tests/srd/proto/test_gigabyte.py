@@ -125,4 +125,4 @@ def test_send__of_a_gib_to_a_receiver_with_as_much_memory() -> None:
     pipe.run_until("a", Completion)
     assert pipe.of("a", Completion) == [Completion(0, 1, Status.OK)]
     (message,) = pipe.of("b", MessageReceived)
-    assert whole([(frag.offset, frag.length) for frag in message.frags])
+    assert whole([(extent.offset, extent.length) for extent in message.extents])

@@ -180,7 +180,7 @@ def test_handle_packets__corruption_harms_no_one_else(seed: int) -> None:
     network.a.core.post(healthy, WorkRequest(request=99, payload_offset=7, length=300_000))
     network.run(until=lambda: any(c.peer == healthy for c in completed(network.a)), seconds=5)
     (message,) = [message for message in received(network.b) if message.peer == there]
-    assert content(network.b, message.frags) == network.a.region[7:300_007].tobytes()
+    assert content(network.b, message.extents) == network.a.region[7:300_007].tobytes()
 
 
 @pytest.mark.parametrize("packet", [Closed, Reset, Close, Refuse, Accept, Retry])

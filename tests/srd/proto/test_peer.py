@@ -124,7 +124,7 @@ def test_handle_timeout__an_outage_shorter_than_the_patience_is_survived(seed: i
     network.run(until=lambda: bool(completed(network.a)), seconds=3)
     assert [c.status for c in completed(network.a)] == [Status.OK]
     (message,) = received(network.b)
-    assert content(network.b, message.frags) == network.a.region[11 : 11 + (4 << 20)].tobytes()
+    assert content(network.b, message.extents) == network.a.region[11 : 11 + (4 << 20)].tobytes()
 
 
 @pytest.mark.parametrize("delay_us", [10, 50, 500, 20_000])
@@ -172,7 +172,7 @@ def test_credit__exhausted_and_given_back(seed: int, loss_percent: int) -> None:
         assert fresh, f"stuck after {done} messages"
         for message in fresh:
             start = message.message * size
-            assert content(network.b, message.frags) == network.a.region[start : start + size].tobytes()
+            assert content(network.b, message.extents) == network.a.region[start : start + size].tobytes()
             release(network.b, message, now=network.now)
         done += len(fresh)
         network.run(until=lambda: len(received(network.b)) > done or done == 9, seconds=5)  # noqa: B023 - called within the round
@@ -280,7 +280,7 @@ def test_end__closed_by_the_responder_while_requests_are_open() -> None:
     assert completed(network.a) == [Completion(at_a, 7, Status.REMOTE_ERROR_ABORT)]
     assert [end.status for end in ended(network.a) + ended(network.b)] == [Status.OK, Status.OK]
     (end,) = ended(network.b)
-    kept = sum(frag.length for frag in end.released)
+    kept = sum(extent.length for extent in end.released)
     assert 0 < kept < 12 << 20, "the pieces of the message that will never be whole"
 
 
@@ -293,9 +293,11 @@ def test_end__orphans_of_a_sender_that_died_tile_what_landed() -> None:
     receiver = network.b.core.peer(at_b).receiver
     network.run(until=lambda: bool(ended(network.b)), seconds=5)
     (end,) = ended(network.b)
-    spans = sorted((frag.offset, frag.offset + frag.length) for frag in end.released)
+    spans = sorted((extent.offset, extent.offset + extent.length) for extent in end.released)
     assert sum(stop - start for start, stop in spans) == receiver.landed_bytes > 0
     for (_, stop), (start, _) in pairwise(spans):
         assert stop <= start
-    for frag in end.released:
-        assert content(network.b, (frag,)) == network.a.region[frag.offset : frag.offset + frag.length].tobytes()
+    for extent in end.released:
+        assert (
+            content(network.b, (extent,)) == network.a.region[extent.offset : extent.offset + extent.length].tobytes()
+        )

@@ -8,7 +8,7 @@ import pytest
 
 from netns.netem.shape import Shape
 from srd.proto import trace
-from srd.proto.events import Frag, PeerOpened
+from srd.proto.events import Extent, PeerOpened
 from srd.proto.peer import PeerCore
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.wire.data import Opcode
@@ -234,7 +234,7 @@ def test_void__is_told_at_both_ends() -> None:
 
 def test_message_given_up() -> None:
     kept = Kept()
-    PeerTrace(kept, number=3).message_discarded(7, released=[Frag(0, 10, 100), Frag(100, 500, 20)], now=1.0)
+    PeerTrace(kept, number=3).message_discarded(7, released=[Extent(0, 10, 100), Extent(100, 500, 20)], now=1.0)
     assert kept.records == [(1.0, 3, trace.MessageAborted(7, "send", 120))]
 
 

@@ -125,7 +125,7 @@ def test_shortage__an_honest_peer_goes_on(kind: str) -> None:
         for message in received(network.b)[done:]:
             assert message.immediate is not None
             region = network.a.region
-            assert content(network.b, message.frags) == region[message.immediate :][:LENGTH].tobytes()
+            assert content(network.b, message.extents) == region[message.immediate :][:LENGTH].tobytes()
             release(network.b, message, now=network.now)
         done = len(received(network.b))
     assert [event.status for event in completed(network.a)] == [Status.OK] * 12
@@ -141,7 +141,7 @@ def test_shortage__what_stalled_gives_its_memory_back() -> None:
         network.a.core.post(peer, WorkRequest(request=request, payload_offset=0, length=1000))
         network.run(seconds=0.2)
     voided = [event for event in network.b.events if isinstance(event, MessageAborted)]
-    assert sum(frag.length for event in voided for frag in event.released) >= WINDOW
+    assert sum(extent.length for event in voided for extent in event.released) >= WINDOW
     assert network.b.held_bytes <= 2 * WINDOW
     for attacker in attackers:
         assert len(network.b.core.peer(attacker.number).receiver._discarded) <= len(attacker.open)

@@ -151,7 +151,7 @@ def test_read__both_ways_and_among_sends_and_writes() -> None:
     assert pair.written(4 * MIB, MIB) == pair.a.region[10_005 : 10_005 + MIB].tobytes()
     messages = {message.immediate: message for message in received(pair.b)}
     for index in range(10):
-        assert content(pair.b, messages[index].frags) == pair.a.region[index : index + 50_000].tobytes()
+        assert content(pair.b, messages[index].extents) == pair.a.region[index : index + 50_000].tobytes()
 
 
 # -- refused --------------------------------------------------------------------------------------------------------

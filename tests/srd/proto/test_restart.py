@@ -36,7 +36,7 @@ def test_initiator__restarts_at_once_from_the_same_address(seed: int, *, busy: b
     assert [(c.peer, c.request, c.status) for c in completed(network.a)] == [(new, 1, Status.OK)]
     (message,) = received(network.b)
     assert (message.peer, message.immediate) == (new_there, 5)
-    assert content(network.b, message.frags) == network.a.region[77 : 77 + MIB].tobytes()
+    assert content(network.b, message.extents) == network.a.region[77 : 77 + MIB].tobytes()
     network.run(until=lambda: bool(ended(network.b)), seconds=5)
     (end,) = ended(network.b)
     assert (end.peer, end.status) == (old_there, Status.REMOTE_ERROR_UNKNOWN_PEER), "not silence: the new one said so"

@@ -102,7 +102,7 @@ def test_dropped__for_a_while_and_everything_arrives(seed: int, shape: Shape | N
     for message in received(pair.b):
         assert message.immediate is not None
         start = message.immediate
-        assert content(pair.b, message.frags) == pair.a.region[start : start + 300_000].tobytes()
+        assert content(pair.b, message.extents) == pair.a.region[start : start + 300_000].tobytes()
 
 
 @pytest.mark.parametrize("seed", SEEDS)

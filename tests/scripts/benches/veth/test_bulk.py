@@ -9,7 +9,7 @@ import pytest
 from devmem.region import Region
 from scripts.benches.veth.worker import bulk
 from srd.message import Message
-from srd.proto.events import Frag, MessageReceived
+from srd.proto.events import Extent, MessageReceived
 from srd.rx_queues import RxQueueTable
 from tests.srd.loopback import SMALL
 
@@ -25,10 +25,10 @@ def test_is_intact(damaged_at: int | None) -> None:
         region.array[: bulk.MESSAGE_BYTES] = expected[number * bulk.MESSAGE_BYTES : (number + 1) * bulk.MESSAGE_BYTES]
         if damaged_at is not None:
             region.array[damaged_at] ^= 1
-        frags = (Frag(0, 0, half), Frag(half, half, half))
-        queues.host.hold(frags)
-        event = MessageReceived(peer=0, message=0, length=bulk.MESSAGE_BYTES, immediate=number, frags=frags)
-        message = Message(event, queues=queues, release=lambda _peer, frags, _size, _messages: queues.drop(frags))
+        extents = (Extent(0, 0, half), Extent(half, half, half))
+        queues.host.hold(extents)
+        event = MessageReceived(peer=0, message=0, length=bulk.MESSAGE_BYTES, immediate=number, extents=extents)
+        message = Message(event, queues=queues, release=lambda _peer, extents, _size, _messages: queues.drop(extents))
         assert bulk._is_intact(message, expected) == (damaged_at is None)
         message.release()
         queues.close()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from srd.proto.events import Frag
+from srd.proto.events import Extent
 from srd.proto.recv.reassembly import Reassembly, new_parts
 from srd.proto.wire.data import IMMEDIATE, Opcode, ReceivedBurst
 
@@ -19,13 +19,13 @@ RUN = ReceivedBurst(
 @pytest.mark.parametrize(
     ("new", "parts"),
     [
-        (0b1111, [Frag(1000, 5000, 350)]),
-        (0b1000, [Frag(1300, 5300, 50)]),
-        (0b1010, [Frag(1100, 5100, 100), Frag(1300, 5300, 50)]),
+        (0b1111, [Extent(1000, 5000, 350)]),
+        (0b1000, [Extent(1300, 5300, 50)]),
+        (0b1010, [Extent(1100, 5100, 100), Extent(1300, 5300, 50)]),
         (0, []),
     ],
 )
-def test_new_parts(new: int, parts: list[Frag]) -> None:
+def test_new_parts(new: int, parts: list[Extent]) -> None:
     assert new_parts(RUN, new=new) == parts
 
 
@@ -34,19 +34,19 @@ def test_new_parts__of_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("frags", "whole"),
+    ("extents", "whole"),
     [
-        ([Frag(100, 0, 250), Frag(0, 900, 100)], True),
-        ([Frag(0, 0, 350)], True),
-        ([Frag(0, 0, 200), Frag(150, 0, 150)], False),
-        ([Frag(0, 0, 100), Frag(200, 0, 250)], False),
+        ([Extent(100, 0, 250), Extent(0, 900, 100)], True),
+        ([Extent(0, 0, 350)], True),
+        ([Extent(0, 0, 200), Extent(150, 0, 150)], False),
+        ([Extent(0, 0, 100), Extent(200, 0, 250)], False),
         ([], False),
     ],
 )
-def test_tile(frags: list[Frag], whole: bool) -> None:  # noqa: FBT001 - a row of the table
-    inbound = Reassembly(350, 0, frags=frags)
+def test_tile(extents: list[Extent], whole: bool) -> None:  # noqa: FBT001 - a row of the table
+    inbound = Reassembly(350, 0, extents=extents)
     assert inbound.landed_ranges() is whole
-    assert inbound.frags == sorted(frags)
+    assert inbound.extents == sorted(extents)
 
 
 def test_word__only_if_there_is_one() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.events import Frag
+from srd.proto.events import Extent
 from srd.proto.paths.validation import AddressValidation
 from srd.proto.recv.reassembly import Reassembly
 from srd.proto.recv.receiver import REPORT_REPEATS, Receiver
@@ -55,8 +55,8 @@ def ack_of(ours: Receiver, *, now: float = 10.0) -> Ack:
 
 def test_take__a_whole_message_in_one_run() -> None:
     kept, message = receiver().accept(run(0, count=3, offset=0), now=10.0)
-    assert kept == [Frag(0, 100_000, 3000)]
-    assert message == Reassembly(3000, 7, began_at=10.0, landed_at=10.0, landed_bytes=3000, frags=kept)
+    assert kept == [Extent(0, 100_000, 3000)]
+    assert message == Reassembly(3000, 7, began_at=10.0, landed_at=10.0, landed_bytes=3000, extents=kept)
 
 
 def test_take__zero_length() -> None:
@@ -90,15 +90,15 @@ def test_take__any_order_with_duplicates(seed: int) -> None:
     rng, ours, count = Random(seed), receiver(), 200
     arriving = [psn for psn in range(count) for _ in range(1 + (rng.random() < 0.3))]
     rng.shuffle(arriving)
-    whole, kept = [], list[Frag]()
+    whole, kept = [], list[Extent]()
     for psn in arriving:
         pieces, message = ours.accept(run(psn, length=count * SEGMENT), now=10.0)
         kept += pieces
         whole += [message] if message else []
-    assert sorted(frag.offset for frag in kept) == [psn * SEGMENT for psn in range(count)]
+    assert sorted(extent.offset for extent in kept) == [psn * SEGMENT for psn in range(count)]
     assert len(whole) == 1
-    assert sorted(whole[0].frags, key=lambda frag: frag.offset) == [
-        Frag(psn * SEGMENT, 100_000 + psn * SEGMENT, SEGMENT) for psn in range(count)
+    assert sorted(whole[0].extents, key=lambda extent: extent.offset) == [
+        Extent(psn * SEGMENT, 100_000 + psn * SEGMENT, SEGMENT) for psn in range(count)
     ]
     assert ours.duplicates == len(arriving) - count
     assert ours.packets == len(arriving)
@@ -117,11 +117,11 @@ def test_take__keeps_each_byte_once(runs: list[tuple[int, int]], tail: int) -> N
         end = min((psn + count) * SEGMENT, length)
         kept, _ = ours.accept(run(psn, count=count, length=length, payload_bytes=end - psn * SEGMENT), now=10.0)
         wanted |= set(range(psn, psn + count))
-        for frag in kept:
-            assert frag.region_offset - frag.offset == 100_000
-            assert frag.offset % SEGMENT == 0
-            packets = range(frag.offset // SEGMENT, -(-(frag.offset + frag.length) // SEGMENT))
-            assert frag.offset + frag.length == min(packets.stop * SEGMENT, length)
+        for extent in kept:
+            assert extent.region_offset - extent.offset == 100_000
+            assert extent.offset % SEGMENT == 0
+            packets = range(extent.offset // SEGMENT, -(-(extent.offset + extent.length) // SEGMENT))
+            assert extent.offset + extent.length == min(packets.stop * SEGMENT, length)
             landed += packets
     assert len(landed) == len(set(landed))
     assert set(landed) == wanted
@@ -317,7 +317,7 @@ def test_abandon__returns_the_pieces_of_what_is_incomplete() -> None:
     ours = receiver()
     ours.accept(run(0, length=2000), now=10.0)
     ours.accept(run(5, length=1000, message=1, offset=0), now=10.0)
-    assert ours.release_all() == (Frag(0, 100_000, 1000),)
+    assert ours.release_all() == (Extent(0, 100_000, 1000),)
     assert not ours.incomplete
     assert ours.release_all() == ()
 
@@ -336,7 +336,10 @@ def test_void__gives_the_pieces_and_the_credit_back_once() -> None:
     before = ours.credit_bytes
     ours.accept(run(0, length=5000), now=10.0)
     ours.accept(run(3, length=5000), now=10.0)
-    assert ours.on_abort(void(1, end=5, length=5000), now=10.0) == (Frag(0, 100_000, 1000), Frag(3000, 103_000, 1000))
+    assert ours.on_abort(void(1, end=5, length=5000), now=10.0) == (
+        Extent(0, 100_000, 1000),
+        Extent(3000, 103_000, 1000),
+    )
     assert not ours.incomplete
     assert ours.credit_bytes == before + 5000
     assert ours.on_abort(void(2, end=5, length=5000), now=10.0) is None

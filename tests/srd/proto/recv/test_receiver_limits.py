@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.events import Frag
+from srd.proto.events import Extent
 from srd.proto.recv.reassembly import Reassembly
 from srd.proto.recv.receiver import INCOMPLETE_BEYOND_WINDOW, Receiver
 from srd.proto.wire.data import ABORTED, IMMEDIATE, Opcode, ReceivedBurst
@@ -137,7 +137,7 @@ def test_void__of_another_length_than_its_message_is_no_credit(changes: dict[str
     assert ours.on_abort(replace(void(1, end=5, length=5000), **changes), now=10.0) is None  # type: ignore[arg-type]  # every field changed here is an integer
     assert refused(ours)
     assert ours.credit_bytes == before
-    assert ours.release_all() == (Frag(0, 100_000, 1000),), "once"
+    assert ours.release_all() == (Extent(0, 100_000, 1000),), "once"
 
 
 def test_void__with_payload_is_none() -> None:
@@ -160,7 +160,7 @@ def test_give_up__holds_its_credit_until_it_is_void() -> None:
     ours = receiver()
     before = ours.credit_bytes, ours.credit_messages
     ours.accept(run(0, length=5000), now=10.0)
-    assert ours.discard(0) == (Frag(0, 100_000, 1000),)
+    assert ours.discard(0) == (Extent(0, 100_000, 1000),)
     assert ours.has_discarded(0)
     assert not ours.incomplete
     assert (ours.credit_bytes, ours.credit_messages) == before
@@ -228,11 +228,11 @@ def test_take__delivers_each_message_once_and_whatever_its_order(what: tuple[lis
     assert {number: message.length for number, message in whole.items()} == dict(enumerate(lengths))
     for number, message in whole.items():
         at = 0
-        for frag in message.frags:
-            assert frag.offset == at
-            for byte in range(0, frag.length, SEGMENT):
-                assert truth[frag.region_offset + byte] == (number, at + byte)
-            at += frag.length
+        for extent in message.extents:
+            assert extent.offset == at
+            for byte in range(0, extent.length, SEGMENT):
+                assert truth[extent.region_offset + byte] == (number, at + byte)
+            at += extent.length
         assert at == message.length
 
 
@@ -250,7 +250,7 @@ def test_take__delivers_each_message_once_and_whatever_its_order(what: tuple[lis
 )
 def test_take__a_liar_gets_whole_messages_delivered_or_none(packets: list[tuple[int, int, int, int, int]]) -> None:
     """Whatever it says, what is delivered is one message's own bytes, each once; all else is handed back in the end."""
-    ours, kept, delivered = receiver(), list[Frag](), list[Frag]()
+    ours, kept, delivered = receiver(), list[Extent](), list[Extent]()
     for number, (psn, message, index, length, size) in enumerate(packets):
         changes = {"message": message, "offset": index * SEGMENT, "payload_bytes": size, "segment_bytes": size}
         one = run(psn, length=length, payload_offset=number * 10_000, **changes)
@@ -258,10 +258,10 @@ def test_take__a_liar_gets_whole_messages_delivered_or_none(packets: list[tuple[
         kept += pieces
         if whole is not None:
             assert whole.length == length
-            assert sum(frag.length for frag in whole.frags) == length
-            assert all(packets[frag.region_offset // 10_000][1] == message for frag in whole.frags)
+            assert sum(extent.length for extent in whole.extents) == length
+            assert all(packets[extent.region_offset // 10_000][1] == message for extent in whole.extents)
             assert whole.landed_ranges()
-            delivered += whole.frags
+            delivered += whole.extents
         if ours.protocol_error:
             break
     assert sorted([*delivered, *ours.release_all()]) == sorted(kept)

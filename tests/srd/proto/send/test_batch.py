@@ -59,8 +59,8 @@ def test_post_batch__each_arrives_once_as_it_was(seed: int, loss_percent: float)
     messages = {event.message: event for event in delivered(network)}
     assert len(messages) == len(delivered(network)) == COUNT
     for number, event in messages.items():
-        (frag,) = event.frags
-        landed = network.b.landing[frag.region_offset : frag.region_offset + LENGTH]
+        (extent,) = event.extents
+        landed = network.b.landing[extent.region_offset : extent.region_offset + LENGTH]
         assert (landed == network.a.region[number * STRIDE : number * STRIDE + LENGTH]).all()
     assert network.a.core.peer(peer).sender is not None
 
@@ -166,7 +166,7 @@ def test_handle_packets__a_batch_that_arrives_together_is_one_event() -> None:
         MessagesReceived(other, 0, 3, 10, 7, 1000),
         MessagesReceived(other, 5, 3, 10, 7, 1000 + 5 * 10),
     ]
-    assert [(frag.region_offset, frag.length) for frag in result.kept] == [(1000, 30), (1050, 30)]
+    assert [(extent.region_offset, extent.length) for extent in result.kept] == [(1000, 30), (1050, 30)]
 
 
 def test_batch__ranges_and_what_is_open() -> None:

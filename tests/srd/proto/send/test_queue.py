@@ -63,7 +63,7 @@ def test_cancel__at_any_time_is_never_half_delivered(seed: int, kind: str, after
     pair.send(2, length=200_000, at=5, immediate=9)
     pair.run(2)
     (message,) = received(pair.b)
-    assert content(pair.b, message.frags) == pair.a.region[5:200_005].tobytes()
+    assert content(pair.b, message.extents) == pair.a.region[5:200_005].tobytes()
     assert pair.words() == []
     pair.network.run(seconds=1)
     assert pair.settled()
@@ -94,7 +94,7 @@ def test_cancel__on_a_bad_network_every_other_arrives_and_no_credit_is_lost(seed
                 done.add(message.message)
                 assert message.immediate is not None
                 start = message.immediate
-                assert content(pair.b, message.frags) == pair.a.region[start : start + 130_000].tobytes()
+                assert content(pair.b, message.extents) == pair.a.region[start : start + 130_000].tobytes()
                 release(pair.b, message, now=pair.network.now)
         cancelled = len(done) // 2 * 3
         if cancelled < 60 and pair.network.rng.random() < 0.02:

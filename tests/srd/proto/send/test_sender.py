@@ -48,7 +48,7 @@ def transfer(network: Network, *lengths: int, seconds: float = 20.0) -> int:
     assert len(received(network.b)) == len(lengths), "at most once"
     for index, (offset, length) in enumerate(zip(offsets, lengths, strict=True)):
         assert messages[index].length == length
-        assert content(network.b, messages[index].frags) == network.a.region[offset : offset + length].tobytes()
+        assert content(network.b, messages[index].extents) == network.a.region[offset : offset + length].tobytes()
     assert not ended(network.a)
     return number
 
@@ -83,7 +83,7 @@ def test_post__messages_larger_than_the_psn_window() -> None:
     network.run(until=watch, seconds=20)
     assert [c.status for c in completed(network.a)] == [Status.OK]
     (message,) = received(network.b)
-    assert content(network.b, message.frags) == network.a.region[: 2 * MIB].tobytes()
+    assert content(network.b, message.extents) == network.a.region[: 2 * MIB].tobytes()
     assert 32 < max(spans) <= 64
 
 
@@ -159,7 +159,7 @@ def test_transfer__one_link_blackholed_in_the_middle(seed: int) -> None:
     network.run(until=is_done, seconds=5)
     assert [c.status for c in completed(network.a)] == [Status.OK]
     (message,) = received(network.b)
-    assert content(network.b, message.frags) == network.a.region[: 12 * MIB].tobytes()
+    assert content(network.b, message.extents) == network.a.region[: 12 * MIB].tobytes()
     assert max(after - before for (before, _), (after, _) in pairwise(landings)) < 0.1
     used = [path for path in sender.paths if path.counters.packets > before.get(path.index, 0)]
     silent = [path for path in used if network.hash["a", path.index] == 0]
