@@ -215,7 +215,7 @@ class Region(mmap.mmap):
         kind, number = self.array.__dlpack_device__()
         return int(kind), number
 
-    # -- life -------------------------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Unmap the memory. Raises RegionError while a view or a request uses it."""

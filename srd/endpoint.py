@@ -291,7 +291,7 @@ class Endpoint:
                 future.set_exception(PeerError(reason, status=Status.FLUSHED))
         self._opening.clear()
 
-    # -- life ---------------------------------------------------------------------------------------------------
+    # -- lifecycle ----------------------------------------------------------------------------------------------
 
     @property
     def bytes_copied(self) -> int:

@@ -220,7 +220,7 @@ class Engine:
         while (event := self._core.poll_event()) is not None:
             self._take_event(event)
 
-    # -- life ---------------------------------------------------------------------------------------------------
+    # -- lifecycle ----------------------------------------------------------------------------------------------
 
     @property
     def dropped_packets(self) -> int:

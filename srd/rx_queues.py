@@ -208,7 +208,7 @@ class RxQueueTable:
         """Packets dropped because no memory was free."""
         return self._before[1] + sum(queue.refused_packets for queue in self._queues.values())
 
-    # -- life ---------------------------------------------------------------------------------------------------
+    # -- lifecycle ----------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Unbind all queues and release every region, after the driver; extents cannot be returned any more."""

@@ -64,7 +64,7 @@ def _print_peer(console: Console, number: int, peer: PeerSummary) -> None:
         say(console, f"requests: {requests}; acks taken: {peer.acks}")
         if peer.latencies_us:
             shown = [f"{(percentile(peer.latencies_us, percent) or 0) / 1e3:.3f}" for percent in (0, 50, 99)]
-            say(console, f"latency of those that ended well: least {shown[0]}, median {shown[1]}, p99 {shown[2]} ms")
+            say(console, f"latency of those completed with OK: least {shown[0]}, median {shown[1]}, p99 {shown[2]} ms")
         console.print(_sent_table(peer))
     if peer.received:
         received = f"messages received: {peer.messages}, writes: {peer.writes}"

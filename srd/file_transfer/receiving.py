@@ -264,7 +264,7 @@ class FileReceiver:
                     return await self._peer.recv()
             except TimeoutError:
                 if self._peer.landed_bytes == landed_bytes and all(future.done() for future in pending):
-                    raise TransferInterruptedError(f"the sender lives, but sent nothing for {STALL_S:g} s") from None
+                    raise TransferInterruptedError(f"the sender is alive, but sent nothing for {STALL_S:g} s") from None
 
     async def _store_chunk(self, transfer: Transfer, store: PartialFile, message: Message) -> None:
         views = list(message.views())

@@ -260,7 +260,7 @@ class FileSender:
                 if self._peer.ended:
                     raise self._peer.error()
                 kind = TransferError if self._failed in _PERMANENT else TransferInterruptedError
-                raise kind(f"the receiver lives, but a chunk ended with {self._failed.name}")
+                raise kind(f"the receiver is alive, but a chunk ended with {self._failed.name}")
             if len(self._free) >= count:
                 return True
             await self._changed.wait()
@@ -315,7 +315,7 @@ class FileSender:
         if status is not Status.OK:
             if self._peer.ended:
                 raise self._peer.error()
-            raise TransferInterruptedError(f"the receiver lives, but {kind.upper()} ended with {status.name}")
+            raise TransferInterruptedError(f"the receiver is alive, but {kind.upper()} ended with {status.name}")
 
     async def _listen(self) -> dict[str, Any]:
         with await self._peer.recv() as message:

@@ -99,7 +99,7 @@ class Attacker:
         write_headers(burst, out=memoryview(packet))
         return bytes(packet)
 
-    async def live(self) -> None:
+    async def keep_alive(self) -> None:
         """Answer for being there, and no more."""
         while True:
             self._sock.sendto(Probe(self._there, self._context, 0, self._sequence, 0).encode(), self._target)
@@ -123,7 +123,7 @@ async def attackers(two: Endpoint, *, count: int) -> AsyncIterator[None]:
                 attacker = sockets.enter_context(Attacker(two.address[1]))
                 await attacker.open()
                 await two.accept()
-                alive.append(asyncio.ensure_future(attacker.live()))
+                alive.append(asyncio.ensure_future(attacker.keep_alive()))
                 await attacker.begin(1, psn=await attacker.begin(0, psn=0))
             yield
         finally:

@@ -56,7 +56,7 @@ class Host(SimHost):
         self.conditions = scenario.conditions
         self.damaged = 0
         self.full = 0
-        self.lives = 1
+        self.incarnations = 1
         self._noise = noise
         self._got = got
         self._release_s = scenario.release_s
@@ -66,7 +66,7 @@ class Host(SimHost):
 
     def restart(self) -> None:
         """Restart the process: forget all state."""
-        self.lives += 1
+        self.incarnations += 1
         self.core = self._new_core()
         self.keys.renew()
         self.peers.clear()
@@ -169,10 +169,10 @@ class Host(SimHost):
             message.immediate or 0,  # every message has an immediate
             b"".join(self._memory[extent.region_offset :][: extent.length].tobytes() for extent in message.extents),
         )
-        life = self.lives
+        incarnation = self.incarnations
 
         def release(_now_ns: int) -> None:
-            if life == self.lives:
+            if incarnation == self.incarnations:
                 self.free_extents(message.extents)
                 self.core.release(message.peer, size_bytes=message.length, messages=1, now=self.now)
                 self.serve()

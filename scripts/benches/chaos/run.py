@@ -70,7 +70,7 @@ class Run:
         self.fabric = VirtualFabric(what.topology)
         self.delivered: Counter[int] = Counter()
         self.pending: dict[tuple[str, int, int], int] = {}
-        """(host, its life, request) -> number of the message."""
+        """(host, its incarnation, request) -> number of the message."""
         self.ended: dict[int, Status] = {}
         self.aims: dict[int, Target] = {}
         """Targets of the valid writes and reads."""
@@ -83,7 +83,7 @@ class Run:
         host.on_event = partial(self._take, host)
         return host
 
-    def live(self) -> Report:
+    def run(self) -> Report:
         """Run the scenario up to its time limit."""
         for outage in self.what.outages:
             self.fabric.fail(outage.spine, at_ns=_ns(outage.at_s), for_ns=_ns(outage.seconds))
@@ -114,12 +114,12 @@ class Run:
         if peer is None:
             return
         request = host.post(peer, length=message.length, **self._work_request(number, message))
-        self.pending[host.host, host.lives, request] = number
+        self.pending[host.host, host.incarnations, request] = number
         self.report.posted += 1
         host.serve()
         if message.cancel_after_s is not None:
             at_ns = self.fabric.now_ns + _ns(message.cancel_after_s)
-            self.fabric.at(at_ns, partial(self._cancel, host, host.lives, peer, request))
+            self.fabric.at(at_ns, partial(self._cancel, host, host.incarnations, peer, request))
 
     def _work_request(self, number: int, message: Message) -> dict[str, Any]:
         """Return a request's arguments without its length; its target is told to expect it."""
@@ -145,8 +145,8 @@ class Run:
         place = {"key": key, "offset": offset}
         return {"opcode": Opcode.WRITE, "payload_offset": message.payload_offset, "immediate": word, **place}
 
-    def _cancel(self, host: Host, life: int, peer: int, request: int, _now_ns: int) -> None:
-        if host.lives == life:
+    def _cancel(self, host: Host, incarnation: int, peer: int, request: int, _now_ns: int) -> None:
+        if host.incarnations == incarnation:
             host.core.cancel(peer, request=request, now=host.now)
             host.serve()
 
@@ -173,7 +173,7 @@ class Run:
     def _take(self, host: Host, event: Event) -> None:
         match event:
             case Completion():
-                number = self.pending.pop((host.host, host.lives, event.request), None)
+                number = self.pending.pop((host.host, host.incarnations, event.request), None)
                 if number is None:
                     self._wrong(f"{host.host}: request {event.request} ended, and was not open")
                 else:
@@ -196,9 +196,9 @@ class Run:
             return
         self.report.placed += 1
         if number not in self.aims:
-            self._wrong(f"message {number} had no right ({message.flaw.name}), and ended well")
+            self._wrong(f"message {number} had no right ({message.flaw.name}), but completed with OK")
         elif message.kind is not Kind.WRITE_WITH_IMMEDIATE and not self.aims[number].arrived(number):
-            self._wrong(f"message {number} of {message.length} bytes ended well, and is not there")
+            self._wrong(f"message {number} of {message.length} bytes completed with OK, and is not there")
 
     def _got_word(self, event: WriteReceived) -> None:
         number = event.immediate
@@ -244,7 +244,7 @@ def run_scenario(seed: int) -> Report:
     """Run the scenario of a seed; an exception in the core is a violation, too."""
     run = Run(scenario(seed, noise_bytes=NOISE_BYTES))
     try:
-        return run.live()
+        return run.run()
     except Exception as error:  # noqa: BLE001 - any exception of the core is a finding
         where = traceback.extract_tb(error.__traceback__)[-1]
         run.report.violations.append(f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})")

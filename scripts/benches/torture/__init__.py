@@ -1,1 +1,1 @@
-"""Real endpoints under faults of hosts and networks and packets of attackers, with a check of every byte."""
+"""Real endpoints under host and network faults and attacks, with a check of every byte."""

@@ -1,7 +1,7 @@
 """An attacker: `python -m scripts.benches.torture.attacker HOST PORT SOURCE SEED PLAN`; PLAN: an AttackerPlan in JSON.
 
 Sends an endpoint what no endpoint would, from a plain socket: packets of every type and of none, alone and in GSO
-trains, handshakes that lead nowhere, and peers that then misbehave. It says nothing of its own.
+trains, handshakes that lead nowhere, and peers that then misbehave. It has no output.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ MAX_TRAIN: Final = 64
 TICK_S: Final = 0.005
 HANDSHAKE_S: Final = 0.3
 OPEN_PEERS: Final = 8
-"""At most so many are kept open: it is one attacker, not an army."""
+"""At most so many are kept open: a single host's share."""
 PATIENCE_S: Final = 0.1
 """Before packets that are not acknowledged are sent again."""
 MAX_AHEAD: Final = 2000
-"""Packets beyond what was acknowledged: less than the window that is told."""
+"""Packets beyond what was acknowledged: less than the advertised window."""
 HELLO_BYTES: Final = 1472
 _NOTHING: Final[dict[str, Any]] = {"reports": (), "cookie": b""}
 _PREFIX: Final = struct.Struct(">BBBBIQ")
@@ -102,7 +102,7 @@ class Attacker:
             "empty": self._empty, "control": self._control,
         }  # fmt: skip
 
-    def live(self) -> None:
+    def run(self) -> None:
         """Send at the plan's rate until the time is up."""
         plan, rng = self._plan, self._rng
         until = time.monotonic() + plan.seconds
@@ -240,7 +240,7 @@ class Attacker:
         return Friend(own, accept.own_context, self._plan.first_psn, self._plan.first_psn)
 
     def _handshake(self) -> bytes:
-        """A peer that is opened and then never heard of again; of many, an old one is closed."""
+        """Open a peer and abandon it; above the limit, close an old one."""
         self._peers.append(self._open())
         if len(self._peers) > OPEN_PEERS:
             return self._to(self._peers.pop(self._rng.randrange(OPEN_PEERS)), Close)
@@ -289,7 +289,7 @@ class Attacker:
     # -- errors that the network reports ----------------------------------------------------------------------------
 
     def _icmp(self) -> None:
-        """Tell the receiver's host that a packet of its socket could not be delivered."""
+        """Send the receiver's host an ICMP error about a packet of its socket."""
         rng = self._rng
         quoted = struct.pack(">HHHH", self._target[1], rng.randint(1024, 65535), 100, 0)
         addresses = socket.inet_aton(self._target[0]) + socket.inet_aton(self._source)
@@ -317,7 +317,7 @@ def main() -> None:
         plan=AttackerPlan(**json.loads(plan)),
     )
     with suppress(KeyboardInterrupt):
-        attacker.live()
+        attacker.run()
     os._exit(0)
 
 

@@ -54,7 +54,7 @@ class Request:
 
 
 class Connection:
-    """`live` from the first message to the end."""
+    """`run` from the first message to the end."""
 
     def __init__(self, sender: Sender, endpoint: Endpoint, peer: Peer, *, who: int) -> None:
         self.who = who
@@ -70,17 +70,17 @@ class Connection:
         self._batches: list[tuple[range, Request]] = []
         self._changed = asyncio.Event()
         self._known = False  # whether the first message has arrived
-        self._used = sender.used.setdefault(self._receiver["life"], [0, 0])
+        self._used = sender.used.setdefault(self._receiver["incarnation"], [0, 0])
 
-    # -- life -------------------------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------------------------
 
-    async def live(self) -> None:
+    async def run(self) -> None:
         """Post until the time is up or the peer has ended; then end it."""
         running, plan = self._sender.running, self._plan
         until_s = self._sender.until_s
         if plan.leaves_after_s is not None:
             until_s = min(until_s, running.now_s + plan.leaves_after_s)
-        self._note("connected", self.who, self._receiver["life"], self._peer.batch_bytes + 56)
+        self._note("connected", self.who, self._receiver["incarnation"], self._peer.batch_bytes + 56)
         replies = asyncio.ensure_future(self._take_replies())
         await self._introduce()
         if self._sender.giant is not None and self._known and self._next == GIANT_MESSAGE and self._is_first():
@@ -94,7 +94,7 @@ class Connection:
         await self._end(replies)
 
     def _is_first(self) -> bool:
-        return self.who == layout.connection(self._sender.who, life=self._sender.life, number=0)
+        return self.who == layout.connection(self._sender.who, incarnation=self._sender.incarnation, number=0)
 
     async def _introduce(self) -> None:
         """Send a first message, so that the receiver knows whose peer it is."""
@@ -137,7 +137,7 @@ class Connection:
         else:
             self._note("hang", f"connection {self.who}: Peer.close did not return within {bound_s:g} s")
             closing.cancel()
-        await asyncio.sleep(_ROOM_S)  # for what the loop was told to do
+        await asyncio.sleep(_ROOM_S)  # lets scheduled callbacks run
         for number in self._open:
             self._note("hang", f"connection {self.who}: request {number} is open after its peer was closed")
         self._note("gone", self.who, int(self._peer.error().status or 0))
@@ -216,7 +216,7 @@ class Connection:
         self._changed.set()
 
     def _immediate(self, number: int, *, length: int) -> int | None:
-        """Return the message's number, or nothing, where the message says itself which one it is."""
+        """Return the message's number, or nothing if its bytes carry it."""
         return None if length >= LANE_BYTES and self._rng.random() < 0.5 else number
 
     def _post_send(self, length: int, *, cancelled: float | None = None) -> bool:
@@ -306,7 +306,7 @@ class Connection:
 
     def _post_write(self, length: int) -> bool:
         """Write to a range of the receiver's memory that no other message uses."""
-        key_of = self._receiver["keys"][f"{self._sender.who}.{self._sender.life}"]
+        key_of = self._receiver["keys"][f"{self._sender.who}.{self._sender.incarnation}"]
         which = self._rng.randrange(2)
         key, at, size = key_of[which]
         start = self._used[which] + self._rng.randrange(64)
@@ -341,13 +341,16 @@ class Connection:
 
     def _target(self) -> layout.Memory:
         return layout.target(
-            self._sender.who, life=self._sender.life, receiver_life=self._receiver["life"], size_bytes=1 << 10
+            self._sender.who,
+            incarnation=self._sender.incarnation,
+            receiver_incarnation=self._receiver["incarnation"],
+            size_bytes=1 << 10,
         )
 
     def _post_giant(self, region: Region) -> None:
         """Post one message as long as there are."""
         length, number = self._plan.giant_bytes, self._number()
-        key, at, _size = self._receiver["keys"][f"{self._sender.who}.{self._sender.life}"][0]
+        key, at, _size = self._receiver["keys"][f"{self._sender.who}.{self._sender.incarnation}"][0]
         self._used[0] = length
         self._note("write", self.who, number, length, self._target().name, at, at, NO_FLAW)
         future = self._peer.write(region, offset=0, length=length, key=key, target_offset=0, immediate=at)
@@ -370,8 +373,8 @@ class Connection:
         elif flaw == RANGE_FLAW:
             from_offset = source_size - length + 1
         self._sender.landed[which] = start + length
-        told = [self._receiver["life"], source_at + from_offset, at + start]
-        self._note("read", self.who, number, length, *told, flaw)
+        details = [self._receiver["incarnation"], source_at + from_offset, at + start]
+        self._note("read", self.who, number, length, *details, flaw)
         future = self._peer.read(registration, offset=start, length=length, key=key, source_offset=from_offset)
         self._track(
             number,
@@ -385,6 +388,6 @@ class Connection:
         if status != Status.OK:
             return
         found = np.asarray(self._sender.read_region.array)[at : at + length]
-        wrong = check(found, self._sender.seed, who=SOURCE, message=self._receiver["life"], offset=source_at)
+        wrong = check(found, self._sender.seed, who=SOURCE, message=self._receiver["incarnation"], offset=source_at)
         if wrong:
             self._note("wrong", f"read {number} of connection {self.who}, {length} bytes, as it ended: {wrong}")

@@ -90,12 +90,12 @@ def _outcome(future: asyncio.Future[Sent]) -> str:
 
 
 async def receive_files(scenario: Scenario, *, directory: Path, journal: Journal, orders: Orders, host: str) -> None:
-    """Take files from every peer, until the controller says that all senders are gone."""
+    """Take files from every peer, until the controller reports that all senders have ended."""
     running = RunningTime()
     plan = scenario.receiver.endpoint
     received_directory(directory).mkdir()
     endpoint = await Endpoint.listen(host, port=0, config=config(plan))
-    journal.note("listening", {"life": 0, "port": endpoint.address[1], "keys": {}, "source": []})
+    journal.note("listening", {"incarnation": 0, "port": endpoint.address[1], "keys": {}, "source": []})
     inbox = Inbox(received_directory(directory), overwrite=True)
     tasks: list[asyncio.Future[None]] = []
 

@@ -25,9 +25,9 @@ FLAWED_BYTES: Final = 128 << 10
 """At the end of what may be written to: where writes land of which only the last packet goes too far."""
 
 
-def connection(sender: int, *, life: int, number: int) -> int:
+def connection(sender: int, *, incarnation: int, number: int) -> int:
     """Return the number of a sender's connection."""
-    return sender << 10 | life << 6 | number
+    return sender << 10 | incarnation << 6 | number
 
 
 def sender_of(who: int) -> int:
@@ -35,8 +35,8 @@ def sender_of(who: int) -> int:
     return who >> 10 & 31
 
 
-def life_of(who: int) -> int:
-    """Return the life of the sender's process that made the connection."""
+def incarnation_of(who: int) -> int:
+    """Return the incarnation of the sender's process that made the connection."""
     return who >> 6 & 15
 
 
@@ -57,7 +57,7 @@ class Memory:
         return directory / self.name
 
     def prepare(self, out: Bytes, *, seed: int) -> None:
-        """Fill it with what nobody may change."""
+        """Fill it with the pattern that must stay as it is."""
         fill(out[: self.size_bytes], seed, who=self.owner, message=self.number)
 
 
@@ -66,25 +66,27 @@ def _memory(name: str, number: int, first: int, second: int, *, owner: int = CAN
     return Memory(name, number, 3 * GUARD_BYTES + first + second, ranges, owner)
 
 
-def target(sender: int, *, life: int, receiver_life: int, size_bytes: int) -> Memory:
-    """What a life of a sender may write to, in a life of the receiver."""
-    number = 1 << 16 | sender << 10 | life << 6 | receiver_life
-    return _memory(f"target.{sender}.{life}.{receiver_life}", number, size_bytes, size_bytes // 4)
+def target(sender: int, *, incarnation: int, receiver_incarnation: int, size_bytes: int) -> Memory:
+    """What an incarnation of a sender may write to, in an incarnation of the receiver."""
+    number = 1 << 16 | sender << 10 | incarnation << 6 | receiver_incarnation
+    return _memory(f"target.{sender}.{incarnation}.{receiver_incarnation}", number, size_bytes, size_bytes // 4)
 
 
-def reads(sender: int, *, life: int, size_bytes: int) -> Memory:
-    """Where a life of a sender has its reads land."""
-    return _memory(f"reads.{sender}.{life}", 2 << 16 | sender << 10 | life << 6, size_bytes, size_bytes // 4)
+def reads(sender: int, *, incarnation: int, size_bytes: int) -> Memory:
+    """Where an incarnation of a sender has its reads land."""
+    return _memory(
+        f"reads.{sender}.{incarnation}", 2 << 16 | sender << 10 | incarnation << 6, size_bytes, size_bytes // 4
+    )
 
 
-def source(receiver_life: int, *, size_bytes: int) -> Memory:
-    """What all may read, in a life of the receiver."""
-    return _memory(f"source.{receiver_life}", receiver_life, size_bytes, size_bytes // 4, owner=SOURCE)
+def source(receiver_incarnation: int, *, size_bytes: int) -> Memory:
+    """What all may read, in an incarnation of the receiver."""
+    return _memory(f"source.{receiver_incarnation}", receiver_incarnation, size_bytes, size_bytes // 4, owner=SOURCE)
 
 
-def journal_name(who: int, *, life: int) -> str:
-    """Return the name of the journal of a life of a sender, or of the receiver (0)."""
-    return f"worker.{who}.{life}.jsonl"
+def journal_name(who: int, *, incarnation: int) -> str:
+    """Return the name of the journal of an incarnation of a sender, or of the receiver (0)."""
+    return f"worker.{who}.{incarnation}.jsonl"
 
 
 def target_bytes(giant_bytes: int) -> int:

@@ -102,7 +102,7 @@ def _regions_bytes() -> int:
 
 
 class Orders:
-    """What the controller says, on stdin: JSON objects, one a line."""
+    """The controller's orders, from stdin: JSON objects, one a line."""
 
     def __init__(self) -> None:
         self.latest: dict[str, Any] = {}
@@ -196,7 +196,7 @@ def config(plan: EndpointPlan) -> EndpointConfig:
 
 
 def mapped(memory: Memory, directory: Path, *, seed: int) -> Region:
-    """Map a file, with what nobody may change in it."""
+    """Map a file, filled with the pattern that must stay as it is."""
     region = Region.open(
         memory.path(directory), size_bytes=-(-memory.size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE, writable=True
     )

@@ -20,7 +20,7 @@ from netns.lab.lab import Lab
 from netns.lab.operations import SetOffloads
 from netns.netem.shape import Shape
 from netns.topology.model import Link, Switch, Topology
-from scripts.benches.torture.plans import Event, Net, NetworkPlan, Trouble
+from scripts.benches.torture.plans import Event, FaultKind, Net, NetworkPlan
 from scripts.harness.errors import BenchError
 
 LOOPBACK: Final = "127.0.0.1"
@@ -46,7 +46,7 @@ class Network(Protocol):
     def command(self, host: int, argv: Sequence[str]) -> list[str]:
         """A command line that runs at a host."""
 
-    def trouble(self, event: Event) -> Undo:
+    def inject(self, event: Event) -> Undo:
         """Do something to a host's link; return what undoes it."""
 
 
@@ -65,7 +65,7 @@ class Loopback:
         """As it is."""
         return list(argv)
 
-    def trouble(self, event: Event) -> Undo:
+    def inject(self, event: Event) -> Undo:
         """Nothing can be done to this machine's own loopback."""
         raise BenchError(f"{event.what}: not on loopback")
 
@@ -96,14 +96,14 @@ class InLab:
         """In the host's namespace."""
         return self.lab.command(self.hosts[host], argv)
 
-    def trouble(self, event: Event) -> Undo:
+    def inject(self, event: Event) -> Undo:
         """Change the MTU of a host's link, or have it fail."""
         host = self.hosts[event.who]
         switch = self.lab.topology.switch_of(host)
-        if event.what is Trouble.MTU:
+        if event.what is FaultKind.MTU:
             self.set_mtu(event.who, event.value)
             return lambda: self.set_mtu(event.who, self.mtus[event.who])
-        failure: Failure = fail(self.lab, f"{host}-{switch}", carrier=event.what is Trouble.FLAP)
+        failure: Failure = fail(self.lab, f"{host}-{switch}", carrier=event.what is FaultKind.FLAP)
         return lambda: repair(self.lab, [failure])
 
     def set_mtu(self, host: int, mtu: int) -> None:

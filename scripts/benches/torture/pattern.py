@@ -23,11 +23,11 @@ LANE_BYTES: Final = 8
 PIECE_BYTES: Final = 1 << 20
 """Compared at once: what fits into a cache, so that a message of 1 GiB needs no memory of its own."""
 CANARY: Final = 0xFFFE
-"""Who has written what nobody may write: `message` is the file's number."""
+"""Owner of guard bytes; `message` is the file's number."""
 SOURCE: Final = 0xFFFD
-"""Who has written what reads are answered from."""
+"""Owner of the memory that READs are served from."""
 POISON: Final = 0xFFFC
-"""Who has written over memory of requests that have ended."""
+"""Owner of the bytes written over the memory of requests that have ended."""
 
 _MASK: Final = (1 << 64) - 1
 _STEP: Final = 0x9E3779B97F4A7C15
@@ -54,7 +54,7 @@ class Wrong:
     actual: str
     """Sixteen bytes from the first on, in hexadecimal."""
     whose: str
-    """What the wrong bytes really are, as far as they say."""
+    """The origin of the wrong bytes, if they show it."""
 
     def __str__(self) -> str:
         return (
@@ -151,7 +151,7 @@ def owner(found: Bytes, seed: int) -> tuple[int, int] | None:
 
 
 def explain(found: Bytes, seed: int) -> str:
-    """Say what bytes are: whose, and from which offset; a packet's header; one value; or nothing known."""
+    """Return the origin of bytes: message and offset, a packet's header, one value, or unknown."""
     data = found[:4096].tobytes()
     if not data.strip(data[:1]):
         return f"{len(found)} bytes of {data[0]:#04x}" if len(found) <= len(data) else f"bytes of {data[0]:#04x}"
@@ -162,11 +162,11 @@ def explain(found: Bytes, seed: int) -> str:
         if (int(pair[0]) + _STEP) & _MASK == int(pair[1]):
             before = f", {start} other bytes before it" if start else ""
             return _place(seed, int(pair[0])) + before
-    return "nothing that was ever sent" if len(found) > 2 * LANE_BYTES else "too few bytes to say whose"
+    return "bytes of no message" if len(found) > 2 * LANE_BYTES else "too few bytes to identify"
 
 
 def _place(seed: int, lane: int) -> str:
-    """Say of which message, and of which offset in it, a lane is."""
+    """Return the message, and the offset in it, that a lane comes from."""
     for base in range(0, _SEARCHED_LANES, len(_steps())):
         back = np.array((lane - base * _STEP) & _MASK, np.uint64) - _steps()
         good, who, message = owners(seed, back)
@@ -178,7 +178,7 @@ def _place(seed: int, lane: int) -> str:
 
 
 def named(who: int, message: int) -> str:
-    """Say in words whose message that is."""
+    """Return a description of a message's owner."""
     if who == CANARY:
         return f"the guard bytes of file {message}"
     if who == SOURCE:

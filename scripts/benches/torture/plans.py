@@ -1,6 +1,6 @@
-"""What a scenario is made of: a network, endpoints and how each runs, who sends what, and what goes wrong when.
+"""What a scenario is made of: a network, endpoints and how each runs, who sends what, and which faults happen when.
 
-Plain data that JSON can carry: a worker process is told its part in a file.
+Plain data that JSON can carry: a worker process reads its part from a file.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Net(StrEnum):
     """Two leaves and two spines, whose links lose, delay, duplicate, reorder and corrupt."""
 
 
-class Trouble(StrEnum):
+class FaultKind(StrEnum):
     """What happens to a process or a link from outside."""
 
     KILL = "kill"
-    """SIGKILL; another life begins after `seconds`."""
+    """SIGKILL; another incarnation begins after `seconds`."""
     STOP = "stop"
     """SIGSTOP, and SIGCONT after `seconds`."""
     MTU = "mtu"
@@ -49,12 +49,12 @@ class Kind(StrEnum):
     WRITE = "write"
     READ = "read"
     LENT = "lent"
-    """A send from a region of its own, which its owner tries to close meanwhile."""
+    """A send from a region of its own, which its owner tries to close during the send."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointPlan:
-    """How an endpoint is set up, and the process that it lives in."""
+    """How an endpoint is set up, and the process that it runs in."""
 
     datagram_bytes: int = 8972
     paths: int = 4
@@ -131,7 +131,7 @@ class Event:
     """A trouble, at its time; `who` is a sender's number, 0 the receiver's."""
 
     at_s: float
-    what: Trouble
+    what: FaultKind
     who: int
     seconds: float
     value: int = 0
@@ -189,20 +189,20 @@ class Scenario:
     def calm(self) -> bool:
         """Whether nothing happens that could make a request fail that was not cancelled or wrong itself.
 
-        But for want of memory: that is up to who reads. Where the senders' windows together are more than the receiver
-        has, what waits for it may be overdue.
+        Lack of memory excepted: where the senders' windows together are more than the receiver
+        has, requests may time out.
         """
         receiver, endpoint = self.receiver, self.receiver.endpoint
         pinned_bytes = 2 * endpoint.receive_window_bytes * len(self.senders) + (SLOTS + 2) * endpoint.chunk_bytes
         if endpoint.region_bytes < pinned_bytes + endpoint.max_message_bytes + SLOTS * 64 * KIB:
             return False
-        peaceful = not self.events and not self.attackers and self.network.net is not Net.RELAY
+        fault_free = not self.events and not self.attackers and self.network.net is not Net.RELAY
         prompt = not receiver.pause_s and not receiver.hold_s
-        return peaceful and prompt and not receiver.close_at_s and not receiver.withdraw_at_s and not self.files
+        return fault_free and prompt and not receiver.close_at_s and not receiver.withdraw_at_s and not self.files
 
-    def lives(self, who: int) -> int:
+    def incarnations(self, who: int) -> int:
         """Return how many processes there will have been of a sender, or of the receiver (0)."""
-        return 1 + sum(event.what is Trouble.KILL and event.who == who for event in self.events)
+        return 1 + sum(event.what is FaultKind.KILL and event.who == who for event in self.events)
 
     def describe(self) -> str:
         """Return one line: what is special."""

@@ -21,10 +21,10 @@ from scripts.benches.torture.plans import EndpointPlan
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 _WRAP_S: Final = 2**32 / 1e6
-"""A clock of 32 bits of microseconds comes round so often."""
+"""Period after which a clock of 32 bits of microseconds wraps."""
 _STACK_S: Final = 1.0
 _DIE_WITH_US: Final = ("setpriv", "--pdeathsig", "KILL", "--")
-COMPLAINTS: Final = (
+ERROR_OUTPUT: Final = (
     "Traceback",
     "was never awaited",
     "never retrieved",
@@ -33,18 +33,18 @@ COMPLAINTS: Final = (
     "Warning:",
     "Fatal Python error",
 )
-"""What a worker never has on its stderr."""
+"""Output of a worker that is an error."""
 
 
 class Process:
-    """One life of a worker; made by `start`."""
+    """One incarnation of a worker; made by `start`."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], directory: Path, who: int, *, life: int) -> None:
+    def __init__(self, popen: subprocess.Popen[bytes], directory: Path, who: int, *, incarnation: int) -> None:
         self.who = who
-        self.life = life
+        self.incarnation = incarnation
         self.popen = popen
-        self.journal = directory / journal_name(who, life=life)
-        self.errors = directory / f"worker.{who}.{life}.err"
+        self.journal = directory / journal_name(who, incarnation=incarnation)
+        self.errors = directory / f"worker.{who}.{incarnation}.err"
         self.killed = False
         self.peak_bytes = 0
         """Most anonymous memory that was seen."""
@@ -55,7 +55,7 @@ class Process:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Name for messages."""
         return f"sender {self.who}" if self.who else "the receiver"
 
     @property
@@ -65,7 +65,7 @@ class Process:
 
     @property
     def pid(self) -> int | None:
-        """Of the worker itself, once it said so: it may be the child of what was started."""
+        """Of the worker itself, once it is in its journal: it may be the child of what was started."""
         if self._pid is None:
             self._pid = next((int(each.values[0]) for each in entries(self.journal) if each.kind == "pid"), None)
         return self._pid
@@ -78,8 +78,8 @@ class Process:
             self._listening = next(found, None)
         return self._listening
 
-    def tell(self, order: dict[str, Any]) -> None:
-        """Say something; it may be gone."""
+    def order(self, order: dict[str, Any]) -> None:
+        """Send an order; ignored if the process has ended."""
         assert self.popen.stdin is not None  # noqa: S101 - a pipe was asked for
         with suppress(BrokenPipeError):
             self.popen.stdin.write(json.dumps(order).encode() + b"\n")
@@ -95,19 +95,19 @@ class Process:
         """End it as part of the scenario."""
         self.killed = True
         if self.pid is None:
-            self.popen.kill()  # it has not said who it is yet; what runs it takes it along
+            self.popen.kill()  # its pid is not known yet; what runs it ends it, too
         else:
             self.signal(signal.SIGKILL)
 
-    def look(self) -> None:
-        """See how much memory it has."""
+    def sample_memory(self) -> None:
+        """Sample its anonymous memory."""
         if self.pid is not None and self.running:
             size = anonymous_bytes(self.pid)
             self.first_bytes = self.first_bytes or size
             self.peak_bytes = max(self.peak_bytes, size)
 
     def end(self) -> str:
-        """End what does not end by itself; return where it was, as its stack says."""
+        """End what does not end by itself; return its stack."""
         if not self.running:
             return ""
         before = self.errors.stat().st_size
@@ -126,7 +126,7 @@ class Process:
         if not self.errors.exists():
             return []
         text = self.errors.read_text(encoding="utf-8", errors="replace")
-        return [text] if any(each in text for each in COMPLAINTS) else []
+        return [text] if any(each in text for each in ERROR_OUTPUT) else []
 
     def close(self) -> None:
         """Let its pipe go."""
@@ -139,19 +139,19 @@ def start(
     directory: Path,
     who: int,
     *,
-    life: int,
+    incarnation: int,
     plan: EndpointPlan,
     part: dict[str, Any],
     command: Callable[[Sequence[str]], list[str]],
 ) -> Process:
     """Start a worker; `command` says how something is run at its host."""
-    (directory / f"part.{who}.{life}.json").write_text(json.dumps(part))
+    (directory / f"part.{who}.{incarnation}.json").write_text(json.dumps(part))
     module = "scripts.benches.torture.worker"
-    argv = [sys.executable, "-W", "error", "-m", module, str(directory), str(who), str(life)]
+    argv = [sys.executable, "-W", "error", "-m", module, str(directory), str(who), str(incarnation)]
     if plan.clock_wraps_after_s is not None:
         offset = math.ceil(_until_wrap_s(time.monotonic()) - plan.clock_wraps_after_s)
         argv = ["unshare", "--time", "--monotonic", str(offset), "--fork", "--kill-child", *argv]
-    with (directory / f"worker.{who}.{life}.err").open("wb") as errors:
+    with (directory / f"worker.{who}.{incarnation}.err").open("wb") as errors:
         popen = subprocess.Popen(
             [*_DIE_WITH_US, *command(argv)],
             stdin=subprocess.PIPE,
@@ -161,7 +161,7 @@ def start(
             env=environment(compiled=plan.compiled),
             start_new_session=True,
         )
-    return Process(popen, directory, who, life=life)
+    return Process(popen, directory, who, incarnation=incarnation)
 
 
 def _until_wrap_s(now: float) -> float:

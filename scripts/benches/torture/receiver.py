@@ -47,24 +47,31 @@ class Held:
 
 
 class Receiver:
-    """One life of the receiving process."""
+    """One incarnation of the receiving process."""
 
     def __init__(
-        self, scenario: Scenario, *, life: int, directory: Path, journal: Journal, orders: Orders, attackers: list[str]
+        self,
+        scenario: Scenario,
+        *,
+        incarnation: int,
+        directory: Path,
+        journal: Journal,
+        orders: Orders,
+        attackers: list[str],
     ) -> None:
         self.seed = scenario.seed
         self.scenario = scenario
         self.plan: ReceiverPlan = scenario.receiver
-        self.life = life
+        self.incarnation = incarnation
         self.note = journal.note
-        self.rng = Random(f"{scenario.seed}/receiver/{life}")  # noqa: S311 - to be drawn again alike
+        self.rng = Random(f"{scenario.seed}/receiver/{incarnation}")  # noqa: S311 - to be drawn again alike
         self.running = RunningTime()
         self.endpoint: Endpoint
         self._directory = directory
         self._orders = orders
         self._attackers = attackers
         self._targets: dict[tuple[int, int], Region] = {}
-        """(sender, its life) -> what it may write to."""
+        """(sender, its incarnation) -> what it may write to."""
         self._registered: dict[tuple[int, int], list[Registration]] = {}
         self._peers: dict[Peer, int | None] = {}
         """Peer -> number of the connection, as soon as it is known."""
@@ -80,7 +87,7 @@ class Receiver:
         self._turns = 0  # messages taken, to see when there are no more
         self._serving: list[asyncio.Future[None]] = []
 
-    async def live(self, host: str, *, port: int) -> None:
+    async def run(self, host: str, *, port: int) -> None:
         """All of it: ends when everything is closed."""
         self.endpoint = endpoint = await self._listen(host, port=port)
         set_offloads(endpoint, self.plan.endpoint)
@@ -88,7 +95,7 @@ class Receiver:
         self._bind()
         source = mapped(self._source(), self._directory, seed=self.seed)
         keys = self._register(source)
-        self.note("listening", {"life": self.life, "port": endpoint.address[1], **keys})
+        self.note("listening", {"incarnation": self.incarnation, "port": endpoint.address[1], **keys})
         accepting = asyncio.ensure_future(self._accept())
         others = [accepting, asyncio.ensure_future(self._let_go()), *self._timed()]
         await self._orders.finish.wait()
@@ -111,23 +118,23 @@ class Receiver:
     # -- memory -----------------------------------------------------------------------------------------------------
 
     def _source(self) -> layout.Memory:
-        return layout.source(self.life, size_bytes=layout.SOURCE_BYTES)
+        return layout.source(self.incarnation, size_bytes=layout.SOURCE_BYTES)
 
-    def _target(self, sender: int, life: int) -> layout.Memory:
+    def _target(self, sender: int, incarnation: int) -> layout.Memory:
         size = layout.target_bytes(self.scenario.senders[sender - 1].giant_bytes)
-        return layout.target(sender, life=life, receiver_life=self.life, size_bytes=size)
+        return layout.target(sender, incarnation=incarnation, receiver_incarnation=self.incarnation, size_bytes=size)
 
     def _register(self, source: Region) -> dict[str, Any]:
-        """Register memory for every life that there will be of a sender; return the keys."""
+        """Register memory for every incarnation that there will be of a sender; return the keys."""
         endpoint, keys = self.endpoint, dict[str, Any]()
         for sender in range(1, len(self.scenario.senders) + 1):
-            for life in range(self.scenario.lives(sender)):
-                memory = self._target(sender, life)
+            for incarnation in range(self.scenario.incarnations(sender)):
+                memory = self._target(sender, incarnation)
                 region = mapped(memory, self._directory, seed=self.seed)
                 both = Access.LOCAL_WRITE | Access.REMOTE_WRITE
                 made = [endpoint.register(region, offset=at, length=size, access=both) for at, size in memory.ranges]
-                self._targets[sender, life], self._registered[sender, life] = region, made
-                keys[f"{sender}.{life}"] = [(each.remote_key, each.offset, each.length) for each in made]
+                self._targets[sender, incarnation], self._registered[sender, incarnation] = region, made
+                keys[f"{sender}.{incarnation}"] = [(each.remote_key, each.offset, each.length) for each in made]
         ranges = [
             endpoint.register(source, offset=at, length=size, access=Access.REMOTE_READ)
             for at, size in self._source().ranges
@@ -174,7 +181,7 @@ class Receiver:
             self._serving.append(asyncio.ensure_future(task))
 
     async def _drain(self, peer: Peer) -> None:
-        """Take what an attacker sends; nothing can be said of it."""
+        """Receive from an attacker; the content is not checked."""
         with suppress(PeerError):
             while True:
                 (await peer.recv()).release()
@@ -219,15 +226,15 @@ class Receiver:
                     self._check_write(who, self._written(who, written.immediate, written.length))
 
     def _check_write(self, who: int, found: Bytes) -> None:
-        """Compare what was written with what should be there, as the word of it comes."""
+        """Compare written bytes with the pattern when the notification arrives."""
         sender, number = owner(found, self.seed) or (who, 0)
         if sender != who:
-            self.note("wrong", f"write {number} of connection {sender} was told of over connection {who}")
+            self.note("wrong", f"write {number} of connection {sender} was notified over connection {who}")
         if wrong := check(found, self.seed, who=sender, message=number):
             self.note("wrong", f"write {number} over connection {who}, {len(found)} bytes: {wrong}")
 
     def _written(self, who: int, at: int, length: int) -> Bytes:
-        region = self._targets[layout.sender_of(who), layout.life_of(who)]
+        region = self._targets[layout.sender_of(who), layout.incarnation_of(who)]
         return np.asarray(region.array)[at : at + length]
 
     # -- messages ---------------------------------------------------------------------------------------------------
@@ -250,7 +257,10 @@ class Receiver:
         said = owner(found, self.seed)
         if said is None:
             if known is None and len(found) >= LANE_BYTES:
-                self.note("wrong", f"a first message of {len(found)} bytes is nobody's: {found[:16].tobytes().hex()}")
+                self.note(
+                    "wrong",
+                    f"a first message of {len(found)} bytes belongs to no connection: {found[:16].tobytes().hex()}",
+                )
             return known or 0, immediate or 0
         if known is None:
             self._peers[peer] = said[0]
@@ -346,10 +356,10 @@ class Receiver:
     async def _withdraw(self, sender: int, at_s: float) -> None:
         """Deregister what a sender writes to, and note what is there: it must not change any more."""
         await asyncio.sleep(at_s)
-        for life in range(self.scenario.lives(sender)):
-            name = self._target(sender, life).name
+        for incarnation in range(self.scenario.incarnations(sender)):
+            name = self._target(sender, incarnation).name
             self.note("withdrawing", name)
-            for registration in self._registered.pop((sender, life)):
+            for registration in self._registered.pop((sender, incarnation)):
                 self.endpoint.deregister(registration)
             shutil.copyfile(self._directory / name, self._directory / f"{name}.withdrawn")
             self.note("withdrawn", name)

@@ -22,17 +22,17 @@ from pydantic import TypeAdapter
 from scripts.benches.torture.connection import GRACE_S
 from scripts.benches.torture.files import TRANSFER_S
 from scripts.benches.torture.network import Network, network, undo
-from scripts.benches.torture.plans import MIB, Event, Scenario, Trouble
+from scripts.benches.torture.plans import MIB, Event, FaultKind, Scenario
 from scripts.benches.torture.process import ROOT, Process, environment, start
 from scripts.benches.torture.reconcile import Reconciler, left_over
 from scripts.benches.torture.result import Result
-from scripts.benches.torture.transfers import judge_files
+from scripts.benches.torture.transfers import check_files
 from scripts.harness.errors import BenchError
 
 START_BOUND_S: Final = 60.0
 """To start an interpreter, on a busy machine."""
 TICK_S: Final = 0.02
-LOOK_S: Final = 0.2
+SAMPLE_S: Final = 0.2
 GROWTH_BYTES: Final = 32 * MIB
 """Maximum growth of a worker's anonymous memory from its start to the end, when everything is closed: the heap does not
 shrink to its initial size."""
@@ -58,15 +58,15 @@ class Run:
         self._processes: list[Process] = []
         self._current: dict[int, Process] = {}
         self._attackers: list[subprocess.Popen[bytes]] = []
-        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._event_queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
-        self._looked_at = 0.0
+        self._sampled_at = 0.0
         self._undo: list[Callable[[], None]] = []
 
-    # -- life -------------------------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------------------------
 
-    def live(self) -> Result:
-        """Everything; whatever happens, nothing is left running."""
+    def run(self) -> Result:
+        """Run everything; nothing is left running, whatever happens."""
         scenario = self._scenario
         (self._directory / "scenario.json").write_bytes(TypeAdapter(Scenario).dump_json(scenario))
         ended = False
@@ -77,27 +77,27 @@ class Run:
             pass
         finally:
             self._clear_up()
-        self._judge_processes()
+        self._check_processes()
         if ended:
-            self._judge_journals()
+            self._check_journals()
         return self.result
 
     def _run_processes(self) -> None:
         scenario = self._scenario
-        self._start(0, life=0)
+        self._start(0, incarnation=0)
         for who in range(1, len(scenario.senders) + 1):
-            self._start(who, life=0)
+            self._start(who, incarnation=0)
         self._wait_for_receiver()
-        self._tell_senders()
+        self._order_senders()
         started = time.monotonic()
         for event in scenario.events:
-            self._at(started + event.at_s, lambda event=event: self._trouble(event))  # type: ignore[misc]
+            self._at(started + event.at_s, lambda event=event: self._inject(event))  # type: ignore[misc]
         self._begin_attackers()
-        self._live_until(lambda: not self._senders_running(), bound_s=self._bound_s())
+        self._run_until(lambda: not self._senders_running(), bound_s=self._bound_s())
         self._undo_all()
         self._end_hanging(of=[each for each in self._processes if each.who])
-        self._current[0].tell({"finish": True})
-        self._live_until(lambda: not self._current[0].running, bound_s=self._end_bound_s())
+        self._current[0].order({"finish": True})
+        self._run_until(lambda: not self._current[0].running, bound_s=self._end_bound_s())
         self._end_hanging(of=[self._current[0]])
 
     def _bound_s(self) -> float:
@@ -110,7 +110,7 @@ class Run:
         plans = [self._scenario.receiver.endpoint, *(each.endpoint for each in self._scenario.senders)]
         return 3 * (max(plan.request_timeout_s for plan in plans) + GRACE_S)
 
-    def _start(self, who: int, *, life: int) -> None:
+    def _start(self, who: int, *, incarnation: int) -> None:
         scenario = self._scenario
         port = 0
         if who == 0 and (before := self._current.get(0)) is not None and before.listening is not None:
@@ -118,7 +118,7 @@ class Run:
         process = start(
             self._directory,
             who,
-            life=life,
+            incarnation=incarnation,
             plan=scenario.senders[who - 1].endpoint if who else scenario.receiver.endpoint,
             part={
                 "host": self._network.receiver,
@@ -132,7 +132,7 @@ class Run:
         self._current[who] = process
 
     def _wait_for_receiver(self) -> None:
-        """Wait until it listens; one that is killed meanwhile is waited for by its next life's start, within a tick."""
+        """Wait until it listens; if it is killed, until its next incarnation listens."""
         give_up_at = time.monotonic() + START_BOUND_S
         while (receiver := self._current[0]).listening is None:
             self._tick()
@@ -142,63 +142,65 @@ class Run:
                 output = receiver.errors.read_text(encoding="utf-8", errors="replace").strip()
                 raise BenchError(f"the receiver does not listen: {output or 'no output'}")
 
-    def _tell_senders(self) -> None:
+    def _order_senders(self) -> None:
         for who, process in self._current.items():
             if who:
-                process.tell(self._current[0].listening or {})
+                process.order(self._current[0].listening or {})
 
     def _senders_running(self) -> bool:
-        return bool(self._agenda) or any(each.running for who, each in self._current.items() if who)
+        return bool(self._event_queue) or any(each.running for who, each in self._current.items() if who)
 
-    def _live_until(self, done: Callable[[], bool], *, bound_s: float) -> None:
+    def _run_until(self, done: Callable[[], bool], *, bound_s: float) -> None:
         give_up_at = time.monotonic() + bound_s
         while not done() and time.monotonic() < give_up_at:
             self._tick()
 
     def _tick(self) -> None:
         now = time.monotonic()
-        while self._agenda and self._agenda[0][0] <= now:
-            heapq.heappop(self._agenda)[2]()
-        if now >= self._looked_at + LOOK_S:
-            self._looked_at = now
+        while self._event_queue and self._event_queue[0][0] <= now:
+            heapq.heappop(self._event_queue)[2]()
+        if now >= self._sampled_at + SAMPLE_S:
+            self._sampled_at = now
             for process in self._processes:
-                process.look()
+                process.sample_memory()
                 if process.peak_bytes - process.first_bytes > PEAK_BYTES:
                     raise _OutgrownError
         time.sleep(TICK_S)
 
     def _at(self, when: float, do: Callable[[], None]) -> None:
-        heapq.heappush(self._agenda, (when, next(self._order), do))
+        heapq.heappush(self._event_queue, (when, next(self._order), do))
 
-    # -- trouble ----------------------------------------------------------------------------------------------------
+    # -- faults -----------------------------------------------------------------------------------------------------
 
-    def _trouble(self, event: Event) -> None:
+    def _inject(self, event: Event) -> None:
         process = self._current[event.who]
         later = time.monotonic() + event.seconds
         match event.what:
-            case Trouble.STOP:
+            case FaultKind.STOP:
                 process.signal(signal.SIGSTOP)
                 self._at(later, lambda: process.signal(signal.SIGCONT))
-            case Trouble.KILL if process.killed:
-                pass  # its next life has not begun
-            case Trouble.KILL:
+            case FaultKind.KILL if process.killed:
+                pass  # its next incarnation has not begun
+            case FaultKind.KILL:
                 process.kill()
                 self._at(later, lambda: self._restart(process))
             case _:
-                step = self._network.trouble(event)
+                step = self._network.inject(event)
                 self._undo.append(step)
                 self._at(later, lambda: self._undo_one(step))
 
     def _restart(self, process: Process) -> None:
-        """Begin another life, with new keys if it is the receiver's."""
+        """Begin another incarnation, with new keys if it is the receiver's."""
         process.popen.wait()
-        self._start(process.who, life=process.life + 1)
+        self._start(process.who, incarnation=process.incarnation + 1)
         if process.who:
-            if (listening := self._current[0].listening) is not None:  # else it is told when the receiver is back
-                self._current[process.who].tell(listening)
+            if (
+                listening := self._current[0].listening
+            ) is not None:  # else it gets the order when the receiver is back
+                self._current[process.who].order(listening)
             return
         self._wait_for_receiver()
-        self._tell_senders()
+        self._order_senders()
 
     def _undo_one(self, step: Callable[[], None]) -> None:
         if step in self._undo:
@@ -241,7 +243,9 @@ class Run:
     def _end_hanging(self, *, of: list[Process]) -> None:
         for process in of:
             if stack := process.end():
-                self.result.hangs.append(f"{process.name} (life {process.life}) does not end; it is at:\n{stack}")
+                self.result.hangs.append(
+                    f"{process.name} (incarnation {process.incarnation}) does not end; it is at:\n{stack}"
+                )
 
     def _clear_up(self) -> None:
         self._undo_all()
@@ -254,32 +258,36 @@ class Run:
             if output.strip():
                 self.result.problems.append(f"an attacker failed: {output.decode(errors='replace')}")
 
-    def _judge_processes(self) -> None:
+    def _check_processes(self) -> None:
         result = self.result
         for process in self._processes:
-            result.tracebacks += [f"{process.name} (life {process.life}):\n{output}" for output in process.bad_output()]
+            result.tracebacks += [
+                f"{process.name} (incarnation {process.incarnation}):\n{output}" for output in process.bad_output()
+            ]
             status = process.popen.returncode
             if status and not process.killed and not process.bad_output():
-                result.tracebacks.append(f"{process.name} (life {process.life}) ended with status {status}")
-            self._weigh(process)
+                result.tracebacks.append(
+                    f"{process.name} (incarnation {process.incarnation}) ended with status {status}"
+                )
+            self._check_leaks(process)
 
-    def _judge_journals(self) -> None:
+    def _check_journals(self) -> None:
         result = self.result
         if self._scenario.files:
-            judge_files(self._scenario, self._directory, result)
+            check_files(self._scenario, self._directory, result)
             return
         reconciler = Reconciler(self._scenario, self._directory)
-        for process in sorted(self._processes, key=lambda each: (each.who == 0, each.life)):
-            reconciler.read(process.who, life=process.life)
-        books = reconciler.judge()
-        result.wrong += books.wrong
-        result.hangs += books.hangs
-        result.problems += books.problems
-        result.requests += books.requests
-        result.posted_bytes += books.posted_bytes
+        for process in sorted(self._processes, key=lambda each: (each.who == 0, each.incarnation)):
+            reconciler.read(process.who, incarnation=process.incarnation)
+        observed = reconciler.reconcile()
+        result.wrong += observed.wrong
+        result.hangs += observed.hangs
+        result.problems += observed.problems
+        result.requests += observed.requests
+        result.posted_bytes += observed.posted_bytes
 
-    def _weigh(self, process: Process) -> None:
-        """Compare what a worker had with what it may have."""
+    def _check_leaks(self, process: Process) -> None:
+        """Compare a worker's memory and descriptors with their limits."""
         result = self.result
         grown = process.peak_bytes - process.first_bytes
         if grown > PEAK_BYTES:
@@ -312,9 +320,9 @@ def _run_directory(*, keep: list[Path] | None) -> Iterator[Path]:
 
 
 def run_scenario(scenario: Scenario, *, sabotage: str = "") -> Result:
-    """Live through a scenario. Raises BenchError when it could not be built."""
+    """Run a scenario. Raises BenchError if it could not be built."""
     with (
         _run_directory(keep=None) as directory,
         network(scenario.network, senders=len(scenario.senders), seed=scenario.seed) as net,
     ):
-        return Run(scenario, directory, net, sabotage=sabotage).live()
+        return Run(scenario, directory, net, sabotage=sabotage).run()

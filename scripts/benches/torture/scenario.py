@@ -17,6 +17,7 @@ from scripts.benches.torture.plans import (
     AttackerPlan,
     EndpointPlan,
     Event,
+    FaultKind,
     FilesPlan,
     Kind,
     Net,
@@ -24,7 +25,6 @@ from scripts.benches.torture.plans import (
     ReceiverPlan,
     Scenario,
     SenderPlan,
-    Trouble,
 )
 
 IP_UDP_BYTES: Final = 28
@@ -229,9 +229,9 @@ def _events(rng: Random, network: NetworkPlan, *, count: int, seconds: float) ->
     events: list[Event] = []
     if rng.random() < 0.5:
         return events
-    kinds = {Trouble.KILL: 2.0, Trouble.STOP: 3.0}
+    kinds = {FaultKind.KILL: 2.0, FaultKind.STOP: 3.0}
     if network.net is not Net.LOOPBACK:
-        kinds |= {Trouble.MTU: 2.0, Trouble.FLAP: 1.0, Trouble.BLACKHOLE: 1.0}
+        kinds |= {FaultKind.MTU: 2.0, FaultKind.FLAP: 1.0, FaultKind.BLACKHOLE: 1.0}
     for _ in range(rng.randint(1, 3)):
         what = _choose(rng, kinds)
         at_s = rng.uniform(0.05, 0.8) * seconds

@@ -29,22 +29,22 @@ ARENA_BYTES: Final = 8 << 20
 
 
 class Sender:
-    """One life of a sending process."""
+    """One incarnation of a sending process."""
 
     def __init__(
-        self, scenario: Scenario, who: int, *, life: int, directory: Path, journal: Journal, orders: Orders
+        self, scenario: Scenario, who: int, *, incarnation: int, directory: Path, journal: Journal, orders: Orders
     ) -> None:
         self.seed = scenario.seed
         self.plan: SenderPlan = scenario.senders[who - 1]
         self.who = who
-        self.life = life
+        self.incarnation = incarnation
         self.journal = journal
         self.orders = orders
-        self.rng = Random(f"{scenario.seed}/{who}/{life}")  # noqa: S311 - to be drawn again alike
+        self.rng = Random(f"{scenario.seed}/{who}/{incarnation}")  # noqa: S311 - to be drawn again alike
         self.running = RunningTime()
         self.until_s = scenario.seconds
         self.arena = Arena(max(2 * self.plan.longest_bytes, ARENA_BYTES), seed=self.seed)
-        self.reads = layout.reads(who, life=life, size_bytes=layout.READS_BYTES)
+        self.reads = layout.reads(who, incarnation=incarnation, size_bytes=layout.READS_BYTES)
         self.read_region = mapped(self.reads, directory, seed=self.seed)
         self.landings: list[tuple[Registration, int]] = []
         """Registrations that reads land in, and their offsets in the file."""
@@ -61,11 +61,11 @@ class Sender:
         if not length:
             return None
         region = Region(length, name="torture-giant")
-        who = layout.connection(self.who, life=self.life, number=0)
+        who = layout.connection(self.who, incarnation=self.incarnation, number=0)
         fill(np.asarray(region.array)[:length], self.seed, who=who, message=GIANT_MESSAGE)
         return region
 
-    async def live(self, host: str) -> None:
+    async def run(self, host: str) -> None:
         """All of it: ends when everything is closed."""
         endpoint = await Endpoint.open(towards=host, config=config(self.plan.endpoint))
         set_offloads(endpoint, self.plan.endpoint)
@@ -80,10 +80,10 @@ class Sender:
             if peer is None:
                 await asyncio.sleep(AGAIN_S)
                 continue
-            who = layout.connection(self.who, life=self.life, number=number)
+            who = layout.connection(self.who, incarnation=self.incarnation, number=number)
             number += 1
             self._connections[peer] = connection = Connection(self, endpoint, peer, who=who)
-            await connection.live()
+            await connection.run()
         await self._close(endpoint)
         completions.cancel()
         self.running.stop()

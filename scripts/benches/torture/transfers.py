@@ -14,12 +14,12 @@ from scripts.benches.torture.plans import Scenario
 from scripts.benches.torture.result import Result
 
 
-def judge_files(scenario: Scenario, directory: Path, result: Result) -> None:
-    """Compare what was received with what was sent, and with what both ends said of it."""
+def check_files(scenario: Scenario, directory: Path, result: Result) -> None:
+    """Compare what was received with what was sent, and with what both ends recorded."""
     sent: dict[int, str] = {}
     sizes: dict[int, int] = {}
     for who in (0, 1):
-        for entry in entries(directory / journal_name(who, life=0)):
+        for entry in entries(directory / journal_name(who, incarnation=0)):
             if entry.kind == "file":
                 sizes[entry.values[0]] = entry.values[1]
                 result.requests += 1

@@ -33,42 +33,51 @@ Role = Callable[[Orders], Awaitable[None]]
 
 
 def main() -> None:
-    """Live one life."""
+    """Run one incarnation."""
     faulthandler.register(signal.SIGUSR1)
-    directory, who, life = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    directory, who, incarnation = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     scenario = TypeAdapter(Scenario).validate_json((directory / "scenario.json").read_bytes())
-    part = json.loads((directory / f"part.{who}.{life}.json").read_bytes())
+    part = json.loads((directory / f"part.{who}.{incarnation}.json").read_bytes())
     if name := part["sabotage"]:
         SABOTAGES[name]()
-    journal = Journal(directory / journal_name(who, life=life))
+    journal = Journal(directory / journal_name(who, incarnation=incarnation))
     journal.note("pid", os.getpid(), BUILD)
     plan = scenario.senders[who - 1].endpoint if who else scenario.receiver.endpoint
     begin_late(plan)
-    role = _role(scenario, who, life, directory, journal, part)
+    role = _role(scenario, who, incarnation, directory, journal, part)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if plan.uvloop else None) as runner:
         runner.run(_measured(role, journal))
     journal.note("done")
 
 
-def _role(scenario: Scenario, who: int, life: int, directory: Path, journal: Journal, part: dict[str, Any]) -> Role:
+def _role(
+    scenario: Scenario, who: int, incarnation: int, directory: Path, journal: Journal, part: dict[str, Any]
+) -> Role:
     host, port = part["host"], part["port"]
 
-    async def live(orders: Orders) -> None:
+    async def run(orders: Orders) -> None:
         if scenario.files:
             if who:
                 await send_files(scenario, directory=directory, journal=journal, orders=orders, host=host)
             else:
                 await receive_files(scenario, directory=directory, journal=journal, orders=orders, host=host)
         elif who:
-            await Sender(scenario, who, life=life, directory=directory, journal=journal, orders=orders).live(host)
+            await Sender(
+                scenario, who, incarnation=incarnation, directory=directory, journal=journal, orders=orders
+            ).run(host)
         else:
             attackers = part["attackers"]
             receiver = Receiver(
-                scenario, life=life, directory=directory, journal=journal, orders=orders, attackers=attackers
+                scenario,
+                incarnation=incarnation,
+                directory=directory,
+                journal=journal,
+                orders=orders,
+                attackers=attackers,
             )
-            await receiver.live(host, port=port)
+            await receiver.run(host, port=port)
 
-    return live
+    return run
 
 
 async def _measured(role: Role, journal: Journal) -> None:

@@ -62,7 +62,7 @@ def test_trace__of_a_sender(traces: tuple[Path, Path, Network], called: Command)
     assert lines[0] == f"{path}: sender, 1 peer(s)"
     assert any(line.startswith("peer 0 to b:0: 0.") and line.endswith("not ended in this trace") for line in lines)
     assert any(line.startswith("requests: 1 OK; acks taken: ") for line in lines)
-    assert any(line.startswith("latency of those that ended well: least ") for line in lines)
+    assert any(line.startswith("latency of those completed with OK: least ") for line in lines)
     table = rows(result.stdout, "bursts")
     used = [path for path in sender.paths if path.counters.packets]
     assert len(used) > 24

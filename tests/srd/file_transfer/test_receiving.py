@@ -417,7 +417,7 @@ async def test_receive__a_sender_that_lives_and_sends_nothing_bad_flow(
         await put(sender, bytes(1024), index=0)
         answer = await hear(sender)
         assert (answer["kind"], answer["again"]) == ("verdict", True)
-        with pytest.raises(TransferInterruptedError, match=r"the sender lives, but sent nothing for 0.2 s"):
+        with pytest.raises(TransferInterruptedError, match=r"the sender is alive, but sent nothing for 0.2 s"):
             await result(future)
 
 

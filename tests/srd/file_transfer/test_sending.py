@@ -355,7 +355,7 @@ def test_words__a_chunk_index_is_no_word() -> None:
 
 
 def fail_chunk(monkeypatch: pytest.MonkeyPatch, status: Status, *, index: int) -> None:
-    """Have chunk `index` end in `status`, once, while the peer lives."""
+    """Have chunk `index` end in `status`, once, while the peer is alive."""
     send = Peer.send
     left = [index]
 
@@ -382,7 +382,7 @@ async def test_send__a_chunk_that_fails_ends_the_attempt_at_both_ends_bad_flow(
         fail_chunk(monkeypatch, status, index=index)
         sent, received = await within_patience(sender.send(path), receiver.receive())
         assert isinstance(sent, TransferInterruptedError)
-        assert str(sent) == f"the receiver lives, but a chunk ended with {status.name}"
+        assert str(sent) == f"the receiver is alive, but a chunk ended with {status.name}"
         assert isinstance(received, TransferInterruptedError)
         assert str(received) == f"the sender gave up: {sent}"
     assert names(output) == []
@@ -461,7 +461,7 @@ async def test_send__a_receiver_that_takes_nothing_any_more_bad_flow(tmp_path: P
         sending = await send_to(there, sender, file_of(tmp_path, 40 * CHUNK_BYTES))
         await say(there, "accept", chunks=0)
         held = [await there.recv()]
-        with pytest.raises(TransferInterruptedError, match="the receiver lives, but a chunk ended with"):
+        with pytest.raises(TransferInterruptedError, match="the receiver is alive, but a chunk ended with"):
             await asyncio.wait_for(sending, timeout=PATIENCE_S)
         assert not here.ended
         for message in held:

@@ -72,7 +72,7 @@ class Attacker:
             self.psn += LENGTH // SEGMENT + 1
             self.message += 1
 
-    def live(self) -> None:
+    def keep_alive(self) -> None:
         probe = Probe(self.context, ord(self.name[0]), 0, self.sequence, 0).encode()
         self.sequence += 1
         self.network.b.core.handle_packets(
@@ -106,7 +106,7 @@ def attacked() -> tuple[Network, int, list[Attacker]]:
     return network, peer, attackers
 
 
-@pytest.mark.parametrize("kind", ["live", "insist", "begin_anew"])
+@pytest.mark.parametrize("kind", ["keep_alive", "insist", "begin_anew"])
 def test_shortage__an_honest_peer_goes_on(kind: str) -> None:
     network, peer, attackers = attacked()
     for request in range(12):
@@ -116,8 +116,8 @@ def test_shortage__an_honest_peer_goes_on(kind: str) -> None:
     started, done = network.now, 0
     while len(completed(network.a)) < 12 and network.now < started + 30:
         for attacker in attackers:
-            attacker.live()
-            if kind != "live":
+            attacker.keep_alive()
+            if kind != "keep_alive":
                 attacker.insist()
             if kind == "begin_anew":
                 attacker.begin_anew()
@@ -137,7 +137,7 @@ def test_shortage__what_stalled_gives_its_memory_back() -> None:
     network, peer, attackers = attacked()
     for request in range(20):
         for attacker in attackers:
-            attacker.live()
+            attacker.keep_alive()
         network.a.core.post(peer, WorkRequest(request=request, payload_offset=0, length=1000))
         network.run(seconds=0.2)
     voided = [event for event in network.b.events if isinstance(event, MessageAborted)]
@@ -174,7 +174,7 @@ def test_overdue__without_any_shortage(*, drips: bool) -> None:
     attacker.send(0, first=1, count=1, psn=0)
     started, dripped = network.now, 1
     while network.b.held_bytes:
-        attacker.live()
+        attacker.keep_alive()
         network.run(until=lambda: not network.b.held_bytes, seconds=0.4)
         if drips and network.now - started > dripped * 10:
             dripped += 1
@@ -191,7 +191,7 @@ def test_overdue__not_what_goes_on_slowly() -> None:
     for index in range(10):
         attacker.send(0, first=index, count=1, psn=0)
         for _ in range(50):
-            attacker.live()
+            attacker.keep_alive()
             network.run(seconds=0.4)
     attacker.send(0, first=10, count=LENGTH // SEGMENT - 9, psn=0)
     network.run(seconds=0.1)

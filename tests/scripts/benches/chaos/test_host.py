@@ -42,7 +42,7 @@ CALM = Scenario(
 
 def test_calm__everything_is_delivered_and_memory_comes_back() -> None:
     run = Run(CALM)
-    report = run.live()
+    report = run.run()
     assert (report.posted, report.delivered, report.failed, report.violations) == (20, 20, 0, [])
     assert len(run.responder._free) == 100
     assert run.responder.full == 0
@@ -53,7 +53,7 @@ def test_calm__everything_is_delivered_and_memory_comes_back() -> None:
 )
 def test_conditions__happen_and_are_overcome(conditions: Conditions) -> None:
     run = Run(replace(CALM, conditions=conditions))
-    report = run.live()
+    report = run.run()
     assert (report.delivered, report.failed, report.violations) == (20, 0, [])
     receiver = run.responder.core.peer(next(iter(run.responder.peers.values()))).receiver
     assert receiver.duplicates > 0 or conditions.duplicate == 0
@@ -65,7 +65,7 @@ def test_pool__a_packet_without_a_slot_is_dropped_and_comes_again() -> None:
     """Memory for little more than what is granted, held by the application: a copy that comes again finds no room."""
     config = replace(CALM.config, receive_window_bytes=60_000, max_message_bytes=60_000)
     run = Run(replace(CALM, config=config, pool_packets=8, conditions=Conditions(duplicate=0.5), release_s=0.01))
-    report = run.live()
+    report = run.run()
     assert (report.delivered, report.failed, report.violations) == (20, 0, [])
     assert run.responder.full > 0
     assert len(run.responder._free) == 8

@@ -35,7 +35,7 @@ def test_chaos__no_violations(first: int, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_restart__of_the_receiver_is_told_to_the_sender() -> None:
-    report = Run(replace(CALM, restarts=(Restart("h2", 0.1105),))).live()
+    report = Run(replace(CALM, restarts=(Restart("h2", 0.1105),))).run()
     assert report.violations == []
     assert report.failed > 0
     assert report.delivered + report.failed >= report.posted
@@ -43,7 +43,7 @@ def test_restart__of_the_receiver_is_told_to_the_sender() -> None:
 
 def test_outage__of_everything_fails_what_was_posted() -> None:
     outages = tuple(Outage(f"spine{number}", 0.1101, 1.8) for number in range(1, 5))
-    report = Run(replace(CALM, outages=outages)).live()
+    report = Run(replace(CALM, outages=outages)).run()
     assert report.violations == []
     assert report.failed > 0
 
@@ -60,7 +60,7 @@ REMOTE = replace(
 
 
 def test_writes_and_reads__land_and_words_are_delivered() -> None:
-    report = Run(REMOTE).live()
+    report = Run(REMOTE).run()
     assert (report.posted, report.placed, report.delivered, report.failed) == (20, 20, 7, 0)
     assert report.violations == []
 
@@ -69,7 +69,7 @@ def test_writes_and_reads__land_and_words_are_delivered() -> None:
 def test_flaw__every_flawed_request_is_refused_and_no_other(flaw: Flaw) -> None:
     messages = tuple(replace(message, flaw=flaw if n % 2 else Flaw.NONE) for n, message in enumerate(REMOTE.messages))
     run = Run(replace(REMOTE, messages=messages))
-    report = run.live()
+    report = run.run()
     assert report.violations == []
     bad = Status.REMOTE_ERROR_BAD_ADDRESS
     assert [run.ended[number] for number in range(20)] == [bad if number % 2 else Status.OK for number in range(20)]
@@ -78,7 +78,7 @@ def test_flaw__every_flawed_request_is_refused_and_no_other(flaw: Flaw) -> None:
 @pytest.mark.parametrize("host", ["h1", "h2"])
 def test_withdrawal__of_either_ends_keys_ends_what_uses_them(host: str) -> None:
     run = Run(replace(REMOTE, withdrawals=(Withdrawal(host, 0.1112), Withdrawal(host, 0.1142))))
-    report = run.live()
+    report = run.run()
     assert report.violations == []
     assert len(run.hosts[host].keys.targets) == 3
     assert report.placed + report.failed == report.posted
@@ -88,7 +88,7 @@ def test_withdrawal__of_either_ends_keys_ends_what_uses_them(host: str) -> None:
 def test_cancel__is_told_and_frees_its_memory() -> None:
     messages = tuple(replace(message, cancel_after_s=0.0001 * n) for n, message in enumerate(CALM.messages))
     run = Run(replace(CALM, messages=messages))
-    report = run.live()
+    report = run.run()
     assert report.violations == []
     assert report.failed > 0
     assert set(run.ended.values()) <= {Status.OK, Status.FLUSHED}
@@ -120,9 +120,14 @@ SABOTAGE: dict[str, tuple[object, str, Callable[..., Any], str]] = {
     "nothing is missing": (Inflight, "missing", lambda *_, **__: 0, "has not ended"),
     "no duplicate is known": (SequenceSet, "insert", all_new, "was delivered 2 times"),
     "a copy is placed again": (SequenceSet, "insert", all_new, "was written after it had arrived"),
-    "every key opens": (Keys, "remote_writable", writable_anyhow, r"had no right \((KEY|RANGE)\), and ended well"),
+    "every key opens": (
+        Keys,
+        "remote_writable",
+        writable_anyhow,
+        r"had no right \((KEY|RANGE)\), but completed with OK",
+    ),
     "bounds are not looked at": (Keys, "remote_writable", writable_anyhow, "written that are no message's"),
-    "data lands beside its place": (Keys, "put", misplaced, "ended well, and is not there"),
+    "data lands beside its place": (Keys, "put", misplaced, "completed with OK, and is not there"),
     "the core raises": (MajorityDelay, "on_ack", raises, r"^ValueError: no \(raises, line \d+\)$"),
 }
 

@@ -26,5 +26,5 @@ async def test_attacker__an_endpoint_survives_each_kind() -> None:
         kinds = dict.fromkeys((kind for kind in ATTACKS if kind != "icmp"), 1.0)
         plan = AttackerPlan(2000, trains=0.5, kinds=kinds, seconds=1.0)
         attacker = Attacker(("127.0.0.1", endpoint.address[1]), source="127.0.0.2", rng=Random(1), plan=plan)
-        await asyncio.to_thread(attacker.live)
+        await asyncio.to_thread(attacker.run)
         attacker.close()

@@ -10,13 +10,13 @@ from scripts.benches.torture.plans import (
     KIB,
     EndpointPlan,
     Event,
+    FaultKind,
     Kind,
     Net,
     NetworkPlan,
     ReceiverPlan,
     Scenario,
     SenderPlan,
-    Trouble,
 )
 from scripts.benches.torture.run import run_scenario
 
@@ -46,26 +46,30 @@ def test_run_scenario__everything_at_once_over_loopback() -> None:
 
 
 def test_run_scenario__processes_that_are_stopped_killed_and_started_again() -> None:
-    events = (Event(0.2, Trouble.STOP, 1, 0.3), Event(0.3, Trouble.KILL, 2, 0.1), Event(0.6, Trouble.KILL, 0, 0.1))
+    events = (
+        Event(0.2, FaultKind.STOP, 1, 0.3),
+        Event(0.3, FaultKind.KILL, 2, 0.1),
+        Event(0.6, FaultKind.KILL, 0, 0.1),
+    )
     assert not run_scenario(replace(SCENARIO, events=events)).faults
 
 
 def test_run_scenario__a_receiver_that_is_killed_before_it_listens_again() -> None:
     """A process takes longer to start than lies between the two: the second has not said its process id yet."""
-    events = (Event(0.3, Trouble.KILL, 0, 0.1), Event(0.45, Trouble.KILL, 0, 0.1))
+    events = (Event(0.3, FaultKind.KILL, 0, 0.1), Event(0.45, FaultKind.KILL, 0, 0.1))
     assert not run_scenario(replace(SCENARIO, events=events)).faults
 
 
 def test_run_scenario__a_sender_that_starts_again_while_the_receiver_does() -> None:
-    """A process takes longer to start than lies between the two: the sender is told the address when there is one."""
-    events = (Event(0.3, Trouble.KILL, 0, 0.1), Event(0.35, Trouble.KILL, 1, 0.1))
+    """The sender restarts sooner than the receiver: it gets the address when there is one."""
+    events = (Event(0.3, FaultKind.KILL, 0, 0.1), Event(0.35, FaultKind.KILL, 1, 0.1))
     assert not run_scenario(replace(SCENARIO, events=events)).faults
 
 
 @pytest.mark.root
 def test_run_scenario__hosts_with_an_mtu_each_one_of_which_changes() -> None:
     mtus, offloads = {0: 9000, 1: 1500, 2: 1000}, {0: True, 1: False, 2: True}
-    events = (Event(0.3, Trouble.MTU, 1, 0.2, value=1000), Event(0.5, Trouble.FLAP, 2, 0.1))
+    events = (Event(0.3, FaultKind.MTU, 1, 0.2, value=1000), Event(0.5, FaultKind.FLAP, 2, 0.1))
     network = NetworkPlan(Net.ROUTED, mtus, offloads)
     assert not run_scenario(replace(SCENARIO, network=network, events=events)).faults
 
@@ -74,5 +78,5 @@ def test_run_scenario__hosts_with_an_mtu_each_one_of_which_changes() -> None:
 def test_run_scenario__links_that_lose_and_corrupt() -> None:
     shape: dict[str, str | int] = {"delay": "500us 200us", "loss": "2%", "duplicate": "2%", "corrupt": "1%"}
     network = NetworkPlan(Net.RELAY, dict.fromkeys(range(3), 9000), dict.fromkeys(range(3), True), shape)
-    events = (Event(0.3, Trouble.BLACKHOLE, 1, 0.2),)
+    events = (Event(0.3, FaultKind.BLACKHOLE, 1, 0.2),)
     assert not run_scenario(replace(SCENARIO, network=network, events=events)).faults

@@ -6,7 +6,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from scripts.benches.torture.local import config
-from scripts.benches.torture.plans import GIB, Kind, Net, Scenario, Trouble
+from scripts.benches.torture.plans import GIB, FaultKind, Kind, Net, Scenario
 from scripts.benches.torture.scenario import ATTACKS, Means, scenario
 
 ALL = Means(namespaces=True, compiled=True, giant=True)
@@ -39,7 +39,7 @@ def test_scenario__settings_are_valid(many: list[Scenario]) -> None:
 
 def test_scenario__everything_occurs(many: list[Scenario]) -> None:
     assert {each.network.net for each in many} == set(Net)
-    assert {event.what for each in many for event in each.events} == set(Trouble)
+    assert {event.what for each in many for event in each.events} == set(FaultKind)
     assert {kind for each in many for attacker in each.attackers for kind in attacker.kinds} == set(ATTACKS)
     weights = [sender.weights for each in many for sender in each.senders]
     assert all(any(weight[kind] for weight in weights) for kind in Kind)
@@ -57,7 +57,7 @@ def test_scenario__without_means_stays_on_loopback() -> None:
         each = scenario(seed, means=Means(), seconds=3.0)
         assert each.network.net is Net.LOOPBACK
         assert not each.receiver.endpoint.compiled
-        assert all(event.what in (Trouble.KILL, Trouble.STOP) for event in each.events)
+        assert all(event.what in (FaultKind.KILL, FaultKind.STOP) for event in each.events)
         assert all("icmp" not in attacker.kinds for attacker in each.attackers)
 
 

@@ -179,7 +179,7 @@ def test_timeout__a_receiver_that_is_never_ready(retry: int) -> None:
 
 @pytest.mark.parametrize("kind", ["send", "write", "read"])
 def test_timeout__a_network_too_slow(kind: str) -> None:
-    """4 MiB in half a second need twice the rate there is: it ends in time, though the peer lives; the next arrives."""
+    """4 MiB in half a second need twice the rate: it ends in time, though the peer is alive; the next arrives."""
     pair = Pair(shape=SLOW, request_timeout_s=0.5)
     getattr(pair, kind)(1, length=4 * MIB)
     started = pair.network.now
