@@ -140,10 +140,10 @@ def run_uml(
             return int((state / "status").read_text())
         except (OSError, ValueError):
             log_text = (state / "boot.log").read_text(errors="replace")
-            raise BackendError(f"the User-Mode Linux kernel did not run the command: {_said(log_text)}") from None
+            raise BackendError(f"the User-Mode Linux kernel did not run the command: {_error_line(log_text)}") from None
 
 
-def _said(log: str) -> str:
+def _error_line(log: str) -> str:
     """Return the error of a kernel that failed: the first panic or error line, or else the last line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     panics = [line for line in lines if "panic" in line or "No such" in line or "rror" in line]

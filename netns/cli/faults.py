@@ -107,7 +107,7 @@ def fail_command(*, name: str | None, at_s: float, for_s: float | None, carrier:
         return
     with signals_raise():
         event = ScheduledEvent(at_us=at_s * 1e6, action="fail", name=target, for_us=for_s * 1e6, carrier=carrier)
-        ScheduleRunner(lab, say=_report).run([event])
+        ScheduleRunner(lab, on_event=_report).run([event])
 
 
 @click.command("repair")
@@ -140,7 +140,7 @@ def run_schedule(name: str | None, plan: Path) -> None:
     lab = lab_named(name)
     events = read_schedule(plan, lab.topology)
     with signals_raise():
-        ScheduleRunner(lab, say=_report).run(events)
+        ScheduleRunner(lab, on_event=_report).run(events)
 
 
 @click.command("capture")

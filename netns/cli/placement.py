@@ -135,7 +135,9 @@ def _nodes(file: str, *, skip: bool, ranks_per_host: int | None) -> tuple[Node, 
     path = Path(file)
     if file == "reference" and not path.exists():
         return nodes_of(reference(), ranks_per_host=ranks_per_host or 1)
-    nodes = read_nodes(path, ranks_per_host=ranks_per_host, tell=lambda note: click.echo(f"note: {note}", err=True))
+    nodes = read_nodes(
+        path, ranks_per_host=ranks_per_host, on_warning=lambda note: click.echo(f"note: {note}", err=True)
+    )
     if not skip:
         return nodes
     kept, others = labelled(nodes)

@@ -74,7 +74,7 @@ class Finished:
 @click.option("--lab", "name", help="Run in this lab, which is up; optional if only one is.")
 @click.option("--required-topology", "required", metavar="LAYER", help="All ranks in one domain of LAYER, or fail.")
 @click.option("--preferred-topology", "preferred", metavar="LAYER", help="The same if possible, else a level up.")
-@click.option("--verify", is_flag=True, help="Show where each rank ran, by its network namespace.")
+@click.option("--check-placement", is_flag=True, help="Show where each rank ran, by its network namespace.")
 @click.option(
     "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), help="End the job after so many seconds."
 )
@@ -86,7 +86,7 @@ def run(
     name: str | None,
     required: str | None,
     preferred: str | None,
-    verify: bool,
+    check_placement: bool,
     timeout_s: float | None,
     as_json: bool,
 ) -> None:
@@ -101,8 +101,8 @@ def run(
     job = overridden(read_job(job_file), required=required, preferred=preferred)
     with signals_raise(), _lab(file, name) as lab:
         finished = run_job(lab, job, timeout_s=timeout_s, quiet=as_json)
-    click.echo(json.dumps(finished.to_dict())) if as_json else _show(finished, verify=verify)
-    if verify and finished.strays:
+    click.echo(json.dumps(finished.to_dict())) if as_json else _show(finished, check_placement=check_placement)
+    if check_placement and finished.strays:
         raise RankError(finished.strays[0])
 
 
@@ -140,16 +140,16 @@ def _lab(file: str | None, name: str | None) -> Iterator[Lab]:
         yield made
 
 
-def _show(finished: Finished, *, verify: bool) -> None:
+def _show(finished: Finished, *, check_placement: bool) -> None:
     """Print the host of each rank, and the time of an iteration."""
     placement = finished.placement
     shared = placement.shared
     where = "sharing no layer" if shared is None else f"all in {short_name(shared[0])} {shared[1]}"
     click.echo(f"job {placement.job.name}: {count(placement.hosts, 'rank')}, {where}")
     click.echo(f"lab {finished.lab}, {finished.backend} backend")
-    rows = table("rank", "host", "address", "switches to the next", *(["process", "ran in"] if verify else []))
+    rows = table("rank", "host", "address", "switches to the next", *(["process", "ran in"] if check_placement else []))
     for rank, host in enumerate(placement.hosts):
-        seen = [str(finished.pids[rank]), finished.ran_in[rank] or "not seen"] if verify else []
+        seen = [str(finished.pids[rank]), finished.ran_in[rank] or "not seen"] if check_placement else []
         rows.add_row(str(rank), host, finished.addresses[rank], str(placement.ring_hops[rank]), *seen)
     print_table(rows)
     for note in placement.notes:

@@ -17,10 +17,10 @@ Act = Callable[[], None]
 class ScheduleRunner:
     """`run` executes a schedule. If it is interrupted, it undoes at once what is still to be undone."""
 
-    def __init__(self, lab: Lab, *, say: Callable[[float, str], None] = lambda _at_s, _text: None) -> None:
-        """`say` is called with the seconds since the start and a description, for each event."""
+    def __init__(self, lab: Lab, *, on_event: Callable[[float, str], None] = lambda _at_s, _text: None) -> None:
+        """`on_event` is called with the seconds since the start and a description, for each event."""
         self._lab = lab
-        self._report = say
+        self._report = on_event
         self._order = count()
 
     def run(self, events: Iterable[ScheduledEvent]) -> None:

@@ -102,10 +102,10 @@ def read_schedule(path: Path, topology: Topology) -> tuple[ScheduledEvent, ...]:
 
 def _event(given: _Event, *, at: str, base: Path) -> ScheduledEvent:
     actions: dict[Action, str | None] = {"fail": given.fail, "set": given.set_, "repair": given.repair}
-    said = [(action, name) for action, name in actions.items() if name is not None]
-    if len(said) != 1:
-        raise TopologyError(f"{at}: says {len(said) or 'none'} of {', '.join(ACTIONS)}; say one")
-    ((action, name),) = said
+    named = [(action, name) for action, name in actions.items() if name is not None]
+    if len(named) != 1:
+        raise TopologyError(f"{at}: has {len(named) or 'none'} of {', '.join(ACTIONS)}; give one")
+    ((action, name),) = named
     if (given.shape is None) == (action == "set"):
         raise TopologyError(f"{at}.shape: belongs to set, and set needs one")
     if action == "repair" and given.for_ is not None:

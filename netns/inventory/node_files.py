@@ -126,11 +126,11 @@ Model = TypeVar("Model", bound=_Lenient)
 
 
 def read_nodes(
-    path: Path, *, ranks_per_host: int | None = None, tell: Callable[[str], None] = lambda _: None
+    path: Path, *, ranks_per_host: int | None = None, on_warning: Callable[[str], None] = lambda _: None
 ) -> tuple[Node, ...]:
     """Return the nodes in a file, in its order. Raises NodesError, TopologyError or ShapeError, one line each.
 
-    `tell` is called with warnings: a list of which this is only the first page.
+    `on_warning` is called with warnings: a list of which this is only the first page.
     """
     if not _is_json(path):
         return nodes_of(read_topology(path), ranks_per_host=ranks_per_host or 1)
@@ -141,7 +141,9 @@ def read_nodes(
     except NodesError as error:
         raise NodesError(f"{path}: {error}") from None
     if isinstance(document, dict) and document.get("NextToken"):
-        tell(f"{path}: NextToken: the list goes on beyond these nodes; join all pages (aws does without --no-paginate)")
+        on_warning(
+            f"{path}: NextToken: the list goes on beyond these nodes; join all pages (aws does without --no-paginate)"
+        )
     return nodes
 
 

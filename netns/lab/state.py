@@ -72,7 +72,7 @@ class LabState:
             "namespaces": list(self.namespaces),
             "relay": self.relay and self.relay.to_dict(),
             "owner": self.owner and self.owner.to_dict(),
-            "recorders": [process.to_dict() for process in self.capture_processes],
+            "capture_processes": [process.to_dict() for process in self.capture_processes],
             "notes": list(self.notes),
         }
 
@@ -91,7 +91,7 @@ class LabState:
             namespaces=tuple(values["namespaces"]),
             relay=process(values["relay"]),
             owner=process(values["owner"]),
-            capture_processes=tuple(Process(**fields) for fields in values["recorders"]),
+            capture_processes=tuple(Process(**fields) for fields in values["capture_processes"]),
             notes=tuple(values["notes"]),
         )
 

@@ -115,7 +115,7 @@ class Slot:
             if self.min_us or self.max_us:
                 raise ShapeError("slot: min and max stand beside a distribution; keep one of the two")
             if self.distribution == "uniform":
-                raise ShapeError("slot: a uniform distribution is said by its bounds: slot MIN MAX")
+                raise ShapeError("slot: a uniform distribution is given by its bounds: slot MIN MAX")
             if not self.jitter_us:
                 raise ShapeError(
                     "slot: distribution: a jitter of 0 us means no slots to netem; give one, or min and max"

@@ -51,7 +51,7 @@ def parse_fields(mapping: Mapping[str, Any], *, base: Path) -> Fields:
             text = str(error)
             raise ShapeError(text if text.startswith(f"{key}: ") else f"{key}: {text}") from None
         for name in parsed.keys() & values.keys():
-            raise ShapeError(f"{key}: {name.removesuffix('_us')} is given already; say it once")
+            raise ShapeError(f"{key}: {name.removesuffix('_us')} is given already; give it once")
         values |= parsed
     return values
 

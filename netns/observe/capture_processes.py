@@ -41,10 +41,10 @@ def start_capture_process(lab: str, capture: Capture, *, log_path: Path) -> Proc
 
 def _recording(pid: int, *, log_path: Path) -> Process:
     give_up_at = time.monotonic() + START_S
-    while "capturing " not in (said := log_path.read_text()):
+    while "capturing " not in (log := log_path.read_text()):
         if os.waitpid(pid, os.WNOHANG) != (0, 0):
-            words = said.strip().splitlines()
-            raise BackendError(words[-1].removeprefix("srd-lab: ") if words else "a capture ended without output")
+            lines = log.strip().splitlines()
+            raise BackendError(lines[-1].removeprefix("srd-lab: ") if lines else "a capture ended without output")
         if time.monotonic() > give_up_at:
             raise BackendError(f"a capture does not begin; its log is {log_path}")
         time.sleep(_LOOK_S)

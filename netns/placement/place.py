@@ -81,9 +81,7 @@ def place(
             )
     notes = []
     if request.requests and not any(resource != PODS for node in nodes for resource in node.allocatable):
-        notes.append(
-            f"the nodes do not tell what they have room for; not checked: {', '.join(sorted(request.requests))}"
-        )
+        notes.append(f"the nodes report no allocatable resources; not checked: {', '.join(sorted(request.requests))}")
         request = replace(request, requests={})
     found = assign(nodes, usage=usage, request=request, levels=levels, profile=profile, flavor=flavor)
     if isinstance(found, Unplaceable):

@@ -95,7 +95,7 @@ def versions(topology: Topology) -> tuple[IpVersion, ...]:
 def addressing(topology: Topology, *, version: IpVersion = 4) -> Addressing:
     """Return the addresses of `topology`; TopologyError if it exceeds the address plan, or has no IPv6."""
     if version not in versions(topology):
-        raise TopologyError(f"{topology.name}: has no IPv6 addresses; say ipv6: true in its file")
+        raise TopologyError(f"{topology.name}: has no IPv6 addresses; set ipv6: true in its file")
     leaf_number: dict[str, int] = {}
     numbers: dict[str, tuple[int, int]] = {}
     hosts_on: dict[str, int] = {}

@@ -316,11 +316,6 @@ def exact_sum(elements: int, *, world: int) -> Floats:
     return (values * (world * (world + 1) // 2)).astype(np.float32)
 
 
-def emit(event: str, **fields: object) -> None:
-    """Print one event as a JSON line."""
-    print(json.dumps({"event": event, **fields}), flush=True)
-
-
 def patient(delay_target_s: float) -> EndpointConfig:
     """Return settings for slow links and busy hosts: this queueing delay in the fabric, four times as much in hosts."""
     return EndpointConfig(
@@ -343,21 +338,22 @@ async def run(place: Place, *, elements: int, iterations: int, piece_bytes: int,
             seconds.append(time.perf_counter() - started_at)
             right = bool(np.array_equal(ring.output, wanted))
             correct &= right
-            emit("iteration", rank=rank, iteration=iteration, seconds=round(seconds[-1], 6), correct=right)
+            result = {"rank": rank, "iteration": iteration, "seconds": round(seconds[-1], 6), "correct": right}
+            print(json.dumps({"event": "iteration", **result}), flush=True)
         typical_s = median(seconds)
-        emit(
-            "done",
-            rank=rank,
-            world=world,
-            bytes=4 * elements,
-            iterations=iterations,
-            seconds_per_iteration=round(typical_s, 6),
+        summary = {
+            "rank": rank,
+            "world": world,
+            "bytes": 4 * elements,
+            "iterations": iterations,
+            "seconds_per_iteration": round(typical_s, 6),
             # the bytes on each link, as in NCCL's tests
-            bus_bandwidth_bps=round(8 * 4 * elements * 2 * (world - 1) / world / typical_s),
-            packets_sent=ring.packets_sent,
-            packets_retransmitted=ring.packets_retransmitted,
-            correct=correct,
-        )
+            "bus_bandwidth_bps": round(8 * 4 * elements * 2 * (world - 1) / world / typical_s),
+            "packets_sent": ring.packets_sent,
+            "packets_retransmitted": ring.packets_retransmitted,
+            "correct": correct,
+        }
+        print(json.dumps({"event": "done", **summary}), flush=True)
     return correct
 
 

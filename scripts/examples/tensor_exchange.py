@@ -79,7 +79,7 @@ def reduce(tensor: Floats) -> dict[str, float]:
     return sums | {"torch": float(shared.sum(dtype=torch.float64))}
 
 
-async def say(peer: Peer, words: Region, message: bytes) -> None:
+async def send_message(peer: Peer, words: Region, message: bytes) -> None:
     """Send a short message. Raises PeerError if it is not delivered."""
     with words.view(0, length=len(message)) as view:
         view[:] = message
@@ -98,7 +98,7 @@ async def exchange(endpoint: Endpoint, peer: Peer, mine: Region, theirs: Region,
     registration = endpoint.register(theirs, offset=0, length=theirs.size_bytes, access=WRITABLE)
     try:
         elements = mine.size_bytes // 4
-        await say(peer, words, HELLO.pack(registration.remote_key, elements))
+        await send_message(peer, words, HELLO.pack(registration.remote_key, elements))
         hello = await hear(peer)
         if len(hello) != HELLO.size:
             raise ExchangeError("the other end is no tensor_exchange")
@@ -109,7 +109,7 @@ async def exchange(endpoint: Endpoint, peer: Peer, mine: Region, theirs: Region,
         status = await peer.write(mine, offset=0, length=mine.size_bytes, key=key, target_offset=0)
         if status is not Status.OK:
             raise ExchangeError(f"the write ended in {status.name}")
-        await say(peer, words, b"written")
+        await send_message(peer, words, b"written")
         await hear(peer)
         return time.monotonic() - began
     finally:

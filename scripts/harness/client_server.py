@@ -62,8 +62,8 @@ def _wait(pipes: ProcessSet, children: Sequence[ManagedProcess], *, bound_s: flo
     while not all(ended := [child.exit_status is not None for child in children]):
         if time.monotonic() >= give_up_at:
             late = ", ".join(child.name for child, done in zip(children, ended, strict=True) if not done)
-            said = " ".join(filter(None, (child.last_error for child in children)))
-            raise BenchError(f"not done within {bound_s:g} s: {late}" + (f" ({said})" if said else ""))
+            reason = " ".join(filter(None, (child.last_error for child in children)))
+            raise BenchError(f"not done within {bound_s:g} s: {late}" + (f" ({reason})" if reason else ""))
         if any(ended):
             give_up_at = min(give_up_at, time.monotonic() + FAREWELL_BOUND_S)
         pipes.wait(until=time.monotonic() + _TICK_S)

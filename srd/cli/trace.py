@@ -51,24 +51,28 @@ def trace(file: Path, picture: Path | None) -> int:
 
 def _print_head(console: Console, reader: TraceReader, peers: dict[int, PeerSummary], *, file: Path) -> None:
     end = "; cut off: its writer was killed, or had no room" if reader.cut_off else ""
-    say(console, f"{file}: {reader.title}, {len(peers)} peer(s){end}")
+    print_line(console, f"{file}: {reader.title}, {len(peers)} peer(s){end}")
 
 
 def _print_peer(console: Console, number: int, peer: PeerSummary) -> None:
     direction = "from" if peer.incoming else "to"
     seconds = peer.ended_s - peer.began_s
-    say(console, "")
-    say(console, f"peer {number} {direction} {peer.address}: {seconds:.3f} s; {peer.end or 'not ended in this trace'}")
+    print_line(console, "")
+    print_line(
+        console, f"peer {number} {direction} {peer.address}: {seconds:.3f} s; {peer.end or 'not ended in this trace'}"
+    )
     if peer.sent:
         requests = ", ".join(f"{count} {status}" for status, count in sorted(peer.completed.items())) or "none ended"
-        say(console, f"requests: {requests}; acks taken: {peer.acks}")
+        print_line(console, f"requests: {requests}; acks taken: {peer.acks}")
         if peer.latencies_us:
             shown = [f"{(percentile(peer.latencies_us, percent) or 0) / 1e3:.3f}" for percent in (0, 50, 99)]
-            say(console, f"latency of those completed with OK: least {shown[0]}, median {shown[1]}, p99 {shown[2]} ms")
+            print_line(
+                console, f"latency of those completed with OK: least {shown[0]}, median {shown[1]}, p99 {shown[2]} ms"
+            )
         console.print(_sent_table(peer))
     if peer.received:
         received = f"messages received: {peer.messages}, writes: {peer.writes}"
-        say(console, f"{received}, given up by the other end: {peer.aborted}")
+        print_line(console, f"{received}, given up by the other end: {peer.aborted}")
         console.print(_received_table(peer))
     if peer.sent or peer.received:
         console.print(_timeline_table(peer))
@@ -140,7 +144,7 @@ def _print_stalls(console: Console, stalls: Stalls, what: str) -> None:
     """Print the longest stalls, if there are any."""
     if ranked := stalls.ranked():
         listed = ", ".join(f"{1e3 * length_s:.3f} ms at {began_s:.4f} s" for began_s, length_s in ranked)
-        say(console, f"longest times {what}: {listed}")
+        print_line(console, f"longest times {what}: {listed}")
 
 
 def _draw(peers: dict[int, PeerSummary], *, title: str, out: Path) -> None:
@@ -168,6 +172,6 @@ def _rate(size_bytes: int, seconds: float) -> str:
     return rate_text(size_bytes * 8 / seconds) if size_bytes and seconds > 0 else "-"
 
 
-def say(console: Console, text: str) -> None:
+def print_line(console: Console, text: str) -> None:
     """Print one line without wrapping it."""
     console.print(printable(text), markup=False, soft_wrap=True)

@@ -324,7 +324,7 @@ def _end_untrusted(message: dict[str, Any]) -> str:
     """Return the hash of END. Raises TransferInterruptedError for ABORT with `again`, else TransferError."""
     if message["kind"] == "abort":
         kind = TransferInterruptedError if message.get("again") is True else TransferError
-        raise kind(f"the sender gave up: {reason_of(message, default='it does not say why')}")
+        raise kind(f"the sender gave up: {reason_of(message, default='without a reason')}")
     if message["kind"] != "end" or not isinstance(message.get("sha256"), str):
         raise TransferError(f"{message['kind'][:80]!r} where the end was expected")
     return str(message["sha256"])

@@ -197,8 +197,8 @@ class VirtualFabric:
     def _count_down(self, links: tuple[Link, ...], *, by: int, carrier: bool) -> None:
         """Add failures to links, or remove them; route all flows again if carriers change."""
         for link in links:
-            self._links[link.a, link.b].down += by
-            self._links[link.b, link.a].down += by
+            self._links[link.a, link.b].failures += by
+            self._links[link.b, link.a].failures += by
         if carrier:
             self._carrierless.update({frozenset((link.a, link.b)): by for link in links})
             self._forwarding.dead = {ends for ends, reasons in self._carrierless.items() if reasons}

@@ -146,7 +146,7 @@ class VirtualLink:
         "_threshold_ns",
         "blackholed",
         "bytes",
-        "down",
+        "failures",
         "left_at_ns",
         "longest_bytes",
         "marked",
@@ -160,7 +160,7 @@ class VirtualLink:
         self.name = name
         self.netem: Netem[Packet] | None = None
         self.observe: Callable[[Record], None] | None = None
-        self.down = 0
+        self.failures = 0
         """The number of failures that hold it down: its own and those of its ends."""
         self.longest_bytes: int | None = None
         """The longest packet on the wire; longer ones are dropped. None: the fabric's MTU, which `send` checks."""
@@ -193,7 +193,7 @@ class VirtualLink:
 
     def transmit(self, packet: Packet, now_ns: int) -> None:
         """Drop, forward, mark or queue a packet that reaches the link."""
-        if self.down or (self.longest_bytes is not None and packet.length_bytes > self.longest_bytes):
+        if self.failures or (self.longest_bytes is not None and packet.length_bytes > self.longest_bytes):
             self.blackholed += 1
             self._log("blackholed", packet)
             return
@@ -219,7 +219,7 @@ class VirtualLink:
             return  # an entry that an overtaking packet replaced
         while (due := netem.dequeue(now_ns)) is not None:
             packet = due[1]
-            if self.down:
+            if self.failures:
                 self.blackholed += 1
                 self._log("blackholed", packet)
             else:

@@ -36,7 +36,7 @@ class Worker:
     errors: Path
     _buffer: str = field(default="", repr=False)
 
-    def tell(self, line: str) -> None:
+    def command(self, line: str) -> None:
         """Send a line. Raises BenchError when the process has ended."""
         assert self.process.stdin is not None  # noqa: S101 - Popen made the pipe
         try:
@@ -59,7 +59,7 @@ class Worker:
                 continue
             ready, _, _ = select.select([self.process.stdout], [], [], max(give_up_at - time.monotonic(), 0.0))
             if not ready:
-                raise BenchError(f"the {self.name} did not say {kind!r} within {bound_s:g} s")
+                raise BenchError(f"the {self.name} sent no {kind!r} within {bound_s:g} s")
             data = os.read(self.process.stdout.fileno(), 1 << 16).decode()
             if not data:
                 raise self._gone()
@@ -67,7 +67,7 @@ class Worker:
 
     def ask(self, line: str, kind: str) -> dict[str, Any]:
         """Send a line; return the event that answers it."""
-        self.tell(line)
+        self.command(line)
         return self.event(kind)
 
     @property

@@ -254,8 +254,8 @@ class Receiver:
     def _identify(self, peer: Peer, found: Bytes, immediate: int | None) -> tuple[int, int]:
         """Return which message this is: by its bytes, or, if it is short, by its immediate and its peer."""
         known = self._peers[peer]
-        said = owner(found, self.seed)
-        if said is None:
+        origin = owner(found, self.seed)
+        if origin is None:
             if known is None and len(found) >= LANE_BYTES:
                 self.note(
                     "wrong",
@@ -263,10 +263,10 @@ class Receiver:
                 )
             return known or 0, immediate or 0
         if known is None:
-            self._peers[peer] = said[0]
-        elif said[0] != known:
-            self.note("wrong", f"message {said[1]} of connection {said[0]} came over connection {known}")
-        return said
+            self._peers[peer] = origin[0]
+        elif origin[0] != known:
+            self.note("wrong", f"message {origin[1]} of connection {origin[0]} came over connection {known}")
+        return origin
 
     def _compare(self, who: int, number: int, pieces: Iterable[Bytes], length: int) -> None:
         at = 0

@@ -51,9 +51,9 @@ class Reassembly:
     def conflicts_with(self, burst: ReceivedBurst) -> str:
         """Return how a received burst of the same message contradicts it; empty: not at all."""
         if burst.length != self.length:
-            return f"message {burst.message} is said to have {burst.length} and {self.length} bytes"
+            return f"message {burst.message} is announced with {burst.length} and {self.length} bytes"
         if burst.flags & ~ABORTED != self.flags:
-            return f"message {burst.message} is said to have flags {burst.flags} and {self.flags}"
+            return f"message {burst.message} is announced with flags {burst.flags} and {self.flags}"
         return ""
 
 

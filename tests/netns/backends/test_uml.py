@@ -11,7 +11,7 @@ import pytest
 
 import netns.backends.uml
 from netns.backends.relay.client import start_time_ticks
-from netns.backends.uml import _said, run_uml
+from netns.backends.uml import _error_line, run_uml
 from netns.errors import BackendError
 from tests.netns.exchange import eventually
 
@@ -68,10 +68,10 @@ def test_run_uml__a_kernel_that_fails_bad_flow(monkeypatch: pytest.MonkeyPatch, 
     assert len(boots.read_text()) == netns.backends.uml.BOOTS
 
 
-def test_said() -> None:
-    assert _said("a\nKernel panic - x\n stack\n") == "Kernel panic - x"
-    assert _said("first\nlast\n\n") == "last"
-    assert _said("") == "nothing"
+def test_error_line() -> None:
+    assert _error_line("a\nKernel panic - x\n stack\n") == "Kernel panic - x"
+    assert _error_line("first\nlast\n\n") == "last"
+    assert _error_line("") == "nothing"
 
 
 HELPED = """#!/bin/sh

@@ -68,7 +68,7 @@ def test_set__changes_what_is_named_and_says_what_is_now(lab: Lab) -> None:
         (("fail", "spine1", "--at", "9" * 5000 + "s"), 2, "is not a number with a unit"),
         (("set", "leaf1-spine1", "limit=" + "9" * 5000), 2, "is not an integer"),
         (("discover", "h1", "h9"), 2, "host h9: no such host in "),
-        (("discover", "-6", "h1", "h2"), 2, "has no IPv6 addresses; say ipv6: true in its file"),
+        (("discover", "-6", "h1", "h2"), 2, "has no IPv6 addresses; set ipv6: true in its file"),
         (("discover", "h1", "h1"), 1, "h1 and h1: no spine lies between them"),
     ],
 )

@@ -92,7 +92,7 @@ def test_place__notes_go_to_stderr(tmp_path: Path, fabric: str) -> None:
     path = tmp_path / "hungry.yaml"
     path.write_text(JOB + "resources: {cpu: 1}\n")
     done = srd_lab("place", str(path), "--topology", fabric, "--emit", "hostfile")
-    assert done.stderr == "note: the nodes do not tell what they have room for; not checked: cpu\n"
+    assert done.stderr == "note: the nodes report no allocatable resources; not checked: cpu\n"
     assert done.stdout.startswith("h1 slots=1\n")
 
 

@@ -81,7 +81,7 @@ def test_finished__strays_are_told(topology: Path) -> None:
 
 @pytest.mark.root
 def test_run__builds_places_runs_and_removes(tmp_path: Path, topology: Path, lab_name: str) -> None:
-    done = srd_lab("run", job_file(tmp_path, topology={"required": 3}), "--topology", topology, "--verify")
+    done = srd_lab("run", job_file(tmp_path, topology={"required": 3}), "--topology", topology, "--check-placement")
     assert done.returncode == 0, done.stderr
     assert nothing_left(lab_name)
     lines = done.stdout.splitlines()

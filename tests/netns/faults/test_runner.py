@@ -32,7 +32,7 @@ def test_play__in_order_and_undone_in_order(lab: Lab) -> None:
         assert shape is not None
         said.append((at_s, text, {failure.name for failure in active(lab)}, shape.delay_us))
 
-    ScheduleRunner(lab, say=say).run(
+    ScheduleRunner(lab, on_event=say).run(
         [
             ScheduledEvent(at_us=0, action="fail", name="spine1", for_us=100_000),
             ScheduledEvent(at_us=50_000, action="set", name="leaf1-spine2", shape={"delay": "2ms"}, for_us=100_000),
@@ -66,7 +66,7 @@ def test_play__interrupted_undoes_what_has_an_end(lab: Lab) -> None:
         ScheduledEvent(at_us=1000, action="set", name="leaf1-spine1", shape={"loss": "5%"}, direction="ab"),
     ]
     with pytest.raises(KeyboardInterrupt):
-        ScheduleRunner(lab, say=say).run(events)
+        ScheduleRunner(lab, on_event=say).run(events)
     assert [failure.name for failure in active(lab)] == ["leaf1-spine2"], "it was to stay"
     assert lab.shapes("leaf1-spine1")["ab"] == SHAPE.changed({"loss": "5%"})
     assert lab.shapes("leaf1-spine1")["ba"] == SHAPE

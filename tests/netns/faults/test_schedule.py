@@ -47,8 +47,8 @@ def test_read_plan__in_order_of_time(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("[]", "holds no plan; give events"),
-        ("events: [{at: 5s}]", "events[0]: says none of fail, set, repair; say one"),
-        ("events: [{fail: spine1, repair: spine1}]", "events[0]: says 2 of fail, set, repair; say one"),
+        ("events: [{at: 5s}]", "events[0]: has none of fail, set, repair; give one"),
+        ("events: [{fail: spine1, repair: spine1}]", "events[0]: has 2 of fail, set, repair; give one"),
         (
             "events: [{at: 5, fail: spine1}]",
             "events[0].at: 5 is not a time: give a unit, one of s, ms, us, ns (for example 0.5ms)",

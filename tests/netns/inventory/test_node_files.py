@@ -98,7 +98,7 @@ def test_read_nodes__by_content(tmp_path: Path) -> None:
 def test_read_nodes__tells_of_a_list_that_goes_on(tmp_path: Path) -> None:
     path, told = tmp_path / "nodes.json", list[str]()
     path.write_text(json.dumps({"Instances": [INSTANCE], "NextToken": "x"}))
-    assert len(read_nodes(path, tell=told.append)) == 1
+    assert len(read_nodes(path, on_warning=told.append)) == 1
     assert told == [
         f"{path}: NextToken: the list goes on beyond these nodes; join all pages (aws does without --no-paginate)"
     ]

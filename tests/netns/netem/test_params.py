@@ -55,7 +55,7 @@ def test_four_states__bad_flow(arguments: tuple[Any, ...], message: str) -> None
         ),
         (
             {"distribution": "uniform", "delay_us": 9, "jitter_us": 1},
-            "slot: a uniform distribution is said by its bounds: slot MIN MAX",
+            "slot: a uniform distribution is given by its bounds: slot MIN MAX",
         ),
         (
             {"max_us": 9, "delay_us": 9},

@@ -64,7 +64,7 @@ def test_parse__absent_keys_keep_the_defaults() -> None:
             "dealy: no such property of a link; did you mean delay?",
         ),
         ({"zzz": 1}, f"zzz: no such property of a link; the known ones are {KEYS}"),
-        ({"delay": "1ms 2ms", "jitter": "1ms"}, "jitter: jitter is given already; say it once"),
+        ({"delay": "1ms 2ms", "jitter": "1ms"}, "jitter: jitter is given already; give it once"),
         ({"duplicate": "101%"}, "duplicate: 101 % is not between 0 % and 100 %"),
         ({"corrupt": "1% 101%"}, "corrupt: correlation: 101 % is not between 0 % and 100 %"),
         ({"distribution": "pareto"}, "distribution: pareto of a jitter of 0 is nothing; give a jitter"),

@@ -147,7 +147,7 @@ def test_a_next_hop_that_goes__moves_the_others_or_not(
 def test_trace_paths__ipv6_is_told_where_there_is_none_bad_flow(lab_name: str) -> None:
     with (
         Lab.up(leaf_spine(name=lab_name)) as lab,
-        pytest.raises(TopologyError, match=r"has no IPv6 addresses; say ipv6: true in its file$"),
+        pytest.raises(TopologyError, match=r"has no IPv6 addresses; set ipv6: true in its file$"),
     ):
         probe_spines(lab, source="h1", destination="h2", ports=4, version=6)
 

@@ -51,7 +51,7 @@ def test_place__several_ranks_a_host() -> None:
 def test_place__resources_only_where_nodes_tell() -> None:
     asks = job(ranks=2, resources={"cpu": "2"})
     placement = place(asks, NODES)
-    assert placement.notes == ("the nodes do not tell what they have room for; not checked: cpu",)
+    assert placement.notes == ("the nodes report no allocatable resources; not checked: cpu",)
     told = [replace(node, allocatable={"cpu": 2000, "pods": 9}) for node in NODES[:2]]
     assert place(asks, told).notes == ()
     with pytest.raises(PlacementError, match=r'excluded: resource "cpu": 2$'):

@@ -32,7 +32,7 @@ def test_addressing__ipv6_reads_like_ipv4() -> None:
     assert addresses.owner("fd53:5244:255::1") == "leaf1"
     assert addresses.plane_prefix("spine1") == "fd53:5244:101::/48"
     assert addresses.hardware == addressing(reference()).hardware
-    with pytest.raises(TopologyError, match=r"^reference: has no IPv6 addresses; say ipv6: true in its file$"):
+    with pytest.raises(TopologyError, match=r"^reference: has no IPv6 addresses; set ipv6: true in its file$"):
         addressing(reference(), version=6)
 
 

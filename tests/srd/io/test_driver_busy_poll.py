@@ -118,10 +118,10 @@ class Recorder:
     """In place of an adaptive poller."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.calls: list[str] = []
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *_: self.heard.append(name)
+        return lambda *_: self.calls.append(name)
 
 
 @pytest.mark.sources
@@ -135,7 +135,7 @@ async def test_vigil__kept_between_messages_that_follow_closely_and_not_beside_s
             one.post(peer, request=request, offset=0, length=length)
             await one.until(completed, count=request + 1)
             await asyncio.sleep(0)
-            return recorder.heard
+            return recorder.calls
 
         one.driver._adaptive_poll_s = 0.0
         assert await exchange(0, length=100) == []
@@ -157,7 +157,7 @@ def noting(note: Callable[[str], None], what: str, do: Callable[..., Any]) -> Ca
 @pytest.mark.sources
 @pytest.mark.parametrize("length", [100, driver.BULK_BYTES])
 async def test_answer__goes_first_where_small_messages_go_to_and_fro(length: int) -> None:
-    """Then the ack of what it answers; and then an ack is heard that came with that."""
+    """Then the ack of what it answers; and then an ack is calls that came with that."""
     async with node(accepting=True, paths=1) as two, node(accepting=False, paths=1) as one:
         peers = {one: await open_pair(one, two)}
         (opening,) = await two.until(opened)
@@ -184,7 +184,7 @@ async def test_answer__goes_first_where_small_messages_go_to_and_fro(length: int
 
         def hear(*args: Any, **named: Any) -> Any:
             if named["controls"]:
-                note("heard")
+                note("calls")
             return handle_packets(*args, **named)
 
         handle_packets = two.core.handle_packets
@@ -200,8 +200,8 @@ async def test_answer__goes_first_where_small_messages_go_to_and_fro(length: int
         await two.until(received, count=10)
         small = length < driver.BULK_BYTES
         told = [words for words in rounds if words]
-        assert (["answer", "ack", "heard"] in told) is small
-        if not small:  # something else may be heard or acknowledged before, as a probe of a path
+        assert (["answer", "ack", "calls"] in told) is small
+        if not small:  # something else may be calls or acknowledged before, as a probe of a path
             assert all("ack" in words[: words.index("answer")] for words in told if "answer" in words)
 
 
@@ -276,5 +276,5 @@ async def test_rest__in_a_stream_of_short_messages_too() -> None:
         for request in range(100):
             one.post(peer, request=request, offset=0, length=64 << 10)
         await one.until(completed, count=100)
-        assert recorder.heard.count("suppress") > recorder.heard.count("extend")
+        assert recorder.calls.count("suppress") > recorder.calls.count("extend")
         assert one.driver._state is not DriverState.YIELDED

@@ -285,5 +285,5 @@ def test_play__carriers_add_up_and_come_back() -> None:
 
 
 def test_addresses__no_ipv6_bad_flow() -> None:
-    with pytest.raises(TopologyError, match=r"^leaf-spine: has no IPv6 addresses; say ipv6: true in its file$"):
+    with pytest.raises(TopologyError, match=r"^leaf-spine: has no IPv6 addresses; set ipv6: true in its file$"):
         VirtualFabric(leaf_spine()).address("h1", version=6)

@@ -107,7 +107,7 @@ def test_lane__down_loses_what_comes_and_what_it_holds() -> None:
     (lane, _) = bed.lanes
 
     def add(by: int) -> None:
-        lane.down += by
+        lane.failures += by
 
     for number, at_ns in enumerate((0, 15_000, 25_000, 40_000)):
         bed.send_at(at_ns, number=number)
@@ -146,7 +146,7 @@ def test_observe__tells_every_fate() -> None:
     for number in range(1, 9):
         bed.send_at(100, number=number)
     bed.agenda.run(until_ns=5000)
-    bed.lanes[0].down = 1
+    bed.lanes[0].failures = 1
     bed.send_at(6000, number=9)
     bed.run()
     fates = {number: [r.fate for r in records if r.packet == number] for number in range(1, 10)}

@@ -57,5 +57,5 @@ def test_word__only_if_there_is_one() -> None:
 def test_contradicted_by() -> None:
     inbound = Reassembly(350, 0)
     assert inbound.conflicts_with(RUN) == ""
-    assert inbound.conflicts_with(replace(RUN, length=351)) == "message 3 is said to have 351 and 350 bytes"
-    assert inbound.conflicts_with(replace(RUN, flags=2)) == "message 3 is said to have flags 2 and 0"
+    assert inbound.conflicts_with(replace(RUN, length=351)) == "message 3 is announced with 351 and 350 bytes"
+    assert inbound.conflicts_with(replace(RUN, flags=2)) == "message 3 is announced with flags 2 and 0"

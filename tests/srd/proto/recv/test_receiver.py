@@ -395,4 +395,4 @@ def test_land__flags_that_contradict_the_message(flags: int) -> None:
     ours = receiver()
     ours.accept(run(0, length=2000), now=10.0)
     ours.on_landed(run(1, length=2000, flags=flags), landed_bytes=1000, now=10.0)
-    assert ours.protocol_error == f"message 0 is said to have flags {flags:d} and 0"
+    assert ours.protocol_error == f"message 0 is announced with flags {flags:d} and 0"
