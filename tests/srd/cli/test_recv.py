@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import re
 import resource
 import signal
 import socket
@@ -121,14 +122,11 @@ def test_recv__port_in_use_bad_flow(output: Path, called: Command) -> None:
 
 def test_recv__greets_on_stderr_and_reports_each_file(inputs: Path, output: Path) -> None:
     file = file_of(inputs, 100_000)
-    argv = command("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--once")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    argv[argv.index("127.0.0.1:0")] = f"127.0.0.1:{port}"
-    with Process(argv) as process:
-        assert process.stderr.next() == f"srd recv: listening on 127.0.0.1:{port}, files go to {output}"
-        assert srd("send", str(file), f"127.0.0.1:{port}").returncode == 0
+    with Process(command("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--once")) as process:
+        greeting = re.fullmatch(r"srd recv: listening on (127\.0\.0\.1:\d+), files go to (.*)", process.stderr.next())
+        assert greeting is not None
+        assert greeting[2] == str(output)
+        assert srd("send", str(file), greeting[1]).returncode == 0
         assert process.wait() == 0
         assert process.events() == []
         digest = hashlib.sha256(file.read_bytes()).hexdigest()

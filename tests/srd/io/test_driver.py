@@ -19,6 +19,7 @@ import pytest
 from netns.backends.kernel.netlink import in_namespace
 from srd.io import syscalls
 from srd.io.socket import open_socket
+from srd.io.syscalls import Address
 from srd.proto.events import Completion, Event, MessageReceived, PeerEnded
 from srd.proto.wire.control import Datagram
 from srd.proto.wire.data import Burst
@@ -26,6 +27,7 @@ from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S
 from tests.srd.io.exchange import wait_readable
 from tests.srd.io.node import completed, ended, fill, loopback_sockets, node, open_pair, received
+from tests.srd.loopback import closed_port
 
 SEED = 13
 
@@ -75,12 +77,16 @@ async def test_driver__close_is_confirmed_at_both_ends() -> None:
 # -- the network says no --------------------------------------------------------------------------------------------
 
 
-async def test_driver__port_unreachable_ends_the_attempt() -> None:
-    (closed,) = loopback_sockets(1)
-    address = closed.getsockname()
-    closed.close()
+@pytest.fixture
+def nobody() -> Iterator[Address]:
+    """An address at which nothing listens."""
+    with closed_port() as port:
+        yield "127.0.0.1", port
+
+
+async def test_driver__port_unreachable_ends_the_attempt(nobody: Address) -> None:
     async with node(accepting=False) as one:
-        one.connect(address)
+        one.connect(nobody)
         (event,) = await one.until(ended)
         assert isinstance(event, PeerEnded)
         assert event.status == 15
@@ -180,10 +186,9 @@ async def test_driver__a_refusal_loses_one_message_and_goes_on(monkeypatch: pyte
         assert not ledger.errors
 
 
-async def test_driver__an_icmp_error_of_one_peer_loses_nothing_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    (closed,) = loopback_sockets(1)
-    nobody = closed.getsockname()
-    closed.close()
+async def test_driver__an_icmp_error_of_one_peer_loses_nothing_of_another(
+    monkeypatch: pytest.MonkeyPatch, nobody: Address
+) -> None:
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 1 << 20)
@@ -198,10 +203,7 @@ async def test_driver__an_icmp_error_of_one_peer_loses_nothing_of_another(monkey
         assert ledger.datagrams == sender.packets, "every packet that the core gave has left, whatever became of it"
 
 
-async def test_driver__an_icmp_error_does_not_lose_a_control_packet() -> None:
-    (closed,) = loopback_sockets(1)
-    nobody = closed.getsockname()
-    closed.close()
+async def test_driver__an_icmp_error_does_not_lose_a_control_packet(nobody: Address) -> None:
     (silent,) = loopback_sockets(1)
     with silent:
         async with node(accepting=False) as one:
@@ -211,10 +213,7 @@ async def test_driver__an_icmp_error_does_not_lose_a_control_packet() -> None:
             assert silent.recv(100) == b"hello"
 
 
-async def test_driver__an_icmp_error_does_not_hide_what_has_arrived() -> None:
-    (closed,) = loopback_sockets(1)
-    nobody = closed.getsockname()
-    closed.close()
+async def test_driver__an_icmp_error_does_not_hide_what_has_arrived(nobody: Address) -> None:
     async with node(accepting=True) as two:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
             one.sendto(b"no packet", two.sockets[0].getsockname())

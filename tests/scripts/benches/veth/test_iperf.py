@@ -36,7 +36,9 @@ def test_figures__its_error_is_ours() -> None:
 
 
 def test_listens() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
+        assert not listens(port)
+        listener.listen()
         assert listens(port)
-    assert not listens(port)
