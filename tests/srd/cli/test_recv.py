@@ -123,7 +123,9 @@ def test_recv__port_in_use_bad_flow(output: Path, called: Command) -> None:
 def test_recv__greets_on_stderr_and_reports_each_file(inputs: Path, output: Path) -> None:
     file = file_of(inputs, 100_000)
     with Process(command("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--once")) as process:
-        greeting = re.fullmatch(r"srd recv: listening on (127\.0\.0\.1:\d+), files go to (.*)", process.stderr.next())
+        greeting = re.fullmatch(
+            r"srd recv: listening on (127\.0\.0\.1:\d+), files go to (.*)", process.stderr.next() or ""
+        )
         assert greeting is not None
         assert greeting[2] == str(output)
         assert srd("send", str(file), greeting[1]).returncode == 0
