@@ -44,7 +44,7 @@ def rootless(command: tuple[str, ...]) -> None:
     argv = [tool("unshare"), *_NAMESPACES, "sh", "-c"]
     tried = subprocess.run([*argv, _INSIDE, "sh", "true"], capture_output=True, text=True, check=False)
     if tried.returncode:
-        reason = (tried.stderr.strip().splitlines() or ["it says not why"])[-1]
+        reason = (tried.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise BackendError(f"this system allows no user namespaces ({reason}); use srd-lab uml, or root")
     sys.stdout.flush()
     os.execv(argv[0], [*argv, _INSIDE, "sh", *words])  # noqa: S606 - the shell is ours, the words are arguments

@@ -47,7 +47,7 @@ from netns.lab.operations import (
 from netns.lab.plan import plan
 from netns.topology.model import Link
 
-NOBODY: Final = "02:53:52:ff:ff:ff"
+UNUSED_MAC: Final = "02:53:52:ff:ff:ff"
 
 End = tuple[str, str]
 """A node and its neighbour: one end of the link between them."""
@@ -139,7 +139,7 @@ def _set_wrong_neighbours(lab: Lab, links: Iterable[str], *, dead: bool) -> None
     for link in map(lab.topology.link, links):
         for node, neighbour in ((link.a, link.b), (link.b, link.a)):
             for addresses in map(lab.addressing, lab.versions):
-                hardware = NOBODY if dead else addresses.hardware[neighbour, node]
+                hardware = UNUSED_MAC if dead else addresses.hardware[neighbour, node]
                 steps.append(AddNeighbour(lab.netns(node), neighbour, addresses.transfer[neighbour, node], hardware))
     apply(steps)
 

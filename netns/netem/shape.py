@@ -149,7 +149,7 @@ class Shape:
         if self.ecn and not (self.loss_percent or self.loss_model):
             raise ShapeError("ecn: marks what would be lost, so give a loss")
         if self.trace is not None and self.rate_bps:
-            raise ShapeError("trace: stands beside a rate, and says itself how fast the link is; keep one of the two")
+            raise ShapeError("trace: is given beside a rate; keep one of the two")
         if not self.rate_bps and (self.rate_overhead_bytes or self.cell_bytes or self.cell_overhead_bytes):
             raise ShapeError("rate: overhead and cells need a rate")
         if self.cell_bytes and self.cell_bytes + self.cell_overhead_bytes < 0:

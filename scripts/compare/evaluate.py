@@ -87,7 +87,7 @@ class Record:
     """Why the transfer could not be observed to its end."""
 
 
-def judge(record: Record) -> Outcome:
+def evaluate(record: Record) -> Outcome:
     """Return the outcome."""
     sent, received = record.sender.last("sent"), record.receiver.last("received")
     failure = record.failure or _why_incomplete(record)
@@ -140,7 +140,7 @@ def _why_incomplete(record: Record) -> str | None:
     if sent is None or record.sender.status != 0:
         return f"the sender ended with status {record.sender.status} and reported no success"
     if sent.get("sha256_ok") is not True:
-        return "the sender does not know of every byte being verified"
+        return "the receiver did not confirm to the sender that every byte is verified"
     if record.receiver.last("received") is None or record.receiver.status != 0:
         return f"the receiver ended with status {record.receiver.status} and reported no file"
     return None

@@ -40,7 +40,7 @@ class Payload:
     """An empty directory on a tmpfs."""
 
     def landed_intact(self) -> bool:
-        """Read back what landed, independently of what the daemons say."""
+        """Read back what landed, independently of what the daemons report."""
         path = self.output / self.source.name
         return path.is_file() and _sha256(path) == self.sha256
 

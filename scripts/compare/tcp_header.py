@@ -1,4 +1,4 @@
-"""What the TCP tool says before and after the file: a length-prefixed JSON header, and a verdict the same way back.
+"""The TCP tool's control messages: a length-prefixed JSON header, and a verdict the same way back.
 
     sender   -> u32 length, {"name", "bytes", "sha256"}, then the file's bytes
     receiver -> u32 length, {"sha256", "sha256_ok"}

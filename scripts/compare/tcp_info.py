@@ -1,7 +1,7 @@
-"""What the kernel knows of a TCP or MPTCP connection: bytes sent, bytes sent again, subflows.
+"""Kernel counters of a TCP or MPTCP connection: bytes sent, bytes sent again, subflows.
 
 Layouts: include/uapi/linux/tcp.h (struct tcp_info) and include/uapi/linux/mptcp.h (struct mptcp_info,
-mptcp_subflow_data, mptcp_subflow_addrs), Linux 6.18. All are append-only, and the kernel says how much it wrote, so
+mptcp_subflow_data, mptcp_subflow_addrs), Linux 6.18. All are append-only, and the kernel returns how much it wrote, so
 that an older kernel is noticed instead of misread.
 
 For MPTCP, `bytes_sent` is the sum over subflows, and what one subflow sends again *for another* (reinjection, counted

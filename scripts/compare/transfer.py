@@ -17,7 +17,7 @@ from scripts.compare.conditions import Condition
 from scripts.compare.contestants import Contestant, Ends
 from scripts.compare.counters import Reading
 from scripts.compare.errors import TransferError
-from scripts.compare.evaluate import Ending, Event, Record, judge, number
+from scripts.compare.evaluate import Ending, Event, Record, evaluate, number
 from scripts.compare.fabric import RECEIVER, SENDER, Fabric
 from scripts.compare.outcome import Outcome
 from scripts.compare.payload import Payload
@@ -81,9 +81,9 @@ class Transfer:
             after = Reading.take(self._fabric)
         record = self._record(after, failure=failure)
         try:
-            return judge(record)
+            return evaluate(record)
         except TransferError as error:
-            return judge(self._record(after, failure=str(error)))
+            return evaluate(self._record(after, failure=str(error)))
 
     def _go(self, pipes: ProcessSet) -> None:
         ends = Ends(

@@ -79,27 +79,27 @@ def reduce(tensor: Floats) -> dict[str, float]:
     return sums | {"torch": float(shared.sum(dtype=torch.float64))}
 
 
-async def send_message(peer: Peer, words: Region, message: bytes) -> None:
+async def send_message(peer: Peer, scratch: Region, message: bytes) -> None:
     """Send a short message. Raises PeerError if it is not delivered."""
-    with words.view(0, length=len(message)) as view:
+    with scratch.view(0, length=len(message)) as view:
         view[:] = message
-    if await peer.send(words, offset=0, length=len(message)) is not Status.OK:
+    if await peer.send(scratch, offset=0, length=len(message)) is not Status.OK:
         raise peer.error()
 
 
-async def hear(peer: Peer) -> bytes:
+async def receive_message(peer: Peer) -> bytes:
     """Return the next message. Raises PeerError if the peer ends."""
     with await peer.recv() as message:
         return message.gather()
 
 
-async def exchange(endpoint: Endpoint, peer: Peer, mine: Region, theirs: Region, words: Region) -> float:
+async def exchange(endpoint: Endpoint, peer: Peer, mine: Region, theirs: Region, scratch: Region) -> float:
     """Write this end's tensor into the other end's region, and vice versa; return the duration in seconds."""
     registration = endpoint.register(theirs, offset=0, length=theirs.size_bytes, access=WRITABLE)
     try:
         elements = mine.size_bytes // 4
-        await send_message(peer, words, HELLO.pack(registration.remote_key, elements))
-        hello = await hear(peer)
+        await send_message(peer, scratch, HELLO.pack(registration.remote_key, elements))
+        hello = await receive_message(peer)
         if len(hello) != HELLO.size:
             raise ExchangeError("the other end is no tensor_exchange")
         key, others = HELLO.unpack(hello)
@@ -109,8 +109,8 @@ async def exchange(endpoint: Endpoint, peer: Peer, mine: Region, theirs: Region,
         status = await peer.write(mine, offset=0, length=mine.size_bytes, key=key, target_offset=0)
         if status is not Status.OK:
             raise ExchangeError(f"the write ended in {status.name}")
-        await send_message(peer, words, b"written")
-        await hear(peer)
+        await send_message(peer, scratch, b"written")
+        await receive_message(peer)
         return time.monotonic() - began
     finally:
         endpoint.deregister(registration)
@@ -121,7 +121,7 @@ async def run(endpoint: Endpoint, peer: Peer, *, size_bytes: int, seed: int) -> 
     with (
         Region(size_bytes, name="mine") as mine,
         Region(size_bytes, name="theirs") as theirs,
-        Region(4096, name="words") as words,
+        Region(4096, name="scratch") as scratch,
         Region(QUEUE_BYTES, name="device") as device,
         endpoint.bind_rx(device) as queue,
     ):
@@ -130,7 +130,7 @@ async def run(endpoint: Endpoint, peer: Peer, *, size_bytes: int, seed: int) -> 
         # Beside the event loop: a peer that sends nothing for a second is declared dead.
         await asyncio.to_thread(fill, mine.tensor(elements, dtype=np.float32), seed=seed)
         before = endpoint.bytes_copied
-        seconds = await exchange(endpoint, peer, mine, theirs, words)
+        seconds = await exchange(endpoint, peer, mine, theirs, scratch)
         sums = await asyncio.to_thread(reduce, theirs.tensor(elements, dtype=np.float32))
         wanted = await asyncio.to_thread(pattern_sum, elements, seed=1 - seed)
         if any(found != wanted for found in sums.values()):
@@ -192,7 +192,7 @@ def main(*, listen: str | None, connect: str | None, size_bytes: int) -> None:
     try:
         done = uvloop.run(take_part(host.strip("[]"), int(port), listening=listen is not None, size_bytes=size_bytes))
     except TimeoutError:
-        click.echo(f"tensor_exchange: nobody came within {PATIENCE_S:g} s", err=True)
+        click.echo(f"tensor_exchange: no peer connected within {PATIENCE_S:g} s", err=True)
         sys.exit(1)
     except (ExchangeError, SrdError, DevmemError) as error:
         click.echo(f"tensor_exchange: {error}", err=True)

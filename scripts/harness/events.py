@@ -7,7 +7,7 @@ protocols:
     progress  {seconds, bytes}                          about every 50 ms from the first byte on
     received  {bytes, seconds, sha256, longest_stall_ms, ...}   verified and in place
     sent      {bytes, seconds, sha256_ok, retransmitted_fraction, ...}   the receiver has verified every byte
-    stopped   {retransmitted_fraction, ...}             the sender was told to give up (TCP tool only)
+    stopped   {retransmitted_fraction, ...}             the sender was ordered to stop (TCP tool only)
 """
 
 from __future__ import annotations

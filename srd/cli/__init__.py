@@ -47,7 +47,7 @@ def main() -> None:
         status = _complain(str(error))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter reports an error at exit
-        status = _complain("nobody reads the output any more")
+        status = _complain("the output was closed by its reader")
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -1,4 +1,4 @@
-"""What the protocol core tells its owner: events (`poll_event`), and what is to be done with received memory."""
+"""What the protocol core reports to its owner: events (`poll_event`), and what is to be done with received memory."""
 
 from __future__ import annotations
 

@@ -41,7 +41,9 @@ class WorkRequest:
         """Raise UsageError if no packet can encode it."""
         _check_immediate(self.immediate)
         if self.immediate is not None and self.opcode is Opcode.READ:
-            raise UsageError(f"immediate: {self.immediate} goes with a send or a write; a read tells nobody")
+            raise UsageError(
+                f"immediate: {self.immediate} goes with a send or a write; a read has no completion at the other end"
+            )
         if not (0 <= self.key < 1 << 64 and 0 <= self.offset <= (1 << 64) - self.length):
             raise UsageError(
                 f"key {self.key}, offset {self.offset}: with length {self.length} they do not fit into 64 bits"

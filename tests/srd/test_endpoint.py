@@ -88,7 +88,7 @@ async def test_failure__of_the_core_wakes_all_that_wait(monkeypatch: pytest.Monk
         silent.bind(("127.0.0.1", 0))
         async with pair(config=SLOW) as (_, two, here, there):
             connecting = asyncio.ensure_future(two.connect("127.0.0.1", port=silent.getsockname()[1]))
-            while not two._opening:  # noqa: ASYNC110 - it tells nobody
+            while not two._opening:  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0)
             calls = [
                 there.recv(),

@@ -45,7 +45,7 @@ costs only a probe, and four would detect losses later."""
 
 @dataclass(slots=True)
 class RackState:
-    """What the peer's reports on all paths tell about the packets in flight."""
+    """What the peer's reports on all paths show about the packets in flight."""
 
     newest_acked_sent_at: float = -math.inf
     """Send time of the newest packet that the peer has reported."""

@@ -117,7 +117,7 @@ def test_changed__a_rate_replaces_a_trace_and_forgets_the_cells(tmp_path: Path) 
 
 
 def test_trace_beside_a_rate_bad_flow() -> None:
-    with pytest.raises(ShapeError, match=r"^trace: stands beside a rate"):
+    with pytest.raises(ShapeError, match=r"^trace: is given beside a rate"):
         Shape(trace="/x", rate_bps=8000)
     with pytest.raises(ShapeError, match=r"^loss: a percentage stands beside a model"):
         Shape(loss_percent=1, loss_model=GilbertElliott(1, 2))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from scripts.compare.errors import TransferError
-from scripts.compare.evaluate import Ending, Record, judge, number
+from scripts.compare.evaluate import Ending, Record, evaluate, number
 
 SENT = {"event": "sent", "seconds": 2.0, "sha256_ok": True, "retransmitted_fraction": 0.01}
 RECEIVED = {"event": "received", "seconds": 1.9, "longest_stall_ms": 7.5}
@@ -22,8 +22,8 @@ GOOD = Record(
 )
 
 
-def test_judge__all_is_well() -> None:
-    outcome = judge(GOOD)
+def test_evaluate__all_is_well() -> None:
+    outcome = evaluate(GOOD)
     assert outcome.verified
     assert outcome.failure is None
     assert outcome.note is None
@@ -32,18 +32,18 @@ def test_judge__all_is_well() -> None:
     assert outcome.progress == ((0.0, 0), (1.0, 400), (1.9, 1000))
 
 
-def test_judge__daemons_claim_but_the_file_is_another() -> None:
-    outcome = judge(replace(GOOD, landed_intact=False))
+def test_evaluate__daemons_claim_but_the_file_is_another() -> None:
+    outcome = evaluate(replace(GOOD, landed_intact=False))
     assert outcome.completed
     assert not outcome.sha256_ok
     assert outcome.failure == "what landed is not the file that was sent"
 
 
-def test_judge__given_up_at_the_bound() -> None:
+def test_evaluate__given_up_at_the_bound() -> None:
     stopped = Ending(
         status=-15, last_error="interrupted", events=({"event": "stopped", "retransmitted_fraction": 0.5},)
     )
-    outcome = judge(replace(GOOD, sender=stopped, watched_s=20.0))
+    outcome = evaluate(replace(GOOD, sender=stopped, watched_s=20.0))
     assert outcome.failure == "given up after 20 s with 40 % received"
     assert (outcome.completed, outcome.sha256_ok, outcome.seconds) == (False, False, None)
     assert outcome.goodput_bps == 8 * 400 / 20
@@ -63,12 +63,12 @@ def test_judge__given_up_at_the_bound() -> None:
         (replace(GOOD, receiver=Ending(status=-9, last_error="", events=())), "the receiver ended with status -9"),
         (
             replace(GOOD, sender=Ending(status=0, last_error="", events=({**SENT, "sha256_ok": False},))),
-            "does not know of every byte",
+            "did not confirm",
         ),
     ],
 )
-def test_judge__bad_flow(record: Record, reason: str) -> None:
-    outcome = judge(record)
+def test_evaluate__bad_flow(record: Record, reason: str) -> None:
+    outcome = evaluate(record)
     assert outcome.failure is not None
     assert reason in outcome.failure
     assert not outcome.completed
@@ -76,12 +76,12 @@ def test_judge__bad_flow(record: Record, reason: str) -> None:
     assert outcome.seconds is None
 
 
-def test_judge__notes_what_a_reader_must_know() -> None:
-    assert judge(replace(GOOD, kills_spine=True)).note == "it was over before the spine could be killed"
-    assert judge(replace(GOOD, kills_spine=True, blackholed="spine1", blackhole_at_s=1.0)).note is None
+def test_evaluate__notes_what_a_reader_must_know() -> None:
+    assert evaluate(replace(GOOD, kills_spine=True)).note == "it was over before the spine could be killed"
+    assert evaluate(replace(GOOD, kills_spine=True, blackholed="spine1", blackhole_at_s=1.0)).note is None
     flows = Ending(status=0, last_error="", events=({**SENT, "subflows": [["a", "b"]]},))
-    assert judge(replace(GOOD, sender=flows, wanted_subflows=4)).note == "1 of 4 subflows were there at the end"
-    assert judge(replace(GOOD, sender=flows, wanted_subflows=1)).note is None
+    assert evaluate(replace(GOOD, sender=flows, wanted_subflows=4)).note == "1 of 4 subflows were there at the end"
+    assert evaluate(replace(GOOD, sender=flows, wanted_subflows=1)).note is None
 
 
 @pytest.mark.parametrize("value", [None, "3", True, [1]])

@@ -300,7 +300,7 @@ async def test_close__with_a_full_socket(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(syscalls, "sendmmsg", full)
         one.post(peer, request=0, offset=0, length=1000)
         async with asyncio.timeout(PATIENCE_S):
-            while one.driver._full is None:  # noqa: ASYNC110 - the driver tells nobody
+            while one.driver._full is None:  # noqa: ASYNC110 - the driver has no event for it
                 await asyncio.sleep(0)
         one.driver.close()
 
@@ -319,7 +319,7 @@ async def test_drop_unsent__a_cancelled_request_with_a_full_socket_leaves_its_me
         fill(one, 1 << 20)
         one.post(peer, request=1, offset=0, length=1 << 20)
         async with asyncio.timeout(PATIENCE_S):
-            while one.driver._transmitter.path is None:  # noqa: ASYNC110 - the driver tells nobody
+            while one.driver._transmitter.path is None:  # noqa: ASYNC110 - the driver has no event for it
                 await asyncio.sleep(0)
         one.core.cancel(peer, request=1, now=time.monotonic())
         one.driver.wake()

@@ -58,7 +58,7 @@ async def test_busy_poll__spins_without_end_and_stops_at_the_close() -> None:
         one_epoll = one._engine._driver._epoll
         one._engine._driver._epoll = Counting()  # type: ignore[assignment]  # what is used of it
         async with asyncio.timeout(PATIENCE_S):  # nothing else happens that would have it look
-            while turns <= 100 * driver.SPINS / 16:  # noqa: ASYNC110 - the driver tells nobody
+            while turns <= 100 * driver.SPINS / 16:  # noqa: ASYNC110 - the driver has no event for it
                 await asyncio.sleep(0)
         one._engine._driver._epoll = one_epoll
 

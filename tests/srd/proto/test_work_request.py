@@ -32,7 +32,7 @@ def test_check__what_a_packet_can_say(opcode: Opcode, immediate: int | None, key
     [
         (Opcode.SEND, -1, 0, 0, "immediate: -1 does not fit into 32 bits"),
         (Opcode.WRITE, 2**32, 0, 0, "immediate: 4294967296 does not fit into 32 bits"),
-        (Opcode.READ, 0, 0, 0, "immediate: 0 goes with a send or a write; a read tells nobody"),
+        (Opcode.READ, 0, 0, 0, "immediate: 0 goes with a send or a write; a read has no completion at the other end"),
         (Opcode.WRITE, None, -1, 0, "key -1, offset 0: with length 10 they do not fit into 64 bits"),
         (Opcode.READ, None, 2**64, 0, "key 18446744073709551616, offset 0: "),
         (Opcode.READ, None, 0, LARGEST - 8, "offset 18446744073709551607: with length 10 "),
