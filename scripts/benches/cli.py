@@ -1,6 +1,6 @@
 """scripts/bench CASE [--json] [--seconds N] [--seed N] [--runs N]: rounds, medians, and requirements.
 
-A signal ends a case that builds namespaces by unwinding it, so that nothing is left behind.
+A signal ends a case that builds namespaces by unwinding it, so that no namespace remains.
 
 Exit status: 0: it ran, whatever the values; 1: no valid measurement was possible, with the reason; 2: wrong usage.
 """
@@ -60,7 +60,7 @@ def main(
     if packets is not None and not case.packeted:
         raise click.UsageError(f"--packets: {name} sends what its messages need; leave it out")
     if seed is not None and not case.seeded:
-        raise click.UsageError(f"--seed: nothing in {name} is drawn by lot; leave it out")
+        raise click.UsageError(f"--seed: {name} draws no random numbers; leave it out")
     console = Console(stderr=as_json, highlight=False)
     try:
         with unwinding():
@@ -91,10 +91,10 @@ def _figures(outcome: Outcome) -> Table:
         title=f"{outcome.case} ({outcome.fabric} fabric, median of {len(outcome.rounds)})", title_justify="left"
     )
     table.add_column("figure")
-    for name in ("ours", *outcome.peers):
+    for name in ("ours", *outcome.baselines):
         table.add_column(name, justify="right")
     for key, value in outcome.ours.items():
-        others = (_shown(figures[key]) if key in figures else "" for figures in outcome.peers.values())
+        others = (_shown(figures[key]) if key in figures else "" for figures in outcome.baselines.values())
         table.add_row(key, _shown(value), *others)
     return table
 

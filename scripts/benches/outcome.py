@@ -55,7 +55,7 @@ class Round:
 
     seed: int
     ours: Figures
-    peers: Mapping[str, Figures] = field(default_factory=dict)
+    baselines: Mapping[str, Figures] = field(default_factory=dict)
     """Figures of the baselines in the same fabric, by name."""
 
 
@@ -74,9 +74,9 @@ class Outcome:
         return _medians([each.ours for each in self.rounds])
 
     @property
-    def peers(self) -> dict[str, dict[str, float]]:
+    def baselines(self) -> dict[str, dict[str, float]]:
         """Medians over the rounds, by baseline."""
-        return {name: _medians([each.peers[name] for each in self.rounds]) for name in self.rounds[0].peers}
+        return {name: _medians([each.baselines[name] for each in self.rounds]) for name in self.rounds[0].baselines}
 
     @property
     def checks(self) -> dict[Wanted, float]:
@@ -93,12 +93,12 @@ class Outcome:
                 {
                     "seed": each.seed,
                     "ours": _plain(each.ours),
-                    "peers": {name: _plain(figures) for name, figures in each.peers.items()},
+                    "peers": {name: _plain(figures) for name, figures in each.baselines.items()},
                 }
                 for each in self.rounds
             ],
             "ours": _plain(self.ours),
-            "peers": {name: _plain(figures) for name, figures in self.peers.items()},
+            "peers": {name: _plain(figures) for name, figures in self.baselines.items()},
             "checks": {
                 wanted.figure: {"value": _finite(value), "wanted": str(wanted)} for wanted, value in self.checks.items()
             },

@@ -154,20 +154,20 @@ _TABLE: Final = (
         "slow-path", "1 of 8 paths at a tenth of the rate", slow_path.measure, slow_path.WANTED, slow_path.SECONDS
     ),
     _virtual("loss", "0.1 to 10 % on all paths", loss.measure, loss.WANTED, loss.SECONDS),
-    _virtual("ecn", "links that mark early, and that do not", ecn.measure, ecn.WANTED, ecn.SECONDS),
-    _virtual("blackhole", "1, then 3 of 4 paths die silently", blackhole.measure, blackhole.WANTED),
+    _virtual("ecn", "links with and without early marks", ecn.measure, ecn.WANTED, ecn.SECONDS),
+    _virtual("blackhole", "1, then 3 of 4 spines drop everything", blackhole.measure, blackhole.WANTED),
     _virtual("jitter", "50 ms +- 1 and 10 ms", jitter.measure, jitter.WANTED, jitter.SECONDS),
     _virtual("long-fat", "10 Gbit/s and 100 ms, one peer", long_fat.measure, long_fat.WANTED, long_fat.SECONDS),
     _virtual("fair", "2, 8, 32 flows on one bottleneck", fair.measure, fair.WANTED),
     _virtual("messages", "a loss in every tenth of 1,000 messages", messages.measure, messages.WANTED),
     Case("devmem", "region to region, beside copies around TCP", "kernel", _devmem, devmem.WANTED, timed=True),
-    Case("chaos", "everything goes wrong, by seed", "virtual", _chaos, chaos.WANTED, counted=True),
+    Case("chaos", "all kinds of faults, by seed", "virtual", _chaos, chaos.WANTED, counted=True),
     Case(
         "hostile", "malformed and forged packets beside a transfer", "loopback", _hostile, hostile.WANTED, packeted=True
     ),
     Case(
         "torture",
-        "real endpoints and attackers, everything at random",
+        "real endpoints under random faults and attacks",
         "loopback, kernel and relay",
         _torture,
         torture.WANTED,
@@ -182,7 +182,7 @@ _TABLE: Final = (
         (*placement_ring.WANTED, *placement_scaling.WANTED),
     ),
     Case("relay", "the relay backend: packets a second, lateness", "relay", _seeded(relay.measure, 3), relay.WANTED),
-    Case("lab", "a lab comes up, goes down, crashes", "namespaces", _seeded(lab.measure, 1), lab.WANTED),
+    Case("lab", "time to create and delete a lab, and crashes", "namespaces", _seeded(lab.measure, 1), lab.WANTED),
     Case("ecmp", "256 source ports over 4 spines", "namespaces", _seeded(ecmp.measure, 3), ecmp.WANTED),
     Case(
         "fidelity",

@@ -1,8 +1,8 @@
-"""Blackhole: one of 4 paths dies silently, is repaired, then 3 of 4 die and are repaired.
+"""Blackhole: one of 4 spines drops everything and is repaired, then 3 of 4.
 
-4 spines (see reference_fabric.py); a constant number of messages of 64 KiB is outstanding. A dead spine drops data and
-ACKs without notice. 0.5 s of warm-up; spine 1 dead for 0.5 s; 1 s of recovery; spines 1 to 3 dead for 0.5 s; 1 s of
-recovery.
+4 spines (see reference_fabric.py); a constant number of messages of 64 KiB is outstanding. A dead spine drops all
+packets and keeps its carrier. 0.5 s of warm-up; spine 1 dead for 0.5 s; 1 s of recovery; spines 1 to 3 dead for 0.5 s;
+1 s of recovery.
 
 `stall_rtts`: the longest time between two deliveries of messages, less the minimum timeout of 10 ms (`min_rto_s`), in
 RTTs of the empty fabric (2 ms); 0 if it is shorter than the timeout. `longest_packet_gap_ms`: the longest time without
@@ -34,39 +34,39 @@ SPINES: Final = 4
 MESSAGE_BYTES: Final = 64 << 10
 OUTSTANDING: Final = 384
 """Outstanding messages: 24 MiB, as in the other cases."""
-PATIENCE_S: Final = 0.010
+MIN_RTO_S: Final = 0.010
 FAILURES: Final = ((0.5, ("spine1",)), (2.0, ("spine1", "spine2", "spine3")))
 """Time of each failure, and its spines."""
 DEAD_S: Final = 0.5
 END_S: Final = 3.5
-SETTLED_S: Final = 0.1
-"""Gaps count from here on, which is before the first failure."""
+LEAD_S: Final = 0.1
+"""Gaps count from this time before the first failure."""
 IN_USE_BYTES: Final = 10 * PACKET_BYTES
-LOOK_EVERY_NS: Final = NS_PER_S // 1000
+CHECK_INTERVAL_NS: Final = NS_PER_S // 1000
 SAMPLE_NS: Final = NS_PER_S // 10_000
 """Interval of samples of what has landed: a tenth of a millisecond, to which gaps are measured."""
 
 
 @dataclass(slots=True)
 class Repair:
-    """A repaired link: checks every millisecond whether it is used again."""
+    """A repaired link: checks every millisecond whether it carries packets again."""
 
     running: Bulk
-    lane: VirtualLink
+    link: VirtualLink
     repaired_at_ns: int
     seconds: float = math.inf
     _bytes: int = 0
 
     def watch(self, _now_ns: int) -> None:
-        """Start, at the repair."""
-        self._bytes = self.lane.bytes
-        self._look(_now_ns)
+        """Start at the repair."""
+        self._bytes = self.link.bytes
+        self._check(_now_ns)
 
-    def _look(self, now_ns: int) -> None:
-        if self.lane.bytes - self._bytes >= IN_USE_BYTES:
+    def _check(self, now_ns: int) -> None:
+        if self.link.bytes - self._bytes >= IN_USE_BYTES:
             self.seconds = (now_ns - self.repaired_at_ns) / NS_PER_S
         else:
-            self.running.simulation.fabric.at(now_ns + LOOK_EVERY_NS, self._look)
+            self.running.simulation.fabric.at(now_ns + CHECK_INTERVAL_NS, self._check)
 
 
 class Landings:
@@ -79,7 +79,7 @@ class Landings:
         self._landed_ns = running.simulation.now_ns
 
     def sample(self, now_ns: int) -> None:
-        """Look whether anything landed since the last sample, and schedule the next."""
+        """Check whether anything has landed since the last sample, and schedule the next."""
         landed_bytes = self._running.connection.receiver.landed_bytes
         if landed_bytes != self._bytes:
             self.longest_gap_ns = max(self.longest_gap_ns, now_ns - self._landed_ns)
@@ -93,12 +93,12 @@ def measure(seed: int, _seconds: float) -> Round:
     running = bulk(topology, seed=seed, message_bytes=MESSAGE_BYTES, outstanding=OUTSTANDING)
     repairs = _schedule(running)
     started_ns = running.simulation.now_ns
-    running.simulation.run(seconds=FAILURES[0][0] - SETTLED_S)
+    running.simulation.run(seconds=FAILURES[0][0] - LEAD_S)
     landings = Landings(running)
     landings.sample(running.simulation.now_ns)
-    running.simulation.run(seconds=END_S - FAILURES[0][0] + SETTLED_S)
+    running.simulation.run(seconds=END_S - FAILURES[0][0] + LEAD_S)
     source, destination = running.connection.source, running.connection.destination
-    first_ns = started_ns + round((FAILURES[0][0] - SETTLED_S) * NS_PER_S)
+    first_ns = started_ns + round((FAILURES[0][0] - LEAD_S) * NS_PER_S)
     times_ns = [delivery.at_ns for delivery in destination.deliveries if delivery.at_ns >= first_ns]
     gap_s = (
         max((after - before for before, after in pairwise([*times_ns, running.simulation.now_ns])), default=0)
@@ -108,7 +108,7 @@ def measure(seed: int, _seconds: float) -> Round:
     return Round(
         seed,
         {
-            "stall_rtts": max(gap_s - PATIENCE_S, 0.0) / RTT_S,
+            "stall_rtts": max(gap_s - MIN_RTO_S, 0.0) / RTT_S,
             "failed_requests": failed + len(source.ended) + len(destination.ended),
             "repaired_s": max(repair.seconds for repair in repairs),
             "longest_gap_ms": gap_s * 1e3,

@@ -4,7 +4,8 @@ In a run two hosts send, write and read 10 to 40 messages of 0 to 100 kB with re
 seed (chaos/scenario.py): loss up to 30 %, jitter, duplicates, late datagrams, flipped bits, tiny queues, spines that
 fail and are repaired, processes that restart, small credit, memory for few packets, slow release, cancelled requests,
 wrong keys and ranges, deregistered keys. The invariants (chaos/run.py): each message is delivered once with the right
-bytes to the right address, or its sender gets an error; no other memory is written; nothing hangs, nothing raises.
+bytes to the right address, or its sender gets an error; no other memory is written; nothing hangs; the core raises no
+exception.
 
 `violations` counts the violated invariants; each seed with one is printed with the command that replays it.
 """
@@ -22,7 +23,7 @@ from scripts.benches.outcome import Round, Wanted
 WANTED: Final = (Wanted("violations", "<=", 0),)
 RUNS: Final = 300
 SHOWN: Final = 5
-"""Violations of one seed that are printed."""
+"""Maximum of printed violations per seed."""
 
 
 def measure(seeds: Iterable[int]) -> Round:
@@ -31,7 +32,7 @@ def measure(seeds: Iterable[int]) -> Round:
     for seed in seeds:
         report = run_scenario(seed)
         if report.violations:
-            _complain(report)
+            _print_violations(report)
         reports.append(report)
     return Round(
         reports[0].seed,
@@ -41,14 +42,14 @@ def measure(seeds: Iterable[int]) -> Round:
             "messages": sum(report.posted for report in reports),
             "delivered": sum(report.delivered for report in reports),
             "placed": sum(report.placed for report in reports),
-            "failed_and_told": sum(report.failed for report in reports),
+            "failed_requests": sum(report.failed for report in reports),
             "damaged_datagrams": sum(report.damaged for report in reports),
             "restarts": sum(report.restarts for report in reports),
         },
     )
 
 
-def _complain(report: Report) -> None:
+def _print_violations(report: Report) -> None:
     click.echo(f"seed {report.seed}: replay with: scripts/bench chaos --seed {report.seed}", err=True)
     for violation in report.violations[:SHOWN]:
         click.echo(f"    {violation}", err=True)

@@ -57,13 +57,13 @@ def _round(number: int, seconds: float) -> Round:
     return Round(number, ours, found)
 
 
-def ratios(ours: Figures, peers: dict[str, dict[str, float]], *, link: str) -> dict[str, float]:
+def ratios(ours: Figures, baselines: dict[str, dict[str, float]], *, link: str) -> dict[str, float]:
     """Return SRD's figures over the baselines' on one link."""
     gbps, cpu = f"{link}_gbps", f"{link}_cpu_s_per_gb"
-    tcp = max((peers[f"tcp_{algorithm}"] for algorithm in iperf.ALGORITHMS), key=lambda figures: figures[gbps])
+    tcp = max((baselines[f"tcp_{algorithm}"] for algorithm in iperf.ALGORITHMS), key=lambda figures: figures[gbps])
     return {
         f"tcp_ratio_{link}": ours[gbps] / tcp[gbps],
-        f"probe_ratio_{link}": ours[gbps] / peers["probe"][gbps],
+        f"probe_ratio_{link}": ours[gbps] / baselines["probe"][gbps],
         f"cpu_per_gb_ratio_{link}": ours[cpu] / tcp[cpu],
     }
 

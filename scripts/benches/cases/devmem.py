@@ -6,8 +6,8 @@ copies a message into one buffer, as a consumer that cannot use fragments has to
 between two copies. CPU time is that of both processes, user and system.
 
 `line_fraction`: goodput over the shaped link's payload rate. `classic_ratio`, `cpu_per_gb_ratio`: ours over classic, on
-the bare pair. `bytes_copied`: as counted by the transport, of some GB. Before the first round a guard verifies that 0
-means 0; if it fails there are no rounds. In that run of 64 MiB both processes may access the pages of their regions
+the bare pair. `bytes_copied`: as counted by the transport, of some GB. Before the first round a guard verifies the
+counter; if it fails there are no rounds. In that run of 64 MiB both processes may access the pages of their regions
 only during system calls, so that a process that touches payload is killed (scripts/benches/devmem/mprotect_guard.py);
 one that gathers must be killed.
 """
@@ -31,7 +31,7 @@ WANTED: Final = (
 )
 ROUNDS: Final = 3
 SECONDS: Final = 4.0
-WAYS: Final = ("srd", "classic", "gather")
+METHODS: Final = ("srd", "classic", "gather")
 
 
 def rounds(seconds: float) -> Iterator[Round]:
@@ -44,14 +44,17 @@ def rounds(seconds: float) -> Iterator[Round]:
 
 def _verify_guard(bare: Wire) -> None:
     """Verify with the guard that nothing is copied, and first that the guard detects a copy. Raises BenchError."""
-    if not is_killed("blind", bare):
-        raise BenchError("the guard does not work here: it let a consumer that copies every message pass")
+    if not is_killed("guarded-gather", bare):
+        raise BenchError("the guard does not work here: it did not detect a consumer that copies every message")
     if transfer("guarded", bare, seconds=0).bytes_copied:
-        raise BenchError("the guard saw no copy, and the transport counts one: one of them is wrong")
+        raise BenchError("the guard detected no copy, but the transport counted one")
 
 
 def _round(number: int, shaped: Wire, bare: Wire, *, seconds: float) -> Round:
-    over = {way: (transfer(way, shaped, seconds=seconds), transfer(way, bare, seconds=seconds)) for way in WAYS}
+    over = {
+        method: (transfer(method, shaped, seconds=seconds), transfer(method, bare, seconds=seconds))
+        for method in METHODS
+    }
     ours, classic = over["srd"], over["classic"]
     figures = {
         **_figures(*ours),
@@ -59,7 +62,7 @@ def _round(number: int, shaped: Wire, bare: Wire, *, seconds: float) -> Round:
         "classic_ratio": ours[1].goodput_bps / classic[1].goodput_bps,
         "cpu_per_gb_ratio": ours[1].cpu_s_per_gb / classic[1].cpu_s_per_gb,
     }
-    return Round(number, figures, {way: _figures(*over[way]) for way in WAYS[1:]})
+    return Round(number, figures, {method: _figures(*over[method]) for method in METHODS[1:]})
 
 
 def _figures(shaped: Transfer, bare: Transfer) -> Figures:

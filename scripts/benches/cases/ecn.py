@@ -21,7 +21,7 @@ SECONDS: Final = 1.0
 WARM_UP_S: Final = 0.5
 SPINES: Final = 4
 THRESHOLD_US: Final = 600.0
-LOOK_S: Final = 0.002
+SAMPLE_S: Final = 0.002
 
 
 def measure(seed: int, seconds: float) -> Round:
@@ -51,9 +51,9 @@ def _figures(threshold_us: float | None, *, seed: int, seconds: float) -> dict[s
 
 def _mean_queue_ms(running: Bulk, *, seconds: float) -> float:
     """Run the simulation; sample the queues from the sender's leaf to the spines meanwhile."""
-    lanes = [running.simulation.fabric.links["leaf1", f"spine{index + 1}"] for index in range(SPINES)]
+    links = [running.simulation.fabric.links["leaf1", f"spine{index + 1}"] for index in range(SPINES)]
     waits_ns = []
-    for _ in range(round(seconds / LOOK_S)):
-        running.simulation.run(seconds=LOOK_S)
-        waits_ns += [lane.wait_ns for lane in lanes]
+    for _ in range(round(seconds / SAMPLE_S)):
+        running.simulation.run(seconds=SAMPLE_S)
+        waits_ns += [link.wait_ns for link in links]
     return fmean(waits_ns) / 1e6

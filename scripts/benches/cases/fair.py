@@ -27,7 +27,7 @@ RTT_S: Final = 2 * incast.HOPS * incast.LINK_US / 1e6
 LATER_RTTS: Final = 50
 SETTLING_RTTS: Final = 100
 MEASURED_RTTS: Final = 100
-LOOKS_PER_RTT: Final = 4
+SAMPLES_PER_RTT: Final = 4
 MESSAGE_BYTES: Final = 1 << 20
 OUTSTANDING: Final = 24
 
@@ -64,8 +64,8 @@ def _share(flows: int, *, seed: int) -> dict[str, float]:
     before = [each.receiver.landed_bytes for each in connections]
     port_before_bytes = port.bytes
     waits_ns = []
-    for _ in range(MEASURED_RTTS * LOOKS_PER_RTT):
-        simulation.run(seconds=RTT_S / LOOKS_PER_RTT)
+    for _ in range(MEASURED_RTTS * SAMPLES_PER_RTT):
+        simulation.run(seconds=RTT_S / SAMPLES_PER_RTT)
         waits_ns.append(port.wait_ns)
     simulation.require_no_failures()
     shares = [each.receiver.landed_bytes - start for each, start in zip(connections, before, strict=True)]

@@ -72,7 +72,7 @@ def record(settings: Iterable[Setting], *, fabric: str, directory: Path) -> dict
 def run_trial(module: str, orders: Path, *, fabric: str) -> None:
     """Run a trial on its backend; raises BenchError with its last output if it fails."""
     command = [sys.executable, "-m", module, str(orders)]
-    with tempfile.TemporaryFile() as log, _hurried():
+    with tempfile.TemporaryFile() as log, _raised_priority():
         try:
             if fabric == "kernel" and missing_netem() is not None:
                 status = run_uml(command, stdout=log, stderr=log, repeatable=True)
@@ -83,11 +83,11 @@ def run_trial(module: str, orders: Path, *, fabric: str) -> None:
         log.seek(0)
         lines = log.read().decode(errors="replace").strip().splitlines()
     if status:
-        raise BenchError(f"{fabric}: {lines[-1] if lines else 'the trial ended without a word'}")
+        raise BenchError(f"{fabric}: {lines[-1] if lines else 'the trial ended without output'}")
 
 
 @contextmanager
-def _hurried() -> Iterator[None]:
+def _raised_priority() -> Iterator[None]:
     """Run with a higher priority, as the kernel's own work does, to measure the model and not the host."""
     usual = os.getpriority(os.PRIO_PROCESS, 0)
     with suppress(OSError):  # without the privilege, the delays include more of the host's
@@ -144,8 +144,8 @@ def _round(seed: int, *, kernel: dict[str, Recording], relay: dict[str, Recordin
         "least_p_value_wanted": alpha,
         "worst_deviation_fraction": max(each.deviation or 0.0 for each in everything),
     }
-    theirs: dict[str, float] = {}
+    netem: dict[str, float] = {}
     for name, comparisons in found.items():
         for each in comparisons:
-            ours[f"{name}.{each.measure}"], theirs[f"{name}.{each.measure}"] = each.relay, each.kernel
-    return Round(seed, ours, {"netem": theirs})
+            ours[f"{name}.{each.measure}"], netem[f"{name}.{each.measure}"] = each.relay, each.kernel
+    return Round(seed, ours, {"netem": netem})

@@ -32,7 +32,7 @@ HOPS: Final = 4
 BDP_BYTES: Final = RATE_BPS * 2 * HOPS * LINK_US / 8e6
 SPINES: Final = 4
 OPENED_AT_ONCE: Final = 32
-PATIENCE_S: Final = 1.0
+TIMEOUT_S: Final = 1.0
 """Timeout for all messages in virtual time: hundreds of times what they should take."""
 
 
@@ -65,8 +65,8 @@ def _incast(*, seed: int, senders: int, message_bytes: int) -> dict[str, float]:
     for peer in peers:
         peer.post(length=message_bytes)
         peer.source.serve()
-    if not simulation.run(seconds=PATIENCE_S, done=lambda: len(receiver.deliveries) == senders):
-        raise BenchError(f"{len(receiver.deliveries)} of {senders} messages were delivered in {PATIENCE_S:g} s")
+    if not simulation.run(seconds=TIMEOUT_S, done=lambda: len(receiver.deliveries) == senders):
+        raise BenchError(f"{len(receiver.deliveries)} of {senders} messages were delivered in {TIMEOUT_S:g} s")
     simulation.require_no_failures()
     times_us = [(delivery.at_ns - started_ns) / 1000 for delivery in receiver.deliveries]
     port = simulation.fabric.links[topology.switch_of(sink), sink]

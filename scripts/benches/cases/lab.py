@@ -39,7 +39,7 @@ with Lab.up(topology(sys.argv[1])):
 
 
 def topology(name: str) -> Topology:
-    """The lab that is measured."""
+    """Return the measured lab."""
     return leaf_spine(name=name, leaves=4, spines=4, hosts_per_leaf=4, shape=SHAPE)
 
 
@@ -54,9 +54,9 @@ def measure(seed: int) -> Round:
         lab.down()
         ups.append(up_at - started_at)
         downs.append(time.monotonic() - up_at)
-    dice = random.Random(seed)  # noqa: S311 - times, not secrets
+    rng = random.Random(seed)  # noqa: S311 - times, not secrets
     for _ in range(CRASHES):
-        _crash(name, after_s=dice.uniform(0, 2 * median(ups)))
+        _crash(name, after_s=rng.uniform(0, 2 * median(ups)))
         _up_again(name).down()
     return Round(
         seed,
@@ -94,10 +94,10 @@ def _left_of(name: str) -> set[str]:
     relays, spec = set(), str(LabDirectory(name).relay_spec).encode()
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words = entry.read_bytes().split(b"\0")
+            arguments = entry.read_bytes().split(b"\0")
         except OSError:
             continue
-        if spec in words:
+        if spec in arguments:
             relays.add(f"relay {entry.parent.name}")
     namespaces = {path.name for path in NETNS_DIRECTORY.glob(f"{name}-*")}
     return namespaces | relays | {f"record {lab}" for lab in recorded_labs() if lab == name}

@@ -26,7 +26,7 @@ WANTED: Final = (
     Wanted("p999_loaded_ratio", "<=", 0.3, over="median"),
 )
 SECONDS: Final = 4.0
-AROUND_S: Final = 3.0
+MARGIN_S: Final = 3.0
 """Additional time of iperf3, so that it begins before the measurement and ends after it."""
 
 
@@ -89,6 +89,6 @@ def _tcp(two: Wire, *options: str, seconds: float) -> Event:
 
 def _loaded_tcp(two: Wire, *, seconds: float) -> dict[str, float]:
     """Measure beside iperf3, which begins before and ends after."""
-    with iperf.running(two, algorithm=CUBIC, seconds=seconds + AROUND_S) as ended:
+    with iperf.running(two, algorithm=CUBIC, seconds=seconds + MARGIN_S) as ended:
         measured = _tcp(two, "--loaded", seconds=seconds)
         return _figures(measured, prefix="loaded_") | {"loaded_bulk_gbps": ended().gbps}

@@ -25,7 +25,7 @@ MESSAGES: Final = 1000
 MESSAGE_BYTES: Final = 32 << 10
 EVERY: Final = 10
 LOST_PACKET: Final = 1
-PATIENCE_S: Final = 10.0
+TIMEOUT_S: Final = 10.0
 
 
 class OneLoss:
@@ -45,11 +45,11 @@ class OneLoss:
 
 def measure(seed: int, _seconds: float) -> Round:
     """One round: without loss, and with."""
-    calm_ms, lossy_ms = _times_ms(None, seed=seed), _times_ms(OneLoss(), seed=seed)
+    lossless_ms, lossy_ms = _times_ms(None, seed=seed), _times_ms(OneLoss(), seed=seed)
 
     def ratio(*, disturbed: bool) -> float:
         chosen = [number for number in range(MESSAGES) if (number % EVERY == 0) == disturbed]
-        return median(lossy_ms[number] for number in chosen) / median(calm_ms[number] for number in chosen)
+        return median(lossy_ms[number] for number in chosen) / median(lossless_ms[number] for number in chosen)
 
     return Round(
         seed,
@@ -71,8 +71,8 @@ def _times_ms(loss: OneLoss | None, *, seed: int) -> dict[int, float]:
     for number in range(MESSAGES):
         connection.post(length=MESSAGE_BYTES, immediate=number)
     connection.source.serve()
-    if not simulation.run(seconds=PATIENCE_S, done=lambda: len(deliveries) == MESSAGES):
-        raise BenchError(f"{len(deliveries)} of {MESSAGES} messages were delivered in {PATIENCE_S:g} s")
+    if not simulation.run(seconds=TIMEOUT_S, done=lambda: len(deliveries) == MESSAGES):
+        raise BenchError(f"{len(deliveries)} of {MESSAGES} messages were delivered in {TIMEOUT_S:g} s")
     simulation.require_no_failures()
     if loss is not None and len(loss.lost) != MESSAGES // EVERY:
         raise BenchError(f"{len(loss.lost)} packets were lost, of {MESSAGES // EVERY}")

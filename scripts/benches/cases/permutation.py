@@ -37,7 +37,7 @@ HOPS: Final = 4
 BDP_BYTES: Final = HOST_BPS * 2 * HOPS * LINK_US / 8e6
 MESSAGE_BYTES: Final = 1_000_000
 MESSAGES: Final = 20
-PATIENCE_S: Final = 1.0
+TIMEOUT_S: Final = 1.0
 
 
 def measure(seed: int, _seconds: float) -> Round:
@@ -85,8 +85,8 @@ def _times_us(*, seed: int, pairs: int, config: ProtocolConfig) -> list[float]:
     def delivered() -> bool:
         return all(len(connection.destination.deliveries) == MESSAGES for connection in connections)
 
-    if not simulation.run(seconds=PATIENCE_S, done=delivered):
-        raise BenchError(f"not every message was delivered in {PATIENCE_S:g} s of virtual time")
+    if not simulation.run(seconds=TIMEOUT_S, done=delivered):
+        raise BenchError(f"not every message was delivered in {TIMEOUT_S:g} s of virtual time")
     simulation.require_no_failures()
     return [
         (delivery.at_ns - stream.posted_at_ns[delivery.immediate]) / 1000

@@ -62,8 +62,8 @@ ITERATIONS: Final = 3
 VISITS: Final = 2
 DELAY_TARGET_MS: Final = 4
 """Several full packets even on the slow links; SRD's default of 1 ms is little more than one packet there."""
-PATIENCE_S: Final = 300.0
-WAYS: Final = ("required", "preferred", "bad")
+TIMEOUT_S: Final = 300.0
+PLACEMENTS: Final = ("required", "preferred", "bad")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,12 @@ def measure(seed: int, *, size: Size) -> Figures:
     """Make one round: all three placements in one lab, whose ECMP and order of placements depend on `seed`."""
     topology = replace(read_topology(CLUSTER), name=f"placement-{os.getpid()}", seed=seed)
     hosts = placements(topology)
-    turn = seed % len(WAYS)
+    turn = seed % len(PLACEMENTS)
     try:
         with signals_raise(), Lab.up(topology, backend="relay") as lab:
-            seconds: dict[str, list[float]] = {way: [] for way in WAYS}
-            for way in (WAYS[turn:] + WAYS[:turn]) * VISITS:
-                seconds[way] += _iterations_s(lab, hosts=hosts[way], size=size)
+            seconds: dict[str, list[float]] = {name: [] for name in PLACEMENTS}
+            for name in (PLACEMENTS[turn:] + PLACEMENTS[:turn]) * VISITS:
+                seconds[name] += _iterations_s(lab, hosts=hosts[name], size=size)
             relay = lab.relay_status() or {}
     except LabError as error:
         raise BenchError(str(error)) from None
@@ -98,18 +98,18 @@ def figures(
     topology: Topology, *, hosts: Mapping[str, Sequence[str]], seconds: Mapping[str, Sequence[float]], tensor_bytes: int
 ) -> dict[str, float]:
     """Return the figures of a round, and the predicted ones."""
-    fastest_s = {way: min(seconds[way]) for way in WAYS}
-    links = {way: sum(ring_links(topology, hosts=hosts[way])) for way in WAYS}
-    model_s = {way: modelled_s(topology, hosts=hosts[way], tensor_bytes=tensor_bytes) for way in WAYS}
+    fastest_s = {name: min(seconds[name]) for name in PLACEMENTS}
+    links = {name: sum(ring_links(topology, hosts=hosts[name])) for name in PLACEMENTS}
+    model_s = {name: modelled_s(topology, hosts=hosts[name], tensor_bytes=tensor_bytes) for name in PLACEMENTS}
     return {
         "bad_over_required_ratio": fastest_s["bad"] / fastest_s["required"],
         "preferred_over_required_ratio": fastest_s["preferred"] / fastest_s["required"],
         "predicted_hops_ratio": links["bad"] / links["required"],
         "predicted_model_ratio": model_s["bad"] / model_s["required"],
-        **{f"{way}_iteration_s": fastest_s[way] for way in WAYS},
-        **{f"{way}_median_s": median(seconds[way]) for way in WAYS},
-        **{f"{way}_model_s": model_s[way] for way in WAYS},
-        **{f"{way}_links": links[way] for way in WAYS},
+        **{f"{name}_iteration_s": fastest_s[name] for name in PLACEMENTS},
+        **{f"{name}_median_s": median(seconds[name]) for name in PLACEMENTS},
+        **{f"{name}_model_s": model_s[name] for name in PLACEMENTS},
+        **{f"{name}_links": links[name] for name in PLACEMENTS},
     }
 
 
@@ -131,9 +131,9 @@ def ring_links(topology: Topology, *, hosts: Sequence[str]) -> list[int]:
 
 def modelled_s(topology: Topology, *, hosts: Sequence[str], tensor_bytes: int) -> float:
     """Return the time of the alpha-beta model, which holds if no two pairs of neighbours share a link, as here."""
-    ways = [_way(topology, host, target=after) for host, after in _ring(hosts)]
+    paths = [_shortest_paths(topology, host, target=after) for host, after in _ring(hosts)]
     steps = 2 * (len(hosts) - 1)
-    longest_s, lowest_bps = max(delay for delay, _ in ways), min(rate for _, rate in ways)
+    longest_s, lowest_bps = max(delay for delay, _ in paths), min(rate for _, rate in paths)
     return steps * longest_s + steps / len(hosts) * tensor_bytes * 8 / lowest_bps
 
 
@@ -141,7 +141,7 @@ def _ring(hosts: Sequence[str]) -> list[tuple[str, str]]:
     return list(pairwise((*hosts, hosts[0])))
 
 
-def _way(topology: Topology, source: str, *, target: str) -> tuple[float, float]:
+def _shortest_paths(topology: Topology, source: str, *, target: str) -> tuple[float, float]:
     """Return delay in seconds and total rate in bit/s of all shortest paths: the minimum over the stages of links."""
     hops = next_hops(topology, towards=target)
     stage, delay_us, rate_bps = {source}, 0.0, math.inf
@@ -159,15 +159,15 @@ def _iterations_s(lab: Lab, *, hosts: Sequence[str], size: Size) -> list[float]:
     sizes = ["--bytes", str(size.tensor_bytes), "--iterations", str(size.iterations)]
     command = [sys.executable, str(PROGRAM), *sizes, "--delay-target-ms", str(DELAY_TARGET_MS)]
     with Launcher.start(lab, hosts=hosts, command=command, env={"PYTHONPATH": str(ROOT)}) as ranks:
-        ranks.wait(on_line=_unheard, timeout_s=PATIENCE_S)
+        ranks.wait(on_line=_ignore_output, timeout_s=TIMEOUT_S)
         strays = [str(rank) for rank in ranks.ranks if rank.ran_in != rank.host]
         iterations_s = ranks.iterations_s
     if strays:
-        raise BenchError(f"not seen in their host's namespace: {', '.join(strays)}")
+        raise BenchError(f"not in the namespace of their host: {', '.join(strays)}")
     if len(iterations_s) != size.iterations:
-        raise BenchError(f"{len(iterations_s)} of {size.iterations} iterations were told by all ranks")
+        raise BenchError(f"{len(iterations_s)} of {size.iterations} iterations were reported by all ranks")
     return iterations_s
 
 
-def _unheard(_rank: int, _stream: Stream, _line: str) -> None:
-    """Ignore the ranks' other output; a wrong sum is an exit status."""
+def _ignore_output(_rank: int, _stream: Stream, _line: str) -> None:
+    """Ignore the ranks' other output; a wrong sum shows in the exit status."""

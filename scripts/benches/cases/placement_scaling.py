@@ -1,7 +1,7 @@
 """Duration of an assignment, and its growth with the size of the cluster.
 
 The clusters are those of Kueue's own benchmark: racks of 16 nodes, blocks of 16 racks; 2,500 nodes and ten times as
-many. Every node has room for one rank; one in eight is taken. 512 ranks are requested in each of four ways: required in
+many. Every node has room for one rank; one in eight is taken. 512 ranks are requested in four modes: required in
 one domain of layer 1, preferred in one of layer 2 (whose blocks are too small, so that several are used),
 unconstrained, and in slices of 8 per rack. `assign_2500_ms` is the slowest of the four. Each is the fastest of several
 calls, from plain nodes to the result, because other load can only add to it. `growth_10x_ratio`: the sum of the four on
@@ -49,8 +49,8 @@ REQUESTS: Final = {
 def measure() -> Figures:
     """One round, both sizes in turn."""
     small, large = cluster(NODES), cluster(NODES * GROWTH)
-    times = {way: (_fastest_s(small, request), _fastest_s(large, request)) for way, request in REQUESTS.items()}
-    figures = {f"assign_2500_{way}_ms": few * 1e3 for way, (few, _) in times.items()}
+    times = {name: (_fastest_s(small, request), _fastest_s(large, request)) for name, request in REQUESTS.items()}
+    figures = {f"assign_2500_{name}_ms": few * 1e3 for name, (few, _) in times.items()}
     return {
         "assign_2500_ms": max(figures.values()),
         "growth_10x_ratio": sum(many for _, many in times.values()) / sum(few for few, _ in times.values()),
@@ -79,5 +79,5 @@ def _fastest_s(cluster_: tuple[Sequence[Node], Sequence[Usage]], request: Reques
         if isinstance(found, Unplaceable):
             raise BenchError(f"{request.mode}: {found}")
         if found.count != request.count:
-            raise BenchError(f"{request.mode}: {found.count} ranks were placed, {request.count} were asked for")
+            raise BenchError(f"{request.mode}: {found.count} ranks were placed, {request.count} were requested")
     return best

@@ -108,11 +108,11 @@ def _send(lab: Lab, *, rate: int, seconds: float) -> tuple[int, float]:
     target = (lab.address("h2"), PORT)
     batches = round(rate * seconds / BATCH)
     payload = bytes(PAYLOAD_BYTES * BATCH)
-    swallow, sender = (
+    sink, sender = (
         in_namespace(lab.netns(host), lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for host in ("h2", "h1")
     )
-    with swallow, sender:
-        swallow.bind(target)
+    with sink, sender:
+        sink.bind(target)
         sender.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, PAYLOAD_BYTES)
         started_at = time.monotonic()
         for batch in range(batches):

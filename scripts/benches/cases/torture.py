@@ -30,7 +30,7 @@ from scripts.benches.outcome import Round, Wanted
 from scripts.benches.torture.plans import Scenario
 from scripts.benches.torture.result import Result
 from scripts.benches.torture.run import run_scenario
-from scripts.benches.torture.scenario import GIANT_NEEDS_BYTES, Means, scenario
+from scripts.benches.torture.scenario import GIANT_NEEDS_BYTES, Capabilities, scenario
 from scripts.installed import ROOT, STAMP, digest
 
 WANTED: Final = (
@@ -46,15 +46,15 @@ SECONDS: Final = 60.0
 SCENARIO_S: Final = 3.0
 """Duration of the traffic in each scenario; starting, draining and comparing take about as long again."""
 SHOWN: Final = 5
-"""Faults of each kind that are printed per scenario."""
+"""Maximum of printed faults of each kind per scenario."""
 _SHOWN_CHARACTERS: Final = 4000
 
 
-def means() -> Means:
+def capabilities() -> Capabilities:
     """Return the resources and privileges that scenarios have on this machine."""
     root = os.geteuid() == 0
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGESIZE")
-    return Means(namespaces=root, compiled=_is_compiled(), giant=free > GIANT_NEEDS_BYTES)
+    return Capabilities(namespaces=root, compiled=_is_compiled(), giant=free > GIANT_NEEDS_BYTES)
 
 
 def _is_compiled() -> bool:
@@ -66,22 +66,22 @@ def _is_compiled() -> bool:
 def measure(*, seed: int | None, seconds: float, runs: int | None) -> Round:
     """Run scenarios until the time is up, or `runs` of them; `seed` is that of the first one."""
     first = random.SystemRandom().randrange(1 << 31) if seed is None else seed
-    has, results = means(), list[Result]()
+    available, results = capabilities(), list[Result]()
     give_up_at = time.monotonic() + seconds
     while not results or (time.monotonic() < give_up_at if runs is None else len(results) < runs):
-        what = scenario(first + len(results), means=has, seconds=SCENARIO_S)
+        what = scenario(first + len(results), capabilities=available, seconds=SCENARIO_S)
         click.echo(f"seed {what.seed}: {what.describe()}", err=True)
         result = run_scenario(what)
         results.append(result)
         if result.faults:
-            complain(result)
+            print_faults(result)
     return Round(first, _figures(results))
 
 
 def _figures(results: list[Result]) -> dict[str, float]:
     return {
         "wrong_bytes": sum(len(each.wrong) for each in results),
-        "disagreements": sum(len(each.problems) for each in results),
+        "disagreements": sum(len(each.disagreements) for each in results),
         "hangs": sum(len(each.hangs) for each in results),
         "tracebacks": sum(len(each.tracebacks) for each in results),
         "leaked_bytes": sum(each.leaked_bytes for each in results),
@@ -92,7 +92,7 @@ def _figures(results: list[Result]) -> dict[str, float]:
     }
 
 
-def complain(result: Result) -> None:
+def print_faults(result: Result) -> None:
     """Print the faults, and the command that repeats the scenario."""
     what: Scenario = result.scenario
     click.echo(f"seed {what.seed}: replay with: scripts/bench torture --runs 1 --seed {what.seed}", err=True)

@@ -1,7 +1,7 @@
-"""A station that transfers real payload, with faults, into a pool of memory that may be full, or into a target.
+"""A simulated host that transfers real payload, with faults, into a pool of limited memory, or into a target.
 
 A datagram carries the UDP checksum (RFC 768: ones' complement, which one flipped bit always changes). The host drops
-datagrams with a wrong checksum, as kernels do. Nothing else is checked before the core gets the datagram.
+datagrams with a wrong checksum, as kernels do, and passes all others to the core.
 
 Received payload lies in slots of one packet. A packet for which no slot is free is dropped, as by a full socket. A slot
 is freed when the core does not keep its packet, or when its message is released. Payload for registered memory is
@@ -44,28 +44,34 @@ def internet_checksum(data: bytes) -> int:
 
 
 class Host(SimHost):
-    """One end of a chaos run. `got` is called with each delivered message: the immediate, and the bytes in place."""
+    """One end of a chaos run. `on_delivery` gets the immediate and the bytes of each delivered message."""
 
     def __init__(
-        self, fabric: VirtualFabric, host: str, *, scenario: Scenario, noise: Bytes, got: Callable[[int, bytes], None]
+        self,
+        fabric: VirtualFabric,
+        host: str,
+        *,
+        scenario: Scenario,
+        noise: Bytes,
+        on_delivery: Callable[[int, bytes], None],
     ) -> None:
-        self._dice = Random(f"conditions/{scenario.seed}/{host}")  # noqa: S311 - reproducible, not secret
+        self._conditions_rng = Random(f"conditions/{scenario.seed}/{host}")  # noqa: S311 - reproducible, not secret
         keys = Random(f"keys/{scenario.seed}/{host}")  # noqa: S311 - as above
-        self.keys = Keys(size_bytes=scenario.registered_bytes, readable_bytes=len(noise), dice=keys)
+        self.keys = Keys(size_bytes=scenario.registered_bytes, readable_bytes=len(noise), rng=keys)
         super().__init__(fabric, host, config=scenario.config, seed=scenario.seed, memory=self.keys)
         self.conditions = scenario.conditions
         self.damaged = 0
         self.full = 0
         self.incarnations = 1
         self._noise = noise
-        self._got = got
+        self._on_delivery = on_delivery
         self._release_s = scenario.release_s
         self._slots = scenario.pool_packets
         self._memory = np.zeros(self._slots * self.payload_bytes, np.uint8)
         self._free = list(range(self._slots))
 
     def restart(self) -> None:
-        """Restart the process: forget all state."""
+        """Restart the process without its state."""
         self.incarnations += 1
         self.core = self._new_core()
         self.keys.renew()
@@ -81,7 +87,7 @@ class Host(SimHost):
             self.core.on_deregistered(key, now=self.now)
         self.serve()
 
-    def calm(self) -> None:
+    def end_faults(self) -> None:
         """End the faults."""
         self.conditions = Conditions()
 
@@ -107,19 +113,21 @@ class Host(SimHost):
     # -- receiving ----------------------------------------------------------------------------------------------
 
     def _receive(self, packets: list[Packet], _now_ns: int) -> None:
-        dice, conditions, batch = self._dice.random, self.conditions, list[Packet]()
+        rng, conditions, batch = self._conditions_rng.random, self.conditions, list[Packet]()
         for packet in packets:
-            for _ in range(1 + (dice() < conditions.duplicate)):
-                if dice() < conditions.late:
-                    self._fabric.at(self._fabric.now_ns + round(dice() * conditions.late_s * 1e9), self._later(packet))
+            for _ in range(1 + (rng() < conditions.duplicate)):
+                if rng() < conditions.late:
+                    self._fabric.at(
+                        self._fabric.now_ns + round(rng() * conditions.late_s * 1e9), self._process_later(packet)
+                    )
                 else:
                     batch.append(packet)
-        self._take(batch)
+        self._process(batch)
 
-    def _later(self, packet: Packet) -> Callable[[int], None]:
-        return lambda _: self._take([packet])
+    def _process_later(self, packet: Packet) -> Callable[[int], None]:
+        return lambda _: self._process([packet])
 
-    def _take(self, packets: list[Packet]) -> None:
+    def _process(self, packets: list[Packet]) -> None:
         now, arrivals, controls = self.now, list[GroDatagram](), list[tuple[bytes, SocketAddress, float]]()
         for packet in packets:
             data = self._impaired(packet.content.data)
@@ -133,15 +141,15 @@ class Host(SimHost):
         result = self.core.handle_packets(arrivals, controls=controls, now=now)
         for placement in result.copies:
             self.keys.put(placement.target, self._memory[placement.region_offset :][: placement.length])
-        taken = {arrival.payload_offset for arrival in arrivals}
-        self._free_slots(taken - {extent.region_offset for extent in result.kept})
+        received = {arrival.payload_offset for arrival in arrivals}
+        self._free_slots(received - {extent.region_offset for extent in result.kept})
         self.serve()
 
     def _impaired(self, data: bytes) -> bytes:
-        if self._dice.random() >= self.conditions.flip:
+        if self._conditions_rng.random() >= self.conditions.flip:
             return data
         damaged = bytearray(data)
-        damaged[self._dice.randrange(len(data))] ^= 1 << self._dice.randrange(8)
+        damaged[self._conditions_rng.randrange(len(data))] ^= 1 << self._conditions_rng.randrange(8)
         return bytes(damaged)
 
     def _land(self, data: bytes, source: SocketAddress, *, marked: bool, now: float) -> list[GroDatagram]:
@@ -164,8 +172,8 @@ class Host(SimHost):
             )
         ]
 
-    def _deliver(self, message: MessageReceived, *, now: float) -> None:  # noqa: ARG002 - released later than now
-        self._got(
+    def _deliver(self, message: MessageReceived, *, now: float) -> None:  # noqa: ARG002 - release is delayed
+        self._on_delivery(
             message.immediate or 0,  # every message has an immediate
             b"".join(self._memory[extent.region_offset :][: extent.length].tobytes() for extent in message.extents),
         )
@@ -177,10 +185,10 @@ class Host(SimHost):
                 self.core.release(message.peer, size_bytes=message.length, messages=1, now=self.now)
                 self.serve()
 
-        self._fabric.at(self._fabric.now_ns + round(self._dice.random() * self._release_s * 1e9), release)
+        self._fabric.at(self._fabric.now_ns + round(self._conditions_rng.random() * self._release_s * 1e9), release)
 
-    def forget(self, ended: PeerEnded) -> None:
-        """Release the memory and the number of a peer that has ended."""
+    def on_peer_ended(self, ended: PeerEnded) -> None:
+        """Release the memory and the number of an ended peer."""
         self.free_extents(ended.released)
         self.peers = {address: peer for address, peer in self.peers.items() if peer != ended.peer}
 

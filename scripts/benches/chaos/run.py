@@ -7,8 +7,8 @@ times, if a peer is open then. The invariants, under all conditions:
    completed with OK, or after its immediate was delivered.
 2. A delivered message has exactly the bytes that were sent; written and read bytes lie at the right address.
 3. Nothing is written outside of registered memory, between the targets of the requests, or with a withdrawn key.
-4. Every request completes with a status, unless the process that posted it is dead.
-5. A request that completed with OK was delivered, and had the right to be.
+4. Every request completes with a status, unless its process was restarted.
+5. A request that completed with OK was delivered, and was not flawed.
 6. No behaviour of the network raises an exception in the core.
 
 A request may end in error although its message was delivered: the sender cannot know whether only the ACK was lost.
@@ -27,7 +27,7 @@ import numpy as np
 from netns.backends.virtual.fabric import VirtualFabric
 from netns.netem.shape import Shape
 from scripts.benches.chaos.host import Host
-from scripts.benches.chaos.scenario import BOUND_S, HOSTS, STORM_S, Flaw, Kind, Message, Scenario, scenario
+from scripts.benches.chaos.scenario import BOUND_S, FAULTS_END_S, HOSTS, Flaw, Kind, Message, Scenario, scenario
 from scripts.benches.chaos.target import READABLE_FROM, Bytes, Target
 from srd.proto.events import Completion, Event, MessageAborted, PeerEnded, WriteReceived
 from srd.proto.wire.data import Opcode
@@ -62,7 +62,7 @@ class Report:
 
 
 class Run:
-    """Two hosts, and the records of all messages."""
+    """Two hosts, and the state of all messages."""
 
     def __init__(self, what: Scenario) -> None:
         self.what = what
@@ -72,15 +72,15 @@ class Run:
         self.pending: dict[tuple[str, int, int], int] = {}
         """(host, its incarnation, request) -> number of the message."""
         self.ended: dict[int, Status] = {}
-        self.aims: dict[int, Target] = {}
+        self.targets: dict[int, Target] = {}
         """Targets of the valid writes and reads."""
         self.hosts = {name: self._host(name) for name in HOSTS}
         self.initiator, self.responder = (self.hosts[name] for name in HOSTS)
         self._connecting = False
 
     def _host(self, name: str) -> Host:
-        host = Host(self.fabric, name, scenario=self.what, noise=noise(), got=self._got)
-        host.on_event = partial(self._take, host)
+        host = Host(self.fabric, name, scenario=self.what, noise=noise(), on_delivery=self._on_delivery)
+        host.on_event = partial(self._on_event, host)
         return host
 
     def run(self) -> Report:
@@ -93,17 +93,17 @@ class Run:
             self.fabric.at(_ns(withdrawal.at_s), partial(self._withdraw, withdrawal.host))
         for number, message in enumerate(self.what.messages):
             self.fabric.at(_ns(message.at_s), partial(self._post, number, message))
-        self.fabric.at(_ns(STORM_S), self._calm)
+        self.fabric.at(_ns(FAULTS_END_S), self._end_faults)
         self.fabric.at(0, self._open)
-        self.fabric.run(until_ns=_ns(STORM_S))
+        self.fabric.run(until_ns=_ns(FAULTS_END_S))
         self.fabric.run(until_ns=_ns(BOUND_S), done=lambda: not self.pending)
-        self._judge()
+        self._check_end()
         return self.report
 
-    # -- what happens -------------------------------------------------------------------------------------------
+    # -- timed actions ------------------------------------------------------------------------------------------
 
     def _open(self, _now_ns: int) -> None:
-        if not self.initiator.peers and not self._connecting and self.fabric.now_ns < _ns(STORM_S):
+        if not self.initiator.peers and not self._connecting and self.fabric.now_ns < _ns(FAULTS_END_S):
             self._connecting = True
             self.initiator.connect(self.responder.address)
             self.initiator.serve()
@@ -122,7 +122,7 @@ class Run:
             self.fabric.at(at_ns, partial(self._cancel, host, host.incarnations, peer, request))
 
     def _work_request(self, number: int, message: Message) -> dict[str, Any]:
-        """Return a request's arguments without its length; its target is told to expect it."""
+        """Return a request's arguments without its length; its target expects it."""
         here = self.hosts[message.host]
         (there,) = (host for host in self.hosts.values() if host is not here)
         if message.kind is Kind.SEND:
@@ -130,20 +130,22 @@ class Run:
         reads = message.kind is Kind.READ
         target = here.keys.current if reads else there.keys.current
         key = there.keys.current.read_key if reads else target.key
-        offset = message.payload_offset - READABLE_FROM if reads else message.place
+        offset = message.payload_offset - READABLE_FROM if reads else message.target_offset
         if message.flaw is Flaw.KEY:
             key ^= 1
         elif message.flaw is Flaw.RANGE:
             offset = (there.keys.readable_bytes if reads else target.size_bytes) - message.length + 1
         else:
-            self.aims[number] = target
-            target.expect(number, place=message.place, data=noise()[message.payload_offset :][: message.length])
+            self.targets[number] = target
+            target.expect(
+                number, offset=message.target_offset, data=noise()[message.payload_offset :][: message.length]
+            )
         if reads:
-            local = {"local_key": target.key, "local_offset": message.place}
+            local = {"local_key": target.key, "local_offset": message.target_offset}
             return {"opcode": Opcode.READ, "key": key, "offset": offset, "immediate": None, **local}
-        word = number if message.kind is Kind.WRITE_WITH_IMMEDIATE else None
-        place = {"key": key, "offset": offset}
-        return {"opcode": Opcode.WRITE, "payload_offset": message.payload_offset, "immediate": word, **place}
+        immediate = number if message.kind is Kind.WRITE_WITH_IMMEDIATE else None
+        remote = {"key": key, "offset": offset}
+        return {"opcode": Opcode.WRITE, "payload_offset": message.payload_offset, "immediate": immediate, **remote}
 
     def _cancel(self, host: Host, incarnation: int, peer: int, request: int, _now_ns: int) -> None:
         if host.incarnations == incarnation:
@@ -161,30 +163,30 @@ class Run:
             self._connecting = False
             self.fabric.at(self.fabric.now_ns + REOPEN_NS, self._open)
 
-    def _calm(self, _now_ns: int) -> None:
+    def _end_faults(self, _now_ns: int) -> None:
         for host in self.hosts.values():
-            host.calm()
-        for lane in self.fabric.links.values():
-            if lane.netem is not None:
-                lane.netem.reshape(_calmed(lane.netem.shape))
+            host.end_faults()
+        for link in self.fabric.links.values():
+            if link.netem is not None:
+                link.netem.reshape(_without_faults(link.netem.shape))
 
     # -- events -------------------------------------------------------------------------------------------------
 
-    def _take(self, host: Host, event: Event) -> None:
+    def _on_event(self, host: Host, event: Event) -> None:
         match event:
             case Completion():
                 number = self.pending.pop((host.host, host.incarnations, event.request), None)
                 if number is None:
-                    self._wrong(f"{host.host}: request {event.request} ended, and was not open")
+                    self._violation(f"{host.host}: request {event.request} completed, but was not open")
                 else:
                     self._end(number, event.status)
             case WriteReceived():
-                self._got_word(event)
+                self._on_write_received(event)
                 host.core.release(event.peer, size_bytes=0, messages=1, now=host.now)
             case MessageAborted():
                 host.free_extents(event.released)
             case PeerEnded():
-                host.forget(event)
+                host.on_peer_ended(event)
                 if host is self.initiator:
                     self._connecting = False
                     self.fabric.at(self.fabric.now_ns + REOPEN_NS, self._open)
@@ -195,63 +197,65 @@ class Run:
         if status is not Status.OK or message.kind is Kind.SEND:
             return
         self.report.placed += 1
-        if number not in self.aims:
-            self._wrong(f"message {number} had no right ({message.flaw.name}), but completed with OK")
-        elif message.kind is not Kind.WRITE_WITH_IMMEDIATE and not self.aims[number].arrived(number):
-            self._wrong(f"message {number} of {message.length} bytes completed with OK, and is not there")
+        if number not in self.targets:
+            self._violation(f"message {number} must be refused ({message.flaw.name}), but completed with OK")
+        elif message.kind is not Kind.WRITE_WITH_IMMEDIATE and not self.targets[number].arrived(number):
+            self._violation(f"message {number} of {message.length} bytes completed with OK, but has not landed")
 
-    def _got_word(self, event: WriteReceived) -> None:
+    def _on_write_received(self, event: WriteReceived) -> None:
         number = event.immediate
         self.delivered[number] += 1
         message = self.what.messages[number] if number < len(self.what.messages) else None
-        if message is None or message.kind is not Kind.WRITE_WITH_IMMEDIATE or number not in self.aims:
-            self._wrong(f"the word of message {number} was delivered, and never sent")
-        elif event.length != message.length or not self.aims[number].arrived(number):
-            self._wrong(f"the word of message {number} of {message.length} bytes was delivered, which are not there")
+        if message is None or message.kind is not Kind.WRITE_WITH_IMMEDIATE or number not in self.targets:
+            self._violation(f"the immediate of message {number} was delivered, but never sent")
+        elif event.length != message.length or not self.targets[number].arrived(number):
+            self._violation(
+                f"the immediate of message {number} was delivered, but its {message.length} bytes have not landed"
+            )
 
-    def _got(self, number: int, data: bytes) -> None:
+    def _on_delivery(self, number: int, data: bytes) -> None:
         self.delivered[number] += 1
         if number >= len(self.what.messages):
-            self._wrong(f"message {number} was delivered, and never sent")
+            self._violation(f"message {number} was delivered, but never sent")
             return
         message = self.what.messages[number]
         expected = noise()[message.payload_offset :][: message.length].tobytes()
         if data != expected:
-            self._wrong(f"message {number} of {message.length} bytes was delivered with {len(data)} wrong bytes")
+            self._violation(f"message {number} of {message.length} bytes was delivered with {len(data)} wrong bytes")
 
-    def _judge(self) -> None:
+    def _check_end(self) -> None:
         for number, times in self.delivered.items():
             if times > 1:
-                self._wrong(f"message {number} was delivered {times} times")
+                self._violation(f"message {number} was delivered {times} times")
         for (host, _, request), number in self.pending.items():
-            self._wrong(f"{host}: request {request} (message {number}) has not ended after {BOUND_S:g} s")
-        told = (Kind.SEND, Kind.WRITE_WITH_IMMEDIATE)
+            self._violation(f"{host}: request {request} (message {number}) has not completed after {BOUND_S:g} s")
+        notified = (Kind.SEND, Kind.WRITE_WITH_IMMEDIATE)
         for number, status in self.ended.items():
-            if status is Status.OK and not self.delivered[number] and self.what.messages[number].kind in told:
-                self._wrong(f"message {number} was acknowledged, and not delivered")
+            if status is Status.OK and not self.delivered[number] and self.what.messages[number].kind in notified:
+                self._violation(f"message {number} completed with OK, but was not delivered")
         for name, end in self.hosts.items():
             for fault in (fault for target in end.keys.targets for fault in target.faults()):
-                self._wrong(f"{name}: {fault}")
+                self._violation(f"{name}: {fault}")
         self.report.delivered = len(self.delivered)
         self.report.failed = sum(status is not Status.OK for status in self.ended.values())
         self.report.damaged = sum(host.damaged for host in self.hosts.values())
 
-    def _wrong(self, what: str) -> None:
+    def _violation(self, what: str) -> None:
         self.report.violations.append(what)
 
 
 def run_scenario(seed: int) -> Report:
-    """Run the scenario of a seed; an exception in the core is a violation, too."""
+    """Run the scenario of a seed; an exception in the core is a violation."""
     run = Run(scenario(seed, noise_bytes=NOISE_BYTES))
     try:
         return run.run()
-    except Exception as error:  # noqa: BLE001 - any exception of the core is a finding
+    except Exception as error:  # noqa: BLE001 - any exception of the core is a violation
         where = traceback.extract_tb(error.__traceback__)[-1]
         run.report.violations.append(f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})")
         return run.report
 
 
-def _calmed(shape: Shape) -> Shape:
+def _without_faults(shape: Shape) -> Shape:
     return replace(shape, loss_percent=0, jitter_us=0)
 
 

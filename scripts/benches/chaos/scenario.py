@@ -18,11 +18,11 @@ from srd.proto.config import ProtocolConfig
 HOSTS: Final = ("h1", "h2")
 POSTING_S: Final = 0.4
 """Messages are posted, and outages begin, within this time."""
-STORM_S: Final = 2.0
-"""Time at which the faults end; all repairs are done by then."""
+FAULTS_END_S: Final = 2.0
+"""Time at which the faults end; all repairs happen before."""
 LONGEST_BYTES: Final = SPARE_BYTES
 GAP_BYTES: Final = 16
-"""Gap between the targets of messages, which detects writes that are misplaced by a little."""
+"""Gap between the targets of messages, which detects slightly misplaced writes."""
 BOUND_S: Final = 12.0
 """Time by which every request must have completed: 10 s after the last fault, where 1 s without packets ends a peer."""
 
@@ -93,8 +93,8 @@ class Message:
     payload_offset: int
     length: int
     kind: Kind = Kind.SEND
-    place: int = 0
-    """Offset of the target: WRITE: in the other's registration; READ: in its own. Targets do not overlap."""
+    target_offset: int = 0
+    """WRITE: offset in the remote registration; READ: in the local one. Targets do not overlap."""
     flaw: Flaw = Flaw.NONE
     cancel_after_s: float | None = None
 
@@ -123,14 +123,14 @@ def scenario(seed: int, *, noise_bytes: int) -> Scenario:
     """Return the scenario of a seed; messages lie within `noise_bytes`."""
     rng = Random(f"chaos/{seed}")  # noqa: S311 - reproducible, not secret
 
-    def often(value: float) -> float:
+    def maybe(value: float) -> float:
         return value if rng.random() < 0.5 else 0.0
 
     shape = Shape(
         delay_us=rng.randint(10, 2000),
-        jitter_us=often(rng.randint(1, 500)),
-        loss_percent=often(round(rng.uniform(0, 30), 2)),
-        rate_bps=round(often(rng.choice((100_000_000, 1_000_000_000)))),
+        jitter_us=maybe(rng.randint(1, 500)),
+        loss_percent=maybe(round(rng.uniform(0, 30), 2)),
+        rate_bps=round(maybe(rng.choice((100_000_000, 1_000_000_000)))),
         limit_packets=rng.randint(8, 200),
     )
     spines = rng.randint(1, 4)
@@ -147,16 +147,16 @@ def scenario(seed: int, *, noise_bytes: int) -> Scenario:
             max_message_bytes=window_bytes,
         ),
         conditions=Conditions(
-            duplicate=often(rng.uniform(0, 0.1)),
-            late=often(rng.uniform(0, 0.2)),
+            duplicate=maybe(rng.uniform(0, 0.1)),
+            late=maybe(rng.uniform(0, 0.2)),
             late_s=rng.uniform(0, 0.005),
-            flip=often(rng.uniform(0, 0.02)),
+            flip=maybe(rng.uniform(0, 0.02)),
         ),
         outages=tuple(_outages(rng, spines=spines)),
         restarts=tuple(_restarts(rng)),
         messages=messages,
         pool_packets=2 * window_bytes // (mtu - 28 - 56) + rng.randint(8, 64),
-        release_s=often(rng.uniform(0, 0.01)),
+        release_s=maybe(rng.uniform(0, 0.01)),
         withdrawals=tuple(Withdrawal(each.host, each.at_s) for each in _restarts(rng)),
         registered_bytes=sum(message.length + GAP_BYTES for message in messages),
     )
@@ -166,7 +166,9 @@ def _outages(rng: Random, *, spines: int) -> list[Outage]:
     if rng.random() < 0.5:
         return []
     return [
-        Outage(f"spine{rng.randint(1, spines)}", rng.uniform(0, POSTING_S), rng.uniform(0.001, STORM_S - POSTING_S))
+        Outage(
+            f"spine{rng.randint(1, spines)}", rng.uniform(0, POSTING_S), rng.uniform(0.001, FAULTS_END_S - POSTING_S)
+        )
         for _ in range(rng.randint(1, 3))
     ]
 
@@ -179,7 +181,7 @@ def _restarts(rng: Random) -> list[Restart]:
 
 def _messages(rng: Random, *, longest: int, noise_bytes: int) -> list[Message]:
     found: list[Message] = []
-    place, flawed, cancelled = 0, rng.choice((0.0, 0.1)), rng.choice((0.0, 0.1))
+    target_offset, flawed, cancelled = 0, rng.choice((0.0, 0.1)), rng.choice((0.0, 0.1))
     for _ in range(rng.randint(10, 40)):
         kind = rng.choice(tuple(Kind))
         most = min(longest, LONGEST_BYTES) if kind is Kind.SEND else LONGEST_BYTES
@@ -191,12 +193,12 @@ def _messages(rng: Random, *, longest: int, noise_bytes: int) -> list[Message]:
                 rng.randint(READABLE_FROM, noise_bytes - READABLE_FROM - length),
                 length,
                 kind=kind,
-                place=place,
+                target_offset=target_offset,
                 flaw=rng.choice((Flaw.KEY, Flaw.RANGE))
                 if rng.random() < flawed and kind is not Kind.SEND
                 else Flaw.NONE,
                 cancel_after_s=rng.uniform(0, 0.05) if rng.random() < cancelled else None,
             )
         )
-        place += length + GAP_BYTES
+        target_offset += length + GAP_BYTES
     return found

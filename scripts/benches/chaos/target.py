@@ -1,10 +1,10 @@
 """Registered memory that detects misplaced writes.
 
 A target is a registration's memory between two guard areas that no key covers. Every request has its own range in it.
-Data that has landed is checked and overwritten at once, as by an application that reuses the memory, so that a later
-duplicate write is detected. A target that was withdrawn must not change any more.
+Data that has landed is checked and overwritten at once, which detects later duplicate writes. A withdrawn target must
+not change any more.
 
-Reads are served from the hosts' common noise, a part of which is registered.
+Reads are served from a registered part of the hosts' common noise.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Bytes = npt.NDArray[np.uint8]
 
 GUARD_BYTES: Final = 4096
 SPARE_BYTES: Final = 100_000
-"""Spare room at the end of a target, for writes that exceed it by a byte and may write the part within."""
+"""Spare room at the end of a target, for writes that exceed it by a byte, of which the part within may be written."""
 READABLE_FROM: Final = 4096
 """The noise before this offset, and as much at its end, is not registered."""
 FILL: Final = 0
-TAKEN: Final = 0xFF
+CONSUMED: Final = 0xFF
 
 
 class Target:
@@ -39,20 +39,20 @@ class Target:
         self.memory = np.full(self.size_bytes + 2 * GUARD_BYTES, FILL, np.uint8)
         self._sealed: Bytes | None = None
         self._expected: dict[int, tuple[int, Bytes]] = {}
-        self._taken: set[int] = set()
+        self._consumed: set[int] = set()
 
-    def expect(self, number: int, *, place: int, data: Bytes) -> None:
-        """Note that message `number` will be written to offset `place`."""
-        self._expected[number] = (place, data)
+    def expect(self, number: int, *, offset: int, data: Bytes) -> None:
+        """Note that message `number` will be written to `offset`."""
+        self._expected[number] = (offset, data)
 
     def arrived(self, number: int) -> bool:
         """Check and overwrite message `number`; return whether all of it has landed."""
-        place, data = self._expected[number]
-        there = self._slot(self.memory, place, len(data))
-        right = bool(np.array_equal(there, data))
+        offset, data = self._expected[number]
+        landed = self._slot(self.memory, offset, len(data))
+        right = bool(np.array_equal(landed, data))
         if self._sealed is None:
-            there[:] = TAKEN
-            self._taken.add(number)
+            landed[:] = CONSUMED
+            self._consumed.add(number)
         return right
 
     def seal(self) -> None:
@@ -65,30 +65,30 @@ class Target:
             yield "memory was written after its key was withdrawn"
         rest = self.memory.copy()
         self._slot(rest, self.size_bytes - SPARE_BYTES, SPARE_BYTES)[:] = FILL
-        for number, (place, data) in self._expected.items():
-            there = self._slot(rest, place, len(data))
-            if number in self._taken and (there != TAKEN).any():
+        for number, (offset, data) in self._expected.items():
+            landed = self._slot(rest, offset, len(data))
+            if number in self._consumed and (landed != CONSUMED).any():
                 yield f"memory of message {number} was written after it had arrived"
-            elif number not in self._taken and ((there != FILL) & (there != data)).any():
+            elif number not in self._consumed and ((landed != FILL) & (landed != data)).any():
                 yield f"memory of message {number} has wrong bytes"
-            there[:] = FILL
-        if (strange := np.flatnonzero(rest != FILL)).size:
-            at = int(strange[0]) - GUARD_BYTES
-            yield f"{strange.size} bytes were written that are no message's, from {at} of {self.size_bytes}"
+            landed[:] = FILL
+        if (stray := np.flatnonzero(rest != FILL)).size:
+            at = int(stray[0]) - GUARD_BYTES
+            yield f"{stray.size} bytes were written outside of all messages, from {at} of {self.size_bytes}"
 
     @staticmethod
-    def _slot(memory: Bytes, place: int, length: int) -> Bytes:
-        return memory[GUARD_BYTES + place : GUARD_BYTES + place + length]
+    def _slot(memory: Bytes, offset: int, length: int) -> Bytes:
+        return memory[GUARD_BYTES + offset : GUARD_BYTES + offset + length]
 
 
 class Keys(Memory):
     """All targets of a host; the last one is registered."""
 
-    def __init__(self, *, size_bytes: int, readable_bytes: int, dice: Random) -> None:
+    def __init__(self, *, size_bytes: int, readable_bytes: int, rng: Random) -> None:
         self.readable_bytes = readable_bytes - 2 * READABLE_FROM
         self.targets: list[Target] = []
         self._size_bytes = size_bytes
-        self._dice = dice
+        self._rng = rng
         self.renew()
 
     @property
@@ -100,12 +100,12 @@ class Keys(Memory):
         """Withdraw the registered target, and register other memory."""
         if self.targets:
             self.current.seal()
-        key, read_key = self._dice.getrandbits(64), self._dice.getrandbits(64)
+        key, read_key = self._rng.getrandbits(64), self._rng.getrandbits(64)
         self.targets.append(Target(key=key, read_key=read_key, size_bytes=self._size_bytes))
 
-    def put(self, place: int, data: Bytes) -> None:
+    def put(self, address: int, data: Bytes) -> None:
         """Write to an address from `local_writable` or `remote_writable`, even if the target was withdrawn since."""
-        target, at = divmod(place, 1 << 32)
+        target, at = divmod(address, 1 << 32)
         self.targets[target].memory[at : at + len(data)] = data
 
     def local_writable(self, key: int, *, offset: int, length: int) -> int | None:

@@ -12,7 +12,7 @@ compared. Each end prints its figures as one JSON event: bytes, seconds and CPU 
 the last.
 
 guarded  as srd, with both regions under the mprotect guard: no process may read a message, except the last one at the
-         end. `blind` is the same with a consumer that gathers, which the guard must detect.
+         end. `guarded-gather` is the same with a consumer that gathers, which the guard must detect.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ DEPTH: Final = 16
 """Messages in flight."""
 CONFIG: Final = EndpointConfig(protocol=ProtocolConfig(paths=1))
 """One path, as there is one link."""
-WATCHED: Final = ("guarded", "blind")
-WATCHED_BYTES: Final = 16 << 20
+GUARDED: Final = ("guarded", "guarded-gather")
+GUARDED_BYTES: Final = 16 << 20
 """Region of a guarded receiver: small, as mprotect costs time per page and system call."""
-WATCHED_CONFIG: Final = EndpointConfig(
+GUARDED_CONFIG: Final = EndpointConfig(
     chunk_bytes=256 << 10,
     protocol=ProtocolConfig(paths=1, receive_window_bytes=4 * MESSAGE_BYTES, max_message_bytes=MESSAGE_BYTES),
 )
-WATCHED_SLOTS: Final = 8
-_WORD: Final = 8
+GUARDED_SLOTS: Final = 8
+_LANE_BYTES: Final = 8
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -98,9 +98,9 @@ class Checker:
     def check(self, number: int, pieces: list[Bytes], *, whole: bool) -> None:
         """Compare message `number`, which lies in `pieces`. Raises SystemExit if it differs."""
         expected = self._expected[number % len(self._expected)]
-        if not whole:  # one lane at either end
-            same = bytes(pieces[0][:_WORD]) == bytes(expected[:_WORD])
-            same &= bytes(pieces[-1][-_WORD:]) == bytes(expected[-_WORD:])
+        if not whole:  # the first and the last lane
+            same = bytes(pieces[0][:_LANE_BYTES]) == bytes(expected[:_LANE_BYTES])
+            same &= bytes(pieces[-1][-_LANE_BYTES:]) == bytes(expected[-_LANE_BYTES:])
         else:
             at, same = 0, sum(map(len, pieces)) == MESSAGE_BYTES
             for piece in pieces:
@@ -113,23 +113,23 @@ class Checker:
 # -- srd ------------------------------------------------------------------------------------------------------------
 
 
-async def srd_receive(host: str, *, gather: bool, watched: bool) -> None:
+async def srd_receive(host: str, *, gather: bool, guard: bool) -> None:
     """Receive messages into a bound region until the sender closes."""
-    figures, checker = Figures(), Checker(WATCHED_SLOTS if watched else SLOTS)
-    config = WATCHED_CONFIG if watched else CONFIG
-    size_bytes = WATCHED_BYTES if watched else CONFIG.receive_region_bytes
-    with Region(size_bytes, name="device") as device, Region(MESSAGE_BYTES) as place:
+    figures, checker = Figures(), Checker(GUARDED_SLOTS if guard else SLOTS)
+    config = GUARDED_CONFIG if guard else CONFIG
+    size_bytes = GUARDED_BYTES if guard else CONFIG.receive_region_bytes
+    with Region(size_bytes, name="device") as device, Region(MESSAGE_BYTES) as buffer:
         async with await Endpoint.listen(host, port=0, config=config) as endpoint:
             queue = endpoint.bind_rx(device)
             queue.steer()
             emit("listening", port=endpoint.address[1])
             peer = await endpoint.accept()
             last: Message | None = None
-            with guarded(device) if watched else nullcontext(), suppress(PeerError):
+            with guarded(device) if guard else nullcontext(), suppress(PeerError):
                 while True:
                     message = await peer.recv()
-                    if not watched or gather:
-                        check(message, figures.messages, checker, into=place if gather else None)
+                    if not guard or gather:
+                        check(message, figures.messages, checker, into=buffer if gather else None)
                     if last is not None:
                         give_back(endpoint, last)
                     last = message
@@ -162,14 +162,14 @@ def give_back(endpoint: Endpoint, message: Message) -> None:
         sys.exit("a frag was not freed")
 
 
-async def srd_send(host: str, port: int, seconds: float, *, watched: bool) -> None:
+async def srd_send(host: str, port: int, seconds: float, *, guard: bool) -> None:
     """Send from a region for `seconds`."""
-    slots = WATCHED_SLOTS if watched else SLOTS
+    slots = GUARDED_SLOTS if guard else SLOTS
     with Region(slots * MESSAGE_BYTES, name="device") as device:
         device.array[:] = content(slots)
         async with await Endpoint.open(towards=host, config=CONFIG) as endpoint:
             peer = await endpoint.connect(host, port=port)
-            with guarded(device) if watched else nullcontext():
+            with guarded(device) if guard else nullcontext():
                 figures = await stream(peer, device, seconds=seconds)
                 await peer.close()
             emit("sent", **figures.to_dict(), bytes_copied=endpoint.bytes_copied)
@@ -178,17 +178,17 @@ async def srd_send(host: str, port: int, seconds: float, *, watched: bool) -> No
 async def stream(peer: Peer, device: Region, *, seconds: float) -> Figures:
     """Send messages: the warm-up, and then for `seconds`."""
     figures, number, until = Figures(), 0, math.inf
-    flying: set[asyncio.Future[Status]] = set()
+    in_flight: set[asyncio.Future[Status]] = set()
     while True:
         last = WARM if math.isinf(until) else number + DEPTH * (time.monotonic() < until)
-        while len(flying) < DEPTH and number < last:
+        while len(in_flight) < DEPTH and number < last:
             at = number * MESSAGE_BYTES % device.size_bytes
-            flying.add(peer.send(device, offset=at, length=MESSAGE_BYTES, immediate=number))
+            in_flight.add(peer.send(device, offset=at, length=MESSAGE_BYTES, immediate=number))
             number += 1
-        if not flying:
+        if not in_flight:
             figures.end()
             return figures
-        done, flying = await asyncio.wait(flying, return_when=asyncio.FIRST_COMPLETED)
+        done, in_flight = await asyncio.wait(in_flight, return_when=asyncio.FIRST_COMPLETED)
         for future in done:
             if future.result() is not Status.OK:
                 sys.exit(f"a message ended in {future.result().name}")
@@ -212,13 +212,13 @@ def classic_receive(host: str) -> None:
         with sock:
             while fill(sock, buffer.data):
                 at = number % SLOTS * MESSAGE_BYTES
-                place = device.array[at : at + MESSAGE_BYTES]
-                place[:] = buffer  # host to device
-                checker.check(number, [place], whole=number < WARM)
+                target = device.array[at : at + MESSAGE_BYTES]
+                target[:] = buffer  # host to device
+                checker.check(number, [target], whole=number < WARM)
                 number += 1
                 figures.message()
                 figures.end()
-        del place
+        del target
         emit("received", **figures.to_dict(), bytes_copied=number * MESSAGE_BYTES)
 
 
@@ -254,17 +254,17 @@ def classic_send(host: str, port: int, seconds: float) -> None:
 
 def main() -> None:
     """Run the role that the arguments name: METHOD send HOST PORT SECONDS, or METHOD receive HOST."""
-    way, role, host, *rest = sys.argv[1:]
-    if way not in ("srd", "gather", "classic", *WATCHED):
-        sys.exit(f"{way}: no such way")
-    if way == "classic" and role == "receive":
+    method, role, host, *rest = sys.argv[1:]
+    if method not in ("srd", "gather", "classic", *GUARDED):
+        sys.exit(f"{method}: no such method")
+    if method == "classic" and role == "receive":
         classic_receive(host)
-    elif way == "classic":
+    elif method == "classic":
         classic_send(host, int(rest[0]), float(rest[1]))
     elif role == "receive":
-        uvloop.run(srd_receive(host, gather=way in ("gather", "blind"), watched=way in WATCHED))
+        uvloop.run(srd_receive(host, gather=method in ("gather", "guarded-gather"), guard=method in GUARDED))
     else:
-        uvloop.run(srd_send(host, int(rest[0]), float(rest[1]), watched=way in WATCHED))
+        uvloop.run(srd_send(host, int(rest[0]), float(rest[1]), guard=method in GUARDED))
 
 
 if __name__ == "__main__":

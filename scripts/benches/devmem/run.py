@@ -13,7 +13,7 @@ from scripts.harness.errors import BenchError
 from scripts.harness.process import ManagedProcess, ProcessSet
 from scripts.harness.veth_pair import RECEIVER, SENDER, Wire
 
-_PATIENCE_S: Final = 60.0
+_TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +39,28 @@ class Transfer:
         return int(self.sent["bytes_copied"]) + int(self.received["bytes_copied"])
 
 
-def transfer(way: str, two: Wire, *, seconds: float) -> Transfer:
+def transfer(method: str, two: Wire, *, seconds: float) -> Transfer:
     """Transfer messages for `seconds` (0: only the warm-up). Raises BenchError if an end fails, or drops packets."""
     with ProcessSet() as pipes:
-        receiver = _start(pipes, two, RECEIVER, [way, "receive", two.receiver])
+        receiver = _start(pipes, two, RECEIVER, [method, "receive", two.receiver])
         port = _await(pipes, receiver, "listening")["port"]
-        sender = _start(pipes, two, SENDER, [way, "send", two.receiver, str(port), str(seconds)])
-        sent = _await(pipes, sender, "sent", patience_s=_PATIENCE_S + seconds)
+        sender = _start(pipes, two, SENDER, [method, "send", two.receiver, str(port), str(seconds)])
+        sent = _await(pipes, sender, "sent", timeout_s=_TIMEOUT_S + seconds)
         received = _await(pipes, receiver, "received")
     if dropped := received.get("dropped_packets"):
-        raise BenchError(f"{way}: this host dropped {dropped} packets; it is too busy to measure on")
+        raise BenchError(f"{method}: this host dropped {dropped} packets; it is too busy to measure on")
     if received["messages"] < WARM or received["messages"] != sent["messages"]:
-        raise BenchError(f"{way}: {sent['messages']} messages were sent, {received['messages']} received")
+        raise BenchError(f"{method}: {sent['messages']} messages were sent, {received['messages']} received")
     return Transfer(sent, received)
 
 
-def is_killed(way: str, two: Wire) -> bool:
+def is_killed(method: str, two: Wire) -> bool:
     """Whether the guard kills the receiver of this method (SIGSEGV) when data has arrived."""
     with ProcessSet() as pipes:
-        receiver = _start(pipes, two, RECEIVER, [way, "receive", two.receiver])
+        receiver = _start(pipes, two, RECEIVER, [method, "receive", two.receiver])
         port = _await(pipes, receiver, "listening")["port"]
-        _start(pipes, two, SENDER, [way, "send", two.receiver, str(port), "0"])
-        give_up_at = time.monotonic() + _PATIENCE_S
+        _start(pipes, two, SENDER, [method, "send", two.receiver, str(port), "0"])
+        give_up_at = time.monotonic() + _TIMEOUT_S
         while receiver.exit_status is None and time.monotonic() < give_up_at:
             pipes.wait(until=time.monotonic() + 0.05)
         return receiver.exit_status == -signal.SIGSEGV
@@ -71,8 +71,8 @@ def _start(pipes: ProcessSet, two: Wire, node: str, arguments: list[str]) -> Man
     return pipes.add(ManagedProcess.start(" ".join(arguments[:2]), command=two.command(node, command)))
 
 
-def _await(pipes: ProcessSet, child: ManagedProcess, wanted: str, *, patience_s: float = _PATIENCE_S) -> dict[str, Any]:
-    give_up_at = time.monotonic() + patience_s
+def _await(pipes: ProcessSet, child: ManagedProcess, wanted: str, *, timeout_s: float = _TIMEOUT_S) -> dict[str, Any]:
+    give_up_at = time.monotonic() + timeout_s
     while time.monotonic() < give_up_at:
         for event in child.events:
             if event["event"] == wanted:
@@ -83,4 +83,4 @@ def _await(pipes: ProcessSet, child: ManagedProcess, wanted: str, *, patience_s:
                 raise BenchError(f"{child.name}: {child.last_error or f'ended with status {child.exit_status}'}")
             continue
         pipes.wait(until=time.monotonic() + 0.05)
-    raise BenchError(f"{child.name}: nothing came for {patience_s:.0f} s")
+    raise BenchError(f"{child.name}: no {wanted!r} event within {timeout_s:.0f} s")

@@ -54,11 +54,11 @@ def compare(
 ) -> list[Comparison]:
     """Return the comparisons of a measure."""
     if measure in _MODELLED:
-        worth = _MODELLED[measure]
-        model = (worth(_modelled(shape, each, length_bytes=length_bytes), length_bytes) for each in (kernel, relay))
-        seen = [worth(each, length_bytes) for each in (kernel, relay)]
-        deviation = max(abs(value / wanted - 1) for value, wanted in zip(seen, model, strict=True))
-        return [Comparison(measure, seen[0], seen[1], deviation=deviation)]
+        figure = _MODELLED[measure]
+        model = (figure(_modelled(shape, each, length_bytes=length_bytes), length_bytes) for each in (kernel, relay))
+        measured = [figure(each, length_bytes) for each in (kernel, relay)]
+        deviation = max(abs(value / wanted - 1) for value, wanted in zip(measured, model, strict=True))
+        return [Comparison(measure, measured[0], measured[1], deviation=deviation)]
     return _DRAWN[measure](shape, kernel, relay)
 
 

@@ -68,8 +68,8 @@ class Ring:
         if dropped:
             raise BenchError(f"the recording lost {dropped} packets")
         headers = slots[:, : _HEADER.itemsize].copy().view(_HEADER).reshape(-1)
-        came = (headers["status"] & TP_STATUS_USER).astype(bool)
-        headers, slots = headers[came], slots[came]
+        filled = (headers["status"] & TP_STATUS_USER).astype(bool)
+        headers, slots = headers[filled], slots[filled]
         at_ns = headers["seconds"].astype(np.int64) * 1_000_000_000 + headers["nanoseconds"]
         mac = int(headers["mac"][0]) if len(headers) else 0
         return Frames(at_ns, headers["length"].astype(np.int64), slots[:, mac : mac + SNAP_BYTES])

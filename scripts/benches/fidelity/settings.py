@@ -31,10 +31,10 @@ SLOW_US: Final = 300.0  # where a packet's lateness matters: the load is low on 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One shape, as tc arguments, and the parameters of its trial."""
+    """One shape, as netem arguments, and the parameters of its trial."""
 
     name: str
-    words: Mapping[str, Any]
+    arguments: Mapping[str, Any]
     measures: tuple[Measure, ...]
     interval_us: float = INTERVAL_US
     length_bytes: int = LENGTH_BYTES
@@ -42,7 +42,7 @@ class Setting:
 
     def shape(self, directory: Path) -> Shape:
         """Return the shape; tables lie in `directory` (see `write_tables`)."""
-        return Shape.parse({"limit": 100_000, **self.words}, base=directory)
+        return Shape.parse({"limit": 100_000, **self.arguments}, base=directory)
 
     def to_dict(self, directory: Path) -> dict[str, Any]:
         """Return the setting in the format of a trial's orders."""

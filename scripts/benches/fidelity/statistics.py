@@ -69,12 +69,12 @@ def _joined(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return columns merged from the left until each is large enough; the remainder is merged with its neighbour."""
     least_share = counts.sum(axis=1).min() / counts.sum()
     columns: list[NDArray[np.float64]] = []
-    waiting = np.zeros(2)
+    pending = np.zeros(2)
     for column in counts.T:
-        waiting = waiting + column
-        if waiting.sum() * least_share >= MIN_EXPECTED:
-            columns.append(waiting)
-            waiting = np.zeros(2)
+        pending = pending + column
+        if pending.sum() * least_share >= MIN_EXPECTED:
+            columns.append(pending)
+            pending = np.zeros(2)
     if columns:
-        columns[-1] = columns[-1] + waiting
+        columns[-1] = columns[-1] + pending
     return np.array(columns).T if columns else np.zeros((2, 0))

@@ -53,10 +53,10 @@ def carried_mbps(lab: Lab, shape: Shape, *, seconds: int) -> float:
             done = subprocess.run(lab.command("h1", command), capture_output=True, text=True, check=False)
         finally:
             server.kill()
-    answer = json.loads(done.stdout or "{}")
-    if done.returncode or "error" in answer:
-        raise BenchError(f"iperf3: {answer.get('error') or done.stderr.strip() or done.returncode}")
-    return float(answer["end"]["sum_received"]["bits_per_second"]) / 1e6
+    report = json.loads(done.stdout or "{}")
+    if done.returncode or "error" in report:
+        raise BenchError(f"iperf3: {report.get('error') or done.stderr.strip() or done.returncode}")
+    return float(report["end"]["sum_received"]["bits_per_second"]) / 1e6
 
 
 def main(orders: Mapping[str, Any]) -> None:

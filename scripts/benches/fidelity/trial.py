@@ -129,10 +129,10 @@ def _send(lab: Lab, *, packets: int, interval_us: float, length_bytes: int, ect:
     address = (lab.address("h2"), PORT)
     padding = bytes(length_bytes - MIN_BYTES)
     payloads = [number.to_bytes(8, "big") * COPIES + padding for number in range(packets)]
-    swallow = in_namespace(lab.netns("h2"), lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    sink = in_namespace(lab.netns("h2"), lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     sender = in_namespace(lab.netns("h1"), lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-    with swallow, sender:
-        swallow.bind(address)  # otherwise h2 would answer each packet with an ICMP error
+    with sink, sender:
+        sink.bind(address)  # otherwise h2 would answer each packet with an ICMP error
         if ect:
             sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECT0)
         started_at = time.monotonic()
@@ -151,7 +151,7 @@ def _recording(before: Frames, after: Frames, *, packets: int, host_drops: int) 
     number = _numbers(after)
     known = (number >= 0) & (number < packets)
     if not known.all():
-        raise BenchError(f"{(~known).sum()} frames at the far end are none of ours")
+        raise BenchError(f"{(~known).sum()} frames at the far end are not of this trial")
     intact = _intact(after, number)
     marked = (after.head[:, 15] & 3) == 3
     return Recording(before.at_ns, after.at_ns, number, intact.astype(np.int64) * INTACT + marked * MARKED, host_drops)

@@ -2,10 +2,10 @@
 
 Four kinds of sockets: unknown senders; peers that it opened; addresses that never opened a peer, from which it sends
 with the contexts of its peers (as with a forged source address); and a packet socket that captures the transfer. It
-reads commands from stdin and answers each with one event on stdout:
+reads commands from stdin and replies to each with one event on stdout:
 
     forge N         prepare N packets                            -> forged {packets}
-    send SECONDS    send them, evenly spread over that time      -> sent {packets, bytes, amplification, ack_wait_s}
+    send SECONDS    send them, evenly spread over that time      -> sent {packets, bytes, amplification, late_s}
 """
 
 from __future__ import annotations
@@ -86,17 +86,17 @@ def open_peer(target: Target, *, rng: Random) -> tuple[Tally, Session]:
         tally.send(hello.encode(), target)
         tally.socket.settimeout(0.2)
         with suppress(TimeoutError, PacketError, ConnectionRefusedError):
-            answer = decode_untrusted(tally.socket.recv(1 << 16))
-            if isinstance(answer, Retry):
-                cookie = answer.cookie
-            elif isinstance(answer, Accept):
+            reply = decode_untrusted(tally.socket.recv(1 << 16))
+            if isinstance(reply, Retry):
+                cookie = reply.cookie
+            elif isinstance(reply, Accept):
                 tally.socket.settimeout(0)
-                return tally, Session(answer.own_context, own, answer.datagram_bytes - HEADER_BYTES)
+                return tally, Session(reply.own_context, own, reply.datagram_bytes - HEADER_BYTES)
     raise TimeoutError(f"the target did not open a peer within {_OPEN_BOUND_S:g} s")
 
 
 def capture(port: int, *, count: int) -> list[bytes]:
-    """Capture datagrams to `port` on loopback; of a super-datagram only the beginning."""
+    """Capture datagrams to `port` on loopback; of a GRO datagram only the beginning."""
     found: list[bytes] = []
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL)) as sock:
         sock.bind(("lo", 0))
@@ -111,7 +111,7 @@ def capture(port: int, *, count: int) -> list[bytes]:
 
 
 class Attack:
-    """All sockets and packets of the attack, and the bytes that came back."""
+    """The sockets and packets of the attack, and the bytes received in reply."""
 
     def __init__(self, target: Target, *, seed: int) -> None:
         self._target = target
@@ -146,7 +146,7 @@ class Attack:
             for tally in senders:
                 tally.drain()
             time.sleep(max(started + due / rate - time.monotonic(), 0.0))
-        time.sleep(0.2)  # for late answers
+        time.sleep(0.2)  # for late replies
         for tally in senders:
             tally.drain()
         unvalidated = [*self._unknown_senders, *self._victims]

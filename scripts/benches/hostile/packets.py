@@ -101,7 +101,7 @@ class Forge:
         """Return a well-formed but unexpected control packet of any kind."""
         session, rng = self._session(), self._rng
         kind: type = rng.choice(get_args(Control))
-        return _made(kind, session, rng)
+        return _control_packet(kind, session, rng)
 
     def _data(self) -> bytes:
         """Return data of an open peer: well-formed, or violating some rules of messages and windows."""
@@ -155,7 +155,7 @@ class Forge:
         return bytes(packet)
 
 
-def _made(kind: type, session: Session, rng: Random) -> bytes:
+def _control_packet(kind: type, session: Session, rng: Random) -> bytes:
     """Return a packet of a kind, with values that its fields may have."""
     values: dict[str, Any] = {
         "context": session.context,

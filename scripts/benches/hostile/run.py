@@ -1,4 +1,4 @@
-"""Alternates time slices of the transfer alone and with hostile packets, until all packets were sent."""
+"""Alternates time slices of the transfer alone and with hostile packets, until all packets are sent."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ RATE: Final = 10_000
 SLICE_PACKETS: Final = 40_000
 """Hostile packets in a slice of four seconds."""
 START_BOUND_S: Final = 30.0
-ANSWER_BOUND_S: Final = 120.0
+EVENT_BOUND_S: Final = 120.0
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _HOST: Final = "127.0.0.1"
 
 
 @dataclass(slots=True)
 class Worker:
-    """A process that answers each line with one event."""
+    """A process that replies to each line with one event."""
 
     name: str
     process: subprocess.Popen[str]
@@ -43,9 +43,9 @@ class Worker:
             self.process.stdin.write(line + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            raise self._gone() from None
+            raise self._ended() from None
 
-    def event(self, kind: str, *, bound_s: float = ANSWER_BOUND_S) -> dict[str, Any]:
+    def event(self, kind: str, *, bound_s: float = EVENT_BOUND_S) -> dict[str, Any]:
         """Return the next event of a kind. Raises BenchError when none arrives in time."""
         assert self.process.stdout is not None  # noqa: S101 - Popen made the pipe
         give_up_at = time.monotonic() + bound_s
@@ -62,11 +62,11 @@ class Worker:
                 raise BenchError(f"the {self.name} sent no {kind!r} within {bound_s:g} s")
             data = os.read(self.process.stdout.fileno(), 1 << 16).decode()
             if not data:
-                raise self._gone()
+                raise self._ended()
             self._buffer += data
 
-    def ask(self, line: str, kind: str) -> dict[str, Any]:
-        """Send a line; return the event that answers it."""
+    def request(self, line: str, kind: str) -> dict[str, Any]:
+        """Send a line; return the event of the reply."""
         self.command(line)
         return self.event(kind)
 
@@ -89,7 +89,7 @@ class Worker:
                 return int(line.split()[1]) << 10
         raise BenchError("/proc has no RssAnon: this kernel is too old")
 
-    def _gone(self) -> BenchError:
+    def _ended(self) -> BenchError:
         self.process.wait()
         lines = self.stderr_text.splitlines()
         return BenchError(f"the {self.name} ended with status {self.process.returncode}: {lines[-1] if lines else ''}")
@@ -121,7 +121,7 @@ class Tally:
     receiver_cpu_s: float = 0.0
 
     def add(self, before: tuple[float, int, float], after: tuple[float, int, float]) -> None:
-        """Add the difference of two readings of (time, bytes delivered, CPU time)."""
+        """Add the difference of two samples of (time, bytes delivered, CPU time)."""
         self.seconds += after[0] - before[0]
         self.bytes += after[1] - before[1]
         self.receiver_cpu_s += after[2] - before[2]
@@ -144,23 +144,23 @@ def measure(packets: int, *, seed: int) -> dict[str, float]:
         sender.event("sending", bound_s=START_BOUND_S)
         attack = running.enter_context(worker("attacker", "scripts.benches.hostile.attack", _HOST, port, str(seed)))
 
-        def reading() -> tuple[float, int, float]:
-            return time.monotonic(), int(sender.ask("", "total")["bytes"]), receiver.cpu_s
+        def sample() -> tuple[float, int, float]:
+            return time.monotonic(), int(sender.request("", "total")["bytes"]), receiver.cpu_s
 
         rss_bytes = 0
         while sent < packets:
             count = min(SLICE_PACKETS, packets - sent)
-            attack.ask(f"forge {count}", "forged")
+            attack.request(f"forge {count}", "forged")
             rss_bytes = rss_bytes or receiver.anonymous_bytes
-            before = reading()
+            before = sample()
             time.sleep(count / RATE)
-            between = reading()
-            done = attack.ask(f"send {count / RATE}", "sent")
-            quiet.add(before, between)
-            hostile.add(between, reading())
+            after_quiet = sample()
+            done = attack.request(f"send {count / RATE}", "sent")
+            quiet.add(before, after_quiet)
+            hostile.add(after_quiet, sample())
             sent += done["packets"]
             amplification, late_s = max(amplification, done["amplification"]), late_s + done["late_s"]
-        totals, failed = receiver.ask("", "total"), sender.ask("", "total")["failed"]
+        totals, failed = receiver.request("", "total"), sender.request("", "total")["failed"]
         grown_bytes = receiver.anonymous_bytes - rss_bytes
         crashes = sum(each.process.poll() is not None or "Traceback" in each.stderr_text for each in (receiver, sender))
     before_cpu_s = quiet.receiver_cpu_s / max(quiet.bytes, 1) * hostile.bytes

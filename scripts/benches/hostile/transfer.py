@@ -3,7 +3,7 @@
     python -m scripts.benches.hostile.transfer receive            listening {port}
     python -m scripts.benches.hostile.transfer send HOST PORT     sending
 
-Each line on stdin is answered by one event with the totals so far:
+The reply to each line on stdin is one event with the totals so far:
 
     receiver   total {messages, wrong_messages, wrong_bytes, bytes, dropped}
     sender     total {bytes, failed}
@@ -27,10 +27,10 @@ from srd.errors import PeerError
 
 MESSAGE_BYTES: Final = 1 << 20
 PATTERNS: Final = 8
-"""Number of different messages, which are prepared in advance so that creating them takes no time."""
+"""Number of different messages, which are prepared in advance to save time during the transfer."""
 IN_FLIGHT: Final = 6
-HONEST: Final = 0x5A000000
-"""Marks the immediates of the messages that count, in addition to their number."""
+TRANSFER_MARK: Final = 0x5A000000
+"""Marks the immediates of the transfer, in addition to the message number."""
 
 
 def pattern(number: int) -> npt.NDArray[np.uint8]:
@@ -45,9 +45,9 @@ async def receive() -> int:
     expected = [pattern(number) for number in range(PATTERNS)]
 
     def check(message: Message) -> None:
-        number = (message.immediate or 0) ^ HONEST
+        number = (message.immediate or 0) ^ TRANSFER_MARK
         if message.immediate is None or number >> 24 or message.length != MESSAGE_BYTES:
-            return  # the attacker's
+            return  # a message of the attacker
         at = wrong_bytes = 0
         for view in message.views():
             piece = np.frombuffer(view, np.uint8)
@@ -67,7 +67,7 @@ async def receive() -> int:
                 return
 
     async with await Endpoint.listen("127.0.0.1", port=0) as endpoint:
-        _answer(lambda: {**totals, "dropped": endpoint.dropped_packets})
+        _report_totals(lambda: {**totals, "dropped": endpoint.dropped_packets})
         emit("listening", port=endpoint.address[1])
         serving: set[asyncio.Task[None]] = set()
         while True:
@@ -84,7 +84,7 @@ async def send(host: str, *, port: int) -> int:
             region.array[number * MESSAGE_BYTES :][:MESSAGE_BYTES] = pattern(number)
         async with await Endpoint.open(towards=host) as endpoint:
             peer = await endpoint.connect(host, port=port)
-            _answer(lambda: dict(totals))
+            _report_totals(lambda: dict(totals))
             emit("sending")
 
             async def keep_sending(first: int) -> None:
@@ -92,7 +92,7 @@ async def send(host: str, *, port: int) -> int:
                 while True:
                     offset = number % PATTERNS * MESSAGE_BYTES
                     status = await peer.send(
-                        region, offset=offset, length=MESSAGE_BYTES, immediate=HONEST | number & 0xFFFFFF
+                        region, offset=offset, length=MESSAGE_BYTES, immediate=TRANSFER_MARK | number & 0xFFFFFF
                     )
                     totals["bytes"] += MESSAGE_BYTES * (status is Status.OK)
                     totals["failed"] += status is not Status.OK
@@ -102,8 +102,8 @@ async def send(host: str, *, port: int) -> int:
     return 0
 
 
-def _answer(totals: Callable[[], dict[str, Any]]) -> None:
-    """Answer each line on stdin with the totals."""
+def _report_totals(totals: Callable[[], dict[str, Any]]) -> None:
+    """Reply to each line on stdin with the totals."""
 
     def on_line() -> None:
         if sys.stdin.readline():

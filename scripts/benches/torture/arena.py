@@ -1,4 +1,4 @@
-"""Memory that messages are sent from: a region in which each request has a piece until it completes."""
+"""Send memory: a region in which each request has a piece until it completes."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ _POISONED_BYTES = 64 << 10
 
 
 class Arena:
-    """`take` a piece, `give_back` it: it is overwritten then, which detects data that is sent too late."""
+    """`allocate` a piece and `free` it. A freed piece is overwritten, which detects data that is sent too late."""
 
     def __init__(self, size_bytes: int, *, seed: int) -> None:
         self.region = Region(size_bytes, name="torture-arena")
         self._seed = seed
-        self._busy: list[tuple[int, int]] = []
+        self._allocated: list[tuple[int, int]] = []
 
-    def take(self, length: int, *, rng: Random) -> int | None:
+    def allocate(self, length: int, *, rng: Random) -> int | None:
         """Return the offset of a free piece, at any alignment; None if there is none."""
         at = rng.randrange(_GAP_BYTES)
-        for place, (first, end) in enumerate(self._busy):
+        for index, (first, end) in enumerate(self._allocated):
             if at + length <= first:
-                self._busy.insert(place, (at, at + length))
+                self._allocated.insert(index, (at, at + length))
                 return at
             at = end + rng.randrange(_GAP_BYTES)
         if at + length > self.region.size_bytes:
             return None
-        self._busy.append((at, at + length))
+        self._allocated.append((at, at + length))
         return at
 
     def bytes(self, offset: int, *, length: int) -> Bytes:
         """Return a piece."""
         return np.asarray(self.region.array)[offset : offset + length]
 
-    def give_back(self, offset: int, *, length: int) -> None:
+    def free(self, offset: int, *, length: int) -> None:
         """Overwrite a piece and free it."""
         piece = self.bytes(offset, length=length)
         for part in (piece[:_POISONED_BYTES], piece[_POISONED_BYTES:][-_POISONED_BYTES:]):
-            fill(part, self._seed, who=POISON, message=offset)
-        self._busy.remove((offset, offset + length))
+            fill(part, self._seed, owner=POISON, message=offset)
+        self._allocated.remove((offset, offset + length))
 
     def close(self) -> None:
         """Release the memory."""

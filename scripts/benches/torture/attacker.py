@@ -1,7 +1,7 @@
 """An attacker: `python -m scripts.benches.torture.attacker HOST PORT SOURCE SEED PLAN`; PLAN: an AttackerPlan in JSON.
 
-Sends an endpoint what no endpoint would, from a plain socket: packets of every type and of none, alone and in GSO
-trains, handshakes that lead nowhere, and peers that then misbehave. It has no output.
+Sends an endpoint packets that no conforming endpoint sends, from a plain socket: packets of every type and of invalid
+types, single and in GSO trains, abandoned handshakes, and open peers that violate the protocol. It has no output.
 """
 
 from __future__ import annotations
@@ -40,52 +40,52 @@ MAX_TRAIN: Final = 64
 TICK_S: Final = 0.005
 HANDSHAKE_S: Final = 0.3
 OPEN_PEERS: Final = 8
-"""At most so many are kept open: a single host's share."""
-PATIENCE_S: Final = 0.1
-"""Before packets that are not acknowledged are sent again."""
+"""Maximum number of open peers: fewer than `max_peers_per_address`."""
+RETRANSMIT_S: Final = 0.1
+"""Time after which unacknowledged packets are sent again."""
 MAX_AHEAD: Final = 2000
-"""Packets beyond what was acknowledged: less than the advertised window."""
+"""Maximum of unacknowledged packets: less than the advertised window."""
 HELLO_BYTES: Final = 1472
-_NOTHING: Final[dict[str, Any]] = {"reports": (), "cookie": b""}
+_EMPTY_FIELDS: Final[dict[str, Any]] = {"reports": (), "cookie": b""}
 _PREFIX: Final = struct.Struct(">BBBBIQ")
 _HEADER: Final = struct.Struct(">BBBBIQQIIIIQQ")
 
 
-def made(kind: type[Control], **values: Any) -> bytes:
-    """Return a control packet with these values, of those fields that it has; of others none, or zeros."""
+def control_packet(kind: type[Control], **values: Any) -> bytes:
+    """Return a control packet with these values for the fields that it has; other fields are empty or 0."""
     found: dict[str, Any] = {}
     for each in fields(kind):
         if each.name in values:
             found[each.name] = values[each.name]
         elif each.default is MISSING:
-            found[each.name] = _NOTHING.get(each.name, 0)
+            found[each.name] = _EMPTY_FIELDS.get(each.name, 0)
     return kind(**found).encode()
 
 
 @dataclass(slots=True)
-class Friend:
-    """A peer that the receiver takes us for."""
+class OpenPeer:
+    """A peer that the receiver has accepted."""
 
     own: int
-    """The context that we chose."""
+    """Context chosen by the attacker."""
     context: int
-    """The one that the receiver chose."""
+    """Context chosen by the receiver."""
     psn: int
-    """That comes next."""
+    """Next PSN."""
     acknowledged: int
-    """All PSNs below it were."""
+    """All PSNs below are acknowledged."""
     path_sequence: int = 0
-    heard_at: float = 0.0
-    """When `acknowledged` last grew."""
+    progress_at: float = 0.0
+    """Time of the last increase of `acknowledged`."""
 
     @property
-    def waits(self) -> bool:
-        """Whether as much as it may send is not acknowledged."""
+    def window_full(self) -> bool:
+        """Whether MAX_AHEAD packets are unacknowledged."""
         return self.psn - self.acknowledged > MAX_AHEAD
 
 
 class Attacker:
-    """Sends to one address from one other."""
+    """Sends from one socket to one target."""
 
     def __init__(self, target: tuple[str, int], *, source: str, rng: Random, plan: AttackerPlan) -> None:
         self._target = target
@@ -95,7 +95,7 @@ class Attacker:
         self._sock.bind((source, 0))
         self._sock.settimeout(HANDSHAKE_S)
         self._source = source
-        self._peers: list[Friend] = []
+        self._peers: list[OpenPeer] = []
         self._makers: dict[str, Callable[[], bytes]] = {
             "noise": self._noise, "prefix": self._prefix, "data": self._data, "small": self._small, "ack": self._ack,
             "hello": self._hello, "handshake": self._handshake, "reset": self._reset, "partial": self._partial,
@@ -109,7 +109,7 @@ class Attacker:
         budget = 0.0
         while time.monotonic() < until:
             budget = min(budget + plan.packets_per_s * TICK_S, 4.0 * plan.packets_per_s * TICK_S + 1)
-            while budget >= 1 and time.monotonic() < until and not any(peer.waits for peer in self._peers):
+            while budget >= 1 and time.monotonic() < until and not any(peer.window_full for peer in self._peers):
                 kind = rng.choices(list(plan.kinds), list(plan.kinds.values()))[0]
                 with suppress(OSError):
                     budget -= self._send(kind)
@@ -117,11 +117,11 @@ class Attacker:
             time.sleep(TICK_S)
 
     def close(self) -> None:
-        """Let the socket go."""
+        """Close the socket."""
         self._sock.close()
 
     def _send(self, kind: str) -> int:
-        """Send one packet, or a train; return how many packets that was."""
+        """Send one packet, or a train; return the number of packets."""
         if kind == "icmp":
             self._icmp()
             return 1
@@ -141,7 +141,7 @@ class Attacker:
         return count
 
     def _drain(self) -> None:
-        """Look through what was answered for acks; what is not acknowledged for long is sent again."""
+        """Process ACKs and RESETs; go back to the first PSN that is unacknowledged for RETRANSMIT_S."""
         self._sock.settimeout(0.0)
         with suppress(OSError):
             while True:
@@ -150,22 +150,22 @@ class Attacker:
                     for peer in self._peers:
                         if isinstance(packet, Ack) and packet.context == peer.own:
                             if packet.cumulative > peer.acknowledged:
-                                peer.acknowledged, peer.heard_at = packet.cumulative, time.monotonic()
+                                peer.acknowledged, peer.progress_at = packet.cumulative, time.monotonic()
                         elif isinstance(packet, Reset) and packet.context == peer.context:
                             self._peers.remove(peer)
                             break
         self._sock.settimeout(HANDSHAKE_S)
         for peer in self._peers:
-            if peer.waits and time.monotonic() > peer.heard_at + PATIENCE_S:
-                peer.psn, peer.heard_at = peer.acknowledged, time.monotonic()
+            if peer.window_full and time.monotonic() > peer.progress_at + RETRANSMIT_S:
+                peer.psn, peer.progress_at = peer.acknowledged, time.monotonic()
 
-    # -- packets of no peer -----------------------------------------------------------------------------------------
+    # -- packets without a peer -------------------------------------------------------------------------------------
 
     def _noise(self) -> bytes:
         return self._rng.randbytes(self._rng.choice((0, 1, 15, 16, 17, 55, 56, 57, self._rng.randint(0, 9000))))
 
     def _prefix(self) -> bytes:
-        """A plausible beginning, and then anything."""
+        """Return a valid prefix and random bytes."""
         rng = self._rng
         kind = rng.choice((*PacketType, 0, 12, 255))
         prefix = _PREFIX.pack(rng.choice((VERSION, VERSION, 2)), kind, 0, rng.randrange(256), 0, rng.getrandbits(64))
@@ -192,21 +192,21 @@ class Attacker:
         rng = self._rng
         bitmap = rng.getrandbits(rng.choice((8, 1024, 4096))) & ~1
         credit = rng.getrandbits(40)
-        return made(
+        return control_packet(
             Ack, context=rng.getrandbits(64), cumulative=rng.getrandbits(32), bitmap=bitmap, credit_bytes=credit
         )
 
     def _control(self) -> bytes:
-        """A packet of any type but DATA, right in form and wrong in all else."""
+        """Return a well-formed control packet with random contexts."""
         rng = self._rng
         kind = rng.choice(get_args(Control))
-        return made(kind, context=rng.getrandbits(64), own_context=rng.getrandbits(64))
+        return control_packet(kind, context=rng.getrandbits(64), own_context=rng.getrandbits(64))
 
     # -- handshakes -------------------------------------------------------------------------------------------------
 
     def _hello(self, own: int | None = None, *, cookie: bytes = b"") -> bytes:
         own = self._rng.getrandbits(64) if own is None else own
-        return made(
+        return control_packet(
             Hello,
             own_context=own,
             credit_bytes=1 << 25,
@@ -217,8 +217,8 @@ class Attacker:
             cookie=cookie,
         )
 
-    def _answer(self, own: int, wanted: type[Retry | Accept]) -> Control:
-        """Return what answers our HELLO. Raises OSError when nothing does."""
+    def _reply(self, own: int, wanted: type[Retry | Accept]) -> Control:
+        """Return the reply to a HELLO. Raises OSError when none arrives."""
         for _ in range(1000):
             with suppress(PacketError):
                 packet = decode_untrusted(self._sock.recv(MAX_DATAGRAM_BYTES))
@@ -228,16 +228,16 @@ class Attacker:
 
     def _cookie(self, own: int) -> bytes:
         self._sock.sendto(self._hello(own), self._target)
-        retry = self._answer(own, Retry)
+        retry = self._reply(own, Retry)
         return retry.cookie if isinstance(retry, Retry) else b""
 
-    def _open(self) -> Friend:
-        """Become a peer. Raises OSError when that fails."""
+    def _open(self) -> OpenPeer:
+        """Open a peer. Raises OSError when that fails."""
         own = self._rng.getrandbits(64)
         self._sock.sendto(self._hello(own, cookie=self._cookie(own)), self._target)
-        accept = self._answer(own, Accept)
-        assert isinstance(accept, Accept)  # noqa: S101 - what was asked for
-        return Friend(own, accept.own_context, self._plan.first_psn, self._plan.first_psn)
+        accept = self._reply(own, Accept)
+        assert isinstance(accept, Accept)  # noqa: S101 - for mypy
+        return OpenPeer(own, accept.own_context, self._plan.first_psn, self._plan.first_psn)
 
     def _handshake(self) -> bytes:
         """Open a peer and abandon it; above the limit, close an old one."""
@@ -247,19 +247,19 @@ class Attacker:
         return self._to(self._peers[-1], Probe)
 
     @staticmethod
-    def _to(peer: Friend, kind: type[Control]) -> bytes:
-        return made(kind, context=peer.context, own_context=peer.own)
+    def _to(peer: OpenPeer, kind: type[Control]) -> bytes:
+        return control_packet(kind, context=peer.context, own_context=peer.own)
 
     def _reset(self) -> bytes:
-        """The end of a peer, right behind its beginning: both lie in the socket together."""
+        """Return a RESET or CLOSED that directly follows a HELLO, so that both wait in the socket together."""
         own = self._rng.getrandbits(64)
         cookie = self._cookie(own)
         self._sock.sendto(self._hello(own, cookie=cookie), self._target)
-        return made(self._rng.choice((Reset, Closed)), context=own, own_context=self._rng.getrandbits(64))
+        return control_packet(self._rng.choice((Reset, Closed)), context=own, own_context=self._rng.getrandbits(64))
 
-    # -- peers that misbehave ---------------------------------------------------------------------------------------
+    # -- violations by open peers -----------------------------------------------------------------------------------
 
-    def _peer(self) -> Friend:
+    def _peer(self) -> OpenPeer:
         if not self._peers:
             self._peers.append(self._open())
         return self._rng.choice(self._peers)
@@ -275,7 +275,7 @@ class Attacker:
         return header
 
     def _partial(self) -> bytes:
-        """The beginning of a message that never ends, or something out of place."""
+        """Return the first packet of a message that is never completed, or an unexpected control packet."""
         rng = self._rng
         if rng.random() < 0.02:
             return self._to(self._peer(), rng.choice((Close, Nack, Probe)))
@@ -283,10 +283,10 @@ class Attacker:
         return self._next(length=len(payload) + rng.choice((0, 1, 1 << 16))) + payload
 
     def _empty(self) -> bytes:
-        """A packet without payload that begins a message, of which no more will come."""
+        """Return a packet without payload that begins a message."""
         return self._next(length=1)
 
-    # -- errors that the network reports ----------------------------------------------------------------------------
+    # -- ICMP errors ------------------------------------------------------------------------------------------------
 
     def _icmp(self) -> None:
         """Send the receiver's host an ICMP error about a packet of its socket."""
@@ -308,12 +308,12 @@ def _checksum(data: bytes) -> int:
 
 
 def main() -> None:
-    """Be a nuisance."""
+    """Attack until the time of the plan is up."""
     host, port, source, seed, plan = sys.argv[1:]
     attacker = Attacker(
         (host, int(port)),
         source=source,
-        rng=Random(seed),  # noqa: S311 - to be drawn again alike
+        rng=Random(seed),  # noqa: S311 - reproducible, not secret
         plan=AttackerPlan(**json.loads(plan)),
     )
     with suppress(KeyboardInterrupt):

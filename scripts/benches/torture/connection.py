@@ -30,18 +30,18 @@ CANCELLED: Final = -1
 """Recorded instead of a status: the future was cancelled."""
 INTRODUCTION_BYTES: Final = 64
 GIANT_MESSAGE: Final = 1
-"""Number of the one of 1 GiB."""
+"""Number of the message of 1 GiB."""
 NO_FLAW, KEY_FLAW, RANGE_FLAW = range(3)
-"""Why a write or a read must be refused: its key does not exist, or its range ends a byte after the registration."""
+"""Flaws for which a write or a read must be refused: unknown key, or a range one byte beyond the registration."""
 MAX_BATCH: Final = 200
 LENT_BYTES: Final = 4 << 20
 _CANCEL_WITHIN_S: Final = 0.02
-_ROOM_S: Final = 0.05
+_POLL_S: Final = 0.05
 
 
 @dataclass(slots=True)
 class Request:
-    """What is open."""
+    """An open request."""
 
     number: int
     posted_s: float
@@ -54,10 +54,10 @@ class Request:
 
 
 class Connection:
-    """`run` from the first message to the end."""
+    """One peer: `run` posts requests until it ends."""
 
-    def __init__(self, sender: Sender, endpoint: Endpoint, peer: Peer, *, who: int) -> None:
-        self.who = who
+    def __init__(self, sender: Sender, endpoint: Endpoint, peer: Peer, *, number: int) -> None:
+        self.number = number
         self._sender = sender
         self._plan = sender.plan
         self._endpoint = endpoint
@@ -69,8 +69,8 @@ class Connection:
         self._open: dict[int, Request] = {}
         self._batches: list[tuple[range, Request]] = []
         self._changed = asyncio.Event()
-        self._known = False  # whether the first message has arrived
-        self._used = sender.used.setdefault(self._receiver["incarnation"], [0, 0])
+        self._identified = False  # whether the first message was delivered
+        self._used = sender.write_used.setdefault(self._receiver["incarnation"], [0, 0])
 
     # -- lifecycle --------------------------------------------------------------------------------------------------
 
@@ -78,85 +78,87 @@ class Connection:
         """Post until the time is up or the peer has ended; then end it."""
         running, plan = self._sender.running, self._plan
         until_s = self._sender.until_s
-        if plan.leaves_after_s is not None:
-            until_s = min(until_s, running.now_s + plan.leaves_after_s)
-        self._note("connected", self.who, self._receiver["incarnation"], self._peer.batch_bytes + 56)
-        replies = asyncio.ensure_future(self._take_replies())
+        if plan.reconnect_after_s is not None:
+            until_s = min(until_s, running.now_s + plan.reconnect_after_s)
+        self._note("connected", self.number, self._receiver["incarnation"], self._peer.batch_bytes + 56)
+        replies = asyncio.ensure_future(self._receive_replies())
         await self._introduce()
-        if self._sender.giant is not None and self._known and self._next == GIANT_MESSAGE and self._is_first():
+        if self._sender.giant is not None and self._identified and self._next == GIANT_MESSAGE and self._is_first():
             self._post_giant(self._sender.giant)
-        while self._known and running.now_s < until_s and not self._peer.ended:
+        while self._identified and running.now_s < until_s and not self._peer.ended:
             posted = len(self._open) < plan.outstanding and self._post(self._drawn_kind(), most=plan.longest_bytes)
             if not posted:
-                await self._wait_for_room(most=plan.outstanding - 1)
+                await self._wait_for_requests(most=plan.outstanding - 1)
             else:
                 await asyncio.sleep(self._rng.random() * plan.pause_s)
         await self._end(replies)
 
     def _is_first(self) -> bool:
-        return self.who == layout.connection(self._sender.who, incarnation=self._sender.incarnation, number=0)
+        return self.number == layout.connection(self._sender.worker, incarnation=self._sender.incarnation, number=0)
 
     async def _introduce(self) -> None:
-        """Send a first message, so that the receiver knows whose peer it is."""
+        """Send a first message, from which the receiver identifies the connection."""
         try:
             self._post_send(INTRODUCTION_BYTES, cancelled=0.0)
-        except SrdError:  # it is gone again
+        except SrdError:  # the peer has ended
             return
         while self._open:
-            await self._wait_for_room(most=0)
+            await self._wait_for_requests(most=0)
 
-    async def _wait_for_room(self, *, most: int) -> None:
-        """Wait until at most `most` requests are open, or for a short time if so already; the wait is bounded."""
+    async def _wait_for_requests(self, *, most: int) -> None:
+        """Wait until at most `most` requests are open, at least briefly; overdue requests end the wait."""
         self._changed.clear()
         if len(self._open) <= most:
-            await asyncio.sleep(_ROOM_S)
+            await asyncio.sleep(_POLL_S)
         while len(self._open) > most and not self._overdue():
             try:
-                await asyncio.wait_for(self._changed.wait(), _ROOM_S)
+                await asyncio.wait_for(self._changed.wait(), _POLL_S)
             except TimeoutError:
                 continue
             self._changed.clear()
 
     def _overdue(self) -> bool:
-        """Report requests that are open beyond their timeout as hanging, and forget them."""
+        """Report requests that exceed their timeout as hangs, and drop them; return whether there are any."""
         bound_s = self._plan.endpoint.request_timeout_s + GRACE_S
         late = [each for each in self._open.values() if self._sender.running.now_s > each.posted_s + bound_s]
         for request in late:
-            self._note("hang", f"connection {self.who}: request {request.number} is open after {bound_s:g} s")
+            self._note("hang", f"connection {self.number}: request {request.number} is open after {bound_s:g} s")
             del self._open[request.number]
         return bool(late)
 
     async def _end(self, replies: asyncio.Future[None]) -> None:
         if self._plan.drains:
             while self._open:
-                await self._wait_for_room(most=0)
+                await self._wait_for_requests(most=0)
         bound_s = self._plan.endpoint.request_timeout_s + GRACE_S
         closing = asyncio.ensure_future(self._peer.close())
         if await self._sender.running.bounded(closing, bound_s=bound_s):
             closing.result()
         else:
-            self._note("hang", f"connection {self.who}: Peer.close did not return within {bound_s:g} s")
+            self._note("hang", f"connection {self.number}: Peer.close did not return within {bound_s:g} s")
             closing.cancel()
-        await asyncio.sleep(_ROOM_S)  # lets scheduled callbacks run
+        await asyncio.sleep(_POLL_S)  # lets scheduled callbacks run
         for number in self._open:
-            self._note("hang", f"connection {self.who}: request {number} is open after its peer was closed")
-        self._note("gone", self.who, int(self._peer.error().status or 0))
+            self._note("hang", f"connection {self.number}: request {number} is open after its peer was closed")
+        self._note("closed", self.number, int(self._peer.error().status or 0))
         replies.cancel()
         await asyncio.wait([replies])
         if not replies.cancelled():
             replies.result()
 
-    async def _take_replies(self) -> None:
-        """Check the replies."""
+    async def _receive_replies(self) -> None:
+        """Receive and check the replies."""
         try:
             while True:
                 with await self._peer.recv() as message:
                     found = np.frombuffer(message.gather(), np.uint8)
                     number = message.immediate
-                    wrong = check(found, self._sender.seed, who=self.who | layout.REPLY, message=number or 0)
-                    self._note("reply", self.who, number, len(found))
+                    wrong = check(found, self._sender.seed, owner=self.number | layout.REPLY, message=number or 0)
+                    self._note("received_reply", self.number, number, len(found))
                     if wrong:
-                        self._note("wrong", f"reply {number} over connection {self.who}, {len(found)} bytes: {wrong}")
+                        self._note(
+                            "wrong", f"reply {number} over connection {self.number}, {len(found)} bytes: {wrong}"
+                        )
         except PeerError:
             return
 
@@ -186,7 +188,7 @@ class Connection:
         try:
             return posts[kind](length)
         except SrdError as error:
-            self._note("unposted", self.who, first, self._next - first, str(error))
+            self._note("unposted", self.number, first, self._next - first, str(error))
             return False
 
     def _number(self, count: int = 1) -> int:
@@ -204,30 +206,30 @@ class Connection:
 
     def _cancel(self, request: Request) -> None:
         if request.future is not None and not request.future.done():
-            self._note("cancel", self.who, request.number)
+            self._note("cancel", self.number, request.number)
             request.future.cancel()
 
     def _ended(self, request: Request, future: asyncio.Future[Status]) -> None:
         status = CANCELLED if future.cancelled() else int(future.result())
-        self._note("end", self.who, request.number, 1, status)
-        self._known = self._known or status == Status.OK
+        self._note("end", self.number, request.number, 1, status)
+        self._identified = self._identified or status == Status.OK
         request.finish(status)
         self._open.pop(request.number, None)
         self._changed.set()
 
     def _immediate(self, number: int, *, length: int) -> int | None:
-        """Return the message's number, or nothing if its bytes carry it."""
+        """Return the number of the message, or sometimes None if its bytes carry it."""
         return None if length >= LANE_BYTES and self._rng.random() < 0.5 else number
 
     def _post_send(self, length: int, *, cancelled: float | None = None) -> bool:
         arena, number = self._sender.arena, self._next
-        offset = arena.take(length, rng=self._rng)
+        offset = arena.allocate(length, rng=self._rng)
         if offset is None:
             return False
-        fill(arena.bytes(offset, length=length), self._sender.seed, who=self.who, message=number)
+        fill(arena.bytes(offset, length=length), self._sender.seed, owner=self.number, message=number)
         immediate = self._immediate(number, length=length)
-        self._note("send", self.who, self._number(), length, immediate)
-        free = partial(arena.give_back, offset, length=length)
+        self._note("send", self.number, self._number(), length, immediate)
+        free = partial(arena.free, offset, length=length)
         try:
             future = self._peer.send(arena.region, offset=offset, length=length, immediate=immediate)
         except SrdError:
@@ -238,11 +240,11 @@ class Connection:
         return True
 
     def _post_lent(self, _length: int) -> bool:
-        """Send from a region and try to close it at once: if that is allowed, what is mapped next must not be sent."""
+        """Send from a region and close it at once: if that succeeds, memory that is mapped next must not be sent."""
         number, length = self._next, min(LENT_BYTES, self._plan.longest_bytes)
         region = Region(LENT_BYTES, name="torture-lent")
-        fill(np.asarray(region.array)[:length], self._sender.seed, who=self.who, message=number)
-        self._note("send", self.who, self._number(), length, number)
+        fill(np.asarray(region.array)[:length], self._sender.seed, owner=self.number, message=number)
+        self._note("send", self.number, self._number(), length, number)
         try:
             future = self._peer.send(region, offset=0, length=length, immediate=number)
         except SrdError:
@@ -254,7 +256,7 @@ class Connection:
             self._track(number, future, lambda _status: region.close())
             return True
         other = Region(LENT_BYTES, name="torture-other")
-        fill(np.asarray(other.array), self._sender.seed, who=POISON, message=number)
+        fill(np.asarray(other.array), self._sender.seed, owner=POISON, message=number)
         self._track(number, future, lambda _status: other.close())
         return True
 
@@ -267,19 +269,19 @@ class Connection:
             lengths += [size] * rng.choice((1, 2, 7, rng.randint(1, MAX_BATCH)))
         gap = rng.choice((0, 0, 5))
         room = sum(lengths) + gap * len(lengths)
-        offset = arena.take(room, rng=rng)
+        offset = arena.allocate(room, rng=rng)
         if offset is None:
             return False
         first = self._next
-        places = offset + np.concatenate(([0], np.cumsum(np.array(lengths) + gap)[:-1]))
-        for index, (place, size) in enumerate(zip(places.tolist(), lengths, strict=True)):
+        offsets = offset + np.concatenate(([0], np.cumsum(np.array(lengths) + gap)[:-1]))
+        for index, (at, size) in enumerate(zip(offsets.tolist(), lengths, strict=True)):
             message = first + index if size >= LANE_BYTES else first
-            fill(arena.bytes(place, length=size), self._sender.seed, who=self.who, message=message)
+            fill(arena.bytes(at, length=size), self._sender.seed, owner=self.number, message=message)
         immediate = first if min(lengths) < LANE_BYTES or rng.random() < 0.3 else None
-        self._note("batch", self.who, self._number(len(lengths)), lengths, immediate)
-        free = partial(arena.give_back, offset, length=room)
+        self._note("batch", self.number, self._number(len(lengths)), lengths, immediate)
+        free = partial(arena.free, offset, length=room)
         try:
-            ids = self._peer.post_send(arena.region, places, lengths=np.array(lengths), immediate=immediate)
+            ids = self._peer.post_send(arena.region, offsets, lengths=np.array(lengths), immediate=immediate)
         except SrdError:
             free()
             raise
@@ -292,21 +294,21 @@ class Connection:
         """Handle an entry of the completion queue, which may cover several batches."""
         while count:
             ids, request = next(each for each in self._batches if first in each[0])
-            some = min(count, ids.stop - first)
-            self._note("end", self.who, request.number + first - ids.start, some, status)
-            request.left -= some
+            covered = min(count, ids.stop - first)
+            self._note("end", self.number, request.number + first - ids.start, covered, status)
+            request.left -= covered
             if not request.left:
                 request.finish(status)
                 self._open.pop(request.number, None)
                 self._batches.remove((ids, request))
                 self._changed.set()
-            first, count = first + some, count - some
+            first, count = first + covered, count - covered
 
-    # -- memory of the other end ------------------------------------------------------------------------------------
+    # -- remote memory -----------------------------------------------------------------------------------------------
 
     def _post_write(self, length: int) -> bool:
-        """Write to a range of the receiver's memory that no other message uses."""
-        key_of = self._receiver["keys"][f"{self._sender.who}.{self._sender.incarnation}"]
+        """Write to a range of the receiver's memory that no other write uses."""
+        key_of = self._receiver["keys"][f"{self._sender.worker}.{self._sender.incarnation}"]
         which = self._rng.randrange(2)
         key, at, size = key_of[which]
         start = self._used[which] + self._rng.randrange(64)
@@ -315,20 +317,20 @@ class Connection:
         if length < 0:
             return self._post_send(min(64, self._plan.longest_bytes))
         arena = self._sender.arena
-        offset = arena.take(length, rng=self._rng)
+        offset = arena.allocate(length, rng=self._rng)
         if offset is None:
             return False
         number = self._number()
-        fill(arena.bytes(offset, length=length), self._sender.seed, who=self.who, message=number)
+        fill(arena.bytes(offset, length=length), self._sender.seed, owner=self.number, message=number)
         if flaw == KEY_FLAW:
             key ^= 1
         elif flaw == RANGE_FLAW:
             start = size - length + 1  # the packets that lie within may be placed
         else:
-            self._used[which] = start + max(length, 1)  # each is known by its place
+            self._used[which] = start + max(length, 1)  # the offset identifies the write
         immediate = at + start if self._rng.random() < 0.4 and not flaw else None
-        self._note("write", self.who, number, length, self._target().name, at + start, immediate, flaw)
-        free = partial(arena.give_back, offset, length=length)
+        self._note("write", self.number, number, length, self._target().name, at + start, immediate, flaw)
+        free = partial(arena.free, offset, length=length)
         try:
             future = self._peer.write(
                 arena.region, offset=offset, length=length, key=key, target_offset=start, immediate=immediate
@@ -341,26 +343,26 @@ class Connection:
 
     def _target(self) -> layout.Memory:
         return layout.target(
-            self._sender.who,
+            self._sender.worker,
             incarnation=self._sender.incarnation,
             receiver_incarnation=self._receiver["incarnation"],
             size_bytes=1 << 10,
         )
 
     def _post_giant(self, region: Region) -> None:
-        """Post one message as long as there are."""
+        """Post the write of `giant_bytes`."""
         length, number = self._plan.giant_bytes, self._number()
-        key, at, _size = self._receiver["keys"][f"{self._sender.who}.{self._sender.incarnation}"][0]
+        key, at, _size = self._receiver["keys"][f"{self._sender.worker}.{self._sender.incarnation}"][0]
         self._used[0] = length
-        self._note("write", self.who, number, length, self._target().name, at, at, NO_FLAW)
+        self._note("write", self.number, number, length, self._target().name, at, at, NO_FLAW)
         future = self._peer.write(region, offset=0, length=length, key=key, target_offset=0, immediate=at)
         self._track(number, future, lambda _status: None)
 
     def _post_read(self, length: int) -> bool:
-        """Read from the receiver's memory to a range here that no other message uses."""
+        """Read from the memory of the receiver into a local range that no other read uses."""
         which = self._rng.randrange(2)
-        registration, at = self._sender.landings[which]
-        start = self._sender.landed[which] + self._rng.randrange(64)
+        registration, at = self._sender.read_ranges[which]
+        start = self._sender.read_used[which] + self._rng.randrange(64)
         key, source_at, source_size = self._receiver["source"][self._rng.randrange(2)]
         length = min(length, registration.length - start, source_size)
         if length < 0:
@@ -372,9 +374,9 @@ class Connection:
             key ^= 1
         elif flaw == RANGE_FLAW:
             from_offset = source_size - length + 1
-        self._sender.landed[which] = start + length
+        self._sender.read_used[which] = start + length
         details = [self._receiver["incarnation"], source_at + from_offset, at + start]
-        self._note("read", self.who, number, length, *details, flaw)
+        self._note("read", self.number, number, length, *details, flaw)
         future = self._peer.read(registration, offset=start, length=length, key=key, source_offset=from_offset)
         self._track(
             number,
@@ -388,6 +390,8 @@ class Connection:
         if status != Status.OK:
             return
         found = np.asarray(self._sender.read_region.array)[at : at + length]
-        wrong = check(found, self._sender.seed, who=SOURCE, message=self._receiver["incarnation"], offset=source_at)
+        wrong = check(found, self._sender.seed, owner=SOURCE, message=self._receiver["incarnation"], offset=source_at)
         if wrong:
-            self._note("wrong", f"read {number} of connection {self.who}, {length} bytes, as it ended: {wrong}")
+            self._note(
+                "wrong", f"read {number} of connection {self.number}, {length} bytes, at its completion: {wrong}"
+            )

@@ -1,4 +1,4 @@
-"""Files instead of messages: whatever happens to a chunk, both ends must end and agree on the outcome."""
+"""File transfers instead of messages: under any fault both ends must end and agree on the outcome."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from srd.file_transfer.receiving import FileReceiver, Inbox
 from srd.file_transfer.sending import FileSender, Sent
 
 FILES: Final = 100
-"""Who has written the files: file i is message i of this."""
+"""Owner of the files in the pattern: file i is message i."""
 TRANSFER_S: Final = 10.0
-"""A file takes no longer than this, beyond the bound of a request."""
+"""Maximum time of a file, in addition to the timeout of a request."""
 
 
 def received_directory(directory: Path) -> Path:
-    """Where files arrive."""
+    """Return the directory of the received files."""
     return directory / "received"
 
 
 def _plan(scenario: Scenario) -> FilesPlan:
-    assert scenario.files is not None  # noqa: S101 - what this is for
+    assert scenario.files is not None  # noqa: S101 - for mypy
     return scenario.files
 
 
@@ -41,7 +41,7 @@ async def send_files(scenario: Scenario, *, directory: Path, journal: Journal, o
     for number, size in enumerate(_plan(scenario).sizes):
         path = directory / f"file{number}"
         data = np.zeros(size, np.uint8)
-        fill(data, scenario.seed, who=FILES, message=number)
+        fill(data, scenario.seed, owner=FILES, message=number)
         path.write_bytes(data.tobytes())
         await _send(scenario, number, path, journal=journal, orders=orders, host=host, running=running)
     running.stop()
@@ -54,7 +54,7 @@ async def _send(
     endpoint = await Endpoint.open(towards=host, config=config(endpoint_plan))
     try:
         peer = await endpoint.connect(host, port=int((await orders.receiver())["port"]))
-    except PeerError as error:  # no answer came through
+    except PeerError as error:  # timed out, or refused
         journal.note("unconnected", str(error))
         await endpoint.close()
         return
@@ -78,7 +78,7 @@ async def _send(
 
 
 def _outcome(future: asyncio.Future[Sent]) -> str:
-    """Return how a transfer ended; raise what no transfer may."""
+    """Return the outcome of a transfer; raise unexpected exceptions."""
     if not future.done():
         return "open"
     if future.cancelled():
@@ -90,7 +90,7 @@ def _outcome(future: asyncio.Future[Sent]) -> str:
 
 
 async def receive_files(scenario: Scenario, *, directory: Path, journal: Journal, orders: Orders, host: str) -> None:
-    """Take files from every peer, until the controller reports that all senders have ended."""
+    """Receive files from every peer, until the controller orders the end."""
     running = RunningTime()
     plan = scenario.receiver.endpoint
     received_directory(directory).mkdir()
@@ -108,7 +108,7 @@ async def receive_files(scenario: Scenario, *, directory: Path, journal: Journal
     await orders.finish.wait()
     bound_s = plan.request_timeout_s + GRACE_S
     if tasks and not await running.bounded(asyncio.gather(*tasks), bound_s=bound_s):
-        journal.note("hang", f"FileReceiver.receive waits, {bound_s:g} s after its sender was gone")
+        journal.note("hang", f"FileReceiver.receive still waits {bound_s:g} s after its sender ended")
     accepting.cancel()
     closing = asyncio.ensure_future(endpoint.close())
     if not await running.bounded(closing, bound_s=bound_s):

@@ -1,7 +1,7 @@
-"""A worker's journal: one JSON array per line, (time, kind, ...), in a file that outlives the worker.
+"""A worker's journal: one JSON array per line, (time, kind, ...), in a file that remains when the worker ends.
 
-An entry is written, unbuffered, before its action is done, so that the possible actions of a killed process are known.
-Times are those of the wall clock, which all processes share even if their monotonic clocks differ.
+An entry is written, unbuffered, before its action, so that a killed process has journalled all its possible actions.
+Times are wall-clock times, as monotonic clocks differ between time namespaces.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 
 class Entry(NamedTuple):
-    """One line."""
+    """One entry."""
 
     at: float
     kind: str
@@ -33,12 +33,12 @@ class Journal:
         os.write(self._fd, json.dumps([time.time(), kind, *values]).encode() + b"\n")
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         os.close(self._fd)
 
 
 def entries(path: Path) -> Iterator[Entry]:
-    """Read a journal; what is not whole yet is left out."""
+    """Yield the entries of a journal, without an incomplete last line."""
     if not path.exists():
         return
     with path.open("rb") as file:

@@ -3,8 +3,8 @@
 Memory that peers write to or read from is a file, mapped by the worker, so that the controller can check all of it
 after the worker has ended for any reason. There are guard bytes between and around the registered ranges.
 
-A connection's number identifies the process that made it: sender (5 bits), its incarnation (4 bits), and the connection
-in it (6 bits). Replies over a connection have the number with REPLY set.
+The number of a connection identifies its sender: sender (5 bits), its incarnation (4 bits), and the connection
+(6 bits). Replies over a connection have the number with REPLY set.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TARGET_BYTES: Final = 12 << 20
 READS_BYTES: Final = 12 << 20
 SOURCE_BYTES: Final = 4 << 20
 FLAWED_BYTES: Final = 128 << 10
-"""At the end of what may be written to: where writes land of which only the last packet goes too far."""
+"""End of a target, reserved for writes that exceed the range by one byte: the packets within may be placed."""
 
 
 def connection(sender: int, *, incarnation: int, number: int) -> int:
@@ -30,35 +30,35 @@ def connection(sender: int, *, incarnation: int, number: int) -> int:
     return sender << 10 | incarnation << 6 | number
 
 
-def sender_of(who: int) -> int:
-    """Return the sender that a connection (or what is sent back over it) belongs to."""
-    return who >> 10 & 31
+def sender_of(connection_number: int) -> int:
+    """Return the sender of a connection, or of a reply over it."""
+    return connection_number >> 10 & 31
 
 
-def incarnation_of(who: int) -> int:
-    """Return the incarnation of the sender's process that made the connection."""
-    return who >> 6 & 15
+def incarnation_of(connection_number: int) -> int:
+    """Return the incarnation of the sender that opened the connection."""
+    return connection_number >> 6 & 15
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A file with two ranges that are registered, and what its untouched bytes are."""
+    """A file with two registered ranges, and the pattern of its guard bytes."""
 
     name: str
     number: int
-    """Of its guard bytes' pattern."""
+    """Message number of the guard pattern."""
     size_bytes: int
     ranges: tuple[tuple[int, int], ...]
-    """(offset, length) of what is registered."""
+    """(offset, length) of the registered ranges."""
     owner: int = CANARY
 
     def path(self, directory: Path) -> Path:
-        """Where it is."""
+        """Return the path of the file."""
         return directory / self.name
 
     def prepare(self, out: Bytes, *, seed: int) -> None:
-        """Fill it with the pattern that must stay as it is."""
-        fill(out[: self.size_bytes], seed, who=self.owner, message=self.number)
+        """Fill the file with the guard pattern."""
+        fill(out[: self.size_bytes], seed, owner=self.owner, message=self.number)
 
 
 def _memory(name: str, number: int, first: int, second: int, *, owner: int = CANARY) -> Memory:
@@ -67,28 +67,28 @@ def _memory(name: str, number: int, first: int, second: int, *, owner: int = CAN
 
 
 def target(sender: int, *, incarnation: int, receiver_incarnation: int, size_bytes: int) -> Memory:
-    """What an incarnation of a sender may write to, in an incarnation of the receiver."""
+    """Return the write target of an incarnation of a sender, at an incarnation of the receiver."""
     number = 1 << 16 | sender << 10 | incarnation << 6 | receiver_incarnation
     return _memory(f"target.{sender}.{incarnation}.{receiver_incarnation}", number, size_bytes, size_bytes // 4)
 
 
 def reads(sender: int, *, incarnation: int, size_bytes: int) -> Memory:
-    """Where an incarnation of a sender has its reads land."""
+    """Return the memory that the reads of an incarnation of a sender land in."""
     return _memory(
         f"reads.{sender}.{incarnation}", 2 << 16 | sender << 10 | incarnation << 6, size_bytes, size_bytes // 4
     )
 
 
 def source(receiver_incarnation: int, *, size_bytes: int) -> Memory:
-    """What all may read, in an incarnation of the receiver."""
+    """Return the memory that all senders may read, at an incarnation of the receiver."""
     return _memory(f"source.{receiver_incarnation}", receiver_incarnation, size_bytes, size_bytes // 4, owner=SOURCE)
 
 
-def journal_name(who: int, *, incarnation: int) -> str:
+def journal_name(worker: int, *, incarnation: int) -> str:
     """Return the name of the journal of an incarnation of a sender, or of the receiver (0)."""
-    return f"worker.{who}.{incarnation}.jsonl"
+    return f"worker.{worker}.{incarnation}.jsonl"
 
 
 def target_bytes(giant_bytes: int) -> int:
-    """Return how much a sender may write to, of whom one message may have this length."""
+    """Return the size of the write target of a sender, whose longest message has `giant_bytes`."""
     return max(TARGET_BYTES, giant_bytes + FLAWED_BYTES)

@@ -1,4 +1,4 @@
-"""The worker process: its clock, its memory and descriptors, its endpoint, and the controller's orders."""
+"""A worker's clock, memory, descriptors and endpoint, and the orders from its controller."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LONGEST_TICK_S: Final = 0.5
 
 
 class RunningTime:
-    """Running time of this process, which hardly advances while the process is stopped or starved."""
+    """Running time of this process: a tick counts at most LONGEST_TICK_S, so stops and CPU contention hardly count."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -53,22 +53,22 @@ class RunningTime:
         return what.done()
 
     def stop(self) -> None:
-        """Count no more."""
+        """Stop counting."""
         self._task.cancel()
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a process has of the machine."""
+    """Memory and descriptors of this process."""
 
     anonymous_bytes: int
     descriptors: tuple[str, ...]
     regions_bytes: int
-    """Of memfds that are mapped."""
+    """Size of the mapped memfds."""
 
     @classmethod
     def now(cls) -> Self:
-        """Look, after everything that can be given back was."""
+        """Measure, after a garbage collection and a heap trim."""
         gc.collect()
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)
@@ -76,7 +76,7 @@ class Footprint:
 
 
 def anonymous_bytes(pid: int) -> int:
-    """Return the private memory of a process that is in use; 0: it is gone. Regions are not in it."""
+    """Return the anonymous memory of a process, without regions; 0 if it has ended."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
             if line.startswith("RssAnon:"):
@@ -106,9 +106,9 @@ class Orders:
 
     def __init__(self) -> None:
         self.latest: dict[str, Any] = {}
-        """The receiver that there is: where it listens, and its keys."""
+        """Port and keys of the current receiver."""
         self.finish = asyncio.Event()
-        self._some = asyncio.Event()
+        self._known = asyncio.Event()
         self._partial = b""
         os.set_blocking(0, False)
         asyncio.get_running_loop().add_reader(0, self._read)
@@ -126,25 +126,25 @@ class Orders:
                     self.finish.set()
                 else:
                     self.latest = order
-                    self._some.set()
+                    self._known.set()
 
     async def receiver(self) -> dict[str, Any]:
-        """Return the receiver that there is; wait until there is one."""
-        await self._some.wait()
+        """Wait for a receiver; return its port and keys."""
+        await self._known.wait()
         return self.latest
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop reading stdin."""
         asyncio.get_running_loop().remove_reader(0)
 
 
-def begin_late(plan: EndpointPlan) -> None:
-    """Have the numbers of all peers of this process begin just before they wrap.
+def start_near_wrap(plan: EndpointPlan) -> None:
+    """Start the numbers of all peers of this process just before they wrap.
 
-    A compiled Endpoint cannot be subclassed, but it is an ordinary class, whose methods can be replaced.
+    A compiled Endpoint cannot be subclassed, but its methods can be replaced.
     """
     parts: Any = Endpoint
-    original = parts._on_event  # noqa: SLF001 - there is no other way to begin late
+    original = parts._on_event  # noqa: SLF001 - the only hook
 
     def on_event(self: Any, event: Event) -> None:
         original(self, event)
@@ -155,7 +155,7 @@ def begin_late(plan: EndpointPlan) -> None:
 
 
 def _set_numbers(peer: Any, plan: EndpointPlan) -> None:
-    """Set where numbers begin: PSNs at both ends, all else at the sending one."""
+    """Set the first numbers: PSNs in both directions, the others for sending."""
     peer.receiver._window.base = plan.first_psn  # noqa: SLF001
     inflight = peer.sender._inflight  # noqa: SLF001
     inflight.base = inflight.next_psn = plan.first_psn
@@ -167,8 +167,8 @@ def _set_numbers(peer: Any, plan: EndpointPlan) -> None:
 
 
 def set_offloads(endpoint: Endpoint, plan: EndpointPlan) -> None:
-    """Switch off what the plan has not."""
-    driver: Any = endpoint._engine._driver  # noqa: SLF001 - sockets have no other name
+    """Switch off the offloads that the plan excludes."""
+    driver: Any = endpoint._engine._driver  # noqa: SLF001 - the only access to the sockets
     for fd, sock in driver._sockets.items():  # noqa: SLF001
         if not plan.gro:
             sock.setsockopt(SOL_UDP, UDP_GRO, 0)
@@ -196,7 +196,7 @@ def config(plan: EndpointPlan) -> EndpointConfig:
 
 
 def mapped(memory: Memory, directory: Path, *, seed: int) -> Region:
-    """Map a file, filled with the pattern that must stay as it is."""
+    """Map a file, filled with its guard pattern."""
     region = Region.open(
         memory.path(directory), size_bytes=-(-memory.size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE, writable=True
     )

@@ -24,7 +24,7 @@ from scripts.benches.torture.plans import Event, FaultKind, Net, NetworkPlan
 from scripts.harness.errors import BenchError
 
 LOOPBACK: Final = "127.0.0.1"
-STRANGE_LOOPBACK: Final = "127.0.0.2"
+ATTACKER_LOOPBACK: Final = "127.0.0.2"
 ROUTER: Final = "router"
 _OFF: Final = (("tx-udp-segmentation", "off"), ("tso", "off"), ("gso", "off"), ("gro", "off"))
 _ON: Final = (("tx-udp-segmentation", "on"), ("tso", "on"), ("gso", "on"), ("gro", "on"))
@@ -33,46 +33,46 @@ Undo = Callable[[], None]
 
 
 class Network(Protocol):
-    """What the controller needs of it."""
+    """The network as the controller uses it."""
 
     @property
     def receiver(self) -> str:
-        """Where the receiver is reached."""
+        """Address of the receiver."""
 
     @property
     def attackers(self) -> list[str]:
-        """The addresses that attackers have."""
+        """Addresses of the attackers."""
 
     def command(self, host: int, argv: Sequence[str]) -> list[str]:
-        """A command line that runs at a host."""
+        """Return a command line that runs `argv` at a host."""
 
     def inject(self, event: Event) -> Undo:
-        """Do something to a host's link; return what undoes it."""
+        """Inject a fault into the link of a host; return its reversal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loopback:
-    """No network."""
+    """The loopback interface of this machine."""
 
     receiver: str = LOOPBACK
 
     @property
     def attackers(self) -> list[str]:
-        """Loopback has many addresses."""
-        return [STRANGE_LOOPBACK]
+        """A second loopback address."""
+        return [ATTACKER_LOOPBACK]
 
     def command(self, _host: int, argv: Sequence[str]) -> list[str]:
-        """As it is."""
+        """Return `argv`."""
         return list(argv)
 
     def inject(self, event: Event) -> Undo:
-        """Nothing can be done to this machine's own loopback."""
+        """Raise BenchError: loopback has no faults."""
         raise BenchError(f"{event.what}: not on loopback")
 
 
 @dataclass(frozen=True, slots=True)
-class InLab:
-    """Namespaces."""
+class LabNetwork:
+    """Hosts in the namespaces of a lab."""
 
     lab: Lab
     hosts: Sequence[str]
@@ -85,7 +85,7 @@ class InLab:
 
     @property
     def attackers(self) -> list[str]:
-        """The last host's addresses: it answers from any of them."""
+        """All addresses of the last host."""
         return [self.lab.address(self.hosts[-1]), *self._transfer(self.hosts[-1])]
 
     def _transfer(self, host: str) -> list[str]:
@@ -93,16 +93,16 @@ class InLab:
         return [address for (node, _), address in addressing.transfer.items() if node == host]
 
     def command(self, host: int, argv: Sequence[str]) -> list[str]:
-        """In the host's namespace."""
+        """Return a command line that runs in the namespace of the host."""
         return self.lab.command(self.hosts[host], argv)
 
     def inject(self, event: Event) -> Undo:
-        """Change the MTU of a host's link, or have it fail."""
-        host = self.hosts[event.who]
+        """Change the MTU of the link of a host, or let the link fail."""
+        host = self.hosts[event.worker]
         switch = self.lab.topology.switch_of(host)
         if event.what is FaultKind.MTU:
-            self.set_mtu(event.who, event.value)
-            return lambda: self.set_mtu(event.who, self.mtus[event.who])
+            self.set_mtu(event.worker, event.value)
+            return lambda: self.set_mtu(event.worker, self.mtus[event.worker])
         failure: Failure = fail(self.lab, f"{host}-{switch}", carrier=event.what is FaultKind.FLAP)
         return lambda: repair(self.lab, [failure])
 
@@ -125,7 +125,7 @@ class InLab:
 
 @contextmanager
 def network(plan: NetworkPlan, *, senders: int, seed: int) -> Iterator[Network]:
-    """Build what a scenario wants, and remove it afterwards. Raises BenchError in one line."""
+    """Build the network of a scenario, and remove it afterwards. Raises BenchError."""
     if plan.net is Net.LOOPBACK:
         yield Loopback()
         return
@@ -135,7 +135,7 @@ def network(plan: NetworkPlan, *, senders: int, seed: int) -> Iterator[Network]:
     try:
         with Lab.up(topology) as lab:
             hosts = topology.hosts[:count]
-            built = InLab(lab, hosts, plan.mtus)
+            built = LabNetwork(lab, hosts, plan.mtus)
             for host in range(senders + 1):
                 built.set_mtu(host, plan.mtus[host])
                 built.set_offloads(host, on=plan.offloads[host])
@@ -151,10 +151,10 @@ def _routed(name: str, count: int) -> Topology:
 
 
 def _relayed(name: str, count: int, plan: NetworkPlan, *, seed: int) -> Topology:
-    """The receiver at one leaf, all others at the other."""
+    """Return two leaves and two spines, with the receiver at one leaf and all others at the other."""
     shape = Shape.parse(plan.shape)
-    # One link of each path corrupts: a bit flipped is seen by UDP's checksum, and of two in a packet one in 32 is
-    # not (the same bit of two 16-bit words, in opposite directions; see docs/reliability.md).
+    # Only one link of each path corrupts: UDP's checksum detects one flipped bit, but misses one in 32 pairs
+    # (the same bit of two 16-bit words, in opposite directions; see docs/reliability.md).
     sound = Shape.parse({option: value for option, value in plan.shape.items() if option != "corrupt"})
     hosts = tuple(f"h{number}" for number in range(count))
     leaves, spines = ("leaf1", "leaf2"), ("spine1", "spine2")
@@ -165,6 +165,6 @@ def _relayed(name: str, count: int, plan: NetworkPlan, *, seed: int) -> Topology
 
 
 def undo(step: Undo) -> None:
-    """Undo something, if what it was done to is still there."""
+    """Reverse a fault, if the lab still exists."""
     with suppress(LabError):
         step()

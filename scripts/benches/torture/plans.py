@@ -1,6 +1,6 @@
-"""What a scenario is made of: a network, endpoints and how each runs, who sends what, and which faults happen when.
+"""The parts of a scenario: network, endpoints, senders, receiver, attackers and faults.
 
-Plain data that JSON can carry: a worker process reads its part from a file.
+Plain data in a form for JSON: a worker process reads the scenario from a file.
 """
 
 from __future__ import annotations
@@ -13,48 +13,48 @@ KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 SLOTS: Final = 16
-"""Of a receive queue: its region needs a chunk for each (see `EndpointConfig`)."""
+"""Slots of a receive queue; its region needs a chunk for each (see `EndpointConfig`)."""
 
 
 class Net(StrEnum):
-    """What lies between the endpoints."""
+    """The network between the endpoints."""
 
     LOOPBACK = "loopback"
     ROUTED = "routed"
     """Namespaces around one router, each link with an MTU and offloads of its own."""
     RELAY = "relay"
-    """Two leaves and two spines, whose links lose, delay, duplicate, reorder and corrupt."""
+    """Two leaves and two spines with links that lose, delay, duplicate, reorder and corrupt."""
 
 
 class FaultKind(StrEnum):
-    """What happens to a process or a link from outside."""
+    """A fault that the controller injects into a process or a link."""
 
     KILL = "kill"
-    """SIGKILL; another incarnation begins after `seconds`."""
+    """SIGKILL; the next incarnation starts after `seconds`."""
     STOP = "stop"
     """SIGSTOP, and SIGCONT after `seconds`."""
     MTU = "mtu"
     """The link of a host changes to `value`, and back after `seconds`."""
     FLAP = "flap"
-    """The link of a host fails with its carrier."""
+    """The link of a host fails and loses its carrier."""
     BLACKHOLE = "blackhole"
-    """The link of a host loses everything, silently."""
+    """The link of a host loses everything and keeps its carrier."""
 
 
 class Kind(StrEnum):
-    """What a worker posts."""
+    """The kind of a request that a sender posts."""
 
     SEND = "send"
     BATCH = "batch"
     WRITE = "write"
     READ = "read"
     LENT = "lent"
-    """A send from a region of its own, which its owner tries to close during the send."""
+    """A send from a region of its own, which the sender tries to close while the send is in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointPlan:
-    """How an endpoint is set up, and the process that it runs in."""
+    """The settings of an endpoint and of its process."""
 
     datagram_bytes: int = 8972
     paths: int = 4
@@ -72,87 +72,87 @@ class EndpointPlan:
     gso: bool = True
     gro: bool = True
     first_psn: int = 0
-    """Both ends' PSNs begin here; the same for all endpoints of a scenario."""
+    """First PSN in both directions; the same for all endpoints of a scenario."""
     first_message: int = 0
     first_sequence: int = 0
     clock_wraps_after_s: float | None = None
-    """The microseconds of the monotonic clock wrap at 32 bits so long after the process's start (a time namespace)."""
+    """Time until the monotonic clock in microseconds wraps at 32 bits, in a time namespace; None: no wrap."""
 
 
 @dataclass(frozen=True, slots=True)
 class SenderPlan:
-    """What one sending process does."""
+    """The behaviour of a sender process."""
 
     endpoint: EndpointPlan
     weights: dict[Kind, float]
     longest_bytes: int
     outstanding: int
-    """Requests at a time."""
+    """Maximum number of outstanding requests."""
     small: float
-    """Share of the messages that are a packet or less."""
+    """Fraction of the messages of at most one packet."""
     cancelled: float = 0.0
     flawed: float = 0.0
-    """Share of writes and reads with a wrong key or range."""
+    """Fraction of writes and reads with a wrong key or range."""
     pause_s: float = 0.0
-    """After each request, up to this long."""
-    leaves_after_s: float | None = None
-    """Closes its peer every so often, and opens another."""
+    """Maximum pause after each request."""
+    reconnect_after_s: float | None = None
+    """Time after which the sender closes its peer and opens another."""
     drains: bool = True
-    """Whether it waits for its requests before it leaves."""
+    """Whether the sender waits for its requests before it closes a peer."""
     giant_bytes: int = 0
-    """Of one write, and one read, of this length."""
+    """Length of one additional write; 0: none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiverPlan:
-    """What the process does that all the others send to."""
+    """The behaviour of the receiver process."""
 
     endpoint: EndpointPlan
     pause_s: float = 0.0
-    """Before each message, up to this long."""
+    """Maximum pause before each message."""
     hold_s: float = 0.0
-    """Messages are kept up to this long, and checked again before they are returned."""
+    """Maximum time that a message is held; it is checked again before it is returned."""
     hold_bytes: int = 0
     returns: str = "release"
-    """How: `release`, `tokens` or `ring`."""
+    """How memory is returned: `release`, `tokens` or `ring`."""
     bound: tuple[int, ...] = ()
     """Senders whose payload is steered to a bound region."""
     unbind_at_s: float | None = None
     replies: float = 0.0
-    """Share of the messages that are answered by another."""
+    """Fraction of the messages that get a reply."""
     withdraw_at_s: dict[int, float] = field(default_factory=dict)
-    """Sender -> when the memory that it writes to is deregistered."""
+    """Sender -> time at which its write target is deregistered."""
     close_at_s: dict[int, float] = field(default_factory=dict)
-    """Sender -> when its peer is closed by this end."""
+    """Sender -> time at which the receiver closes its peer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A trouble, at its time; `who` is a sender's number, 0 the receiver's."""
+    """A fault and its time; `worker` is the number of a sender, or 0 for the receiver."""
 
     at_s: float
     what: FaultKind
-    who: int
+    worker: int
     seconds: float
     value: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class AttackerPlan:
-    """A process that sends what no endpoint would."""
+    """A process that sends packets that no conforming endpoint sends."""
 
     packets_per_s: int
     trains: float
-    """Share of the packets that come in GSO trains."""
+    """Fraction of the packets that are sent in GSO trains."""
     kinds: dict[str, float]
     seconds: float
     first_psn: int = 0
-    """As of all endpoints of the scenario."""
+    """First PSN of all endpoints of the scenario."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkPlan:
-    """What lies between, and how it treats packets."""
+    """The network of a scenario and its impairments."""
 
     net: Net
     mtus: dict[int, int] = field(default_factory=dict)
@@ -160,12 +160,12 @@ class NetworkPlan:
     offloads: dict[int, bool] = field(default_factory=dict)
     """Host -> whether GSO and GRO are on."""
     shape: dict[str, str | int] = field(default_factory=dict)
-    """RELAY: of every link between switches, in tc's words."""
+    """RELAY: netem arguments of every link between switches."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilesPlan:
-    """Instead of messages: files by FileSender and FileReceiver."""
+    """File transfers by FileSender and FileReceiver, instead of messages."""
 
     sizes: tuple[int, ...]
     cancel_after_s: float | None = None
@@ -174,7 +174,7 @@ class FilesPlan:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """All that a seed stands for."""
+    """The scenario of a seed."""
 
     seed: int
     seconds: float
@@ -186,29 +186,30 @@ class Scenario:
     files: FilesPlan | None = None
 
     @property
-    def calm(self) -> bool:
-        """Whether nothing happens that could make a request fail that was not cancelled or wrong itself.
+    def fault_free(self) -> bool:
+        """Whether every request must succeed that is neither cancelled nor flawed.
 
-        Lack of memory excepted: where the senders' windows together are more than the receiver
-        has, requests may time out.
+        The receiver must have memory for the windows of all senders, otherwise requests may time out.
         """
         receiver, endpoint = self.receiver, self.receiver.endpoint
         pinned_bytes = 2 * endpoint.receive_window_bytes * len(self.senders) + (SLOTS + 2) * endpoint.chunk_bytes
         if endpoint.region_bytes < pinned_bytes + endpoint.max_message_bytes + SLOTS * 64 * KIB:
             return False
-        fault_free = not self.events and not self.attackers and self.network.net is not Net.RELAY
+        external_faults = self.events or self.attackers or self.network.net is Net.RELAY
         prompt = not receiver.pause_s and not receiver.hold_s
-        return fault_free and prompt and not receiver.close_at_s and not receiver.withdraw_at_s and not self.files
+        return (
+            not external_faults and prompt and not receiver.close_at_s and not receiver.withdraw_at_s and not self.files
+        )
 
-    def incarnations(self, who: int) -> int:
-        """Return how many processes there will have been of a sender, or of the receiver (0)."""
-        return 1 + sum(event.what is FaultKind.KILL and event.who == who for event in self.events)
+    def incarnations(self, worker: int) -> int:
+        """Return the number of incarnations of a sender, or of the receiver (0)."""
+        return 1 + sum(event.what is FaultKind.KILL and event.worker == worker for event in self.events)
 
     def describe(self) -> str:
-        """Return one line: what is special."""
+        """Return a summary in one line."""
         sizes = ",".join(str(sender.endpoint.datagram_bytes) for sender in self.senders)
         parts = [f"{self.network.net}", f"datagrams {sizes} to {self.receiver.endpoint.datagram_bytes}"]
-        parts += [f"{event.what} {event.who or 'receiver'}" for event in self.events]
+        parts += [f"{event.what} {event.worker or 'receiver'}" for event in self.events]
         parts += [f"attackers {'+'.join(attacker.kinds)}" for attacker in self.attackers]
         parts += ["files"] if self.files else []
         parts += ["compiled"] if self.receiver.endpoint.compiled else []

@@ -1,4 +1,4 @@
-"""A worker from its controller's view: started, given orders, signalled, observed by its journal, always ended."""
+"""A worker process as its controller sees it: start, orders, signals, journal, end."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ ERROR_OUTPUT: Final = (
 
 
 class Process:
-    """One incarnation of a worker; made by `start`."""
+    """One incarnation of a worker; created by `start`."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], directory: Path, who: int, *, incarnation: int) -> None:
-        self.who = who
+    def __init__(self, popen: subprocess.Popen[bytes], directory: Path, worker: int, *, incarnation: int) -> None:
+        self.worker = worker
         self.incarnation = incarnation
         self.popen = popen
-        self.journal = directory / journal_name(who, incarnation=incarnation)
-        self.errors = directory / f"worker.{who}.{incarnation}.err"
+        self.journal = directory / journal_name(worker, incarnation=incarnation)
+        self.errors = directory / f"worker.{worker}.{incarnation}.err"
         self.killed = False
         self.peak_bytes = 0
-        """Most anonymous memory that was seen."""
+        """Largest sample of anonymous memory."""
         self.first_bytes = 0
-        """Of it, what there was when it had started."""
+        """First sample of anonymous memory."""
         self._pid: int | None = None
         self._listening: dict[str, Any] | None = None
 
     @property
     def name(self) -> str:
         """Name for messages."""
-        return f"sender {self.who}" if self.who else "the receiver"
+        return f"sender {self.worker}" if self.worker else "the receiver"
 
     @property
     def running(self) -> bool:
@@ -65,22 +65,22 @@ class Process:
 
     @property
     def pid(self) -> int | None:
-        """Of the worker itself, once it is in its journal: it may be the child of what was started."""
+        """Process id of the worker, from its journal: the worker may be a child of `popen`."""
         if self._pid is None:
             self._pid = next((int(each.values[0]) for each in entries(self.journal) if each.kind == "pid"), None)
         return self._pid
 
     @property
     def listening(self) -> dict[str, Any] | None:
-        """Where a receiver listens, and its keys, once it does."""
-        if self._listening is None and self.who == 0:
+        """Port and keys of a receiver, once it listens."""
+        if self._listening is None and self.worker == 0:
             found = (each.values[0] for each in entries(self.journal) if each.kind == "listening")
             self._listening = next(found, None)
         return self._listening
 
     def order(self, order: dict[str, Any]) -> None:
         """Send an order; ignored if the process has ended."""
-        assert self.popen.stdin is not None  # noqa: S101 - a pipe was asked for
+        assert self.popen.stdin is not None  # noqa: S101 - Popen made the pipe
         with suppress(BrokenPipeError):
             self.popen.stdin.write(json.dumps(order).encode() + b"\n")
             self.popen.stdin.flush()
@@ -95,7 +95,7 @@ class Process:
         """End it as part of the scenario."""
         self.killed = True
         if self.pid is None:
-            self.popen.kill()  # its pid is not known yet; what runs it ends it, too
+            self.popen.kill()  # the worker has not journalled its pid; it dies with its parent
         else:
             self.signal(signal.SIGKILL)
 
@@ -107,7 +107,7 @@ class Process:
             self.peak_bytes = max(self.peak_bytes, size)
 
     def end(self) -> str:
-        """End what does not end by itself; return its stack."""
+        """Kill the worker if it still runs; return its stack."""
         if not self.running:
             return ""
         before = self.errors.stat().st_size
@@ -122,14 +122,14 @@ class Process:
         return self.errors.read_bytes()[before:].decode(errors="replace")
 
     def bad_output(self) -> list[str]:
-        """Return what it wrote that no worker may write: tracebacks and warnings."""
+        """Return the worker's output if it contains an error: tracebacks and warnings."""
         if not self.errors.exists():
             return []
         text = self.errors.read_text(encoding="utf-8", errors="replace")
         return [text] if any(each in text for each in ERROR_OUTPUT) else []
 
     def close(self) -> None:
-        """Let its pipe go."""
+        """Close the pipe."""
         if self.popen.stdin is not None:
             with suppress(BrokenPipeError):
                 self.popen.stdin.close()
@@ -137,21 +137,21 @@ class Process:
 
 def start(
     directory: Path,
-    who: int,
+    worker: int,
     *,
     incarnation: int,
     plan: EndpointPlan,
     part: dict[str, Any],
     command: Callable[[Sequence[str]], list[str]],
 ) -> Process:
-    """Start a worker; `command` says how something is run at its host."""
-    (directory / f"part.{who}.{incarnation}.json").write_text(json.dumps(part))
+    """Start a worker; `command` wraps a command line so that it runs at the host of the worker."""
+    (directory / f"part.{worker}.{incarnation}.json").write_text(json.dumps(part))
     module = "scripts.benches.torture.worker"
-    argv = [sys.executable, "-W", "error", "-m", module, str(directory), str(who), str(incarnation)]
+    argv = [sys.executable, "-W", "error", "-m", module, str(directory), str(worker), str(incarnation)]
     if plan.clock_wraps_after_s is not None:
         offset = math.ceil(_until_wrap_s(time.monotonic()) - plan.clock_wraps_after_s)
         argv = ["unshare", "--time", "--monotonic", str(offset), "--fork", "--kill-child", *argv]
-    with (directory / f"worker.{who}.{incarnation}.err").open("wb") as errors:
+    with (directory / f"worker.{worker}.{incarnation}.err").open("wb") as errors:
         popen = subprocess.Popen(
             [*_DIE_WITH_US, *command(argv)],
             stdin=subprocess.PIPE,
@@ -161,7 +161,7 @@ def start(
             env=environment(compiled=plan.compiled),
             start_new_session=True,
         )
-    return Process(popen, directory, who, incarnation=incarnation)
+    return Process(popen, directory, worker, incarnation=incarnation)
 
 
 def _until_wrap_s(now: float) -> float:
@@ -169,7 +169,7 @@ def _until_wrap_s(now: float) -> float:
 
 
 def environment(*, compiled: bool) -> dict[str, str]:
-    """Return a worker's environment: what is installed comes first, or the checkout's sources."""
+    """Return the environment of a worker: the installed package, or the sources of the checkout."""
     variables = {**os.environ, "PYTHONSAFEPATH": "1"}
     variables.pop("PYTHONPATH", None)
     if not compiled:

@@ -1,4 +1,4 @@
-"""The receiving process: checks messages, holds them for some time, checks them again, and releases them."""
+"""The receiver process: checks messages, holds them for some time, checks them again, and releases them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from scripts.benches.torture.arena import Arena
 from scripts.benches.torture.connection import GRACE_S
 from scripts.benches.torture.journal import Journal
 from scripts.benches.torture.local import Orders, RunningTime, config, mapped, set_offloads
-from scripts.benches.torture.pattern import LANE_BYTES, Bytes, check, fill, owner
+from scripts.benches.torture.pattern import LANE_BYTES, Bytes, check, fill, identify_owner
 from scripts.benches.torture.plans import MIB, EndpointPlan, ReceiverPlan, Scenario
 from srd.batch import MessageBatch
 from srd.endpoint import Endpoint
@@ -38,7 +38,7 @@ _IDLE_TICKS: Final = 15
 
 @dataclass(slots=True)
 class Held:
-    """A message that is kept for a while, to be checked again."""
+    """A message that is held for some time, to be checked again."""
 
     release_s: float
     size_bytes: int
@@ -47,7 +47,7 @@ class Held:
 
 
 class Receiver:
-    """One incarnation of the receiving process."""
+    """One incarnation of the receiver."""
 
     def __init__(
         self,
@@ -64,40 +64,40 @@ class Receiver:
         self.plan: ReceiverPlan = scenario.receiver
         self.incarnation = incarnation
         self.note = journal.note
-        self.rng = Random(f"{scenario.seed}/receiver/{incarnation}")  # noqa: S311 - to be drawn again alike
+        self.rng = Random(f"{scenario.seed}/receiver/{incarnation}")  # noqa: S311 - reproducible, not secret
         self.running = RunningTime()
         self.endpoint: Endpoint
         self._directory = directory
         self._orders = orders
         self._attackers = attackers
         self._targets: dict[tuple[int, int], Region] = {}
-        """(sender, its incarnation) -> what it may write to."""
+        """(sender, its incarnation) -> its write target."""
         self._registered: dict[tuple[int, int], list[Registration]] = {}
         self._peers: dict[Peer, int | None] = {}
-        """Peer -> number of the connection, as soon as it is known."""
+        """Peer -> number of its connection; None until its first message."""
         self._held: deque[Held] = deque()
         self._held_bytes = 0
         self._replies = Arena(MAX_REPLIES * 2 * REPLY_BYTES, seed=self.seed)
         self._open_replies: set[asyncio.Future[Any]] = set()
-        self._answers: Counter[int] = Counter()
-        """Connection -> replies that were sent over it."""
+        self._reply_counts: Counter[int] = Counter()
+        """Connection -> number of replies sent over it."""
         self._queue: RxQueue | None = None
         self._bound_region: Region | None = None
-        self._give_back: Callable[[Message], None] = Message.release
-        self._turns = 0  # messages taken, to see when there are no more
+        self._return_memory: Callable[[Message], None] = Message.release
+        self._received = 0  # items received, to detect when no more arrive
         self._serving: list[asyncio.Future[None]] = []
 
     async def run(self, host: str, *, port: int) -> None:
-        """All of it: ends when everything is closed."""
+        """Run until everything is closed."""
         self.endpoint = endpoint = await self._listen(host, port=port)
         set_offloads(endpoint, self.plan.endpoint)
-        self._give_back = self._returning()
+        self._return_memory = self._memory_return()
         self._bind()
         source = mapped(self._source(), self._directory, seed=self.seed)
         keys = self._register(source)
         self.note("listening", {"incarnation": self.incarnation, "port": endpoint.address[1], **keys})
         accepting = asyncio.ensure_future(self._accept())
-        others = [accepting, asyncio.ensure_future(self._let_go()), *self._timed()]
+        others = [accepting, asyncio.ensure_future(self._release_held()), *self._timed()]
         await self._orders.finish.wait()
         await self._read_all()
         for task in others:
@@ -112,7 +112,7 @@ class Receiver:
         settings = config(self.plan.endpoint)
         try:
             return await Endpoint.listen(host, port=port, config=settings)
-        except SrdError:  # another process has the port by now
+        except SrdError:  # another process has taken the port
             return await Endpoint.listen(host, port=0, config=settings)
 
     # -- memory -----------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Receiver:
         return layout.target(sender, incarnation=incarnation, receiver_incarnation=self.incarnation, size_bytes=size)
 
     def _register(self, source: Region) -> dict[str, Any]:
-        """Register memory for every incarnation that there will be of a sender; return the keys."""
+        """Register memory for every incarnation of every sender; return the keys."""
         endpoint, keys = self.endpoint, dict[str, Any]()
         for sender in range(1, len(self.scenario.senders) + 1):
             for incarnation in range(self.scenario.incarnations(sender)):
@@ -149,8 +149,8 @@ class Receiver:
         self._bound_region = Region(least + self.rng.choice((0, 4, 16)) * MIB, name="torture-bound")
         self._queue = self.endpoint.bind_rx(self._bound_region, chunk_bytes=plan.chunk_bytes)
 
-    def _returning(self) -> Callable[[Message], None]:
-        """Return how messages are given back."""
+    def _memory_return(self) -> Callable[[Message], None]:
+        """Return the function that returns the memory of a message."""
         if self.plan.returns == "release":
             return Message.release
         if self.plan.returns == "tokens":
@@ -176,8 +176,8 @@ class Receiver:
     async def _accept(self) -> None:
         while True:
             peer = await self.endpoint.accept()
-            strange = peer.address[0] in self._attackers
-            task = self._drain(peer) if strange else self._serve(peer)
+            from_attacker = peer.address[0] in self._attackers
+            task = self._drain(peer) if from_attacker else self._serve(peer)
             self._serving.append(asyncio.ensure_future(task))
 
     async def _drain(self, peer: Peer) -> None:
@@ -185,7 +185,7 @@ class Receiver:
         with suppress(PeerError):
             while True:
                 (await peer.recv()).release()
-                self._turns += 1
+                self._received += 1
 
     async def _serve(self, peer: Peer) -> None:
         self._peers[peer] = None
@@ -193,68 +193,70 @@ class Receiver:
         try:
             while True:
                 item = await (peer.recv_batch() if self.rng.random() < 0.5 else peer.recv())
-                self._turns += 1
+                self._received += 1
                 if isinstance(item, MessageBatch):
-                    self._take_batch(peer, item)
+                    self._on_batch(peer, item)
                 else:
-                    self._take(peer, item)
+                    self._on_message(peer, item)
                 if writes is None and self._peers[peer] is not None:
-                    writes = asyncio.ensure_future(self._take_writes(peer))
+                    writes = asyncio.ensure_future(self._receive_writes(peer))
                     self._steer(peer)
                 if self.plan.pause_s and not self._orders.finish.is_set():
                     await asyncio.sleep(self.rng.random() * self.plan.pause_s)
         except PeerError as error:
-            self.note("end_of_peer", self._peers[peer], int(error.status or 0))
+            self.note("peer_ended", self._peers[peer], int(error.status or 0))
         finally:
             if writes is not None:
                 await writes
 
     def _steer(self, peer: Peer) -> None:
-        who = self._peers[peer]
-        if self._queue is not None and who is not None and layout.sender_of(who) in self.plan.bound:
-            with suppress(PeerError, SrdError):  # it may be gone, and the queue unbound
+        connection = self._peers[peer]
+        if self._queue is not None and connection is not None and layout.sender_of(connection) in self.plan.bound:
+            with suppress(PeerError, SrdError):  # the peer may have ended, and the queue may be unbound
                 self._queue.steer(peer)
 
-    async def _take_writes(self, peer: Peer) -> None:
-        who = self._peers[peer] or 0
+    async def _receive_writes(self, peer: Peer) -> None:
+        connection = self._peers[peer] or 0
         with suppress(PeerError):
             while True:
                 written = await peer.recv_write()
-                self._turns += 1
-                self.note("got_write", who, written.immediate, written.length)
-                if written.length >= LANE_BYTES:  # of less the controller sees, when all is over
-                    self._check_write(who, self._written(who, written.immediate, written.length))
+                self._received += 1
+                self.note("received_write", connection, written.immediate, written.length)
+                if written.length >= LANE_BYTES:  # shorter writes are checked by the controller at the end
+                    self._check_write(connection, self._written(connection, written.immediate, written.length))
 
-    def _check_write(self, who: int, found: Bytes) -> None:
-        """Compare written bytes with the pattern when the notification arrives."""
-        sender, number = owner(found, self.seed) or (who, 0)
-        if sender != who:
-            self.note("wrong", f"write {number} of connection {sender} was notified over connection {who}")
-        if wrong := check(found, self.seed, who=sender, message=number):
-            self.note("wrong", f"write {number} over connection {who}, {len(found)} bytes: {wrong}")
+    def _check_write(self, connection: int, found: Bytes) -> None:
+        """Compare written bytes with the pattern at the notification."""
+        sender, number = identify_owner(found, self.seed) or (connection, 0)
+        if sender != connection:
+            self.note("wrong", f"write {number} of connection {sender} notified connection {connection}")
+        if wrong := check(found, self.seed, owner=sender, message=number):
+            self.note("wrong", f"write {number} over connection {connection}, {len(found)} bytes: {wrong}")
 
-    def _written(self, who: int, at: int, length: int) -> Bytes:
-        region = self._targets[layout.sender_of(who), layout.incarnation_of(who)]
+    def _written(self, connection: int, at: int, length: int) -> Bytes:
+        region = self._targets[layout.sender_of(connection), layout.incarnation_of(connection)]
         return np.asarray(region.array)[at : at + length]
 
     # -- messages ---------------------------------------------------------------------------------------------------
 
-    def _take(self, peer: Peer, message: Message) -> None:
+    def _on_message(self, peer: Peer, message: Message) -> None:
         beginning = b"".join(bytes(view[:LANE_BYTES]) for view in message.views())[:LANE_BYTES]
-        who, number = self._identify(peer, np.frombuffer(beginning, np.uint8), message.immediate)
-        self.note("got", who, number, message.length, message.immediate)
+        connection, number = self._identify(peer, np.frombuffer(beginning, np.uint8), message.immediate)
+        self.note("received", connection, number, message.length, message.immediate)
 
         def recheck() -> None:
-            self._compare(who, number, (np.frombuffer(view, np.uint8) for view in message.views()), message.length)
+            self._compare(
+                connection, number, (np.frombuffer(view, np.uint8) for view in message.views()), message.length
+            )
 
         recheck()
-        self._answer(peer)
-        self._keep(message.length, recheck, lambda: self._give_back(message))
+        self._reply(peer)
+        self._hold(message.length, recheck, lambda: self._return_memory(message))
 
     def _identify(self, peer: Peer, found: Bytes, immediate: int | None) -> tuple[int, int]:
-        """Return which message this is: by its bytes, or, if it is short, by its immediate and its peer."""
+        """Return (connection, message) from the bytes, or, for short messages, from the peer and the immediate."""
         known = self._peers[peer]
-        origin = owner(found, self.seed)
+        origin = identify_owner(found, self.seed)
         if origin is None:
             if known is None and len(found) >= LANE_BYTES:
                 self.note(
@@ -268,29 +270,29 @@ class Receiver:
             self.note("wrong", f"message {origin[1]} of connection {origin[0]} came over connection {known}")
         return origin
 
-    def _compare(self, who: int, number: int, pieces: Iterable[Bytes], length: int) -> None:
+    def _compare(self, connection: int, number: int, pieces: Iterable[Bytes], length: int) -> None:
         at = 0
         for piece in pieces:
-            if wrong := check(piece, self.seed, who=who, message=number, offset=at):
-                self.note("wrong", f"message {number} of connection {who}, {length} bytes: {wrong}")
+            if wrong := check(piece, self.seed, owner=connection, message=number, offset=at):
+                self.note("wrong", f"message {number} of connection {connection}, {length} bytes: {wrong}")
                 return
             at += len(piece)
         if at != length:
-            self.note("wrong", f"message {number} of connection {who}: {at} bytes of {length}")
+            self.note("wrong", f"message {number} of connection {connection}: {at} bytes of {length}")
 
-    def _take_batch(self, peer: Peer, batch: MessageBatch) -> None:
+    def _on_batch(self, peer: Peer, batch: MessageBatch) -> None:
         owners = [self._identify(peer, row, batch.immediate) for row in batch.rows()]
         numbers = [number for _, number in owners]
-        self.note("got_batch", self._peers[peer], numbers, batch.length, batch.immediate)
+        self.note("received_batch", self._peers[peer], numbers, batch.length, batch.immediate)
 
         def recheck() -> None:
-            for row, (who, number) in zip(batch.rows(), owners, strict=True):
-                self._compare(who, number, (row,), batch.length)
+            for row, (connection, number) in zip(batch.rows(), owners, strict=True):
+                self._compare(connection, number, (row,), batch.length)
 
         recheck()
-        self._keep(batch.count * batch.length, recheck, batch.release)
+        self._hold(batch.count * batch.length, recheck, batch.release)
 
-    def _keep(self, size_bytes: int, recheck: Callable[[], None], release: Callable[[], None]) -> None:
+    def _hold(self, size_bytes: int, recheck: Callable[[], None], release: Callable[[], None]) -> None:
         if not self.plan.hold_s or self._orders.finish.is_set() or self.rng.random() < 0.2:
             release()
             return
@@ -298,8 +300,8 @@ class Receiver:
         self._held.append(Held(until_s, size_bytes, recheck, release))
         self._held_bytes += size_bytes
 
-    async def _let_go(self) -> None:
-        """Release what was held long enough, or is too much; in no particular order."""
+    async def _release_held(self) -> None:
+        """Release messages whose time is up, and some of them while `hold_bytes` is exceeded."""
         while True:
             await asyncio.sleep(_TICK_S)
             done = self._orders.finish.is_set()
@@ -313,35 +315,35 @@ class Receiver:
                 else:
                     self._held.append(held)
 
-    def _answer(self, peer: Peer) -> None:
-        """Send something back, sometimes."""
-        who = self._peers[peer]
-        if who is None or self.rng.random() >= self.plan.replies or len(self._open_replies) >= MAX_REPLIES:
+    def _reply(self, peer: Peer) -> None:
+        """Reply to some of the messages."""
+        connection = self._peers[peer]
+        if connection is None or self.rng.random() >= self.plan.replies or len(self._open_replies) >= MAX_REPLIES:
             return
         length = self.rng.choice((0, 8, self.rng.randint(0, REPLY_BYTES)))
-        offset = self._replies.take(length, rng=self.rng)
+        offset = self._replies.allocate(length, rng=self.rng)
         if offset is None:
             return
-        self._answers[who] += 1
-        number = self._answers[who]
-        fill(self._replies.bytes(offset, length=length), self.seed, who=who | layout.REPLY, message=number)
-        self.note("answer", who, number, length)
+        self._reply_counts[connection] += 1
+        number = self._reply_counts[connection]
+        fill(self._replies.bytes(offset, length=length), self.seed, owner=connection | layout.REPLY, message=number)
+        self.note("reply", connection, number, length)
         try:
             future = peer.send(self._replies.region, offset=offset, length=length, immediate=number)
         except SrdError as error:
-            self.note("unanswered", who, number, str(error))
-            self._replies.give_back(offset, length=length)
+            self.note("unposted_reply", connection, number, str(error))
+            self._replies.free(offset, length=length)
             return
         self._open_replies.add(future)
 
         def done(future: asyncio.Future[Any]) -> None:
             self._open_replies.discard(future)
-            self.note("answer_end", who, number, int(future.result()))
-            self._replies.give_back(offset, length=length)
+            self.note("reply_end", connection, number, int(future.result()))
+            self._replies.free(offset, length=length)
 
         future.add_done_callback(done)
 
-    # -- what it does by itself -------------------------------------------------------------------------------------
+    # -- timed actions -----------------------------------------------------------------------------------------------
 
     def _timed(self) -> list[asyncio.Future[None]]:
         timed: list[asyncio.Future[None]] = []
@@ -354,7 +356,7 @@ class Receiver:
         return timed
 
     async def _withdraw(self, sender: int, at_s: float) -> None:
-        """Deregister what a sender writes to, and note what is there: it must not change any more."""
+        """Deregister the write target of a sender, and copy its content, which must not change any more."""
         await asyncio.sleep(at_s)
         for incarnation in range(self.scenario.incarnations(sender)):
             name = self._target(sender, incarnation).name
@@ -366,9 +368,9 @@ class Receiver:
 
     async def _close_peer(self, sender: int, at_s: float) -> None:
         await asyncio.sleep(at_s)
-        for peer, who in list(self._peers.items()):
-            if who is not None and layout.sender_of(who) == sender and not peer.ended:
-                self.note("closing", who)
+        for peer, connection in list(self._peers.items()):
+            if connection is not None and layout.sender_of(connection) == sender and not peer.ended:
+                self.note("closing", connection)
                 await peer.close()
 
     async def _unbind(self, queue: RxQueue, at_s: float) -> None:
@@ -378,12 +380,12 @@ class Receiver:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     async def _read_all(self) -> None:
-        """Go on until nothing comes any more; all senders are gone."""
+        """Continue until nothing more arrives; all senders have ended."""
         idle = 0
         while idle < _IDLE_TICKS:
-            turns = self._turns
+            received = self._received
             await asyncio.sleep(_TICK_S)
-            idle = idle + 1 if turns == self._turns and not self._held else 0
+            idle = idle + 1 if received == self._received and not self._held else 0
         self.note("read_all")
 
     async def _close(self, source: Region) -> None:

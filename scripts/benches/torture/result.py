@@ -9,30 +9,30 @@ from scripts.benches.torture.plans import Scenario
 
 @dataclass(slots=True)
 class Result:
-    """Everything that was wrong, and how much was done."""
+    """The faults that were found, and the amount of traffic."""
 
     scenario: Scenario
     wrong: list[str] = field(default_factory=list)
     """Wrong bytes."""
     hangs: list[str] = field(default_factory=list)
     tracebacks: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    """Where both ends do not agree."""
+    disagreements: list[str] = field(default_factory=list)
+    """Contradictions between the journals of both ends."""
     leaks: list[str] = field(default_factory=list)
     leaked_bytes: int = 0
     leaked_descriptors: int = 0
     requests: int = 0
     posted_bytes: int = 0
-    """Of messages and files; all of what arrived was compared."""
+    """Bytes of messages and files; all received bytes are compared."""
 
     @property
     def faults(self) -> list[tuple[str, str]]:
-        """(what kind, what) of everything."""
+        """(kind, description) of all faults."""
         kinds = (
             ("wrong bytes", self.wrong),
-            ("disagreement", self.problems),
+            ("disagreement", self.disagreements),
             ("hang", self.hangs),
             ("traceback", self.tracebacks),
             ("leak", self.leaks),
         )
-        return [(kind, what) for kind, found in kinds for what in found]
+        return [(kind, fault) for kind, found in kinds for fault in found]

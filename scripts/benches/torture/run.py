@@ -24,26 +24,25 @@ from scripts.benches.torture.files import TRANSFER_S
 from scripts.benches.torture.network import Network, network, undo
 from scripts.benches.torture.plans import MIB, Event, FaultKind, Scenario
 from scripts.benches.torture.process import ROOT, Process, environment, start
-from scripts.benches.torture.reconcile import Reconciler, left_over
+from scripts.benches.torture.reconcile import Reconciler, leftovers
 from scripts.benches.torture.result import Result
 from scripts.benches.torture.transfers import check_files
 from scripts.harness.errors import BenchError
 
 START_BOUND_S: Final = 60.0
-"""To start an interpreter, on a busy machine."""
+"""Maximum time of a process start on a busy machine."""
 TICK_S: Final = 0.02
 SAMPLE_S: Final = 0.2
 GROWTH_BYTES: Final = 32 * MIB
-"""Maximum growth of a worker's anonymous memory from its start to the end, when everything is closed: the heap does not
-shrink to its initial size."""
+"""Maximum growth of a worker's anonymous memory after everything is closed: the heap does not shrink completely."""
 PEAK_BYTES: Final = 48 * MIB
-"""The same while it works. Regions are not in it: messages that wait, requests, and what the interpreter takes."""
-_SHM: Final = Path("/dev/shm")  # noqa: S108 - a directory of the run's own is made in it
-"""Memory that peers write to is files; here they are memory."""
+"""Maximum growth of a worker's anonymous memory, without regions, while it runs."""
+_SHM: Final = Path("/dev/shm")  # noqa: S108 - the run creates a directory in it
+"""Target files lie in a tmpfs, so that writes to them cause no disk I/O."""
 
 
-class _OutgrownError(Exception):
-    """A worker has more memory than it may have, so that the scenario ends at once."""
+class _MemoryLimitError(Exception):
+    """A worker exceeds PEAK_BYTES; the scenario ends at once."""
 
 
 class Run:
@@ -66,17 +65,17 @@ class Run:
     # -- lifecycle --------------------------------------------------------------------------------------------------
 
     def run(self) -> Result:
-        """Run everything; nothing is left running, whatever happens."""
+        """Run the scenario; all processes are ended in any case."""
         scenario = self._scenario
         (self._directory / "scenario.json").write_bytes(TypeAdapter(Scenario).dump_json(scenario))
         ended = False
         try:
             self._run_processes()
             ended = True
-        except _OutgrownError:  # the leak is found, and the machine could run out of memory
+        except _MemoryLimitError:  # `_check_leaks` reports it; the machine must not run out of memory
             pass
         finally:
-            self._clear_up()
+            self._clean_up()
         self._check_processes()
         if ended:
             self._check_journals()
@@ -85,23 +84,23 @@ class Run:
     def _run_processes(self) -> None:
         scenario = self._scenario
         self._start(0, incarnation=0)
-        for who in range(1, len(scenario.senders) + 1):
-            self._start(who, incarnation=0)
+        for worker in range(1, len(scenario.senders) + 1):
+            self._start(worker, incarnation=0)
         self._wait_for_receiver()
         self._order_senders()
         started = time.monotonic()
         for event in scenario.events:
             self._at(started + event.at_s, lambda event=event: self._inject(event))  # type: ignore[misc]
-        self._begin_attackers()
+        self._start_attackers()
         self._run_until(lambda: not self._senders_running(), bound_s=self._bound_s())
         self._undo_all()
-        self._end_hanging(of=[each for each in self._processes if each.who])
+        self._end_hanging(of=[each for each in self._processes if each.worker])
         self._current[0].order({"finish": True})
         self._run_until(lambda: not self._current[0].running, bound_s=self._end_bound_s())
         self._end_hanging(of=[self._current[0]])
 
     def _bound_s(self) -> float:
-        """By when all senders have ended: their time, what their last requests take, and what stops and kills take."""
+        """Return the time limit of all senders: traffic, last requests, stops and kills."""
         stops = sum(event.seconds for event in self._scenario.events)
         files = (TRANSFER_S + 2 * GRACE_S) * len(self._scenario.files.sizes) if self._scenario.files else 0.0
         return self._scenario.seconds + stops + files + 2 * self._end_bound_s()
@@ -110,29 +109,29 @@ class Run:
         plans = [self._scenario.receiver.endpoint, *(each.endpoint for each in self._scenario.senders)]
         return 3 * (max(plan.request_timeout_s for plan in plans) + GRACE_S)
 
-    def _start(self, who: int, *, incarnation: int) -> None:
+    def _start(self, worker: int, *, incarnation: int) -> None:
         scenario = self._scenario
         port = 0
-        if who == 0 and (before := self._current.get(0)) is not None and before.listening is not None:
+        if worker == 0 and (before := self._current.get(0)) is not None and before.listening is not None:
             port = before.listening["port"]
         process = start(
             self._directory,
-            who,
+            worker,
             incarnation=incarnation,
-            plan=scenario.senders[who - 1].endpoint if who else scenario.receiver.endpoint,
+            plan=scenario.senders[worker - 1].endpoint if worker else scenario.receiver.endpoint,
             part={
                 "host": self._network.receiver,
                 "port": port,
                 "attackers": self._network.attackers,
                 "sabotage": self._sabotage,
             },
-            command=lambda argv: self._network.command(who, argv),
+            command=lambda argv: self._network.command(worker, argv),
         )
         self._processes.append(process)
-        self._current[who] = process
+        self._current[worker] = process
 
     def _wait_for_receiver(self) -> None:
-        """Wait until it listens; if it is killed, until its next incarnation listens."""
+        """Wait until the receiver, or its next incarnation if it is killed, listens."""
         give_up_at = time.monotonic() + START_BOUND_S
         while (receiver := self._current[0]).listening is None:
             self._tick()
@@ -143,12 +142,12 @@ class Run:
                 raise BenchError(f"the receiver does not listen: {output or 'no output'}")
 
     def _order_senders(self) -> None:
-        for who, process in self._current.items():
-            if who:
+        for worker, process in self._current.items():
+            if worker:
                 process.order(self._current[0].listening or {})
 
     def _senders_running(self) -> bool:
-        return bool(self._event_queue) or any(each.running for who, each in self._current.items() if who)
+        return bool(self._event_queue) or any(each.running for worker, each in self._current.items() if worker)
 
     def _run_until(self, done: Callable[[], bool], *, bound_s: float) -> None:
         give_up_at = time.monotonic() + bound_s
@@ -164,7 +163,7 @@ class Run:
             for process in self._processes:
                 process.sample_memory()
                 if process.peak_bytes - process.first_bytes > PEAK_BYTES:
-                    raise _OutgrownError
+                    raise _MemoryLimitError
         time.sleep(TICK_S)
 
     def _at(self, when: float, do: Callable[[], None]) -> None:
@@ -173,14 +172,14 @@ class Run:
     # -- faults -----------------------------------------------------------------------------------------------------
 
     def _inject(self, event: Event) -> None:
-        process = self._current[event.who]
+        process = self._current[event.worker]
         later = time.monotonic() + event.seconds
         match event.what:
             case FaultKind.STOP:
                 process.signal(signal.SIGSTOP)
                 self._at(later, lambda: process.signal(signal.SIGCONT))
             case FaultKind.KILL if process.killed:
-                pass  # its next incarnation has not begun
+                pass  # the next incarnation has not started
             case FaultKind.KILL:
                 process.kill()
                 self._at(later, lambda: self._restart(process))
@@ -190,14 +189,14 @@ class Run:
                 self._at(later, lambda: self._undo_one(step))
 
     def _restart(self, process: Process) -> None:
-        """Begin another incarnation, with new keys if it is the receiver's."""
+        """Start the next incarnation; a receiver has new keys."""
         process.popen.wait()
-        self._start(process.who, incarnation=process.incarnation + 1)
-        if process.who:
+        self._start(process.worker, incarnation=process.incarnation + 1)
+        if process.worker:
             if (
                 listening := self._current[0].listening
-            ) is not None:  # else it gets the order when the receiver is back
-                self._current[process.who].order(listening)
+            ) is not None:  # otherwise the order follows the restart of the receiver
+                self._current[process.worker].order(listening)
             return
         self._wait_for_receiver()
         self._order_senders()
@@ -211,7 +210,7 @@ class Run:
         for step in list(self._undo):
             self._undo_one(step)
 
-    def _begin_attackers(self) -> None:
+    def _start_attackers(self) -> None:
         receiver = self._current[0].listening or {}
         host = len(self._scenario.senders) + 1
         for number, plan in enumerate(self._scenario.attackers):
@@ -244,10 +243,10 @@ class Run:
         for process in of:
             if stack := process.end():
                 self.result.hangs.append(
-                    f"{process.name} (incarnation {process.incarnation}) does not end; it is at:\n{stack}"
+                    f"{process.name} (incarnation {process.incarnation}) does not end; its stack:\n{stack}"
                 )
 
-    def _clear_up(self) -> None:
+    def _clean_up(self) -> None:
         self._undo_all()
         for process in self._processes:
             process.end()
@@ -256,7 +255,7 @@ class Run:
             attacker.kill()
             _, output = attacker.communicate()
             if output.strip():
-                self.result.problems.append(f"an attacker failed: {output.decode(errors='replace')}")
+                self.result.disagreements.append(f"an attacker failed: {output.decode(errors='replace')}")
 
     def _check_processes(self) -> None:
         result = self.result
@@ -277,12 +276,12 @@ class Run:
             check_files(self._scenario, self._directory, result)
             return
         reconciler = Reconciler(self._scenario, self._directory)
-        for process in sorted(self._processes, key=lambda each: (each.who == 0, each.incarnation)):
-            reconciler.read(process.who, incarnation=process.incarnation)
+        for process in sorted(self._processes, key=lambda each: (each.worker == 0, each.incarnation)):
+            reconciler.read(process.worker, incarnation=process.incarnation)
         observed = reconciler.reconcile()
         result.wrong += observed.wrong
         result.hangs += observed.hangs
-        result.problems += observed.problems
+        result.disagreements += observed.disagreements
         result.requests += observed.requests
         result.posted_bytes += observed.posted_bytes
 
@@ -291,17 +290,17 @@ class Run:
         result = self.result
         grown = process.peak_bytes - process.first_bytes
         if grown > PEAK_BYTES:
-            result.leaks.append(f"{process.name} had {grown >> 20} MiB more than in the beginning while it worked")
+            result.leaks.append(f"{process.name} grew by {grown >> 20} MiB while it ran")
             result.leaked_bytes += grown - PEAK_BYTES
-        for anonymous, regions, descriptors in left_over(process.journal):
+        for anonymous, regions, descriptors in leftovers(process.journal):
             if anonymous > GROWTH_BYTES:
-                result.leaks.append(f"{process.name} has {anonymous >> 20} MiB more than before, when all is closed")
+                result.leaks.append(f"{process.name} has grown by {anonymous >> 20} MiB when everything is closed")
                 result.leaked_bytes += anonymous - GROWTH_BYTES
             if regions:
-                result.leaks.append(f"{process.name} has regions of {regions} bytes mapped when all is closed")
+                result.leaks.append(f"{process.name} has {regions} bytes of regions mapped when everything is closed")
                 result.leaked_bytes += regions
             if descriptors:
-                result.leaks.append(f"{process.name} has descriptors left: {descriptors}")
+                result.leaks.append(f"{process.name} has open descriptors: {descriptors}")
                 result.leaked_descriptors += len(descriptors)
 
 
@@ -320,7 +319,7 @@ def _run_directory(*, keep: list[Path] | None) -> Iterator[Path]:
 
 
 def run_scenario(scenario: Scenario, *, sabotage: str = "") -> Result:
-    """Run a scenario. Raises BenchError if it could not be built."""
+    """Run a scenario. Raises BenchError if its network cannot be built."""
     with (
         _run_directory(keep=None) as directory,
         network(scenario.network, senders=len(scenario.senders), seed=scenario.seed) as net,

@@ -29,7 +29,7 @@ def _replace(where: Any, **parts: Any) -> None:
 
 
 def layout_overlaps() -> None:
-    """Change the size of datagrams that slots expect as it comes, and leave the slots where they are."""
+    """Change the expected datagram size of slots without a new layout."""
 
     def lay_out(self: Any, *, train_bytes: int) -> None:
         self.train_bytes = train_bytes
@@ -38,13 +38,13 @@ def layout_overlaps() -> None:
     _replace(rx, LAYOUT_BYTES=0)
 
 
-def gaps_are_payload() -> None:
-    """Leave the payloads of a train of small datagrams where they landed, with the headers between them."""
-    original = RxRing._receive_small  # noqa: SLF001 - what is sabotaged is inside
+def headers_remain_in_payload() -> None:
+    """Do not compact the payloads of a train of small datagrams: headers remain between them."""
+    original = RxRing._receive_small  # noqa: SLF001 - the defect is internal
 
     def receive_small(self: Any, batch: Any, slot: int, length: int, *rest: Any, **options: Any) -> None:
-        place = self.buffers.cursors[slot]
-        landed = self._region.array[place : place + length - HEADER_BYTES]
+        offset = self.buffers.cursors[slot]
+        landed = self._region.array[offset : offset + length - HEADER_BYTES]
         before = landed.copy()
         original(self, batch, slot, length, *rest, **options)
         landed[:] = before
@@ -52,8 +52,8 @@ def gaps_are_payload() -> None:
     _replace(RxRing, _receive_small=receive_small)
 
 
-def beginnings_are_unbounded() -> None:
-    """Take any packet that begins a message, whether it has payload or not, and as many as come."""
+def incomplete_messages_are_unbounded() -> None:
+    """Accept any number of packets that begin a message, even without payload."""
 
     def has_consistent_layout(_self: Any, burst: Any, *, offset: int) -> bool:
         return bool(offset + burst.payload_bytes <= burst.length)
@@ -65,13 +65,13 @@ def beginnings_are_unbounded() -> None:
     _replace(proto_receiver, INCOMPLETE_BEYOND_WINDOW=1 << 40)
 
 
-def failed_chunks_are_forgotten() -> None:
+def failed_chunks_are_ignored() -> None:
     """Treat a chunk whose request failed as if it had arrived."""
     FileSender._failed = property(lambda _self: None, lambda _self, _status: None)  # type: ignore[assignment]  # noqa: SLF001
 
 
 def regions_close_in_flight() -> None:
-    """Do not hold the memory of a request."""
+    """Do not pin the memory of a request."""
     original = Peer._post  # noqa: SLF001
 
     def post(self: Any, wr: WorkRequest, *, view: memoryview | None) -> asyncio.Future[Status]:
@@ -85,8 +85,8 @@ def regions_close_in_flight() -> None:
 
 SABOTAGES: Final[dict[str, Callable[[], None]]] = {
     "c1": layout_overlaps,
-    "c2": gaps_are_payload,
-    "h3": beginnings_are_unbounded,
-    "h6": failed_chunks_are_forgotten,
+    "c2": headers_remain_in_payload,
+    "h3": incomplete_messages_are_unbounded,
+    "h6": failed_chunks_are_ignored,
     "h7": regions_close_in_flight,
 }

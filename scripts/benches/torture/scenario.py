@@ -30,53 +30,52 @@ from scripts.benches.torture.plans import (
 IP_UDP_BYTES: Final = 28
 MIN_DATAGRAM, MAX_DATAGRAM = 576, 65_507
 GIANT_NEEDS_BYTES: Final = 6 * GIB
-"""Free memory without which no message of 1 GiB is drawn: its source, where it lands, and the rest of the machine."""
+"""Free memory required for a message of 1 GiB: its source, its target, and the rest of the machine."""
 MTUS: Final = (604, 1000, 1280, 1500, 1500, 4000, 9000, 9000, 65_535)
 ATTACKS: Final = (
     "noise", "prefix", "data", "small", "ack", "hello", "handshake", "reset", "partial", "empty", "control", "icmp",
 )  # fmt: skip
-"""What attackers send: see `attacker`."""
+"""Kinds of packets that attackers send: see `attacker`."""
 
-CALM_REQUEST_S: Final = 30.0
-"""Timeout of a request where each must succeed: 64 open requests may be 20,000 packets, for an interpreted receiver
-with a share of a CPU."""
+FAULT_FREE_REQUEST_S: Final = 30.0
+"""Timeout of a request that must succeed: an interpreted receiver may have 20,000 packets queued."""
 GIANT_REQUEST_S: Final = 60.0
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
-    """What this machine lets a scenario have."""
+class Capabilities:
+    """Resources and privileges of this machine that scenarios depend on."""
 
     namespaces: bool = False
-    """Root, and so namespaces, time namespaces and raw sockets."""
+    """Root: namespaces, time namespaces and raw sockets."""
     compiled: bool = False
     giant: bool = False
 
 
-def scenario(seed: int, *, means: Means, seconds: float) -> Scenario:
-    """Draw what `seed` stands for; traffic lasts `seconds`. What the machine has not got is drawn and left out."""
-    rng = Random(f"torture/{seed}")  # noqa: S311 - to be drawn again alike
+def scenario(seed: int, *, capabilities: Capabilities, seconds: float) -> Scenario:
+    """Draw the scenario of `seed`; traffic lasts `seconds`. Draws do not depend on `capabilities`; their use does."""
+    rng = Random(f"torture/{seed}")  # noqa: S311 - reproducible, not secret
     net = _choose(rng, {Net.LOOPBACK: 5, Net.ROUTED: 3, Net.RELAY: 2})
     count = rng.randint(2, 5)
-    network = _network(rng, net if means.namespaces else Net.LOOPBACK, count)
+    network = _network(rng, net if capabilities.namespaces else Net.LOOPBACK, count)
     common = _common(rng)
-    endpoints = [_endpoint(rng, common, means=means, network=network) for _ in range(count + 1)]
+    endpoints = [_endpoint(rng, common, capabilities=capabilities, network=network) for _ in range(count + 1)]
     receiver = _receiver(rng, endpoints[0], count=count, seconds=seconds)
     senders = tuple(_sender(rng, each, longest=receiver.endpoint.max_message_bytes) for each in endpoints[1:])
-    attackers = tuple(_attackers(rng, common, seconds=seconds, raw=means.namespaces))
+    attackers = tuple(_attackers(rng, common, seconds=seconds, raw=capabilities.namespaces))
     events = tuple(_events(rng, network, count=count, seconds=seconds))
-    if rng.random() < 0.015 and means.giant:
+    if rng.random() < 0.015 and capabilities.giant:
         return _giant(Scenario(seed, seconds, network, receiver, senders[:2], attackers))
     if rng.random() < 0.08:
         return _files(rng, Scenario(seed, seconds, network, receiver, senders[:1], attackers))
     plain = Scenario(seed, seconds, network, receiver, senders, attackers, events)
-    return _with_time(plain, request_timeout_s=CALM_REQUEST_S) if plain.calm else plain
+    return _with_timeout(plain, request_timeout_s=FAULT_FREE_REQUEST_S) if plain.fault_free else plain
 
 
-def _with_time(plain: Scenario, *, request_timeout_s: float) -> Scenario:
-    """Give all requests so long."""
+def _with_timeout(plain: Scenario, *, request_timeout_s: float) -> Scenario:
+    """Set the timeout of all requests."""
     senders = tuple(
         replace(each, endpoint=replace(each.endpoint, request_timeout_s=request_timeout_s)) for each in plain.senders
     )
@@ -88,7 +87,7 @@ def _choose(rng: Random, weights: dict[T, float]) -> T:
     return rng.choices(list(weights), list(weights.values()))[0]
 
 
-def _often(rng: Random, chance: float, value: T, otherwise: T) -> T:
+def _maybe(rng: Random, chance: float, value: T, otherwise: T) -> T:
     return value if rng.random() < chance else otherwise
 
 
@@ -119,16 +118,16 @@ def _network(rng: Random, net: Net, count: int) -> NetworkPlan:
 
 
 def _common(rng: Random) -> EndpointPlan:
-    """What both ends of all connections share."""
+    """Draw the settings that all endpoints share."""
     return EndpointPlan(
-        first_psn=_often(rng, 0.3, (1 << rng.choice((31, 32, 63))) - rng.randint(1, 3000), 0),
+        first_psn=_maybe(rng, 0.3, (1 << rng.choice((31, 32, 63))) - rng.randint(1, 3000), 0),
         request_timeout_s=rng.choice((2.0, 4.0, 6.0)),
         unresponsive_after_s=rng.choice((1.0, 1.0, 3.0)),
     )
 
 
 def _datagram(rng: Random) -> int:
-    """A size: often one of those that go wrong, and so that neighbours differ by a little."""
+    """Draw a datagram size: often at a boundary, or next to one."""
     size = rng.choice(
         (
             8972, 8972, 1472, 1472, 576, 577, rng.randint(578, 1022), 1023, 1024, 1025, rng.randint(1026, 1500),
@@ -138,7 +137,7 @@ def _datagram(rng: Random) -> int:
     return min(max(size, MIN_DATAGRAM), MAX_DATAGRAM)
 
 
-def _endpoint(rng: Random, common: EndpointPlan, *, means: Means, network: NetworkPlan) -> EndpointPlan:
+def _endpoint(rng: Random, common: EndpointPlan, *, capabilities: Capabilities, network: NetworkPlan) -> EndpointPlan:
     window = rng.choice((256 * KIB, 1 * MIB, 8 * MIB, 32 * MIB))
     plan = replace(
         common,
@@ -150,19 +149,19 @@ def _endpoint(rng: Random, common: EndpointPlan, *, means: Means, network: Netwo
         chunk_bytes=rng.choice((128 * KIB, 256 * KIB, 512 * KIB)),
         rnr_retry=rng.choice((0, 2, 7, 7, 7)),
         busy_poll=rng.random() < 0.08,
-        compiled=rng.random() < 0.6 and means.compiled,
+        compiled=rng.random() < 0.6 and capabilities.compiled,
         uvloop=rng.random() < 0.6,
         gso=rng.random() < 0.8,
         gro=rng.random() < 0.85,
-        first_message=_often(rng, 0.3, (1 << 32) - rng.randint(1, 2000), 0),
-        first_sequence=_often(rng, 0.3, (1 << 32) - rng.randint(1, 500), 0),
-        clock_wraps_after_s=_often(rng, 0.2, rng.uniform(0.5, 4.0), None) if means.namespaces else None,
+        first_message=_maybe(rng, 0.3, (1 << 32) - rng.randint(1, 2000), 0),
+        first_sequence=_maybe(rng, 0.3, (1 << 32) - rng.randint(1, 500), 0),
+        clock_wraps_after_s=_maybe(rng, 0.2, rng.uniform(0.5, 4.0), None) if capabilities.namespaces else None,
     )
-    return with_room(plan, factor=rng.choice((1.0, 1.0, 2.0, 8.0 if window <= MIB else 1.0)))
+    return with_region(plan, factor=rng.choice((1.0, 1.0, 2.0, 8.0 if window <= MIB else 1.0)))
 
 
-def with_room(plan: EndpointPlan, *, factor: float) -> EndpointPlan:
-    """Give an endpoint the region that its window needs, or more."""
+def with_region(plan: EndpointPlan, *, factor: float) -> EndpointPlan:
+    """Set the region to the size that the window needs, times `factor`."""
     least = (SLOTS + 1) * plan.chunk_bytes + SLOTS * 64 * KIB + 2 * plan.receive_window_bytes
     region = max(int(least * factor), 16 * plan.chunk_bytes)
     return replace(plan, region_bytes=region)
@@ -181,43 +180,43 @@ def _sender(rng: Random, endpoint: EndpointPlan, *, longest: int) -> SenderPlan:
         ),
         outstanding=rng.choice((1, 4, 16, 64)),
         small=rng.choice((0.1, 0.4, 0.9)),
-        cancelled=_often(rng, 0.3, rng.choice((0.02, 0.2)), 0.0),
-        flawed=_often(rng, 0.3, 0.05, 0.0),
-        pause_s=_often(rng, 0.3, rng.choice((0.001, 0.01)), 0.0),
-        leaves_after_s=_often(rng, 0.3, rng.uniform(0.2, 2.0), None),
+        cancelled=_maybe(rng, 0.3, rng.choice((0.02, 0.2)), 0.0),
+        flawed=_maybe(rng, 0.3, 0.05, 0.0),
+        pause_s=_maybe(rng, 0.3, rng.choice((0.001, 0.01)), 0.0),
+        reconnect_after_s=_maybe(rng, 0.3, rng.uniform(0.2, 2.0), None),
         drains=rng.random() < 0.6,
     )
 
 
 def _receiver(rng: Random, endpoint: EndpointPlan, *, count: int, seconds: float) -> ReceiverPlan:
     senders = range(1, count + 1)
-    bound = tuple(who for who in senders if rng.random() < 0.5) if rng.random() < 0.35 else ()
+    bound = tuple(worker for worker in senders if rng.random() < 0.5) if rng.random() < 0.35 else ()
     return ReceiverPlan(
         endpoint,
-        pause_s=_often(rng, 0.25, rng.choice((0.001, 0.02)), 0.0),
-        hold_s=(hold_s := _often(rng, 0.35, rng.choice((0.01, 0.2, 1.0)), 0.0)),
+        pause_s=_maybe(rng, 0.25, rng.choice((0.001, 0.02)), 0.0),
+        hold_s=(hold_s := _maybe(rng, 0.35, rng.choice((0.01, 0.2, 1.0)), 0.0)),
         hold_bytes=int(endpoint.receive_window_bytes * rng.choice((0.25, 1.0, 3.0))) if hold_s else 0,
         returns=rng.choice(("release", "release", "tokens", "ring")),
         bound=bound,
-        unbind_at_s=_often(rng, 0.3, rng.uniform(0.3, 0.9) * seconds, None) if bound else None,
-        replies=_often(rng, 0.4, rng.choice((0.05, 0.5)), 0.0),
-        withdraw_at_s={who: rng.uniform(0.1, 0.9) * seconds for who in senders if rng.random() < 0.1},
-        close_at_s={who: rng.uniform(0.1, 0.9) * seconds for who in senders if rng.random() < 0.07},
+        unbind_at_s=_maybe(rng, 0.3, rng.uniform(0.3, 0.9) * seconds, None) if bound else None,
+        replies=_maybe(rng, 0.4, rng.choice((0.05, 0.5)), 0.0),
+        withdraw_at_s={worker: rng.uniform(0.1, 0.9) * seconds for worker in senders if rng.random() < 0.1},
+        close_at_s={worker: rng.uniform(0.1, 0.9) * seconds for worker in senders if rng.random() < 0.07},
     )
 
 
-# -- what goes wrong -----------------------------------------------------------------------------------------------
+# -- faults --------------------------------------------------------------------------------------------------------
 
 
 def _attackers(rng: Random, common: EndpointPlan, *, seconds: float, raw: bool) -> list[AttackerPlan]:
     if rng.random() < 0.45:
         return []
-    some = [kind for kind in ATTACKS if raw or kind != "icmp"]
+    available = [kind for kind in ATTACKS if raw or kind != "icmp"]
     return [
         AttackerPlan(
             packets_per_s=rng.choice((20, 200, 2000, 20_000)),
             trains=rng.choice((0.0, 0.3, 0.9)),
-            kinds={kind: rng.choice((1.0, 3.0)) for kind in rng.sample(some, rng.randint(1, 6))},
+            kinds={kind: rng.choice((1.0, 3.0)) for kind in rng.sample(available, rng.randint(1, 6))},
             seconds=seconds,
             first_psn=common.first_psn,
         )
@@ -251,40 +250,40 @@ def _events(rng: Random, network: NetworkPlan, *, count: int, seconds: float) ->
 
 
 def _giant(plain: Scenario) -> Scenario:
-    """A message of 1 GiB beside others; it has the time that it needs."""
-    plain = _with_time(plain, request_timeout_s=GIANT_REQUEST_S)
+    """Add a message of 1 GiB to the others, with a longer timeout."""
+    plain = _with_timeout(plain, request_timeout_s=GIANT_REQUEST_S)
     first, *senders = plain.senders
     giant = replace(
         first,
         endpoint=replace(first.endpoint, window_packets=4096, datagram_bytes=MAX_DATAGRAM),
         giant_bytes=GIB,
-        leaves_after_s=None,
+        reconnect_after_s=None,
     )
-    there = range(1, len(senders) + 2)
+    present = range(1, len(senders) + 2)
     receiver = replace(
         plain.receiver,
-        bound=tuple(who for who in plain.receiver.bound if who in there),
-        withdraw_at_s={who: at_s for who, at_s in plain.receiver.withdraw_at_s.items() if who in there},
-        close_at_s={who: at_s for who, at_s in plain.receiver.close_at_s.items() if who in there},
+        bound=tuple(worker for worker in plain.receiver.bound if worker in present),
+        withdraw_at_s={worker: at_s for worker, at_s in plain.receiver.withdraw_at_s.items() if worker in present},
+        close_at_s={worker: at_s for worker, at_s in plain.receiver.close_at_s.items() if worker in present},
     )
     network = NetworkPlan(Net.LOOPBACK)
     return replace(plain, network=network, receiver=receiver, senders=(giant, *senders), attackers=())
 
 
 def _files(rng: Random, plain: Scenario) -> Scenario:
-    """Files instead of messages; to some receivers a chunk is too long, so that its request fails."""
+    """Replace messages by files; for some receivers a chunk is too long, so that its request fails."""
     longest = rng.choice((64 * KIB, 512 * KIB, 4 * MIB, 4 * MIB))
     endpoint = replace(plain.receiver.endpoint, max_message_bytes=longest, receive_window_bytes=8 * MIB)
     files = FilesPlan(
         sizes=tuple(rng.choice((0, 1, MIB - 1, MIB, MIB + 1, rng.randint(2, 24 * MIB))) for _ in range(3)),
-        cancel_after_s=_often(rng, 0.3, rng.uniform(0.01, 0.5), None),
+        cancel_after_s=_maybe(rng, 0.3, rng.uniform(0.01, 0.5), None),
         mapped=rng.random() < 0.3,
     )
     (sender,) = plain.senders
     sending = replace(sender.endpoint, max_message_bytes=4 * MIB, receive_window_bytes=8 * MIB)
     return replace(
         plain,
-        receiver=ReceiverPlan(with_room(endpoint, factor=1.0)),
-        senders=(replace(sender, endpoint=with_room(sending, factor=1.0)),),
+        receiver=ReceiverPlan(with_region(endpoint, factor=1.0)),
+        senders=(replace(sender, endpoint=with_region(sending, factor=1.0)),),
         files=files,
     )

@@ -1,4 +1,4 @@
-"""A process that sends: opens peers, posts everything that can be posted, cancels, leaves, and comes back."""
+"""The sender process: opens peers, posts requests of all kinds, cancels, closes, and reconnects."""
 
 from __future__ import annotations
 
@@ -23,66 +23,66 @@ from srd.errors import PeerError, SrdError
 from srd.peer import Peer
 
 CONNECT_BOUND_S: Final = 8.0
-AGAIN_S: Final = 0.05
+RECONNECT_S: Final = 0.05
 ARENA_BYTES: Final = 8 << 20
-"""At least; and room for two of the longest messages."""
+"""Minimum size; it is larger if two of the longest messages need more."""
 
 
 class Sender:
-    """One incarnation of a sending process."""
+    """One incarnation of a sender."""
 
     def __init__(
-        self, scenario: Scenario, who: int, *, incarnation: int, directory: Path, journal: Journal, orders: Orders
+        self, scenario: Scenario, worker: int, *, incarnation: int, directory: Path, journal: Journal, orders: Orders
     ) -> None:
         self.seed = scenario.seed
-        self.plan: SenderPlan = scenario.senders[who - 1]
-        self.who = who
+        self.plan: SenderPlan = scenario.senders[worker - 1]
+        self.worker = worker
         self.incarnation = incarnation
         self.journal = journal
         self.orders = orders
-        self.rng = Random(f"{scenario.seed}/{who}/{incarnation}")  # noqa: S311 - to be drawn again alike
+        self.rng = Random(f"{scenario.seed}/{worker}/{incarnation}")  # noqa: S311 - reproducible, not secret
         self.running = RunningTime()
         self.until_s = scenario.seconds
         self.arena = Arena(max(2 * self.plan.longest_bytes, ARENA_BYTES), seed=self.seed)
-        self.reads = layout.reads(who, incarnation=incarnation, size_bytes=layout.READS_BYTES)
+        self.reads = layout.reads(worker, incarnation=incarnation, size_bytes=layout.READS_BYTES)
         self.read_region = mapped(self.reads, directory, seed=self.seed)
-        self.landings: list[tuple[Registration, int]] = []
+        self.read_ranges: list[tuple[Registration, int]] = []
         """Registrations that reads land in, and their offsets in the file."""
-        self.landed = [0, 0]
-        """Of each of these, what reads were given."""
+        self.read_used = [0, 0]
+        """Bytes of each range that are assigned to reads."""
         self.giant = self._giant()
-        self.used: dict[int, list[int]] = {}
-        """Life of the receiver -> of each range that may be written, what writes were given."""
+        self.write_used: dict[int, list[int]] = {}
+        """Incarnation of the receiver -> bytes of each target range that are assigned to writes."""
         self._connections: dict[Peer, Connection] = {}
 
     def _giant(self) -> Region | None:
-        """Return the second message of the first connection: filling it takes seconds, in which nothing is answered."""
+        """Prepare the longest message before the endpoint opens, as filling it blocks the event loop for seconds."""
         length = self.plan.giant_bytes
         if not length:
             return None
         region = Region(length, name="torture-giant")
-        who = layout.connection(self.who, incarnation=self.incarnation, number=0)
-        fill(np.asarray(region.array)[:length], self.seed, who=who, message=GIANT_MESSAGE)
+        connection_number = layout.connection(self.worker, incarnation=self.incarnation, number=0)
+        fill(np.asarray(region.array)[:length], self.seed, owner=connection_number, message=GIANT_MESSAGE)
         return region
 
     async def run(self, host: str) -> None:
-        """All of it: ends when everything is closed."""
+        """Run until everything is closed."""
         endpoint = await Endpoint.open(towards=host, config=config(self.plan.endpoint))
         set_offloads(endpoint, self.plan.endpoint)
-        self.landings = [
+        self.read_ranges = [
             (endpoint.register(self.read_region, offset=at, length=size, access=Access.LOCAL_WRITE), at)
             for at, size in self.reads.ranges
         ]
-        completions = asyncio.ensure_future(self._take_completions(endpoint))
+        completions = asyncio.ensure_future(self._poll_completions(endpoint))
         number = 0
         while self.running.now_s < self.until_s and number < layout.MAX_CONNECTIONS:
             peer = await self._connect(endpoint, host)
             if peer is None:
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RECONNECT_S)
                 continue
-            who = layout.connection(self.who, incarnation=self.incarnation, number=number)
+            connection_number = layout.connection(self.worker, incarnation=self.incarnation, number=number)
             number += 1
-            self._connections[peer] = connection = Connection(self, endpoint, peer, who=who)
+            self._connections[peer] = connection = Connection(self, endpoint, peer, number=connection_number)
             await connection.run()
         await self._close(endpoint)
         completions.cancel()
@@ -105,7 +105,7 @@ class Sender:
             self.journal.note("unconnected", str(error))
             return None
 
-    async def _take_completions(self, endpoint: Endpoint) -> None:
+    async def _poll_completions(self, endpoint: Endpoint) -> None:
         while True:
             for entry in await endpoint.completions.wait():
                 self._connections[entry.peer].batch_ended(entry.first, count=entry.count, status=int(entry.status))

@@ -1,4 +1,4 @@
-"""Checks that both ends of file transfers agree, and that the files are right."""
+"""Checks that both ends of file transfers agree, and compares the files."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def check_files(scenario: Scenario, directory: Path, result: Result) -> None:
     """Compare what was received with what was sent, and with what both ends recorded."""
     sent: dict[int, str] = {}
     sizes: dict[int, int] = {}
-    for who in (0, 1):
-        for entry in entries(directory / journal_name(who, incarnation=0)):
+    for worker in (0, 1):
+        for entry in entries(directory / journal_name(worker, incarnation=0)):
             if entry.kind == "file":
                 sizes[entry.values[0]] = entry.values[1]
                 result.requests += 1
@@ -31,10 +31,10 @@ def check_files(scenario: Scenario, directory: Path, result: Result) -> None:
         path = received_directory(directory) / f"file{number}"
         outcome = sent.get(number, "open")
         if outcome == "ok" and not path.exists():
-            result.problems.append(f"file {number} of {size} bytes was sent, and is not there")
+            result.disagreements.append(f"file {number} of {size} bytes was sent, but does not exist")
         if path.exists():
             result.posted_bytes += path.stat().st_size
             found = np.fromfile(path, np.uint8)
-            wrong = check(found, scenario.seed, who=FILES, message=number)
+            wrong = check(found, scenario.seed, owner=FILES, message=number)
             if wrong or len(found) != size:
-                result.wrong.append(f"file {number} of {size} bytes has {len(found)}: {wrong or 'all of them right'}")
+                result.wrong.append(f"file {number} of {size} bytes has {len(found)}: {wrong or 'none of them wrong'}")

@@ -1,7 +1,7 @@
-"""A worker process: `python -m scripts.benches.torture.worker DIRECTORY WHO LIFE`; WHO 0 receives, others send.
+"""A worker process: `python -m scripts.benches.torture.worker DIRECTORY WORKER INCARNATION`; WORKER 0 receives.
 
-DIRECTORY has scenario.json and part.WHO.LIFE.json; the journal goes there, too. Last it notes what it has left of
-memory and descriptors.
+DIRECTORY has scenario.json and part.WORKER.INCARNATION.json; the worker writes its journal there. Its last
+entries report the memory and descriptors that it has not released.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from scripts.benches.torture.files import receive_files, send_files
 from scripts.benches.torture.journal import Journal
 from scripts.benches.torture.layout import journal_name
-from scripts.benches.torture.local import Footprint, Orders, begin_late
+from scripts.benches.torture.local import Footprint, Orders, start_near_wrap
 from scripts.benches.torture.plans import Scenario
 from scripts.benches.torture.receiver import Receiver
 from scripts.benches.torture.sabotage import SABOTAGES
@@ -35,35 +35,35 @@ Role = Callable[[Orders], Awaitable[None]]
 def main() -> None:
     """Run one incarnation."""
     faulthandler.register(signal.SIGUSR1)
-    directory, who, incarnation = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    directory, worker, incarnation = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     scenario = TypeAdapter(Scenario).validate_json((directory / "scenario.json").read_bytes())
-    part = json.loads((directory / f"part.{who}.{incarnation}.json").read_bytes())
+    part = json.loads((directory / f"part.{worker}.{incarnation}.json").read_bytes())
     if name := part["sabotage"]:
         SABOTAGES[name]()
-    journal = Journal(directory / journal_name(who, incarnation=incarnation))
+    journal = Journal(directory / journal_name(worker, incarnation=incarnation))
     journal.note("pid", os.getpid(), BUILD)
-    plan = scenario.senders[who - 1].endpoint if who else scenario.receiver.endpoint
-    begin_late(plan)
-    role = _role(scenario, who, incarnation, directory, journal, part)
+    plan = scenario.senders[worker - 1].endpoint if worker else scenario.receiver.endpoint
+    start_near_wrap(plan)
+    role = _role(scenario, worker, incarnation, directory, journal, part)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if plan.uvloop else None) as runner:
         runner.run(_measured(role, journal))
     journal.note("done")
 
 
 def _role(
-    scenario: Scenario, who: int, incarnation: int, directory: Path, journal: Journal, part: dict[str, Any]
+    scenario: Scenario, worker: int, incarnation: int, directory: Path, journal: Journal, part: dict[str, Any]
 ) -> Role:
     host, port = part["host"], part["port"]
 
     async def run(orders: Orders) -> None:
         if scenario.files:
-            if who:
+            if worker:
                 await send_files(scenario, directory=directory, journal=journal, orders=orders, host=host)
             else:
                 await receive_files(scenario, directory=directory, journal=journal, orders=orders, host=host)
-        elif who:
+        elif worker:
             await Sender(
-                scenario, who, incarnation=incarnation, directory=directory, journal=journal, orders=orders
+                scenario, worker, incarnation=incarnation, directory=directory, journal=journal, orders=orders
             ).run(host)
         else:
             attackers = part["attackers"]
@@ -84,7 +84,7 @@ async def _measured(role: Role, journal: Journal) -> None:
     orders = Orders()
     before = Footprint.now()
     await role(orders)
-    await asyncio.sleep(0.1)  # what the loop closes by itself, it closes soon
+    await asyncio.sleep(0.1)  # lets the loop close its transports
     after = Footprint.now()
     orders.close()
     left = [name for name in after.descriptors if name not in before.descriptors]

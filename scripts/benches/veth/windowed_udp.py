@@ -1,7 +1,7 @@
 """The UDP probe: how fast Python can transfer acknowledged data over UDP on this machine; the targets are based on it.
 
 A window, cumulative ACKs, per-packet sequence numbers in NumPy arrays, and nothing else of a protocol: an upper bound
-for a datapath. One `sendmmsg` sends several bursts, each one UDP_SEGMENT super-datagram of (header, payload) pairs,
+for a datapath. One `sendmmsg` sends several bursts, each one GSO datagram of (header, payload) pairs,
 gathered from two arrays; one `recvmmsg` with UDP_GRO scatters them again, so that headers land in a header ring and
 payloads contiguously in a region. It checks no payload and does not recover from loss.
 
@@ -33,7 +33,7 @@ WINDOW_BYTES: Final = 1_000_000
 REGION_BYTES: Final = 256 << 20
 BUFFER_BYTES: Final = 64 << 20
 BURSTS: Final = 4
-"""Super-datagrams per system call."""
+"""GSO datagrams per system call."""
 RING: Final = 1 << 16
 """Number of distinct PSNs: several windows."""
 FIRST_MS: Final = 20_000
@@ -41,7 +41,7 @@ SILENT_MS: Final = 700
 """Time without packets after which the receiver ends."""
 
 
-class Burster:
+class BurstEndpoint:
     """Base of both ends: a socket, a region, and iovecs that pair headers with payloads."""
 
     def __init__(self, *, mtu: int) -> None:
@@ -67,7 +67,7 @@ class Burster:
         self.poll = select.poll()
         self.poll.register(self.sock, select.POLLIN)
 
-    def aim(self, offset: int) -> int:
+    def set_targets(self, offset: int) -> int:
         """Point every payload at the region from `offset` on; return the next offset."""
         self.iov[:, :, 1]["base"] = self.region.ctypes.data + offset + self.index * self.payload_bytes
         size_bytes = BURSTS * self.per_burst * self.payload_bytes
@@ -76,45 +76,51 @@ class Burster:
 
 def receive(address: str, *, mtu: int) -> None:
     """Receive until no packets arrive for SILENT_MS."""
-    end = Burster(mtu=mtu)
+    end = BurstEndpoint(mtu=mtu)
     end.sock.setsockopt(socket.SOL_UDP, syscalls.UDP_GRO, 1)
     end.sock.bind((address, 0))
     emit("listening", port=end.sock.getsockname()[1])
     end.poll.poll(FIRST_MS)
     _, peer = end.sock.recvfrom(1, socket.MSG_PEEK)
     end.sock.connect(peer)
-    seen, expected, packets, octets, offset = np.zeros(RING, bool), 0, 0, 0, 0
+    received, expected, packets, received_bytes, offset = np.zeros(RING, bool), 0, 0, 0, 0
     started = last = time.perf_counter()
     cpu_before = time.process_time()
     while True:
-        following = end.aim(offset)
+        next_offset = end.set_targets(offset)
         end.messages["controllen"] = 64
         count = syscalls.recvmmsg(end.sock.fileno(), messages=end.messages.ctypes.data, count=BURSTS)
         if count == 0:
             if not end.poll.poll(SILENT_MS):
                 break
             continue
-        offset = following
+        offset = next_offset
         lengths = end.messages["length"][:count].astype(np.int64)
         for burst, length in enumerate(lengths):
             psn = end.headers["psn"][burst, : -(-int(length) // end.segment_bytes)]
             slots = (psn & np.uint64(RING - 1)).astype(np.intp)
-            if seen[slots].any():
+            if received[slots].any():
                 continue
-            seen[slots] = True
+            received[slots] = True
             packets += len(psn)
             if int(psn[0]) == expected and int(psn[-1]) == expected + len(psn) - 1:
-                seen[slots] = False
+                received[slots] = False
                 expected += len(psn)
-        octets += int(lengths.sum())
+        received_bytes += int(lengths.sum())
         last = time.perf_counter()
         end.sock.send(ACK.pack(expected, int(end.headers["sent_us"][count - 1, 0])))
-    emit("received", bytes=octets, packets=packets, seconds=last - started, cpu_s=time.process_time() - cpu_before)
+    emit(
+        "received",
+        bytes=received_bytes,
+        packets=packets,
+        seconds=last - started,
+        cpu_s=time.process_time() - cpu_before,
+    )
 
 
 def send(address: str, *, port: int, mtu: int, seconds: float) -> None:
     """Send for `seconds`; only acknowledged data counts."""
-    end = Burster(mtu=mtu)
+    end = BurstEndpoint(mtu=mtu)
     end.sock.connect((address, port))
     segmentation = struct.pack("QiiHxxxxxx", 18, socket.SOL_UDP, syscalls.UDP_SEGMENT, end.segment_bytes)
     end.control[:, : len(segmentation)] = np.frombuffer(segmentation, np.uint8)
@@ -132,11 +138,11 @@ def send(address: str, *, port: int, mtu: int, seconds: float) -> None:
             continue
         end.headers["psn"][:bursts] = end.index[:bursts] + np.uint64(psn)
         end.headers["sent_us"][:bursts] = int(now * 1e6)
-        following = end.aim(offset)
+        next_offset = end.set_targets(offset)
         count = _send(end, bursts)
         sent_at[np.arange(psn, psn + count * end.per_burst) & (RING - 1)] = now
         psn += count * end.per_burst
-        offset = following if count else offset
+        offset = next_offset if count else offset
     emit("sent", bytes=acknowledged * end.segment_bytes, seconds=seconds, cpu_s=time.process_time() - cpu_before)
 
 
@@ -149,7 +155,7 @@ def _acknowledged(sock: socket.socket, before: int) -> int:
         return before
 
 
-def _send(end: Burster, bursts: int) -> int:
+def _send(end: BurstEndpoint, bursts: int) -> int:
     try:
         return syscalls.sendmmsg(end.sock.fileno(), messages=end.messages.ctypes.data, count=bursts)
     except OSError as error:

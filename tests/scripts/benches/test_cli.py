@@ -1,4 +1,4 @@
-"""scripts.benches.cli: exit statuses, one JSON object at the end, one line for what went wrong."""
+"""scripts.benches.cli: exit statuses, one JSON object at the end, errors in one line."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def test_table__for_people(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_cannot_measure__exit_1_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_seed: int, _seconds: float) -> Round:
-        raise BenchError("the port was on fire")
+        raise BenchError("no valid measurement")
 
     result = call(monkeypatch, registry._virtual("loss", "", fail, ()))
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.strip() == "scripts/bench loss: seed 1: the port was on fire"
+    assert result.stderr.strip() == "scripts/bench loss: seed 1: no valid measurement"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_cannot_measure__exit_1_with_the_reason(monkeypatch: pytest.MonkeyPatch)
         (["loss", "--runs", "3"], "--runs: loss makes one round for each seed"),
         (["chaos", "--runs", "0"], "0 is not in the range x>=1"),
         (["loss", "--seconds", "0"], "0.0 is not in the range x>0"),
-        (["clean", "--seed", "1"], "--seed: nothing in clean is drawn by lot"),
+        (["clean", "--seed", "1"], "--seed: clean draws no random numbers"),
         (["peers", "--seconds", "1"], "--seconds: peers lasts as long as its messages take"),
         (["loss", "--seed", "-1"], "-1 is not in the range"),
     ],

@@ -1,4 +1,4 @@
-"""scripts.benches.fabrics: what the cases' topologies hold."""
+"""scripts.benches.fabrics: queues and links of the cases' topologies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_wire_bytes__headers_of_every_packet() -> None:
     assert wire_bytes(101, packet_payload_bytes=100, overhead_bytes=10) == 121
 
 
-def test_millisecond_fabric__changes_links_by_leaf_and_spine() -> None:
+def test_reference_fabric__changes_links_by_leaf_and_spine() -> None:
     slow = Shape(rate_bps=1000)
     topology = fabric(spines=2, name="x", seed=1, change=lambda _, spine: slow if spine == "spine2" else LINK)
     found = {link.name: (link.shape_ab, link.shape_ba) for link in topology.links}

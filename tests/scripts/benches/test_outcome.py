@@ -1,4 +1,4 @@
-"""scripts.benches.outcome: medians, the worst round, and what JSON cannot say."""
+"""scripts.benches.outcome: medians, the worst round, and values that JSON lacks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def outcome() -> Outcome:
 def test_outcome__medians_beside_the_worst() -> None:
     found = outcome()
     assert found.ours == {"stall_rtts": 2.0, "capacity_fraction": 0.97}
-    assert found.peers == {"one_path": {"stall_rtts": 20.0}}
+    assert found.baselines == {"one_path": {"stall_rtts": 20.0}}
     assert found.checks == {AT_MOST: 7.0, AT_LEAST: 0.90}
 
 
@@ -42,7 +42,7 @@ def test_to_dict__has_the_keys_that_readers_rely_on() -> None:
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan])
-def test_to_dict__what_could_not_be_had_is_null(value: float) -> None:
+def test_to_dict__not_finite_is_null(value: float) -> None:
     rounds = (Round(1, {"stall_rtts": 1.0}), Round(2, {"stall_rtts": value}))
     document = json.loads(json.dumps(Outcome("x", "virtual", rounds, (AT_MOST,)).to_dict(), allow_nan=False))
     assert document["checks"]["stall_rtts"]["value"] is None

@@ -1,4 +1,4 @@
-"""scripts.benches.registry: every case is there once, with the checks that it was made for."""
+"""scripts.benches.registry: all cases, with their requirements."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ CONFIG: Final = EndpointConfig(
     protocol=ProtocolConfig(receive_window_bytes=TURN_BYTES, unresponsive_after_s=10.0),
     receive_region_bytes=2 * TURN_BYTES + (24 << 20),
 )
-"""The defaults, except for a window that holds a turn, and for peers that answer nothing while they compare bytes."""
+"""The defaults, except for a window that holds a turn, and for peers that do not reply while they compare bytes."""
 WARM_UP_TURNS: Final = 3
 """Turns that do not count. After them every page of the receive region has been written to once."""
 INTACT: Final = 1
@@ -107,8 +107,8 @@ async def _turn(peer: Peer, region: Region) -> tuple[float, float]:
     seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu_before
     if any(status is not Status.OK for status in statuses):
         raise BenchError(f"a message ended with {next(status for status in statuses if status is not Status.OK).name}")
-    with await peer.recv() as verdict:
-        if verdict.immediate != INTACT:
+    with await peer.recv() as result:
+        if result.immediate != INTACT:
             raise BenchError("the receiver found other bytes than were sent")
     return seconds, cpu_s
 
@@ -117,12 +117,12 @@ async def receive(host: str) -> int:
     """Receive turns until the sender closes."""
     account, expected = Account(), content()
     async with await Endpoint.listen(host, port=0, config=CONFIG) as endpoint:
-        with Region(1, name="bench-verdict") as empty:
+        with Region(1, name="bench-result") as empty:
             emit("listening", port=endpoint.address[1])
             peer = await endpoint.accept()
             turns, intact, dropped_before = 0, True, 0
-            while (taken := await _take(peer)) is not None:
-                messages, seconds, cpu_s = taken
+            while (turn := await _receive_turn(peer)) is not None:
+                messages, seconds, cpu_s = turn
                 intact &= all(_is_intact(message, expected) for message in messages)
                 for message in messages:
                     message.release()
@@ -145,7 +145,7 @@ async def receive(host: str) -> int:
     return 0
 
 
-async def _take(peer: Peer) -> tuple[list[Message], float, float] | None:
+async def _receive_turn(peer: Peer) -> tuple[list[Message], float, float] | None:
     """Return a turn's messages, their duration, and this end's CPU time; None if there are no more."""
     started, cpu_before = time.perf_counter(), time.process_time()
     messages = list[Message]()

@@ -38,7 +38,7 @@ async def receive(host: str) -> int:
     expected = np.random.default_rng(MESSAGE_BYTES).bytes(MESSAGE_BYTES)
     intact, tasks = True, list[asyncio.Future[None]]()
 
-    async def take(peer: Peer) -> None:
+    async def receive_all(peer: Peer) -> None:
         nonlocal intact
         while True:
             try:
@@ -50,14 +50,14 @@ async def receive(host: str) -> int:
 
     async def accept() -> None:
         while True:
-            tasks.append(asyncio.ensure_future(take(await endpoint.accept())))
+            tasks.append(asyncio.ensure_future(receive_all(await endpoint.accept())))
 
     async with await Endpoint.listen(host, port=0, config=CONFIG) as endpoint:
         emit("listening", port=endpoint.address[1])
         first = asyncio.ensure_future(endpoint.accept())
         peer = await first
         accepting = asyncio.ensure_future(accept())
-        await take(peer)
+        await receive_all(peer)
         accepting.cancel()
         emit("received", intact=intact, dropped=endpoint.dropped_packets)
     return 0

@@ -29,7 +29,7 @@ WARM_UP: Final = 200
 """Round trips of each size that do not count."""
 BULK_MESSAGES: Final = 16
 BULK: Final = 1
-"""Immediate of a bulk peer's first message: its messages are not answered."""
+"""Immediate of a bulk peer's first message: its messages get no reply."""
 
 
 def percentiles(samples_s: list[float]) -> dict[str, float]:
@@ -47,13 +47,13 @@ def pattern(size: int) -> bytes:
 
 
 async def receive(host: str, *, busy_poll: bool) -> int:
-    """Answer peers until the first one has closed."""
+    """Echo messages of all peers until the first one has closed."""
     config = EndpointConfig(busy_poll=busy_poll)
     async with await Endpoint.listen(host, port=0, config=config) as endpoint:
         emit("listening", port=endpoint.address[1])
         peer = await endpoint.accept()
         others = asyncio.ensure_future(_accept(endpoint))
-        await _answer(peer)
+        await _echo(peer)
         others.cancel()
         emit("received", dropped=endpoint.dropped_packets)
     return 0
@@ -62,13 +62,13 @@ async def receive(host: str, *, busy_poll: bool) -> int:
 async def _accept(endpoint: Endpoint) -> None:
     async with asyncio.TaskGroup() as group:
         while True:
-            group.create_task(_answer(await endpoint.accept()))
+            group.create_task(_echo(await endpoint.accept()))
 
 
-async def _answer(peer: Peer) -> None:
-    """Answer from two buffers in turn, so that an answer's status is awaited only when its buffer is needed again."""
+async def _echo(peer: Peer) -> None:
+    """Echo from two buffers in turn, so that the status of a reply is awaited only when its buffer is reused."""
     with contextlib.ExitStack() as stack, contextlib.suppress(PeerError):
-        regions = [stack.enter_context(Region(max(SIZES.values()), name=f"bench-answer-{n}")) for n in range(2)]
+        regions = [stack.enter_context(Region(max(SIZES.values()), name=f"bench-reply-{n}")) for n in range(2)]
         sent: deque[asyncio.Future[Status]] = deque()
         for region in itertools.cycle(regions):
             message = await peer.recv()
@@ -116,11 +116,11 @@ async def _ping(peer: Peer, size: int, *, seconds: float) -> list[float]:
         sent = 0
         while (started := time.perf_counter()) < until or not samples:
             status = peer.send(region, offset=0, length=size)
-            answer = await peer.recv()
+            reply = await peer.recv()
             took_s = time.perf_counter() - started
-            if answer.gather() != sent_bytes:
-                raise BenchError(f"{size} bytes came back as {answer.length} others")
-            answer.release()
+            if reply.gather() != sent_bytes:
+                raise BenchError(f"{size} bytes came back as {reply.length} other bytes")
+            reply.release()
             if await status is not Status.OK:
                 raise BenchError(f"a message ended with {status.result().name}")
             sent += 1
@@ -145,7 +145,7 @@ class Bulk:
         return 8 * self._bytes / (time.perf_counter() - self._started) / 1e9
 
     def stop(self) -> None:
-        """Post no more."""
+        """Stop posting."""
         self._stopped = True
 
     def _post(self) -> None:
@@ -162,7 +162,7 @@ class Bulk:
 
 
 def _received(sock: socket.socket, buffer: memoryview) -> bool:
-    """Fill the buffer; return whether there was that much before the end."""
+    """Fill the buffer; return False if the connection ends before."""
     at = 0
     while at < len(buffer):
         count = sock.recv_into(buffer[at:])
@@ -173,7 +173,7 @@ def _received(sock: socket.socket, buffer: memoryview) -> bool:
 
 
 def tcp_receive(host: str) -> None:
-    """Answer one connection: messages of each size in turn, until one that begins with zeros."""
+    """Echo the messages of one connection: of each size in turn, until one that begins with zeros."""
     with make_socket(algorithm=CUBIC, mptcp=False) as listener:
         listener.bind((host, 0))
         listener.listen()
@@ -211,7 +211,7 @@ def _tcp_ping(sock: socket.socket, size: int, *, seconds: float) -> list[float]:
             raise BenchError("the server has closed the connection")
         took_s = time.perf_counter() - started
         if buffer != sent:
-            raise BenchError(f"{size} bytes came back as others")
+            raise BenchError(f"{size} bytes came back changed")
         count += 1
         if count > WARM_UP:
             samples.append(took_s)

@@ -97,7 +97,7 @@ async def receive(host: str, *, mtu: int) -> int:
     with tempfile.TemporaryDirectory() as directory:
         settings.load_cert_chain(*_certificate(Path(directory), host))
     server = await serve(host, 0, configuration=settings, create_protocol=make)
-    transport: Any = server._transport  # noqa: SLF001 - aioquic does not say which port it was given
+    transport: Any = server._transport  # noqa: SLF001 - aioquic does not report its port
     _widen(transport)
     emit("listening", port=transport.get_extra_info("sockname")[1])
     protocol = await opened

@@ -35,7 +35,7 @@ CONFIG: Final = EndpointConfig(
     receive_region_bytes=4 * TURN_BYTES,
 )
 """The defaults, except for windows and a region that hold a turn, with the gaps between small messages, and for peers
-that answer nothing while they compare bytes."""
+that do not reply while they compare bytes."""
 
 
 def content(message_bytes: int) -> npt.NDArray[np.uint8]:
@@ -99,18 +99,18 @@ async def _turn(
             left -= entry.count
         ready = list({entry.peer: None for entry in done if room[entry.peer] >= WINDOW // 2})
     seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu_before
-    with await peers[0].recv() as verdict:
-        if verdict.immediate != INTACT:
+    with await peers[0].recv() as result:
+        if result.immediate != INTACT:
             raise BenchError("the receiver found other messages than were sent")
     return seconds, cpu_s
 
 
 class Collector:
-    """The messages that the receiver got from all peers in this turn."""
+    """The messages received from all peers in this turn."""
 
     def __init__(self, rows: npt.NDArray[np.uint8]) -> None:
         self._rows = rows
-        self._kept: list[Message | MessageBatch] = []
+        self._items: list[Message | MessageBatch] = []
         self._count = 0
         self.whole = asyncio.Event()
 
@@ -118,40 +118,40 @@ class Collector:
         """Collect a peer's messages until it closes."""
         while True:
             try:
-                taken = await peer.recv_batch()
+                item = await peer.recv_batch()
             except PeerError:
                 return
-            self._kept.append(taken)
-            self._count += taken.count if isinstance(taken, MessageBatch) else 1
+            self._items.append(item)
+            self._count += item.count if isinstance(item, MessageBatch) else 1
             if self._count >= len(self._rows):
                 self.whole.set()
 
     def check(self) -> bool:
         """Return whether each message arrived once and unchanged; release the memory."""
-        came = [_rows_of(taken) for taken in self._kept]
-        arrived = np.concatenate([rows for rows in came if rows.shape[1] == self._rows.shape[1]])
+        received = [_rows_of(item) for item in self._items]
+        arrived = np.concatenate([rows for rows in received if rows.shape[1] == self._rows.shape[1]])
         numbers = arrived[:, :4].copy().view("<u4").reshape(-1)
         intact = len(arrived) == len(self._rows) and bool((np.bincount(numbers, minlength=len(arrived)) == 1).all())
         intact = intact and np.array_equal(arrived, self._rows[numbers])
-        del came, arrived
-        for taken in self._kept:
-            taken.release()
-        self._kept.clear()
+        del received, arrived
+        for item in self._items:
+            item.release()
+        self._items.clear()
         self._count = 0
         self.whole.clear()
         return intact
 
 
-def _rows_of(taken: Message | MessageBatch) -> npt.NDArray[np.uint8]:
-    if isinstance(taken, MessageBatch):
-        return taken.rows()
-    return np.frombuffer(taken.gather(), np.uint8).reshape(1, -1)
+def _rows_of(item: Message | MessageBatch) -> npt.NDArray[np.uint8]:
+    if isinstance(item, MessageBatch):
+        return item.rows()
+    return np.frombuffer(item.gather(), np.uint8).reshape(1, -1)
 
 
 async def receive(host: str, *, message_bytes: int, peers: int) -> int:
     """Receive turns until the sender closes."""
     rows, cpu_s, intact = content(message_bytes), 0.0, True
-    with Region(1, name="bench-verdict") as empty:
+    with Region(1, name="bench-result") as empty:
         async with await Endpoint.listen(host, port=0, config=CONFIG) as endpoint:
             emit("listening", port=endpoint.address[1])
             first, *others = [await endpoint.accept() for _ in range(peers)]

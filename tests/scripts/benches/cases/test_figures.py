@@ -1,4 +1,4 @@
-"""scripts.benches.cases: what is measured is what the docstrings say: ideals by hand, bounds that nothing may pass."""
+"""scripts.benches.cases: figures match their definitions: ideals by hand, and bounds."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_incast__ideal_by_hand() -> None:
     assert incast._ideal_us(2, message_bytes=10_000, payload_bytes=8916) == pytest.approx(expected_us)
 
 
-def test_incast__nothing_beats_the_ideal() -> None:
+def test_incast__ideal_is_a_lower_bound() -> None:
     figures = incast._incast(seed=1, senders=4, message_bytes=200_000)
     # netem rounds the time of each packet down to a nanosecond: 92 of them are up to 0.1 us of 87.
     assert 0.999 <= figures["max_over_ideal_ratio"] < 10
     assert figures["spread_ratio"] == pytest.approx(figures["max_us"] / figures["min_us"])
 
 
-def test_permutation__nothing_beats_the_ideal() -> None:
+def test_permutation__ideal_is_a_lower_bound() -> None:
     times_us = permutation._times_us(seed=1, pairs=1, config=MICROSECOND_FABRIC)
     assert len(times_us) == permutation.MESSAGES
     assert min(times_us) >= permutation._ideal_us()
@@ -46,7 +46,7 @@ def test_permutation__nothing_beats_the_ideal() -> None:
 
 
 @pytest.mark.compiled
-def test_slow_path_and_loss__fractions_are_of_what_can_land() -> None:
+def test_slow_path_and_loss__capacity_fractions() -> None:
     slow = slow_path.measure(1, 0.05).ours
     assert 0.5 < slow["capacity_fraction"] <= 1.02  # what was queued at the start of 50 ms may land in them
     assert slow["capacity_mbps"] == pytest.approx(1775 * 8916 / 9014)
@@ -57,7 +57,7 @@ def test_slow_path_and_loss__fractions_are_of_what_can_land() -> None:
 @pytest.mark.compiled
 def test_ecn__marks_keep_the_queue_short_and_lose_nothing() -> None:
     round_ = ecn.measure(1, 0.3)
-    marked, unmarked = round_.ours, round_.peers["unmarked"]
+    marked, unmarked = round_.ours, round_.baselines["unmarked"]
     assert marked["queue_ratio"] == marked["mean_queue_ms"] / unmarked["mean_queue_ms"] < 0.75
     assert marked["lost_fraction"] < 0.01 < unmarked["lost_fraction"]
     assert 0.93 < marked["capacity_fraction"] < 1.05
@@ -71,7 +71,7 @@ def test_jitter__a_delay_of_50_ms_each_way() -> None:
     assert (link.shape_ab.delay_us, link.shape_ab.jitter_us, link.shape_ba) == (50_000, 1000, None)
 
 
-def test_long_fat__100_ms_and_room_for_as_much_again() -> None:
+def test_long_fat__100_ms_and_a_buffer_of_one_bdp() -> None:
     topology = long_fat.fabric(seed=1)
     link = topology.link("leaf2-spine1")
     assert link.shape_ab is not None
@@ -86,17 +86,17 @@ def test_jain_index() -> None:
     assert fair.jain_index([0, 0]) == 0
 
 
-def test_messages__one_loss_takes_the_second_packet_of_a_tenth_once() -> None:
-    loss_of = messages.OneLoss()
+def test_messages__drops_the_second_packet_of_every_tenth_message_once() -> None:
+    one_loss = messages.OneLoss()
 
     def burst(message: int, offset: int) -> Burst:
         return Burst("a", 0, 0, 0, 0, 3, 0, message, 5000, 0, offset, 0, 0, 3000, 1000)
 
-    assert [loss_of(burst(10, 0), index) for index in range(3)] == [False, True, False]
-    assert not loss_of(burst(10, 1000), 0)  # its retransmission
-    assert loss_of(burst(20, 1000), 0)
-    assert not loss_of(burst(11, 1000), 0)
-    assert loss_of.lost == {10, 20}
+    assert [one_loss(burst(10, 0), index) for index in range(3)] == [False, True, False]
+    assert not one_loss(burst(10, 1000), 0)  # its retransmission
+    assert one_loss(burst(20, 1000), 0)
+    assert not one_loss(burst(11, 1000), 0)
+    assert one_loss.lost == {10, 20}
 
 
 @pytest.mark.compiled
@@ -106,21 +106,21 @@ def test_messages__measures() -> None:
     assert figures["last_ms"] > 1000 * messages.MESSAGES * messages.MESSAGE_BYTES * 8 / 1e9
 
 
-def test_blackhole__repair_is_seen_when_the_lane_carries_packets() -> None:
+def test_blackhole__repair_is_detected_when_the_link_carries_packets() -> None:
     running = bulk(fabric(spines=2, name="x", seed=1), seed=1)
     now_ns = running.simulation.now_ns
-    lane = running.simulation.fabric.links["leaf1", "spine1"]
-    repair = blackhole.Repair(running, lane, now_ns)
+    link = running.simulation.fabric.links["leaf1", "spine1"]
+    repair = blackhole.Repair(running, link, now_ns)
     idle = blackhole.Repair(running, running.simulation.fabric.links["spine1", "leaf1"], now_ns)
     repair.watch(now_ns)
     idle.watch(now_ns)
     running.simulation.run(seconds=0.02)
     fastest_s = blackhole.IN_USE_BYTES * 8 / LINK.rate_bps
     assert fastest_s < repair.seconds < 4 * fastest_s
-    assert math.isinf(idle.seconds)  # acks alone are not use
+    assert math.isinf(idle.seconds)  # ACKs alone do not count
 
 
-def test_placement__the_cluster_is_kueues_and_every_figure_is_there() -> None:
+def test_placement__cluster_of_kueue_and_all_figures() -> None:
     nodes, usage = placement_scaling.cluster(600)
     racks = {tuple(node.labels[level] for level in placement_scaling.LAYERS) for node in nodes}
     assert len(racks) == math.ceil(600 / 16)

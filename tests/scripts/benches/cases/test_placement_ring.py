@@ -1,4 +1,4 @@
-"""scripts.benches.cases.placement_ring: where ranks are put, what is predicted by hand, and a small run of it all."""
+"""scripts.benches.cases.placement_ring: placements, predictions by hand, and a short run."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def blocks(hosts: tuple[str, ...]) -> list[int]:
 
 def test_placements__a_rack_a_block_and_apart(topology: Topology) -> None:
     hosts = placement.placements(topology)
-    racks = {way: [topology.switch_of(host) for host in hosts[way]] for way in placement.WAYS}
+    racks = {name: [topology.switch_of(host) for host in hosts[name]] for name in placement.PLACEMENTS}
     assert racks["required"] == ["leaf1"] * 4
     assert len(set(racks["preferred"])) == 2
     assert len(set(blocks(hosts["preferred"]))) == 1
-    assert hosts["required"][0] not in hosts["preferred"], "that one is taken"
+    assert hosts["required"][0] not in hosts["preferred"], "its host is taken"
     assert blocks(hosts["bad"]) == [0, 1, 2, 3]
 
 
@@ -51,22 +51,22 @@ def test_figures__by_hand(topology: Topology) -> None:
     assert found["predicted_model_ratio"] == found["bad_model_s"] / found["required_model_s"]
 
 
-def test_modelled__a_fabric_without_rates_takes_its_delays() -> None:
+def test_modelled__without_rates_only_delays() -> None:
     topology = three_tier(links=ClosLinks(leaf=Shape(delay_us=1000)))
     assert placement.modelled_s(topology, hosts=("h1", "h5"), tensor_bytes=100) == pytest.approx(2 * 2e-3)
     assert placement.modelled_s(topology, hosts=("h1", "h2"), tensor_bytes=100) == 0
 
 
 @pytest.mark.root
-def test_measure__a_small_one() -> None:
+def test_measure__short_run() -> None:
     found = placement.measure(1, size=placement.Size(tensor_bytes=40_000, iterations=2))
-    assert all(found[f"{way}_iteration_s"] > 0 for way in placement.WAYS)
+    assert all(found[f"{name}_iteration_s"] > 0 for name in placement.PLACEMENTS)
     assert found["bad_iteration_s"] > 6 * 5.05e-3, "six steps cannot be faster than their delays"
     assert not LabDirectory(f"placement-{os.getpid()}").path.exists()
 
 
 @pytest.mark.root
-def test_measure__a_rank_that_fails_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measure__failed_rank_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "PROGRAM", placement.ROOT / "nosuch.py")
     with pytest.raises(BenchError, match=r"^rank \d on h\d+ failed with status 2: .*nosuch.py"):
         placement.measure(1, size=placement.Size(tensor_bytes=4, iterations=1))

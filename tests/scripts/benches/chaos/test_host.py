@@ -17,7 +17,7 @@ from srd.proto.config import ProtocolConfig
 
 
 @given(st.binary(min_size=1, max_size=300), st.data())
-def test_internet_checksum__one_flipped_bit_always_shows(data: bytes, draw: st.DataObject) -> None:
+def test_internet_checksum__detects_one_flipped_bit(data: bytes, draw: st.DataObject) -> None:
     damaged = bytearray(data)
     damaged[draw.draw(st.integers(0, len(data) - 1))] ^= 1 << draw.draw(st.integers(0, 7))
     assert internet_checksum(bytes(damaged)) != internet_checksum(data)
@@ -27,7 +27,7 @@ def test_internet_checksum__rfc_1071_example() -> None:
     assert internet_checksum(bytes.fromhex("0001f203f4f5f6f7")) == 0xDDF2
 
 
-CALM = Scenario(
+FAULT_FREE = Scenario(
     seed=1,
     topology=leaf_spine(shape=Shape(delay_us=100)),
     config=ProtocolConfig(paths=4),
@@ -40,8 +40,8 @@ CALM = Scenario(
 )
 
 
-def test_calm__everything_is_delivered_and_memory_comes_back() -> None:
-    run = Run(CALM)
+def test_fault_free__all_is_delivered_and_memory_is_freed() -> None:
+    run = Run(FAULT_FREE)
     report = run.run()
     assert (report.posted, report.delivered, report.failed, report.violations) == (20, 20, 0, [])
     assert len(run.responder._free) == 100
@@ -51,8 +51,8 @@ def test_calm__everything_is_delivered_and_memory_comes_back() -> None:
 @pytest.mark.parametrize(
     "conditions", [Conditions(duplicate=0.3), Conditions(late=0.3, late_s=0.004), Conditions(flip=0.1)], ids=str
 )
-def test_conditions__happen_and_are_overcome(conditions: Conditions) -> None:
-    run = Run(replace(CALM, conditions=conditions))
+def test_conditions__occur_without_violations(conditions: Conditions) -> None:
+    run = Run(replace(FAULT_FREE, conditions=conditions))
     report = run.run()
     assert (report.delivered, report.failed, report.violations) == (20, 0, [])
     receiver = run.responder.core.peer(next(iter(run.responder.peers.values()))).receiver
@@ -61,10 +61,10 @@ def test_conditions__happen_and_are_overcome(conditions: Conditions) -> None:
     assert len(run.responder._free) == 100
 
 
-def test_pool__a_packet_without_a_slot_is_dropped_and_comes_again() -> None:
-    """Memory for little more than what is granted, held by the application: a copy that comes again finds no room."""
-    config = replace(CALM.config, receive_window_bytes=60_000, max_message_bytes=60_000)
-    run = Run(replace(CALM, config=config, pool_packets=8, conditions=Conditions(duplicate=0.5), release_s=0.01))
+def test_pool__a_packet_without_a_slot_is_dropped_and_retransmitted() -> None:
+    """Memory for little more than the credit, held by the application: a duplicate finds no slot."""
+    config = replace(FAULT_FREE.config, receive_window_bytes=60_000, max_message_bytes=60_000)
+    run = Run(replace(FAULT_FREE, config=config, pool_packets=8, conditions=Conditions(duplicate=0.5), release_s=0.01))
     report = run.run()
     assert (report.delivered, report.failed, report.violations) == (20, 0, [])
     assert run.responder.full > 0

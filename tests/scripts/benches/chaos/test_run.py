@@ -1,4 +1,4 @@
-"""scripts.benches.chaos.run: 300 seeds keep the contract; and a contract that is broken is noticed."""
+"""scripts.benches.chaos.run: 300 seeds keep the invariants, and reintroduced defects violate them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from srd.proto.congestion.delay import MajorityDelay
 from srd.proto.send.inflight import Inflight
 from srd.proto.seqset import SequenceSet, mask
 from srd.proto.wire.status import Status
-from tests.scripts.benches.chaos.test_host import CALM
+from tests.scripts.benches.chaos.test_host import FAULT_FREE
 
 CHUNK = 50
 
@@ -31,42 +31,42 @@ def test_chaos__no_violations(first: int, capsys: pytest.CaptureFixture[str]) ->
     assert figures["runs"] == CHUNK
     assert figures["delivered"] > 5 * CHUNK
     assert figures["placed"] > 5 * CHUNK
-    assert figures["failed_and_told"] > 0
+    assert figures["failed_requests"] > 0
 
 
-def test_restart__of_the_receiver_is_told_to_the_sender() -> None:
-    report = Run(replace(CALM, restarts=(Restart("h2", 0.1105),))).run()
+def test_restart__of_the_receiver_fails_requests() -> None:
+    report = Run(replace(FAULT_FREE, restarts=(Restart("h2", 0.1105),))).run()
     assert report.violations == []
     assert report.failed > 0
     assert report.delivered + report.failed >= report.posted
 
 
-def test_outage__of_everything_fails_what_was_posted() -> None:
+def test_outage__of_all_spines_fails_requests() -> None:
     outages = tuple(Outage(f"spine{number}", 0.1101, 1.8) for number in range(1, 5))
-    report = Run(replace(CALM, outages=outages)).run()
+    report = Run(replace(FAULT_FREE, outages=outages)).run()
     assert report.violations == []
     assert report.failed > 0
 
 
 KINDS = (Kind.WRITE, Kind.WRITE_WITH_IMMEDIATE, Kind.READ)
 REMOTE = replace(
-    CALM,
+    FAULT_FREE,
     messages=tuple(
-        replace(message, kind=KINDS[n % 3], payload_offset=5000 + 1000 * n, place=31_000 * n)
-        for n, message in enumerate(CALM.messages)
+        replace(message, kind=KINDS[n % 3], payload_offset=5000 + 1000 * n, target_offset=31_000 * n)
+        for n, message in enumerate(FAULT_FREE.messages)
     ),
-    registered_bytes=31_000 * len(CALM.messages),
+    registered_bytes=31_000 * len(FAULT_FREE.messages),
 )
 
 
-def test_writes_and_reads__land_and_words_are_delivered() -> None:
+def test_writes_and_reads__land_and_immediates_are_delivered() -> None:
     report = Run(REMOTE).run()
     assert (report.posted, report.placed, report.delivered, report.failed) == (20, 20, 7, 0)
     assert report.violations == []
 
 
 @pytest.mark.parametrize("flaw", [Flaw.KEY, Flaw.RANGE])
-def test_flaw__every_flawed_request_is_refused_and_no_other(flaw: Flaw) -> None:
+def test_flaw__only_flawed_requests_are_refused(flaw: Flaw) -> None:
     messages = tuple(replace(message, flaw=flaw if n % 2 else Flaw.NONE) for n, message in enumerate(REMOTE.messages))
     run = Run(replace(REMOTE, messages=messages))
     report = run.run()
@@ -76,7 +76,7 @@ def test_flaw__every_flawed_request_is_refused_and_no_other(flaw: Flaw) -> None:
 
 
 @pytest.mark.parametrize("host", ["h1", "h2"])
-def test_withdrawal__of_either_ends_keys_ends_what_uses_them(host: str) -> None:
+def test_withdrawal__of_keys_fails_their_requests(host: str) -> None:
     run = Run(replace(REMOTE, withdrawals=(Withdrawal(host, 0.1112), Withdrawal(host, 0.1142))))
     report = run.run()
     assert report.violations == []
@@ -85,14 +85,14 @@ def test_withdrawal__of_either_ends_keys_ends_what_uses_them(host: str) -> None:
     assert report.failed > 0
 
 
-def test_cancel__is_told_and_frees_its_memory() -> None:
-    messages = tuple(replace(message, cancel_after_s=0.0001 * n) for n, message in enumerate(CALM.messages))
-    run = Run(replace(CALM, messages=messages))
+def test_cancel__completes_flushed_and_frees_memory() -> None:
+    messages = tuple(replace(message, cancel_after_s=0.0001 * n) for n, message in enumerate(FAULT_FREE.messages))
+    run = Run(replace(FAULT_FREE, messages=messages))
     report = run.run()
     assert report.violations == []
     assert report.failed > 0
     assert set(run.ended.values()) <= {Status.OK, Status.FLUSHED}
-    assert len(run.responder._free) == CALM.pool_packets
+    assert len(run.responder._free) == FAULT_FREE.pool_packets
 
 
 def raises(*_: object, **__: object) -> None:
@@ -107,37 +107,37 @@ def all_new(window: SequenceSet, first: int, *, count: int) -> int:
     return mask(count)
 
 
-def writable_anyhow(keys: Keys, _key: int, *, offset: int, length: int) -> int:  # noqa: ARG001 - as the real one
+def always_writable(keys: Keys, _key: int, *, offset: int, length: int) -> int:  # noqa: ARG001 - as the real one
     return (len(keys.targets) - 1 << 32) + 4096 + offset
 
 
-def misplaced(keys: Keys, place: int, data: Bytes) -> None:
-    keys.targets[place >> 32].memory[(place & 0xFFFFFFFF) + 1 :][: len(data)] = data
+def misplaced(keys: Keys, address: int, data: Bytes) -> None:
+    keys.targets[address >> 32].memory[(address & 0xFFFFFFFF) + 1 :][: len(data)] = data
 
 
 SABOTAGE: dict[str, tuple[object, str, Callable[..., Any], str]] = {
-    "the checksum is not looked at": (host_module, "internet_checksum", lambda _: 0, "wrong bytes"),
-    "nothing is missing": (Inflight, "missing", lambda *_, **__: 0, "has not ended"),
-    "no duplicate is known": (SequenceSet, "insert", all_new, "was delivered 2 times"),
-    "a copy is placed again": (SequenceSet, "insert", all_new, "was written after it had arrived"),
-    "every key opens": (
+    "the checksum is ignored": (host_module, "internet_checksum", lambda _: 0, "wrong bytes"),
+    "no packet is missing": (Inflight, "missing", lambda *_, **__: 0, "has not completed"),
+    "duplicates are delivered": (SequenceSet, "insert", all_new, "was delivered 2 times"),
+    "duplicates are placed": (SequenceSet, "insert", all_new, "was written after it had arrived"),
+    "every key is valid": (
         Keys,
         "remote_writable",
-        writable_anyhow,
-        r"had no right \((KEY|RANGE)\), but completed with OK",
+        always_writable,
+        r"must be refused \((KEY|RANGE)\), but completed with OK",
     ),
-    "bounds are not looked at": (Keys, "remote_writable", writable_anyhow, "written that are no message's"),
-    "data lands beside its place": (Keys, "put", misplaced, "completed with OK, and is not there"),
+    "bounds are ignored": (Keys, "remote_writable", always_writable, "written outside of all messages"),
+    "data is misplaced": (Keys, "put", misplaced, "completed with OK, but has not landed"),
     "the core raises": (MajorityDelay, "on_ack", raises, r"^ValueError: no \(raises, line \d+\)$"),
 }
 
 
 @pytest.mark.sources
 @pytest.mark.parametrize("name", SABOTAGE)
-def test_sabotage__is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A harness that cannot find anything proves nothing."""
-    place, attribute, instead, expected = SABOTAGE[name]
-    monkeypatch.setattr(place, attribute, instead)
+def test_sabotage__is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation test: each defect violates an invariant."""
+    owner, attribute, replacement, expected = SABOTAGE[name]
+    monkeypatch.setattr(owner, attribute, replacement)
     found = (violation for seed in range(1, 25) for violation in run_scenario(seed).violations)
     assert any(re.search(expected, violation) for violation in found)
 

@@ -1,4 +1,4 @@
-"""scripts.benches.chaos.target: what is allowed, and that everything else shows."""
+"""scripts.benches.chaos.target: allowed accesses, and detection of all others."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ SIZE = 1000
 
 @pytest.fixture
 def keys() -> Keys:
-    return Keys(size_bytes=SIZE, readable_bytes=100_000, dice=Random(1))
+    return Keys(size_bytes=SIZE, readable_bytes=100_000, rng=Random(1))
 
 
 def write(keys: Keys, data: Bytes, *, offset: int) -> None:
-    place = keys.remote_writable(keys.current.key, offset=offset, length=len(data))
-    assert place is not None
-    keys.put(place, data)
+    address = keys.remote_writable(keys.current.key, offset=offset, length=len(data))
+    assert address is not None
+    keys.put(address, data)
 
 
 def faults(keys: Keys) -> list[str]:
     return [fault for target in keys.targets for fault in target.faults()]
 
 
-def test_arrived__what_was_written_where_it_was_expected(keys: Keys) -> None:
-    keys.current.expect(7, place=300, data=DATA)
+def test_arrived__after_the_expected_write(keys: Keys) -> None:
+    keys.current.expect(7, offset=300, data=DATA)
     assert not keys.current.arrived(7)
     write(keys, DATA, offset=300)
     assert keys.current.arrived(7)
-    assert not keys.current.arrived(7), "it is taken"
+    assert not keys.current.arrived(7), "it is consumed"
     assert faults(keys) == []
 
 
-def test_faults__a_part_is_none(keys: Keys) -> None:
-    keys.current.expect(7, place=300, data=DATA)
+def test_faults__partial_write(keys: Keys) -> None:
+    keys.current.expect(7, offset=300, data=DATA)
     assert faults(keys) == []
     write(keys, DATA[:50], offset=300)
     assert faults(keys) == []
@@ -46,8 +46,8 @@ def test_faults__a_part_is_none(keys: Keys) -> None:
     assert faults(keys) == ["memory of message 7 has wrong bytes"]
 
 
-def test_faults__late_copies(keys: Keys) -> None:
-    keys.current.expect(7, place=300, data=DATA)
+def test_faults__late_duplicate(keys: Keys) -> None:
+    keys.current.expect(7, offset=300, data=DATA)
     write(keys, DATA, offset=300)
     assert keys.current.arrived(7)
     write(keys, DATA[20:21], offset=320)
@@ -55,30 +55,30 @@ def test_faults__late_copies(keys: Keys) -> None:
 
 
 @pytest.mark.parametrize("at", [-GUARD_BYTES, -1, 299, 500, SIZE + SPARE_BYTES, SIZE + SPARE_BYTES + GUARD_BYTES - 1])
-def test_faults__one_byte_where_nothing_belongs(keys: Keys, at: int) -> None:
-    keys.current.expect(7, place=300, data=DATA)
+def test_faults__one_stray_byte(keys: Keys, at: int) -> None:
+    keys.current.expect(7, offset=300, data=DATA)
     keys.put(GUARD_BYTES + at, DATA[:1])
-    assert faults(keys) == [f"1 bytes were written that are no message's, from {at} of {SIZE + SPARE_BYTES}"]
+    assert faults(keys) == [f"1 bytes were written outside of all messages, from {at} of {SIZE + SPARE_BYTES}"]
 
 
-def test_faults__what_reaches_beyond_the_end_may_fill_the_spare(keys: Keys) -> None:
+def test_faults__spare_bytes_may_be_written(keys: Keys) -> None:
     write(keys, DATA, offset=keys.current.size_bytes - len(DATA))
     assert faults(keys) == []
 
 
-def test_renew__the_old_key_opens_nothing_and_the_old_memory_must_not_change(keys: Keys) -> None:
+def test_renew__old_key_is_invalid_and_old_memory_must_not_change(keys: Keys) -> None:
     old = keys.current
-    old.expect(7, place=0, data=DATA)
-    place = keys.remote_writable(old.key, offset=0, length=200)
-    assert place is not None
-    keys.put(place, DATA[:100])
+    old.expect(7, offset=0, data=DATA)
+    address = keys.remote_writable(old.key, offset=0, length=200)
+    assert address is not None
+    keys.put(address, DATA[:100])
     keys.renew()
     assert keys.remote_writable(old.key, offset=0, length=1) is None
     assert keys.local_writable(old.key, offset=0, length=1) is None
     assert keys.remote_readable(old.read_key, offset=0, length=1) is None
     assert faults(keys) == []
     assert not old.arrived(7)
-    keys.put(place, DATA)
+    keys.put(address, DATA)
     assert faults(keys) == ["memory was written after its key was withdrawn"]
     assert not keys.current.memory.any()
 

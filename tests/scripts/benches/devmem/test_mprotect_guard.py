@@ -1,4 +1,4 @@
-"""The guard of `scripts/bench devmem`: nothing but the system calls gets through to what it guards."""
+"""The guard of `scripts/bench devmem`: only the system calls can access guarded memory."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ with Region(4096) as region:
         "b''.join([region.view(0, length=9)])",
     ],
 )
-def test_guarded__kills_who_touches(touch: str) -> None:
+def test_guarded__kills_on_access(touch: str) -> None:
     done = subprocess.run([sys.executable, "-c", TOUCH.format(touch=touch)], cwd=ROOT, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (-signal.SIGSEGV, b"")
 
 
-def test_guarded__lets_who_does_not_touch_pass() -> None:
+def test_guarded__allows_views_without_access() -> None:
     passing = "views = [region.view(0, length=9), np.frombuffer(region, np.uint8)[5:]]; views.clear()"
     done = subprocess.run(
         [sys.executable, "-c", TOUCH.format(touch=passing)], cwd=ROOT, capture_output=True, check=False
@@ -54,7 +54,7 @@ def test_guarded__lets_who_does_not_touch_pass() -> None:
     assert (done.returncode, done.stdout) == (0, b"intact\n")
 
 
-def test_guarded__undoes_all() -> None:
+def test_guarded__restores_everything() -> None:
     calls = syscalls.sendmmsg, syscalls.recvmmsg
     with Region(mmap.PAGESIZE) as region:
         with pytest.raises(KeyError), guarded(region):

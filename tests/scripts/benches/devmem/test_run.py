@@ -1,4 +1,4 @@
-"""Transfers of `scripts/bench devmem` over a pair of namespaces: what is moved is there, and nobody copied it."""
+"""Transfers of `scripts/bench devmem` over a pair of namespaces: data arrives, and is not copied."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ def bare() -> Iterator[Wire]:
 
 
 def test_transfer__from_region_to_region_without_a_copy(bare: Wire) -> None:
-    assert is_killed("blind", bare), "the guard works"
+    assert is_killed("guarded-gather", bare), "the guard works"
     done = transfer("guarded", bare, seconds=0)
     assert done.received["messages"] == WARM
     assert done.bytes_copied == done.received["linear_bytes"] == 0
 
 
-@pytest.mark.parametrize(("way", "copies"), [("gather", 1), ("classic", 2)])
-def test_transfer__copies_are_counted(bare: Wire, way: str, copies: int) -> None:
-    done = transfer(way, bare, seconds=0.1)
+@pytest.mark.parametrize(("method", "copies"), [("gather", 1), ("classic", 2)])
+def test_transfer__copies_are_counted(bare: Wire, method: str, copies: int) -> None:
+    done = transfer(method, bare, seconds=0.1)
     assert done.bytes_copied == copies * done.received["messages"] * MESSAGE_BYTES
     assert done.goodput_bps > 0
     assert done.cpu_s_per_gb > 0
 
 
-def test_transfer__that_fails_says_so_bad_flow(bare: Wire) -> None:
+def test_transfer__failure_bad_flow(bare: Wire) -> None:
     with pytest.raises(BenchError, match="nonsense receive: "):
         transfer("nonsense", bare, seconds=0)
 
 
-def test_shaped_wire__carries_no_more_than_its_rate() -> None:
+def test_shaped_wire__limits_the_rate() -> None:
     with shaped_wire(name="test-shaped") as made:
         done = transfer("srd", made, seconds=0.3)
     assert done.goodput_bps < PAYLOAD_RATE_BPS

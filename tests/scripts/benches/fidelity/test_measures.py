@@ -1,4 +1,4 @@
-"""scripts.benches.fidelity.measures: two recordings made by the model, alike and not."""
+"""scripts.benches.fidelity.measures: recordings of the model, of equal and of different links."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Numbered:
 
 
 def recorded(shape: Shape, *, seed: int, interval_us: float = 100, late_ns: int = 0) -> Recording:
-    """What a perfect host would record of the model, or one that writes everything `late_ns` late."""
+    """Return the recording of the model by an ideal host, or by one that writes everything `late_ns` late."""
     print(f"seed {seed}")
     netem: Netem[tuple[int, int]] = Netem(shape, seed=seed, ops=Numbered())
     entered = (np.arange(PACKETS) * interval_us * 1000).astype(np.int64)
@@ -60,14 +60,14 @@ def failures(setting: Setting, first: Recording, second: Recording, *, directory
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
-def test_compare__the_model_agrees_with_itself(setting: Setting, tmp_path: Path) -> None:
+def test_compare__same_link_has_no_difference(setting: Setting, tmp_path: Path) -> None:
     write_tables(tmp_path)
     shape = setting.shape(tmp_path)
     first, second = (recorded(shape, seed=seed, interval_us=setting.interval_us) for seed in (101, 102))
     assert failures(setting, first, second, directory=tmp_path) == []
 
 
-# For each measure a link that is a little different, and must be told apart.
+# For each measure a slightly different link, which must be detected.
 OTHERS: dict[str, dict[str, Any]] = {
     "delay-normal": {"delay": "700ms 175ms", "distribution": "normal"},
     "delay-pareto": {"delay": "400ms 300ms", "distribution": "paretonormal"},
@@ -88,7 +88,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_compare__tells_another_link_apart(name: str, tmp_path: Path) -> None:
+def test_compare__detects_a_different_link(name: str, tmp_path: Path) -> None:
     (setting,) = (each for each in SETTINGS if each.name == name)
     first = recorded(setting.shape(tmp_path), seed=1, interval_us=setting.interval_us)
     other = Shape.parse({"limit": 100_000, **OTHERS[name]})
@@ -96,7 +96,7 @@ def test_compare__tells_another_link_apart(name: str, tmp_path: Path) -> None:
     assert failures(setting, first, second, directory=tmp_path)
 
 
-def test_compare__a_host_that_is_late_by_more_than_the_bound_fails(tmp_path: Path) -> None:
+def test_compare__detects_a_late_host(tmp_path: Path) -> None:
     (setting,) = (each for each in SETTINGS if each.name == "delay")
     shape = setting.shape(tmp_path)
     late_ns = round(shape.delay_us * 1000 * BOUND * 1.1)
@@ -105,8 +105,8 @@ def test_compare__a_host_that_is_late_by_more_than_the_bound_fails(tmp_path: Pat
 
 
 def test_settings__cover_every_property_of_netem() -> None:
-    words = {key for setting in SETTINGS for key in setting.words} | {"seed"}
-    assert words == {
+    arguments = {key for setting in SETTINGS for key in setting.arguments} | {"seed"}
+    assert arguments == {
         "delay", "distribution", "loss", "duplicate", "corrupt", "reorder", "gap", "rate", "limit", "slot", "ecn",
         "seed",
     }  # fmt: skip

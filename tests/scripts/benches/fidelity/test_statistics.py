@@ -1,4 +1,4 @@
-"""scripts.benches.fidelity.statistics: against published values, and for what they are there to tell."""
+"""scripts.benches.fidelity.statistics: published values, and detection of differences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_chi_square_sf__the_handbooks_critical_values(statistic: float, degrees:
     assert chi_square_sf(statistic, degrees=degrees) == pytest.approx(chance, rel=0.002)
 
 
-def test_chi_square_sf__nothing_exceeds_nothing() -> None:
+def test_chi_square_sf__of_zero() -> None:
     assert chi_square_sf(0, degrees=3) == 1
 
 
@@ -39,19 +39,19 @@ def test_shares_differ() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_durations_differ__tells_a_shift_from_none(seed: int) -> None:
+def test_durations_differ__detects_a_shift(seed: int) -> None:
     print(f"seed {seed}")
-    dice = np.random.default_rng(seed)
-    first, second = dice.normal(50, 20, 20_000), dice.normal(50, 20, 20_000)
+    rng = np.random.default_rng(seed)
+    first, second = rng.normal(50, 20, 20_000), rng.normal(50, 20, 20_000)
     assert durations_differ(first, second) > 0.001
     assert durations_differ(first, second + 2) < 1e-6
-    assert durations_differ(first, dice.normal(50, 22, 20_000)) < 1e-3
+    assert durations_differ(first, rng.normal(50, 22, 20_000)) < 1e-3
     assert durations_differ(first, first) == 1
 
 
-def test_durations_differ__p_values_are_uniform_when_nothing_differs() -> None:
+def test_durations_differ__p_values_are_uniform_for_equal_distributions() -> None:
     """One in ten below 0.1, within five standard deviations of 200 trials."""
-    dice = np.random.default_rng(7)
-    p_values = [durations_differ(dice.random(500), dice.random(500)) for _ in range(200)]
+    rng = np.random.default_rng(7)
+    p_values = [durations_differ(rng.random(500), rng.random(500)) for _ in range(200)]
     assert 0 <= sum(p < 0.1 for p in p_values) <= 200 * 0.1 + 5 * (200 * 0.1 * 0.9) ** 0.5
     assert sum(p < 0.5 for p in p_values) == pytest.approx(100, abs=36)

@@ -1,4 +1,4 @@
-"""scripts.benches.hostile.packets: what is forged comes again by seed, and is of every packet type."""
+"""scripts.benches.hostile.packets: packets are reproducible by seed, and of every type."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def forged(seed: int, count: int) -> list[bytes]:
     return [forge.packet() for _ in range(count)]
 
 
-def test_packet__of_a_seed_the_same_comes_again() -> None:
+def test_packet__is_reproducible() -> None:
     assert forged(5, 500) == forged(5, 500)
     assert forged(5, 500) != forged(6, 500)
 
 
-def test_packet__every_type_comes_well_formed_and_not_with_the_context_of_a_peer_and_without() -> None:
+def test_packet__every_type_valid_and_malformed_with_and_without_a_peer() -> None:
     packets = forged(1, 5000)
     well_formed, malformed, addressed = set(), 0, 0
     for packet in packets:

@@ -1,4 +1,4 @@
-"""scripts.benches.torture.attacker: what it makes has the form of the protocol of today."""
+"""scripts.benches.torture.attacker: its control packets are well-formed, and an endpoint survives its packets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from scripts.benches.torture.attacker import Attacker, made
+from scripts.benches.torture.attacker import Attacker, control_packet
 from scripts.benches.torture.plans import AttackerPlan
 from scripts.benches.torture.scenario import ATTACKS
 from srd.config import EndpointConfig
@@ -17,8 +17,8 @@ from srd.proto.wire.control import Control, decode_untrusted
 
 
 @pytest.mark.parametrize("kind", get_args(Control))
-def test_made__is_a_packet_of_its_type(kind: type[Control]) -> None:
-    assert isinstance(decode_untrusted(made(kind, context=7, datagram_bytes=1472, window_packets=64)), kind)
+def test_control_packet__is_well_formed(kind: type[Control]) -> None:
+    assert isinstance(decode_untrusted(control_packet(kind, context=7, datagram_bytes=1472, window_packets=64)), kind)
 
 
 async def test_attacker__an_endpoint_survives_each_kind() -> None:

@@ -1,4 +1,4 @@
-"""scripts.benches.torture.run: short scenarios with real processes; what hangs, dies or complains is a fault."""
+"""scripts.benches.torture.run: short scenarios with real processes; hangs, crashes and error output are faults."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ SCENARIO = Scenario(
 )
 
 
-def test_run_scenario__everything_at_once_over_loopback() -> None:
+def test_run_scenario__all_operations_over_loopback() -> None:
     result = run_scenario(SCENARIO)
     assert not result.faults
     assert result.requests > 20
     assert result.posted_bytes > 0
 
 
-def test_run_scenario__processes_that_are_stopped_killed_and_started_again() -> None:
+def test_run_scenario__stop_kill_and_restart() -> None:
     events = (
         Event(0.2, FaultKind.STOP, 1, 0.3),
         Event(0.3, FaultKind.KILL, 2, 0.1),
@@ -54,20 +54,20 @@ def test_run_scenario__processes_that_are_stopped_killed_and_started_again() -> 
     assert not run_scenario(replace(SCENARIO, events=events)).faults
 
 
-def test_run_scenario__a_receiver_that_is_killed_before_it_listens_again() -> None:
-    """A process takes longer to start than lies between the two: the second has not said its process id yet."""
+def test_run_scenario__receiver_killed_again_before_it_listens() -> None:
+    """A process starts slower than the kills follow each other: the second has not journalled its pid."""
     events = (Event(0.3, FaultKind.KILL, 0, 0.1), Event(0.45, FaultKind.KILL, 0, 0.1))
     assert not run_scenario(replace(SCENARIO, events=events)).faults
 
 
-def test_run_scenario__a_sender_that_starts_again_while_the_receiver_does() -> None:
-    """The sender restarts sooner than the receiver: it gets the address when there is one."""
+def test_run_scenario__sender_restarts_while_the_receiver_restarts() -> None:
+    """The sender restarts sooner than the receiver: it gets the address when the receiver listens."""
     events = (Event(0.3, FaultKind.KILL, 0, 0.1), Event(0.35, FaultKind.KILL, 1, 0.1))
     assert not run_scenario(replace(SCENARIO, events=events)).faults
 
 
 @pytest.mark.root
-def test_run_scenario__hosts_with_an_mtu_each_one_of_which_changes() -> None:
+def test_run_scenario__mtu_per_host_and_an_mtu_change() -> None:
     mtus, offloads = {0: 9000, 1: 1500, 2: 1000}, {0: True, 1: False, 2: True}
     events = (Event(0.3, FaultKind.MTU, 1, 0.2, value=1000), Event(0.5, FaultKind.FLAP, 2, 0.1))
     network = NetworkPlan(Net.ROUTED, mtus, offloads)

@@ -1,6 +1,6 @@
-"""Defects that were found once are put back, one at a time, and torture finds each: what finds nothing proves nothing.
+"""Mutation tests: each past defect is reintroduced, and torture must detect it.
 
-Each scenario has what its defect needs; the checks are those of every scenario. Without the defect it has no fault.
+Each scenario has the conditions that its defect needs. The same scenario without the defect has no fault.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from scripts.benches.torture.plans import (
     SenderPlan,
 )
 from scripts.benches.torture.run import run_scenario
-from scripts.benches.torture.scenario import with_room
+from scripts.benches.torture.scenario import with_region
 
 pytestmark = pytest.mark.sources
 SHORT_S = 2.0
@@ -31,15 +31,15 @@ SHORT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A scenario, and what is to be found in it, of which kind."""
+    """A scenario, and the kind and text of the fault that must be found."""
 
     scenario: Scenario
     kind: str
-    said: str
+    expected: str
 
 
 def endpoint(**settings: int) -> EndpointPlan:
-    return with_room(replace(EndpointPlan(), request_timeout_s=2.0, **settings), factor=1.0)  # type: ignore[arg-type]
+    return with_region(replace(EndpointPlan(), request_timeout_s=2.0, **settings), factor=1.0)  # type: ignore[arg-type]
 
 
 def sender(weights: dict[Kind, float], *, longest: int, datagram_bytes: int) -> SenderPlan:
@@ -62,7 +62,7 @@ def with_attackers(plain: Scenario) -> Scenario:
 
 
 def with_files(plain: Scenario) -> Scenario:
-    """The receiver takes no message as long as a chunk: each request fails at once."""
+    """Limit messages to less than a chunk, so that each request fails at once."""
     receiver = ReceiverPlan(endpoint(max_message_bytes=512 * KIB))
     return replace(plain, receiver=receiver, files=FilesPlan(sizes=(3 * MIB,)))
 
@@ -70,9 +70,7 @@ def with_files(plain: Scenario) -> Scenario:
 CASES = {
     "c1": Case(over_loopback(sends(8972), sends(1472)), "wrong bytes", "message"),
     "c2": Case(over_loopback(sends(8972), sends(700, longest=64 * KIB)), "wrong bytes", "data packet"),
-    "h3": Case(
-        with_attackers(over_loopback(sends(8972), seconds=200.0)), "leak", "while it worked"
-    ),  # ends with the leak
+    "h3": Case(with_attackers(over_loopback(sends(8972), seconds=200.0)), "leak", "while it ran"),  # ends at the leak
     "h6": Case(with_files(over_loopback(sends(8972))), "hang", "FileSender.send"),
     "h7": Case(
         over_loopback(sender({Kind.LENT: 1.0}, longest=4 * MIB, datagram_bytes=8972)), "wrong bytes", "came over"
@@ -81,14 +79,14 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_sabotage__is_found(name: str) -> None:
+def test_sabotage__is_detected(name: str) -> None:
     case = CASES[name]
     faults = run_scenario(case.scenario, sabotage=name).faults
-    assert any(kind == case.kind and case.said in what for kind, what in faults), faults
+    assert any(kind == case.kind and case.expected in what for kind, what in faults), faults
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_sabotage__without_it_nothing_is_found(name: str) -> None:
+def test_sabotage__without_the_defect_no_fault(name: str) -> None:
     plain = CASES[name].scenario
     attackers = tuple(replace(each, seconds=SHORT_S) for each in plain.attackers)
     assert not run_scenario(replace(plain, seconds=SHORT_S, attackers=attackers)).faults

@@ -1,4 +1,4 @@
-"""scripts.benches.torture.scenario: a seed stands for one scenario, whose settings are valid and cross to a worker."""
+"""scripts.benches.torture.scenario: a seed has one scenario, with valid settings, that survives JSON."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from pydantic import TypeAdapter
 
 from scripts.benches.torture.local import config
 from scripts.benches.torture.plans import GIB, FaultKind, Kind, Net, Scenario
-from scripts.benches.torture.scenario import ATTACKS, Means, scenario
+from scripts.benches.torture.scenario import ATTACKS, Capabilities, scenario
 
-ALL = Means(namespaces=True, compiled=True, giant=True)
+ALL = Capabilities(namespaces=True, compiled=True, giant=True)
 SEEDS = range(300)
 
 
 @pytest.fixture(scope="module")
 def many() -> list[Scenario]:
-    return [scenario(seed, means=ALL, seconds=3.0) for seed in SEEDS]
+    return [scenario(seed, capabilities=ALL, seconds=3.0) for seed in SEEDS]
 
 
-def test_scenario__again_alike_and_each_another(many: list[Scenario]) -> None:
-    assert many[:20] == [scenario(seed, means=ALL, seconds=3.0) for seed in range(20)]
+def test_scenario__is_reproducible_and_differs_by_seed(many: list[Scenario]) -> None:
+    assert many[:20] == [scenario(seed, capabilities=ALL, seconds=3.0) for seed in range(20)]
     assert len({each.describe() for each in many}) > len(SEEDS) // 2
 
 
-def test_scenario__crosses_to_a_worker(many: list[Scenario]) -> None:
+def test_scenario__survives_json(many: list[Scenario]) -> None:
     adapter = TypeAdapter(Scenario)
     for each in many[:50]:
         assert adapter.validate_json(adapter.dump_json(each)) == each
@@ -33,7 +33,7 @@ def test_scenario__settings_are_valid(many: list[Scenario]) -> None:
     for each in many:
         for plan in (each.receiver.endpoint, *(sender.endpoint for sender in each.senders)):
             config(plan)  # raises UsageError otherwise
-        assert all(event.who <= len(each.senders) for event in each.events)
+        assert all(event.worker <= len(each.senders) for event in each.events)
         assert each.network.net is Net.LOOPBACK or set(range(len(each.senders) + 1)) <= set(each.network.mtus)
 
 
@@ -44,7 +44,7 @@ def test_scenario__everything_occurs(many: list[Scenario]) -> None:
     weights = [sender.weights for each in many for sender in each.senders]
     assert all(any(weight[kind] for weight in weights) for kind in Kind)
     assert any(each.files for each in many)
-    assert any(each.calm for each in many)
+    assert any(each.fault_free for each in many)
     assert any(sender.giant_bytes == GIB for each in many for sender in each.senders)
     endpoints = [sender.endpoint for each in many for sender in each.senders]
     assert {plan.compiled for plan in endpoints} == {plan.uvloop for plan in endpoints} == {True, False}
@@ -52,18 +52,23 @@ def test_scenario__everything_occurs(many: list[Scenario]) -> None:
     assert any(plan.clock_wraps_after_s for plan in endpoints)
 
 
-def test_scenario__without_means_stays_on_loopback() -> None:
+def test_scenario__without_capabilities_on_loopback() -> None:
     for seed in range(50):
-        each = scenario(seed, means=Means(), seconds=3.0)
+        each = scenario(seed, capabilities=Capabilities(), seconds=3.0)
         assert each.network.net is Net.LOOPBACK
         assert not each.receiver.endpoint.compiled
         assert all(event.what in (FaultKind.KILL, FaultKind.STOP) for event in each.events)
         assert all("icmp" not in attacker.kinds for attacker in each.attackers)
 
 
-def test_scenario__nobody_is_named_who_does_not_take_part(many: list[Scenario]) -> None:
+def test_scenario__references_only_participants(many: list[Scenario]) -> None:
     for each in many:
-        there = {0, *range(1, len(each.senders) + 1)}
+        present = {0, *range(1, len(each.senders) + 1)}
         receiver = each.receiver
-        named = {*receiver.bound, *receiver.withdraw_at_s, *receiver.close_at_s, *(event.who for event in each.events)}
-        assert named <= there, f"seed {each.seed}"
+        named = {
+            *receiver.bound,
+            *receiver.withdraw_at_s,
+            *receiver.close_at_s,
+            *(event.worker for event in each.events),
+        }
+        assert named <= present, f"seed {each.seed}"

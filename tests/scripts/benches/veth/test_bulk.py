@@ -1,4 +1,4 @@
-"""scripts.benches.veth.worker.bulk: a damaged byte is seen, wherever it is."""
+"""scripts.benches.veth.worker.bulk: a damaged byte is detected at any offset."""
 
 from __future__ import annotations
 

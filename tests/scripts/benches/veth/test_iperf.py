@@ -1,4 +1,4 @@
-"""scripts.benches.veth.iperf: what is read from its report."""
+"""scripts.benches.veth.iperf: its report is parsed."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def test_figures() -> None:
     assert figures(REPORT, algorithm="cubic") == Flow(gbps=16.0, cpu_s_per_gb=0.75)
 
 
-def test_figures__of_another_algorithm_are_none() -> None:
+def test_figures__wrong_algorithm_is_an_error() -> None:
     with pytest.raises(BenchError, match="ran cubic instead of bbr"):
         figures(copy.deepcopy(REPORT), algorithm="bbr")
 
 
-def test_figures__its_error_is_ours() -> None:
+def test_figures__error_is_raised() -> None:
     with pytest.raises(BenchError, match="unable to connect"):
         figures({"error": "unable to connect to server"}, algorithm="cubic")
 
