@@ -62,7 +62,7 @@ def test_relay__does_what_netem_does(tmp_path: Path) -> None:
 def _short(setting: Setting) -> Setting:
     return Setting(
         setting.name,
-        setting.words,
+        setting.arguments,
         setting.measures,
         interval_us=setting.interval_us,
         length_bytes=setting.length_bytes,
