@@ -72,7 +72,8 @@ class Peer:
         """Send `length` bytes of `region` from `offset` as one message, optionally with a 32-bit immediate.
 
         Until the request completes the memory must not change, and the region cannot be closed. Raises RegionError for
-        a range out of bounds, UsageError for an invalid message, PeerError when the peer has ended.
+        a range out of bounds, UsageError for an invalid message, PeerError when the peer has ended or is being
+        closed.
         """
         start, size = integer("offset", offset), integer("length", length)
         if size > self._engine.config.protocol.max_message_bytes:
@@ -123,7 +124,8 @@ class Peer:
         """Read `length` bytes from `source_offset` of the peer's registration `key` to `offset` of a registration here.
 
         At most 1 GiB. `registration` must be this endpoint's and have LOCAL_WRITE over the range, or the status is
-        LOCAL_ERROR_INVALID_LKEY. Raises PeerError when the peer has ended, UsageError for a number over 64 bits.
+        LOCAL_ERROR_INVALID_LKEY. Raises PeerError when the peer has ended or is being closed, UsageError for a number
+        over 64 bits.
         """
         wr = WorkRequest(
             self._next_request,
@@ -146,7 +148,7 @@ class Peer:
         All messages carry the `immediate`, if one is given. Until they complete the memory must not change, and the
         region cannot be closed.
 
-        Raises UsageError for an invalid batch, PeerError when the peer has ended.
+        Raises UsageError for an invalid batch, PeerError when the peer has ended or is being closed.
         """
         self._check_open()
         immediate = _immediate(immediate)
@@ -186,7 +188,7 @@ class Peer:
         return future
 
     def _check_open(self) -> None:
-        if self.ended:
+        if self.ended or self._inbox.closing:  # which another task may have begun
             raise self.error()
 
     def _cancel(self, request: int) -> None:
@@ -285,8 +287,9 @@ class Peer:
         return status
 
     def error(self) -> PeerError:
-        """Return the error that says how the peer ended."""
-        status, reason = self._core.ended or (Status.OK, "it is open")
+        """Return the error with the status and the reason of the peer's end; FLUSHED while it is being closed."""
+        unended = (Status.FLUSHED, "being closed") if self._inbox.closing else (Status.OK, "it is open")
+        status, reason = self._core.ended or unended
         return PeerError(f"{host_port_text(*self.address)}: {reason}", status=status)
 
     # -- counters -----------------------------------------------------------------------------------------------

@@ -79,6 +79,28 @@ async def test_recv__several_waiters_get_a_message_each() -> None:
         assert sorted(await asyncio.gather(*waiting)) == [b"\0", b"\1", b"\2"]
 
 
+@pytest.mark.parametrize("closes", ["peer", "endpoint"])
+async def test_send__while_another_task_closes_is_an_error_of_the_peer(closes: str) -> None:
+    """Not of the caller: a task cannot know what others do. The peer still closes in an orderly way."""
+    async with pair() as (one, _, here, there):
+        with Region(4096) as region:
+            closing = asyncio.ensure_future(here.close() if closes == "peer" else one.close())
+            await asyncio.sleep(0)
+            if closes == "endpoint":
+                await asyncio.sleep(0)  # it closes its peers in tasks
+            assert not closing.done()
+            for post in (
+                lambda: here.send(region, offset=0, length=1),
+                lambda: here.write(region, offset=0, length=1, key=1, target_offset=0),
+                lambda: here.post_send(region, offsets=[0], lengths=[1]),
+            ):
+                with pytest.raises(PeerError, match="being closed") as caught:
+                    post()
+                assert caught.value.status is Status.FLUSHED
+            await closing
+            assert await there.wait_ended() is Status.OK
+
+
 # -- what cannot be sent --------------------------------------------------------------------------------------------
 
 
