@@ -251,7 +251,7 @@ def test_view__leaves_nothing_behind() -> None:
 
 
 @pytest.mark.compiled
-def test_pool__a_million_pieces_taken_looked_at_and_returned_leave_nothing() -> None:
+def test_pool__a_million_pieces_taken_viewed_and_returned_leave_nothing() -> None:
     pool, tokens = pool_of(2 * CHUNK), Tokens()
     pool.open()
 
@@ -292,7 +292,7 @@ def test_pool__keeps_its_region_open_until_released() -> None:
 
 
 @pytest.mark.sources  # what is compiled has no weak references
-def test_pool__that_nobody_refers_to_is_gone_though_a_view_lives() -> None:
+def test_pool__that_nobody_refers_to_is_freed_though_a_view_exists() -> None:
     pool = held_chunk()
     view = pool.view(10, length=20)
     gone = weakref.ref(pool)

@@ -126,7 +126,7 @@ EXPORTS: dict[str, Callable[[Region], Any]] = {
 
 
 @pytest.mark.parametrize("kind", EXPORTS)
-def test_export__keeps_the_region_open_while_it_lives(kind: str) -> None:
+def test_export__keeps_the_region_open(kind: str) -> None:
     region = Region(PAGE)
     export = EXPORTS[kind](region)
     with pytest.raises(RegionError, match="live views"):
@@ -168,7 +168,7 @@ def test_tensor__that_cannot_be_bad_flow(shape: int | tuple[int, ...], offset: i
         region.tensor(shape, dtype=np.float32, offset=offset)
 
 
-def test_region__that_nobody_refers_to_is_gone_though_nobody_closed_it() -> None:
+def test_region__that_nobody_refers_to_is_freed_though_nobody_closed_it() -> None:
     before = descriptors()
     region = Region(PAGE)
     reference = weakref.ref(region)

@@ -80,7 +80,7 @@ async def test_post_send__small_messages_arrive_together_and_are_copied_once_at_
         assert two.bytes_copied <= 64 * COUNT
 
 
-async def test_post_send__of_several_lengths_and_a_word() -> None:
+async def test_post_send__of_several_lengths_and_an_immediate() -> None:
     payload = content(1000, seed=SEED)
     async with pair() as (one, _, here, there):
         with memory(payload) as region:

@@ -26,7 +26,7 @@ for measured in CASES[sys.argv[1]].measure(Request(seed=7, seconds=0.1)):
 """
 
 
-def test_build__says_what_runs() -> None:
+def test_build__names_what_runs() -> None:
     native = str(data.__file__).endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
     assert (BUILD == "compiled") == native
 

@@ -295,7 +295,7 @@ async def test_close__leaves_no_file_and_no_task() -> None:
     assert open_files() == files
 
 
-async def test_close__tells_the_other_end() -> None:
+async def test_close__reaches_the_other_end() -> None:
     async with pair() as (one, _, here, there):
         await one.close()
         async with asyncio.timeout(PATIENCE_S):
@@ -512,7 +512,7 @@ async def test_bytes_copied__nothing_on_the_fast_path() -> None:
             assert two.bytes_copied == 3 << 20
 
 
-async def test_on_event__a_close_that_waits_to_be_told_ends_a_send_in_a_peer_error() -> None:
+async def test_on_event__a_close_that_is_not_handled_yet_ends_a_send_in_a_peer_error() -> None:
     """The core may know a turn before the peer does that the other end has gone."""
     async with pair() as (one, _, here, _):
         core = one._engine._core.peer(here.number)

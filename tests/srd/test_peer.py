@@ -401,7 +401,7 @@ async def test_close__cancelled_parts_at_once() -> None:
                 await here.recv()
 
 
-async def test_wait_ended__and_error_say_how() -> None:
+async def test_wait_ended__and_error_give_the_status() -> None:
     async with pair() as (one, _, here, there):
         assert not here.ended
         assert "it is open" in str(here.error())

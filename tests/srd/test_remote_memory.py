@@ -41,7 +41,7 @@ def bytes_of(region: Region, offset: int, length: int) -> bytes:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 @pytest.mark.parametrize("size", SIZES)
-async def test_write__lands_where_it_was_told(host: str, size: int) -> None:
+async def test_write__lands_at_its_target(host: str, size: int) -> None:
     """Up to three times the receive window: what lands in registered memory needs none of it."""
     payload = content(size, seed=SEED)
     with Region(size + 8192) as target, memory(payload) as source:

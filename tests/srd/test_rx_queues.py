@@ -259,7 +259,7 @@ async def test_dontneed__gives_memory_and_credit_back(region: Region) -> None:
         assert len(two._engine.queues.tokens) == 0
 
 
-async def test_cmsgs__say_where_the_bytes_are(region: Region) -> None:
+async def test_cmsgs__give_the_place_of_the_bytes(region: Region) -> None:
     payload = content(MIB, seed=SEED)
     async with steered(region) as (_, here, there, queue):
         with await exchange(here, there, payload) as message:
@@ -323,7 +323,7 @@ def test_refill_ring__is_in_a_region_that_can_be_shared() -> None:
 # -- exhaustion -----------------------------------------------------------------------------------------------------
 
 
-async def test_exhaustion__a_slow_application_is_waited_for(region: Region) -> None:
+async def test_exhaustion__a_slow_application_stops_the_sender(region: Region) -> None:
     """Three windows of messages to a region that one window fills: they wait, nothing is lost, and all goes on."""
     payload = content(MIB, seed=SEED)
     async with steered(region) as (_, here, there, queue):

@@ -77,7 +77,7 @@ def test_send__closed_port_bad_flow(file: Path) -> None:
 # -- what arrives ---------------------------------------------------------------------------------------------------
 
 
-def test_send__says_what_it_did(file: Path, output: Path) -> None:
+def test_send__reports_what_it_did(file: Path, output: Path) -> None:
     with receiver(output) as (_, target):
         result = srd("send", str(file), target)
     assert (result.returncode, result.stderr) == (0, "")

@@ -130,7 +130,7 @@ def test_trace__of_an_attempt(tmp_path: Path, called: Command) -> None:
     assert "LOCAL_ERROR_UNREACH_REMOTE, no answer within 1 s\n" in called("trace", str(tmp_path / "a")).stdout
 
 
-def test_trace__says_nothing_to_the_terminal_but_text(tmp_path: Path, called: Command) -> None:
+def test_trace__writes_only_text_to_the_terminal(tmp_path: Path, called: Command) -> None:
     evil = "\x1b]0;owned\x07\r\n[red]\ud800\u202e"
     with TraceWriter(tmp_path / "a", now=0.0, title=evil) as trace:
         trace.record(PeerOpened(evil, incoming=False, datagram_bytes=1472, paths=1), peer=0, now=0.0)

@@ -122,7 +122,7 @@ def test_finish__only_then_the_name_exists(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a.bin"]
 
 
-def test_finish__overwrites_when_told_so_and_not_before(tmp_path: Path) -> None:
+def test_finish__overwrites_only_on_request(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"old")
     payload = content(3000)
     store = stored(tmp_path, payload, overwrite=True)

@@ -50,7 +50,7 @@ def test_encode__decodes_to_the_same(kind: str, fields: dict[str, Any]) -> None:
 @example(body=b'{"kind": 1}')
 @example(body=b'{"kind": "offer", "kind": 2}')
 @example(body=b"{" + b" " * MAX_CONTROL_BYTES)
-def test_decode_untrusted__raises_transfer_error_or_returns_a_word(body: bytes) -> None:
+def test_decode_untrusted__raises_transfer_error_or_returns_a_message(body: bytes) -> None:
     try:
         word = decode_untrusted(body)
     except TransferError:
@@ -58,7 +58,7 @@ def test_decode_untrusted__raises_transfer_error_or_returns_a_word(body: bytes) 
     assert isinstance(word["kind"], str)
 
 
-def test_decode_untrusted__the_longest_word() -> None:
+def test_decode_untrusted__the_longest_message() -> None:
     body = b'{"kind": "x"}'.ljust(MAX_CONTROL_BYTES)
     assert decode_untrusted(body) == {"kind": "x"}
     with pytest.raises(TransferError, match=f"{MAX_CONTROL_BYTES + 1} bytes"):
@@ -66,7 +66,7 @@ def test_decode_untrusted__the_longest_word() -> None:
 
 
 @given(text=st.text(alphabet="\U0001f389\n\x1b", min_size=1).map(lambda text: text * 9000))
-def test_encode__whatever_the_text_fits_into_a_word(text: str) -> None:
+def test_encode__whatever_the_text_fits_into_a_message(text: str) -> None:
     """A reason may quote the other end, and JSON makes twelve bytes of some characters."""
     assert text.startswith(decode_untrusted(encode("refuse", reason=text))["reason"])
 
@@ -140,7 +140,7 @@ def test_offer_untrusted__bad_flow(changed: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("asked_s", "kept_s"), [(-5, 0), (0, 0), (60, 60), (1 << 70, MAX_RETRY_S)])
-def test_offer_untrusted__nobody_makes_us_keep_parts_for_ever(asked_s: int, kept_s: int) -> None:
+def test_offer_untrusted__a_part_is_never_kept_for_ever(asked_s: int, kept_s: int) -> None:
     assert offer_untrusted({**OFFERS, "retry_for_s": asked_s}).retry_for_s == kept_s
 
 

@@ -115,7 +115,7 @@ async def test_receive__a_sender_that_parts_between_files_is_no_error(output: Pa
     ],
     ids=str,
 )
-async def test_receive__refuses_and_says_why_bad_flow(output: Path, changed: dict[str, Any]) -> None:
+async def test_receive__refuses_with_the_reason_bad_flow(output: Path, changed: dict[str, Any]) -> None:
     async with receiving(output) as (sender, future, started):
         answer = await begin(sender, **changed)
         assert answer["kind"] == "refuse"
@@ -203,7 +203,7 @@ async def test_receive__a_chunk_twice_bad_flow(output: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["offer", "verdict", "\U0001f389" * 600])
-async def test_receive__another_word_where_the_end_was_due_bad_flow(output: Path, kind: str) -> None:
+async def test_receive__another_message_where_the_end_was_due_bad_flow(output: Path, kind: str) -> None:
     async with receiving(output) as (sender, future, _):
         await begin(sender)
         await say(sender, kind)
@@ -408,7 +408,7 @@ async def test_receive__an_idle_peer_costs_nothing_and_is_not_kept(
     inbox.close()
 
 
-async def test_receive__a_sender_that_lives_and_sends_nothing_bad_flow(
+async def test_receive__a_live_sender_that_sends_nothing_bad_flow(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("srd.file_transfer.receiving.STALL_S", 0.2)
@@ -421,7 +421,7 @@ async def test_receive__a_sender_that_lives_and_sends_nothing_bad_flow(
             await result(future)
 
 
-async def test_receive__a_part_that_cannot_be_removed_is_told_and_no_more(
+async def test_receive__a_part_that_cannot_be_removed_is_only_reported(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ext4's `chattr +a`, a directory that became read-only: the transfer fails as it would, the receiver goes on."""

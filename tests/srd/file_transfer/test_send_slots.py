@@ -34,7 +34,7 @@ async def test_send__a_peer_that_has_ended_takes_nothing() -> None:
         slots.close()
 
 
-async def test_send__a_peer_that_gives_no_credit_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_send__does_not_wait_for_a_peer_without_credit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its slot is free when the peer has ended, not before: the memory is lent."""
     monkeypatch.setattr(module, "COUNT", 1)
     config = replace(SMALL, protocol=replace(SMALL.protocol, receive_window_bytes=100, max_message_bytes=100))

@@ -347,7 +347,7 @@ async def test_send__cancelled_in_the_middle_leaves_nothing_running(
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-def test_words__a_chunk_index_is_no_word() -> None:
+def test_encode__a_chunk_index_is_no_message() -> None:
     assert (1 << 62) // CHUNK_BYTES > CONTROL_MESSAGE  # the largest offer needs the check that words.py makes
 
 
@@ -471,7 +471,7 @@ async def test_send__a_receiver_that_takes_nothing_any_more_bad_flow(tmp_path: P
         sender.close()
 
 
-def test_source_file__a_fifo_is_no_file_and_not_waited_for_bad_flow(tmp_path: Path) -> None:
+def test_source_file__a_fifo_is_no_file_and_does_not_block_bad_flow(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(TransferError, match=r"fifo: cannot be read: Is no regular file$"):
         SourceFile(tmp_path / "fifo")

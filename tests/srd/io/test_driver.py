@@ -93,7 +93,7 @@ async def test_driver__port_unreachable_ends_the_attempt(nobody: Address) -> Non
         assert "port unreachable" in event.reason  # and not the handshake's timeout
 
 
-async def test_driver__port_unreachable_is_not_believed_of_an_open_peer() -> None:
+async def test_driver__port_unreachable_is_ignored_for_an_open_peer() -> None:
     """Anyone may forge it. An open peer ends by silence, which takes a second."""
     async with node(accepting=False) as one:
         async with node(accepting=True) as two:

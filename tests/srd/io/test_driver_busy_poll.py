@@ -125,7 +125,7 @@ class Recorder:
 
 
 @pytest.mark.sources
-async def test_vigil__kept_between_messages_that_follow_closely_and_not_beside_streams() -> None:
+async def test_adaptive_poller__kept_between_messages_that_follow_closely_and_not_beside_streams() -> None:
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 4 << 20)
@@ -224,7 +224,7 @@ async def test_answer__an_application_that_has_none_delays_no_ack() -> None:
 
 
 @pytest.mark.sources
-async def test_answer__deadlines_are_judged_where_every_turn_that_reads_brings_a_message() -> None:
+async def test_answer__deadlines_are_checked_where_every_turn_that_reads_brings_a_message() -> None:
     """A server of many would else never see that an answer of its own was lost."""
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
@@ -241,7 +241,7 @@ async def test_answer__deadlines_are_judged_where_every_turn_that_reads_brings_a
 
 
 @pytest.mark.sources
-async def test_answer__who_hears_of_an_end_may_close_at_once() -> None:
+async def test_answer__an_application_may_close_at_once_when_a_peer_ends() -> None:
     """The other end is told before, and has not to ask again."""
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)

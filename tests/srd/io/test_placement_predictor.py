@@ -96,7 +96,7 @@ def test_right__lies_in_place_without_a_copy(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_wrong__is_brought_home_and_then_placed(desk: Desk, seed: int) -> None:
+def test_wrong__is_copied_back_and_then_placed(desk: Desk, seed: int) -> None:
     """Any order: each series ends in its place, and nothing lies beyond what was promised."""
     order = list(range(10))
     random.Random(seed).shuffle(order)
@@ -129,7 +129,7 @@ def test_wrong__what_belongs_elsewhere_does_not_stay(desk: Desk, changes: dict[s
     assert desk.two.queue.predictor.miss_bytes == SERIES
 
 
-def test_wrong__two_bursts_in_one_series(desk: Desk) -> None:
+def test_wrong__two_bursts_in_one_train(desk: Desk) -> None:
     """GRO joins what is equal in size, whatever it says: the second may belong anywhere."""
     desk.expect(0)
     first = replace(desk.burst(0), count=3, payload_bytes=3 * SEGMENT)
@@ -149,7 +149,7 @@ def test_wrong__two_bursts_in_one_series(desk: Desk) -> None:
     assert desk.two.payload(desk.two.runs[1]) == desk.payload[5 * SERIES :][: 4 * SEGMENT]
 
 
-def test_aim__only_whole_series_and_never_beyond(desk: Desk) -> None:
+def test_aim__only_whole_trains_and_never_beyond(desk: Desk) -> None:
     desk.expect(0, length=3 * SERIES - 1)
     runs = desk.send(*(desk.burst(train) for train in range(4)))
     assert runs[0].payload_offset & PLACED

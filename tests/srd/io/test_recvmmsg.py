@@ -37,7 +37,7 @@ def receive(sock: socket.socket, results: RecvmmsgResults) -> int:
     return syscalls.recvmmsg(sock.fileno(), messages=results.pointer, count=len(pieces))
 
 
-def test_read__a_datagram_a_series_and_one_that_is_too_long(family: socket.AddressFamily) -> None:
+def test_read__a_datagram_a_train_and_one_that_is_too_long(family: socket.AddressFamily) -> None:
     results = RecvmmsgResults(4)
     with source(family=family) as one, open_socket(LOOPBACK[family], family=family) as sock:
         to = sock.getsockname()

@@ -52,7 +52,7 @@ def test_receive__nothing_is_none() -> None:
         assert two.queue.receive(two.socket) is None
 
 
-def test_receive__a_series_lands_back_to_back_and_uncopied() -> None:
+def test_receive__a_train_lands_back_to_back_and_uncopied() -> None:
     payload = content(8916 * 7, seed=SEED)
     with source() as one, Receiver() as two:
         packets = one.send(two.address, payload, segment_bytes=8916)
@@ -62,7 +62,7 @@ def test_receive__a_series_lands_back_to_back_and_uncopied() -> None:
         assert two.queue.bytes_copied == 0
 
 
-def test_receive__series_after_series_lies_in_turn() -> None:
+def test_receive__train_after_train_lies_in_turn() -> None:
     with source() as one, Receiver() as two:
         for message in range(4):
             one.send(two.address, content(20_000, seed=message), segment_bytes=8916, message=message)
@@ -72,7 +72,7 @@ def test_receive__series_after_series_lies_in_turn() -> None:
         assert [two.message(message) for message in range(4)] == [content(20_000, seed=m) for m in range(4)]
 
 
-def test_receive__series_of_one_batch_are_one_arrival_once_batches_are_full() -> None:
+def test_receive__trains_of_one_batch_are_one_datagram_once_batches_are_full() -> None:
     """What follows in the slots follows in memory; the second batch knows that by the first."""
     with source() as one, Receiver(chunk_bytes=1 << 20) as two:
         for message in range(3):
@@ -104,7 +104,7 @@ def test_receive__what_does_not_follow_is_another_arrival() -> None:
             two.release()
 
 
-def test_receive__a_short_datagram_behind_a_whole_series_is_whole() -> None:
+def test_receive__a_short_datagram_behind_a_whole_train_is_whole() -> None:
     with source() as one, Receiver() as two:
         for message in range(3):
             payload = content(8916 * 7 + 500 + message, seed=message)
@@ -127,7 +127,7 @@ def test_receive__without_gro_every_datagram_has_its_slot() -> None:
         assert two.queue.bytes_copied == 0
 
 
-def test_receive__says_when_more_may_be_waiting() -> None:
+def test_receive__reports_whether_more_may_be_waiting() -> None:
     with source() as one, Receiver() as two:
         for message in range(SLOTS + 1):
             one.send(two.address, b"x", segment_bytes=8916, message=message)
@@ -203,7 +203,7 @@ def test_receive__data_for_no_open_peer_is_dropped_before_it_takes_memory() -> N
         assert (two.queue.bytes_copied, two.queue.refused_packets) == (0, 0)
 
 
-def test_receive__a_series_of_which_one_packet_is_for_an_open_peer() -> None:
+def test_receive__a_train_of_which_one_packet_is_for_an_open_peer() -> None:
     with source() as one, Receiver(datagram_bytes=1056, contexts=(0x1122334455667788,)) as two:
         packets = [
             bytearray(raw_packets(one, two, content(1000, seed=n), segment_bytes=1000, message=n)) for n in (1, 2)
@@ -215,7 +215,7 @@ def test_receive__a_series_of_which_one_packet_is_for_an_open_peer() -> None:
 
 
 @pytest.mark.parametrize("segment_bytes", [1000, 1400, 100], ids=["whole series", "another size", "small"])
-def test_receive__a_control_packet_that_ends_a_series_is_heard(segment_bytes: int) -> None:
+def test_receive__a_control_packet_that_ends_a_train_is_received(segment_bytes: int) -> None:
     """GRO appends a shorter datagram of the same socket, whatever it is: an ack, for one."""
     probe = Probe(5, 6, 0, 0, 0, size_bytes=HEADER_BYTES + 1).encode()
     with source() as one, Receiver(datagram_bytes=1056) as two:
@@ -257,7 +257,7 @@ def test_receive__datagrams_larger_than_expected_are_whole() -> None:
 
 
 @pytest.mark.parametrize("small_bytes", [0, 1, 100, 500])
-def test_receive__small_series_do_not_cut_later_large_ones(small_bytes: int) -> None:
+def test_receive__small_trains_do_not_cut_later_large_ones(small_bytes: int) -> None:
     """After a series of small messages the slots must still take a whole super-datagram (64 KiB)."""
     payload = content(8916 * 7, seed=SEED)
     with source() as one, Receiver(datagram_bytes=8972) as two:
@@ -276,7 +276,7 @@ def test_receive__small_series_do_not_cut_later_large_ones(small_bytes: int) -> 
             assert two.message(message) == payload
 
 
-def test_receive__a_series_whose_tail_is_no_packet() -> None:
+def test_receive__a_train_whose_tail_is_no_packet() -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two:
         whole = raw_packets(one, two, content(3000, seed=SEED), segment_bytes=1000)
         one.send_series(two.address, whole + bytes(HEADER_BYTES - 1), segment_bytes=1056)
@@ -325,7 +325,9 @@ def test_receive__ipv6_source() -> None:
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6], ids=lambda family: family.name)
 @pytest.mark.parametrize("packets", [1, 7], ids=["alone", "a series"])
 @pytest.mark.parametrize("segment_bytes", [8916, 1400], ids=["fast", "detour"])
-def test_receive__tells_what_bore_a_mark(family: socket.AddressFamily, packets: int, segment_bytes: int) -> None:
+def test_receive__reports_which_packets_were_marked(
+    family: socket.AddressFamily, packets: int, segment_bytes: int
+) -> None:
     payload = content(segment_bytes * packets, seed=SEED)
     with source(family=family) as one, Receiver(family=family, datagram_bytes=8972) as two:
         for message, ecn in enumerate((ECT_0, CE, ECT_0, CE | 0xB8)):  # the last with a DSCP, too
@@ -365,7 +367,7 @@ def test_receive__an_empty_pool_drops_and_counts_and_overwrites_nothing() -> Non
         assert two.queue.refused_packets == 1  # a series counts as one
 
 
-def test_receive__an_empty_pool_still_hears_control_packets() -> None:
+def test_receive__an_empty_pool_still_receives_control_packets() -> None:
     with source() as one, Receiver(chunk_bytes=128 << 10, chunks=2) as two:
         while two.pool.free_chunks or not two.landing.is_scratch(0):
             one.send(two.address, bytes(60_000), segment_bytes=8916)
@@ -377,7 +379,7 @@ def test_receive__an_empty_pool_still_hears_control_packets() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 5], ids=["one", "a series of another size"])
-def test_receive__an_empty_pool_still_hears_packets_without_payload(count: int) -> None:
+def test_receive__an_empty_pool_still_receives_packets_without_payload(count: int) -> None:
     """What says that a message was given up must come through just then: it brings memory back."""
     with source() as one, Receiver(chunk_bytes=128 << 10, chunks=2) as two:
         while two.pool.free_chunks or not two.landing.is_scratch(0):
@@ -394,7 +396,7 @@ def test_receive__an_empty_pool_still_hears_packets_without_payload(count: int) 
         assert all(run.payload_bytes == 0 for run in two.runs if run.message == 7)
 
 
-def test_receive__says_whose_data_there_was_no_memory_for() -> None:
+def test_receive__reports_whose_data_found_no_memory() -> None:
     with source() as one, Receiver(chunk_bytes=128 << 10, chunks=1, datagram_bytes=8972) as two:
         for _ in range(5):
             one.send(two.address, bytes(30_000), segment_bytes=1000)

@@ -53,7 +53,7 @@ def test_init__each_slot_has_a_chunk_of_its_own() -> None:
     assert not any(room.landing.is_scratch(slot) for slot in range(SLOTS))
 
 
-def test_take__what_arrives_in_turn_lies_in_turn() -> None:
+def test_consume__what_arrives_in_turn_lies_in_turn() -> None:
     room = Room(chunks=SLOTS + 1)
     start = room.landing.cursors[1]
     assert room.landing.consume(1, 1000) == start
@@ -62,7 +62,7 @@ def test_take__what_arrives_in_turn_lies_in_turn() -> None:
     assert room.landing.consume(1, 1) == start + 1000
 
 
-def test_settle__a_slot_leaves_its_chunk_before_a_super_datagram_would_not_fit() -> None:
+def test_end_batch__a_slot_leaves_its_chunk_before_a_super_datagram_would_not_fit() -> None:
     room = Room(chunks=SLOTS + 2)
     first = room.landing.cursors[0]
     for _ in range(3):
@@ -77,7 +77,7 @@ def test_settle__a_slot_leaves_its_chunk_before_a_super_datagram_would_not_fit()
     assert room.pool.free_chunks == 1
 
 
-def test_settle__a_chunk_that_nothing_was_kept_of_is_free_again() -> None:
+def test_end_batch__a_chunk_that_nothing_was_kept_of_is_free_again() -> None:
     room = Room(chunks=SLOTS + 2)
     for _ in range(40):
         room.landing.consume(0, SUPER_BYTES)
@@ -86,7 +86,7 @@ def test_settle__a_chunk_that_nothing_was_kept_of_is_free_again() -> None:
         assert room.pool.free_chunks == 1
 
 
-def test_settle__without_a_chunk_left_the_slot_lands_in_the_spare_room_until_one_is_free() -> None:
+def test_end_batch__without_a_chunk_left_the_slot_lands_in_the_spare_room_until_one_is_free() -> None:
     room = Room(chunks=SLOTS + 1)
     for _ in range(4):
         room.hold(room.landing.consume(2, SUPER_BYTES), SUPER_BYTES)
@@ -101,7 +101,7 @@ def test_settle__without_a_chunk_left_the_slot_lands_in_the_spare_room_until_one
     assert room.landing.cursors[2] < room.pool_bytes
 
 
-def test_settle__after_a_batch_of_whole_series_slots_follow_each_other_in_one_chunk() -> None:
+def test_end_batch__after_a_batch_of_whole_trains_slots_follow_each_other_in_one_chunk() -> None:
     room = Room(chunks=SLOTS + 2)
     room.landing.train_bytes = 60_000
     for slot in range(SLOTS):
@@ -118,7 +118,7 @@ def test_settle__after_a_batch_of_whole_series_slots_follow_each_other_in_one_ch
     assert room.landing.cursors[2] == room.landing.cursors[1] + 60_000
 
 
-def test_settle__a_batch_that_is_less_than_half_full_ends_the_stacking() -> None:
+def test_end_batch__a_batch_that_is_less_than_half_full_ends_the_stacking() -> None:
     room = Room(chunks=SLOTS + 2)
     room.landing.train_bytes = 60_000
     for size_bytes, chunks in ((60_000, 1), (29_999, SLOTS)):
@@ -150,7 +150,7 @@ def test_init__a_pool_that_is_too_small_leaves_slots_spare_each_at_a_place_of_it
     assert cursors[-1] + SUPER_BYTES <= room.region.size_bytes
 
 
-def test_take_copy__places_follow_each_other_and_move_no_slot() -> None:
+def test_allocate_copy__places_follow_each_other_and_move_no_slot() -> None:
     room = Room(chunks=SLOTS + 1)
     first, second = room.landing.allocate_copy(5), room.landing.allocate_copy(6)
     assert first is not None
@@ -158,7 +158,7 @@ def test_take_copy__places_follow_each_other_and_move_no_slot() -> None:
     assert room.landing.end_batch() == []
 
 
-def test_take_copy__goes_on_in_another_chunk_and_is_refused_without_one() -> None:
+def test_allocate_copy__goes_on_in_another_chunk_and_is_refused_without_one() -> None:
     room = Room(chunks=SLOTS + 2)
     kept = []
     while (offset := room.landing.allocate_copy(60_000)) is not None:
@@ -178,7 +178,7 @@ def test_refill__copies_have_a_chunk_before_the_slots() -> None:
     assert all(room.landing.is_scratch(slot) for slot in range(SLOTS))
 
 
-def test_settle__several_copies_of_a_full_chunk_close_it_once() -> None:
+def test_end_batch__several_copies_of_a_full_chunk_close_it_once() -> None:
     """Closing it twice would give a chunk back that is somebody's: the pool's last, chunk -1."""
     room = Room(chunks=SLOTS + 2)
     last = room.pool.open()

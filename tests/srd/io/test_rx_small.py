@@ -10,7 +10,7 @@ from tests.srd.io.exchange import Receiver, content, source, wait_readable
 SEED = 12
 
 
-def test_receive__a_series_of_small_messages_is_moved_together() -> None:
+def test_receive__a_train_of_small_messages_is_moved_together() -> None:
     """It lands with the headers between the payloads; all but the first are moved, and counted."""
     payload = content(64 * 60, seed=SEED)
     with source() as one, Receiver() as two:

@@ -69,7 +69,7 @@ def test_timer__take_makes_it_unreadable_and_the_same_time_may_be_armed_again(ti
     assert readable(timer, within_s=PATIENCE_S)
 
 
-def test_timer__a_later_time_is_told_to_the_kernel_when_the_earlier_one_has_come(timer: TimerFd) -> None:
+def test_timer__a_later_time_is_set_in_the_kernel_when_the_earlier_one_has_come(timer: TimerFd) -> None:
     at = time.monotonic() + 0.03
     timer.arm(time.monotonic() + 0.001)
     timer.arm(at)

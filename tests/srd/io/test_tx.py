@@ -60,7 +60,7 @@ def test_flush__arrives_byte_for_byte(family: socket.AddressFamily, size_bytes: 
 
 
 @pytest.mark.sources
-def test_flush__headers_say_what_the_burst_said() -> None:
+def test_flush__headers_hold_the_fields_of_the_burst() -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two:
         one.fill(content(2500, seed=SEED))
         burst = one.burst(two.address, message=9, offset=500, size_bytes=2500, length=9000, segment_bytes=1000)
@@ -82,7 +82,7 @@ def test_flush__headers_say_what_the_burst_said() -> None:
         assert run.address == one.socket.getsockname()
 
 
-def test_flush__a_burst_is_one_series_for_the_kernel() -> None:
+def test_flush__a_burst_is_one_train_for_the_kernel() -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two:
         one.send(two.address, bytes(40_000), segment_bytes=1000)
         two.receive(packets=40)

@@ -48,7 +48,7 @@ def test_config__is_frozen() -> None:
         ProtocolConfig().paths = 3  # type: ignore[misc]  # what the test is about
 
 
-def test_config__a_silent_peer_is_asked_often_enough_before_it_is_given_up() -> None:
+def test_config__a_silent_peer_is_probed_often_enough_before_it_is_given_up() -> None:
     """Three probes fit between the first silence and the end, and the handshake has time for every size twice."""
     config = ProtocolConfig()
     assert config.unresponsive_after_s >= 3 * config.probe_after_s

@@ -160,7 +160,7 @@ def test_connect__agrees_on_what_passes_both_ways(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("dead", [0, 1, 2, 3])
-def test_connect__over_the_links_that_live(seed: int, dead: int) -> None:
+def test_connect__over_the_links_that_are_up(seed: int, dead: int) -> None:
     """The first HELLO's port may be hashed to a dead link, and so may the answer's."""
     network = Network(seed=seed)
     network.dead.add(dead)
@@ -175,7 +175,7 @@ def test_connect__over_the_links_that_live(seed: int, dead: int) -> None:
     assert not ended(network.b)
 
 
-def test_handle_packets__hello_of_a_known_context_from_elsewhere_is_told_nothing() -> None:
+def test_handle_packets__hello_of_a_known_context_from_elsewhere_gets_no_answer() -> None:
     network = Network(seed=1)
     opened_by_hand(network, source="x:1")
     assert give(network.b, hello(), now=network.now, source="y:1") == []
@@ -216,7 +216,7 @@ def test_connect__nobody_there() -> None:
     assert network.a.core.poll_timeout() is None, "nothing is left to do"
 
 
-def test_handle_icmp_unreachable__believed_only_while_opening() -> None:
+def test_handle_icmp_unreachable__accepted_only_while_opening() -> None:
     network = Network(seed=1)
     at_a, _ = network.connect()
     network.a.core.handle_icmp_unreachable("b:0", now=network.now)
@@ -408,7 +408,7 @@ def test_flush__ends_what_is_open_and_lets_a_close_through() -> None:
     assert sys.getrefcount(owner) == 2, "here, and as the argument: the memory of a batch that has ended is let go"
 
 
-def test_abandon__completes_all_and_says_nothing() -> None:
+def test_abandon__completes_all_and_sends_nothing() -> None:
     network = Network(seed=1)
     at_a, at_b = network.connect()
     owner = [None]

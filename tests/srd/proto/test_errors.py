@@ -9,7 +9,7 @@ from srd.proto.wire.status import Status
 
 @pytest.mark.sources
 @pytest.mark.parametrize("kind", [PacketError, PeerError, UsageError])
-def test_errors__have_one_root_and_stand_in_the_tree(kind: type[Exception]) -> None:
+def test_errors__have_one_root_and_are_in_the_tree(kind: type[Exception]) -> None:
     assert issubclass(kind, SrdError)
     assert kind.__name__ in (errors.__doc__ or "")
 

@@ -108,14 +108,14 @@ def test_poll_hello__takes_another_path_each_time() -> None:
     assert [hello.path for hello in hellos] == [0, 1, 2, 0, 1, 2, 0]
 
 
-def test_poll_hello__says_what_this_end_takes() -> None:
+def test_poll_hello__announces_what_this_end_takes() -> None:
     assert initiator(600).poll_hello(now=10.0) == Hello(
         own_context=5, credit_bytes=99, credit_messages=55, max_message_bytes=88, window_packets=77, datagram_bytes=600
     )
 
 
 @pytest.mark.parametrize(("hellos", "size"), [(1, 8972), (4, 8972), (5, 1472), (8, 1472)])
-def test_retry__asks_at_once_at_the_size_and_over_the_path_that_was_answered(hellos: int, size: int) -> None:
+def test_retry__repeats_at_once_at_the_size_and_over_the_path_that_was_answered(hellos: int, size: int) -> None:
     ours = initiator(8972, 1472)
     _, now = sent(ours, hellos=hellos)
     ours.retry(Retry(5, b"cookie", path=1, size_bytes=size), now=now - 0.04)

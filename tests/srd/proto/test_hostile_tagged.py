@@ -54,7 +54,7 @@ def test_handle__flags_that_do_not_exist(flags: int) -> None:
     assert changes_nothing(network, flagged(context, flags))
 
 
-def test_handle__a_write_longer_than_it_says() -> None:
+def test_handle__a_write_longer_than_its_length() -> None:
     network, context = opened()
     assert changes_nothing(network, flagged(context, Opcode.WRITE, length=99))
 

@@ -12,7 +12,7 @@ from srd.proto.lazy_deque import LazyDeque
 
 
 @given(steps=st.lists(st.one_of(st.integers(0, 9), st.just("pop"), st.just("remove"))))
-def test_fifo__is_a_deque(steps: list[int | str]) -> None:
+def test_lazy_deque__is_a_deque(steps: list[int | str]) -> None:
     ours, theirs = LazyDeque[int](), deque[int]()
     for step in steps:
         if step == "pop" and theirs:
@@ -29,7 +29,7 @@ def test_fifo__is_a_deque(steps: list[int | str]) -> None:
         assert (ours._items is None) == (not theirs)
 
 
-def test_fifo__empty() -> None:
+def test_lazy_deque__empty() -> None:
     queue = LazyDeque[int]()
     for use in (queue.popleft, lambda: queue[0]):
         with pytest.raises(IndexError):

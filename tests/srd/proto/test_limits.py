@@ -58,7 +58,7 @@ def test_handle_packets__a_peer_that_ended_makes_room(limit: str) -> None:
     assert list(network.b.core._hosts.values()) == [1]
 
 
-def test_accepted__makes_room_whether_the_peer_lives_or_not() -> None:
+def test_accepted__makes_room_whether_the_peer_is_open_or_not() -> None:
     network = limited(max_unaccepted_peers=1)
     core = network.b.core
     accept = knock(network, source="one:1", context=1)

@@ -89,7 +89,7 @@ def test_handle_timeout__a_dead_idle_peer_among_many(peers: int, waits_s: float)
     assert MAX_IDLE_PROBE_S == 60
 
 
-def test_handle_timeout__asks_three_times_before_it_gives_up() -> None:
+def test_handle_timeout__probes_three_times_before_it_gives_up() -> None:
     """A process that was stopped for long must not take the world for dead on its first look at the clock."""
     network = Network(seed=1)
     at_a, _ = network.connect()
@@ -180,7 +180,7 @@ def test_credit__exhausted_and_given_back(seed: int, loss_percent: int) -> None:
     assert {c.status for c in completed(network.a)} == {Status.OK}
 
 
-def test_credit__a_grant_that_was_lost_is_asked_for() -> None:
+def test_credit__a_grant_that_was_lost_is_requested() -> None:
     network = Network(seed=1, config=SMALL_WINDOW)
     at_a, _ = network.connect()
     for request in range(2):

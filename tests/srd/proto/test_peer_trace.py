@@ -118,7 +118,7 @@ def test_trace__the_same_seed_gives_the_same_trace_and_tracing_changes_nothing(s
     assert untraced.wire_packets == first[0].wire_packets
 
 
-def test_paths__a_blackhole_is_told_path_by_path() -> None:
+def test_paths__a_blackhole_is_traced_path_by_path() -> None:
     a = Kept()
     network = Network(seed=5, traces={"a": a})
     number, _ = network.connect()
@@ -144,13 +144,13 @@ def test_paths__a_blackhole_is_told_path_by_path() -> None:
     assert {loss.trigger for loss in a.of(trace.PacketsLost)} == {"timeout"}
 
 
-def test_loss__one_packet_in_fifty_is_overtaken() -> None:
+def test_loss__one_packet_in_fifty_is_reordered() -> None:
     _, a, _, _, _ = transfer(1)
     whys = [loss.trigger for loss in a.of(trace.PacketsLost)]
     assert whys.count("reordering") > len(whys) / 2
 
 
-def test_window__silence_is_told_when_no_path_answers() -> None:
+def test_window__a_timeout_of_all_paths_is_traced() -> None:
     a = Kept()
     network = Network(seed=6, traces={"a": a})
     number, _ = network.connect()
@@ -189,7 +189,7 @@ def test_request__cancelled_before_its_first_turn_took_no_time() -> None:
     assert not a.of(trace.RequestPosted)
 
 
-def test_tagged__writes_and_reads_are_told_at_both_ends() -> None:
+def test_tagged__writes_and_reads_are_traced_at_both_ends() -> None:
     a, b = Kept(), Kept()
     network = Network(seed=2, traces={"a": a, "b": b})
     number, _ = network.connect()
@@ -214,7 +214,7 @@ def test_tagged__writes_and_reads_are_told_at_both_ends() -> None:
     assert sum(e.payload_bytes for e in a.of(trace.DataReceived) if e.kind == "response") == 70_000
 
 
-def test_void__is_told_at_both_ends() -> None:
+def test_message_aborted__is_traced_at_both_ends() -> None:
     a, b = Kept(), Kept()
     network = Network(seed=3, shape=Shape(delay_us=500, rate_bps=50_000_000, limit_packets=60), traces={"a": a, "b": b})
     number, at_b = network.connect()
@@ -238,7 +238,7 @@ def test_message_given_up() -> None:
     assert kept.records == [(1.0, 3, trace.MessageAborted(7, "send", 120))]
 
 
-def test_window__is_told_only_when_it_changes() -> None:
+def test_window__is_traced_only_when_it_changes() -> None:
     kept = Kept()
     peer = PeerTrace(kept, number=3)
     for window_bytes in (1000.2, 1000.4, 500.0, 500.0):

@@ -147,7 +147,7 @@ def test_shortage__what_stalled_gives_its_memory_back() -> None:
         assert len(network.b.core.peer(attacker.number).receiver._discarded) <= len(attacker.open)
 
 
-def test_give_up__is_told_to_the_sender_until_the_message_is_void() -> None:
+def test_discard__is_repeated_to_the_sender_until_the_message_is_aborted() -> None:
     network, _, (attacker, *_) = attacked()
     peer = network.b.core.peer(attacker.number)
     granted = peer.receiver.credit_bytes

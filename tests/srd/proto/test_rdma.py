@@ -29,7 +29,7 @@ STORM = Conditions(duplicate=0.05, reorder_s=0.001)
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("immediate", [None, 0, 0xFFFFFFFF])
-def test_write__lands_where_it_was_told(length: int, immediate: int | None) -> None:
+def test_write__lands_at_its_target(length: int, immediate: int | None) -> None:
     pair = Pair()
     pair.write(1, length=length, at=77, offset=4321, immediate=immediate)
     pair.run(1)
@@ -283,7 +283,7 @@ def test_withdrawn__in_the_middle_of_a_read_at_the_requester(*, told: bool) -> N
     assert pair.settled()
 
 
-def test_withdrawn__a_write_that_was_acknowledged_into_the_void() -> None:
+def test_withdrawn__a_write_that_was_acknowledged_and_then_withdrawn() -> None:
     """All of it was placed, the acks were lost, the key is gone: what comes again is a duplicate, and no error."""
     pair = Pair()
     pair.write(1, length=300_000)

@@ -87,7 +87,7 @@ def test_both__restart_and_meet_again(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_told_apart__never_answered_and_fell_silent(seed: int) -> None:
+def test_status__never_answered_and_fell_silent(seed: int) -> None:
     """15 and 13, each within a second by default."""
     network = Network(seed=seed)
     responsive, _ = network.connect()

@@ -165,7 +165,7 @@ def test_credit__small_messages_are_held_back_like_large_ones(length: int) -> No
     held_back(pair, count=100, window=40)
 
 
-def test_credit__writes_that_nobody_takes_notice_of() -> None:
+def test_credit__writes_that_are_not_received() -> None:
     pair = Pair(receive_window_messages=40)
     for request in range(100):
         pair.write(request, length=10, immediate=request)
@@ -177,7 +177,7 @@ def test_credit__writes_that_nobody_takes_notice_of() -> None:
 
 
 @pytest.mark.parametrize("kind", ["send", "write"])
-def test_credit__of_messages_comes_back_from_what_turned_void(kind: str) -> None:
+def test_credit__of_messages_comes_back_from_what_was_aborted(kind: str) -> None:
     pair = Pair(receive_window_messages=2, shape=SLOW)
     for request in range(12):
         getattr(pair, kind)(request, length=MIB, immediate=1)

@@ -38,7 +38,7 @@ def test_handle_stray(packet: Control, answer: list[Control]) -> None:
     assert all(reply.address == "x:1" for reply in ours.replies)
 
 
-def test_welcomes__only_with_the_cookie() -> None:
+def test_validate_address__only_with_the_cookie() -> None:
     ours = responder()
     assert not ours.validate_address(hello(), "x:1", now=100.0, has_room=True)
     (retry,) = said(ours)
@@ -49,13 +49,13 @@ def test_welcomes__only_with_the_cookie() -> None:
 
 
 @pytest.mark.parametrize("cookie", [b"", bytes(24)])
-def test_welcomes__without_room_nobody(cookie: bytes) -> None:
+def test_validate_address__without_room_nobody(cookie: bytes) -> None:
     ours = responder()
     assert not ours.validate_address(hello(cookie=cookie), "x:1", now=100.0, has_room=False)
     assert said(ours) == [Refuse(77, Status.REMOTE_ERROR_RNR)]
 
 
-def test_welcomes__a_cookie_once() -> None:
+def test_validate_address__a_cookie_once() -> None:
     ours = responder()
     ours.validate_address(hello(), "x:1", now=100.0, has_room=True)
     (retry,) = said(ours)
@@ -69,7 +69,7 @@ def test_welcomes__a_cookie_once() -> None:
     assert said(ours) == [Refuse(77, Status.REMOTE_ERROR_ABORT)] * 2
 
 
-def test_welcomes__nobody_while_no_more_cookies_can_be_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validate_address__nobody_while_no_more_cookies_can_be_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = responder()
     monkeypatch.setattr(handshake, "MAX_USED_COOKIES", 3)
     for context in range(3):
@@ -98,26 +98,26 @@ def knock(ours: StatelessResponder, *, context: int, now: float) -> list[Control
         (b"", False),
     ],
 )
-def test_handle_malformed__a_hello_of_another_version(data: bytes, *, answered: bool) -> None:
+def test_on_malformed__a_hello_of_another_version(data: bytes, *, answered: bool) -> None:
     ours = responder()
     ours.on_malformed(data, "x:1")
     assert said(ours) == [Refuse(77, 18)] * answered
 
 
-def test_welcomes__nobody() -> None:
+def test_validate_address__nobody() -> None:
     ours = responder(accepting=False)
     assert not ours.validate_address(hello(), "x:1", now=100.0, has_room=True)
     assert said(ours) == [Refuse(77, 9)]
 
 
 @pytest.mark.parametrize("size", [576, 1472, 8972, 65_507])
-def test_welcomes__the_answer_is_as_long_as_the_hello_or_as_what_we_take(size: int) -> None:
+def test_validate_address__the_answer_is_as_long_as_the_hello_or_as_what_we_take(size: int) -> None:
     ours = responder()
     ours.validate_address(hello(size=size), "x:1", now=100.0, has_room=True)
     assert [len(reply.data) for reply in ours.replies] == [min(size, 8972)]
 
 
-def test_welcomes__answers_leave_by_the_path_that_the_hello_names() -> None:
+def test_validate_address__answers_leave_by_the_path_that_the_hello_names() -> None:
     ours = responder()
     for path in (0, 3, 4, 255):
         ours.validate_address(hello(path=path), "x:1", now=100.0, has_room=True)

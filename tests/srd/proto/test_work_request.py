@@ -23,7 +23,7 @@ LARGEST = 2**64 - 1
         (Opcode.READ, None, LARGEST, LARGEST - 9),
     ],
 )
-def test_check__what_a_packet_can_say(opcode: Opcode, immediate: int | None, key: int, offset: int) -> None:
+def test_check__what_a_packet_can_hold(opcode: Opcode, immediate: int | None, key: int, offset: int) -> None:
     WorkRequest(1, 10, opcode=opcode, immediate=immediate, key=key, offset=offset).check()
 
 

@@ -58,7 +58,7 @@ def test_read__a_header_alone() -> None:
     assert read(framed(HEADER))[0] == []
 
 
-def test_read__a_header_that_says_little() -> None:
+def test_read__a_header_with_little_in_it() -> None:
     _, reader = read(framed({"file_schema": FILE_SCHEMA, "title": 5, "trace": {"event_schemas": [EVENT_SCHEMA]}}))
     assert (reader.title, reader.vantage_point) == ("", "unknown")
 

@@ -45,7 +45,7 @@ def test_message__is_delivered_once_and_completes(length: int) -> None:
     assert (sender.packets - sender.retransmitted, connection.receiver.packets) == (packets, packets)
 
 
-def test_station__time_is_the_fabrics() -> None:
+def test_sim_host__time_is_the_fabrics() -> None:
     """A packet of 56 bytes crosses two links of 0.5 ms; the message is at h2 then, and not before."""
     simulation, connection = opened()
     started_ns = simulation.now_ns
@@ -57,7 +57,7 @@ def test_station__time_is_the_fabrics() -> None:
     assert delivery.at_ns - started_ns == 1_000_000 + wire_ns
 
 
-def test_station__credit_comes_back() -> None:
+def test_sim_host__credit_comes_back() -> None:
     """More than the receive window goes through: messages are released as they are delivered."""
     simulation, connection = opened(shape=Shape(delay_us=50, rate_bps=0))
     for _ in range(5):

@@ -20,25 +20,25 @@ SHAPES = st.builds(
 )
 
 
-class Bed:
-    """Lanes in a row, from h1 to h2, and what came out of the last."""
+class Route:
+    """Lanes in a row, from h1 to h2, and what arrived out of the last."""
 
     def __init__(self, *shapes: Shape | None, seed: int = 1) -> None:
-        self.agenda = EventQueue()
-        self.agenda.remaining = self.hand_over
+        self.events = EventQueue()
+        self.events.remaining = self.hand_over
         self.filled: list[Inbox] = []
-        self.came: list[tuple[int, int]] = []
+        self.arrived: list[tuple[int, int]] = []
         self.marks: list[int] = []
         inbox = Inbox(self.filled)
         inbox.receive = self.receive
-        self.lanes = tuple(
-            VirtualLink(f"n{index}>n{index + 1}", shape=shape, seed=seed + index, events=self.agenda)
+        self.virtual_links = tuple(
+            VirtualLink(f"n{index}>n{index + 1}", shape=shape, seed=seed + index, events=self.events)
             for index, shape in enumerate(shapes)
         )
-        self.flow = Flow("10.0.1.1", 7, "10.0.2.1", 8, links=self.lanes, inbox=inbox)
+        self.flow = Flow("10.0.1.1", 7, "10.0.2.1", 8, links=self.virtual_links, inbox=inbox)
 
     def receive(self, packets: list[Packet], now_ns: int) -> None:
-        self.came += [(packet.number, now_ns) for packet in packets]
+        self.arrived += [(packet.number, now_ns) for packet in packets]
         self.marks += [packet.number for packet in packets if packet.marked]
 
     def hand_over(self, now_ns: int) -> None:
@@ -49,15 +49,15 @@ class Bed:
 
     def send_at(self, at_ns: int, *, number: int, length_bytes: int = 1250) -> None:
         packet = Packet(self.flow, number=number, length_bytes=length_bytes, content=None)
-        self.agenda.at(at_ns, lambda now_ns: self.lanes[0].transmit(packet, now_ns))
+        self.events.at(at_ns, lambda now_ns: self.virtual_links[0].transmit(packet, now_ns))
 
     def run(self) -> None:
-        self.agenda.run(until_ns=10**9)
+        self.events.run(until_ns=10**9)
 
 
 @given(SHAPES, st.lists(st.integers(0, 30_000), max_size=60))
-def test_lane__is_netems_model_on_an_agenda(shape: Shape, gaps: list[int]) -> None:
-    bed, model, at_ns = Bed(shape, seed=5), Netem[int](shape, seed=5), 0
+def test_virtual_link__is_netems_model_on_an_agenda(shape: Shape, gaps: list[int]) -> None:
+    route, model, at_ns = Route(shape, seed=5), Netem[int](shape, seed=5), 0
     expected: list[tuple[int, int]] = []
 
     def drain(until_ns: int) -> None:
@@ -69,86 +69,88 @@ def test_lane__is_netems_model_on_an_agenda(shape: Shape, gaps: list[int]) -> No
     for number, gap in enumerate(gaps):
         at_ns += gap + 1  # no two packets at one moment: then the order of arrivals and departures would be open
         drain(at_ns - 1)
-        bed.send_at(at_ns, number=number)
+        route.send_at(at_ns, number=number)
         model.enqueue(at_ns, packet=number, length_bytes=1250)
     drain(10**9)
-    bed.run()
-    netem = bed.lanes[0].netem
+    route.run()
+    netem = route.virtual_links[0].netem
     assert netem is not None
-    assert bed.came == expected
+    assert route.arrived == expected
     assert (netem.dropped, netem.overlimit) == (model.dropped, model.overlimit)
-    assert bed.lanes[0].packets == len(bed.came) == netem.delayed
+    assert route.virtual_links[0].packets == len(route.arrived) == netem.delayed
 
 
-def test_lane__without_a_shape_takes_no_time() -> None:
-    bed = Bed(None, Shape(delay_us=3), None)
-    bed.send_at(1000, number=1)
-    bed.run()
-    assert bed.came == [(1, 4000)]
-    assert [(lane.packets, lane.bytes, lane.left_at_ns) for lane in bed.lanes] == [
+def test_virtual_link__without_a_shape_takes_no_time() -> None:
+    route = Route(None, Shape(delay_us=3), None)
+    route.send_at(1000, number=1)
+    route.run()
+    assert route.arrived == [(1, 4000)]
+    assert [
+        (virtual_link.packets, virtual_link.bytes, virtual_link.left_at_ns) for virtual_link in route.virtual_links
+    ] == [
         (1, 1250, 1000),
         (1, 1250, 4000),
         (1, 1250, 4000),
     ]
 
 
-def test_lane__packets_of_one_moment_come_as_one_batch_in_order() -> None:
-    bed = Bed(Shape(delay_us=1))
+def test_virtual_link__packets_of_one_moment_come_as_one_batch_in_order() -> None:
+    route = Route(Shape(delay_us=1))
     batches: list[list[int]] = []
-    bed.flow.inbox.receive = lambda packets, _: batches.append([packet.number for packet in packets])
+    route.flow.inbox.receive = lambda packets, _: batches.append([packet.number for packet in packets])
     for number, at_ns in enumerate((5, 5, 6, 6)):
-        bed.send_at(at_ns, number=number)
-    bed.run()
+        route.send_at(at_ns, number=number)
+    route.run()
     assert batches == [[0, 1], [2, 3]]
 
 
-def test_lane__down_loses_what_comes_and_what_it_holds() -> None:
-    bed = Bed(Shape(delay_us=10), None)
-    (lane, _) = bed.lanes
+def test_virtual_link__down_loses_what_comes_and_what_it_holds() -> None:
+    route = Route(Shape(delay_us=10), None)
+    (virtual_link, _) = route.virtual_links
 
     def add(by: int) -> None:
-        lane.failures += by
+        virtual_link.failures += by
 
     for number, at_ns in enumerate((0, 15_000, 25_000, 40_000)):
-        bed.send_at(at_ns, number=number)
-    bed.agenda.at(20_000, lambda _: add(1))
-    bed.agenda.at(26_000, lambda _: add(1))  # a second reason
-    bed.agenda.at(30_000, lambda _: add(-1))
-    bed.agenda.at(39_000, lambda _: add(-1))
-    bed.run()
-    assert bed.came == [(0, 10_000), (3, 50_000)]
-    assert (lane.blackholed, lane.packets) == (2, 2)
+        route.send_at(at_ns, number=number)
+    route.events.at(20_000, lambda _: add(1))
+    route.events.at(26_000, lambda _: add(1))  # a second reason
+    route.events.at(30_000, lambda _: add(-1))
+    route.events.at(39_000, lambda _: add(-1))
+    route.run()
+    assert route.arrived == [(0, 10_000), (3, 50_000)]
+    assert (virtual_link.blackholed, virtual_link.packets) == (2, 2)
 
 
-def test_lane__marks_what_will_wait_longer_than_the_threshold() -> None:
+def test_virtual_link__marks_what_will_wait_longer_than_the_threshold() -> None:
     # 1,250 bytes take 10 us: the n-th of a burst waits (n - 1) x 10 us, and the delay does not count.
-    bed = Bed(Shape(delay_us=500, rate_bps=10**9, ce_threshold_us=20))
+    route = Route(Shape(delay_us=500, rate_bps=10**9, ce_threshold_us=20))
     for number in range(1, 6):
-        bed.send_at(0, number=number)
-    bed.run()
-    assert bed.marks == [4, 5]
-    assert bed.lanes[0].marked == 2
-    assert len(bed.came) == 5
+        route.send_at(0, number=number)
+    route.run()
+    assert route.marks == [4, 5]
+    assert route.virtual_links[0].marked == 2
+    assert len(route.arrived) == 5
 
 
 def test_wait_ns__now() -> None:
-    bed = Bed(Shape(delay_us=5, rate_bps=10**9), None)
-    bed.send_at(0, number=1)
-    bed.agenda.run(until_ns=4000)
-    assert [lane.wait_ns for lane in bed.lanes] == [6000, 0]
+    route = Route(Shape(delay_us=5, rate_bps=10**9), None)
+    route.send_at(0, number=1)
+    route.events.run(until_ns=4000)
+    assert [virtual_link.wait_ns for virtual_link in route.virtual_links] == [6000, 0]
 
 
-def test_observe__tells_every_fate() -> None:
+def test_observe__reports_every_fate() -> None:
     # Seed 42424242 and 10 % loss drop packets 5, 12 and 24: the public vector of netem's PRNG.
-    bed = Bed(Shape(delay_us=1, loss_percent=10, limit_packets=6), seed=42424242)
+    route = Route(Shape(delay_us=1, loss_percent=10, limit_packets=6), seed=42424242)
     records: list[Record] = []
-    bed.lanes[0].observe = records.append
+    route.virtual_links[0].observe = records.append
     for number in range(1, 9):
-        bed.send_at(100, number=number)
-    bed.agenda.run(until_ns=5000)
-    bed.lanes[0].failures = 1
-    bed.send_at(6000, number=9)
-    bed.run()
+        route.send_at(100, number=number)
+    route.events.run(until_ns=5000)
+    route.virtual_links[0].failures = 1
+    route.send_at(6000, number=9)
+    route.run()
     fates = {number: [r.fate for r in records if r.packet == number] for number in range(1, 10)}
     passed = {number: ["queued", "left"] for number in (1, 2, 3, 4, 6, 7)}
     assert fates == passed | {5: ["lost"], 8: ["overlimit"], 9: ["blackholed"]}
@@ -156,9 +158,9 @@ def test_observe__tells_every_fate() -> None:
 
 
 def test_inbox__without_a_station_swallows() -> None:
-    bed = Bed(None)
-    bed.flow.inbox.receive = None
-    bed.send_at(0, number=1)
-    bed.run()
-    assert bed.came == []
-    assert bed.flow.inbox.packets == []
+    route = Route(None)
+    route.flow.inbox.receive = None
+    route.send_at(0, number=1)
+    route.run()
+    assert route.arrived == []
+    assert route.flow.inbox.packets == []

@@ -193,7 +193,7 @@ def test_majority_delay__a_few_slow_samples_do_not_end_the_start() -> None:
     assert loop.packets < before
 
 
-def test_majority_delay__silence_starts_again_from_little() -> None:
+def test_majority_delay__a_timeout_of_all_paths_starts_again_from_little() -> None:
     loop = Loop()
     loop.rounds(4, 0.0)
     loop.control.on_all_paths_timeout(now=loop.now)
@@ -202,7 +202,7 @@ def test_majority_delay__silence_starts_again_from_little() -> None:
     assert loop.packets == pytest.approx(4, abs=1)
 
 
-def test_majority_delay__silence_raises_no_window() -> None:
+def test_majority_delay__a_timeout_of_all_paths_raises_no_window() -> None:
     loop = Loop()
     loop.packets = 0.5
     loop.control.on_all_paths_timeout(now=loop.now)

@@ -63,7 +63,7 @@ def test_hold__nothing_before_and_no_burst_of_bursts_after() -> None:
     assert pacer.release_at() == pytest.approx(11.001)
 
 
-def test_progress__free_after_so_many_round_trips_of_neither_waiting_nor_want() -> None:
+def test_send_limit__free_after_so_many_round_trips_of_neither_waiting_nor_want() -> None:
     rtt_s, progress = 0.001, SendLimit()
     long_s = CWND_LIMITED_RTTS * rtt_s
     assert not progress.cpu_limited(100.0, rtt_s=rtt_s), "nothing was sent yet"
@@ -99,7 +99,7 @@ def deliver(
         inflight_limit.on_ack(now=now, acked_bytes=size, rtt_s=rtt_s, min_rtt_s=min_rtt_s)
 
 
-def test_ceiling__a_short_path_has_the_least_whatever_it_delivers() -> None:
+def test_inflight_limit__a_short_path_has_the_least_whatever_it_delivers() -> None:
     """Where many peers of one host are at work its own queues are most of every round trip."""
     inflight_limit = ceiling_of(1_000_000)
     deliver(inflight_limit, bytes_per_s=1e9, rtt_s=0.02, min_rtt_s=0.9 * LONG_RTT_S)
@@ -108,14 +108,14 @@ def test_ceiling__a_short_path_has_the_least_whatever_it_delivers() -> None:
     assert not inflight_limit.is_reached(1_000_000)
 
 
-def test_ceiling__once_reached_half_is_answered_first() -> None:
+def test_inflight_limit__once_reached_half_is_answered_first() -> None:
     inflight_limit = ceiling_of(1_000_000)
     assert [
         inflight_limit.is_reached(1000 * inflight) for inflight in (0, 999, 1000, 1200, 999, 500, 499, 999, 1000)
     ] == [False, False, True, True, True, True, False, False, True]  # fmt: skip
 
 
-def test_ceiling__is_shared_by_those_at_work() -> None:
+def test_inflight_limit__is_shared_by_those_at_work() -> None:
     active_peers = ActivePeers({1: None, 2: None, 3: None})
     one, other, idle = (ceiling_of(1_000_000, active_peers=active_peers, number=number) for number in range(3))
     assert not idle.is_reached(0)
@@ -129,14 +129,14 @@ def test_ceiling__is_shared_by_those_at_work() -> None:
     assert len(active_peers) == 3
 
 
-def test_ceiling__leaves_everyone_a_datagram() -> None:
+def test_inflight_limit__leaves_everyone_a_datagram() -> None:
     active_peers = ActivePeers({})
     ceilings = [ceiling_of(1_000_000, active_peers=active_peers, number=number) for number in range(1000)]
     assert not any(inflight_limit.is_reached(65_506) for inflight_limit in ceilings)
     assert all(inflight_limit.is_reached(65_507) for inflight_limit in ceilings)
 
 
-def test_ceiling__follows_the_bandwidth_delay_product_of_a_long_path() -> None:
+def test_inflight_limit__follows_the_bandwidth_delay_product_of_a_long_path() -> None:
     inflight_limit = ceiling_of(1_000_000)
     deliver(inflight_limit, bytes_per_s=1.25e9, rtt_s=0.15, min_rtt_s=0.1)
     limit_bytes = INFLIGHT_BDPS * 125e6
@@ -149,7 +149,7 @@ def test_ceiling__follows_the_bandwidth_delay_product_of_a_long_path() -> None:
     assert inflight_limit.span_packets == pytest.approx(SPAN_LIMITS * limit_bytes / 1000, rel=0.01)
 
 
-def test_ceiling__says_when_a_long_path_is_full() -> None:
+def test_inflight_limit__is_reached_when_a_long_path_is_full() -> None:
     """Then a window need not grow; that of a short path may, as processors take turns with the window there."""
     inflight_limit = ceiling_of(1_000_000)
     assert inflight_limit.is_reached(1_000_000)
@@ -161,7 +161,7 @@ def test_ceiling__says_when_a_long_path_is_full() -> None:
     assert inflight_limit.path_full
 
 
-def test_ceiling__queues_do_not_count() -> None:
+def test_inflight_limit__queues_do_not_count() -> None:
     """25 Gbit/s over veth: 0.1 ms, of which hosts make 3."""
     inflight_limit = ceiling_of(8 << 20)
     deliver(inflight_limit, bytes_per_s=3.1e9, rtt_s=0.003, min_rtt_s=0.0001)
@@ -170,14 +170,14 @@ def test_ceiling__queues_do_not_count() -> None:
     assert inflight_limit.span_packets == MIN_SPAN_PACKETS
 
 
-def test_ceiling__acks_that_tell_of_no_round_trip_say_nothing() -> None:
+def test_inflight_limit__acks_without_an_rtt_change_nothing() -> None:
     inflight_limit = ceiling_of(1_000_000)
     deliver(inflight_limit, bytes_per_s=1e9, rtt_s=0.1, min_rtt_s=math.inf)
     assert not inflight_limit.is_reached(999_999)
     assert inflight_limit.is_reached(1_000_000)
 
 
-def test_ceiling__what_is_delivered_no_more_is_forgotten() -> None:
+def test_inflight_limit__what_is_delivered_no_more_is_forgotten() -> None:
     inflight_limit = ceiling_of(1_000_000)
     deliver(inflight_limit, bytes_per_s=1e9, rtt_s=0.1, min_rtt_s=0.1)
     assert not inflight_limit.is_reached(150_000_000)
@@ -186,7 +186,7 @@ def test_ceiling__what_is_delivered_no_more_is_forgotten() -> None:
     assert inflight_limit.is_reached(1_000_000)
 
 
-def test_ceiling__a_path_is_each_peers_own() -> None:
+def test_inflight_limit__a_path_is_each_peers_own() -> None:
     """What hosts may hold is shared, as it may wait in one socket; what is on its way over a long path is not."""
     active_peers = ActivePeers({})
     one, other = (ceiling_of(1_000_000, active_peers=active_peers, number=number) for number in range(2))

@@ -94,7 +94,7 @@ def test_on_loss__halves_once_a_round_trip() -> None:
     assert loop.packets == pytest.approx(before / 2)
 
 
-def test_on_silence__several_in_a_row_start_from_nothing() -> None:
+def test_on_all_paths_timeout__several_in_a_row_start_from_nothing() -> None:
     loop = Loop(packets=40)
     for _ in range(RESET_TIMEOUTS):
         loop.now += RTT_S

@@ -29,13 +29,13 @@ def test_transitions__only_a_call_leads_out_of_the_reserve_and_a_dismissal_alway
 
 
 @pytest.mark.parametrize("state", PathState)
-def test_transitions__silence_never_restores_trust(state: PathState) -> None:
+def test_transitions__a_timeout_never_makes_a_path_active(state: PathState) -> None:
     order = list(PathState)
     assert order.index(TRANSITIONS[state, PathEvent.TIMEOUT]) >= order.index(state)
     assert TRANSITIONS[state, PathEvent.TIMEOUT] is not PathState.ACTIVE
 
 
-def test_take_probe__ever_more_rarely() -> None:
+def test_on_probe_sent__ever_more_rarely() -> None:
     ours = path()
     ours.apply(PathEvent.TIMEOUT)
     ours.probe_interval_s = 0.03
@@ -52,7 +52,7 @@ def test_take_probe__ever_more_rarely() -> None:
     assert ours.counters.timeouts == 5
 
 
-def test_take_probe__no_rarer_while_no_path_is_active() -> None:
+def test_on_probe_sent__no_rarer_while_no_path_is_active() -> None:
     ours = path()
     ours.apply(PathEvent.TIMEOUT)
     ours.probe_interval_s = 0.03
@@ -62,7 +62,7 @@ def test_take_probe__no_rarer_while_no_path_is_active() -> None:
     assert ours.state is PathState.QUARANTINED
 
 
-def test_take_sequence__one_counter_for_bursts_and_probes() -> None:
+def test_allocate_sequences__one_counter_for_bursts_and_probes() -> None:
     ours = path()
     assert [
         ours.allocate_sequences(3),
@@ -77,7 +77,7 @@ def test_take_sequence__one_counter_for_bursts_and_probes() -> None:
     ]
 
 
-def test_take_sequence__a_burst_never_straddles_32_bits() -> None:
+def test_allocate_sequences__a_burst_never_straddles_32_bits() -> None:
     """Its headers are written as one 64-bit addition a word: a carry would change the path number."""
     ours = path()
     ours.next_sequence = (1 << 32) - 3

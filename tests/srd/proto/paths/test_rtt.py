@@ -26,7 +26,7 @@ def test_update__rfc6298_weights() -> None:
     assert rtt.smoothed_s == pytest.approx(0.875 * 0.008 + 0.125 * 0.016)
 
 
-def test_update__a_clock_of_microseconds_may_say_zero() -> None:
+def test_update__a_clock_of_microseconds_may_give_zero() -> None:
     rtt = RttEstimator(initial_s=0.05)
     rtt.update(0.0, now=10.0)
     assert rtt.sampled
@@ -72,7 +72,7 @@ def paths(*round_trips_s: float, at: float) -> list[RttEstimator]:
     return out
 
 
-def test_round_trip__of_the_paths_in_use() -> None:
+def test_peer_rtt__of_the_paths_in_use() -> None:
     """Slow paths that were left do not hold the pace down; if nothing was heard of late, all count."""
     ours, (fast, slow) = PeerRtt(initial_s=0.01), paths(0.002, 0.02, at=10.0)
     fast.update(0.002, now=10.1)
@@ -83,13 +83,13 @@ def test_round_trip__of_the_paths_in_use() -> None:
     assert ours.smoothed_s == pytest.approx(0.011)
 
 
-def test_round_trip__of_unsampled_paths_is_what_was_assumed() -> None:
+def test_peer_rtt__of_unsampled_paths_is_what_was_assumed() -> None:
     ours = PeerRtt(initial_s=0.01)
     ours.refresh([RttEstimator(initial_s=0.05)], now=10.0)
     assert (ours.smoothed_s, ours.min_s) == (0.01, math.inf)
 
 
-def test_round_trip__smallest_sample_of_any_path_within_the_window() -> None:
+def test_peer_rtt__smallest_sample_of_any_path_within_the_window() -> None:
     ours = PeerRtt(initial_s=0.01)
     ours.observe(0.002, now=10.0)
     for step in range(1, 120):

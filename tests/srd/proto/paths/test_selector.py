@@ -33,20 +33,20 @@ def shares(spray: PathSelector, active: list[Path]) -> Counter[int]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_next_burst__equal_paths_share_equally(seed: int) -> None:
+def test_select__equal_paths_share_equally(seed: int) -> None:
     found = shares(PathSelector(rng=Random(seed)), paths(*[0.002] * 8))
     assert set(found) == set(range(8))
     assert min(found.values()) > 0.5 * CHOICES / 8
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_next_burst__a_congested_path_is_left(seed: int) -> None:
+def test_select__a_congested_path_is_left(seed: int) -> None:
     found = shares(PathSelector(rng=Random(seed)), paths(0.002, 0.002, 0.002, 0.02))
     assert found[3] < CHOICES / 4 / 2
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_next_burst__a_long_path_carries_what_it_delivers(seed: int) -> None:
+def test_select__a_long_path_carries_what_it_delivers(seed: int) -> None:
     """It is no slower than it ever was; where nothing says where to go, the short one is faster."""
     short, long = paths(0.002, 0.002)
     long.rtt = RttEstimator(initial_s=0.05)
@@ -59,7 +59,7 @@ def test_next_burst__a_long_path_carries_what_it_delivers(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_retry_path__avoids_the_path_of_the_loss(seed: int) -> None:
+def test_select_for_retransmission__avoids_the_path_of_the_loss(seed: int) -> None:
     made = paths(0.002, 0.002, 0.002)
     spray = PathSelector(rng=Random(seed))
     assert {spray.select_for_retransmission(made, now=NOW, avoid=made[1]).index for _ in range(100)} == {0, 2}
@@ -68,7 +68,7 @@ def test_retry_path__avoids_the_path_of_the_loss(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_retry_path__takes_what_answered_last_where_others_are_silent(seed: int) -> None:
+def test_select_for_retransmission__takes_what_answered_last_where_others_time_out(seed: int) -> None:
     made = paths(0.002, 0.002, 0.002, 0.002)
     spray = PathSelector(rng=Random(seed))
     spray.on_ack(made[2], packets=10)
@@ -81,7 +81,7 @@ def test_retry_path__takes_what_answered_last_where_others_are_silent(seed: int)
     assert {spray.select_for_retransmission(made[:2], now=NOW + 0.01, avoid=made[1]).index for _ in range(100)} == {0}
 
 
-def test_expected_s__a_path_that_does_not_answer_is_taking_that_long_already() -> None:
+def test_expected_rtt_s__a_path_that_does_not_answer_is_taking_that_long_already() -> None:
     (ours,) = paths(0.004)
     run = PsnRange(0, 1, WorkQueueEntry(1, 0, 0, 100, 0), 0, 156)
     ours.transmissions.append(InflightBurst(run, 0, 1, 0, NOW))
@@ -92,13 +92,13 @@ def test_expected_s__a_path_that_does_not_answer_is_taking_that_long_already() -
     assert expected_rtt_s(ours, now=NOW + 0.010) < 0.004
 
 
-def test_retry_path__takes_the_only_path_even_if_it_is_to_be_avoided() -> None:
+def test_select_for_retransmission__takes_the_only_path_even_if_it_is_to_be_avoided() -> None:
     made = paths(0.002)
     assert PathSelector(rng=Random(1)).select_for_retransmission(made, now=NOW, avoid=made[0]) is made[0]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_next_burst__follows_the_answers(seed: int) -> None:
+def test_select__follows_the_answers(seed: int) -> None:
     """What was answered for on a path goes there again, packet for packet."""
     made = paths(*[0.002] * 8)
     spray = PathSelector(rng=Random(seed))
@@ -112,7 +112,7 @@ def test_next_burst__follows_the_answers(seed: int) -> None:
     assert carried == {2: 6, 5: 3}
 
 
-def test_next_burst__what_the_window_does_not_hold_back_is_as_long_as_it_may_be() -> None:
+def test_select__what_the_window_does_not_hold_back_is_as_long_as_it_may_be() -> None:
     made = paths(*[0.002] * 8)
     spray = PathSelector(rng=Random(1))
     spray.on_ack(made[2], packets=3)
@@ -120,14 +120,14 @@ def test_next_burst__what_the_window_does_not_hold_back_is_as_long_as_it_may_be(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_next_burst__before_any_answer_all_paths_are_tried(seed: int) -> None:
+def test_select__before_any_answer_all_paths_are_tried(seed: int) -> None:
     made = [Path(index, initial_rtt_s=0.05) for index in range(8)]
     spray = PathSelector(rng=Random(seed))
     assert {spray.select(made, packets=4, now=NOW, cwnd_limited=True)[0].index for _ in range(200)} == set(range(8))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_next_burst__a_path_that_fell_silent_earns_nothing(seed: int) -> None:
+def test_select__a_path_that_timed_out_earns_nothing(seed: int) -> None:
     made = paths(0.002, 0.002)
     spray = PathSelector(rng=Random(seed))
     spray.on_ack(made[1], packets=100)
@@ -136,7 +136,7 @@ def test_next_burst__a_path_that_fell_silent_earns_nothing(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_next_burst__an_answer_does_not_bind_to_a_congested_path(seed: int) -> None:
+def test_select__an_answer_does_not_bind_to_a_congested_path(seed: int) -> None:
     made = paths(0.002, 0.002, 0.002, 0.02)
     spray = PathSelector(rng=Random(seed))
     taken = Counter[int]()
@@ -147,7 +147,7 @@ def test_next_burst__an_answer_does_not_bind_to_a_congested_path(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_next_burst__a_path_not_heard_of_for_long_is_tried_again(seed: int) -> None:
+def test_select__a_path_without_a_report_for_long_is_tried_again(seed: int) -> None:
     """However slow it was: how it is now is not known."""
     made, later = paths(0.002, 0.5), NOW + 5.0
     made[0].rtt.update(0.002, now=later)

@@ -41,11 +41,11 @@ def probe_until(table: PathTable, *, now: float, seconds: float) -> float:
     return end
 
 
-def test_numbers__home_and_reserve_fit_into_what_receivers_take() -> None:
+def test_path_numbers__primary_and_standby_fit_into_what_receivers_take() -> None:
     assert MAX_PATHS + RESERVE_PATHS == MAX_PATH_NUMBERS
 
 
-def test_unfold__one_at_a_time_and_for_one_that_falls_silent() -> None:
+def test_open_next__one_at_a_time_and_for_one_that_times_out() -> None:
     table = PathTable(ProtocolConfig(paths=4))
     assert [path.index for path in table.active] == [0]
     table.open_next()
@@ -58,7 +58,7 @@ def test_unfold__one_at_a_time_and_for_one_that_falls_silent() -> None:
     assert len(table.all) == 4
 
 
-def test_silence__of_one_calls_a_stand_in_after_some_probes() -> None:
+def test_on_timeout__of_one_opens_a_standby_after_some_probes() -> None:
     table = whole_table(ProtocolConfig(paths=2))
     home = table.all[1]
     table.on_timeout(home, now=10.0)
@@ -86,7 +86,7 @@ def test_probe__no_more_of_them_than_may_be_sent_of_data() -> None:
     assert len(sent_at) == pytest.approx(20 + config.pacing_depth_s * 1000, abs=1.5)
 
 
-def test_answer__of_the_path_at_home_dismisses_its_stand_in() -> None:
+def test_on_answer__of_the_primary_retires_its_standby() -> None:
     table = whole_table(ProtocolConfig(paths=2))
     home = table.all[1]
     table.on_timeout(home, now=10.0)
@@ -102,7 +102,7 @@ def test_answer__of_the_path_at_home_dismisses_its_stand_in() -> None:
     assert (stand_in.state, table.active) == (RESERVE, [table.all[0], home])
 
 
-def test_probe__a_stand_in_that_is_silent_makes_way_for_the_next_and_is_tried_again() -> None:
+def test_probe__a_standby_that_times_out_is_replaced_by_the_next_and_is_tried_again() -> None:
     with patch.object(module, "RESERVE_PATHS", 2):
         table = whole_table(ProtocolConfig(paths=1))
     table.on_timeout(table.all[0], now=10.0)

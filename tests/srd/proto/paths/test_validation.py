@@ -164,7 +164,7 @@ def test_handle_response__to_no_challenge() -> None:
     assert not source.validated
 
 
-def test_hear__a_path_that_moves_begins_anew() -> None:
+def test_on_packet__a_path_that_moves_begins_anew() -> None:
     network = Network(seed=1)
     context, source = by_hand(network)
     give(network.b, PathResponse(context, challenge_of(network).token, 3), now=network.now, source="x:3")

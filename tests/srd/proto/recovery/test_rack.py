@@ -43,7 +43,7 @@ class Flight:
         return [(t.first, missing) for t, missing in found.lost], found.timed_out, found.check_at
 
 
-def test_settle__acknowledged_bursts_leave() -> None:
+def test_detect_losses__acknowledged_bursts_leave() -> None:
     flight = Flight(10.0, 10.1)
     flight.sent.acknowledge(4, bitmap=0)
     assert flight.settle(10.2) == ([], False, None)
@@ -55,7 +55,9 @@ def test_settle__acknowledged_bursts_leave() -> None:
     [(1, 0, 1), (4, 0, 4), (4, 0b1000, 3), (4, 0b0100, 5), (4, 0b0011, 5), (4, 0b1111, 0)],
     ids=["one", "all", "all but the last, which may be short", "one passed", "some passed", "none"],
 )
-def test_settle__counts_full_packets_lost_without_one_that_passed(count: int, bitmap: int, full_lost: int) -> None:
+def test_detect_losses__counts_full_packets_lost_without_one_that_passed(
+    count: int, bitmap: int, full_lost: int
+) -> None:
     flight = Flight(10.0, count=count)
     flight.path.full_size_losses = 0 if full_lost < 5 else 5
     flight.sent.acknowledge(0, bitmap=bitmap & ~1) if not bitmap & 1 else flight.sent.acknowledge(
@@ -65,7 +67,7 @@ def test_settle__counts_full_packets_lost_without_one_that_passed(count: int, bi
     assert flight.path.full_size_losses == full_lost
 
 
-def test_settle__small_packets_say_nothing_of_full_ones() -> None:
+def test_detect_losses__small_packets_do_not_count_for_full_ones() -> None:
     flight = Flight(10.0, 10.1, 10.2)
     flight.path.full_size_losses = 5
     for transmission in flight.path.transmissions:
@@ -76,7 +78,7 @@ def test_settle__small_packets_say_nothing_of_full_ones() -> None:
     assert flight.path.full_size_losses == 5
 
 
-def test_settle__a_tail_is_lost_by_timeout() -> None:
+def test_detect_losses__a_tail_is_lost_by_timeout() -> None:
     flight = Flight(10.0)
     lost_at = 10.0 + flight.path.rtt.timeout_s(floor_s=MIN_RTO_S)
     usual_at = 10.0 + probe_timeout_s(flight.path)
@@ -89,7 +91,7 @@ def test_settle__a_tail_is_lost_by_timeout() -> None:
     assert flight.path.counters.lost == 2
 
 
-def test_settle__what_was_overtaken_waits_a_round_trip_and_a_quarter() -> None:
+def test_detect_losses__what_was_reordered_waits_a_round_trip_and_a_quarter() -> None:
     flight = Flight(10.0, 10.001)
     flight.sent.acknowledge(0, bitmap=0b1100)  # the second burst arrived, the first did not
     flight.path.reported_sequence = 3
@@ -100,7 +102,7 @@ def test_settle__what_was_overtaken_waits_a_round_trip_and_a_quarter() -> None:
     assert flight.settle(10.0 + patience + 1e-9) == ([(0, 0b11)], False, None)
 
 
-def test_settle__only_the_missing_packets_of_a_burst() -> None:
+def test_detect_losses__only_the_missing_packets_of_a_burst() -> None:
     flight = Flight(10.0, 10.001, count=4)
     flight.sent.acknowledge(1, bitmap=0b1111010)  # PSNs 0, 2 and 4 to 7: 1 and 3 are missing
     flight.path.reported_sequence = 7
@@ -108,7 +110,7 @@ def test_settle__only_the_missing_packets_of_a_burst() -> None:
     assert flight.path.counters.lost == 2
 
 
-def test_settle__a_packet_lost_within_a_reported_burst() -> None:
+def test_detect_losses__a_packet_lost_within_a_reported_burst() -> None:
     """Its last packet was reported, so the path has delivered all that it will deliver of it."""
     flight = Flight(10.0, count=4)
     flight.sent.acknowledge(0, bitmap=0b1110)
@@ -117,7 +119,7 @@ def test_settle__a_packet_lost_within_a_reported_burst() -> None:
     assert flight.settle(10.0 + RTT_S * 1.25 + 1e-9) == ([(0, 0b0001)], False, None)
 
 
-def test_settle__a_burst_of_which_only_the_beginning_was_reported_waits() -> None:
+def test_detect_losses__a_burst_of_which_only_the_beginning_was_reported_waits() -> None:
     """Its end may still be on its way: that is the timeout's business."""
     flight = Flight(10.0, count=4)
     flight.sent.acknowledge(2, bitmap=0)
@@ -126,7 +128,7 @@ def test_settle__a_burst_of_which_only_the_beginning_was_reported_waits() -> Non
     assert flight.settle(11.0) == ([(0, 0b1100)], True, None)
 
 
-def test_settle__stops_at_the_first_whose_fate_is_open() -> None:
+def test_detect_losses__stops_at_the_first_whose_fate_is_open() -> None:
     """A later burst's acknowledgement stays counted as in flight until the head is settled."""
     flight = Flight(10.0, 10.0005)
     flight.sent.acknowledge(0, bitmap=0b1100)
@@ -134,7 +136,7 @@ def test_settle__stops_at_the_first_whose_fate_is_open() -> None:
     assert len(flight.path.transmissions) == 2
 
 
-def test_settle__a_retransmission_acknowledged_elsewhere_is_no_loss() -> None:
+def test_detect_losses__a_retransmission_acknowledged_elsewhere_is_no_loss() -> None:
     flight = Flight(10.0)
     flight.sent.acknowledge(2, bitmap=0)
     flight.path.reported_sequence = -1  # nothing was ever heard of this path
@@ -145,7 +147,7 @@ def test_settle__a_retransmission_acknowledged_elsewhere_is_no_loss() -> None:
 # -- what other paths say -------------------------------------------------------------------------------------------
 
 
-def test_settle__a_tail_is_lost_in_its_usual_time_when_later_packets_were_answered_elsewhere() -> None:
+def test_detect_losses__a_tail_is_lost_in_its_usual_time_when_later_packets_were_answered_elsewhere() -> None:
     flight = Flight(10.0)
     usual_at = 10.0 + probe_timeout_s(flight.path)
     flight.evidence.on_report(10.0 + RTT_S)
@@ -153,7 +155,7 @@ def test_settle__a_tail_is_lost_in_its_usual_time_when_later_packets_were_answer
     assert flight.settle(usual_at) == ([(0, 0b11)], True, None)
 
 
-def test_settle__a_receiver_that_lets_packets_wait_is_waited_for() -> None:
+def test_detect_losses__allows_for_the_delay_in_the_receiver() -> None:
     flight = Flight(10.0)
     usual_at = 10.0 + probe_timeout_s(flight.path)
     for _ in range(100):
@@ -166,7 +168,7 @@ def test_settle__a_receiver_that_lets_packets_wait_is_waited_for() -> None:
     assert flight.settle(usual_at + 1e-4) == ([(0, 0b11)], True, None)
 
 
-def test_settle__a_receiver_that_holds_packets_unevenly_is_not_asked() -> None:
+def test_detect_losses__no_probe_where_the_receiver_delays_unevenly() -> None:
     """It takes them by the batch: the first of one waits longer than the last."""
     flight = Flight(10.0)
     for number in range(200):
@@ -176,13 +178,13 @@ def test_settle__a_receiver_that_holds_packets_unevenly_is_not_asked() -> None:
     assert look_again_at > 10.0 + 0.009 + probe_timeout_s(flight.path)
 
 
-def test_settle__what_was_sent_less_than_a_round_trip_later_is_no_evidence() -> None:
+def test_detect_losses__what_was_sent_less_than_a_round_trip_later_does_not_count() -> None:
     flight = Flight(10.0)
     flight.evidence.on_report(10.0 + 0.9 * RTT_S)
     assert flight.settle(10.0 + probe_timeout_s(flight.path))[0] == []
 
 
-def test_settle__a_silent_path_is_asked_once() -> None:
+def test_detect_losses__a_silent_path_is_probed_once() -> None:
     flight = Flight(10.0, 10.001)
     asked = []
     for at in (10.001, 10.0 + probe_timeout_s(flight.path), 10.0 + probe_timeout_s(flight.path) + 0.001):
@@ -196,7 +198,7 @@ def test_settle__a_silent_path_is_asked_once() -> None:
     assert asked == [False, True, False]
 
 
-def test_settle__a_silent_path_is_not_looked_at_more_often_than_hosts_answer() -> None:
+def test_detect_losses__a_silent_path_is_not_checked_more_often_than_hosts_answer() -> None:
     """On links of 0.1 ms a quarter of the round trip would be 30 us, for the 10 ms until the timeout."""
     flight = Flight(10.0)
     at = 10.0 + probe_timeout_s(flight.path)
@@ -219,7 +221,7 @@ def test_evidence__the_reordering_window_grows_once_a_round_trip_and_calms() -> 
     assert rack.reordering_steps == MAX_REORDERING_STEPS
 
 
-def test_settle__a_wider_window_forgives_more() -> None:
+def test_detect_losses__a_wider_window_forgives_more() -> None:
     flight = Flight(10.0, 10.001)
     flight.sent.acknowledge(0, bitmap=0b1100)
     flight.path.reported_sequence = 3
@@ -243,5 +245,5 @@ def test_evidence__another_episode_is_counted_by_itself() -> None:
     assert rack.on_duplicates(2, now=10.05, rtt_s=RTT_S)
 
 
-def test_evidence__duplicates_of_a_network_that_lost_nothing_say_nothing() -> None:
+def test_on_duplicates__of_a_network_that_lost_nothing_change_nothing() -> None:
     assert not RackState().on_duplicates(9, now=10.0, rtt_s=RTT_S)

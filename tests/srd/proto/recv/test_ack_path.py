@@ -26,7 +26,7 @@ def test_next__each_leaves_by_another_path_of_ours() -> None:
     assert sorted(found) == [*range(16)]
 
 
-def test_tell__most_go_there_for_a_while_and_some_take_turns() -> None:
+def test_prefer__most_go_there_for_a_while_and_some_take_turns() -> None:
     ways = AckPathSelector(paths=8)
     ways.prefer((5, 3), now=1.0)
     assert ways.preferred
@@ -40,7 +40,7 @@ def test_tell__most_go_there_for_a_while_and_some_take_turns() -> None:
     assert not ways.preferred
 
 
-def test_tell__again_for_as_long_again() -> None:
+def test_prefer__again_for_as_long_again() -> None:
     ways = AckPathSelector(paths=8)
     ways.prefer((5, 3), now=1.0)
     ways.prefer((2, 7), now=1.4)
@@ -48,7 +48,7 @@ def test_tell__again_for_as_long_again() -> None:
 
 
 @pytest.mark.parametrize("path", [8, 255])
-def test_tell__a_path_that_is_not_ours(path: int) -> None:
+def test_prefer__a_path_that_is_not_ours(path: int) -> None:
     ways = AckPathSelector(paths=8)
     ways.prefer((path, 0), now=1.0)
     assert not ways.preferred
@@ -80,7 +80,7 @@ def test_answer_probe__several_together_get_several_answers(probes: int, answers
     assert len(answers_to_probe(receiver(), way=(NO_PATH, NO_PATH), probes=probes)) == answers
 
 
-def test_answer_probe__the_way_that_it_tells_is_taken_and_paths_are_reported_twice() -> None:
+def test_answer_probe__the_path_that_it_names_is_used_and_paths_are_reported_twice() -> None:
     ours = receiver()
     for path in range(4):
         ours.accept(run(path, path=path, path_sequence=0, length=9999), now=10.0)
@@ -91,6 +91,6 @@ def test_answer_probe__the_way_that_it_tells_is_taken_and_paths_are_reported_twi
     assert ack_of(ours, now=10.1).reports == ()
 
 
-def test_answer_probe__a_way_to_a_path_that_was_not_heard_is_none() -> None:
+def test_answer_probe__a_path_without_packets_is_no_path() -> None:
     ours = receiver()
     assert {ack.remote_path for ack in answers_to_probe(ours, way=(0, 1))} == {0}

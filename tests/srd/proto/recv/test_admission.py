@@ -95,7 +95,7 @@ def test_admits__the_next_that_waits_once_it_is_whole(peers: dict[int, Any]) -> 
 
 
 @pytest.mark.sources
-def test_admits__who_was_not_heard_waits_no_more(peers: dict[int, Any]) -> None:
+def test_admits__a_peer_without_packets_leaves_the_queue(peers: dict[int, Any]) -> None:
     admission = TurnAdmission(0)
     peers[1].begin(4)
     assert asks(admission, peers, 1, 4)
@@ -125,7 +125,7 @@ def test_admits__what_needs_no_memory(peers: dict[int, Any], flags: int, payload
 
 
 @pytest.mark.sources
-def test_admits__what_was_given_up_so_that_its_sender_is_told(peers: dict[int, Any]) -> None:
+def test_admits__what_was_discarded_so_that_its_sender_gets_a_nack(peers: dict[int, Any]) -> None:
     admission = TurnAdmission(0)
     peers[1].begin(4)
     peers[2].begin(4)
@@ -136,7 +136,7 @@ def test_admits__what_was_given_up_so_that_its_sender_is_told(peers: dict[int, A
 
 
 @pytest.mark.sources
-def test_relieve__a_turn_that_stalls_costs_all_that_its_peer_has_in_part(peers: dict[int, Any]) -> None:
+def test_evict_stalled__a_turn_that_stalls_costs_all_that_its_peer_has_in_part(peers: dict[int, Any]) -> None:
     admission = TurnAdmission(0)
     peers[1].begin(4, 5)
     assert asks(admission, peers, 1, 4)
@@ -148,7 +148,7 @@ def test_relieve__a_turn_that_stalls_costs_all_that_its_peer_has_in_part(peers: 
 
 
 @pytest.mark.sources
-def test_relieve__who_stalled_comes_last_until_it_finishes(peers: dict[int, Any]) -> None:
+def test_evict_stalled__who_stalled_comes_last_until_it_finishes(peers: dict[int, Any]) -> None:
     admission = TurnAdmission(0)
     peers[1].begin(4)
     assert asks(admission, peers, 1, 4)
@@ -163,7 +163,7 @@ def test_relieve__who_stalled_comes_last_until_it_finishes(peers: dict[int, Any]
 
 
 @pytest.mark.sources
-def test_relieve__not_what_goes_on(peers: dict[int, Any]) -> None:
+def test_evict_stalled__not_what_goes_on(peers: dict[int, Any]) -> None:
     admission = TurnAdmission(0)
     peers[1].begin(4)
     assert asks(admission, peers, 1, 4)
@@ -173,7 +173,7 @@ def test_relieve__not_what_goes_on(peers: dict[int, Any]) -> None:
 
 
 @pytest.mark.sources
-def test_relieve__time_without_memory_does_not_count(peers: dict[int, Any]) -> None:
+def test_evict_stalled__time_without_memory_does_not_count(peers: dict[int, Any]) -> None:
     admission = TurnAdmission(0)
     peers[1].begin(4)
     peers[2].begin(8)
@@ -186,7 +186,7 @@ def test_relieve__time_without_memory_does_not_count(peers: dict[int, Any]) -> N
 
 
 @pytest.mark.sources
-def test_relieve__only_what_lies_in_its_memory(peers: dict[int, Any]) -> None:
+def test_evict_stalled__only_what_lies_in_its_memory(peers: dict[int, Any]) -> None:
     admission = TurnAdmission(0)
     peers[1].begin(4)
     peers[2].receiver.accept(run(8, payload_offset=1 << REGION_SHIFT), now=100.0)
@@ -194,7 +194,7 @@ def test_relieve__only_what_lies_in_its_memory(peers: dict[int, Any]) -> None:
 
 
 @pytest.mark.sources
-def test_relieve__a_turn_that_nobody_comes_for_is_over(peers: dict[int, Any]) -> None:
+def test_evict_stalled__a_turn_that_nobody_comes_for_is_over(peers: dict[int, Any]) -> None:
     admission = TurnAdmission(0)
     peers[1].begin(4)
     assert asks(admission, peers, 1, 4)

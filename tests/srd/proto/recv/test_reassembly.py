@@ -49,7 +49,7 @@ def test_tile(extents: list[Extent], whole: bool) -> None:  # noqa: FBT001 - a r
     assert inbound.extents == sorted(extents)
 
 
-def test_word__only_if_there_is_one() -> None:
+def test_immediate_value__only_if_there_is_one() -> None:
     assert Reassembly(1, 7).immediate_value is None
     assert Reassembly(1, 7, flags=Opcode.WRITE | IMMEDIATE).immediate_value == 7
 

@@ -53,13 +53,13 @@ def ack_of(ours: Receiver, *, now: float = 10.0) -> Ack:
 # -- messages -------------------------------------------------------------------------------------------------------
 
 
-def test_take__a_whole_message_in_one_run() -> None:
+def test_accept__a_whole_message_in_one_burst() -> None:
     kept, message = receiver().accept(run(0, count=3, offset=0), now=10.0)
     assert kept == [Extent(0, 100_000, 3000)]
     assert message == Reassembly(3000, 7, began_at=10.0, landed_at=10.0, landed_bytes=3000, extents=kept)
 
 
-def test_take__zero_length() -> None:
+def test_accept__zero_length() -> None:
     ours = receiver()
     kept, message = ours.accept(run(0, length=0, offset=0, payload_bytes=0), now=10.0)
     assert kept == [], "nothing needs no memory"
@@ -67,7 +67,7 @@ def test_take__zero_length() -> None:
     assert (message.length, ours.incomplete) == (0, False)
 
 
-def test_amid__while_more_is_missing_than_comes_at_once() -> None:
+def test_expects_more_data__while_more_is_missing_than_comes_at_once() -> None:
     ours, amid = receiver(), []
     for part in (run(0, count=40, length=200_000, offset=0), run(40, count=100, length=200_000)):
         ours.accept(part, now=10.0)
@@ -75,7 +75,7 @@ def test_amid__while_more_is_missing_than_comes_at_once() -> None:
     assert amid == [True, False]
 
 
-def test_take__the_later_message_is_not_held_back_by_the_earlier() -> None:
+def test_accept__the_later_message_is_not_held_back_by_the_earlier() -> None:
     ours = receiver()
     assert ours.accept(run(0, length=2000), now=10.0)[1] is None
     later = ours.accept(run(2, length=1000, message=1, offset=0), now=10.0)[1]
@@ -86,7 +86,7 @@ def test_take__the_later_message_is_not_held_back_by_the_earlier() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_take__any_order_with_duplicates(seed: int) -> None:
+def test_accept__any_order_with_duplicates(seed: int) -> None:
     rng, ours, count = Random(seed), receiver(), 200
     arriving = [psn for psn in range(count) for _ in range(1 + (rng.random() < 0.3))]
     rng.shuffle(arriving)
@@ -109,7 +109,7 @@ def test_take__any_order_with_duplicates(seed: int) -> None:
     runs=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8)), max_size=40),
     tail=st.integers(1, SEGMENT),
 )
-def test_take__keeps_each_byte_once(runs: list[tuple[int, int]], tail: int) -> None:
+def test_accept__keeps_each_byte_once(runs: list[tuple[int, int]], tail: int) -> None:
     """Runs that overlap in every way: the kept pieces tile exactly what has landed."""
     ours, length = receiver(), 47 * SEGMENT + tail
     landed, wanted = list[int](), set[int]()
@@ -130,7 +130,7 @@ def test_take__keeps_each_byte_once(runs: list[tuple[int, int]], tail: int) -> N
 # -- what is not taken ----------------------------------------------------------------------------------------------
 
 
-def test_take__beyond_the_psn_window() -> None:
+def test_accept__beyond_the_psn_window() -> None:
     ours = receiver(window_packets=64)
     assert ours.accept(run(64, length=10**6), now=10.0) == ([], None)
     assert ours.accept(run(60, count=5, length=10**6), now=10.0) == ([], None)
@@ -146,13 +146,13 @@ def test_take__beyond_the_psn_window() -> None:
     [{"offset": 1}, {"offset": 2**64 - 1}, {"length": 999}, {"length": 0}],
     ids=str,
 )
-def test_take__lengths_that_cannot_be(changes: dict[str, int]) -> None:
+def test_accept__lengths_that_cannot_be(changes: dict[str, int]) -> None:
     ours = receiver()
     assert ours.accept(run(0, **({"length": 1000, "offset": 0} | changes)), now=10.0) == ([], None)
     assert ours.ack(context=1, now=10.0, room_bytes=8972) is None, "it must not be acknowledged"
 
 
-def test_take__a_packet_that_contradicts_its_message() -> None:
+def test_accept__a_packet_that_contradicts_its_message() -> None:
     """The first packet said how long the message is; one that says otherwise must not end up in it."""
     ours = receiver()
     ours.accept(run(0, length=2000), now=10.0)
@@ -161,7 +161,7 @@ def test_take__a_packet_that_contradicts_its_message() -> None:
     assert ours.protocol_error
 
 
-def test_take__packets_that_overlap() -> None:
+def test_accept__packets_that_overlap() -> None:
     """The bytes add up, but they are not the message."""
     ours = receiver()
     ours.accept(run(0, length=2000), now=10.0)
@@ -174,7 +174,7 @@ def test_take__packets_that_overlap() -> None:
 # -- acks -----------------------------------------------------------------------------------------------------------
 
 
-def test_ack__nothing_heard_nothing_said() -> None:
+def test_ack__nothing_without_packets() -> None:
     assert receiver().ack(context=1, now=10.0, room_bytes=8972) is None
 
 
@@ -186,7 +186,7 @@ def test_ack__names_everything_received() -> None:
     assert (ack.context, ack.cumulative, ack.bitmap) == (1, 2, 0b10000110)
 
 
-def test_ack__reports_each_path_heard_in_two_acks() -> None:
+def test_ack__reports_each_active_path_in_two_acks() -> None:
     ours = receiver()
     ours.accept(run(0, length=10**6, path=3, path_sequence=50, sent_us=111), now=10.0)
     ours.accept(run(1, length=10**6, path=3, path_sequence=51, sent_us=222), now=10.0)
@@ -252,7 +252,7 @@ def test_ack__held_time_is_never_negative() -> None:
     assert ack_of(ours, now=9.0).reports[0].ack_delay_us == 0
 
 
-def test_ack__says_in_the_next_one_what_there_was_no_room_for() -> None:
+def test_ack__reports_in_the_next_one_what_had_no_room() -> None:
     ours = receiver(paths=64)
     for path in range(64):
         ours.accept(run(1 + path, length=10**6, path=path), now=10.0)
@@ -303,7 +303,7 @@ def test_release__credit_only_grows() -> None:
     assert ack_of(ours).credit_bytes == (1 << 20) + 1000
 
 
-def test_release__is_told_at_once_when_it_is_worth_a_packet() -> None:
+def test_release__is_sent_at_once_when_it_is_worth_a_packet() -> None:
     ours = receiver(receive_window_bytes=1 << 20, max_message_bytes=1 << 20)
     ours.accept(run(0, offset=0), now=10.0)
     ack_of(ours)
@@ -331,7 +331,7 @@ def void(psn: int, *, end: int, length: int, count: int = 1, message: int = 0) -
     )
 
 
-def test_void__gives_the_pieces_and_the_credit_back_once() -> None:
+def test_on_abort__gives_the_pieces_and_the_credit_back_once() -> None:
     ours = receiver()
     before = ours.credit_bytes
     ours.accept(run(0, length=5000), now=10.0)
@@ -348,7 +348,7 @@ def test_void__gives_the_pieces_and_the_credit_back_once() -> None:
     assert ack_of(ours).cumulative == 5
 
 
-def test_void__is_forgotten_when_all_of_it_was_received() -> None:
+def test_on_abort__is_forgotten_when_all_of_it_was_received() -> None:
     ours = receiver()
     ours.on_abort(void(1, end=3, length=3000), now=10.0)
     assert ours.is_aborted(0)
@@ -361,7 +361,7 @@ def test_void__is_forgotten_when_all_of_it_was_received() -> None:
     assert ack_of(ours).cumulative == 5
 
 
-def test_void__of_a_message_that_was_delivered_changes_nothing() -> None:
+def test_on_abort__of_a_message_that_was_delivered_changes_nothing() -> None:
     """The ack was lost, its sender lost patience: what it sends has been received."""
     ours = receiver()
     before = ours.credit_bytes
@@ -370,7 +370,7 @@ def test_void__of_a_message_that_was_delivered_changes_nothing() -> None:
     assert ours.credit_bytes == before
 
 
-def test_void__an_end_that_lies_far_away_is_not_believed() -> None:
+def test_on_abort__an_end_that_lies_far_away_is_rejected() -> None:
     ours = receiver(window_packets=64)
     ours.on_abort(void(0, end=2**64 - 1, length=100), now=10.0)
     for psn in range(1, 200):

@@ -40,7 +40,7 @@ def refused(ours: Receiver) -> str:
     ],
     ids=str,
 )
-def test_take__what_is_not_cut_right_is_neither_kept_nor_acknowledged(changes: dict[str, int]) -> None:
+def test_accept__what_is_not_cut_right_is_neither_kept_nor_acknowledged(changes: dict[str, int]) -> None:
     ours = receiver()
     assert ours.accept(run(0, **changes), now=10.0) == ([], None)
     assert not ours.incomplete
@@ -49,13 +49,13 @@ def test_take__what_is_not_cut_right_is_neither_kept_nor_acknowledged(changes: d
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_take__the_last_packet_may_be_short(count: int) -> None:
+def test_accept__the_last_packet_may_be_short(count: int) -> None:
     length = (count - 1) * SEGMENT + 1
     _, message = receiver().accept(run(0, count=count, payload_bytes=length, length=length), now=10.0)
     assert message is not None
 
 
-def test_take_batch__of_longer_messages_than_a_packet() -> None:
+def test_accept_batch__of_longer_messages_than_a_packet() -> None:
     ours = receiver()
     assert ours.accept_batch(run(0, count=3, length=SEGMENT + 1, batch=True), now=10.0) == []
     assert ours.ack_at is None
@@ -110,7 +110,7 @@ def test_begin__what_was_released_may_be_begun_again() -> None:
     assert (ours.credit_bytes, ours.credit_messages) == (110_000, 103)
 
 
-def test_release__messages_are_told_at_once_when_they_are_worth_a_packet() -> None:
+def test_release__messages_are_sent_at_once_when_they_are_worth_a_packet() -> None:
     ours = receiver(receive_window_messages=80)
     ours.accept(run(0, offset=0), now=10.0)
     ack_of(ours)
@@ -130,7 +130,7 @@ def test_land__more_incomplete_messages_than_an_honest_sender_can_have() -> None
 
 
 @pytest.mark.parametrize("changes", [{"length": 2**32 - 1}, {"length": 1}, {"flags": ABORTED | IMMEDIATE}], ids=str)
-def test_void__of_another_length_than_its_message_is_no_credit(changes: dict[str, int]) -> None:
+def test_on_abort__of_another_length_than_its_message_is_no_credit(changes: dict[str, int]) -> None:
     ours = receiver()
     before = ours.credit_bytes
     ours.accept(run(0, length=5000), now=10.0)
@@ -140,13 +140,13 @@ def test_void__of_another_length_than_its_message_is_no_credit(changes: dict[str
     assert ours.release_all() == (Extent(0, 100_000, 1000),), "once"
 
 
-def test_void__with_payload_is_none() -> None:
+def test_on_abort__with_payload_is_none() -> None:
     ours = receiver()
     assert ours.on_abort(replace(void(0, end=2, length=2000), payload_bytes=5), now=10.0) is None
     assert ours.ack_at is None
 
 
-def test_void__remembers_no_more_than_the_window() -> None:
+def test_on_abort__remembers_no_more_than_the_window() -> None:
     ours = receiver(window_packets=64)
     for psn in range(1, 5000):
         ours.on_abort(void(psn, end=psn + 60, length=100, message=psn), now=10.0)
@@ -156,7 +156,7 @@ def test_void__remembers_no_more_than_the_window() -> None:
     assert not refused(ours)
 
 
-def test_give_up__holds_its_credit_until_it_is_void() -> None:
+def test_discard__holds_its_credit_until_it_is_aborted() -> None:
     ours = receiver()
     before = ours.credit_bytes, ours.credit_messages
     ours.accept(run(0, length=5000), now=10.0)
@@ -210,7 +210,7 @@ def arrivals(draw: st.DrawFn) -> tuple[list[int], list[ReceivedBurst]]:
 
 
 @given(arrivals())
-def test_take__delivers_each_message_once_and_whatever_its_order(what: tuple[list[int], list[ReceivedBurst]]) -> None:
+def test_accept__delivers_each_message_once_and_whatever_its_order(what: tuple[list[int], list[ReceivedBurst]]) -> None:
     lengths, runs = what
     ours, whole = receiver(), dict[int, Reassembly]()
     truth = dict[int, tuple[int, int]]()  # what lies in memory: message and offset in it
@@ -248,7 +248,7 @@ def test_take__delivers_each_message_once_and_whatever_its_order(what: tuple[lis
         max_size=40,
     )
 )
-def test_take__a_liar_gets_whole_messages_delivered_or_none(packets: list[tuple[int, int, int, int, int]]) -> None:
+def test_accept__forged_packets_deliver_whole_messages_or_none(packets: list[tuple[int, int, int, int, int]]) -> None:
     """Whatever it says, what is delivered is one message's own bytes, each once; all else is handed back in the end."""
     ours, kept, delivered = receiver(), list[Extent](), list[Extent]()
     for number, (psn, message, index, length, size) in enumerate(packets):

@@ -100,7 +100,7 @@ def test_acknowledge__bitmap_beyond_what_was_sent() -> None:
     assert sent.missing(0, count=4) == 0b1111
 
 
-def test_acknowledge__drops_whole_runs_only() -> None:
+def test_acknowledge__drops_whole_ranges_only() -> None:
     sent = Inflight()
     message = wqe()
     for _ in range(3):
@@ -111,7 +111,7 @@ def test_acknowledge__drops_whole_runs_only() -> None:
     assert (sent.base, sent.acknowledged) == (12, 0)
 
 
-def test_outbound__is_done_when_cut_and_acknowledged() -> None:
+def test_wqe__is_done_when_cut_and_acknowledged() -> None:
     sent, message = Inflight(), wqe()
     sent.add(message, offset=0, count=1, packet_bytes=100)
     assert sent.acknowledge(1, bitmap=0) == (1, 100, [])  # not all of it was cut: there is more to come

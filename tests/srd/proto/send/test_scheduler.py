@@ -69,7 +69,7 @@ def test_remove__in_the_middle_of_each_lane() -> None:
         assert order(scheduler, burst_bytes=1000) == [messages[0], messages[2]]
 
 
-def test_unready__those_that_wait_and_not_what_has_started() -> None:
+def test_rnr_exhausted__those_that_wait_and_not_what_has_started() -> None:
     credit = Credit(1500, granted_messages=100, retries=0)
     scheduler = SendScheduler(credit)
     first, second = wqe(Opcode.SEND), wqe(Opcode.SEND)
@@ -87,7 +87,7 @@ def test_unready__those_that_wait_and_not_what_has_started() -> None:
     assert scheduler.rnr_exhausted() == [second]
 
 
-def test_head__a_write_that_is_told_of_takes_the_credit_of_a_message_and_no_bytes() -> None:
+def test_head__a_write_with_immediate_takes_the_credit_of_a_message_and_no_bytes() -> None:
     credit = Credit(0, granted_messages=1, retries=7)
     scheduler = SendScheduler(credit)
     told, waits = (WorkQueueEntry(1, 0, 0, 1000, 0, Opcode.WRITE | IMMEDIATE) for _ in range(2))

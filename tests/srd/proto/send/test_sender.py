@@ -352,7 +352,7 @@ def test_blocked_path__half_of_the_links_slow(seed: int) -> None:
 
 
 @pytest.mark.sources
-def test_handle_ack__counts_marks_and_tells_the_controller_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handle_ack__counts_marks_and_reports_their_share_to_the_controller(monkeypatch: pytest.MonkeyPatch) -> None:
     network = Network(seed=1)
     number, _ = network.connect()
     sender, told = sender_of(network, number), list[float]()
@@ -371,7 +371,7 @@ def test_handle_ack__counts_marks_and_tells_the_controller_their_share(monkeypat
 
 
 @pytest.mark.sources
-def test_take_round_trip__the_handshakes_is_the_base_of_all_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_handshake_rtt__the_handshakes_is_the_base_of_all_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     """A newcomer does not take the queue that others keep for the length of the way."""
     network = Network(seed=1, shape=Shape(delay_us=500))
     number, _ = network.connect()

@@ -86,7 +86,7 @@ def arrival(*bursts: Burst, payload_bytes: int | None = None) -> GroDatagram:
 
 
 @pytest.mark.parametrize("marked", [False, True])
-def test_runs_untrusted__every_run_of_a_series_has_its_mark(*, marked: bool) -> None:
+def test_received_bursts_untrusted__every_burst_of_a_train_has_its_mark(*, marked: bool) -> None:
     one = arrival(burst(), burst(psn=500, path_sequence=2000))
     one.ecn_ce = marked
     assert [run.ecn_ce for run in received_bursts_untrusted(one)] == [marked, marked]
@@ -139,7 +139,7 @@ def test_header_steps__grow_by_row(segment: int, row: int) -> None:
 # -- runs -----------------------------------------------------------------------------------------------------------
 
 
-def test_runs_untrusted__one_burst_is_one_run() -> None:
+def test_received_bursts_untrusted__one_burst_sent_is_one_burst_received() -> None:
     (run,) = received_bursts_untrusted(arrival(burst()))
     assert (run.path, run.path_sequence, run.psn, run.count) == (5, 1000, 70, 3)
     assert (run.context, run.message, run.length, run.immediate, run.sent_us) == (
@@ -149,7 +149,7 @@ def test_runs_untrusted__one_burst_is_one_run() -> None:
     assert (run.address, run.received_at) == ("a:5", 10.0)
 
 
-def test_runs_untrusted__two_messages_in_one_series() -> None:
+def test_received_bursts_untrusted__two_messages_in_one_train() -> None:
     first = burst(count=2, payload_bytes=2000, length=2000)
     second = burst(count=2, psn=72, path_sequence=1002, message=10, payload_bytes=1500, length=1500)
     one, two = received_bursts_untrusted(arrival(first, second))
@@ -157,7 +157,7 @@ def test_runs_untrusted__two_messages_in_one_series() -> None:
     assert (two.psn, two.count, two.payload_offset, two.payload_bytes) == (72, 2, (1 << 20) + 2000, 1500)
 
 
-def test_runs_untrusted__a_gap_cuts() -> None:
+def test_received_bursts_untrusted__a_gap_cuts() -> None:
     """A packet of the burst was lost: what follows it is another run."""
     whole = arrival(burst(count=4, payload_bytes=4000, length=4000))
     headers = bytes(whole.headers)
@@ -168,7 +168,7 @@ def test_runs_untrusted__a_gap_cuts() -> None:
 
 
 @pytest.mark.parametrize("byte", [0, 1], ids=["version", "type"])
-def test_runs_untrusted__another_version_or_type_is_dropped(byte: int) -> None:
+def test_received_bursts_untrusted__another_version_or_type_is_dropped(byte: int) -> None:
     headers = headers_of(burst(count=3))
     raw = bytearray(headers.tobytes())
     raw[HEADER_BYTES + byte] = 77
@@ -176,7 +176,7 @@ def test_runs_untrusted__another_version_or_type_is_dropped(byte: int) -> None:
     assert [(run.psn, run.payload_offset, run.payload_bytes) for run in runs] == [(70, 0, 1000), (72, 2000, 500)]
 
 
-def test_runs_untrusted__zero_length_messages() -> None:
+def test_received_bursts_untrusted__zero_length_messages() -> None:
     series = arrival(
         *(burst(count=1, psn=70 + i, message=i, length=0, payload_bytes=0, segment_bytes=0) for i in range(3))
     )
@@ -197,13 +197,15 @@ def series(data: bytes, *, segment: int, last: int) -> GroDatagram:
 
 
 @given(data=SERIES, segment=st.integers(0, 9000), last=st.integers(0, 9000))
-def test_runs_untrusted__never_raises(data: bytes, segment: int, last: int) -> None:
+def test_received_bursts_untrusted__never_raises(data: bytes, segment: int, last: int) -> None:
     came = series(data, segment=segment, last=last)
     assert sum(run.count for run in received_bursts_untrusted(came)) <= came.count
 
 
 @given(data=SERIES, segment=st.integers(0, 9000), last=st.integers(0, 9000))
-def test_runs_untrusted__arbitrary_data_packets_share_out_the_payload(data: bytes, segment: int, last: int) -> None:
+def test_received_bursts_untrusted__arbitrary_data_packets_share_out_the_payload(
+    data: bytes, segment: int, last: int
+) -> None:
     raw = bytearray(data)
     for at in range(0, len(raw), HEADER_BYTES):
         raw[at : at + 3] = bytes([VERSION, PacketType.DATA, 0])
@@ -218,7 +220,7 @@ def test_runs_untrusted__arbitrary_data_packets_share_out_the_payload(data: byte
 
 
 @given(sizes=st.lists(st.integers(1, 6), min_size=1, max_size=5), segment=st.integers(1, 9000), start=U32)
-def test_runs_untrusted__inverts_write_headers(sizes: list[int], segment: int, start: int) -> None:
+def test_received_bursts_untrusted__inverts_write_headers(sizes: list[int], segment: int, start: int) -> None:
     bursts, psn = [], start
     for message, count in zip(range(0, 99, 2), sizes, strict=False):  # messages that do not follow each other
         size = count * segment

@@ -22,7 +22,7 @@ def batch(*, count: int, first: int, length: int) -> Burst:
     length=st.integers(1, 900),
     message_first=st.booleans(),
 )
-def test_runs_untrusted__batches_and_messages_of_one_series(
+def test_received_bursts_untrusted__batches_and_messages_of_one_train(
     counts: list[int], length: int, *, message_first: bool
 ) -> None:
     """Batches are apart by a PSN, a long message of the same packet size stands before or behind them."""
@@ -45,7 +45,7 @@ def test_runs_untrusted__batches_and_messages_of_one_series(
         at += sent.count
 
 
-def test_runs_untrusted__the_last_message_of_a_batch_is_cut_short() -> None:
+def test_received_bursts_untrusted__the_last_message_of_a_batch_is_cut_short() -> None:
     came = arrival(batch(count=8, first=3, length=100))
     came.payload_bytes -= 1
     assert [(run.count, run.batch, run.payload_bytes) for run in received_bursts_untrusted(came)] == [
@@ -56,7 +56,7 @@ def test_runs_untrusted__the_last_message_of_a_batch_is_cut_short() -> None:
 
 @pytest.mark.parametrize("flags", [Opcode.WRITE, ABORTED, Opcode.RESPONSE, 0x40])
 @pytest.mark.parametrize("count", [2, 20])
-def test_runs_untrusted__only_sends_make_batches(flags: int, count: int) -> None:
+def test_received_bursts_untrusted__only_sends_make_batches(flags: int, count: int) -> None:
     sent = batch(count=count, first=3, length=100)
     sent.flags = flags
     assert [(run.count, run.batch) for run in received_bursts_untrusted(arrival(sent))] == [(1, False)] * count

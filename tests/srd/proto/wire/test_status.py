@@ -45,7 +45,7 @@ def test_status__has_efas_numbers_and_names() -> None:
 
 
 @pytest.mark.parametrize("number", range(256))
-def test_refusal_untrusted__a_responder_cannot_say_that_it_worked(number: int) -> None:
+def test_refusal_untrusted__ok_is_no_refusal(number: int) -> None:
     status = refusal_untrusted(number)
     assert status in REFUSALS if number in REFUSALS else status is Status.REMOTE_ERROR_BAD_STATUS
     assert status is not Status.OK
