@@ -3,8 +3,8 @@
 Without it, a sender that forges source addresses could direct a peer's answers, which are longer than the packets that
 they answer, at a victim.
 
-1. `home` is valid: the address that returned a cookie, or that this end connected to. An address that is valid for one
-   path of the peer is valid for all.
+1. `handshake_address` is valid: the address that returned a cookie, or that this end connected to. An address that is
+   valid for one path of the peer is valid for all.
 2. Any other address is sent at most three times the bytes that came from it, until it has returned an unguessable
    token: PATH_CHALLENGE and PATH_RESPONSE.
 3. A challenge is sent with the first packet, and again, with back-off, for as long as packets arrive. There is no
@@ -55,11 +55,11 @@ class RemoteAddress:
 class AddressValidation:
     """Address validation of one peer: `source` finds or adds an address, `poll` returns the next challenge."""
 
-    __slots__ = ("_due", "_home", "_new_token", "_paths")
+    __slots__ = ("_due", "_handshake_address", "_new_token", "_paths")
 
-    def __init__(self, home: Address, *, paths: int, new_token: Callable[[], int]) -> None:
+    def __init__(self, handshake_address: Address, *, paths: int, new_token: Callable[[], int]) -> None:
         """Take the address that is valid from the start, the number of paths of this end, and a source of tokens."""
-        self._home = home
+        self._handshake_address = handshake_address
         self._paths = paths
         self._new_token = new_token
         self._due: dict[
@@ -67,16 +67,16 @@ class AddressValidation:
         ] = {}  # by path of the peer: not validated, and received from since its last challenge
 
     @property
-    def home(self) -> Address:
+    def handshake_address(self) -> Address:
         """The address that is valid from the start."""
-        return self._home
+        return self._handshake_address
 
     def source(self, address: Address, *, known: Iterable[RemoteAddress]) -> RemoteAddress:
         """Return the record of this address: one of the `known`, or a new one."""
         for source in known:
             if source.address == address:
                 return source
-        return RemoteAddress(address, address == self._home)
+        return RemoteAddress(address, address == self._handshake_address)
 
     def on_packet(self, path: int, source: RemoteAddress, *, size_bytes: int) -> None:
         """Note a packet that arrived over a path from an address that is not validated."""

@@ -437,7 +437,7 @@ class Receiver:
         received_at: float,
     ) -> None:
         """Record a probe, which carries the `ack_path` of an ack. Its answers take several ack paths."""
-        if ack_path[1] in self._rx_paths or ack_path[1] == NO_PATH:  # NO_PATH: sent to the peer's home address
+        if ack_path[1] in self._rx_paths or ack_path[1] == NO_PATH:  # NO_PATH: sent to the handshake's address
             self._ack_paths.prefer(ack_path, now=now)
         rx_path = self.record_packets(
             path,
@@ -497,7 +497,7 @@ class Receiver:
         """Return this end's path and the peer's for an ack of so many bytes, and the address of the latter.
 
         The destination is one of the paths `remote_path`; if none of these may be sent as much, any path that may; else
-        the peer's home.
+        the handshake's address.
         """
         if self._has_unvalidated:
             remote_path = self._admitted(remote_path, size_bytes=size_bytes)
@@ -506,7 +506,7 @@ class Receiver:
         path, target = self._ack_paths.select(remote_path, now=now)
         rx_path = self._rx_paths.get(target)
         if rx_path is None or not rx_path.source.admits(size_bytes):
-            return path, NO_PATH, self.validation.home
+            return path, NO_PATH, self.validation.handshake_address
         if not rx_path.source.validated:
             rx_path.source.sent_bytes += size_bytes
         return path, target, rx_path.source.address

@@ -124,14 +124,14 @@ def srd(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def assert_fails(result: subprocess.CompletedProcess[str], *, status: int, says: str) -> None:
-    """The status, nothing on stdout, and one line on stderr that contains `says`."""
+def assert_fails(result: subprocess.CompletedProcess[str], *, status: int, error: str) -> None:
+    """The status, nothing on stdout, and one line on stderr that contains `error`."""
     assert result.returncode == status, result.stderr
     assert result.stdout == ""
     lines = result.stderr.splitlines()
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("srd: ")
-    assert says in lines[0]
+    assert error in lines[0]
 
 
 def sparse(directory: Path, *, size_bytes: int = SPARSE_BYTES) -> Path:

@@ -46,7 +46,7 @@ def test_memory__larger_than_the_machine_bad_flow() -> None:
 @pytest.mark.parametrize(("size", "status"), [("1M", 2), ("lots", 2), ("9999T", 1)])
 def test_recv__size_that_cannot_be_bad_flow(output: Path, called: Command, size: str, status: int) -> None:
     result = called("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--devmem", size)
-    assert_fails(result, status=status, says="")
+    assert_fails(result, status=status, error="")
 
 
 def test_recv__a_file_ten_times_the_region(inputs: Path, output: Path) -> None:

@@ -52,13 +52,13 @@ def test_send__to_a_link_local_address(link: tuple[str, str], inputs: Path, outp
     with Process(receiving) as receiver:
         listening = receiver.event("listening")
         assert listening["address"] == f"{RECEIVER}%left"
-        for zone, says in (("%right", ""), ("%nowhere", f"{RECEIVER}%nowhere: no such interface")):
+        for zone, error in (("%right", ""), ("%nowhere", f"{RECEIVER}%nowhere: no such interface")):
             target = f"[{RECEIVER}{zone}]:{listening['port']}"
             done = subprocess.run(
                 inside(there, "send", str(file), target),
                 capture_output=True, text=True, timeout=PATIENCE_S, check=False, stdin=subprocess.DEVNULL,
             )  # fmt: skip
-            assert (done.returncode, says in done.stderr) == (1 if says else 0, True), done.stderr
+            assert (done.returncode, error in done.stderr) == (1 if error else 0, True), done.stderr
         assert (output / "file.bin").read_bytes() == file.read_bytes()
 
 

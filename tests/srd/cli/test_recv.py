@@ -64,34 +64,34 @@ def file_of(directory: Path, size_bytes: int, *, name: str = "a.bin") -> Path:
 
 def test_recv__output_is_missing_bad_flow(tmp_path: Path) -> None:
     result = srd("recv", "--listen", "127.0.0.1:0", "--output", str(tmp_path / "gone"))
-    assert_fails(result, status=2, says=f"--output {tmp_path / 'gone'}: is not a directory; make it first")
+    assert_fails(result, status=2, error=f"--output {tmp_path / 'gone'}: is not a directory; make it first")
 
 
 def test_recv__output_is_a_file_bad_flow(tmp_path: Path, called: Command) -> None:
     result = called("recv", "--listen", "127.0.0.1:0", "--output", str(file_of(tmp_path, 1)))
-    assert_fails(result, status=2, says="is not a directory")
+    assert_fails(result, status=2, error="is not a directory")
 
 
 def test_recv__output_with_an_impossible_name_bad_flow(tmp_path: Path, called: Command) -> None:
     result = called("recv", "--listen", "127.0.0.1:0", "--output", str(tmp_path / ("x" * 300)))
-    assert_fails(result, status=2, says="is not a directory")
+    assert_fails(result, status=2, error="is not a directory")
 
 
 @pytest.mark.root
 def test_recv__output_is_not_writable_bad_flow(unwritable: Path, called: Command) -> None:
     result = called("recv", "--listen", "127.0.0.1:0", "--output", str(unwritable))
     assert_fails(
-        result, status=1, says=f"--output {unwritable}: cannot be written to (Read-only file system); choose another"
+        result, status=1, error=f"--output {unwritable}: cannot be written to (Read-only file system); choose another"
     )
 
 
 @pytest.mark.parametrize("listen", ["7000", "127.0.0.1:70000", "::1:7000"])
 def test_recv__bad_host_port_bad_flow(output: Path, listen: str, called: Command) -> None:
-    assert_fails(called("recv", "--listen", listen, "--output", str(output)), status=2, says=listen)
+    assert_fails(called("recv", "--listen", listen, "--output", str(output)), status=2, error=listen)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "error"),
     [
         (["recv"], "--listen"),
         (["recv", "--listen", "127.0.0.1:0"], "--output"),
@@ -100,13 +100,13 @@ def test_recv__bad_host_port_bad_flow(output: Path, listen: str, called: Command
     ],
     ids=str,
 )
-def test_recv__missing_or_unknown_options_bad_flow(arguments: list[str], says: str, called: Command) -> None:
-    assert_fails(called(*arguments), status=2, says=says)
+def test_recv__missing_or_unknown_options_bad_flow(arguments: list[str], error: str, called: Command) -> None:
+    assert_fails(called(*arguments), status=2, error=error)
 
 
 def test_recv__unknown_host_bad_flow(output: Path, called: Command) -> None:
     result = called("recv", "--listen", "no-such-host.invalid:7000", "--output", str(output))
-    assert_fails(result, status=1, says="no-such-host.invalid: unknown host")
+    assert_fails(result, status=1, error="no-such-host.invalid: unknown host")
 
 
 def test_recv__port_in_use_bad_flow(output: Path, called: Command) -> None:
@@ -114,7 +114,7 @@ def test_recv__port_in_use_bad_flow(output: Path, called: Command) -> None:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         result = called("recv", "--listen", address, "--output", str(output))
-    assert_fails(result, status=1, says=f"{address}: cannot be bound: Address already in use")
+    assert_fails(result, status=1, error=f"{address}: cannot be bound: Address already in use")
 
 
 # -- serving --------------------------------------------------------------------------------------------------------
@@ -181,7 +181,9 @@ def test_recv__an_existing_file_is_refused_and_serving_goes_on(inputs: Path, out
     (output / "a.bin").write_bytes(b"old")
     with receiver(output) as (process, target):
         result = srd("send", str(file), target)
-        assert_fails(result, status=1, says="a.bin: exists already at the receiver, which was started without --overwr")
+        assert_fails(
+            result, status=1, error="a.bin: exists already at the receiver, which was started without --overwr"
+        )
         assert (output / "a.bin").read_bytes() == b"old"
         assert srd("send", str(file_of(inputs, 5, name="b.bin")), target).returncode == 0
         process.event("received")
@@ -213,7 +215,7 @@ def test_recv__a_disk_that_fills_up_is_one_line_at_each_end(inputs: Path, tiny: 
             status = sender.wait()
             if status == 0:  # it was faster: then the other's bytes did not fit, and the next file does not
                 assert_fails(
-                    srd("send", str(file_of(inputs, 7 << 20, name="b")), target), status=1, says="bytes; the re"
+                    srd("send", str(file_of(inputs, 7 << 20, name="b")), target), status=1, error="bytes; the re"
                 )
             else:
                 assert status == 1
@@ -397,7 +399,7 @@ def test_recv__names_reach_the_terminal_as_text(inputs: Path, output: Path) -> N
         assert result.stdout.startswith(r"\x1b]0;pwn\x07\r\nx: 10 bytes in ")
         assert process.event("received")["name"] == file.name
         result = srd("send", str(file), target)
-        assert_fails(result, status=1, says=r"\x1b]0;pwn\x07\r\nx: not delivered: \x1b]0;pwn\x07\r\nx: exists already")
+        assert_fails(result, status=1, error=r"\x1b]0;pwn\x07\r\nx: not delivered: \x1b]0;pwn\x07\r\nx: exists already")
         assert process.stderr.next() == (
             r"srd recv: \x1b]0;pwn\x07\r\nx: exists already at the receiver, which was started without --overwrite"
         )
@@ -422,7 +424,7 @@ def test_recv__a_file_system_without_hard_links(inputs: Path, output: Path) -> N
     with Process(argv) as process:
         target = f"127.0.0.1:{process.event('listening')['port']}"
         assert srd("send", str(file), target).returncode == 0
-        assert_fails(srd("send", str(file), target), status=1, says="exists already")
+        assert_fails(srd("send", str(file), target), status=1, error="exists already")
     assert names(output) == ["a.bin"]
     assert (output / "a.bin").read_bytes() == file.read_bytes()
 

@@ -36,41 +36,41 @@ def file(inputs: Path) -> Path:
 
 def test_send__missing_file_bad_flow(tmp_path: Path, file: Path) -> None:
     result = srd("send", str(file), str(tmp_path / "gone"), "127.0.0.1:9")
-    assert_fails(result, status=2, says=f"{tmp_path / 'gone'}: no such file; check the name")
+    assert_fails(result, status=2, error=f"{tmp_path / 'gone'}: no such file; check the name")
 
 
 def test_send__a_directory_bad_flow(inputs: Path, called: Command) -> None:
-    assert_fails(called("send", str(inputs), "127.0.0.1:9"), status=2, says=f"{inputs}: is a directory; pack it first")
+    assert_fails(called("send", str(inputs), "127.0.0.1:9"), status=2, error=f"{inputs}: is a directory; pack it first")
 
 
 def test_send__an_impossible_name_bad_flow(called: Command) -> None:
-    assert_fails(called("send", "x" * 300, "127.0.0.1:9"), status=2, says="no such file")
+    assert_fails(called("send", "x" * 300, "127.0.0.1:9"), status=2, error="no such file")
 
 
 @pytest.mark.parametrize("target", ["127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536", "::1:7000", ""])
 def test_send__bad_host_port_bad_flow(file: Path, target: str, called: Command) -> None:
-    assert_fails(called("send", str(file), target), status=2, says=repr(target))
+    assert_fails(called("send", str(file), target), status=2, error=repr(target))
 
 
 @pytest.mark.parametrize("paths", ["0", "65", "-1", "x", "1.5"])
 def test_send__bad_paths_bad_flow(file: Path, paths: str, called: Command) -> None:
-    assert_fails(called("send", str(file), "127.0.0.1:9", "--paths", paths), status=2, says="--paths")
+    assert_fails(called("send", str(file), "127.0.0.1:9", "--paths", paths), status=2, error="--paths")
 
 
 def test_send__too_few_arguments_bad_flow(file: Path, called: Command) -> None:
-    assert_fails(called("send", str(file)), status=2, says="give at least one FILE, and HOST:PORT last")
+    assert_fails(called("send", str(file)), status=2, error="give at least one FILE, and HOST:PORT last")
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "é" * 70])
 def test_send__unknown_host_bad_flow(file: Path, host: str, called: Command) -> None:
-    assert_fails(called("send", str(file), f"{host}:7000"), status=1, says=f"{host}: unknown host")
+    assert_fails(called("send", str(file), f"{host}:7000"), status=1, error=f"{host}: unknown host")
 
 
 def test_send__closed_port_bad_flow(file: Path) -> None:
     with closed_port() as port:
         result = srd("send", str(file), f"127.0.0.1:{port}")
     assert_fails(
-        result, status=1, says=f"127.0.0.1:{port}: nothing listens there (port unreachable); is srd recv runni"
+        result, status=1, error=f"127.0.0.1:{port}: nothing listens there (port unreachable); is srd recv runni"
     )
 
 
@@ -322,4 +322,4 @@ def test_send__gives_up_when_the_receiver_stays_away_bad_flow(inputs: Path, outp
 
 @pytest.mark.parametrize("seconds", ["-1", "x", "86401"])
 def test_send__bad_retry_for_bad_flow(file: Path, seconds: str, called: Command) -> None:
-    assert_fails(called("send", str(file), "127.0.0.1:9", "--retry-for", seconds), status=2, says="--retry-for")
+    assert_fails(called("send", str(file), "127.0.0.1:9", "--retry-for", seconds), status=2, error="--retry-for")

@@ -145,10 +145,10 @@ def test_trace__writes_only_text_to_the_terminal(tmp_path: Path, called: Command
 
 def test_trace__no_such_file_bad_flow(tmp_path: Path, called: Command) -> None:
     gone = tmp_path / "gone"
-    assert_fails(called("trace", str(gone)), status=2, says=f"{gone}: No such file or directory; give a file that")
-    assert_fails(called("trace", str(tmp_path)), status=2, says=f"{tmp_path}: Is a directory; give a file that")
-    assert_fails(called("trace", "x" * 300), status=2, says="File name too long")
-    assert_fails(called("trace"), status=2, says="Missing argument 'FILE'")
+    assert_fails(called("trace", str(gone)), status=2, error=f"{gone}: No such file or directory; give a file that")
+    assert_fails(called("trace", str(tmp_path)), status=2, error=f"{tmp_path}: Is a directory; give a file that")
+    assert_fails(called("trace", "x" * 300), status=2, error="File name too long")
+    assert_fails(called("trace"), status=2, error="Missing argument 'FILE'")
 
 
 def test_trace__damage_bad_flow(traces: tuple[Path, Path, Network], tmp_path: Path, called: Command) -> None:
@@ -156,8 +156,8 @@ def test_trace__damage_bad_flow(traces: tuple[Path, Path, Network], tmp_path: Pa
     data[2000] ^= 0x80
     damaged = tmp_path / "damaged"
     damaged.write_bytes(data)
-    assert_fails(called("trace", str(damaged)), status=1, says=f"{damaged}: record ")
+    assert_fails(called("trace", str(damaged)), status=1, error=f"{damaged}: record ")
     damaged.write_bytes(b"PK\x03\x04" + bytes(1000))
-    assert_fails(called("trace", str(damaged)), status=1, says=f"{damaged}: is no trace")
+    assert_fails(called("trace", str(damaged)), status=1, error=f"{damaged}: is no trace")
     damaged.write_bytes(b"")
-    assert_fails(called("trace", str(damaged)), status=1, says=f"{damaged}: has no header; it is empty")
+    assert_fails(called("trace", str(damaged)), status=1, error=f"{damaged}: has no header; it is empty")

@@ -108,15 +108,17 @@ def test_tracing__an_attempt_that_failed(file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "says"),
+    ("place", "error"),
     [
         ("/dev/full", "/dev/full: the trace cannot be written (No space left on device); choose another place"),
         ("gone/a", "gone/a: the trace cannot be written (No such file or directory); choose another place"),
     ],
 )
-def test_tracing__a_place_that_cannot_be_bad_flow(file: Path, output: Path, place: str, says: str) -> None:
-    assert_fails(srd("send", str(file), "127.0.0.1:9", "--trace", place), status=1, says=says)
-    assert_fails(srd("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--trace", place), status=1, says=says)
+def test_tracing__a_place_that_cannot_be_bad_flow(file: Path, output: Path, place: str, error: str) -> None:
+    assert_fails(srd("send", str(file), "127.0.0.1:9", "--trace", place), status=1, error=error)
+    assert_fails(
+        srd("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--trace", place), status=1, error=error
+    )
 
 
 def test_tracing__a_trace_that_breaks_does_not_break_the_transfer(file: Path, output: Path, tmp_path: Path) -> None:
@@ -137,15 +139,15 @@ def test_tracing__a_file_to_send_is_not_overwritten_bad_flow(file: Path, inputs:
     (inputs / "link").symlink_to(file)
     for name in ("a.bin", "link"):
         result = called("send", str(file), "127.0.0.1:9", "--trace", str(inputs / name))
-        assert_fails(result, status=2, says="is a file to send; the trace would replace it")
+        assert_fails(result, status=2, error="is a file to send; the trace would replace it")
     assert file.stat().st_size == SIZE
 
 
 def test_tracing__a_directory_bad_flow(file: Path, output: Path, called: Command) -> None:
     result = called("send", str(file), "127.0.0.1:9", "--trace", str(output))
-    assert_fails(result, status=2, says=f"--trace {output}: is a directory; give a file in it")
+    assert_fails(result, status=2, error=f"--trace {output}: is a directory; give a file in it")
     result = called("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--trace", str(output))
-    assert_fails(result, status=2, says=f"--trace {output}: is a directory; give a file in it")
+    assert_fails(result, status=2, error=f"--trace {output}: is a directory; give a file in it")
     assert names(output) == []
 
 

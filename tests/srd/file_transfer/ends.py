@@ -47,15 +47,15 @@ async def ends(
             inbox.close()
 
 
-async def say(peer: Peer, kind: str, **fields: object) -> None:
+async def send_control(peer: Peer, kind: str, **fields: object) -> None:
     await send(peer, encode(kind, **fields), immediate=CONTROL_MESSAGE)
 
 
-async def say_raw(peer: Peer, body: bytes) -> None:
+async def send_raw(peer: Peer, body: bytes) -> None:
     await send(peer, body, immediate=CONTROL_MESSAGE)
 
 
-async def hear(peer: Peer) -> dict[str, Any]:
+async def receive_control(peer: Peer) -> dict[str, Any]:
     return decode_untrusted(await receive(peer))
 
 

@@ -20,7 +20,7 @@ from srd.file_transfer.protocol import CHUNK_BYTES, Offer, TransferError, Transf
 from srd.file_transfer.receiving import FileReceiver, Inbox, NotStartedError, Received
 from srd.peer import Peer
 from tests.patience import PATIENCE_S
-from tests.srd.file_transfer.ends import OFFER, TRANSFER, hear, names, put, say, say_raw
+from tests.srd.file_transfer.ends import OFFER, TRANSFER, names, put, receive_control, send_control, send_raw
 from tests.srd.loopback import content, open_files, pair
 
 PAYLOAD = content(3000, seed=51)
@@ -56,8 +56,8 @@ async def result(future: asyncio.Future[Received | None]) -> Received | None:
 
 
 async def begin(sender: Peer, **changed: Any) -> dict[str, Any]:
-    await say(sender, "offer", **{**OFFER, **changed})
-    return await hear(sender)
+    await send_control(sender, "offer", **{**OFFER, **changed})
+    return await receive_control(sender)
 
 
 # -- what goes well -------------------------------------------------------------------------------------------------
@@ -67,11 +67,11 @@ async def test_receive__chunks_in_any_order(output: Path) -> None:
     payload = content(4 * 1024 + 5, seed=52)
     async with receiving(output) as (sender, future, started):
         assert (await begin(sender, size=len(payload), chunk_bytes=1024))["kind"] == "accept"
-        await say(sender, "end", sha256=hashlib.sha256(payload).hexdigest())
+        await send_control(sender, "end", sha256=hashlib.sha256(payload).hexdigest())
         for index in (4, 2, 0, 1, 3):
             assert names(output) != ["a.bin"]
             await put(sender, payload[index * 1024 : (index + 1) * 1024], index=index)
-        verdict = await hear(sender)
+        verdict = await receive_control(sender)
         received = await result(future)
         assert received is not None
         assert verdict == {"kind": "verdict", "sha256": received.sha256}
@@ -84,8 +84,8 @@ async def test_receive__chunks_in_any_order(output: Path) -> None:
 async def test_receive__empty_file(output: Path) -> None:
     async with receiving(output) as (sender, future, _):
         await begin(sender, size=0)
-        await say(sender, "end", sha256=hashlib.sha256().hexdigest())
-        assert (await hear(sender))["kind"] == "verdict"
+        await send_control(sender, "end", sha256=hashlib.sha256().hexdigest())
+        assert (await receive_control(sender))["kind"] == "verdict"
         assert await result(future) is not None
         assert (output / "a.bin").read_bytes() == b""
 
@@ -130,7 +130,7 @@ async def test_receive__refuses_with_the_reason_bad_flow(output: Path, changed: 
 @pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b'{"kind": 7}', b" " * 20_000])
 async def test_receive__nonsense_for_an_offer_bad_flow(output: Path, body: bytes) -> None:
     async with receiving(output) as (sender, future, _):
-        await say_raw(sender, body)
+        await send_raw(sender, body)
         with pytest.raises(TransferError, match="a message"):
             await result(future)
 
@@ -147,7 +147,7 @@ async def test_receive__data_before_an_offer_bad_flow(output: Path) -> None:
 
 async def fails(output: Path, sender: Peer, future: asyncio.Future[Received | None], *, reason: str) -> None:
     """The sender is told, the caller too, and nothing is left."""
-    verdict = await hear(sender)
+    verdict = await receive_control(sender)
     assert verdict["kind"] == "verdict"
     assert "sha256" not in verdict
     with pytest.raises(TransferError, match=reason) as caught:
@@ -160,7 +160,7 @@ async def test_receive__wrong_hash_bad_flow(output: Path) -> None:
     async with receiving(output) as (sender, future, _):
         await begin(sender)
         await put(sender, PAYLOAD, index=0)
-        await say(sender, "end", sha256="0" * 64)
+        await send_control(sender, "end", sha256="0" * 64)
         await fails(output, sender, future, reason=f"SHA-256 is {DIGEST}")
 
 
@@ -171,7 +171,7 @@ async def test_receive__a_hash_that_is_a_long_story_bad_flow(output: Path, text:
     async with receiving(output) as (sender, future, _):
         await begin(sender)
         await put(sender, PAYLOAD, index=0)
-        await say_raw(sender, body)
+        await send_raw(sender, body)
         await fails(output, sender, future, reason="^[^\n\x1b]*$")
 
 
@@ -189,7 +189,7 @@ async def test_receive__chunks_that_do_not_fit_bad_flow(output: Path, size_bytes
     async with receiving(output) as (sender, future, _):
         await begin(sender)
         await put(sender, bytes(size_bytes), index=index)
-        await say(sender, "end", sha256=DIGEST)
+        await send_control(sender, "end", sha256=DIGEST)
         await fails(output, sender, future, reason=reason)
 
 
@@ -198,7 +198,7 @@ async def test_receive__a_chunk_twice_bad_flow(output: Path) -> None:
         await begin(sender, size=2048, chunk_bytes=1024)
         for _ in range(2):
             await put(sender, bytes(1024), index=0)
-        await say(sender, "end", sha256=DIGEST)
+        await send_control(sender, "end", sha256=DIGEST)
         await fails(output, sender, future, reason="chunk 0 came twice")
 
 
@@ -206,7 +206,7 @@ async def test_receive__a_chunk_twice_bad_flow(output: Path) -> None:
 async def test_receive__another_message_where_the_end_was_due_bad_flow(output: Path, kind: str) -> None:
     async with receiving(output) as (sender, future, _):
         await begin(sender)
-        await say(sender, kind)
+        await send_control(sender, kind)
         await fails(output, sender, future, reason="where the end was expected")
 
 
@@ -225,7 +225,7 @@ async def test_receive__a_disk_that_fails_bad_flow(
             await begin(sender, size=8 * CHUNK_BYTES)
             puts = [asyncio.ensure_future(put(sender, bytes(CHUNK_BYTES), index=index)) for index in range(8)]
             await asyncio.gather(*puts)
-            await say(sender, "end", sha256=DIGEST)
+            await send_control(sender, "end", sha256=DIGEST)
             await fails(
                 output, sender, future, reason=r"^a.bin: cannot be written at the receiver: No space left on device$"
             )
@@ -288,14 +288,14 @@ async def test_receive__the_next_attempt_goes_on_where_the_last_one_was(output: 
     async with sharing(first) as (sender, future):
         assert (await begin(sender, **KEPT))["chunks"] == 0
         await put_chunks(sender, 0, 1, 4)
-        await say(sender, "abort", reason="a chunk failed", again=True)
+        await send_control(sender, "abort", reason="a chunk failed", again=True)
         with pytest.raises(TransferInterruptedError, match=r"^the sender gave up: a chunk failed$"):
             await result(future)
     second = Inbox(output, overwrite=False) if is_restarted else first
     async with sharing(second) as (sender, future):
         assert (await begin(sender, **KEPT))["chunks"] == 2
         await put_chunks(sender, 2, 3, 4)
-        await say(sender, "end", sha256=hashlib.sha256(FIVE).hexdigest())
+        await send_control(sender, "end", sha256=hashlib.sha256(FIVE).hexdigest())
         received = await result(future)
         assert received is not None
     assert names(output) == ["a.bin"]
@@ -313,7 +313,7 @@ async def test_receive__another_attempt_ends_the_one_that_hangs(output: Path) ->
         with pytest.raises(TransferInterruptedError, match=r"a.bin: its sender has begun another attempt"):
             await result(lost)
         await put_chunks(new, 1, 2, 3, 4)
-        await say(new, "end", sha256=hashlib.sha256(FIVE).hexdigest())
+        await send_control(new, "end", sha256=hashlib.sha256(FIVE).hexdigest())
         assert await result(future) is not None
     assert names(output) == ["a.bin"]
     inbox.close()
@@ -323,7 +323,7 @@ async def test_receive__a_sender_that_gives_up_leaves_nothing_bad_flow(output: P
     async with receiving(output) as (sender, future, _):
         await begin(sender, **KEPT)
         await put_chunks(sender, 0)
-        await say(sender, "abort", reason="cannot be read", again=False)
+        await send_control(sender, "abort", reason="cannot be read", again=False)
         with pytest.raises(TransferError, match=r"^the sender gave up: cannot be read$"):
             await result(future)
         assert names(output) == []
@@ -346,12 +346,12 @@ async def test_receive__what_arrived_is_confirmed_once_more(output: Path) -> Non
     async with sharing(inbox) as (sender, future):
         await begin(sender, **KEPT)
         await put_chunks(sender, 0, 1, 2, 3, 4)
-        await say(sender, "end", sha256=digest)
+        await send_control(sender, "end", sha256=digest)
         assert await result(future) is not None
     async with sharing(inbox) as (sender, future):
         assert (await begin(sender, **KEPT))["chunks"] == 5
-        await say(sender, "end", sha256=digest)
-        assert await hear(sender) == {"kind": "verdict", "sha256": digest}
+        await send_control(sender, "end", sha256=digest)
+        assert await receive_control(sender) == {"kind": "verdict", "sha256": digest}
         assert await result(future) is None
     async with sharing(inbox) as (sender, future):
         answer = await begin(sender, **{**KEPT, "transfer": "f" * 32})
@@ -368,10 +368,10 @@ async def test_receive__two_senders_of_one_name_stay_apart(output: Path) -> None
         for index in range(5):
             await put(one, bytes([1]) * 1024, index=index)
             await put(two, bytes([2]) * 1024, index=index)
-        await say(one, "end", sha256=hashlib.sha256(bytes([1]) * 5120).hexdigest())
+        await send_control(one, "end", sha256=hashlib.sha256(bytes([1]) * 5120).hexdigest())
         assert await result(first) is not None
         assert (output / "a.bin").read_bytes() == bytes([1]) * 5120
-        await say(two, "end", sha256=hashlib.sha256(bytes([2]) * 5120).hexdigest())
+        await send_control(two, "end", sha256=hashlib.sha256(bytes([2]) * 5120).hexdigest())
         assert await result(second) is not None
         assert (output / "a.bin").read_bytes() == bytes([2]) * 5120
     inbox.close()
@@ -415,7 +415,7 @@ async def test_receive__a_live_sender_that_sends_nothing_bad_flow(
     async with receiving(output) as (sender, future, _):
         await begin(sender, size=2048, chunk_bytes=1024)
         await put(sender, bytes(1024), index=0)
-        answer = await hear(sender)
+        answer = await receive_control(sender)
         assert (answer["kind"], answer["again"]) == ("verdict", True)
         with pytest.raises(TransferInterruptedError, match=r"the sender is alive, but sent nothing for 0.2 s"):
             await result(future)
@@ -438,8 +438,8 @@ async def test_receive__a_part_that_cannot_be_removed_is_only_reported(
             monkeypatch.setattr(Path, "unlink", fail)
             await begin(here)
             await put(here, PAYLOAD, index=0)
-            await say(here, "end", sha256="0" * 64)
-            assert "SHA-256 is" in (await hear(here))["reason"]
+            await send_control(here, "end", sha256="0" * 64)
+            assert "SHA-256 is" in (await receive_control(here))["reason"]
             with pytest.raises(TransferError, match="SHA-256 is"):
                 await result(future)
         monkeypatch.undo()

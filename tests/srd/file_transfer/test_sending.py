@@ -22,7 +22,16 @@ from srd.file_transfer.sending import SLOTS, FileSender, Sent, SourceFile
 from srd.peer import Peer
 from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S
-from tests.srd.file_transfer.ends import ends, file_of, hear, names, put, say, say_raw, within_patience
+from tests.srd.file_transfer.ends import (
+    ends,
+    file_of,
+    names,
+    put,
+    receive_control,
+    send_control,
+    send_raw,
+    within_patience,
+)
 from tests.srd.loopback import SMALL, content, pair, receive
 
 LARGER_THAN_THE_REGIONS = SMALL.receive_region_bytes + SLOTS * CHUNK_BYTES + 12_345
@@ -38,7 +47,7 @@ def output(tmp_path: Path) -> Path:
 async def send_to(script: Peer, sender: FileSender, path: Path) -> asyncio.Future[Sent]:
     """Begin to send; return when the scripted receiver has heard the offer."""
     sending = asyncio.ensure_future(sender.send(path))
-    offer = await hear(script)
+    offer = await receive_control(script)
     assert (offer["kind"], offer["name"]) == ("offer", path.name)
     return sending
 
@@ -179,7 +188,7 @@ async def test_send__refused_without_a_reason_bad_flow(tmp_path: Path) -> None:
     async with pair() as (_, _, here, there):
         sender = FileSender(here, on_progress=lambda _: None)
         sending = await send_to(there, sender, file_of(tmp_path, 10))
-        await say(there, "refuse")
+        await send_control(there, "refuse")
         with pytest.raises(TransferError, match="refused without a reason"):
             await asyncio.wait_for(sending, timeout=PATIENCE_S)
         sender.close()
@@ -189,9 +198,9 @@ async def test_send__the_verdict_may_come_in_the_middle_bad_flow(tmp_path: Path)
     async with pair() as (_, _, here, there):
         sender = FileSender(here, on_progress=lambda _: None)
         sending = await send_to(there, sender, file_of(tmp_path, 40 * CHUNK_BYTES))
-        await say(there, "accept")
+        await send_control(there, "accept")
         await receive(there)
-        await say(there, "verdict", reason="a.bin: the disk is full")
+        await send_control(there, "verdict", reason="a.bin: the disk is full")
         while not sending.done():
             taking: asyncio.Future[Any] = asyncio.ensure_future(receive(there))
             both: set[asyncio.Future[Any]] = {sending, taking}
@@ -223,9 +232,9 @@ async def test_send__the_verdict_outlives_a_receiver_that_parts_after_it_bad_flo
     async with pair() as (_, _, here, there):
         sender = FileSender(here, on_progress=lambda _: None)
         sending = await send_to(there, sender, file_of(tmp_path, 3 * CHUNK_BYTES))
-        await say(there, "accept")
+        await send_control(there, "accept")
         assert await asyncio.to_thread(reading.wait, PATIENCE_S)
-        await say(there, "verdict", reason="a.bin: the disk is full")
+        await send_control(there, "verdict", reason="a.bin: the disk is full")
         await asyncio.wait_for(there.close(), timeout=PATIENCE_S)
         await asyncio.wait_for(here.wait_ended(), timeout=PATIENCE_S)
         gate.set()
@@ -251,11 +260,11 @@ async def test_send__verified_though_the_receiver_parted_before_the_last_ack_cam
 
         monkeypatch.setattr(sender, "_send_control", say_and_lose_the_ack)
         sending = await send_to(there, sender, path)
-        await say(there, "accept")
+        await send_control(there, "accept")
         words = [await receive(there), await receive(there)]
         assert path.read_bytes() in words
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        await say(there, "verdict", sha256=digest)
+        await send_control(there, "verdict", sha256=digest)
         await there.close()
         assert (await asyncio.wait_for(sending, timeout=PATIENCE_S)).sha256 == digest
         sender.close()
@@ -280,10 +289,10 @@ async def test_send__only_the_right_hash_is_success_bad_flow(
     async with pair() as (_, _, here, there):
         sender = FileSender(here, on_progress=lambda _: None)
         sending = await send_to(there, sender, file_of(tmp_path, 100))
-        await say(there, "accept")
+        await send_control(there, "accept")
         await receive(there)
         await receive(there)
-        await say(there, **{"kind": "verdict", **answer})
+        await send_control(there, **{"kind": "verdict", **answer})
         with pytest.raises(TransferError, match=reason):
             await asyncio.wait_for(sending, timeout=PATIENCE_S)
         sender.close()
@@ -294,7 +303,7 @@ async def test_send__nonsense_for_an_answer_bad_flow(tmp_path: Path, body: bytes
     async with pair() as (_, _, here, there):
         sender = FileSender(here, on_progress=lambda _: None)
         sending = await send_to(there, sender, file_of(tmp_path, 100))
-        await say_raw(there, body)
+        await send_raw(there, body)
         with pytest.raises(TransferError, match="a message"):
             await asyncio.wait_for(sending, timeout=PATIENCE_S)
         sender.close()
@@ -318,7 +327,7 @@ async def test_send__a_receiver_that_parts_bad_flow(
         sender = FileSender(here, on_progress=lambda _: None)
         sending = await send_to(there, sender, file_of(tmp_path, 40 * CHUNK_BYTES))
         if accepted == "after":
-            await say(there, "accept")
+            await send_control(there, "accept")
             await receive(there)
         await there.close()
         with pytest.raises(PeerError, match="closed by the other end"):
@@ -335,7 +344,7 @@ async def test_send__cancelled_in_the_middle_leaves_nothing_running(
     async with pair() as (_, _, here, there):
         sender = FileSender(here, on_progress=lambda _: None)
         sending = await send_to(there, sender, file_of(tmp_path, 40 * CHUNK_BYTES))
-        await say(there, "accept")
+        await send_control(there, "accept")
         await receive(there)
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -437,7 +446,7 @@ async def test_send__a_receiver_that_has_what_was_never_sent_bad_flow(tmp_path: 
     async with pair() as (_, _, here, there):
         sender = FileSender(here, on_progress=lambda _: None)
         sending = await send_to(there, sender, file_of(tmp_path, 100))
-        await say(there, "accept", chunks=chunks)
+        await send_control(there, "accept", chunks=chunks)
         with pytest.raises(TransferError, match="has chunks that were never sent"):
             await asyncio.wait_for(sending, timeout=PATIENCE_S)
         sender.close()
@@ -447,7 +456,7 @@ async def test_send__refused_for_now_bad_flow(tmp_path: Path) -> None:
     async with pair() as (_, _, here, there):
         sender = FileSender(here, on_progress=lambda _: None)
         sending = await send_to(there, sender, file_of(tmp_path, 10))
-        await say(there, "refuse", reason="busy", again=True)
+        await send_control(there, "refuse", reason="busy", again=True)
         with pytest.raises(TransferInterruptedError, match=r"^busy$"):
             await asyncio.wait_for(sending, timeout=PATIENCE_S)
         sender.close()
@@ -459,7 +468,7 @@ async def test_send__a_receiver_that_takes_nothing_any_more_bad_flow(tmp_path: P
     async with pair(opener=opener) as (_, _, here, there):
         sender = FileSender(here, on_progress=lambda _: None)
         sending = await send_to(there, sender, file_of(tmp_path, 40 * CHUNK_BYTES))
-        await say(there, "accept", chunks=0)
+        await send_control(there, "accept", chunks=0)
         held = [await there.recv()]
         with pytest.raises(TransferInterruptedError, match="the receiver is alive, but a chunk ended with"):
             await asyncio.wait_for(sending, timeout=PATIENCE_S)

@@ -1,4 +1,4 @@
-"""srd.io.placement_predictor: what lands where it was aimed stays there if it belongs there, and else is brought home
+"""srd.io.placement_predictor: what lands where it was aimed stays there if it belongs there, and else is copied back
 intact."""
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tests.srd.io.exchange import Receiver, Source, content, source, to_copy
 SEED = 19
 CONTEXT = 0x1122334455667788
 SEGMENT = 8916
-SERIES = 7 * SEGMENT  # what one datagram of GSO has
+TRAIN_BYTES = 7 * SEGMENT  # what one datagram of GSO has
 START = 5000  # of the write, in its registration
 
 
 @pytest.fixture
 def target() -> Iterator[Region]:
-    with Region(40 * SERIES, name="test-registered") as made:
+    with Region(40 * TRAIN_BYTES, name="test-registered") as made:
         made.array[:] = 0xEE
         yield made
 
@@ -36,23 +36,23 @@ class Desk:
 
     def __init__(self, one: Source, two: Receiver, target: Region) -> None:
         self.one, self.two, self.target = one, two, target
-        self.payload = content(20 * SERIES, seed=SEED)
+        self.payload = content(20 * TRAIN_BYTES, seed=SEED)
         one.fill(self.payload[: 1 << 20])
         two.queue.predictor.context = CONTEXT
         self.runs: list[ReceivedBurst] = []
 
     def burst(self, train: int, **changes: object) -> Burst:
         made = self.one.burst(
-            self.two.address, message=7, offset=train * SERIES, size_bytes=SERIES, length=20 * SERIES,
+            self.two.address, message=7, offset=train * TRAIN_BYTES, size_bytes=TRAIN_BYTES, length=20 * TRAIN_BYTES,
             segment_bytes=SEGMENT,
         )  # fmt: skip
-        return replace(made, flags=Opcode.WRITE, offset=START + train * SERIES, **changes)  # type: ignore[arg-type]
+        return replace(made, flags=Opcode.WRITE, offset=START + train * TRAIN_BYTES, **changes)  # type: ignore[arg-type]
 
-    def expect(self, train: int, *, length: int = 12 * SERIES) -> None:
-        """As the core would, when all before `series` has landed."""
-        place = self.target.address + train * SERIES
+    def expect(self, train: int, *, length: int = 12 * TRAIN_BYTES) -> None:
+        """As the core would, when all before `train` has landed."""
+        place = self.target.address + train * TRAIN_BYTES
         self.two.queue.predictor.set_hint(
-            PlacementHint(CONTEXT, 7, Opcode.WRITE, START + train * SERIES, place, length)
+            PlacementHint(CONTEXT, 7, Opcode.WRITE, START + train * TRAIN_BYTES, place, length)
         )
 
     def send(self, *bursts: Burst) -> list[ReceivedBurst]:
@@ -71,11 +71,11 @@ class Desk:
             self.two.queue.commit(RxBatch(), to_copy(copy))
 
     def landed(self, train: int) -> bool:
-        lies = self.target.array[train * SERIES : (train + 1) * SERIES].tobytes()
-        return lies == self.payload[train * SERIES : (train + 1) * SERIES]
+        lies = self.target.array[train * TRAIN_BYTES : (train + 1) * TRAIN_BYTES].tobytes()
+        return lies == self.payload[train * TRAIN_BYTES : (train + 1) * TRAIN_BYTES]
 
     def untouched(self, first: int) -> bool:
-        return bool((self.target.array[first * SERIES :] == 0xEE).all())
+        return bool((self.target.array[first * TRAIN_BYTES :] == 0xEE).all())
 
 
 @pytest.fixture
@@ -91,22 +91,22 @@ def test_right__lies_in_place_without_a_copy(desk: Desk) -> None:
     assert all(desk.landed(train) for train in range(5))
     desk.place(runs)
     assert desk.two.queue.bytes_copied == 0
-    assert (desk.two.queue.predictor.hit_bytes, desk.two.queue.predictor.miss_bytes) == (5 * SERIES, 0)
+    assert (desk.two.queue.predictor.hit_bytes, desk.two.queue.predictor.miss_bytes) == (5 * TRAIN_BYTES, 0)
     assert desk.untouched(5)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_wrong__is_copied_back_and_then_placed(desk: Desk, seed: int) -> None:
-    """Any order: each series ends in its place, and nothing lies beyond what was promised."""
+    """Any order: each train ends in its place, and nothing lies beyond what was promised."""
     order = list(range(10))
     random.Random(seed).shuffle(order)
-    desk.expect(0, length=10 * SERIES)
+    desk.expect(0, length=10 * TRAIN_BYTES)
     desk.place(desk.send(*(desk.burst(train) for train in order)))
     assert all(desk.landed(train) for train in range(10)), f"seed {seed}"
     assert desk.untouched(10)
     prediction, queue = desk.two.queue.predictor, desk.two.queue
-    assert prediction.hit_bytes == sum(SERIES for at, train in enumerate(order) if at == train)
-    assert queue.bytes_copied >= 2 * prediction.miss_bytes, "home, and to its place"
+    assert prediction.hit_bytes == sum(TRAIN_BYTES for at, train in enumerate(order) if at == train)
+    assert queue.bytes_copied >= 2 * prediction.miss_bytes, "back, and to its place"
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_wrong__what_belongs_elsewhere_does_not_stay(desk: Desk, changes: dict[s
     burst = replace(desk.burst(0), **changes)
     (run,) = desk.send(burst)
     assert not run.payload_offset & PLACED
-    assert desk.two.payload(run) == desk.payload[:SERIES]
-    assert desk.two.queue.predictor.miss_bytes == SERIES
+    assert desk.two.payload(run) == desk.payload[:TRAIN_BYTES]
+    assert desk.two.queue.predictor.miss_bytes == TRAIN_BYTES
 
 
 def test_wrong__two_bursts_in_one_train(desk: Desk) -> None:
@@ -146,11 +146,11 @@ def test_wrong__two_bursts_in_one_train(desk: Desk) -> None:
     desk.two.receive(packets=7)
     assert [run.count for run in desk.two.runs] == [3, 4]
     assert not any(run.payload_offset & PLACED for run in desk.two.runs)
-    assert desk.two.payload(desk.two.runs[1]) == desk.payload[5 * SERIES :][: 4 * SEGMENT]
+    assert desk.two.payload(desk.two.runs[1]) == desk.payload[5 * TRAIN_BYTES :][: 4 * SEGMENT]
 
 
 def test_aim__only_whole_trains_and_never_beyond(desk: Desk) -> None:
-    desk.expect(0, length=3 * SERIES - 1)
+    desk.expect(0, length=3 * TRAIN_BYTES - 1)
     runs = desk.send(*(desk.burst(train) for train in range(4)))
     assert runs[0].payload_offset & PLACED
     assert runs[0].count == 14, "two in place, one behind the other"
@@ -205,7 +205,7 @@ def test_control_packets__are_read_though_slots_were_aimed(desk: Desk) -> None:
 def test_no_memory__what_is_right_needs_none(desk: Desk) -> None:
     while desk.two.pool.free_chunks or not desk.two.landing.is_scratch(0):
         burst = desk.one.burst(
-            desk.two.address, message=1, offset=0, size_bytes=SERIES, length=SERIES, segment_bytes=SEGMENT
+            desk.two.address, message=1, offset=0, size_bytes=TRAIN_BYTES, length=TRAIN_BYTES, segment_bytes=SEGMENT
         )
         desk.send(burst)
     desk.expect(0)

@@ -88,7 +88,7 @@ def test_receive__trains_of_one_batch_are_one_datagram_once_batches_are_full() -
 
 
 def test_receive__what_does_not_follow_is_another_arrival() -> None:
-    """Another sender, a series that is not whole, more than the longest burst."""
+    """Another sender, a train that is not whole, more than the longest burst."""
     with source() as one, source() as other, Receiver(datagram_bytes=1472) as two:
         for message in (0, 3):
             expected = []
@@ -191,7 +191,7 @@ def test_receive__what_is_not_kept_changes_no_layout() -> None:
 
 
 def test_receive__data_for_no_open_peer_is_dropped_before_it_takes_memory() -> None:
-    """In every form that data may have: whole series, of another size, small, alone."""
+    """In every form that data may have: whole trains, of another size, small, alone."""
     with source() as one, Receiver(datagram_bytes=8972, contexts=(1, 2)) as two:
         cursors = two.landing.cursors.copy()
         for message, segment_bytes in enumerate((8916, 1400, 500, 100, 8000) * 20):
@@ -214,7 +214,7 @@ def test_receive__a_train_of_which_one_packet_is_for_an_open_peer() -> None:
         assert two.message(2) == content(1000, seed=2)
 
 
-@pytest.mark.parametrize("segment_bytes", [1000, 1400, 100], ids=["whole series", "another size", "small"])
+@pytest.mark.parametrize("segment_bytes", [1000, 1400, 100], ids=["whole trains", "another size", "small"])
 def test_receive__a_control_packet_that_ends_a_train_is_received(segment_bytes: int) -> None:
     """GRO appends a shorter datagram of the same socket, whatever it is: an ack, for one."""
     probe = Probe(5, 6, 0, 0, 0, size_bytes=HEADER_BYTES + 1).encode()
@@ -258,7 +258,7 @@ def test_receive__datagrams_larger_than_expected_are_whole() -> None:
 
 @pytest.mark.parametrize("small_bytes", [0, 1, 100, 500])
 def test_receive__small_trains_do_not_cut_later_large_ones(small_bytes: int) -> None:
-    """After a series of small messages the slots must still take a whole super-datagram (64 KiB)."""
+    """After a train of small messages the slots must still take a whole super-datagram (64 KiB)."""
     payload = content(8916 * 7, seed=SEED)
     with source() as one, Receiver(datagram_bytes=8972) as two:
         small = b"".join(
@@ -323,7 +323,7 @@ def test_receive__ipv6_source() -> None:
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6], ids=lambda family: family.name)
-@pytest.mark.parametrize("packets", [1, 7], ids=["alone", "a series"])
+@pytest.mark.parametrize("packets", [1, 7], ids=["alone", "a train"])
 @pytest.mark.parametrize("segment_bytes", [8916, 1400], ids=["fast", "detour"])
 def test_receive__reports_which_packets_were_marked(
     family: socket.AddressFamily, packets: int, segment_bytes: int
@@ -364,7 +364,7 @@ def test_receive__an_empty_pool_drops_and_counts_and_overwrites_nothing() -> Non
         kept = sorted({run.message for run in two.runs})
         assert kept == list(range(number - 1)), "all but the one that was dropped"
         assert all(two.message(message) == content(60_000, seed=message) for message in kept)
-        assert two.queue.refused_packets == 1  # a series counts as one
+        assert two.queue.refused_packets == 1  # a train counts as one
 
 
 def test_receive__an_empty_pool_still_receives_control_packets() -> None:
@@ -378,7 +378,7 @@ def test_receive__an_empty_pool_still_receives_control_packets() -> None:
         assert two.controls[0][0] == Probe(5, 6, 0, 0, 0).encode()
 
 
-@pytest.mark.parametrize("count", [1, 5], ids=["one", "a series of another size"])
+@pytest.mark.parametrize("count", [1, 5], ids=["one", "a train of another size"])
 def test_receive__an_empty_pool_still_receives_packets_without_payload(count: int) -> None:
     """What says that a message was given up must come through just then: it brings memory back."""
     with source() as one, Receiver(chunk_bytes=128 << 10, chunks=2) as two:
@@ -438,7 +438,7 @@ def test_receive__a_detour_without_memory_is_dropped_and_counted() -> None:
         wait_readable(two.socket)
         two.drain()
         assert two.packets == 4 * 30
-        assert two.queue.refused_packets == 1  # a series counts as one
+        assert two.queue.refused_packets == 1  # a train counts as one
         assert two.queue.bytes_copied == 120_000
 
 

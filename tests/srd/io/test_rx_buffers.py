@@ -127,7 +127,7 @@ def test_end_batch__a_batch_that_is_less_than_half_full_ends_the_stacking() -> N
         room.landing.end_batch()
         assert len({cursor // CHUNK_BYTES for cursor in room.landing.cursors}) == chunks
     room.landing.consume(0, 60_000)
-    room.landing.end_batch()  # a single slot says nothing
+    room.landing.end_batch()  # a single slot is no train
     assert len({cursor // CHUNK_BYTES for cursor in room.landing.cursors}) == SLOTS
 
 
@@ -202,11 +202,11 @@ def test_close__gives_every_chunk_back() -> None:
 
 # -- the whole, against the pool ------------------------------------------------------------------------------------
 
-SERIES = (60_000, 62_412, 62_304, 33_280)
-SIZES = st.one_of(st.integers(1, max(SERIES)), st.sampled_from([1, 1400, *SERIES]))
+TRAINS = (60_000, 62_412, 62_304, 33_280)
+SIZES = st.one_of(st.integers(1, max(TRAINS)), st.sampled_from([1, 1400, *TRAINS]))
 BATCHES = st.lists(
     st.tuples(
-        st.sampled_from(SERIES),
+        st.sampled_from(TRAINS),
         st.dictionaries(st.integers(0, SLOTS - 1), st.tuples(SIZES, st.booleans()), max_size=SLOTS),
         st.lists(st.tuples(SIZES, st.booleans()), max_size=5),
         st.integers(0, 6),
@@ -216,7 +216,7 @@ BATCHES = st.lists(
 
 
 def check_slots(room: Room) -> None:
-    """All that the kernel may write, a series a slot, is nobody's; so no two slots have a byte in common."""
+    """All that the kernel may write, a train a slot, is nobody's; so no two slots have a byte in common."""
     places = sorted((cursor, cursor + room.landing.train_bytes) for cursor in room.landing.cursors)
     assert all(end <= start for (_, end), (start, _) in pairwise(places)), "slots overlap"
     for slot, cursor in enumerate(room.landing.cursors):

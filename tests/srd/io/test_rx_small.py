@@ -1,4 +1,4 @@
-"""srd.io.rx: series of small datagrams, all of which land in the place of one."""
+"""srd.io.rx: trains of small datagrams, all of which land in the place of one."""
 
 from __future__ import annotations
 

@@ -257,7 +257,7 @@ class Errors:
     [
         ([errno.EMSGSIZE] * (MAX_TRIES - 1), 0),  # said of what went before
         ([errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH], 0),
-        ([errno.EMSGSIZE] * 2 * MAX_TRIES, 1),  # in a series, and singly
+        ([errno.EMSGSIZE] * 2 * MAX_TRIES, 1),  # in a train, and singly
         ([errno.EPERM] * MAX_TRIES, 1),
         ([errno.ENOBUFS], 1),
         ([errno.ENOBUFS] * 2, 2),

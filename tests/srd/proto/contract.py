@@ -108,5 +108,5 @@ class Pair:
         return [(e.length, e.immediate) for e in self.b.events if isinstance(e, WriteReceived)]
 
     def orphaned_bytes(self) -> int:
-        voided = [event for event in self.b.events if isinstance(event, MessageAborted)]
-        return sum(extent.length for event in voided for extent in event.released)
+        aborted = [event for event in self.b.events if isinstance(event, MessageAborted)]
+        return sum(extent.length for event in aborted for extent in event.released)

@@ -1,4 +1,4 @@
-"""All paths of a peer: stand-ins for those that fall silent, by hand, against a model, and on a fabric."""
+"""All paths of a peer: standbys for those that fall silent, by hand, against a model, and on a fabric."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIMEOUT_S = 0.05 + 4 * 0.025
 
 
 def whole_table(config: ProtocolConfig) -> PathTable:
-    """Return a table with all the paths that are at home."""
+    """Return a table with all the paths that are primary."""
     table = PathTable(config)
     table.open_all()
     return table
@@ -60,15 +60,15 @@ def test_open_next__one_at_a_time_and_for_one_that_times_out() -> None:
 
 def test_on_timeout__of_one_opens_a_standby_after_some_probes() -> None:
     table = whole_table(ProtocolConfig(paths=2))
-    home = table.all[1]
-    table.on_timeout(home, now=10.0)
-    assert (home.state, table.active, home.counters.timeouts) == (SUSPECT, [table.all[0]], 1)
+    primary = table.all[1]
+    table.on_timeout(primary, now=10.0)
+    assert (primary.state, table.active, primary.counters.timeouts) == (SUSPECT, [table.all[0]], 1)
     sent = [table.poll_probe(now=now, packets_per_s=math.inf) for now in (10.0, 10.1, 10.15, 10.45)]
     assert [probe and probe[1] for probe in sent] == [0, None, 1, 2]
     assert len(table.all) == 2, "three were not left unanswered yet"
     table.poll_probe(now=11.0, packets_per_s=math.inf)
     assert [path.state for path in table.all] == [ACTIVE, QUARANTINED, SUSPECT]
-    assert table.poll_probe(now=11.0, packets_per_s=math.inf) == (table.all[2], 0), "a stand-in is probed at once"
+    assert table.poll_probe(now=11.0, packets_per_s=math.inf) == (table.all[2], 0), "a standby is probed at once"
     table.on_answer(table.all[2], now=11.1)
     assert table.active == [table.all[0], table.all[2]]
 
@@ -88,18 +88,18 @@ def test_probe__no_more_of_them_than_may_be_sent_of_data() -> None:
 
 def test_on_answer__of_the_primary_retires_its_standby() -> None:
     table = whole_table(ProtocolConfig(paths=2))
-    home = table.all[1]
-    table.on_timeout(home, now=10.0)
+    primary = table.all[1]
+    table.on_timeout(primary, now=10.0)
     probe_until(table, now=10.0, seconds=1.0)
-    stand_in = table.all[2]
-    table.on_answer(stand_in, now=11.0)
-    table.on_sent(stand_in, 5000)
+    standby = table.all[2]
+    table.on_answer(standby, now=11.0)
+    table.on_sent(standby, 5000)
     assert table.inflight_bytes == 5000
-    table.on_answer(home, now=11.1)
-    assert (home.state, stand_in.state) == (ACTIVE, RESERVE)
-    assert (table.active, table.probed, table.inflight_bytes) == ([table.all[0], home], [], 0)
-    table.on_answer(stand_in, now=11.2)  # of what it carried
-    assert (stand_in.state, table.active) == (RESERVE, [table.all[0], home])
+    table.on_answer(primary, now=11.1)
+    assert (primary.state, standby.state) == (ACTIVE, RESERVE)
+    assert (table.active, table.probed, table.inflight_bytes) == ([table.all[0], primary], [], 0)
+    table.on_answer(standby, now=11.2)  # of what it carried
+    assert (standby.state, table.active) == (RESERVE, [table.all[0], primary])
 
 
 def test_probe__a_standby_that_times_out_is_replaced_by_the_next_and_is_tried_again() -> None:
@@ -150,7 +150,7 @@ class Paths(RuleBasedStateMachine):
         self.now = 100.0
         self.models = [Model(number, ACTIVE if number < places else RESERVE) for number in range(places + reserve)]
         self.reserve = self.models[places:]
-        self.stand_ins: dict[int, Model] = {}
+        self.standbys: dict[int, Model] = {}
         self.probed: list[Model] = []
 
     def of(self, model: Model) -> Path:
@@ -193,8 +193,8 @@ class Paths(RuleBasedStateMachine):
             return
         model.state, model.probe_at = ACTIVE, None
         self.probed.remove(model)
-        if model.number in self.stand_ins:
-            self.dismiss(self.stand_ins[model.number])
+        if model.number in self.standbys:
+            self.dismiss(self.standbys[model.number])
 
     @rule()
     def probe(self) -> None:
@@ -224,15 +224,15 @@ class Paths(RuleBasedStateMachine):
     def replace(self, model: Model) -> None:
         place = model.number
         if model.number >= self.places:
-            place = next(place for place, other in self.stand_ins.items() if other is model)
+            place = next(place for place, other in self.standbys.items() if other is model)
             self.dismiss(model)
-        if place not in self.stand_ins and self.reserve:
-            stand_in = self.stand_ins[place] = self.reserve.pop(0)
-            stand_in.state = SUSPECT
-            self.begin_probing(stand_in)
+        if place not in self.standbys and self.reserve:
+            standby = self.standbys[place] = self.reserve.pop(0)
+            standby.state = SUSPECT
+            self.begin_probing(standby)
 
     def dismiss(self, model: Model) -> None:
-        self.stand_ins = {place: other for place, other in self.stand_ins.items() if other is not model}
+        self.standbys = {place: other for place, other in self.standbys.items() if other is not model}
         self.probed = [other for other in self.probed if other is not model]
         model.state, model.probe_at = RESERVE, None
         self.reserve.append(model)
@@ -254,9 +254,9 @@ class Paths(RuleBasedStateMachine):
     @invariant()
     def no_place_is_taken_twice(self) -> None:
         for place in range(self.places):
-            home, stand_in = self.models[place], self.stand_ins.get(place)
-            assert home.state is not RESERVE
-            assert stand_in is None or home.state is QUARANTINED
+            primary, standby = self.models[place], self.standbys.get(place)
+            assert primary.state is not RESERVE
+            assert standby is None or primary.state is QUARANTINED
         assert len(self.active()) <= self.places
         assert len(self.probed) <= 2 * self.places
         assert self.probed or len(self.active()) == self.places, "what is missing is asked for"
@@ -299,7 +299,7 @@ def test_fabric__a_dead_spine_is_left_by_other_ports_and_used_again_when_it_is_b
     assert not on_spine_1(standing_in), "which only a path that answered does"
     simulation.run(seconds=0.8)
     simulation.require_no_failures()
-    assert sum(path.state is ACTIVE for path in dead) > len(dead) / 2, "they are at home again"
+    assert sum(path.state is ACTIVE for path in dead) > len(dead) / 2, "the primary paths are active again"
     assert sum(path.state is ACTIVE for path in sender.paths) <= 32
 
 
@@ -322,7 +322,7 @@ def test_fabric__paths_over_a_spine_of_a_smaller_mtu_carry_no_data(seed: int) ->
     assert all(path.state in (QUARANTINED, RESERVE) for path in on_spine_1() if path.counters.packets)
     assert sum(path.counters.packets for path in on_spine_1()) == before, "nothing is sent there any more"
     assert (receiver.landed_bytes - landed) * 8 > 0.85 * 3 * 250e6, "the others carry what they can"
-    assert any(path.counters.packets for path in sender.paths[32:]), "stand-ins, too"
+    assert any(path.counters.packets for path in sender.paths[32:]), "standbys, too"
 
 
 def test_fabric__an_mtu_that_shrinks_everywhere_ends_the_peer_and_the_next_agrees_on_less() -> None:

@@ -68,11 +68,11 @@ def test_accept__zero_length() -> None:
 
 
 def test_expects_more_data__while_more_is_missing_than_comes_at_once() -> None:
-    ours, amid = receiver(), []
+    ours, expected = receiver(), []
     for part in (run(0, count=40, length=200_000, offset=0), run(40, count=100, length=200_000)):
         ours.accept(part, now=10.0)
-        amid.append(ours.expects_more_data)
-    assert amid == [True, False]
+        expected.append(ours.expects_more_data)
+    assert expected == [True, False]
 
 
 def test_accept__the_later_message_is_not_held_back_by_the_earlier() -> None:
@@ -325,7 +325,7 @@ def test_abandon__returns_the_pieces_of_what_is_incomplete() -> None:
 # -- what its sender gave up ----------------------------------------------------------------------------------------
 
 
-def void(psn: int, *, end: int, length: int, count: int = 1, message: int = 0) -> ReceivedBurst:
+def abort(psn: int, *, end: int, length: int, count: int = 1, message: int = 0) -> ReceivedBurst:
     return run(
         psn, count=count, length=length, offset=end, payload_bytes=0, segment_bytes=0, flags=ABORTED, message=message
     )
@@ -336,13 +336,13 @@ def test_on_abort__gives_the_pieces_and_the_credit_back_once() -> None:
     before = ours.credit_bytes
     ours.accept(run(0, length=5000), now=10.0)
     ours.accept(run(3, length=5000), now=10.0)
-    assert ours.on_abort(void(1, end=5, length=5000), now=10.0) == (
+    assert ours.on_abort(abort(1, end=5, length=5000), now=10.0) == (
         Extent(0, 100_000, 1000),
         Extent(3000, 103_000, 1000),
     )
     assert not ours.incomplete
     assert ours.credit_bytes == before + 5000
-    assert ours.on_abort(void(2, end=5, length=5000), now=10.0) is None
+    assert ours.on_abort(abort(2, end=5, length=5000), now=10.0) is None
     assert ours.accept(run(4, length=5000), now=10.0) == ([], None), "it comes too late"
     assert ours.credit_bytes == before + 5000
     assert ack_of(ours).cumulative == 5
@@ -350,11 +350,11 @@ def test_on_abort__gives_the_pieces_and_the_credit_back_once() -> None:
 
 def test_on_abort__is_forgotten_when_all_of_it_was_received() -> None:
     ours = receiver()
-    ours.on_abort(void(1, end=3, length=3000), now=10.0)
+    ours.on_abort(abort(1, end=3, length=3000), now=10.0)
     assert ours.is_aborted(0)
-    ours.on_abort(void(0, end=3, length=3000), now=10.0)
-    ours.on_abort(void(2, end=3, length=3000), now=10.0)
-    ours.on_abort(void(4, end=6, length=100, message=9), now=10.0)
+    ours.on_abort(abort(0, end=3, length=3000), now=10.0)
+    ours.on_abort(abort(2, end=3, length=3000), now=10.0)
+    ours.on_abort(abort(4, end=6, length=100, message=9), now=10.0)
     assert not ours.is_aborted(0)
     assert ours.is_aborted(9)
     ours.accept(run(3, length=1000, offset=0, message=0), now=10.0)  # 2^32 messages later
@@ -366,15 +366,15 @@ def test_on_abort__of_a_message_that_was_delivered_changes_nothing() -> None:
     ours = receiver()
     before = ours.credit_bytes
     assert ours.accept(run(0, count=2), now=10.0)[1] is not None
-    assert ours.on_abort(void(0, count=2, end=2, length=2000), now=10.0) is None
+    assert ours.on_abort(abort(0, count=2, end=2, length=2000), now=10.0) is None
     assert ours.credit_bytes == before
 
 
 def test_on_abort__an_end_that_lies_far_away_is_rejected() -> None:
     ours = receiver(window_packets=64)
-    ours.on_abort(void(0, end=2**64 - 1, length=100), now=10.0)
+    ours.on_abort(abort(0, end=2**64 - 1, length=100), now=10.0)
     for psn in range(1, 200):
-        ours.on_abort(void(psn, end=psn + 1, length=100, message=psn), now=10.0)
+        ours.on_abort(abort(psn, end=psn + 1, length=100, message=psn), now=10.0)
     assert not ours.is_aborted(0)
 
 

@@ -14,7 +14,7 @@ from srd.proto.events import Extent
 from srd.proto.recv.reassembly import Reassembly
 from srd.proto.recv.receiver import INCOMPLETE_BEYOND_WINDOW, Receiver
 from srd.proto.wire.data import ABORTED, IMMEDIATE, Opcode, ReceivedBurst
-from tests.srd.proto.recv.test_receiver import SEGMENT, ack_of, receiver, run, unvalidated, void
+from tests.srd.proto.recv.test_receiver import SEGMENT, abort, ack_of, receiver, run, unvalidated
 
 # -- what a peer may not do -----------------------------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ def test_begin__no_more_bytes_than_granted() -> None:
     assert refused(ours) == "began 3 messages and 10001 bytes, granted were 3 and 10000"
 
 
-@pytest.mark.parametrize("kind", ["take", "empty", "batch", "void", "write"])
+@pytest.mark.parametrize("kind", ["take", "empty", "batch", "abort", "write"])
 def test_begin__no_more_messages_than_granted(kind: str) -> None:
     ours = limited()
 
@@ -90,9 +90,9 @@ def test_begin__no_more_messages_than_granted(kind: str) -> None:
             flags = Opcode.WRITE | IMMEDIATE
             ours.on_landed(run(psn, length=10_000, message=message, flags=flags), landed_bytes=SEGMENT, now=10.0)
 
-    if kind == "void":
+    if kind == "abort":
         ours.accept(run(0, length=9000), now=10.0)
-        ours.on_abort(void(1, end=2, length=1001, message=9), now=10.0)
+        ours.on_abort(abort(1, end=2, length=1001, message=9), now=10.0)
         assert refused(ours), "of a message that was never seen it counts, too"
         return
     for message in range(4):
@@ -134,7 +134,7 @@ def test_on_abort__of_another_length_than_its_message_is_no_credit(changes: dict
     ours = receiver()
     before = ours.credit_bytes
     ours.accept(run(0, length=5000), now=10.0)
-    assert ours.on_abort(replace(void(1, end=5, length=5000), **changes), now=10.0) is None  # type: ignore[arg-type]  # every field changed here is an integer
+    assert ours.on_abort(replace(abort(1, end=5, length=5000), **changes), now=10.0) is None  # type: ignore[arg-type]  # every field changed here is an integer
     assert refused(ours)
     assert ours.credit_bytes == before
     assert ours.release_all() == (Extent(0, 100_000, 1000),), "once"
@@ -142,15 +142,15 @@ def test_on_abort__of_another_length_than_its_message_is_no_credit(changes: dict
 
 def test_on_abort__with_payload_is_none() -> None:
     ours = receiver()
-    assert ours.on_abort(replace(void(0, end=2, length=2000), payload_bytes=5), now=10.0) is None
+    assert ours.on_abort(replace(abort(0, end=2, length=2000), payload_bytes=5), now=10.0) is None
     assert ours.ack_at is None
 
 
 def test_on_abort__remembers_no_more_than_the_window() -> None:
     ours = receiver(window_packets=64)
     for psn in range(1, 5000):
-        ours.on_abort(void(psn, end=psn + 60, length=100, message=psn), now=10.0)
-        ours.on_abort(void(0, end=1, length=100, message=10**6), now=10.0)
+        ours.on_abort(abort(psn, end=psn + 60, length=100, message=psn), now=10.0)
+        ours.on_abort(abort(0, end=1, length=100, message=10**6), now=10.0)
         assert len(ours._aborted) <= 4 * 64
         assert ours.is_aborted(psn)
     assert not refused(ours)
@@ -164,7 +164,7 @@ def test_discard__holds_its_credit_until_it_is_aborted() -> None:
     assert ours.has_discarded(0)
     assert not ours.incomplete
     assert (ours.credit_bytes, ours.credit_messages) == before
-    assert ours.on_abort(void(1, end=5, length=5000), now=10.0) == ()
+    assert ours.on_abort(abort(1, end=5, length=5000), now=10.0) == ()
     assert not ours.has_discarded(0)
     assert (ours.credit_bytes, ours.credit_messages) == (before[0] + 5000, before[1] + 1)
 
