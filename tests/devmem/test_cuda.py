@@ -1,4 +1,4 @@
-"""Registration with the CUDA driver: against a driver that notes what it is told, and a real one where there is one."""
+"""Registration with the CUDA driver: against a driver that records its calls, and a real one where there is one."""
 
 from __future__ import annotations
 

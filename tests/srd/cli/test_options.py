@@ -79,7 +79,7 @@ def test_host_port__anything_is_read_or_refused(text: str) -> None:
     assert 0 <= port <= 65535
 
 
-def test_is_file_and_is_directory__tell_apart(tmp_path: Path) -> None:
+def test_is_file_and_is_directory__distinguish(tmp_path: Path) -> None:
     file = tmp_path / "a"
     file.write_bytes(b"")
     assert (is_file(file), is_directory(file)) == (True, False)

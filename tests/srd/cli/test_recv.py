@@ -267,7 +267,7 @@ def test_recv__a_killed_sender_is_reported_and_serving_goes_on(inputs: Path, out
             sender.wait()
         assert srd("send", str(file_of(inputs, 1 << 20)), target).returncode == 0
         process.event("received")
-        error = process.stderr.next() or ""  # silence takes a second to be believed
+        error = process.stderr.next() or ""  # a peer ends after a second without packets
         assert error.startswith("srd recv: 127.0.0.1:")
         assert "no packet for" in error
         process.kill(signal.SIGTERM)
@@ -361,7 +361,7 @@ def test_recv__too_few_descriptors_fail_one_transfer_and_no_other(inputs: Path, 
 
 
 def test_recv__no_descriptor_left_at_all(inputs: Path, output: Path) -> None:
-    """Neither the transfer nor what is said of it needs one that ends the daemon; later there are some."""
+    """Neither the transfer nor its report needs a descriptor that ends the daemon; later there are some."""
     file = file_of(inputs, 3 << 20, name=":bug:.bin")
     with receiver(output) as (process, target):
         lowest = min(set(range(1024)) - {int(entry.name) for entry in Path(f"/proc/{process.popen.pid}/fd").iterdir()})
@@ -369,12 +369,12 @@ def test_recv__no_descriptor_left_at_all(inputs: Path, output: Path) -> None:
             process.popen.pid, resource.RLIMIT_NOFILE, (lowest, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
         )
         with Process(command("send", str(file), target)) as sender:
-            told = "the receiver cannot take it now: Too many open files"
+            reason = "the receiver cannot take it now: Too many open files"
             assert (
                 process.stderr.next()
-                == f"srd recv: {file.name}: {told}; {file.name} is kept for 60 s, for its sender to go on"
+                == f"srd recv: {file.name}: {reason}; {file.name} is kept for 60 s, for its sender to go on"
             )
-            assert told in str(sender.stderr.next())
+            assert reason in str(sender.stderr.next())
             resource.prlimit(process.popen.pid, resource.RLIMIT_NOFILE, limits)
             assert sender.wait() == 0
     assert (output / file.name).read_bytes() == file.read_bytes()

@@ -221,7 +221,7 @@ def test_send__a_signal_ends_it_though_the_receiver_has_stopped(inputs: Path, ou
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_send__one_signal_ends_it_though_the_receiver_takes_nothing(inputs: Path, number: signal.Signals) -> None:
-    """The receiver lives, accepts, and releases no message: what was posted can never go."""
+    """The receiver is alive, accepts, and releases no message: what was posted can never go."""
 
     async def scenario() -> tuple[int, list[str]]:
         async with asyncio.timeout(PATIENCE_S), await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as endpoint:

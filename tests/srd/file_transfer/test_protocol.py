@@ -1,4 +1,4 @@
-"""srd.file_transfer.protocol: what may be said, and that nothing else is believed."""
+"""srd.file_transfer.protocol: messages that are valid, and that all others are rejected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OFFERS |= {"transfer": "0123456789abcdef" * 2, "retry_for_s": 60}
 FIELDS = ("name", "size", "chunk_bytes", "transfer", "retry_for_s")
 
 
-# -- words ----------------------------------------------------------------------------------------------------------
+# -- messages -------------------------------------------------------------------------------------------------------
 
 
 @given(kind=st.text(), fields=st.dictionaries(st.text().filter(lambda key: key != "kind"), JSON, max_size=4))

@@ -1,4 +1,4 @@
-"""srd.file_transfer.receiving over loopback: senders that offer nonsense, lie, repeat themselves or part."""
+"""srd.file_transfer.receiving over loopback: senders that offer nonsense, send wrong data, repeat or disconnect."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def test_receive__data_before_an_offer_bad_flow(output: Path) -> None:
 
 
 async def fails(output: Path, sender: Peer, future: asyncio.Future[Received | None], *, reason: str) -> None:
-    """The sender is told, the caller too, and nothing is left."""
+    """The sender and the caller get the error, and nothing is left."""
     verdict = await receive_control(sender)
     assert verdict["kind"] == "verdict"
     assert "sha256" not in verdict
@@ -213,7 +213,7 @@ async def test_receive__another_message_where_the_end_was_due_bad_flow(output: P
 async def test_receive__a_disk_that_fails_bad_flow(
     output: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Many chunks are on their way to the disk when the first fails: one error is told, the others leave no trace."""
+    """Many chunks are being written when the first fails: one error is reported, the others leave no trace."""
 
     def fail(*_: object) -> int:
         raise OSError(28, "No space left on device")

@@ -19,9 +19,9 @@ async def test_send__more_words_than_slots(monkeypatch: pytest.MonkeyPatch) -> N
     async with pair() as (_, _, here, there):
         slots = SendSlots()
         sending = [asyncio.ensure_future(slots.send(here, encode("x", number=number))) for number in range(20)]
-        heard = [decode_untrusted(await receive(there))["number"] for _ in range(20)]
+        received = [decode_untrusted(await receive(there))["number"] for _ in range(20)]
         assert await asyncio.gather(*sending) == [True] * 20
-        assert sorted(heard) == list(range(20))
+        assert sorted(received) == list(range(20))
         slots.close()
 
 

@@ -1,4 +1,4 @@
-"""srd.file_transfer.sending over loopback: whole files, and receivers that refuse, fall ill, lie or part."""
+"""srd.file_transfer.sending over loopback: whole files, and receivers that refuse, fail or disconnect."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def output(tmp_path: Path) -> Path:
 
 
 async def send_to(script: Peer, sender: FileSender, path: Path) -> asyncio.Future[Sent]:
-    """Begin to send; return when the scripted receiver has heard the offer."""
+    """Begin to send; return when the scripted receiver has received the offer."""
     sending = asyncio.ensure_future(sender.send(path))
     offer = await receive_control(script)
     assert (offer["kind"], offer["name"]) == ("offer", path.name)
@@ -140,7 +140,7 @@ async def test_send__a_failed_file_does_not_stop_the_next(tmp_path: Path, output
         assert isinstance(sent, Sent)
 
 
-# -- receivers that say no ------------------------------------------------------------------------------------------
+# -- receivers that refuse ------------------------------------------------------------------------------------------
 
 
 async def test_send__refused_because_it_exists_bad_flow(tmp_path: Path, output: Path) -> None:
@@ -215,7 +215,7 @@ async def test_send__the_verdict_may_come_in_the_middle_bad_flow(tmp_path: Path)
 async def test_send__the_verdict_outlives_a_receiver_that_parts_after_it_bad_flow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The peer ends while a chunk is being read, and what it said before is what the user must hear."""
+    """The peer ends while a chunk is being read, and the reason that it sent before is what the user must see."""
     gate, reading = threading.Event(), threading.Event()
     digest = hashlib.sha256()
 
@@ -250,10 +250,10 @@ async def test_send__verified_though_the_receiver_parted_before_the_last_ack_cam
     path = file_of(tmp_path, 100)
     async with pair() as (_, _, here, there):
         sender = FileSender(here, on_progress=lambda _: None)
-        said = sender._send_control
+        original = sender._send_control
 
         async def say_and_lose_the_ack(kind: str, **fields: object) -> None:
-            await said(kind, **fields)
+            await original(kind, **fields)
             if kind == "end":
                 await here.wait_ended()
                 raise here.error()
@@ -270,7 +270,7 @@ async def test_send__verified_though_the_receiver_parted_before_the_last_ack_cam
         sender.close()
 
 
-# -- receivers that lie or part -------------------------------------------------------------------------------------
+# -- faulty receivers ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -463,7 +463,7 @@ async def test_send__refused_for_now_bad_flow(tmp_path: Path) -> None:
 
 
 async def test_send__a_receiver_that_takes_nothing_any_more_bad_flow(tmp_path: Path) -> None:
-    """It lives and releases nothing: the requests' time ends the attempt, though not even ABORT has credit."""
+    """It is alive and releases nothing: the requests' time ends the attempt, though not even ABORT has credit."""
     opener = replace(SMALL, protocol=replace(SMALL.protocol, request_timeout_s=0.5))
     async with pair(opener=opener) as (_, _, here, there):
         sender = FileSender(here, on_progress=lambda _: None)

@@ -30,7 +30,7 @@ class Loop:
 
 
 class Host:
-    """The clock, and what the kernel says of this thread."""
+    """The clock, and the kernel's counters of this thread."""
 
     RUSAGE_THREAD = 1
 

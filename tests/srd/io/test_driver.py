@@ -74,7 +74,7 @@ async def test_driver__close_is_confirmed_at_both_ends() -> None:
         assert (there.status, there.reason) == (Status.OK, "closed by the other end")
 
 
-# -- the network says no --------------------------------------------------------------------------------------------
+# -- ICMP errors ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ class Hiccups:
 
 @pytest.mark.parametrize("one_in", [2, 3, 10])
 async def test_driver__a_full_socket_delays_and_loses_nothing(monkeypatch: pytest.MonkeyPatch, one_in: int) -> None:
-    """And no burst leaves by the socket of another path: then its path would be judged by another's fate."""
+    """And no burst leaves by the socket of another path: then its path would be charged with another's losses."""
     async with node(accepting=False) as one, node(accepting=True) as two:
         peer = await open_pair(one, two)
         hiccups = Hiccups(monkeypatch, one_in=one_in)
@@ -150,8 +150,8 @@ async def test_driver__a_full_socket_delays_and_loses_nothing(monkeypatch: pytes
             two.driver.wake()
         assert hiccups.blocked > 3
         ports = {index: sock.getsockname()[1] for index, sock in enumerate(one.sockets)}
-        heard = two.core.peer(two.events[0].peer).receiver._rx_paths
-        assert {path: heard[path].source.address[1] for path in heard} == ports
+        rx_paths = two.core.peer(two.events[0].peer).receiver._rx_paths
+        assert {path: rx_paths[path].source.address[1] for path in rx_paths} == ports
         assert not one.failures, one.failures[0]
 
 
@@ -197,7 +197,7 @@ async def test_driver__an_icmp_error_of_one_peer_loses_nothing_of_another(
         ledger = Ledger(monkeypatch)
         for request in range(5):
             for sock in one.sockets:
-                sock.sendto(b"anyone?", nobody)  # loopback answers at once: the next call is told
+                sock.sendto(b"anyone?", nobody)  # loopback answers at once: the next call returns the error
             one.post(peer, request=request, offset=0, length=200_000)
             await one.until(completed, count=request + 1)
         assert ledger.datagrams == sender.packets, "every packet that the core gave has left, whatever became of it"
@@ -324,7 +324,7 @@ async def test_drop_unsent__a_cancelled_request_with_a_full_socket_leaves_its_me
         one.core.cancel(peer, request=1, now=time.monotonic())
         one.driver.wake()
         await one.until(completed)
-        # What tells the other end of the cancelling may wait already: it names no memory.
+        # The packet that cancels at the other end may wait already: it names no memory.
         waiting, held = one.driver._transmitter, one.driver._deferred
         assert not waiting._lengths[: waiting._packets].any()
         assert not isinstance(held, Burst) or not held.payload_bytes
@@ -353,11 +353,11 @@ async def test_completion__what_a_full_socket_refused_again_is_not_read_after_it
             raise BlockingIOError(errno.EAGAIN, "EAGAIN")
 
         waiting: list[int | None] = []
-        told = one.on_event
+        original = one.on_event
 
         def on_event(event: Event) -> None:
             waiting.append(one.driver._transmitter.path)
-            told(event)
+            original(event)
 
         one.driver._on_event = on_event
         monkeypatch.setattr(syscalls, "sendmmsg", send_and_deny)

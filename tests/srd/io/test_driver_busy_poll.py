@@ -145,7 +145,7 @@ async def test_adaptive_poller__kept_between_messages_that_follow_closely_and_no
 
 
 def noting(note: Callable[[str], None], what: str, do: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `do`, which says so."""
+    """Return `do`, wrapped so that it notes each call."""
 
     def noted(*args: Any) -> Any:
         note(what)
@@ -166,7 +166,7 @@ async def test_answer__goes_first_where_small_messages_go_to_and_fro(length: int
         rounds: list[list[str]] = []  # what `two` did after each message
 
         def answering(node: Node) -> None:
-            """Have a node answer each message it is told of with one like it."""
+            """Have a node answer each message it receives with one like it."""
 
             def on_event(event: Event) -> None:
                 node.on_event(event)
@@ -182,7 +182,7 @@ async def test_answer__goes_first_where_small_messages_go_to_and_fro(length: int
             if rounds:
                 rounds[-1].append(what)
 
-        def hear(*args: Any, **named: Any) -> Any:
+        def handle(*args: Any, **named: Any) -> Any:
             if named["controls"]:
                 note("calls")
             return handle_packets(*args, **named)
@@ -195,14 +195,14 @@ async def test_answer__goes_first_where_small_messages_go_to_and_fro(length: int
             answering(each)
         two.driver._transmitter.flush = noting(note, "answer", two.driver._transmitter.flush)  # type: ignore[method-assign]
         two.driver._send_datagram = noting(note, "ack", two.driver._send_datagram)  # type: ignore[method-assign]
-        two.core.handle_packets = hear  # type: ignore[method-assign]
+        two.core.handle_packets = handle  # type: ignore[method-assign]
         one.post(peers[one], request=0, offset=0, length=length)
         await two.until(received, count=10)
         small = length < driver.BULK_BYTES
-        told = [words for words in rounds if words]
-        assert (["answer", "ack", "calls"] in told) is small
+        noted = [words for words in rounds if words]
+        assert (["answer", "ack", "calls"] in noted) is small
         if not small:  # something else may be calls or acknowledged before, as a probe of a path
-            assert all("ack" in words[: words.index("answer")] for words in told if "answer" in words)
+            assert all("ack" in words[: words.index("answer")] for words in noted if "answer" in words)
 
 
 @pytest.mark.sources
@@ -231,18 +231,18 @@ async def test_answer__deadlines_are_checked_where_every_turn_that_reads_brings_
         fill(one, 4 << 20)
         two.driver._adaptive_poll_s = PATIENCE_S
         turns: list[str] = []
-        two.core.handle_timeout = noting(turns.append, "judged", two.core.handle_timeout)  # type: ignore[method-assign]
-        two.driver._on_event = noting(turns.append, "told", two.on_event)
+        two.core.handle_timeout = noting(turns.append, "deadlines", two.core.handle_timeout)  # type: ignore[method-assign]
+        two.driver._on_event = noting(turns.append, "event", two.on_event)
         two.driver._send_datagram = noting(turns.append, "ack", two.driver._send_datagram)  # type: ignore[method-assign]
         for request in range(20):
             one.post(peer, request=request, offset=0, length=100)
             await one.until(completed, count=request + 1)
-        assert "told ack judged" in " ".join(turns)
+        assert "event ack deadlines" in " ".join(turns)
 
 
 @pytest.mark.sources
 async def test_answer__an_application_may_close_at_once_when_a_peer_ends() -> None:
-    """The other end is told before, and has not to ask again."""
+    """The other end gets its CLOSE before, and need not probe."""
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 4 << 20)

@@ -21,7 +21,7 @@ async def test_driver__a_path_of_the_reserve_gets_a_port_when_it_is_called() -> 
         two.connect(late.getsockname())
         (event,) = await two.until(ended)
         assert isinstance(event, PeerEnded)
-        assert "refused" in event.reason, "what comes there is heard"
+        assert "refused" in event.reason, "packets to it are received"
     assert late.fileno() == -1, "it is closed with the others"
 
 

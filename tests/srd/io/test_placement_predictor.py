@@ -130,7 +130,7 @@ def test_wrong__what_belongs_elsewhere_does_not_stay(desk: Desk, changes: dict[s
 
 
 def test_wrong__two_bursts_in_one_train(desk: Desk) -> None:
-    """GRO joins what is equal in size, whatever it says: the second may belong anywhere."""
+    """GRO joins what is equal in size, whatever its header: the second may belong anywhere."""
     desk.expect(0)
     first = replace(desk.burst(0), count=3, payload_bytes=3 * SEGMENT)
     other = replace(desk.burst(5), count=4, payload_bytes=4 * SEGMENT, message=9, flags=Opcode.SEND)

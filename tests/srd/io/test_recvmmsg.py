@@ -1,4 +1,4 @@
-"""srd.io.recvmmsg over loopback: what the kernel says of a datagram, a train, a mark, and what was cut off."""
+"""srd.io.recvmmsg over loopback: what the kernel reports of a datagram, a train, a mark, and what was cut off."""
 
 from __future__ import annotations
 

@@ -380,7 +380,7 @@ def test_receive__an_empty_pool_still_receives_control_packets() -> None:
 
 @pytest.mark.parametrize("count", [1, 5], ids=["one", "a train of another size"])
 def test_receive__an_empty_pool_still_receives_packets_without_payload(count: int) -> None:
-    """What says that a message was given up must come through just then: it brings memory back."""
+    """An ABORT must be received just then: it brings memory back."""
     with source() as one, Receiver(chunk_bytes=128 << 10, chunks=2) as two:
         while two.pool.free_chunks or not two.landing.is_scratch(0):
             one.send(two.address, bytes(60_000), segment_bytes=8916)

@@ -81,7 +81,7 @@ def test_steer__a_peer(family: socket.AddressFamily) -> None:
 
 @FAMILIES
 def test_steer__only_data(family: socket.AddressFamily) -> None:
-    """What the endpoint says and hears besides goes on as before; so does what is no packet at all."""
+    """Other traffic of the endpoint goes on as before; so does what is no packet at all."""
     with desk(family) as made:
         made.steering.steer(Rule(), made.add("queue"))
         assert made.goes_to(packet()) == "queue"

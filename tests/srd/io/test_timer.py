@@ -82,10 +82,10 @@ def test_timer__a_later_time_is_set_in_the_kernel_when_the_earlier_one_has_come(
 
 
 def test_timer__resolution_is_finer_than_a_millisecond(timer: TimerFd) -> None:
-    """What the kernel says is left, each time within what passed around the question: no machine is too busy for it."""
+    """The kernel's remaining time lies within the times read before and after it, however busy the machine."""
     latest_at = time.monotonic() + 3600
     for microseconds in range(0, 3000, 50):
-        at = latest_at - microseconds / 1e6  # earlier each time, as a later one is not told to the kernel
+        at = latest_at - microseconds / 1e6  # earlier each time, as a later one is not set in the kernel
         timer.arm(at)
         before = time.monotonic()
         left_s = remaining_s(timer)

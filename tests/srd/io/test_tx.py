@@ -73,12 +73,12 @@ def test_flush__headers_hold_the_fields_of_the_burst() -> None:
         assert [*waiting, one.transmitter.path] == [None, burst.path, None]
         two.receive(packets=3)
         (run,) = two.runs
-        said = {
+        fields = {
             name: getattr(run, name)
             for name in burst.__slots__
             if name not in {"address", "payload_offset", "payload_addresses"}
         }
-        assert said == {name: getattr(burst, name) for name in said}
+        assert fields == {name: getattr(burst, name) for name in fields}
         assert run.address == one.socket.getsockname()
 
 
@@ -255,7 +255,7 @@ class Errors:
 @pytest.mark.parametrize(
     ("codes", "lost"),
     [
-        ([errno.EMSGSIZE] * (MAX_TRIES - 1), 0),  # said of what went before
+        ([errno.EMSGSIZE] * (MAX_TRIES - 1), 0),  # about an earlier datagram
         ([errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH], 0),
         ([errno.EMSGSIZE] * 2 * MAX_TRIES, 1),  # in a train, and singly
         ([errno.EPERM] * MAX_TRIES, 1),

@@ -44,7 +44,7 @@ class Loop:
                 )
 
     def lose(self, packets: float, *, left: float = math.inf, silent: bool = False) -> None:
-        """Of a window that is full, unless it is told how many packets are left in flight."""
+        """Of a window that is full, unless it is given how many packets are left in flight."""
         lost_bytes = round(packets * PACKET_BYTES)
         inflight_bytes = max(round(min(left * PACKET_BYTES, self.control.window_bytes - lost_bytes)), 0)
         self.control.on_loss(now=self.now, lost_bytes=lost_bytes, inflight_bytes=inflight_bytes, by_timeout=silent)

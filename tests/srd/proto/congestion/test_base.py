@@ -1,4 +1,4 @@
-"""The controller that ignores all that it is told."""
+"""The controller that ignores all reports."""
 
 from __future__ import annotations
 

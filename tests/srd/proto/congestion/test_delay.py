@@ -35,7 +35,7 @@ def test_majority_delay__grows_gently_once_it_has_met_a_queue() -> None:
     loop = Loop()
     loop.rounds(4, 2 * TARGET_S)
     before = loop.packets
-    loop.rounds(1, 0.0)  # what was said of the queue is still remembered
+    loop.rounds(1, 0.0)  # the reports of the queue are still in the window
     loop.rounds(5, 0.0)
     assert before < loop.packets < 2.2 * before + 12
 
@@ -105,7 +105,7 @@ def test_majority_delay__far_above_target_it_adapts_to_what_was_delivered() -> N
 
 
 def waiting_host(loop: Loop, *, pattern_s: tuple[float, ...]) -> None:
-    """For 0.2 s, ten packets a round trip waited in the receiving host, for as long as `pattern_s` says in turn."""
+    """For 0.2 s, ten packets a round trip waited in the receiving host, for the times of `pattern_s` in turn."""
     for step in range(100):
         for _ in range(10):
             loop.now += RTT_S / 10

@@ -82,7 +82,7 @@ def test_majority_delay__what_was_delivered_since_saves_the_window_from_being_ha
 def test_majority_delay__what_was_in_flight_counts_not_what_might_have_been(
     lost: int, left: int, *, falls: bool
 ) -> None:
-    """A message of a few packets in a large window; one packet of one says nothing."""
+    """A message of a few packets in a large window; one packet of one is no evidence."""
     loop = Loop()
     loop.rounds(3, 0.0)
     before = loop.packets

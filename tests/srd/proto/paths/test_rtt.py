@@ -73,7 +73,7 @@ def paths(*round_trips_s: float, at: float) -> list[RttEstimator]:
 
 
 def test_peer_rtt__of_the_paths_in_use() -> None:
-    """Slow paths that were left do not hold the pace down; if nothing was heard of late, all count."""
+    """Slow paths that were left do not hold the pace down; without a recent report, all count."""
     ours, (fast, slow) = PeerRtt(initial_s=0.01), paths(0.002, 0.02, at=10.0)
     fast.update(0.002, now=10.1)
     ours.refresh([fast, slow], now=10.101)

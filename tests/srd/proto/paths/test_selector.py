@@ -19,7 +19,7 @@ CHOICES = 2000
 
 
 def paths(*rtts_s: float) -> list[Path]:
-    """Paths that were all heard from just now; what they measured stands above a smallest round trip of 2 ms."""
+    """Paths that all had a report just now; what they measured stands above a smallest round trip of 2 ms."""
     made = [Path(index, initial_rtt_s=0.05) for index in range(len(rtts_s))]
     for path, rtt_s in zip(made, rtts_s, strict=True):
         path.rtt.update(0.002, now=NOW)
@@ -47,7 +47,7 @@ def test_select__a_congested_path_is_left(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_select__a_long_path_carries_what_it_delivers(seed: int) -> None:
-    """It is no slower than it ever was; where nothing says where to go, the short one is faster."""
+    """It is no slower than it ever was; without ACK credits the short one is faster."""
     short, long = paths(0.002, 0.002)
     long.rtt = RttEstimator(initial_s=0.05)
     long.rtt.update(0.006, now=NOW)

@@ -1,4 +1,4 @@
-"""Loss on one path: what was overtaken, what was not answered, and what only came out of order."""
+"""Loss on one path: reordering, timeouts, and spurious losses."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_detect_losses__stops_at_the_first_whose_fate_is_open() -> None:
 def test_detect_losses__a_retransmission_acknowledged_elsewhere_is_no_loss() -> None:
     flight = Flight(10.0)
     flight.sent.acknowledge(2, bitmap=0)
-    flight.path.reported_sequence = -1  # nothing was ever heard of this path
+    flight.path.reported_sequence = -1  # this path never had a report
     assert flight.settle(99.0) == ([], False, None)
     assert flight.path.counters.lost == 0
 
@@ -234,8 +234,8 @@ def test_evidence__most_of_what_was_lost_turns_out_late() -> None:
     rack = RackState()
     rack.on_lost(5, now=10.0, rtt_s=RTT_S)
     rack.on_lost(4, now=10.0 + RTT_S, rtt_s=RTT_S)  # the same episode
-    told = [rack.on_duplicates(2, now=10.0 + step * RTT_S, rtt_s=RTT_S) for step in range(2, 6)]
-    assert told == [False, False, True, False], "more than half, and once"
+    changed = [rack.on_duplicates(2, now=10.0 + step * RTT_S, rtt_s=RTT_S) for step in range(2, 6)]
+    assert changed == [False, False, True, False], "more than half, and once"
 
 
 def test_evidence__another_episode_is_counted_by_itself() -> None:

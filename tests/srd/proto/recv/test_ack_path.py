@@ -1,4 +1,4 @@
-"""Ways of acks: turns, and what was told."""
+"""Paths of acks: round robin, and what probes name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_prefer__most_go_there_for_a_while_and_some_take_turns() -> None:
     others = [way for way in found if way != (5, 3)]
     assert len(others) == 8
     assert {path for path, _ in others} == set(range(8))
-    assert found[:ACKS_ON_PREFERRED] == [(5, 3)] * ACKS_ON_PREFERRED, "whoever told it waits"
+    assert found[:ACKS_ON_PREFERRED] == [(5, 3)] * ACKS_ON_PREFERRED, "its sender waits for them"
     later = [ways.select([0, 1, 2], now=1.0 + PREFERENCE_S) for _ in range(8)]
     assert (5, 3) not in later
     assert not ways.preferred
@@ -54,7 +54,7 @@ def test_prefer__a_path_that_is_not_ours(path: int) -> None:
     assert not ways.preferred
 
 
-# -- as a receiver takes them, which probes tell --------------------------------------------------------------------
+# -- a receiver that gets them from probes -------------------------------------------------------------------------
 
 
 def answers_to_probe(ours: Receiver, *, way: tuple[int, int], probes: int = 1) -> list[Ack]:

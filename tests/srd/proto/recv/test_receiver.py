@@ -153,7 +153,7 @@ def test_accept__lengths_that_cannot_be(changes: dict[str, int]) -> None:
 
 
 def test_accept__a_packet_that_contradicts_its_message() -> None:
-    """The first packet said how long the message is; one that says otherwise must not end up in it."""
+    """The first packet has the message's length; one with another length must not become part of it."""
     ours = receiver()
     ours.accept(run(0, length=2000), now=10.0)
     _, message = ours.accept(run(1, length=9000, offset=8000), now=10.0)
@@ -256,14 +256,14 @@ def test_ack__reports_in_the_next_one_what_had_no_room() -> None:
     ours = receiver(paths=64)
     for path in range(64):
         ours.accept(run(1 + path, length=10**6, path=path), now=10.0)
-    heard, acks = set[int](), 0
+    reported, acks = set[int](), 0
     while ours.ack_at is not None:
         due = ours.ack(context=1, now=ours.ack_at, room_bytes=576)
         assert due is not None
         assert len(due[0].encode()) <= 576
-        heard |= {report.path for report in due[0].reports}
+        reported |= {report.path for report in due[0].reports}
         acks += 1
-    assert heard == set(range(64))
+    assert reported == set(range(64))
     assert acks <= 64 * REPORT_REPEATS / 8
 
 

@@ -249,7 +249,7 @@ def test_accept__delivers_each_message_once_and_whatever_its_order(what: tuple[l
     )
 )
 def test_accept__forged_packets_deliver_whole_messages_or_none(packets: list[tuple[int, int, int, int, int]]) -> None:
-    """Whatever it says, what is delivered is one message's own bytes, each once; all else is handed back in the end."""
+    """What is delivered is one message's own bytes, each once; all else is released in the end."""
     ours, kept, delivered = receiver(), list[Extent](), list[Extent]()
     for number, (psn, message, index, length, size) in enumerate(packets):
         changes = {"message": message, "offset": index * SEGMENT, "payload_bytes": size, "segment_bytes": size}

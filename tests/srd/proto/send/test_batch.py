@@ -141,7 +141,7 @@ def test_post_batch__numbers_never_straddle_two_to_the_32() -> None:
 
 
 def test_handle_packets__a_batch_that_arrives_together_is_one_event() -> None:
-    """And what of it came before is not told again."""
+    """And what of it completed before is not reported again."""
     network = Network(seed=10)
     _, other = network.connect()
     context = network.b.core.peer(other).own_context

@@ -15,7 +15,7 @@ def test_covers__what_was_granted_and_not_started() -> None:
     assert credit.covers(40)
     credit.grant(130, messages=10)
     assert credit.covers(70)
-    credit.grant(120, messages=10)  # an ack that was overtaken
+    credit.grant(120, messages=10)  # an ack that was reordered
     assert credit.covers(70)
 
 
@@ -86,5 +86,5 @@ def test_grant__of_messages_alone_is_one() -> None:
     credit.on_credit_probe()
     credit.grant(100, messages=3)
     assert not credit.retries_exhausted(0)
-    credit.grant(50, messages=1)  # an ack that was overtaken
+    credit.grant(50, messages=1)  # an ack that was reordered
     assert credit.covers(100)

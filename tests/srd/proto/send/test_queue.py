@@ -142,7 +142,7 @@ def test_cancel__what_has_ended_or_never_was() -> None:
 
 
 def test_cancel__half_cut_messages_with_the_window_full() -> None:
-    """The packet that says so must fit into the receiver's window, though it is full."""
+    """The ABORT must fit into the receiver's window, though it is full."""
     pair = Pair(window_packets=64, shape=SLOW, controller=Fixed, initial_window_packets=128)
     for index in range(4):
         pair.send(index, length=4 * MIB)
@@ -167,7 +167,7 @@ def test_cancel__half_cut_messages_with_the_window_full() -> None:
 
 @pytest.mark.parametrize("retry", [6, 7])
 def test_timeout__a_receiver_that_is_never_ready(retry: int) -> None:
-    """Whatever `rnr_retry` says, nothing hangs: and the status says what was waited for."""
+    """Whatever `rnr_retry` is, nothing hangs, and the status shows what was missing."""
     pair = Pair(rnr_retry=retry, request_timeout_s=2.0, rnr_timer_s=0.25, **SMALL)
     pair.send(1, length=MIB)
     pair.send(2, length=MIB)
@@ -204,7 +204,7 @@ def test_timeout__for_ever() -> None:
 
 @pytest.mark.sources
 def test_timeout__of_a_read_that_is_never_answered() -> None:
-    """Its responder acknowledges and says nothing more."""
+    """Its responder acknowledges and sends no response."""
     pair = Pair(request_timeout_s=1.5)
     pair.b.core.peer(pair.at_b).rdma._queue.respond = lambda *_, **__: None  # type: ignore[method-assign, union-attr]  # a responder that does not keep the rules
     pair.read(1, length=1000)
@@ -267,7 +267,7 @@ def test_refused__what_was_not_sent_is_not_refused(message: int) -> None:
 
 
 def test_refused__a_send_longer_than_the_responder_takes() -> None:
-    """As a requester would have it that does not listen to what it was told."""
+    """As a requester that ignores the NACK."""
     pair = Pair()
     sender = pair.a.core.peer(pair.at_a).sender
     assert sender is not None

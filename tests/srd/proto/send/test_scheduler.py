@@ -90,11 +90,11 @@ def test_rnr_exhausted__those_that_wait_and_not_what_has_started() -> None:
 def test_head__a_write_with_immediate_takes_the_credit_of_a_message_and_no_bytes() -> None:
     credit = Credit(0, granted_messages=1, retries=7)
     scheduler = SendScheduler(credit)
-    told, waits = (WorkQueueEntry(1, 0, 0, 1000, 0, Opcode.WRITE | IMMEDIATE) for _ in range(2))
+    notified, waits = (WorkQueueEntry(1, 0, 0, 1000, 0, Opcode.WRITE | IMMEDIATE) for _ in range(2))
     plain, response = wqe(Opcode.WRITE), wqe(Opcode.RESPONSE)
-    for message in (told, waits, plain, response):
+    for message in (notified, waits, plain, response):
         scheduler.add(message)
-    assert order(scheduler, burst_bytes=1000) == [told, plain, response], "what waits holds up no answer"
+    assert order(scheduler, burst_bytes=1000) == [notified, plain, response], "what waits holds up no answer"
     assert scheduler.needs_credit
     credit.grant(0, messages=2)
     assert order(scheduler, burst_bytes=1000) == [waits]

@@ -332,7 +332,7 @@ def test_poll_burst__sprays_over_all_paths(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("loss_percent", "share"), [(0, 0.6), (1, 0.5)])
 def test_throughput__most_of_four_links(seed: int, loss_percent: int, share: float) -> None:
-    """Far below what is aimed at, so that it says when something is broken, not when something is tuned."""
+    """Far below the goal, so that it fails for defects, not for tuning."""
     shape = Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60, loss_percent=loss_percent)
     network = Network(seed=seed, shape=shape)
     transfer(network, 12 * MIB)
@@ -367,7 +367,7 @@ def test_handle_ack__counts_marks_and_reports_their_share_to_the_controller(monk
     assert path.counters.ecn_ce == (1 << 16) + 2
 
 
-# -- what the controller is told ------------------------------------------------------------------------------------
+# -- reports to the controller ------------------------------------------------------------------------------------
 
 
 @pytest.mark.sources
