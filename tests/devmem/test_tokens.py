@@ -149,6 +149,7 @@ def test_forget__takes_nothing_back() -> None:
     assert tokens.dontneed([(0, 2)]) == len(tokens) == len(back) == 0
 
 
+@pytest.mark.no_cover  # tracing it takes twice as long
 def test_tokens__a_million_leave_nothing_behind() -> None:
     tokens = Tokens(first=0)
     back: list[Frag] = []
