@@ -45,8 +45,8 @@ MASTER_PORT: Final = 29500  # torchrun's default; each rank has an address, so a
 GRACE_S: Final = 2.0
 NAMESPACE_POLL_S: Final = 0.002  # interval of checks until a rank has entered a namespace
 _GATE: Final = ("sh", "-c", 'read -r _ && exec "$@" < /dev/null', "sh")
-"""Holds a rank's command until a line allows it: one that ends at once could not be looked at. Without the line, at the
-launcher's end or an error, the command never begins."""
+"""Delays a rank's command until its stdin has a line, so that the namespace of a short command can be read. Without the
+line, after an error or the launcher's exit, the command does not start."""
 READ_BYTES: Final = 1 << 16
 MAX_LINE_BYTES: Final = 1 << 20
 
@@ -126,7 +126,7 @@ class Launcher:
                 running = ", ".join(str(rank) for rank in self.ranks if rank.status is None)
                 self.end(on_line=on_line)
                 raise RankError(f"not done after {timeout_s:g} s: {running}")
-            self._turn(on_line, patience_s=left)
+            self._turn(on_line, timeout_s=left)
             failed = next((rank for rank in self.ranks if rank.status), None)
             if failed is not None:
                 self.end(on_line=on_line)
@@ -146,7 +146,7 @@ class Launcher:
                     _signal_group(rank, number)
             give_up_at = time.monotonic() + GRACE_S
             while any(rank.status is None for rank in self.ranks) and (left := give_up_at - time.monotonic()) > 0:
-                self._turn(on_line or _discard_line, patience_s=left)
+                self._turn(on_line or _discard_line, timeout_s=left)
         self._read_rest(on_line or _discard_line)
 
     def __enter__(self) -> Self:
@@ -173,7 +173,7 @@ class Launcher:
             self._selector.register(pipe, selectors.EVENT_READ, (rank, stream))
 
     def _open_gates(self) -> None:
-        """Look which namespace each rank has entered, then let its command begin; at the latest after GRACE_S."""
+        """Find the namespace of each rank, then start its command; at the latest after GRACE_S."""
         give_up_at = time.monotonic() + GRACE_S
         waiting = list(self.ranks)
         while waiting and time.monotonic() < give_up_at:
@@ -193,9 +193,9 @@ class Launcher:
         network = _network_of(pid)
         return None if network is None else self._nodes.get(network)
 
-    def _turn(self, on_line: OnLine, *, patience_s: float | None) -> None:
+    def _turn(self, on_line: OnLine, *, timeout_s: float | None) -> None:
         """Wait for events, and handle them."""
-        for key, _ in self._selector.select(patience_s):
+        for key, _ in self._selector.select(timeout_s):
             rank, stream = key.data
             if stream is not None:
                 self._read(rank, stream, on_line)
@@ -231,7 +231,7 @@ class Launcher:
         """Read the pipes of ranks that have exited; with a limit, because a daemon of theirs may keep them open."""
         give_up_at = time.monotonic() + GRACE_S
         while any(rank.open_pipes for rank in self.ranks) and (left := give_up_at - time.monotonic()) > 0:
-            self._turn(on_line, patience_s=left)
+            self._turn(on_line, timeout_s=left)
 
     def _on_line(self, rank: Rank, stream: Stream, line: str, on_line: OnLine) -> None:
         if stream == "stderr" and line.strip():

@@ -22,13 +22,13 @@ MAX_FILE_BYTES: Final = 4 << 20
 
 MAX_VALUES: Final = 250_000
 """Keys, values, lists and mappings of a file, with aliases expanded: enough for all links of the largest topology
-(topology.model.MAX_LINKS) without shapes. PyYAML takes about 1 kB for each, and a line of aliases can stand for any
+(topology.model.MAX_LINKS) without shapes. PyYAML takes about 1 kB for each, and a line of aliases can expand to any
 number of them."""
 
 MAX_NUMBER_LENGTH: Final = 100
 """Characters of a number; Python's integers have no limit, and long ones take quadratic time."""
 
-Place = Sequence[int | str]
+Position = Sequence[int | str]
 
 
 def load_mapping(path: Path, *, error: type[LabError], wanted: str) -> dict[Hashable, Any]:
@@ -56,7 +56,7 @@ def load_mapping(path: Path, *, error: type[LabError], wanted: str) -> dict[Hash
     return document
 
 
-def first_mistake(error: ValidationError, *, known_keys: Callable[[Place], Sequence[str]]) -> str:
+def first_mistake(error: ValidationError, *, known_keys: Callable[[Position], Sequence[str]]) -> str:
     """Return a validation error as one line: key, what is wrong with which value, what would be right.
 
     `known_keys` returns the keys of the part of the file at a position, for an unknown key there.
@@ -85,27 +85,27 @@ def _document(content: bytes) -> object:
         node = loader.get_single_node()
         if node is None:
             return None
-        _written_out(node, {})
+        _expanded_count(node, {})
         return loader.construct_document(node)
     finally:
         loader.dispose()
 
 
-def _written_out(node: yaml.Node, known: dict[yaml.Node, int]) -> int:
+def _expanded_count(node: yaml.Node, counts: dict[yaml.Node, int]) -> int:
     """Return the number of values in `node`, aliases expanded. Raises _Refused if too many, or without end."""
-    if node in known:
-        if known[node] == 0:  # still being counted
+    if node in counts:
+        if counts[node] == 0:  # still being counted
             raise _Refused(f"{_line(node)}: an alias stands within what it is an alias of; write it out")
-        return known[node]
-    known[node] = 0
+        return counts[node]
+    counts[node] = 0
     count = 1
     if isinstance(node, yaml.MappingNode):
-        count += sum(_written_out(key, known) + _written_out(value, known) for key, value in node.value)
+        count += sum(_expanded_count(key, counts) + _expanded_count(value, counts) for key, value in node.value)
     elif isinstance(node, yaml.SequenceNode):
-        count += sum(_written_out(item, known) for item in node.value)
+        count += sum(_expanded_count(item, counts) for item in node.value)
     if count > MAX_VALUES:
-        raise _Refused(f"{_line(node)}: stands for {count} values, aliases written out; at most {MAX_VALUES}")
-    known[node] = count
+        raise _Refused(f"{_line(node)}: expands to {count} values with aliases; at most {MAX_VALUES}")
+    counts[node] = count
     return count
 
 

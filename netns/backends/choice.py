@@ -38,7 +38,7 @@ def choose_backend(topology: Topology, wanted: Wanted) -> tuple[Backend, str]:
             raise BackendError(f"this kernel has no netem ({missing}); use --backend relay")
         if lacking is not None:
             raise BackendError(f"{lacking}; use --backend relay")
-        return "kernel", f"asked for{_about_seeds()}"
+        return "kernel", f"requested{_about_seeds()}"
     if wanted == "auto" and missing is None and lacking is None:
         return "kernel", f"this kernel has netem{_about_seeds()}"
     if not TUN_DEVICE.exists():
@@ -48,7 +48,7 @@ def choose_backend(topology: Topology, wanted: Wanted) -> tuple[Backend, str]:
             f"{TUN_DEVICE} is not yours to open, which the relay backend needs; be root, or use srd-lab uml"
         )
     if wanted == "relay":
-        return "relay", "asked for"
+        return "relay", "requested"
     return "relay", lacking or f"this kernel has no netem: {missing}"
 
 

@@ -64,10 +64,10 @@ sync; halt -f -p
 
 _GUARDIAN: Final = """
 import contextlib, os, shutil, signal, sys
-caller_lives = os.read(0, 1)
+ended_normally = os.read(0, 1)
 with contextlib.suppress(ProcessLookupError):
     os.killpg(int(sys.argv[1]), signal.SIGKILL)
-if not caller_lives:
+if not ended_normally:
     shutil.rmtree(sys.argv[2], ignore_errors=True)
 """
 

@@ -40,7 +40,7 @@ def page(whole: Branch, *, title: str) -> str:
 </head>
 <body>
 <h1>{escape(title)}</h1>
-<p>Hosts that hang on the same box are as near to each other as its layer says.</p>
+<p>Hosts below the same box share its layer.</p>
 {_table(whole)}
 <h2>Layers</h2>
 <div class="picture">

@@ -117,14 +117,14 @@ def status(name: str | None, as_json: bool) -> None:  # noqa: FBT001 - click pas
 def exec_command(name: str | None, node: str, command: tuple[str, ...]) -> None:
     """Run COMMAND inside the host or switch NODE; the exit status is that of COMMAND."""
     require_root("srd-lab exec")
-    words = command[1:] if command[0] == "--" else command
-    if not words:
+    arguments = command[1:] if command[0] == "--" else command
+    if not arguments:
         raise click.UsageError("no command; for example: srd-lab exec h1 -- ip address")
-    argv = lab_named(name).command(node, words)
-    if shutil.which(words[0]) is None:
-        raise BackendError(f"{words[0]}: no such command")
+    argv = lab_named(name).command(node, arguments)
+    if shutil.which(arguments[0]) is None:
+        raise BackendError(f"{arguments[0]}: no such command")
     sys.stdout.flush()
-    os.execv(argv[0], argv)  # noqa: S606 - no shell is wanted
+    os.execv(argv[0], argv)  # noqa: S606 - no shell is involved
 
 
 @main.command()

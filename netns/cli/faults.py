@@ -89,12 +89,12 @@ def set_command(name: str | None, direction: Literal["both", "ab", "ba"], link: 
 @LAB_OPTION
 @click.option("--at", "at_s", type=TIME, default=0.0, help="Start after this time, as 5s.")
 @click.option("--for", "for_s", type=TIME, help="Repair it after this time, as 2s; default: never.")
-@click.option("--carrier", is_flag=True, help="Clear the carrier, too: both ends notice, and use other next hops.")
+@click.option("--carrier", is_flag=True, help="Clear the carrier, too: both ends detect it, and use other next hops.")
 @click.argument("target", metavar="LINK|NODE")
 def fail_command(*, name: str | None, at_s: float, for_s: float | None, carrier: bool, target: str) -> None:
     """Let a link or a node drop everything, silently: carriers and routes do not change.
 
-    With --carrier the neighbours see NO-CARRIER and use other next hops; other routers do not notice.
+    With --carrier the neighbours see NO-CARRIER and use other next hops; other routers do not detect it.
     With --for the command runs until the repair; when interrupted, it repairs at once.
     """
     require_root("srd-lab fail")

@@ -36,15 +36,15 @@ def rootless(command: tuple[str, ...]) -> None:
     Its labs are invisible to others, and end with it. It needs user namespaces, and for the relay backend access to
     /dev/net/tun; on systems that allow neither, use `srd-lab uml`.
     """  # noqa: D301 - \b is click's mark for "do not rewrap"
-    words = command[1:] if command[0] == "--" else command
-    if not words:
+    arguments = command[1:] if command[0] == "--" else command
+    if not arguments:
         raise click.UsageError("no command; for example: srd-lab rootless -- srd-lab up reference")
-    if shutil.which(words[0]) is None:
-        raise BackendError(f"{words[0]}: no such command")
+    if shutil.which(arguments[0]) is None:
+        raise BackendError(f"{arguments[0]}: no such command")
     argv = [tool("unshare"), *_NAMESPACES, "sh", "-c"]
     tried = subprocess.run([*argv, _INSIDE, "sh", "true"], capture_output=True, text=True, check=False)
     if tried.returncode:
         reason = (tried.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise BackendError(f"this system allows no user namespaces ({reason}); use srd-lab uml, or root")
     sys.stdout.flush()
-    os.execv(argv[0], [*argv, _INSIDE, "sh", *words])  # noqa: S606 - the shell is ours, the words are arguments
+    os.execv(argv[0], [*argv, _INSIDE, "sh", *arguments])  # noqa: S606 - the command is passed as arguments, not as shell text

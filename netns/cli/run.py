@@ -40,7 +40,7 @@ class Finished:
     iterations_s: tuple[float, ...]
 
     @property
-    def strays(self) -> list[str]:
+    def misplaced(self) -> list[str]:
         """Ranks that were not seen where they were placed, one line each."""
         return [
             f"rank {rank} was placed on {host}, " + (f"but ran on {seen}" if seen else "but was not seen on any host")
@@ -102,8 +102,8 @@ def run(
     with signals_raise(), _lab(file, name) as lab:
         finished = run_job(lab, job, timeout_s=timeout_s, quiet=as_json)
     click.echo(json.dumps(finished.to_dict())) if as_json else _show(finished, check_placement=check_placement)
-    if check_placement and finished.strays:
-        raise RankError(finished.strays[0])
+    if check_placement and finished.misplaced:
+        raise RankError(finished.misplaced[0])
 
 
 def run_job(lab: Lab, job: Job, *, timeout_s: float | None = None, quiet: bool = False) -> Finished:

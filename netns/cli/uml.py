@@ -26,12 +26,12 @@ def uml_command(memory: str, command: tuple[str, ...]) -> None:
 
     It needs no root, boots in seconds, and has one slow CPU: use it to test what netem does, not how fast.
     """  # noqa: D301 - \b is click's mark for "do not rewrap"
-    words = command[1:] if command[0] == "--" else command
-    if not words:
+    arguments = command[1:] if command[0] == "--" else command
+    if not arguments:
         raise click.UsageError("no command; for example: srd-lab uml -- tc qdisc show")
-    if shutil.which(words[0]) is None:
-        raise BackendError(f"{words[0]}: no such command")
+    if shutil.which(arguments[0]) is None:
+        raise BackendError(f"{arguments[0]}: no such command")
     if not memory[:-1].isdecimal() or memory[-1:].upper() not in ("M", "G"):
         raise click.BadParameter(f"{memory!r} is no size; give one as 512M or 2G", param_hint="--memory")
     with signals_raise():
-        sys.exit(run_uml(words, memory=memory))
+        sys.exit(run_uml(arguments, memory=memory))

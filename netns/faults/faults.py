@@ -1,7 +1,7 @@
 """Failures of links and nodes of a lab: silent, or with loss of carrier.
 
-The ends of a link notice a silent failure only because packets stop to arrive. They notice a loss of carrier at once;
-other nodes do not.
+The ends of a link detect a silent failure only by missing packets. They detect a loss of carrier at once; other nodes
+do not.
 
 Theory of operation, silent. Neighbours are permanent entries (netns/lab/plan.py). A link fails when both of its ends
 get a wrong hardware address for each other: frames still cross it, and are dropped at the far end as those of another

@@ -7,8 +7,8 @@
       - {at: 12s, repair: spine1}
       - {at: 14s, fail: leaf1-spine3, carrier: true, for: 1s}   # with loss of carrier: routers use other next hops
 
-Times are from the start of the schedule. An event with a `for` is undone after it: a change restores the shape of
-before. Every mistake is one line with file, key and value: TopologyError, or ShapeError for a shape.
+Times are from the start of the schedule. An event with a `for` is undone after it: a change restores the previous
+shape. Every mistake is one line with file, key and value: TopologyError, or ShapeError for a shape.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from netns.errors import ShapeError, TopologyError
 from netns.netem.shape import Shape
 from netns.netem.units import parse_time_us
 from netns.topology.model import Topology
-from netns.yaml_file import Place, first_mistake, load_mapping
+from netns.yaml_file import Position, first_mistake, load_mapping
 
 Action = Literal["fail", "repair", "set"]
 MAX_SCHEDULE_S: Final = 30 * 86400
-"""No lab lives longer, and the system's clocks and timers can represent it."""
+"""Longer than any lab exists, and within the range of the system's clocks and timers."""
 
 ACTIONS: Final = ("fail", "set", "repair")
 
@@ -88,7 +88,7 @@ class _File(_Strict):
 def read_schedule(path: Path, topology: Topology) -> tuple[ScheduledEvent, ...]:
     """Return the events in a YAML file, ordered by time, checked against the topology."""
     try:
-        document = load_mapping(path, error=TopologyError, wanted="holds no plan; give events")
+        document = load_mapping(path, error=TopologyError, wanted="contains no schedule; give events")
         listed = _File.model_validate(document).events
         events = [_event(each, at=f"events[{index}]", base=path.parent) for index, each in enumerate(listed)]
         for index, event in enumerate(events):
@@ -130,7 +130,7 @@ def _time(value: str | float, *, at: str) -> float:
     except ShapeError as error:
         raise TopologyError(f"{at}: {error}") from None
     if time_us < 0:
-        raise TopologyError(f"{at}: {value} lies before the plan's start")
+        raise TopologyError(f"{at}: {value} is before the start of the schedule")
     if time_us > MAX_SCHEDULE_S * 1e6:
         raise TopologyError(f"{at}: {value} is too long; at most {MAX_SCHEDULE_S} s")
     return time_us
@@ -151,5 +151,5 @@ def _check(event: ScheduledEvent, topology: Topology, *, at: str) -> None:
         raise TopologyError(f"{at}.{event.action}: {error}") from None
 
 
-def _known_keys(place: Place) -> list[str]:
-    return ["at", *ACTIONS, "for", "shape", "direction", "carrier"] if place else ["events"]
+def _known_keys(position: Position) -> list[str]:
+    return ["at", *ACTIONS, "for", "shape", "direction", "carrier"] if position else ["events"]

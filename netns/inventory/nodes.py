@@ -24,7 +24,7 @@ Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """Keeps pods that do not tolerate it off a node; PreferNoSchedule only discourages, so it is ignored."""
+    """Excludes pods that do not tolerate it from a node; PreferNoSchedule is only a preference, so it is ignored."""
 
     key: str
     value: str = ""

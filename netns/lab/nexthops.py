@@ -1,8 +1,8 @@
 """The nexthop objects of one router, for resilient groups, and their numbers.
 
 A route with its own list of next hops chooses by hash-threshold (RFC 2992): each next hop has a share of the range of
-hashes, and when one goes all borders move. A resilient group (Linux 5.13; `type resilient` of ip-nexthop(8)) has
-buckets between hash and next hop instead, and only the buckets of the next hop that went get another.
+hashes, and when one is removed all boundaries move. A resilient group (Linux 5.13; `type resilient` of ip-nexthop(8))
+has buckets between hash and next hop instead, and only the buckets of the removed next hop are reassigned.
 
 Numbers are local to the router, from 1 in order of use. Routes over the same next hops share a group.
 """

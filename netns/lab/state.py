@@ -5,7 +5,7 @@
     /run/srd-lab/NAME/relay.json    the relay's specification; relay.sock its control socket; relay.log its output
 
 A reboot clears /run, as it removes namespaces. One lock on the directory serialises building and removing labs; the
-kernel releases it when its holder dies, in whatever way.
+kernel releases it when the process that holds it ends.
 """
 
 from __future__ import annotations

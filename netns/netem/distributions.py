@@ -103,12 +103,12 @@ def _read(path: Path) -> tuple[int, ...]:
         raise ShapeError(f"distribution: {path}: larger than {MAX_FILE_BYTES >> 20} MiB; this is no table")
     try:
         lines = content.decode().splitlines()
-        words = [word for line in lines if not line.lstrip().startswith("#") for word in line.split()]
-        entries = tuple(int(word[:MAX_DIGITS]) for word in words[: MAX_ENTRIES + 1])  # truncated: out of range anyway
+        texts = [text for line in lines if not line.lstrip().startswith("#") for text in line.split()]
+        entries = tuple(int(text[:MAX_DIGITS]) for text in texts[: MAX_ENTRIES + 1])  # truncated: out of range anyway
     except ValueError as error:
         raise ShapeError(f"distribution: {path}: not a table of integers: {error}") from None
-    if not 1 <= len(words) <= MAX_ENTRIES:
-        raise ShapeError(f"distribution: {path}: {len(words)} entries; netem takes 1 to {MAX_ENTRIES}")
+    if not 1 <= len(texts) <= MAX_ENTRIES:
+        raise ShapeError(f"distribution: {path}: {len(texts)} entries; netem takes 1 to {MAX_ENTRIES}")
     for entry in entries:
         if not INT16_MIN <= entry <= INT16_MAX:
             raise ShapeError(f"distribution: {path}: {entry} does not fit 16 bits, as netem's entries do")

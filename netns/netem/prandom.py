@@ -51,10 +51,10 @@ def _step(component: int, state: int) -> int:
 
 def _blocks(seed: int) -> Iterator[list[int]]:
     """Yield the draws in blocks; nothing is computed before the first is requested."""
-    word = ((seed >> 32) ^ (seed << 10) ^ seed) & U32_MAX
+    folded = ((seed >> 32) ^ (seed << 10) ^ seed) & U32_MAX
     runs = []
     for component, least in enumerate(_LEAST):
-        state = word + least if word < least else word  # smaller ones never reach the upper bits: __seed()
+        state = folded + least if folded < least else folded  # smaller ones never reach the upper bits: __seed()
         run = []
         for _ in range(BLOCK):
             state = _step(component, state)

@@ -71,13 +71,13 @@ def unknown(key: object) -> str:
     return f"{key}: no such property of a link; {hint}"
 
 
-def parse_assignments(words: Sequence[str]) -> dict[str, Any]:
+def parse_assignments(arguments: Sequence[str]) -> dict[str, Any]:
     """Parse `delay=10ms loss="gemodel 1% 10%"` of a command line to a mapping for `Shape.parse`."""
     found: dict[str, Any] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
         if not equals or not value.strip():
-            raise ShapeError(f"{word}: want NAME=VALUE, as in delay=10ms; the names are {', '.join(KEYS)}")
+            raise ShapeError(f"{argument}: want NAME=VALUE, as in delay=10ms; the names are {', '.join(KEYS)}")
         if key not in KEYS:
             raise ShapeError(unknown(key))
         if key in found:
@@ -88,57 +88,57 @@ def parse_assignments(words: Sequence[str]) -> dict[str, Any]:
 
 def _as_in_yaml(value: str) -> Any:
     """Convert a text to the integer or boolean that YAML would read; return other texts unchanged."""
-    words = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
+    booleans = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
     text = value.strip()
     if len(text) <= MAX_DIGITS and text.removeprefix("-").isdecimal():
         return int(text)
-    return words.get(text.lower(), value)
+    return booleans.get(text.lower(), value)
 
 
 def _arguments(value: Any, *, most: int, least: int = 1) -> list[str]:
     """Split a value into its arguments; a number is one argument."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ShapeError(f"{value!r} is not in tc's notation; give a number or a text, as in 10ms")
-    words = str(value).split()
-    if not least <= len(words) <= most:
-        wanted = f"{least} to {most} words" if least < most else f"{most} word{'s' if most > 1 else ''}"
-        raise ShapeError(f"{value!r} has {len(words)} words; want {wanted}")
-    return words
+    arguments = str(value).split()
+    if not least <= len(arguments) <= most:
+        wanted = f"{least} to {most} arguments" if least < most else f"{most} argument{'s' if most > 1 else ''}"
+        raise ShapeError(f"{value!r} has {len(arguments)} arguments; want {wanted}")
+    return arguments
 
 
 def _delay(value: Any) -> Fields:
-    words = _arguments(value, most=3)
+    arguments = _arguments(value, most=3)
     parsers = (
         ("delay_us", parse_time_us),
         ("jitter_us", parse_time_us),
         ("delay_correlation_percent", parse_percent),
     )
-    return {name: parse(word) for word, (name, parse) in zip(words, parsers, strict=False)}
+    return {name: parse(argument) for argument, (name, parse) in zip(arguments, parsers, strict=False)}
 
 
 def _chance(name: str) -> Callable[[Any], Fields]:
     def parse(value: Any) -> Fields:
-        words = _arguments(value, most=2)
-        fields = {f"{name}_percent": parse_percent(words[0])}
-        if len(words) > 1:
-            fields[f"{name}_correlation_percent"] = parse_percent(words[1])
+        arguments = _arguments(value, most=2)
+        fields = {f"{name}_percent": parse_percent(arguments[0])}
+        if len(arguments) > 1:
+            fields[f"{name}_correlation_percent"] = parse_percent(arguments[1])
         return fields
 
     return parse
 
 
 def _loss(value: Any) -> Fields:
-    words = _arguments(value, most=6)
-    if words[0] == "random":
-        return _chance("loss")(" ".join(words[1:]))
-    if words[0] not in _LOSS_MODELS:
-        if not words[0][0].isdigit() and words[0][0] not in "+-.":
-            raise ShapeError(f"{words[0]}: no such model of loss; the models are random, gemodel, state")
+    arguments = _arguments(value, most=6)
+    if arguments[0] == "random":
+        return _chance("loss")(" ".join(arguments[1:]))
+    if arguments[0] not in _LOSS_MODELS:
+        if not arguments[0][0].isdigit() and arguments[0][0] not in "+-.":
+            raise ShapeError(f"{arguments[0]}: no such model of loss; the models are random, gemodel, state")
         return _chance("loss")(value)
-    model, most = _LOSS_MODELS[words[0]]
-    if not 1 <= len(words) - 1 <= most:
-        raise ShapeError(f"{words[0]} has {len(words) - 1} percentages; want 1 to {most}")
-    return {"loss_model": model([parse_percent(word) for word in words[1:]])}
+    model, most = _LOSS_MODELS[arguments[0]]
+    if not 1 <= len(arguments) - 1 <= most:
+        raise ShapeError(f"{arguments[0]} has {len(arguments) - 1} percentages; want 1 to {most}")
+    return {"loss_model": model([parse_percent(argument) for argument in arguments[1:]])}
 
 
 def _gemodel(percents: Sequence[float]) -> GilbertElliott:
@@ -150,35 +150,37 @@ def _state(percents: Sequence[float]) -> FourStates:
 
 
 def _rate(value: Any) -> Fields:
-    words = _arguments(value, most=4)
-    fields: Fields = {"rate_bps": parse_rate_bps(words[0])}
-    for word, name in zip(words[1:], ("rate_overhead_bytes", "cell_bytes", "cell_overhead_bytes"), strict=False):
+    arguments = _arguments(value, most=4)
+    fields: Fields = {"rate_bps": parse_rate_bps(arguments[0])}
+    for argument, name in zip(
+        arguments[1:], ("rate_overhead_bytes", "cell_bytes", "cell_overhead_bytes"), strict=False
+    ):
         try:
-            fields[name] = int(word[: MAX_DIGITS + 1])  # a truncated number is out of range anyway
+            fields[name] = int(argument[: MAX_DIGITS + 1])  # a truncated number is out of range anyway
         except ValueError:
-            raise ShapeError(f"{word} is not a whole number of bytes (as in: 1mbit 20 53 5)") from None
+            raise ShapeError(f"{argument} is not a whole number of bytes (as in: 1mbit 20 53 5)") from None
     return fields
 
 
 def _slot(value: Any) -> Fields:
-    words = _arguments(value, least=1, most=8)
+    arguments = _arguments(value, least=1, most=8)
     fields: Fields = {}
-    while len(words) > 1 and words[-2] in ("packets", "bytes"):
-        count, key = words.pop(), words.pop()
+    while len(arguments) > 1 and arguments[-2] in ("packets", "bytes"):
+        count, key = arguments.pop(), arguments.pop()
         if not count.isdecimal() or len(count) > MAX_DIGITS:
             raise ShapeError(f"{key}: {count} is not a whole number")
         fields[key] = int(count)
-    if words and words[0] == "distribution":
-        if len(words) != 4:
+    if arguments and arguments[0] == "distribution":
+        if len(arguments) != 4:
             raise ShapeError(f"{value!r}: want distribution NAME DELAY JITTER")
         fields |= {
-            "distribution": words[1],
-            "delay_us": parse_time_us(words[2]),
-            "jitter_us": parse_time_us(words[3]),
+            "distribution": arguments[1],
+            "delay_us": parse_time_us(arguments[2]),
+            "jitter_us": parse_time_us(arguments[3]),
         }
-    elif 1 <= len(words) <= 2:
-        least_us = parse_time_us(words[0])
-        fields |= {"min_us": least_us, "max_us": parse_time_us(words[1]) if len(words) > 1 else least_us}
+    elif 1 <= len(arguments) <= 2:
+        least_us = parse_time_us(arguments[0])
+        fields |= {"min_us": least_us, "max_us": parse_time_us(arguments[1]) if len(arguments) > 1 else least_us}
     else:
         raise ShapeError(f"{value!r}: want MIN [MAX] or distribution NAME DELAY JITTER, then packets N, bytes N")
     return {"slot": Slot(**fields)}

@@ -123,7 +123,7 @@ def probe_spines(lab: Lab, *, source: str, destination: str, ports: int, version
     target, address = (lab.address(destination, version=version), PROBE_PORT), lab.address(source, version=version)
     sockets = in_namespace(lab.netns(source), lambda: _sockets(address, ip=_IP[version], ports=ports, ttl=ttl))
     try:
-        rounds = [_probe(sockets, target, patience_s=_patience_s(topology, hops=ttl)) for _ in range(ROUNDS)]
+        rounds = [_probe(sockets, target, timeout_s=_timeout_s(topology, hops=ttl)) for _ in range(ROUNDS)]
     finally:
         for prober in sockets.values():
             prober.close()
@@ -145,7 +145,7 @@ def hops_to_spines(topology: Topology, *, source: str, destination: str) -> int 
     return min(hops, default=None)
 
 
-def _patience_s(topology: Topology, *, hops: int) -> float:
+def _timeout_s(topology: Topology, *, hops: int) -> float:
     """Return the timeout for a reply from `hops` links away."""
     shapes = [shape for link in topology.links for shape in (link.shape_ab, link.shape_ba) if shape is not None]
     slowest_us = max((shape.delay_us + shape.jitter_us for shape in shapes), default=0)
@@ -168,18 +168,18 @@ def _sockets(address: str, *, ip: _Ip, ports: int, ttl: int) -> dict[int, socket
     return opened
 
 
-def _probe(sockets: Mapping[int, socket.socket], target: tuple[str, int], *, patience_s: float) -> dict[int, str]:
+def _probe(sockets: Mapping[int, socket.socket], target: tuple[str, int], *, timeout_s: float) -> dict[int, str]:
     """Run one round: port -> the address that replied. Each port is tried up to TRIES times."""
     answers: dict[int, str] = {}
     for _ in range(TRIES):
         unanswered = [port for port in sockets if port not in answers]
         for start in range(0, len(unanswered), BATCH):
             batch = {port: sockets[port] for port in unanswered[start : start + BATCH]}
-            answers |= _probe_batch(batch, target, patience_s=patience_s)
+            answers |= _probe_batch(batch, target, timeout_s=timeout_s)
     return answers
 
 
-def _probe_batch(batch: Mapping[int, socket.socket], target: tuple[str, int], *, patience_s: float) -> dict[int, str]:
+def _probe_batch(batch: Mapping[int, socket.socket], target: tuple[str, int], *, timeout_s: float) -> dict[int, str]:
     """Send one probe from each port, and collect the replies until the timeout."""
     answers: dict[int, str] = {}
     port_of = {prober.fileno(): port for port, prober in batch.items()}
@@ -187,7 +187,7 @@ def _probe_batch(batch: Mapping[int, socket.socket], target: tuple[str, int], *,
     for prober in batch.values():
         poll.register(prober, 0)  # POLLERR is always reported, and sufficient
         _send(prober, target)
-    give_up_at = time.monotonic() + patience_s
+    give_up_at = time.monotonic() + timeout_s
     while len(answers) < len(batch) and (left := give_up_at - time.monotonic()) > 0:
         for fd, _ in poll.poll(left * 1000):
             port = port_of[fd]

@@ -73,11 +73,11 @@ def place_in(
     within: tuple[str, ...] = (),
 ) -> Placed | Unplaceable:
     """`assign` in an existing tree, with a `leader` beside the pods, and only `within` one domain."""
-    ask = resolve(request, levels=tree.levels, profile=profile, leaders=0 if leader is None else 1)
-    if isinstance(ask, Unplaceable):
-        return ask
+    resolved = resolve(request, levels=tree.levels, profile=profile, leaders=0 if leader is None else 1)
+    if isinstance(resolved, Unplaceable):
+        return resolved
     if not tree.holders:
-        level = tree.levels[ask.level]
+        level = tree.levels[resolved.level]
         return Unplaceable("no_domains_at_level", f"no topology domains at level: {level}", argument=level)
     filters = Filters(
         tolerations=(*request.tolerations, *flavor.tolerations),
@@ -85,47 +85,56 @@ def place_in(
         affinity=request.affinity,
         within=within,
     )
-    asked = Demand(
+    demand = Demand(
         request.requests,
         leader=None if leader is None else leader.requests,
-        slice_size=ask.slice_size if ask.slice_level == len(tree.levels) - 1 else 0,
-        scored=ask.scored,
+        slice_size=resolved.slice_size if resolved.slice_level == len(tree.levels) - 1 else 0,
+        scored=resolved.scored,
     )
-    excluded = count_hosts(tree, asked, filters=filters)
-    for part in tree.at(0) if len(tree.levels) > 1 else ():
+    excluded = count_hosts(tree, demand, filters=filters)
+    for domain in tree.at(0) if len(tree.levels) > 1 else ():
         fill_up(
-            part, slice_size=ask.slice_size, slice_level=ask.slice_level, level=0, inner=ask.inner, led=ask.leaders > 0
+            domain,
+            slice_size=resolved.slice_size,
+            slice_level=resolved.slice_level,
+            level=0,
+            inner=resolved.inner,
+            led=resolved.leaders > 0,
         )
-    given = _search(tree, ask, profile=profile)
+    given = _search(tree, resolved, profile=profile)
     if isinstance(given, Shortfall):
-        return not_fit(tree, ask, given, excluded=excluded, topology=flavor.topology, slices=request.slices)
+        return not_fit(tree, resolved, given, excluded=excluded, topology=flavor.topology, slices=request.slices)
     return _assignment(tree, given), None if leader is None else _leader_assignment(tree, given)
 
 
-def _search(tree: Tree, ask: ResolvedRequest, *, profile: Profile) -> list[Domain] | Shortfall:
-    balanced = balance(tree, ask) if profile.balanced and not ask.required and not ask.unconstrained else None
-    chosen = balanced or choose(tree, ask)
+def _search(tree: Tree, resolved: ResolvedRequest, *, profile: Profile) -> list[Domain] | Shortfall:
+    balanced = (
+        balance(tree, resolved) if profile.balanced and not resolved.required and not resolved.unconstrained else None
+    )
+    chosen = balanced or choose(tree, resolved)
     if isinstance(chosen, Shortfall):
         return chosen
-    level, parts = chosen
+    level, domains = chosen
     try:
-        return descend(tree, parts, ask, level=level, spread=balanced is not None)
+        return descend(tree, domains, resolved, level=level, spread=balanced is not None)
     except NoRoomBelow as short:
-        return Shortfall(max(0, ask.count - short.pods) // ask.slice_size, level)
+        return Shortfall(max(0, resolved.count - short.pods) // resolved.slice_size, level)
 
 
 def _assignment(tree: Tree, given: Iterable[Domain]) -> Assignment:
-    return _of(tree, [(part, part.pods) for part in given if part.pods > 0])
+    return _of(tree, [(domain, domain.pods) for domain in given if domain.pods > 0])
 
 
 def _leader_assignment(tree: Tree, given: Iterable[Domain]) -> Assignment:
-    return _of(tree, [(part, part.leaders) for part in given if part.leaders > 0])
+    return _of(tree, [(domain, domain.leaders) for domain in given if domain.leaders > 0])
 
 
 def _of(tree: Tree, counts: list[tuple[Domain, int]]) -> Assignment:
     levels = tree.levels[-1:] if tree.of_nodes else tree.levels
     counts.sort(key=_path)
-    return Assignment(levels, tuple(DomainAssignment(tree.called(part.values), count) for part, count in counts))
+    return Assignment(
+        levels, tuple(DomainAssignment(tree.assignment_name(domain.values), count) for domain, count in counts)
+    )
 
 
 def _path(item: tuple[Domain, int]) -> tuple[str, ...]:

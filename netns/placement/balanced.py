@@ -29,28 +29,28 @@ class _Greedy:
     last: Domain | None
 
 
-def balance(tree: Tree, ask: ResolvedRequest) -> tuple[int, list[Domain]] | None:
+def balance(tree: Tree, resolved: ResolvedRequest) -> tuple[int, list[Domain]] | None:
     """Return level and domains with their shares, or None: then the request is placed by best fit."""
-    family, threshold = _best_family(tree, ask)
+    family, threshold = _best_family(tree, resolved)
     if threshold <= 0:
         return None
-    level = ask.level
-    if ask.level < ask.slice_level:
-        chosen = _fewest(family, ask, by_evenness=True)
+    level = resolved.level
+    if resolved.level < resolved.slice_level:
+        chosen = _fewest(family, resolved, by_evenness=True)
         if chosen is None:
             return None
-        family, level = lower(chosen), ask.level + 1
-    given = _spread(family, ask, threshold)
+        family, level = lower(chosen), resolved.level + 1
+    given = _spread(family, resolved, threshold)
     return None if given is None else (level, given)
 
 
-def _best_family(tree: Tree, ask: ResolvedRequest) -> tuple[list[Domain], int]:
+def _best_family(tree: Tree, resolved: ResolvedRequest) -> tuple[list[Domain], int]:
     """Return copies of the domains of the best family, pruned, and its threshold; 0 if there is none."""
     best: list[Domain] = []
     best_threshold = best_count = 0
-    for siblings in _families(tree, ask):
-        domains, threshold = _pruned(siblings, ask, at_least=best_threshold)
-        fit = _greedy(domains, ask) if threshold else None
+    for siblings in _families(tree, resolved):
+        domains, threshold = _pruned(siblings, resolved, at_least=best_threshold)
+        fit = _greedy(domains, resolved) if threshold else None
         if fit is None:
             continue
         if threshold > best_threshold or fit.count < best_count:
@@ -58,136 +58,136 @@ def _best_family(tree: Tree, ask: ResolvedRequest) -> tuple[list[Domain], int]:
     return best, best_threshold
 
 
-def _families(tree: Tree, ask: ResolvedRequest) -> Iterable[list[Domain]]:
-    if ask.level == 0:
+def _families(tree: Tree, resolved: ResolvedRequest) -> Iterable[list[Domain]]:
+    if resolved.level == 0:
         return [tree.at(0)]
-    return [above.children for above in tree.at(ask.level - 1)]
+    return [above.children for above in tree.at(resolved.level - 1)]
 
 
-def _pruned(siblings: Sequence[Domain], ask: ResolvedRequest, *, at_least: int) -> tuple[list[Domain], int]:
+def _pruned(siblings: Sequence[Domain], resolved: ResolvedRequest, *, at_least: int) -> tuple[list[Domain], int]:
     """Return copies without the domains that lack room for the threshold, and the threshold; 0 if none is possible.
 
     A second try with a lower threshold leaves room for the leader.
     """
-    domains = [part.copy() for part in siblings]
-    fit = _greedy(lower(domains) if ask.level < ask.slice_level else domains, ask)
+    domains = [domain.copy() for domain in siblings]
+    fit = _greedy(lower(domains) if resolved.level < resolved.slice_level else domains, resolved)
     if fit is None:
         return [], 0
-    threshold = ask.slices // max(fit.count, 1)
+    threshold = resolved.slices // max(fit.count, 1)
     if fit.last_led is not None:
         threshold = min(threshold, fit.last_led.slices_led)
     if fit.last is not None:
         threshold = min(threshold, fit.last.slices)
-    reserved = min(threshold, fit.last.slices_led) if ask.leaders and fit.last is not None else threshold
+    reserved = min(threshold, fit.last.slices_led) if resolved.leaders and fit.last is not None else threshold
     if threshold < at_least or threshold == 0:
         return [], 0
-    _prune(domains, threshold, ask)
-    if _greedy(domains, ask) is None and max(at_least, 1) <= reserved < threshold:
+    _prune(domains, threshold, resolved)
+    if _greedy(domains, resolved) is None and max(at_least, 1) <= reserved < threshold:
         threshold = reserved
-        domains = [part.copy() for part in siblings]
-        _prune(domains, threshold, ask)
+        domains = [domain.copy() for domain in siblings]
+        _prune(domains, threshold, resolved)
     return domains, threshold
 
 
-def _greedy(parts: Sequence[Domain], ask: ResolvedRequest) -> _Greedy | None:
+def _greedy(domains: Sequence[Domain], resolved: ResolvedRequest) -> _Greedy | None:
     """Return how many domains are needed, those with most room first; None if all together are too small."""
-    left, count = ask.slices, 0
+    left, count = resolved.slices, 0
     last_led: Domain | None = None
-    rest: Sequence[Domain] = parts
-    if ask.leaders:
-        led = by_room_led(parts, least_free=False, scored=ask.scored)
+    rest: Sequence[Domain] = domains
+    if resolved.leaders:
+        led = by_room_led(domains, least_free=False, scored=resolved.scored)
         if not led or not led[0].leaders:
             return None
         last_led, count = led[0], 1
-        rest = [part for part in parts if part is not last_led]
+        rest = [domain for domain in domains if domain is not last_led]
         left -= last_led.slices_led
     last: Domain | None = None
-    for part in by_room(rest, least_free=False, scored=ask.scored):
-        if left <= 0 or part.slices <= 0:
+    for domain in by_room(rest, least_free=False, scored=resolved.scored):
+        if left <= 0 or domain.slices <= 0:
             break
-        last, count = part, count + 1
-        left -= part.slices
+        last, count = domain, count + 1
+        left -= domain.slices
     return None if left > 0 else _Greedy(count, last_led, last)
 
 
-def _fewest(parts: Sequence[Domain], ask: ResolvedRequest, *, by_evenness: bool) -> list[Domain] | None:
+def _fewest(domains: Sequence[Domain], resolved: ResolvedRequest, *, by_evenness: bool) -> list[Domain] | None:
     """Return the set with the least room of those with the greedy number of domains that hold the request.
 
     `sets[n]` contains, for n domains and the leaders and pods that remain to be placed, the first set found.
     """
-    fit = _greedy(parts, ask)
+    fit = _greedy(domains, resolved)
     if fit is None:
         return None
     sets: list[dict[tuple[int, int], tuple[Domain, ...]]] = [{} for _ in range(fit.count + 1)]
-    sets[0][ask.leaders, ask.slices * ask.slice_size] = ()
-    for part in sorted(parts, key=_even if by_evenness else path):
+    sets[0][resolved.leaders, resolved.slices * resolved.slice_size] = ()
+    for domain in sorted(domains, key=_even if by_evenness else path):
         for number in range(fit.count, 0, -1):
             for (leaders, pods), chosen in sorted(sets[number - 1].items(), key=_remainder):
                 if leaders <= 0 and pods <= 0:
                     continue
-                if leaders > 0 and part.leaders > 0:
-                    sets[number].setdefault((leaders - part.leaders, pods - part.pods_led), (*chosen, part))
-                if part.slices > 0:
-                    sets[number].setdefault((leaders, pods - part.pods), (*chosen, part))
+                if leaders > 0 and domain.leaders > 0:
+                    sets[number].setdefault((leaders - domain.leaders, pods - domain.pods_led), (*chosen, domain))
+                if domain.slices > 0:
+                    sets[number].setdefault((leaders, pods - domain.pods), (*chosen, domain))
     enough = [(pods, chosen) for (leaders, pods), chosen in sets[fit.count].items() if leaders == 0 and pods <= 0]
     return list(max(enough, key=_first)[1]) if enough else None
 
 
-def _spread(parts: Sequence[Domain], ask: ResolvedRequest, threshold: int) -> list[Domain] | None:
+def _spread(domains: Sequence[Domain], resolved: ResolvedRequest, threshold: int) -> list[Domain] | None:
     """Return the domains with the threshold each and the remainder on the first ones; None if they lack room."""
-    chosen = _fewest(parts, ask, by_evenness=False)
-    if chosen is None or ask.slices < len(chosen) * threshold:
+    chosen = _fewest(domains, resolved, by_evenness=False)
+    if chosen is None or resolved.slices < len(chosen) * threshold:
         return None
-    extra, leaders = ask.slices - len(chosen) * threshold, ask.leaders
-    chosen = by_room_led(chosen, least_free=False, scored=ask.scored)
-    for part in chosen:
+    extra, leaders = resolved.slices - len(chosen) * threshold, resolved.leaders
+    chosen = by_room_led(chosen, least_free=False, scored=resolved.scored)
+    for domain in chosen:
         hosts = 1 if leaders > 0 else 0
-        more = min((part.slices_led if hosts else part.slices) - threshold, extra)
+        more = min((domain.slices_led if hosts else domain.slices) - threshold, extra)
         leaders -= hosts
         extra -= more
-        part.leaders = hosts
-        part.slices = part.slices_led = threshold + more
-        part.pods = part.slices * ask.slice_size
-        part.pods_led = part.pods - hosts
+        domain.leaders = hosts
+        domain.slices = domain.slices_led = threshold + more
+        domain.pods = domain.slices * resolved.slice_size
+        domain.pods_led = domain.pods - hosts
     return None if extra > 0 or leaders > 0 else chosen
 
 
-def _prune(domains: Sequence[Domain], threshold: int, ask: ResolvedRequest) -> None:
+def _prune(domains: Sequence[Domain], threshold: int, resolved: ResolvedRequest) -> None:
     """Remove what has no room for `threshold` slices, first below, then at the level of `domains`."""
     for child in lower(domains):
-        _prune_one(child, threshold, ask)
-    for part in domains:
+        _prune_one(child, threshold, resolved)
+    for domain in domains:
         fill_up(
-            part,
-            slice_size=ask.slice_size,
-            slice_level=ask.slice_level,
-            level=ask.level,
+            domain,
+            slice_size=resolved.slice_size,
+            slice_level=resolved.slice_level,
+            level=resolved.level,
             inner={},
-            led=ask.leaders > 0,
+            led=resolved.leaders > 0,
         )
-        _prune_one(part, threshold, ask)
+        _prune_one(domain, threshold, resolved)
 
 
-def _prune_one(part: Domain, threshold: int, ask: ResolvedRequest) -> None:
-    if part.slices < threshold:
-        _clear(part, leader_only=False)
-    elif ask.leaders and part.leaders and part.slices_led < threshold:
-        _clear(part, leader_only=True)
+def _prune_one(domain: Domain, threshold: int, resolved: ResolvedRequest) -> None:
+    if domain.slices < threshold:
+        _clear(domain, leader_only=False)
+    elif resolved.leaders and domain.leaders and domain.slices_led < threshold:
+        _clear(domain, leader_only=True)
 
 
-def _clear(part: Domain, *, leader_only: bool) -> None:
-    part.leaders = part.pods_led = part.slices_led = 0
+def _clear(domain: Domain, *, leader_only: bool) -> None:
+    domain.leaders = domain.pods_led = domain.slices_led = 0
     if not leader_only:
-        part.pods = part.slices = 0
-    for child in part.children:
+        domain.pods = domain.slices = 0
+    for child in domain.children:
         _clear(child, leader_only=leader_only)
 
 
-def _even(part: Domain) -> tuple[int, int, float, tuple[str, ...]]:
+def _even(domain: Domain) -> tuple[int, int, float, tuple[str, ...]]:
     """Sort key: most room first, then the one whose room is spread most evenly over its children (by entropy)."""
-    total = sum(child.pods for child in part.children)
-    shares = [child.pods / total for child in part.children if child.pods > 0] if total else []
-    return -part.leaders, -part.slices_led, sum(share * math.log2(share) for share in shares), part.values
+    total = sum(child.pods for child in domain.children)
+    shares = [child.pods / total for child in domain.children if child.pods > 0] if total else []
+    return -domain.leaders, -domain.slices_led, sum(share * math.log2(share) for share in shares), domain.values
 
 
 def _remainder(item: tuple[tuple[int, int], tuple[Domain, ...]]) -> tuple[int, int]:

@@ -52,23 +52,23 @@ class Demand:
     """Whether preferred affinity counts."""
 
 
-def count_hosts(tree: Tree, asked: Demand, *, filters: Filters) -> Excluded:
+def count_hosts(tree: Tree, demand: Demand, *, filters: Filters) -> Excluded:
     """Count what fits on the hosts of every domain just above the lowest level."""
-    counting = _Counting(asked, filters, of_nodes=tree.of_nodes)
-    for part, hosts in tree.holders:
-        part.set_fit(counting.fits(hosts))
+    counting = _Counting(demand, filters, of_nodes=tree.of_nodes)
+    for domain, hosts in tree.holders:
+        domain.set_fit(counting.fits(hosts))
     return counting.excluded
 
 
 class _Counting:
-    def __init__(self, asked: Demand, filters: Filters, *, of_nodes: bool) -> None:
+    def __init__(self, demand: Demand, filters: Filters, *, of_nodes: bool) -> None:
         self.excluded = Excluded()
-        self._worker = _with_slot(asked.worker)
-        self._leader = None if asked.leader is None else _with_slot(asked.leader)
-        self._asked = asked
+        self._worker = _with_slot(demand.worker)
+        self._leader = None if demand.leader is None else _with_slot(demand.leader)
+        self._demand = demand
         self._filters = filters
         self._of_nodes = of_nodes
-        self._picky = bool(filters.selector) or filters.affinity is not None
+        self._filters_nodes = bool(filters.selector) or filters.affinity is not None
         self._known: dict[int, tuple[Fit, str]] = {}
 
     def fits(self, hosts: Hosts) -> list[Fit]:
@@ -77,12 +77,12 @@ class _Counting:
         within, known, found = self._filters.within, self._known, []
         for name, node in hosts.nodes.items():
             points = 0
-            if self._of_nodes and (self._picky or node.taints):
+            if self._of_nodes and (self._filters_nodes or node.taints):
                 reason = self._why_not(node)
                 if reason is not None:
                     found.append(self._left_out(reason))
                     continue
-                points = score(node, self._filters.affinity) if self._asked.scored else 0
+                points = score(node, self._filters.affinity) if self._demand.scored else 0
             if within and (*hosts.path, name)[: len(within)] != within:
                 found.append(self._left_out("topologyDomain", points))
                 continue
@@ -116,7 +116,7 @@ class _Counting:
             together = Counter(used)
             together.update(self._leader)
             pods_led = _fits(self._worker, room, together)[0]
-        size = self._asked.slice_size
+        size = self._demand.slice_size
         slices, slices_led = (pods // size, pods_led // size) if size else (0, 0)
         return Fit(pods, pods_led, slices, slices_led, leaders, points), scarce
 

@@ -23,66 +23,68 @@ class NoRoomBelow(Exception):  # noqa: N818 - never leaves this package
         self.pods = pods
 
 
-def descend(tree: Tree, parts: list[Domain], ask: ResolvedRequest, *, level: int, spread: bool = False) -> list[Domain]:
+def descend(
+    tree: Tree, domains: list[Domain], resolved: ResolvedRequest, *, level: int, spread: bool = False
+) -> list[Domain]:
     """Return the domains of the lowest level that get pods; `spread`: keep the shares at `level` (balanced)."""
-    given = give(parts, ask.count, ask, leaders=ask.leaders, size=ask.slice_size)
+    given = give(domains, resolved.count, resolved, leaders=resolved.leaders, size=resolved.slice_size)
     lowest = len(tree.levels) - 1
-    while level < min(lowest, ask.slice_level) and not spread:
-        below = by_room(lower(given), least_free=ask.least_free, scored=ask.scored)
-        given = give(below, ask.count, ask, leaders=ask.leaders, size=ask.slice_size)
+    while level < min(lowest, resolved.slice_level) and not spread:
+        below = by_room(lower(given), least_free=resolved.least_free, scored=resolved.scored)
+        given = give(below, resolved.count, resolved, leaders=resolved.leaders, size=resolved.slice_size)
         level += 1
     while level < lowest:
-        size = ask.slice_size if level < ask.slice_level else ask.inner.get(level + 1, 1)
-        given = [child for part in given for child in _share(part, ask, size=size)]
+        size = resolved.slice_size if level < resolved.slice_level else resolved.inner.get(level + 1, 1)
+        given = [child for domain in given for child in _share(domain, resolved, size=size)]
         level += 1
     return given
 
 
 def give(
-    parts: list[Domain], count: int, ask: ResolvedRequest, *, leaders: int, size: int, whole: bool = True
+    domains: list[Domain], count: int, resolved: ResolvedRequest, *, leaders: int, size: int, whole: bool = True
 ) -> list[Domain]:
     """Give `count` pods and `leaders` leaders to domains in their order; return the domains used.
 
     In slices of `size`, or pod by pod if not `whole`. With best fit, the domain that could take the whole rest is
-    swapped for the smallest that can. Raises NoRoomBelow if the sums above were too optimistic.
+    swapped for the smallest that can. Raises NoRoomBelow if the children have less room than the sum above them.
     """
     room, room_led = (slices_of, slices_led_of) if whole else (pods_of, pods_led_of)
     unit = size if whole else 1
     left = count // unit
-    parts = leader_first(parts, left, leaders, room=room, room_led=room_led)
+    domains = leader_first(domains, left, leaders, room=room, room_led=room_led)
     given: list[Domain] = []
-    for index, each in enumerate(parts):
-        part, room_here = each, room_led if leaders else room
-        if not ask.least_free and room_here(part) >= left and part.leaders >= leaders:
-            able = [other for other in parts[index:] if other.leaders >= leaders] if leaders else parts[index:]
-            part = smallest(able, left, room=room_here, scored=ask.scored)
-        units = min(room_here(part), left)
-        part.leaders = min(part.leaders, leaders)
-        part.pods = part.pods_led = units * unit
+    for index, each in enumerate(domains):
+        domain, room_here = each, room_led if leaders else room
+        if not resolved.least_free and room_here(domain) >= left and domain.leaders >= leaders:
+            able = [other for other in domains[index:] if other.leaders >= leaders] if leaders else domains[index:]
+            domain = smallest(able, left, room=room_here, scored=resolved.scored)
+        units = min(room_here(domain), left)
+        domain.leaders = min(domain.leaders, leaders)
+        domain.pods = domain.pods_led = units * unit
         if whole:
-            part.slices = part.slices_led = units
-        given.append(part)
+            domain.slices = domain.slices_led = units
+        given.append(domain)
         left -= units
-        leaders -= part.leaders
+        leaders -= domain.leaders
         if left == 0 and leaders == 0:
             return given
     raise NoRoomBelow(left * unit)
 
 
-def _share(part: Domain, ask: ResolvedRequest, *, size: int) -> list[Domain]:
-    """Give the share of `part` to its children."""
-    children = by_room(part.children, least_free=ask.least_free, scored=ask.scored)
+def _share(domain: Domain, resolved: ResolvedRequest, *, size: int) -> list[Domain]:
+    """Distribute the share of `domain` to its children."""
+    children = by_room(domain.children, least_free=resolved.least_free, scored=resolved.scored)
     if size > 1:  # nested slices: the numbers so far are those of the outermost ones
         for child in children:
             child.slices, child.slices_led = child.pods // size, child.pods_led // size
-    return give(children, part.pods, ask, leaders=part.leaders, size=size, whole=size > 1)
+    return give(children, domain.pods, resolved, leaders=domain.leaders, size=size, whole=size > 1)
 
 
-def pods_of(part: Domain) -> int:
+def pods_of(domain: Domain) -> int:
     """Return the room for pods."""
-    return part.pods
+    return domain.pods
 
 
-def pods_led_of(part: Domain) -> int:
+def pods_led_of(domain: Domain) -> int:
     """Return the room for pods beside the leader."""
-    return part.pods_led
+    return domain.pods_led

@@ -119,39 +119,39 @@ class Domain:
 
 
 def _made(above: tuple[str, ...], name: str, fit: Fit) -> Domain:
-    part = Domain(above, name)
-    part.pods, part.pods_led, part.slices, part.slices_led, part.leaders, part.score = fit
-    return part
+    domain = Domain(above, name)
+    domain.pods, domain.pods_led, domain.slices, domain.slices_led, domain.leaders, domain.score = fit
+    return domain
 
 
-def path(part: Domain) -> tuple[str, ...]:
+def path(domain: Domain) -> tuple[str, ...]:
     """The sort key: the label path."""
-    return part.values
+    return domain.values
 
 
-def lower(parts: Iterable[Domain]) -> list[Domain]:
-    """Return the children of all `parts`, in the order of label paths."""
-    return [child for part in sorted(parts, key=path) for child in part.children]
+def lower(domains: Iterable[Domain]) -> list[Domain]:
+    """Return the children of all `domains`, in the order of label paths."""
+    return [child for domain in sorted(domains, key=path) for child in domain.children]
 
 
 def fill_up(
-    part: Domain, *, slice_size: int, slice_level: int, level: int, inner: Mapping[int, int], led: bool
+    domain: Domain, *, slice_size: int, slice_level: int, level: int, inner: Mapping[int, int], led: bool
 ) -> None:
-    """Sum up to `part`, which is at `level`, from the lowest level, whose numbers are set.
+    """Sum up to `domain`, which is at `level`, from the lowest level, whose numbers are set.
 
     `inner`: sizes of nested slices by level; a domain there counts whole slices only. `led`: there is a leader, so only
     domains with room for it have its cost: the least that any child would have to give up.
     """
-    if part.hosts is None:
-        if not part.children:
+    if domain.hosts is None:
+        if not domain.children:
             return
-        for child in part.children:
+        for child in domain.children:
             fill_up(child, slice_size=slice_size, slice_level=slice_level, level=level + 1, inner=inner, led=led)
     whole = inner.get(level + 1, 1)
     pods = slices = leaders = score = 0
     lost_pods = lost_slices = UNBOUNDED
     hosts_leader = False
-    for each, count in part.below():
+    for each, count in domain.below():
         whole_pods = each.pods - each.pods % whole
         pods += whole_pods * count
         slices += each.slices * count
@@ -161,8 +161,8 @@ def fill_up(
             lost_slices = min(lost_slices, each.slices - each.slices_led)
         leaders = max(leaders, each.leaders)
         score += each.score * count
-    part.pods, part.leaders, part.score = pods, leaders, score
-    part.pods_led = pods - lost_pods if hosts_leader else 0
-    part.slices, part.slices_led = slices, slices - lost_slices if hosts_leader else 0
+    domain.pods, domain.leaders, domain.score = pods, leaders, score
+    domain.pods_led = pods - lost_pods if hosts_leader else 0
+    domain.slices, domain.slices_led = slices, slices - lost_slices if hosts_leader else 0
     if level == slice_level:
-        part.slices, part.slices_led = part.pods // slice_size, part.pods_led // slice_size
+        domain.slices, domain.slices_led = domain.pods // slice_size, domain.pods_led // slice_size

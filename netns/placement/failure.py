@@ -1,4 +1,4 @@
-"""Why a request does not fit, in Kueue's words: the available room, and the exclusions by reason."""
+"""Kueue's message for a request that does not fit: the available room, and the exclusions by reason."""
 
 from __future__ import annotations
 
@@ -12,18 +12,24 @@ from netns.placement.tree import Tree
 
 
 def not_fit(
-    tree: Tree, ask: ResolvedRequest, short: Shortfall, *, excluded: Excluded, topology: str, slices: Sequence[Slice]
+    tree: Tree,
+    resolved: ResolvedRequest,
+    short: Shortfall,
+    *,
+    excluded: Excluded,
+    topology: str,
+    slices: Sequence[Slice],
 ) -> Unplaceable:
     """`topology "x" allows to fit only 1 out of 2 pod(s). Total nodes: 4; excluded: resource "cpu": 3`."""
-    unit = "pod" if ask.slice_size == 1 else "slice"
-    layers = _layers(tree, ask, short.level, slices) if ask.inner else ()
+    unit = "pod" if resolved.slice_size == 1 else "slice"
+    layers = _layers(tree, resolved, short.level, slices) if resolved.inner else ()
     if layers:
         fits = "".join(f"; {fit}/{wanted} slice(s) fit on level {level}" for level, fit, wanted in layers)
         message = f'topology "{topology}" doesn\'t allow to fit{fits}'
     elif short.fit == 0:
-        message = f'topology "{topology}" doesn\'t allow to fit any of {ask.slices} {unit}(s)'
+        message = f'topology "{topology}" doesn\'t allow to fit any of {resolved.slices} {unit}(s)'
     else:
-        message = f'topology "{topology}" allows to fit only {short.fit} out of {ask.slices} {unit}(s)'
+        message = f'topology "{topology}" allows to fit only {short.fit} out of {resolved.slices} {unit}(s)'
     reasons = dict(excluded.reasons)
     if reasons:
         counted = ", ".join(sorted(f"{_quoted(reason)}: {count}" for reason, count in reasons.items()))
@@ -32,8 +38,8 @@ def not_fit(
         "not_fit",
         message,
         fit=short.fit,
-        wanted=ask.slices,
-        unit="pod" if ask.slice_size == 1 else "slice",
+        wanted=resolved.slices,
+        unit="pod" if resolved.slice_size == 1 else "slice",
         total_nodes=excluded.nodes if reasons else None,
         excluded=reasons,
         layers=layers,
@@ -42,21 +48,23 @@ def not_fit(
 
 def _quoted(reason: str) -> str:
     """Quote the resource of `resource cpu` as in messages: resource "cpu"."""
-    word, _, name = reason.partition(" ")
-    return f'{word} "{name}"' if name else word
+    kind, _, name = reason.partition(" ")
+    return f'{kind} "{name}"' if name else kind
 
 
-def _layers(tree: Tree, ask: ResolvedRequest, level: int, slices: Sequence[Slice]) -> tuple[tuple[str, int, int], ...]:
+def _layers(
+    tree: Tree, resolved: ResolvedRequest, level: int, slices: Sequence[Slice]
+) -> tuple[tuple[str, int, int], ...]:
     """For nested slices: how many of each layer fit into the domain of `level` that holds most."""
-    best = min(tree.at(level), key=lambda part: (-part.slices, ",".join(part.values)))
+    best = min(tree.at(level), key=lambda domain: (-domain.slices, ",".join(domain.values)))
     return tuple(
-        (each.level, _count(best, tree.levels.index(each.level) - level, each.size), ask.count // each.size)
+        (each.level, _count(best, tree.levels.index(each.level) - level, each.size), resolved.count // each.size)
         for each in slices
     )
 
 
-def _count(part: Domain, levels_below: int, size: int) -> int:
-    """Return how many slices of `size` fit into the domains so many levels below `part`."""
+def _count(domain: Domain, levels_below: int, size: int) -> int:
+    """Return how many slices of `size` fit into the domains so many levels below `domain`."""
     if levels_below <= 0:
-        return part.pods // size
-    return sum(_count(child, levels_below - 1, size) for child in part.children)
+        return domain.pods // size
+    return sum(_count(child, levels_below - 1, size) for child in domain.children)

@@ -163,10 +163,10 @@ def _replaced(context: _Context, group: Sequence[Request], replacement: Replacem
     return results
 
 
-def _moved(context: _Context, request: Request, existing: Assignment, ill: str) -> Assignment | Unplaceable:
-    """Return `existing` with the pods of the node `ill` moved."""
-    missing = sum(domain.count for domain in existing.domains if domain.values[-1] == ill)
-    kept = Assignment(existing.levels, tuple(domain for domain in existing.domains if domain.values[-1] != ill))
+def _moved(context: _Context, request: Request, existing: Assignment, unhealthy: str) -> Assignment | Unplaceable:
+    """Return `existing` with the pods of the node `unhealthy` moved."""
+    missing = sum(domain.count for domain in existing.domains if domain.values[-1] == unhealthy)
+    kept = Assignment(existing.levels, tuple(domain for domain in existing.domains if domain.values[-1] != unhealthy))
     stale = _stale(context.tree, kept)
     if stale is not None:
         return Unplaceable(
@@ -176,10 +176,10 @@ def _moved(context: _Context, request: Request, existing: Assignment, ill: str) 
             argument=stale,
         )
     nowhere = Unplaceable(
-        "no_replacement", f"cannot find replacement assignment for unhealthy node: {ill}", argument=ill
+        "no_replacement", f"cannot find replacement assignment for unhealthy node: {unhealthy}", argument=unhealthy
     )
     wanted = replace(request, count=missing)
-    within = _confines(context.tree, request, kept, missing)
+    within = _required_domain(context.tree, request, kept, missing)
     if _broken(request, missing):
         if not within:
             return nowhere
@@ -203,34 +203,34 @@ def _whole(slices: Sequence[Slice], missing: int) -> tuple[Slice, ...]:
     return next(((each,) for each in reversed(slices) if missing % each.size == 0), ())
 
 
-def _confines(tree: Tree, request: Request, kept: Assignment, missing: int) -> tuple[str, ...]:
+def _required_domain(tree: Tree, request: Request, kept: Assignment, missing: int) -> tuple[str, ...]:
     """Return the domain that new pods must stay in; () if they may go anywhere."""
     if not kept.domains:
         return ()
     if _broken(request, missing):
         # The innermost of the broken slices: its domain lies within those of the others.
-        torn = next(each for each in reversed(request.slices) if missing % each.size != 0)
-        return _torn_domain(tree, torn, kept, missing)
+        incomplete = next(each for each in reversed(request.slices) if missing % each.size != 0)
+        return _incomplete_domain(tree, incomplete, kept, missing)
     level = requested_level(request, tree.levels)
     if request.mode != "required" or level not in tree.levels:
         return ()
     return tree.path(kept.domains[0].values)[: tree.levels.index(level) + 1]
 
 
-def _torn_domain(tree: Tree, torn: Slice, kept: Assignment, missing: int) -> tuple[str, ...]:
+def _incomplete_domain(tree: Tree, incomplete: Slice, kept: Assignment, missing: int) -> tuple[str, ...]:
     """Return the domain whose pods are whole slices again with the missing ones."""
-    if torn.level not in tree.levels:
+    if incomplete.level not in tree.levels:
         return ()
-    depth = tree.levels.index(torn.level) + 1
+    depth = tree.levels.index(incomplete.level) + 1
     pods: Counter[tuple[str, ...]] = Counter()
     for domain in kept.domains:
         pods[tree.path(domain.values)[:depth]] += domain.count
-    return next((path for path in sorted(pods) if (pods[path] + missing) % torn.size == 0), ())
+    return next((path for path in sorted(pods) if (pods[path] + missing) % incomplete.size == 0), ())
 
 
 def _stale(tree: Tree, assignment: Assignment) -> str | None:
     """Return the first domain of `assignment` that no longer exists."""
-    return next((domain.values[0] for domain in assignment.domains if not tree.knows(domain.values)), None)
+    return next((domain.values[0] for domain in assignment.domains if not tree.contains(domain.values)), None)
 
 
 def _merged(tree: Tree, first: Assignment, second: Assignment) -> Assignment:

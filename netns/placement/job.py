@@ -28,7 +28,7 @@ from netns.inventory.layers import level_named
 from netns.inventory.nodes import PODS
 from netns.inventory.quantity import parse_quantity
 from netns.placement.model import Mode, Request, Slice, Toleration
-from netns.yaml_file import Place, first_mistake, load_mapping
+from netns.yaml_file import Position, first_mistake, load_mapping
 
 MAX_RANKS: Final = 1_000_000
 WANTED: Final = "holds no job; give name, ranks and command"
@@ -171,6 +171,6 @@ def read_job(path: Path) -> Job:
         raise JobError(f"{path}: {error}") from None
 
 
-def _known_keys(place: Place) -> list[str]:
+def _known_keys(position: Position) -> list[str]:
     models: dict[str, type[_Strict]] = {"topology": JobTopology, "slices": JobSlice, "tolerations": JobToleration}
-    return list((models[str(place[0])] if place else Job).model_fields)
+    return list((models[str(position[0])] if position else Job).model_fields)

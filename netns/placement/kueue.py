@@ -66,7 +66,7 @@ def dump(documents: Iterable[Manifest]) -> str:
 
 
 def topology_annotations(job: Job) -> dict[str, str]:
-    """Return the annotations of the pod template that say how close to each other the pods must be."""
+    """Return the annotations of the pod template that request a topology level."""
     found = {}
     if job.topology.required is not None:
         found["podset-required-topology"] = job.topology.required

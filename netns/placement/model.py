@@ -100,7 +100,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Unplaceable:
-    """Why there is no assignment; `str` returns the message, in Kueue's words."""
+    """Why there is no assignment; `str` returns Kueue's message."""
 
     kind: Kind
     message: str
@@ -183,7 +183,7 @@ class Replacement:
     """By the request's name."""
 
     stays: bool = False
-    """The job is a single pod that cannot outlive the node, so nothing can move: keep the assignment."""
+    """The job is a single pod, which ends with the node, so nothing can move: keep the assignment."""
 
 
 @dataclass(frozen=True, slots=True)

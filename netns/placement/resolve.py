@@ -13,7 +13,7 @@ def resolve(
 ) -> ResolvedRequest | Unplaceable:
     """Resolve `request` for a topology with `levels`; the messages are Kueue's if it has one."""
     if request.count < 1:
-        return Unplaceable("count", f"count: {request.count} pods; ask for at least one", argument=str(request.count))
+        return Unplaceable("count", f"count: {request.count} pods; request at least one", argument=str(request.count))
     wrong = _wrong_size(request)
     if wrong is not None:
         return wrong

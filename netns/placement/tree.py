@@ -27,7 +27,7 @@ class Tree:
         """The whole topology: above the domains of the first level."""
         self.holders: list[tuple[Domain, Hosts]] = []
         """The domains just above the lowest level (the whole, if there is one level), and their contents."""
-        self._places: dict[tuple[str, ...], Hosts] | None = None
+        self._hosts_by_name: dict[tuple[str, ...], Hosts] | None = None
 
     @property
     def of_nodes(self) -> bool:
@@ -36,22 +36,22 @@ class Tree:
 
     def at(self, level: int) -> list[Domain]:
         """Return the domains of one level, in the order of their label paths."""
-        parts = self.root.children
+        domains = self.root.children
         for _ in range(level):
-            parts = [child for part in parts for child in part.children]
-        return parts
+            domains = [child for domain in domains for child in domain.children]
+        return domains
 
-    def called(self, values: tuple[str, ...]) -> tuple[str, ...]:
+    def assignment_name(self, values: tuple[str, ...]) -> tuple[str, ...]:
         """Return the name of a lowest domain in assignments: a node's hostname, else the whole path."""
         return values[-1:] if self.of_nodes else values
 
-    def knows(self, called: tuple[str, ...]) -> bool:
+    def contains(self, assignment_name: tuple[str, ...]) -> bool:
         """Return whether there is a domain of the lowest level with this name in assignments."""
-        return called in self._found()
+        return assignment_name in self._found()
 
-    def path(self, called: tuple[str, ...]) -> tuple[str, ...]:
+    def path(self, assignment_name: tuple[str, ...]) -> tuple[str, ...]:
         """Return the whole label path of the domain with this name in assignments; KeyError if there is none."""
-        return (*self._found()[called].path, called[-1])
+        return (*self._found()[assignment_name].path, assignment_name[-1])
 
     def add_usage(self, usage: Iterable[Usage]) -> None:
         """Add the usage of pods in known domains; pods that run elsewhere use nothing here."""
@@ -61,11 +61,11 @@ class Tree:
                 use(hosts, each.domain[-1], each)
 
     def _found(self) -> dict[tuple[str, ...], Hosts]:
-        if self._places is None:
-            self._places = {
-                self.called((*hosts.path, name)): hosts for _, hosts in self.holders for name in hosts.nodes
+        if self._hosts_by_name is None:
+            self._hosts_by_name = {
+                self.assignment_name((*hosts.path, name)): hosts for _, hosts in self.holders for name in hosts.nodes
             }
-        return self._places
+        return self._hosts_by_name
 
 
 def build(nodes: Iterable[Node], *, levels: Sequence[str], flavor: Flavor, usage: Iterable[Usage]) -> Tree:
@@ -121,7 +121,7 @@ def _link(tree: Tree, found: dict[tuple[str, ...], Hosts]) -> None:
     for path in sorted(found):
         for depth in range(1, len(path) + 1):
             if path[:depth] not in known:
-                part = known[path[:depth]] = Domain(path[: depth - 1], path[depth - 1])
-                known[path[: depth - 1]].adopt(part)
+                domain = known[path[:depth]] = Domain(path[: depth - 1], path[depth - 1])
+                known[path[: depth - 1]].adopt(domain)
         known[path].hosts = found[path]
         tree.holders.append((known[path], found[path]))

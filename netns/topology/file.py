@@ -85,7 +85,7 @@ from netns.topology.model import (
     fully_meshed,
     with_buffer,
 )
-from netns.yaml_file import Place, first_mistake, load_mapping
+from netns.yaml_file import Position, first_mistake, load_mapping
 
 FORMS: Final = "leaf_spine, clos, dumbbell, or hosts, switches and links"
 WANTED: Final = f"holds no topology; give {FORMS}"
@@ -277,8 +277,8 @@ def _link(link: _Link, shapes: _Shapes, *, at: str) -> Link:
     )
 
 
-def _known_keys(place: Place) -> list[str]:
-    """Return the keys of the part of the file at `place`, where an unknown one was found."""
+def _known_keys(position: Position) -> list[str]:
+    """Return the keys of the part of the file at `position`, where an unknown one was found."""
     models: Mapping[str, type[_Strict]] = {
         "leaf_spine": _LeafSpine,
         "clos": _Clos,
@@ -286,4 +286,4 @@ def _known_keys(place: Place) -> list[str]:
         "links": _Link,
         "captures": _Capture,
     }
-    return list((models[str(place[0])] if place else _File).model_fields)
+    return list((models[str(position[0])] if position else _File).model_fields)

@@ -118,8 +118,8 @@ class Topology:
     """Whether nodes have IPv6 addresses beside those of IPv4. Optional, because it makes building a lab slower."""
 
     ecmp: Ecmp = "hash-threshold"
-    """How routers choose among equal paths. `hash-threshold` (RFC 2992) is Linux's default: when a next hop goes, flows
-    of the others move, too. With `resilient` only the flows of the lost next hop move."""
+    """How routers choose among equal paths. `hash-threshold` (RFC 2992) is Linux's default: when a next hop is removed,
+    flows of the others move, too. With `resilient` only the flows of the lost next hop move."""
 
     def __post_init__(self) -> None:
         check_lab_name(self.name)

@@ -122,7 +122,7 @@ def main(
     if as_json:
         print(json.dumps(result))
     if contestants.BY_KEY[SRD] in chosen_contestants and not report.all_srd_verified(result):
-        raise CompareError("SRD did not bring every file across, verified; see above")
+        raise CompareError("SRD did not transfer every file with verification; see above")
 
 
 def compare(
@@ -145,9 +145,9 @@ def compare(
         console.print(f"fabric: [bold]{fabric.kind}[/bold] ({lab.reason})")
         for key, reason in unavailable.items():
             console.print(f"without {contestants.BY_KEY[key].label}: {reason}")
-        audience = Screen(console, byte_count=payload.byte_count, rounds=experiment.rounds)
-        with contextlib.closing(audience):
-            results = experiment.among(taking_part).run(fabric=fabric, payload=payload, audience=audience)
+        observer = Screen(console, byte_count=payload.byte_count, rounds=experiment.rounds)
+        with contextlib.closing(observer):
+            results = experiment.among(taking_part).run(fabric=fabric, payload=payload, observer=observer)
         about = _about(topology, payload, seed=None if file else DEFAULT_SEED)
         return report.build(
             results,

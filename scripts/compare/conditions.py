@@ -20,12 +20,12 @@ class Condition:
     """Loss at each spine, in each direction."""
 
     blackhole_at_fraction: float | None = None
-    """When the receiver has this fraction of the file, the busiest spine silently drops everything."""
+    """When the receiver has this fraction of the file, the busiest spine drops everything without notice."""
 
 
 CONDITIONS: Final = (
     Condition(key="clean", title="nothing lost but by congestion"),
     Condition(key="loss", title="1 % loss on every spine", spine_loss_percent=1.0),
-    Condition(key="blackhole", title="the busiest spine dies at 40 %", blackhole_at_fraction=0.4),
+    Condition(key="blackhole", title="the busiest spine fails at 40 %", blackhole_at_fraction=0.4),
 )
 BY_KEY: Final = {condition.key: condition for condition in CONDITIONS}

@@ -24,7 +24,7 @@ class Ticks:
     """Spent on processes and interrupts."""
 
     stolen: int
-    """Runnable, but given to other guests by a hypervisor."""
+    """Runnable, but used by other guests of the hypervisor (steal time)."""
 
     total: int
     """All, idle time included."""
@@ -82,5 +82,5 @@ class Reading:
         return self.ticks.share(self.ticks.busy - since.ticks.busy, since=since.ticks)
 
     def stolen_fraction(self, *, since: Reading) -> float | None:
-        """Return the share of all cores that a hypervisor gave to others since then; None within one clock tick."""
+        """Return the share of all cores given to other guests since then (steal); None within one clock tick."""
         return self.ticks.share(self.ticks.stolen - since.ticks.stolen, since=since.ticks)

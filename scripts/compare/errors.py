@@ -2,7 +2,7 @@
 
 CompareError         the root: one line that names the value and the remedy
 +-- UnavailableError this kernel or this installation lacks what a protocol needs
-+-- TransferError    a transfer did not bring the file across whole
++-- TransferError    a transfer did not transfer the whole file
 """
 
 from __future__ import annotations
@@ -17,4 +17,4 @@ class UnavailableError(CompareError):
 
 
 class TransferError(CompareError):
-    """A transfer did not bring the file across whole."""
+    """A transfer did not transfer the whole file."""

@@ -74,7 +74,7 @@ class Record:
     wanted_subflows: int = 0
     """Subflows that an MPTCP connection should have; 0 for other protocols."""
 
-    kills_spine: bool = False
+    fails_spine: bool = False
     """Whether the condition includes a spine failure."""
 
     blackholed: str | None = None
@@ -114,7 +114,7 @@ def evaluate(record: Record) -> Outcome:
         relay_cpu_fraction=record.relay_cpu_fraction,
         machine_busy_fraction=record.machine_busy_fraction,
         stolen_fraction=record.stolen_fraction,
-        failure=failure if failure or record.landed_intact else "what landed is not the file that was sent",
+        failure=failure if failure or record.landed_intact else "the received file differs from the sent file",
         note=_remark(record, account),
     )
 
@@ -130,7 +130,7 @@ def number(event: Event, key: str) -> float:
 def _why_incomplete(record: Record) -> str | None:
     """Return the first reason why it is not complete, or None. Errors of a stopped process are ignored."""
     if record.watched_s >= record.bound_s:
-        return f"given up after {record.bound_s:g} s with {_percent(record)} received"
+        return f"stopped after {record.bound_s:g} s with {_percent(record)} received"
     for name, ending in (("sender", record.sender), ("receiver", record.receiver)):
         if ending.status is not None and ending.status > 0 and ending.last_error:
             return ending.last_error
@@ -151,9 +151,9 @@ def _percent(record: Record) -> str:
 
 
 def _remark(record: Record, account: Event) -> str | None:
-    if record.kills_spine and record.blackholed is None:
-        return "it was over before the spine could be killed"
+    if record.fails_spine and record.blackholed is None:
+        return "the transfer ended before the spine failed"
     subflows = account.get("subflows")
     if record.wanted_subflows and isinstance(subflows, list) and len(subflows) != record.wanted_subflows:
-        return f"{len(subflows)} of {record.wanted_subflows} subflows were there at the end"
+        return f"{len(subflows)} of {record.wanted_subflows} subflows existed at the end"
     return None

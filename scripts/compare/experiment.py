@@ -1,7 +1,7 @@
 """The comparison: every contestant in every condition, in several rounds, over the same fabric.
 
-Rounds are the outer loop and contestants the inner one, so that other load on the machine affects all alike. The fabric
-is restored after each transfer, whatever its outcome.
+Rounds are the outer loop and contestants the inner one, so that other load on the machine affects all of them equally.
+The fabric is restored after each transfer, whatever its outcome.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scripts.compare.transfer import Observer, Transfer
 Results = dict[str, dict[str, list[Outcome]]]
 
 
-class Audience(Observer, Protocol):
+class ComparisonObserver(Observer, Protocol):
     """An observer of the whole comparison."""
 
     def condition_begins(self, condition: Condition, *, round_number: int) -> None:
@@ -55,21 +55,26 @@ class Experiment:
         """Return the same experiment with other contestants."""
         return replace(self, contestants=contestants)
 
-    def run(self, *, fabric: Fabric, payload: Payload, audience: Audience) -> Results:
+    def run(self, *, fabric: Fabric, payload: Payload, observer: ComparisonObserver) -> Results:
         """Return the outcomes by condition and contestant, in the order of the rounds."""
         results: Results = {condition.key: defaultdict(list[Outcome]) for condition in self.conditions}
         for round_number in range(1, self.rounds + 1):
             for condition in self.conditions:
-                audience.condition_begins(condition, round_number=round_number)
+                observer.condition_begins(condition, round_number=round_number)
                 for contestant in self.contestants:
-                    audience.transfer_begins(contestant)
-                    outcome = self._transfer(contestant, condition, fabric, payload, audience)
+                    observer.transfer_begins(contestant)
+                    outcome = self._transfer(contestant, condition, fabric, payload, observer)
                     results[condition.key][contestant.key].append(outcome)
-                    audience.transfer_ended(contestant, outcome)
+                    observer.transfer_ended(contestant, outcome)
         return results
 
     def _transfer(
-        self, contestant: Contestant, condition: Condition, fabric: Fabric, payload: Payload, audience: Audience
+        self,
+        contestant: Contestant,
+        condition: Condition,
+        fabric: Fabric,
+        payload: Payload,
+        observer: ComparisonObserver,
     ) -> Outcome:
         fabric.set_loss(condition.spine_loss_percent)
         try:
@@ -78,7 +83,7 @@ class Experiment:
                 condition=condition,
                 payload=payload,
                 fabric=fabric,
-                observer=audience,
+                observer=observer,
                 bound_s=self.bound_s,
             ).run()
         finally:

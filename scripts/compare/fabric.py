@@ -1,7 +1,7 @@
 """The lab as a comparison uses it: two hosts, the spines between them, counters, and faults that can be undone.
 
 Only this module uses netns/. Loss of p % "on a spine" is applied at the spine's two egresses, so that each direction of
-a path has it exactly once. A dead spine drops everything in all four of its link directions at once and silently: no
+a path has it exactly once. A failed spine drops everything in all four of its link directions at once and silently: no
 interface goes down, no route changes.
 """
 

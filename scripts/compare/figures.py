@@ -45,7 +45,7 @@ def path_shares(fractions: Sequence[float]) -> str:
     return " ".join(f"{100 * fraction:.0f}" for fraction in fractions)
 
 
-def verdict(*, completed: bool, sha256_ok: bool) -> str:
+def verification(*, completed: bool, sha256_ok: bool) -> str:
     """Write the result of the transfer."""
     if not completed:
         return "incomplete"

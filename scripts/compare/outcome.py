@@ -20,16 +20,16 @@ class Outcome:
     """One transfer."""
 
     completed: bool
-    """Whether the sender learned within the time limit that the receiver has verified every byte."""
+    """Whether the receiver's verification of every byte reached the sender within the time limit."""
 
     sha256_ok: bool
-    """Whether the received file is right, as read back from the directory, not as reported by the daemons."""
+    """Whether the received file is correct: read back from the directory, not as reported by the daemons."""
 
     byte_count: int
     """Bytes that the receiver got."""
 
     elapsed_s: float
-    """Time from the sender's connect to the receiver's verdict; if not completed, from the first byte to timeout."""
+    """Time from the sender's connect to the verification result; if not completed, from first byte to timeout."""
 
     longest_stall_ms: float
     """Longest time without new bytes at the receiver."""
@@ -130,9 +130,9 @@ def summary(rounds: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def longest_gap_s(progress: Samples, *, until_s: float) -> float:
-    """Return the longest time without new bytes in `progress`, the silence up to `until_s` included.
+    """Return the longest time without new bytes in `progress`, the time up to `until_s` included.
 
-    For transfers that never ended; as fine as the samples (50 ms) are.
+    For transfers that did not complete; the resolution is that of the samples (50 ms).
     """
     longest = last_at = 0.0
     last_bytes = 0

@@ -1,7 +1,7 @@
 """The file that crosses the fabric, and the memory that both receivers write it to.
 
-Everything lies in one directory of a tmpfs, so that no disk is measured. It has a fixed name: what a killed run left
-there is recognised and removed by the next one. Only one run at a time can have it.
+Everything lies in one directory of a tmpfs, so that no disk is measured. Its name is fixed, so that a run removes what
+a killed one left. A lock allows one run at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHUNK_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The file to send, and where it shall land."""
+    """The file to send, and the directory that receives it."""
 
     source: Path
     """The file."""
@@ -40,12 +40,12 @@ class Payload:
     """An empty directory on a tmpfs."""
 
     def landed_intact(self) -> bool:
-        """Read back what landed, independently of what the daemons report."""
+        """Read back the received file, independently of what the daemons report."""
         path = self.output / self.source.name
         return path.is_file() and _sha256(path) == self.sha256
 
     def clear(self) -> None:
-        """Remove whatever landed."""
+        """Remove the received files."""
         for path in self.output.iterdir():
             path.unlink()
 
@@ -54,7 +54,7 @@ class Payload:
 def prepared(*, name: str, file: Path | None, byte_count: int, seed: int) -> Iterator[Payload]:
     """Yield the payload: the user's `file`, or `byte_count` random bytes from `seed`. All is removed afterwards.
 
-    Raises CompareError when the file cannot be read, the tmpfs is too small, or another run has it.
+    Raises CompareError when the file cannot be read, the tmpfs is too small, or another run uses it.
     """
     if file is not None:
         byte_count = _readable_size(file)
@@ -68,7 +68,7 @@ def prepared(*, name: str, file: Path | None, byte_count: int, seed: int) -> Ite
 
 @contextlib.contextmanager
 def _workspace(directory: Path) -> Iterator[Path]:
-    """Make `directory`, clearing what a killed run left; lock it while it is ours; remove it."""
+    """Make `directory`, remove what a killed run left, and lock it; remove it at the end."""
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

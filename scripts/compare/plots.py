@@ -24,7 +24,7 @@ _DASHES: Final[dict[str, Any]] = {
     "tcp-bbr": (0, (6, 1.5, 1.5, 1.5)),
     "mptcp": (0, (2, 1)),
 }
-_INK: Final = "#123456"  # stands for currentColor until the SVG is written
+_INK: Final = "#123456"  # a placeholder for currentColor until the SVG is written
 _PAPER_INK: Final = "#333333"
 _SVG_SETTINGS: Final = {"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 10}
 _MIB: Final = 2**20

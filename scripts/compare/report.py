@@ -58,6 +58,6 @@ def read(path: Path) -> Report:
 
 
 def all_srd_verified(report: Mapping[str, Any]) -> bool:
-    """Whether SRD brought the file across, verified, in every round of every condition."""
+    """Whether SRD transferred the file, verified, in every round of every condition."""
     figures = [by_key.get("srd") for by_key in report["conditions"].values()]
     return all(figure is not None and figure["completed"] and figure["sha256_ok"] for figure in figures)

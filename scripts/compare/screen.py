@@ -21,7 +21,7 @@ _WIDE_COLUMNS: Final = 100
 
 
 class Screen:
-    """Follows a comparison: one live bar for the running transfer, one lasting line for each that ended."""
+    """Follows a comparison: a progress bar for the running transfer, a line for each that ended."""
 
     def __init__(self, console: Console, *, byte_count: int, rounds: int) -> None:
         self._console = console
@@ -47,7 +47,7 @@ class Screen:
             TextColumn("{task.fields[note]}", style="yellow"),
             console=self._console,
             transient=True,
-            disable=not self._console.is_terminal,  # a log file gets the lasting lines only
+            disable=not self._console.is_terminal,  # a log file gets the lines only
             refresh_per_second=5,
         )
         self._task = self._progress.add_task(
@@ -63,7 +63,7 @@ class Screen:
 
     def blackholed(self, spine: str) -> None:
         """Show the failed spine beside the bar."""
-        self._note = f"{spine} is dead"
+        self._note = f"{spine} has failed"
 
     def transfer_ended(self, contestant: Contestant, outcome: Outcome) -> None:
         """Replace the bar by a line."""
@@ -121,7 +121,7 @@ def headlines(report: Mapping[str, Any]) -> list[str]:
 
 
 def loads(report: Mapping[str, Any]) -> list[str]:
-    """Return the load of relay and machine, one line each, without hanging transfers, which cause no load."""
+    """Return the load of relay and machine, one line each, without stalled transfers, which cause no load."""
     lines = []
     for key, sentence in (
         ("relay_cpu_fraction", "the relay used {} to {} of one core"),
@@ -153,7 +153,7 @@ def remarks(report: Mapping[str, Any]) -> list[str]:
 
 
 def _row(report: Mapping[str, Any], key: str, figure: Mapping[str, Any], *, wide: bool) -> list[Text | str]:
-    verdict = figures.verdict(completed=figure["completed"], sha256_ok=figure["sha256_ok"])
+    verification = figures.verification(completed=figure["completed"], sha256_ok=figure["sha256_ok"])
     share = figure["goodput_bps"] / report["capacity_bps"]
     return [
         Text(f"  {contestants.BY_KEY[key].label}", style="bold" if key == "srd" else ""),
@@ -163,5 +163,5 @@ def _row(report: Mapping[str, Any], key: str, figure: Mapping[str, Any], *, wide
         figures.percent(figure["retransmitted_fraction"]),
         figures.milliseconds(figure["longest_stall_ms"]),
         figures.path_shares(figure["path_shares"]),
-        Text(verdict, style="green" if verdict == "ok" else "red"),
+        Text(verification, style="green" if verification == "ok" else "red"),
     ]

@@ -1,4 +1,4 @@
-"""The TCP tool's control messages: a length-prefixed JSON header, and a verdict the same way back.
+"""The TCP tool's control messages: a length-prefixed JSON header, and a verification result the same way back.
 
     sender   -> u32 length, {"name", "bytes", "sha256"}, then the file's bytes
     receiver -> u32 length, {"sha256", "sha256_ok"}
@@ -37,17 +37,17 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the receiver made of it."""
+class Verification:
+    """The result of the receiver's check of the file."""
 
     sha256: str
     """SHA-256 of what arrived, in hex."""
 
     sha256_ok: bool
-    """Is it the header's?"""
+    """Whether it equals that of the header."""
 
 
-def send_record(sock: socket.socket, record: Header | Verdict) -> None:
+def send_record(sock: socket.socket, record: Header | Verification) -> None:
     """Send one record, whole."""
     text = json.dumps(asdict(record)).encode()
     sock.sendall(_LENGTH.pack(len(text)) + text)
@@ -64,10 +64,10 @@ def receive_header(sock: socket.socket) -> Header:
     return Header(name=name, byte_count=size, sha256=_digest_untrusted(digest))
 
 
-def receive_verdict(sock: socket.socket) -> Verdict:
-    """Return the verdict. Raises TransferError for anything else."""
+def receive_verification(sock: socket.socket) -> Verification:
+    """Return the verification result. Raises TransferError for anything else."""
     record = _receive_untrusted(sock)
-    return Verdict(sha256=_digest_untrusted(record.get("sha256")), sha256_ok=record.get("sha256_ok") is True)
+    return Verification(sha256=_digest_untrusted(record.get("sha256")), sha256_ok=record.get("sha256_ok") is True)
 
 
 def _receive_untrusted(sock: socket.socket) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Layouts: include/uapi/linux/tcp.h (struct tcp_info) and include/uapi/linux/mptcp.h (struct mptcp_info,
 mptcp_subflow_data, mptcp_subflow_addrs), Linux 6.18. All are append-only, and the kernel returns how much it wrote, so
-that an older kernel is noticed instead of misread.
+that an older kernel is detected instead of misread.
 
 For MPTCP, `bytes_sent` is the sum over subflows, and what one subflow sends again *for another* (reinjection, counted
 by the MPTCP level in mptcpi_bytes_retrans) is a retransmission like what a subflow sends again by itself.
@@ -36,7 +36,7 @@ _MAX_SUBFLOWS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a connection has put on the wire."""
+    """What a connection has sent."""
 
     bytes_sent: int
     """Payload bytes, those sent again included."""
@@ -65,7 +65,7 @@ def sent_by(sock: socket.socket) -> Sent:
         return _sent_by_tcp(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256))
     try:
         info = sock.getsockopt(SOL_MPTCP, MPTCP_INFO, 256)
-    except OSError:  # fell back to TCP: the MPTCP level is gone, the one flow answers for itself
+    except OSError:  # fell back to TCP: the MPTCP level is gone, the only flow is the TCP connection
         return _sent_by_tcp(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256))
     if len(info) < _MPTCP_INFO_BYTES:
         raise UnavailableError("mptcp: this kernel does not count retransmitted bytes; needs Linux 6.5")
@@ -88,7 +88,7 @@ def _sent_by_tcp(info: bytes) -> Sent:
 
 
 def _subflow_array(sock: socket.socket, *, option: int, item_bytes: int) -> list[bytes]:
-    """Return the records of one MPTCP option that answers with an array, each cut to what the kernel filled in.
+    """Return the records of one MPTCP option that is an array, each truncated to what the kernel wrote.
 
     The kernel reads the caller's sizes from the buffer, which socket.getsockopt cannot give it.
     """

@@ -1,7 +1,7 @@
 """The receiving half of the TCP tool: one file into one directory, hashed as it arrives.
 
-The file is written under a temporary name and appears only when its SHA-256 is the sender's. Progress lines go on
-while nothing arrives: a stall shows as equal byte counts.
+The file is written under a temporary name and renamed when its SHA-256 equals the sender's. Progress lines continue
+while nothing arrives, so that a stall is visible as equal byte counts.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import BinaryIO, Final
 
 from scripts.compare.errors import TransferError
 from scripts.compare.meter import PROGRESS_INTERVAL_S, Meter
-from scripts.compare.tcp_header import Header, Verdict, receive_header, send_record
+from scripts.compare.tcp_header import Header, Verification, receive_header, send_record
 from scripts.harness.events import emit
 
 _READ_BYTES: Final = 1 << 20
 
 
 def receive_file(listener: socket.socket, *, directory: Path) -> None:
-    """Accept one connection on the bound `listener` and receive one file into `directory`, telling of it in events.
+    """Accept one connection on the bound `listener` and receive one file into `directory`; emit events.
 
-    Raises TransferError when what arrives is not what was announced; `directory` is then as it was.
+    Raises TransferError when what arrives is not what was announced; then `directory` is unchanged.
     """
     listener.listen(1)
     address, port = listener.getsockname()
@@ -34,7 +34,7 @@ def receive_file(listener: socket.socket, *, directory: Path) -> None:
         meter = Meter()
         digest = _store(connection, header, directory=directory, meter=meter)
         seconds = meter.seconds(now=time.monotonic())
-        send_record(connection, Verdict(sha256=digest, sha256_ok=digest == header.sha256))
+        send_record(connection, Verification(sha256=digest, sha256_ok=digest == header.sha256))
     if digest != header.sha256:
         raise TransferError(f"{header.name}: SHA-256 is {digest}, the sender announced {header.sha256}")
     emit(
@@ -49,7 +49,7 @@ def receive_file(listener: socket.socket, *, directory: Path) -> None:
 
 
 def _store(connection: socket.socket, header: Header, *, directory: Path, meter: Meter) -> str:
-    """Receive the file, put it in place if it is right, and return its SHA-256."""
+    """Receive the file, rename it if it is correct, and return its SHA-256."""
     temporary = directory / f".{header.name}.part"
     try:
         with temporary.open("wb", buffering=0) as file:
@@ -64,7 +64,7 @@ def _store(connection: socket.socket, header: Header, *, directory: Path, meter:
 
 
 def _copy(connection: socket.socket, file: BinaryIO, *, byte_count: int, meter: Meter) -> str:
-    """Copy `byte_count` bytes from `connection` to `file`, hashing them on the way; return the SHA-256."""
+    """Copy `byte_count` bytes from `connection` to `file`, and hash them; return the SHA-256."""
     connection.settimeout(PROGRESS_INTERVAL_S)
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(_READ_BYTES))

@@ -1,8 +1,8 @@
-"""The sending half of the TCP tool: sendfile, then wait for the receiver's verdict.
+"""The sending half of the TCP tool: sendfile, then wait for the receiver's verification result.
 
-The measured time is from connect() to the verdict. The file is hashed before, so that the time includes only the
-transfer. When stopped, the socket has SO_LINGER 0, so that a connection over a dead path sends nothing more during the
-next measurement.
+The measured time is from connect() to the verification result. The file is hashed before, so that the time includes
+only the transfer. When stopped, the socket has SO_LINGER 0, so that a connection over a failed path sends nothing more
+during the next measurement.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from scripts.compare.errors import TransferError
-from scripts.compare.tcp_header import Header, receive_verdict, send_record
+from scripts.compare.tcp_header import Header, receive_verification, send_record
 from scripts.compare.tcp_info import Sent, sent_by
 from scripts.harness.events import emit
 
@@ -62,7 +62,7 @@ def send_file(sock: socket.socket, source: Source, *, host: str, port: int) -> N
         send_record(sock, Header(name=source.path.name, byte_count=source.byte_count, sha256=source.sha256))
         with source.path.open("rb") as file:
             sock.sendfile(file)
-        verdict = receive_verdict(sock)
+        verification = receive_verification(sock)
     except OSError as error:
         raise TransferError(f"{host}:{port}: {error.strerror or error}") from None
     except Stopped:
@@ -71,8 +71,8 @@ def send_file(sock: socket.socket, source: Source, *, host: str, port: int) -> N
         return
     seconds = time.monotonic() - started_at
     account = _account(sent_by(sock))
-    if not verdict.sha256_ok:
-        raise TransferError(f"{source.path.name}: the receiver got other bytes, SHA-256 {verdict.sha256}")
+    if not verification.sha256_ok:
+        raise TransferError(f"{source.path.name}: the receiver got other bytes, SHA-256 {verification.sha256}")
     emit(
         "sent",
         bytes=source.byte_count,

@@ -1,4 +1,4 @@
-"""Kernel TCP by name: sockets with the congestion control, or MPTCP, that a comparison asks for.
+"""Kernel TCP by name: sockets with the congestion control, or MPTCP, that a comparison requests.
 
 The algorithm is set with TCP_CONGESTION and read back: a default that differs from machine to machine compares nothing.
 Buffers are left to the kernel's autotuning, which goes far beyond the fabric's bandwidth-delay product.

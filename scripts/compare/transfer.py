@@ -26,7 +26,7 @@ from scripts.harness.process import ManagedProcess, ProcessSet
 LISTEN_BOUND_S: Final = 10.0
 FIRST_BYTE_BOUND_S: Final = 10.0
 TRANSFER_BOUND_S: Final = 20.0
-_FAREWELL_BOUND_S: Final = 3.0
+_EXIT_BOUND_S: Final = 3.0
 _TICK_S: Final = 0.05
 
 
@@ -116,14 +116,14 @@ class Transfer:
     def _watch(self, pipes: ProcessSet) -> None:
         """Read events until both have ended, or a timeout: of the start, of the transfer, or after the other's end."""
         give_up_at = time.monotonic() + FIRST_BYTE_BOUND_S
-        farewell_at: float | None = None
+        exit_at: float | None = None
         while not all(ended := [child.exit_status is not None for child in self._children.values()]):
             now = time.monotonic()
-            if farewell_at is None and any(ended):
-                farewell_at = now + _FAREWELL_BOUND_S
+            if exit_at is None and any(ended):
+                exit_at = now + _EXIT_BOUND_S
             until = give_up_at if self._first_at is None else self._first_at + self._bound_s
-            if now >= min(until, farewell_at or until):
-                if self._first_at is None and farewell_at is None:
+            if now >= min(until, exit_at or until):
+                if self._first_at is None and exit_at is None:
                     raise TransferError(f"nothing arrived within {FIRST_BYTE_BOUND_S:g} s")
                 return
             pipes.wait(until=min(until, now + _TICK_S))
@@ -141,9 +141,9 @@ class Transfer:
         at_fraction = self._condition.blackhole_at_fraction
         due = at_fraction is not None and byte_count >= at_fraction * self._payload.byte_count
         if due and self._blackholed is None:
-            self._kill_busiest_spine(first_at=self._first_at)
+            self._fail_busiest_spine(first_at=self._first_at)
 
-    def _kill_busiest_spine(self, *, first_at: float) -> None:
+    def _fail_busiest_spine(self, *, first_at: float) -> None:
         path_shares = Reading.take(self._fabric).path_shares(since=self._before)
         spine = self._fabric.spines[path_shares.index(max(path_shares))]
         self._fabric.blackhole(spine)
@@ -164,7 +164,7 @@ class Transfer:
             machine_busy_fraction=after.machine_busy_fraction(since=self._from_first_byte),
             stolen_fraction=after.stolen_fraction(since=self._from_first_byte),
             wanted_subflows=len(self._fabric.spines) if self._contestant.subflow_for_each_spine else 0,
-            kills_spine=self._condition.blackhole_at_fraction is not None,
+            fails_spine=self._condition.blackhole_at_fraction is not None,
             blackholed=self._blackholed,
             blackhole_at_s=self._blackhole_at_s,
             failure=failure,

@@ -71,7 +71,7 @@ class RingError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankInfo:
     """The rank of this process, and the addresses of all ranks."""
 
     rank: int
@@ -117,7 +117,7 @@ class Ring:
 
     def __init__(
         self,
-        place: Place,
+        info: RankInfo,
         *,
         region: Region,
         elements: int,
@@ -126,7 +126,7 @@ class Ring:
         to_right: Peer,
         from_left: Peer,
     ) -> None:
-        self.rank, self.world = place.rank, len(place.hosts)
+        self.rank, self.world = info.rank, len(info.hosts)
         self.elements = elements
         memory = region.array[: 3 * 4 * elements].view(np.float32)
         self.input: Floats = memory[:elements]
@@ -144,34 +144,34 @@ class Ring:
     @asynccontextmanager
     async def join(
         cls,
-        place: Place,
+        info: RankInfo,
         *,
         elements: int,
         piece_bytes: int = PIECE_BYTES,
         config: EndpointConfig | None = None,
-        patience_s: float = 30.0,
+        timeout_s: float = 30.0,
     ) -> AsyncIterator[Self]:
-        """Connect to the neighbours, which may start up to `patience_s` later. Raises RingError or SrdError.
+        """Connect to the neighbours, which may start up to `timeout_s` later. Raises RingError or SrdError.
 
         If the block ends without an error, everything that was sent has been acknowledged.
         """
-        rank, address = place.rank, place.hosts[place.rank]
-        pieces = _pieces(4 * -(-elements // len(place.hosts)), piece_bytes=piece_bytes)
+        rank, address = info.rank, info.hosts[info.rank]
+        pieces = _pieces(4 * -(-elements // len(info.hosts)), piece_bytes=piece_bytes)
         with Region(3 * 4 * elements) as region:
-            async with await Endpoint.listen(address, port=place.port, config=config) as endpoint:
+            async with await Endpoint.listen(address, port=info.port, config=config) as endpoint:
                 sums = endpoint.register(region, offset=4 * elements, length=2 * 4 * elements, access=WRITABLE)
-                hello = HELLO.pack(rank, len(place.hosts), elements, sums.remote_key)
-                meeting = asyncio.gather(
-                    _meet_right(endpoint, place, hello=hello), _meet_left(endpoint, place, hello=hello)
+                hello = HELLO.pack(rank, len(info.hosts), elements, sums.remote_key)
+                connecting = asyncio.gather(
+                    _connect_right(endpoint, info, hello=hello), _connect_left(endpoint, info, hello=hello)
                 )
                 try:
-                    (to_right, key), from_left = await asyncio.wait_for(meeting, patience_s)
+                    (to_right, key), from_left = await asyncio.wait_for(connecting, timeout_s)
                 except TimeoutError:
                     raise RingError(
-                        f"rank {rank}: ranks {place.left} and {place.right} did not both come within {patience_s:g} s"
+                        f"rank {rank}: ranks {info.left} and {info.right} did not both come within {timeout_s:g} s"
                     ) from None
                 ring = cls(
-                    place,
+                    info,
                     region=region,
                     elements=elements,
                     key=key,
@@ -253,25 +253,25 @@ def _pieces(chunk_bytes: int, *, piece_bytes: int) -> int:
     return pieces
 
 
-async def _meet_right(endpoint: Endpoint, place: Place, *, hello: bytes) -> tuple[Peer, int]:
+async def _connect_right(endpoint: Endpoint, info: RankInfo, *, hello: bytes) -> tuple[Peer, int]:
     """Connect to the right neighbour, which may not listen yet; return it and the key of its memory."""
     while True:
         try:
-            peer = await endpoint.connect(place.hosts[place.right], port=place.port)
+            peer = await endpoint.connect(info.hosts[info.right], port=info.port)
             break
         except PeerError as error:
             if error.status is not Status.LOCAL_ERROR_UNREACH_REMOTE:
                 raise
             await asyncio.sleep(RETRY_S)
-    return peer, await _exchange(peer, hello, expected=place.right)
+    return peer, await _exchange(peer, hello, expected=info.right)
 
 
-async def _meet_left(endpoint: Endpoint, place: Place, *, hello: bytes) -> Peer:
+async def _connect_left(endpoint: Endpoint, info: RankInfo, *, hello: bytes) -> Peer:
     """Return the left neighbour, once it has connected and identified itself."""
     while True:
         peer = await endpoint.accept()
         try:
-            await _exchange(peer, hello, expected=place.left)
+            await _exchange(peer, hello, expected=info.left)
         except PeerError:
             continue  # the neighbour has abandoned this attempt and will connect again
         return peer
@@ -316,20 +316,22 @@ def exact_sum(elements: int, *, world: int) -> Floats:
     return (values * (world * (world + 1) // 2)).astype(np.float32)
 
 
-def patient(delay_target_s: float) -> EndpointConfig:
+def delay_target_config(delay_target_s: float) -> EndpointConfig:
     """Return settings for slow links and busy hosts: this queueing delay in the fabric, four times as much in hosts."""
     return EndpointConfig(
         protocol=ProtocolConfig(min_delay_target_s=delay_target_s, endpoint_delay_target_s=4 * delay_target_s)
     )
 
 
-async def run(place: Place, *, elements: int, iterations: int, piece_bytes: int, config: EndpointConfig | None) -> bool:
+async def run(
+    info: RankInfo, *, elements: int, iterations: int, piece_bytes: int, config: EndpointConfig | None
+) -> bool:
     """Run `iterations` of the all-reduce; return whether every result was right."""
-    world, rank = len(place.hosts), place.rank
+    world, rank = len(info.hosts), info.rank
     wanted = exact_sum(elements, world=world)
     seconds: list[float] = []
     correct = True
-    async with Ring.join(place, elements=elements, piece_bytes=piece_bytes, config=config) as ring:
+    async with Ring.join(info, elements=elements, piece_bytes=piece_bytes, config=config) as ring:
         ring.input[:] = pattern(elements, rank=rank)
         for iteration in range(iterations):
             ring.output.fill(np.nan)  # so that a missing write is detected
@@ -375,10 +377,10 @@ def main(size_bytes: int, iterations: int, piece_bytes: int, delay_target_ms: fl
     if size_bytes % 4:
         raise click.BadParameter(f"{size_bytes} is no multiple of 4, the bytes of a float32", param_hint="--bytes")
     try:
-        place = Place.from_environment(os.environ)
-        config = None if delay_target_ms is None else patient(delay_target_ms / 1e3)
+        info = RankInfo.from_environment(os.environ)
+        config = None if delay_target_ms is None else delay_target_config(delay_target_ms / 1e3)
         correct = uvloop.run(
-            run(place, elements=size_bytes // 4, iterations=iterations, piece_bytes=piece_bytes, config=config)
+            run(info, elements=size_bytes // 4, iterations=iterations, piece_bytes=piece_bytes, config=config)
         )
     except (RingError, SrdError, DevmemError) as error:
         sys.exit(f"allreduce: {error}")

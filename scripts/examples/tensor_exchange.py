@@ -140,7 +140,7 @@ async def run(endpoint: Endpoint, peer: Peer, *, size_bytes: int, seed: int) -> 
             "seconds": round(seconds, 6),
             "gbps": round(size_bytes * 8 / seconds / 1e9, 3),
             "bytes_copied": endpoint.bytes_copied - before,
-            "wrong_guess_fraction": round(queue.misprediction_fraction, 6),
+            "misprediction_fraction": round(queue.misprediction_fraction, 6),
             "sums": sums,
         }
 

@@ -17,7 +17,7 @@ from scripts.harness.veth_pair import RECEIVER, SENDER, Wire
 
 LISTEN_BOUND_S: Final = 20.0
 """Timeout to start an interpreter and make its data, on a busy machine."""
-FAREWELL_BOUND_S: Final = 15.0
+EXIT_BOUND_S: Final = 15.0
 """Timeout from the last event of one end to that of the other."""
 _TICK_S: Final = 0.1
 
@@ -38,12 +38,12 @@ def meet(
     fails, or if they have not both ended within `bound_s` of the client's start.
     """
     with ProcessSet() as pipes:
-        serving = pipes.add(ManagedProcess.start("server", command=wire.command(RECEIVER, server)))
-        port = _port(pipes, serving)
+        server_process = pipes.add(ManagedProcess.start("server", command=wire.command(RECEIVER, server)))
+        port = _port(pipes, server_process)
         command = wire.command(SENDER, client(wire.receiver, port))
-        asking = pipes.add(ManagedProcess.start("client", command=command))
-        _wait(pipes, (serving, asking), bound_s=bound_s)
-    return _last_word(serving), _last_word(asking)
+        client_process = pipes.add(ManagedProcess.start("client", command=command))
+        _wait(pipes, (server_process, client_process), bound_s=bound_s)
+    return _final_event(server_process), _final_event(client_process)
 
 
 def _port(pipes: ProcessSet, server: ManagedProcess) -> int:
@@ -65,11 +65,11 @@ def _wait(pipes: ProcessSet, children: Sequence[ManagedProcess], *, bound_s: flo
             reason = " ".join(filter(None, (child.last_error for child in children)))
             raise BenchError(f"not done within {bound_s:g} s: {late}" + (f" ({reason})" if reason else ""))
         if any(ended):
-            give_up_at = min(give_up_at, time.monotonic() + FAREWELL_BOUND_S)
+            give_up_at = min(give_up_at, time.monotonic() + EXIT_BOUND_S)
         pipes.wait(until=time.monotonic() + _TICK_S)
 
 
-def _last_word(child: ManagedProcess) -> Event:
+def _final_event(child: ManagedProcess) -> Event:
     if child.exit_status != 0 or not child.events:
         raise BenchError(f"the {child.name} ended with status {child.exit_status}: {child.last_error}")
     return child.events[-1]

@@ -1,4 +1,4 @@
-"""Labs for tests, under names that no parallel run shares, and removed whatever happens."""
+"""Labs for tests, under unique names, and always removed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def unique_name() -> str:
 
 @pytest.fixture
 def lab_name() -> Iterator[str]:
-    """A name that is free; whatever lab the test leaves under it is removed."""
+    """A unique name; a lab that the test leaves under it is removed."""
     name = unique_name()
     yield name
     if LabDirectory(name).read() is not None:

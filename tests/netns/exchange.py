@@ -1,4 +1,4 @@
-"""Small programs that talk across a lab, run as processes inside its hosts."""
+"""Small programs that exchange data across a lab, run as processes inside its hosts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def udp_socket(lab: Lab, host: str, *, address: str | None = None, port: int = P
 
 
 def crossed(lab: Lab, *, source: str, destination: str, packets: int = 5) -> dict[str, int]:
-    """Send packets from h1's address `source` to h2's `destination`; which uplinks of leaf1 carried how many."""
+    """Send packets from h1's address `source` to h2's `destination`; return the packets of each uplink of leaf1."""
     before = uplinks(lab)
     with udp_socket(lab, "h1", address=source) as sender, udp_socket(lab, "h2", address=destination) as receiver:
         for _ in range(packets):
@@ -59,7 +59,7 @@ def crossed(lab: Lab, *, source: str, destination: str, packets: int = 5) -> dic
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
-    """Whether something that the kernel does in its own time has happened in `PATIENCE_S`."""
+    """Whether a condition that the kernel fulfils asynchronously holds within `PATIENCE_S`."""
     give_up_at = time.monotonic() + PATIENCE_S
     while not (held := holds()) and time.monotonic() < give_up_at:
         time.sleep(0.02)
@@ -74,7 +74,7 @@ def uplinks(lab: Lab) -> dict[str, int]:
 
 @contextmanager
 def running(command: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """A process whose first line of output says that it is ready; killed at the end."""
+    """A process whose first line of output means that it is ready; killed at the end."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:

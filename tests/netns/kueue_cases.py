@@ -1,8 +1,8 @@
 """Facts from Kueue's own tests (tests/data/topology_placement_cases.json), in this project's types.
 
 The file names its origin: kubernetes-sigs/kueue, pkg/cache/scheduler/tas_cache_test.go (Apache-2.0), restated as data:
-nodes, what runs, what is asked for, and the assignment or failure that Kueue gives. Fields that no case at hand fills
-are read too: any further case of the same form can be put into the file.
+nodes, running pods, the request, and the assignment or failure that Kueue returns. Fields that no present case has are
+read, too, so that cases of the same form can be added.
 """
 
 from __future__ import annotations
@@ -136,19 +136,19 @@ def _expression(each: Json) -> Expression:
 
 
 def replacement(case: Json) -> Replacement | None:
-    """A node that fell ill, and where the workload's pods are."""
+    """An unhealthy node, and the assignments of the workload's pods."""
     each = case["replace"]
     if each is None:
         return None
-    ill = next(each[key] for key in ("unhealthy_node", "unhealthy", "node", "failed_node") if key in each)
-    if isinstance(ill, list):
-        ill = ill[0]
+    unhealthy = next(each[key] for key in ("unhealthy_node", "unhealthy", "node", "failed_node") if key in each)
+    if isinstance(unhealthy, list):
+        unhealthy = unhealthy[0]
     found = next(each[key] for key in ("assignments", "existing", "assignment") if key in each)
     if "levels" in found:
         found = dict.fromkeys((podset["name"] for podset in case["podsets"]), found)
     alone = each.get("owned_by_pod", each.get("owner") == "Pod")
     return Replacement(
-        ill,
+        unhealthy,
         {name: assignment(one) for name, one in found.items()},
         stays=bool(alone) and gates(case)["SkipReassignmentForPodOwnedWorkloads"],
     )
@@ -165,9 +165,9 @@ def flavor(case: Json) -> Flavor:
     return Flavor(node_labels=case["flavor_node_labels"])
 
 
-def facts(found: Unplaceable, asked: Json) -> dict[str, Any]:
-    """What a failure says of the facts that a case tells."""
-    told: dict[str, Any] = {
+def facts(found: Unplaceable, expected: Json) -> dict[str, Any]:
+    """The facts of a failure that a case contains."""
+    known_facts: dict[str, Any] = {
         "kind": found.kind,
         "fit": found.fit,
         "wanted": found.wanted,
@@ -177,4 +177,4 @@ def facts(found: Unplaceable, asked: Json) -> dict[str, Any]:
         "arg": found.argument,
         "slice_level": found.argument,
     }
-    return {key: told[key] for key in asked if key in told}
+    return {key: known_facts[key] for key in expected if key in known_facts}

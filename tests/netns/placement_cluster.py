@@ -63,7 +63,7 @@ def requests(draw: st.DrawFn) -> Request:
 
 
 def usages(nodes: Sequence[Node]) -> st.SearchStrategy[list[Usage]]:
-    """What runs on some of them already."""
+    """Pods that run already, on some of the nodes."""
     one = st.builds(
         lambda host, cpu, by_name: Usage({"cpu": cpu}, node=host) if by_name else Usage({"cpu": cpu}, domain=(host,)),
         st.sampled_from([each.name for each in nodes]),
@@ -74,7 +74,7 @@ def usages(nodes: Sequence[Node]) -> st.SearchStrategy[list[Usage]]:
 
 
 def room(nodes: Sequence[Node], usage: Sequence[Usage]) -> dict[str, Mapping[str, int]]:
-    """What is left on each host."""
+    """The free room of each host."""
     left = {each.name: dict(each.allocatable) for each in nodes}
     for each in usage:
         host = each.node or (each.domain or ("",))[-1]

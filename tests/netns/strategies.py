@@ -22,12 +22,12 @@ SHAPES = st.builds(
 
 
 def routed(topology: Topology, *, ipv6: bool, ecmp: Ecmp) -> Topology:
-    """The topology with other ways to route."""
+    """The topology with other routing options."""
     return replace(topology, ipv6=ipv6, ecmp=ecmp)
 
 
 def any_routing(topologies: st.SearchStrategy[Topology]) -> st.SearchStrategy[Topology]:
-    """Each in all its ways to route."""
+    """Each with all routing options."""
     return st.builds(routed, topologies, ipv6=st.booleans(), ecmp=st.sampled_from(get_args(Ecmp)))
 
 

@@ -19,6 +19,6 @@ def test_the_docstring_draws_the_whole_tree() -> None:
 
 def test_message__is_one_short_printable_line() -> None:
     assert str(errors.LabError("a\nb\x1b[31m: \ud800 é \\")) == r"a\nb\x1b[31m: \ud800 é " + "\\"
-    told = str(errors.LabError("value " + "x" * 10_000 + " remedy"))
-    assert (told[:6], told[-7:], len(told)) == ("value ", " remedy", errors.MAX_MESSAGE + 5)
-    assert str(errors.LabError(told)).startswith("value ")
+    message = str(errors.LabError("value " + "x" * 10_000 + " remedy"))
+    assert (message[:6], message[-7:], len(message)) == ("value ", " remedy", errors.MAX_MESSAGE + 5)
+    assert str(errors.LabError(message)).startswith("value ")

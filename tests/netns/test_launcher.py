@@ -1,4 +1,4 @@
-"""netns.launcher: what ranks are told, where they run, how they end, and that they all do."""
+"""netns.launcher: environment, namespace and end of ranks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def still_running(lab: Lab) -> list[str]:
     return [process.command for process in processes_in(lab.netns(node) for node in lab.topology.nodes)]
 
 
-class Heard(list[tuple[int, Stream, str]]):
+class RecordedLines(list[tuple[int, Stream, str]]):
     def __call__(self, rank: int, stream: Stream, line: str) -> None:
         self.append((rank, stream, line))
 
@@ -43,7 +43,7 @@ def python(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "reported"),
     [
         ('{"event": "iteration", "iteration": 3, "seconds": 0.5, "more": 1}', (3, 0.5)),
         ('{"event": "done", "iteration": 3, "seconds": 0.5}', None),
@@ -58,11 +58,11 @@ def python(text: str) -> list[str]:
         ("", None),
     ],
 )
-def test_iteration__is_one_form_of_line_only(line: str, told: tuple[int, float] | None) -> None:
-    assert _iteration(line) == told
+def test_iteration__is_one_form_of_line_only(line: str, reported: tuple[int, float] | None) -> None:
+    assert _iteration(line) == reported
 
 
-def test_rank__failure_says_how() -> None:
+def test_rank__failure_message() -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()
     rank = Rank(2, "h7", process, status=3, last_error="out of luck")
@@ -72,8 +72,8 @@ def test_rank__failure_says_how() -> None:
 
 
 @pytest.mark.root
-def test_wait__each_knows_who_it_is_and_ran_where_it_should(lab: Lab) -> None:
-    heard = Heard()
+def test_wait__environment_and_namespace_of_each_rank(lab: Lab) -> None:
+    lines = RecordedLines()
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "RANK_HOSTS", "OWN")
     text = (
         "import os, socket, sys\n"
@@ -84,11 +84,11 @@ def test_wait__each_knows_who_it_is_and_ran_where_it_should(lab: Lab) -> None:
     )
     env = {"OWN": "yes", "RANK": "the job's file cannot change this"}
     with Launcher.start(lab, hosts=HOSTS, command=python(text), env=env) as ranks:
-        ranks.wait(on_line=heard, timeout_s=PATIENCE_S)
+        ranks.wait(on_line=lines, timeout_s=PATIENCE_S)
         assert [rank.ran_in for rank in ranks.ranks] == list(HOSTS)
         assert [rank.status for rank in ranks.ranks] == [0, 0, 0]
     addresses = [lab.address(host) for host in HOSTS]
-    assert sorted(heard) == sorted(
+    assert sorted(lines) == sorted(
         each
         for rank in range(3)
         for each in (
@@ -100,7 +100,7 @@ def test_wait__each_knows_who_it_is_and_ran_where_it_should(lab: Lab) -> None:
 
 @pytest.mark.root
 def test_iterations__take_as_long_as_the_slowest(lab: Lab) -> None:
-    heard = Heard()
+    lines = RecordedLines()
     text = (
         "import json, os\n"
         "rank = int(os.environ['RANK'])\n"
@@ -111,14 +111,14 @@ def test_iterations__take_as_long_as_the_slowest(lab: Lab) -> None:
         "print('end')"
     )
     with Launcher.start(lab, hosts=HOSTS, command=python(text)) as ranks:
-        ranks.wait(on_line=heard, timeout_s=PATIENCE_S)
-        assert ranks.iterations_s == [0.2, 1.2], "what not all told did not end"
-    assert {line for _, _, line in heard} == {"end"}
+        ranks.wait(on_line=lines, timeout_s=PATIENCE_S)
+        assert ranks.iterations_s == [0.2, 1.2], "iterations that not all ranks reported are left out"
+    assert {line for _, _, line in lines} == {"end"}
 
 
 @pytest.mark.root
 def test_wait__one_fails_and_all_are_ended(lab: Lab) -> None:
-    """Also one that does not listen to SIGTERM, and what a rank has started."""
+    """Also one that ignores SIGTERM, and the child processes of a rank."""
     text = (
         "import os, signal, subprocess, sys, time\n"
         "rank = int(os.environ['RANK'])\n"
@@ -133,37 +133,37 @@ def test_wait__one_fails_and_all_are_ended(lab: Lab) -> None:
     started_at = time.monotonic()
     with Launcher.start(lab, hosts=HOSTS, command=python(text)) as ranks:
         with pytest.raises(RankError, match=r"^rank 1 on h1 failed with status 1: it is broken$"):
-            ranks.wait(on_line=Heard(), timeout_s=PATIENCE_S)
+            ranks.wait(on_line=RecordedLines(), timeout_s=PATIENCE_S)
         assert all(rank.status is not None for rank in ranks.ranks)
     assert still_running(lab) == []
-    assert time.monotonic() - started_at < PATIENCE_S, "nobody waited for the sleepers"
+    assert time.monotonic() - started_at < PATIENCE_S, "the sleeping processes were ended"
 
 
 @pytest.mark.root
-def test_wait__what_a_rank_left_running_ends_with_it(lab: Lab) -> None:
+def test_wait__background_processes_of_a_rank_are_ended(lab: Lab) -> None:
     with Launcher.start(lab, hosts=HOSTS[:1], command=["sh", "-c", "sleep 600 & echo done"]) as ranks:
-        heard = Heard()
-        ranks.wait(on_line=heard, timeout_s=PATIENCE_S)
-        assert heard == [(0, "stdout", "done")]
+        lines = RecordedLines()
+        ranks.wait(on_line=lines, timeout_s=PATIENCE_S)
+        assert lines == [(0, "stdout", "done")]
         assert still_running(lab) == []
 
 
 @pytest.mark.root
-def test_wait__a_daemon_that_holds_the_pipes_is_not_waited_for(lab: Lab) -> None:
-    """In a session of its own it escapes the group; the lab's end finds it."""
+def test_wait__ends_in_spite_of_a_daemon_that_keeps_the_pipes_open(lab: Lab) -> None:
+    """In its own session it is not in the rank's group; removing the lab ends it."""
     with Launcher.start(lab, hosts=HOSTS[:1], command=["sh", "-c", "setsid sleep 600 & sleep 0.2"]) as ranks:
-        ranks.wait(on_line=Heard(), timeout_s=PATIENCE_S)
+        ranks.wait(on_line=RecordedLines(), timeout_s=PATIENCE_S)
     (daemon,) = processes_in([lab.netns(HOSTS[0])])
     os.kill(daemon.pid, signal.SIGKILL)
 
 
 @pytest.mark.root
-def test_wait__time_is_up(lab: Lab) -> None:
+def test_wait__timeout(lab: Lab) -> None:
     with (
         Launcher.start(lab, hosts=HOSTS[:2], command=["sleep", "600"]) as ranks,
         pytest.raises(RankError, match=r"^not done after 0.2 s: rank 0 on h2, rank 1 on h1$"),
     ):
-        ranks.wait(on_line=Heard(), timeout_s=0.2)
+        ranks.wait(on_line=RecordedLines(), timeout_s=0.2)
     assert still_running(lab) == []
 
 
@@ -184,7 +184,7 @@ def test_start__bad_flow(lab: Lab) -> None:
 
 
 @pytest.mark.root
-def test_start__the_starters_death_ends_them(lab: Lab, tmp_path: Path) -> None:
+def test_start__ranks_end_with_the_launcher(lab: Lab, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     text = (
         "import sys, time; from netns.lab.lab import Lab; from netns.launcher import Launcher\n"

@@ -1,4 +1,4 @@
-"""netns.processes: identities, and the end of what runs in a namespace."""
+"""netns.processes: identities, and ending the processes of a namespace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def spawn(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", *arguments], stdout=subprocess.PIPE, text=True)
 
 
-def test_process__knows_itself() -> None:
+def test_process__identity_of_the_caller() -> None:
     me = Process.of(os.getpid())
     assert me is not None
     assert me.alive
@@ -26,7 +26,7 @@ def test_process__knows_itself() -> None:
     assert Process(**me.to_dict()) == me
 
 
-def test_process__another_with_its_number_is_not_it() -> None:
+def test_process__reused_pid_is_another_process() -> None:
     me = Process.of(os.getpid())
     assert me is not None
     assert not Process(me.pid, me.started_at_ticks + 1).alive
@@ -41,7 +41,7 @@ def test_process__gone() -> None:
 
 
 @pytest.mark.parametrize(("program", "status"), [("", -15), ("signal.signal(signal.SIGTERM, signal.SIG_IGN); ", -9)])
-def test_end__asks_first_then_insists(program: str, status: int) -> None:
+def test_end__sigterm_then_sigkill(program: str, status: int) -> None:
     child = spawn(f"import signal; {program}print('ready', flush=True)\nwhile True: signal.pause()")
     with child:
         assert child.stdout is not None

@@ -1,4 +1,4 @@
-"""netns.pytest: a suite of its own uses it, as a user's would."""
+"""netns.pytest: used by a separate test suite, as by a user's."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_fixtures_and_markers(suite: pytest.Pytester) -> None:
     assert not set(named) & set(recorded_labs()), "a lab was left"
 
 
-def test_require_needs__fails_what_would_be_skipped(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_require_needs__fails_instead_of_skipping(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     done = suite.runpytest_subprocess("-rs", "-k", "uml")
     done.assert_outcomes(skipped=1)

@@ -1,4 +1,4 @@
-"""netns.signals: the first signal raises, once, and not while something must not be disturbed."""
+"""netns.signals: the first signal raises, once, and not in a deferred block."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_signals_raise__the_first_and_no_other(number: signal.Signals, raised: t
             try:
                 kill(number)
             finally:
-                for each in STOPPING_SIGNALS:  # while it is being undone
+                for each in STOPPING_SIGNALS:  # during the undoing
                     kill(each)
                     undone.append(each)
 
@@ -70,7 +70,7 @@ def test_undisturbed__an_error_inside_comes_first() -> None:
     with pytest.raises(ValueError, match="inside"):
         work()
     with signals_raise(), undisturbed():
-        pass  # nothing is left of that signal
+        pass  # the signal is not pending any more
 
 
 def test_in_other_threads_nothing_changes() -> None:

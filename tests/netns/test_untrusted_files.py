@@ -1,4 +1,4 @@
-"""Every file that the lab's tools read, with some value replaced by one of another type: an error is one line, of ours.
+"""Every file that the lab's tools read, with some value replaced by one of another type: a one-line LabError.
 
 A mutation puts `raw`, as YAML or JSON has it, in the place of any value or key of a valid document.
 """
@@ -154,7 +154,7 @@ def as_yaml(document: Any) -> str:
 
 
 def expect_one_line(read: Callable[[Path], object], text: str, *, suffix: str) -> None:
-    """Reading succeeds, or raises an error of ours that is one short line."""
+    """Reading succeeds, or raises an error of this package, in one short line."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / f"x{suffix}"
         path.write_text(text)

@@ -1,4 +1,4 @@
-"""netns.yaml_file: what every YAML file of this project has in common; more in test_topology_file and test_job."""
+"""netns.yaml_file: rules of every YAML file of this project."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class _Model(BaseModel):
         (b'a: "\\0"', r"line 1: '.x00' holds a character that no text can have; leave it out"),
         (b"a: &a [*a]", "line 1: an alias stands within what it is an alias of; write it out"),
         (b"a: " + b"[" * 5000, "not YAML: nested too deeply"),
-        (LAUGHS, r"line 6: stands for \d+ values, aliases written out; at most 250000"),
-        (MERGES, r"line 8: stands for \d+ values, aliases written out; at most 250000"),
+        (LAUGHS, r"line 6: expands to \d+ values with aliases; at most 250000"),
+        (MERGES, r"line 8: expands to \d+ values with aliases; at most 250000"),
     ],
 )
 def test_load_mapping__bad_flow(tmp_path: Path, content: bytes, message: str) -> None:

@@ -287,7 +287,7 @@ class _Session:
         )
 
     def set_offloads(self, step: SetOffloads) -> None:
-        run_tool("ethtool", "-K", step.ifname, *(word for feature in step.features for word in feature))
+        run_tool("ethtool", "-K", step.ifname, *(argument for feature in step.features for argument in feature))
 
     def set_netem(self, step: SetNetem) -> None:
         try:

@@ -2,9 +2,9 @@
 
 Theory of operation. The kernel does not timestamp frames on their way into a TAP. The relay knows two times only:
 `since_ns`, when no unread frame had arrived yet, and `now_ns`, when it reads. If all frames were stamped with `now_ns`,
-each late wake-up would turn a stream into a burst that nobody sent, and a burst overflows a short queue that a steady
-stream does not. So the `n` frames are spread evenly: each is stamped with the middle of its `n`th of the interval.
-The estimate has no bias, and:
+each late wake-up would turn a steady stream into a burst, and a burst overflows a short queue that a steady stream does
+not. So the `n` frames are spread evenly: each is stamped with the middle of its `n`th of the interval. The estimate has
+no bias, and:
 
     A stream of one frame every `g` ns is stamped at most g/2 away from the truth, however late it is read.
 

@@ -5,7 +5,7 @@ Rules:
 - A tun file belongs permanently to the namespace in which it was *opened* (tun_chr_open takes the opener's), and keeps
   that namespace alive. So the device file is opened inside the namespace, and must be closed before it can go away.
 - TUNSETIFF on a name that does not exist creates a device. The name is looked up first, because a relay only attaches.
-- Attaching gives the device its carrier, but its queue drops everything until the kernel's link watch has noticed, some
+- Attaching gives the device its carrier, but its queue drops everything until the kernel's link watch runs, some
   time later. A query of the link's state (ETHTOOL_GLINK) runs the link watch at once.
 - No IFF_VNET_HDR and no TUNSETOFFLOAD: the kernel then segments and computes checksums in software before it delivers a
   frame. Each read is one packet as on a wire, and loss applies to packets, not to super-packets.

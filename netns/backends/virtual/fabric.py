@@ -1,12 +1,12 @@
 """The virtual fabric: a topology in virtual time, without a kernel, deterministic to the byte.
 
-Theory of operation. A station is attached to each host and sends packets; the fabric looks at their 4-tuple and length
-only. Each direction of each link is a virtual link (virtual_link.py): netem's model with the shape of the direction and
-the same seed as in the relay. The route of a flow is looked up once (forwarding.py). The event queue (event_queue.py)
-holds the next departure of each virtual link, the actions that stations have scheduled, and failures; `run` executes
-them.
+Theory of operation. A simulated host is attached to each host and sends packets; the fabric uses only their 4-tuple and
+length. Each direction of each link is a virtual link (virtual_link.py): netem's model with the shape of the direction
+and the same seed as in the relay. The route of a flow is looked up once (forwarding.py). The event queue
+(event_queue.py) holds the next departure of each virtual link, scheduled actions, and failures; `run` executes them.
 
-All packets that arrive at a host at the same time are delivered to its station as one batch, in the order of arrival.
+All packets that arrive at a host at the same time are delivered to its simulated host as one batch, in the order of
+arrival.
 
 The same topology, seed and sends give the same packets at the same nanosecond: nothing here reads a clock, draws
 random numbers other than the seeded ones, or depends on the order of a set or on Python's hash of a string.
@@ -39,7 +39,7 @@ Receive = Callable[[list[Packet], int], None]
 
 
 class VirtualFabric:
-    """Build it from a topology, `attach` stations, `send` from them, `run`.
+    """Build it from a topology, `attach` simulated hosts, `send`, `run`.
 
     `too_long` counts packets longer than the MTU; everything else is counted at the virtual link where it happened.
     """
@@ -112,14 +112,14 @@ class VirtualFabric:
             for virtual_link in self._links.values()
         }
 
-    # -- stations -----------------------------------------------------------------------------------------------
+    # -- simulated hosts ----------------------------------------------------------------------------------------
 
     def attach(self, host: str, receive: Receive) -> None:
-        """Attach the station of a host. Raises BackendError if the host has one."""
+        """Attach the simulated host at a host. Raises BackendError if there is one."""
         self.topology.switch_of(host)
         inbox = self._inboxes[host]
         if inbox.receive is not None:
-            raise BackendError(f"host {host}: has a station already; one station stands for all sockets of a host")
+            raise BackendError(f"host {host}: has a simulated host already; attach one for all sockets")
         inbox.receive = receive
 
     def flow(self, source: str, *, source_port: int, destination: str, destination_port: int) -> Flow:
@@ -151,7 +151,7 @@ class VirtualFabric:
         flow.links[0].transmit(packet, self._events.now_ns)
 
     def at(self, at_ns: int, action: Action) -> None:
-        """Schedule an action: timers of stations, and changes that a test makes to the fabric."""
+        """Schedule an action: timers of simulated hosts, and changes that a test makes to the fabric."""
         self._events.at(at_ns, action)
 
     # -- failures -----------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class VirtualFabric:
         return self._events.run(until_ns=until_ns, done=done)
 
     def _deliver(self, now_ns: int) -> None:
-        """Deliver to every station what arrived at this time."""
+        """Deliver the packets that arrived at this time."""
         filled = self._filled[:]
         self._filled.clear()  # in place: the inboxes refer to this list
         for inbox in filled:

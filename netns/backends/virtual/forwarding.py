@@ -51,7 +51,7 @@ class Forwarding:
         """The host that has `address`; TopologyError if none has."""
         host = self._owner.get(address)
         if host is None:
-            raise TopologyError(f"address {address}: no host of {self._topology.name} has it; ask for a host's address")
+            raise TopologyError(f"address {address}: no host of {self._topology.name} has it; give a host's address")
         return host
 
     def route(self, source: str, *, source_port: int, destination: str, destination_port: int) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ class Forwarding:
         return (*way, last)
 
     def _chosen(self, node: str, neighbours: tuple[str, ...], number: int) -> str:
-        """The neighbour for a 32-bit hash; if all are dead a dead one, where the packets are lost."""
+        """The neighbour for a 32-bit hash; if all are down, one of those: the packets are lost there."""
         alive = neighbours
         if self.dead:
             alive = tuple(other for other in neighbours if frozenset((node, other)) not in self.dead) or neighbours

@@ -2,8 +2,8 @@
 
 The route of a packet is the tuple of virtual links of its flow. A virtual link drops a packet while it is down,
 forwards it at once if it has no shape, and otherwise passes it to netem's model (netns/netem/queue.py), which returns
-the departure time. When a link goes down it also loses the packets that it holds: a cut cable delivers nothing at
-either end. A node that fails takes down all its virtual links.
+the departure time. When a link goes down it also loses the packets that it holds, as when a cable is cut. A node that
+fails takes down all its virtual links.
 
 The event queue holds one valid entry for each virtual link: the departure of the packet that leaves next. With jitter
 and no rate a later packet may overtake and schedule an earlier entry. The replaced entry then finds a different
@@ -68,7 +68,7 @@ class Inbox:
         self.corrupted = 0
         """Packets that arrived with a wrong checksum."""
         self.receive: Callable[[list[Packet], int], None] | None = None
-        """The station's callback; a host without a station discards everything."""
+        """The simulated host's callback; without one, packets are discarded."""
 
     def receive_packet(self, packet: Packet) -> None:
         """Keep a packet until the end of the current time; count and discard a corrupted one."""
@@ -80,7 +80,7 @@ class Inbox:
         self.packets.append(packet)
 
     def deliver(self, now_ns: int) -> None:
-        """Deliver the collected packets to the station, as one batch."""
+        """Deliver the collected packets, as one batch."""
         packets, self.packets = self.packets, []
         if self.receive is not None:
             self.receive(packets, now_ns)
@@ -89,7 +89,7 @@ class Inbox:
 class Packet:
     """A packet in the fabric. `content` is opaque to the fabric; `marked` is the CE bit.
 
-    A `corrupted` packet has a flipped bit: its checksum fails at the destination host, and no station receives it.
+    A `corrupted` packet has a flipped bit: its checksum fails at the destination host, and it is not delivered.
     """
 
     __slots__ = ("content", "corrupted", "flow", "hop", "length_bytes", "links", "marked", "number")
@@ -232,7 +232,7 @@ class VirtualLink:
             self._events.at(next_at_ns, self._depart)
 
     def _pass_on(self, packet: Packet, now_ns: int) -> None:
-        """Let a packet out at the far end, into the next virtual link or the destination's inbox."""
+        """Forward a packet at the far end to the next virtual link or the destination's inbox."""
         self.packets += 1
         self.bytes += packet.length_bytes
         self.left_at_ns = now_ns

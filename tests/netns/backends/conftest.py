@@ -1,4 +1,4 @@
-"""Two namespaces with a TAP device each: what a relay joins. Made and removed by name; frames in it are only ours."""
+"""Two namespaces with a TAP device each, for a relay between them; no other program sends frames there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _numbers = count()
 
 @dataclass
 class TapPair:
-    """Namespaces `a` and `b`, each with the TAP `tap0`, addresses 10.9.0.1 and 10.9.0.2, and no chatter."""
+    """Namespaces `a` and `b`, each with a quiet TAP `tap0`, addresses 10.9.0.1 and 10.9.0.2."""
 
     a: str
     b: str

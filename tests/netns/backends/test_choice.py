@@ -1,4 +1,4 @@
-"""netns.backends.choice: which fabric, and why."""
+"""netns.backends.choice: the backend and the reason."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def kernel(monkeypatch: pytest.MonkeyPatch, *, missing: str | None, lacking: str
 def test_choose_fabric__auto_takes_the_kernel_where_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel(monkeypatch, missing=None)
     assert choose_backend(reference(), "auto") == ("kernel", "this kernel has netem")
-    assert choose_backend(reference(), "kernel") == ("kernel", "asked for")
-    assert choose_backend(reference(), "relay") == ("relay", "asked for")
+    assert choose_backend(reference(), "kernel") == ("kernel", "requested")
+    assert choose_backend(reference(), "relay") == ("relay", "requested")
 
 
-def test_choose_fabric__auto_says_why_it_took_the_relay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choose_backend__auto_gives_the_reason_for_the_relay(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel(monkeypatch, missing=REASON)
     assert choose_backend(reference(), "auto") == ("relay", f"this kernel has no netem: {REASON}")
 
@@ -43,7 +43,7 @@ def test_choose_fabric__kernel_without_netem_bad_flow(monkeypatch: pytest.Monkey
         choose_backend(reference(), "kernel")
 
 
-def test_choose_fabric__unshaped_needs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choose_backend__unshaped_needs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel(monkeypatch, missing=REASON)
     assert choose_backend(leaf_spine(), "auto") == ("kernel", "no link is shaped")
     assert choose_backend(leaf_spine(), "kernel") == ("kernel", "no link is shaped")
@@ -65,20 +65,20 @@ def test_require_root__bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     require_root("srd-lab up")
 
 
-def test_choose_fabric__what_netem_lacks_is_told_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choose_backend__unsupported_shape_fails_before_building(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel(monkeypatch, missing=None, lacking="its netem has no seed")
     why = "link leaf1-spine1: this kernel cannot do limit 10 delay 500us rate 250000000bit: its netem has no seed"
     assert choose_backend(reference(), "auto") == ("relay", why)
-    assert choose_backend(reference(), "relay") == ("relay", "asked for")
+    assert choose_backend(reference(), "relay") == ("relay", "requested")
     with pytest.raises(BackendError, match=f"^{why}; use --backend relay$"):
         choose_backend(reference(), "kernel")
 
 
-def test_choose_fabric__says_when_the_kernel_takes_no_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choose_backend__notes_missing_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel(monkeypatch, missing=None)
     monkeypatch.setattr(netns.backends.choice, "accepts_seeds", lambda: False)
     note = "; its draws are its own: it takes no seeds before Linux 6.6"
-    assert choose_backend(reference(), "kernel") == ("kernel", "asked for" + note)
+    assert choose_backend(reference(), "kernel") == ("kernel", "requested" + note)
 
 
 @pytest.mark.parametrize("fabric", ["auto", "kernel", "relay"])
@@ -90,7 +90,7 @@ def test_choose_fabric__says_when_the_kernel_takes_no_seeds(monkeypatch: pytest.
         ("resilient", r"^ecmp: resilient: this kernel has no such nexthop groups \(why\); use hash-threshold or Linux"),
     ],
 )
-def test_choose_fabric__a_feature_that_is_not_there_bad_flow(
+def test_choose_backend__missing_feature_bad_flow(
     monkeypatch: pytest.MonkeyPatch, fabric: Wanted, feature: str, message: str
 ) -> None:
     kernel(monkeypatch, missing=None)
@@ -99,8 +99,8 @@ def test_choose_fabric__a_feature_that_is_not_there_bad_flow(
         choose_backend(replace(reference(), ipv6=True, ecmp="resilient"), fabric)
 
 
-def test_choose_fabric__nobody_misses_what_was_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choose_backend__unused_features_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel(monkeypatch, missing=None)
     for feature in ("ipv6", "resilient"):
         monkeypatch.setattr(netns.backends.choice, f"missing_{feature}", lambda: "why")
-    assert choose_backend(reference(), "kernel") == ("kernel", "asked for")
+    assert choose_backend(reference(), "kernel") == ("kernel", "requested")

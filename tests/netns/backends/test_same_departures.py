@@ -1,4 +1,4 @@
-"""The relay's direction and the virtual backend's lane are one model: same seed, shape and arrivals, same
+"""The relay's direction and the virtual link are one model: same seed, shape and arrivals, same
 departures."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ARRIVALS = st.lists(st.tuples(st.integers(1, 200_000), st.integers(60, 1500)), m
 
 @pytest.fixture(scope="module")
 def tap() -> Iterator[Tap]:
-    """Something to attach a direction to; no frame is read or written."""
+    """A placeholder for a TAP; no frame is read or written."""
     one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     statistics_fd = os.open("/proc/self/net/dev", os.O_RDONLY)
     with one, other:
@@ -48,22 +48,24 @@ def by_relay(shape: Shape, arrivals: list[tuple[int, int]], *, seed: int, tap: T
 
 
 def by_virtual(shape: Shape, arrivals: list[tuple[int, int]], *, seed: int) -> list[tuple[int, int]]:
-    agenda, left, now = EventQueue(), [], 0
-    lane = VirtualLink("a>b", shape=shape, seed=seed, events=agenda)
-    lane.observe = lambda record: left.append((record.at_ns, record.length_bytes)) if record.fate == "left" else None
-    flow = Flow("10.0.0.1", 1, "10.0.0.2", 2, links=(lane,), inbox=Inbox([]))
+    events, left, now = EventQueue(), [], 0
+    virtual_link = VirtualLink("a>b", shape=shape, seed=seed, events=events)
+    virtual_link.observe = lambda record: (
+        left.append((record.at_ns, record.length_bytes)) if record.fate == "left" else None
+    )
+    flow = Flow("10.0.0.1", 1, "10.0.0.2", 2, links=(virtual_link,), inbox=Inbox([]))
     for number, (gap, length) in enumerate(arrivals):
         now += gap
         packet = Packet(flow, number=number, length_bytes=length, content=None)
-        agenda.at(now, lambda at_ns, packet=packet: lane.transmit(packet, at_ns))  # type: ignore[misc]  # a default as a capture
-    agenda.run(until_ns=2**62)
+        events.at(now, lambda at_ns, packet=packet: virtual_link.transmit(packet, at_ns))  # type: ignore[misc]  # a default as a capture
+    events.run(until_ns=2**62)
     return left
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(EVERYTHING, ARRIVALS, st.integers(0, 2**64 - 1))
 def test_same_departures(tap: Tap, shape: Shape, arrivals: list[tuple[int, int]], seed: int) -> None:
-    # What leaves at one nanosecond leaves in one order in both, except that the lane's clock lets a packet in before
-    # it lets one out at the very same time: departures there are moved off the arrivals.
+    # Departures of the same nanosecond have the same order in both. But the virtual link admits an arrival before a
+    # departure of the same time, so the delay keeps departures apart from arrivals.
     shape = replace(shape, delay_us=shape.delay_us + 0.0005)
     assert sorted(by_relay(shape, arrivals, seed=seed, tap=tap)) == sorted(by_virtual(shape, arrivals, seed=seed))

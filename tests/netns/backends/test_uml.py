@@ -1,4 +1,4 @@
-"""netns.backends.uml: one boot that shows what a guest is, and the errors that need none."""
+"""netns.backends.uml: one boot of a guest, and the errors that need none."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ netns.backends.uml.run_uml(["true"])
 """
 
 
-def test_run_uml__a_caller_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
+def test_run_uml__ends_with_a_killed_caller(tmp_path: Path) -> None:
     kernel, pid_file, state = tmp_path / "linux.helped", tmp_path / "pid_file", tmp_path / "state"
     kernel.write_text(HELPED.format(pid_file=pid_file))
     kernel.chmod(0o755)

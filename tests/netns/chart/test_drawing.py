@@ -1,4 +1,4 @@
-"""netns.chart.drawing: well-formed, complete, nothing over anything else."""
+"""netns.chart.drawing: well-formed, complete, without overlaps."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_mermaid__a_leaf_spine() -> None:
     )
 
 
-def test_mermaid__values_that_repeat_are_boxes_of_their_own() -> None:
+def test_mermaid__repeated_values_have_separate_boxes() -> None:
     found = edges(mermaid(branches([node("a", "1", "x", "r"), node("b", "2", "x", "r"), node("c", "2", "y", "r")])))
     children = [child for _, child in found]
     assert len(children) == len(set(children)) == 2 + 3 + 3 + 3

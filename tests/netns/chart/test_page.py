@@ -1,4 +1,4 @@
-"""netns.chart.page: one file that asks for no other; a browser without a network draws what it says."""
+"""netns.chart.page: a self-contained file, which a browser renders without a network."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHOLE = branches(nodes_of(leaf_spine(name="demo", leaves=4, hosts_per_leaf=4)))
 
 
 class _Reader(HTMLParser):
-    """What a page asks for, and whether its tags close."""
+    """The resources that a page loads, and whether its tags are closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def test_page__needs_nothing_else() -> None:
     assert "<title>a &lt;b&gt; &amp; c</title>" in text
 
 
-def test_page__says_how_many_share_what_and_shows_mermaids_source() -> None:
+def test_page__shared_layers_and_mermaid_source() -> None:
     text = page(WHOLE, title="demo")
     assert '<td>layer 3</td><td class="number">4</td><td class="number">4</td>' in text
     assert mermaid(WHOLE).splitlines()[3].replace('"', "&quot;").replace(">", "&gt;").replace("<", "&lt;") in text

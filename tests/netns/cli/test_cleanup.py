@@ -1,4 +1,4 @@
-"""`srd-lab cleanup`: what crashed goes, what is whole stays."""
+"""`srd-lab cleanup`: removes crashed labs only."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ with Lab.up(leaf_spine(name=sys.argv[1], spines=1, shape=Shape(delay_us=1)), bac
 """
 
 
-def test_cleanup__takes_what_crashed_and_nothing_else(lab_name: str, another_name: Callable[[], str]) -> None:
+def test_cleanup__removes_crashed_labs_only(lab_name: str, another_name: Callable[[], str]) -> None:
     whole, empty = another_name(), another_name()
     command = [sys.executable, "-c", OWNER, lab_name]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:

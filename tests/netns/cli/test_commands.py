@@ -24,7 +24,7 @@ from netns.topology.model import reference
 from tests.patience import PATIENCE_S
 
 SMALL = "name: {}\nleaf_spine: {{leaves: 2, spines: 2, link: {{delay: 1ms}}}}\n"
-# Drops root only after the imports: the checkout may lie where nobody else may read.
+# Drops root only after the imports: other users may not be able to read the checkout.
 AS_NOBODY = "import os; from netns.cli import main; os.setuid(65534); main(prog_name='srd-lab')"
 
 
@@ -39,7 +39,7 @@ def srd_lab(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def one_line(done: subprocess.CompletedProcess[str], *, status: int) -> str:
-    """The error of a failed command, which is one line and says who speaks."""
+    """The error of a failed command: one line with the name of the program."""
     assert done.returncode == status, done
     assert done.stdout == ""
     line, *rest = done.stderr.splitlines()
@@ -65,7 +65,7 @@ def test_help__names_every_command() -> None:
 
 @pytest.mark.root
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_up__a_signal_undoes_it_and_says_so(file: Path, lab_name: str, number: signal.Signals, status: int) -> None:
+def test_up__a_signal_removes_everything(file: Path, lab_name: str, number: signal.Signals, status: int) -> None:
     """The signal comes as soon as the first namespace is recorded."""
     command = [sys.executable, "-m", "netns", "up", str(file)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -86,7 +86,7 @@ def test_plan__builtin_and_file(file: Path, lab_name: str) -> None:
 
 
 @pytest.mark.root
-def test_plan__needs_no_root_and_touches_nothing(lab_name: str) -> None:
+def test_plan__needs_no_root_and_changes_nothing(lab_name: str) -> None:
     done = as_nobody("plan", "reference")
     assert done.returncode == 0, done.stderr
     assert not LabDirectory(lab_name).path.exists()
@@ -225,7 +225,7 @@ def test_down__name_and_all_bad_flow() -> None:
     ],
 )
 def test_name__that_is_a_path_bad_flow(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    """What looks like a lab's directory, elsewhere, is nobody's to remove."""
+    """A directory outside ROOT that looks like a lab's is not removed."""
     record = LabState(replace(reference(), name="x"), "relay", "a reason", phase="up").to_dict()
     (tmp_path / "state.json").write_text(json.dumps(record))
     name = os.path.relpath(tmp_path, ROOT)
@@ -235,7 +235,7 @@ def test_name__that_is_a_path_bad_flow(tmp_path: Path, arguments: tuple[str, ...
 
 
 @pytest.mark.root
-def test_status__a_record_that_cannot_be_read_does_not_hide_the_others(file: Path, lab_name: str) -> None:
+def test_status__unreadable_record_beside_others(file: Path, lab_name: str) -> None:
     broken = LabDirectory(f"{lab_name}-broken")
     broken.path.mkdir(parents=True)
     (broken.path / "state.json").write_text("{}")

@@ -1,4 +1,4 @@
-"""`srd-lab set`, `fail`, `repair`, `play`, `capture`, `discover`, on one lab over the relay."""
+"""`srd-lab set`, `fail`, `repair`, `run-schedule`, `capture`, `discover`, on one lab over the relay."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def srd_lab(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_set__changes_what_is_named_and_says_what_is_now(lab: Lab) -> None:
+def test_set__changes_named_properties_and_prints_the_shape(lab: Lab) -> None:
     done = srd_lab("set", "--lab", lab.name, "leaf1-spine1", "--direction", "ab", "delay=2ms", "loss=gemodel 1% 10%")
     assert done.stdout.splitlines() == [
         "leaf1 to spine1: limit 50 delay 2000us loss gemodel 1% 10% 100% 0% rate 1000000000bit",
@@ -103,7 +103,7 @@ def test_fail__with_its_carrier(lab: Lab) -> None:
 
 
 def test_capture__on_a_disk_that_fills_up_bad_flow(lab: Lab, tmp_path: Path) -> None:
-    """A file system of 16 KiB, in a mount namespace of its own; what it holds at the end is copied out."""
+    """A file system of 16 KiB, in a mount namespace of its own; its contents are copied out at the end."""
     script = f"""
         mount -t tmpfs -o size=16k tmpfs {tmp_path / "disk"}
         {sys.executable} -m netns capture --lab {lab.name} leaf1-spine1 -o {tmp_path / "disk" / "x.pcapng"} --for 20s
@@ -119,13 +119,13 @@ def test_capture__on_a_disk_that_fills_up_bad_flow(lab: Lab, tmp_path: Path) -> 
         with udp_socket(lab, "h1") as sender:
             for _ in range(40):
                 sender.sendto(bytes(1000), (lab.pinned_addresses("h2")["spine1"], PORT))
-        said = process.stderr.read()
+        output = process.stderr.read()
         assert process.wait() == 1
     assert re.fullmatch(
-        r"srd-lab: .*/x.pcapng: No space left on device after 1\d packets; the file is whole so far\n", said
+        r"srd-lab: .*/x.pcapng: No space left on device after 1\d packets; the file is whole so far\n", output
     )
     kinds = [kind for kind, _ in blocks(tmp_path / "copy.pcapng")]
-    assert kinds == [0x0A0D0D0A, 1, 1] + [6] * int(said.split()[-8])
+    assert kinds == [0x0A0D0D0A, 1, 1] + [6] * int(output.split()[-8])
 
 
 def test_fail__for_a_while_interrupted_repairs_at_once(lab: Lab) -> None:
@@ -157,8 +157,8 @@ def test_capture__until_interrupted(lab: Lab, tmp_path: Path) -> None:
         assert process.stderr.readline() == f"capturing leaf1-spine1 into {path}\n"
         assert srd_lab("discover", "--lab", lab.name, "h1", "h2", "--ports", "8").returncode == 0
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=PATIENCE_S)
+        output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
-    count = int(said.split()[0])
-    assert said == f"{count} packets in {path}, 0 dropped by the recording\n"
+    count = int(output.split()[0])
+    assert output == f"{count} packets in {path}, 0 dropped by the recording\n"
     assert count > 0

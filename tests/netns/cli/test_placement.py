@@ -56,7 +56,7 @@ def test_topology__table_json_and_mermaid(fabric: str) -> None:
 
 
 @pytest.mark.parametrize("shape", ["ec2", "kubernetes"])
-def test_topology__what_it_exports_it_reads_as_the_same(tmp_path: Path, fabric: str, shape: str) -> None:
+def test_topology__export_and_import(tmp_path: Path, fabric: str, shape: str) -> None:
     path = tmp_path / "nodes.json"
     path.write_text(output("topology", fabric, "--export", shape))
     assert output("topology", str(path)) == output("topology", fabric)
@@ -126,8 +126,8 @@ def test_place__bad_flow(
 ) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(text)
-    told = error("place", str(path), "--topology", fabric, *arguments, status=status)
-    assert told.removeprefix(f"{path}: ").startswith(message)
+    line = error("place", str(path), "--topology", fabric, *arguments, status=status)
+    assert line.removeprefix(f"{path}: ").startswith(message)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`srd-lab rootless`: a lab built by nobody."""
+"""`srd-lab rootless`: a lab built by the user nobody."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from netns.cli import main
 from netns.lab.state import recorded_labs
 from tests.patience import PATIENCE_S
 
-# The project is imported, and the interpreter found, before root goes: the checkout may be nobody else's to read. The
-# lab is built by a fork of this very process, as it could not be imported again.
+# Privileges are dropped after the imports, because other users may not be able to read the checkout. The lab is built
+# by a fork of this process, because its modules could not be imported again.
 AS_NOBODY = """
 import ctypes, os, socket, sys
 import netns.cli, netns.lab.lab, netns.topology.model, pyroute2
 from netns.backends.kernel.netlink import in_namespace
 os.setgid(65534); os.setuid(65534)
-ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: /proc/self is nobody's again
+ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: /proc/self belongs to the user nobody again
 uid, gid = os.getuid(), os.getgid()
 libc = ctypes.CDLL(None, use_errno=True)
 assert libc.unshare(0x10000000 | 0x40000000 | 0x00020000) == 0, os.strerror(ctypes.get_errno())
@@ -53,7 +53,7 @@ def test_a_lab_in_a_user_namespace() -> None:
     assert "nobodys" not in recorded_labs()
 
 
-def test_rootless__runs_the_command_as_root_of_its_own() -> None:
+def test_rootless__runs_the_command_as_root_of_a_user_namespace() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "netns", "rootless", "--", "sh", "-c", "id -u; ip netns add x && ip netns; exit 7"],
         capture_output=True,

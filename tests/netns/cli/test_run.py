@@ -66,13 +66,13 @@ def nothing_left(name: str) -> bool:
     return not LabDirectory(name).path.exists() and not list(NETNS_DIRECTORY.glob(f"{name}-*"))
 
 
-def test_finished__strays_are_told(topology: Path) -> None:
+def test_finished__misplaced_ranks_are_listed(topology: Path) -> None:
     job = Job(name="demo", ranks=3, command=("true",))
     placement = place(job, nodes_of(read_topology(topology)))
     here = tuple(placement.hosts)
     finished = Finished("lab", "relay", placement, ("a", "b", "c"), (1, 2, 3), here, (0.5,))
-    assert finished.strays == []
-    assert replace(finished, ran_in=(here[0], "h7", None)).strays == [
+    assert finished.misplaced == []
+    assert replace(finished, ran_in=(here[0], "h7", None)).misplaced == [
         f"rank 1 was placed on {here[1]}, but ran on h7",
         f"rank 2 was placed on {here[2]}, but was not seen on any host",
     ]
@@ -149,7 +149,7 @@ def test_run__killed_leaves_a_lab_that_the_next_one_removes(tmp_path: Path, topo
     lab = Lab.find(lab_name)
     give_up_at = time.monotonic() + PATIENCE_S
     while processes_in(lab.netns(host) for host in lab.topology.hosts):
-        assert time.monotonic() < give_up_at, "ranks die with their starter"
+        assert time.monotonic() < give_up_at, "ranks end with their launcher"
     again = srd_lab("run", job_file(tmp_path), "--topology", topology)
     assert again.returncode == 0, again.stderr
     assert nothing_left(lab_name)
@@ -196,7 +196,7 @@ def test_run__usage(tmp_path: Path, options: list[str]) -> None:
 
 
 def test_run__the_examples_fit_together() -> None:
-    """What README and docs tell to run; scripts/bench placement runs it."""
+    """The example of README and docs; scripts/bench placement runs it."""
     job = read_job(PROJECT / "examples" / "allreduce.yaml")
     placement = place(job, nodes_of(read_topology(PROJECT / "examples" / "cluster.yaml")))
     assert placement.hosts == ("h1", "h2", "h3", "h4")

@@ -1,4 +1,4 @@
-"""netns.cli.show: what a user reads."""
+"""netns.cli.show: the output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from netns.topology.model import leaf_spine
 LAB = {
     "name": "demo",
     "backend": "relay",
-    "reason": "asked for",
+    "reason": "requested",
     "phase": "up",
     "problems": ["the relay (process 7) is dead"],
     "notes": ["this kernel has no x"],
@@ -33,7 +33,7 @@ LAB = {
 }
 
 
-def test_show_plan__steps_then_what_undoes_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_plan__operations_then_their_undo(capsys: pytest.CaptureFixture[str]) -> None:
     show_plan(plan(leaf_spine(name="demo", leaves=1, spines=1), "kernel"))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "netns add demo-h1"
@@ -46,7 +46,7 @@ def test_show_lab__everything_once(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     for line in (
         "lab demo: up, MTU 9000, seed 1",
-        "backend: relay (asked for)",
+        "backend: relay (requested)",
         "problem: the relay (process 7) is dead; remove the rest: srd-lab down demo",
         "note: this kernel has no x",
         "relay: process 7",

@@ -1,4 +1,4 @@
-"""netns.cli.show_placement: what a user reads."""
+"""netns.cli.show_placement: the output."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def placed(ranks: int) -> Placement:
     return place(job, NODES)
 
 
-def test_show_topology__a_row_a_lowest_domain_and_what_is_above_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_topology__a_row_for_each_lowest_domain(capsys: pytest.CaptureFixture[str]) -> None:
     show_topology(branches(NODES[:4]), levels_of(NODES))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert " ".join(lines[0]) == "4 hosts in 1 of layer 1, 1 of layer 2, 2 of layer 3"
     assert lines[2:] == [["demo", "spine1-spine2", "leaf1", "2", "h1", "h2"], ["leaf2", "2", "h3", "h4"]]
 
 
-def test_show_topology__a_name_that_repeats_under_another_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_topology__repeated_names_under_other_parents(capsys: pytest.CaptureFixture[str]) -> None:
     labels = [("1", "a", "r"), ("2", "a", "r")]
     nodes = [
         type(node)(node.name, labels={**node.labels, **{layer_label(i + 1): v for i, v in enumerate(values)}})
@@ -39,11 +39,11 @@ def test_show_topology__a_name_that_repeats_under_another_is_shown(capsys: pytes
     assert [line.split()[:3] for line in capsys.readouterr().out.splitlines()[2:]] == [["1", "a", "r"], ["2", "a", "r"]]
 
 
-def test_topology_dict__is_json_and_says_who_shares_what() -> None:
-    told = json.loads(json.dumps(topology_dict(branches(NODES[:4]), levels_of(NODES))))
-    assert told["shared"][layer_label(3)][1] == {"path": ["demo", "spine1-spine2", "leaf2"], "nodes": ["h3", "h4"]}
-    assert told["nodes"][0]["name"] == "h1"
-    assert told["nodes"][0][layer_label(3)] == "leaf1"
+def test_topology_dict__is_json_with_shared_layers() -> None:
+    document = json.loads(json.dumps(topology_dict(branches(NODES[:4]), levels_of(NODES))))
+    assert document["shared"][layer_label(3)][1] == {"path": ["demo", "spine1-spine2", "leaf2"], "nodes": ["h3", "h4"]}
+    assert document["nodes"][0]["name"] == "h1"
+    assert document["nodes"][0][layer_label(3)] == "leaf1"
 
 
 def test_show_placement__ranks_hosts_and_distances(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,7 +65,7 @@ def test_show_placement__many_ranks_are_counted(capsys: pytest.CaptureFixture[st
 
 
 def test_placement_dict__is_json() -> None:
-    told = json.loads(json.dumps(placement_dict(placed(3))))
-    assert told["hosts"] == ["h1", "h2", "h3"]
-    assert told["shared"] == {"level": layer_label(2), "value": "spine1-spine2"}
-    assert told["hops"][0] == [0, 1, 3]
+    document = json.loads(json.dumps(placement_dict(placed(3))))
+    assert document["hosts"] == ["h1", "h2", "h3"]
+    assert document["shared"] == {"level": layer_label(2), "value": "spine1-spine2"}
+    assert document["hops"][0] == [0, 1, 3]

@@ -1,4 +1,4 @@
-"""netns.cli.tables: words and columns."""
+"""netns.cli.tables: counts and columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_print_table__nothing_is_markup(capsys: pytest.CaptureFixture[str]) -> N
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["name", "value"], ["[red]x[/red]", "1"]]
 
 
-def test_print_table__is_not_folded_for_other_programs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_print_table__is_not_wrapped_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     rows = table("name", "value")
     rows.add_row("x" * 100, "y" * 100)
     print_table(rows)

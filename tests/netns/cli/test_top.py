@@ -16,7 +16,7 @@ from netns.topology.model import leaf_spine
 pytestmark = pytest.mark.root
 
 
-def test_top__a_look_in_words_and_as_json(lab_name: str) -> None:
+def test_top__table_and_json(lab_name: str) -> None:
     with Lab.up(leaf_spine(name=lab_name, spines=1, shape=Shape(delay_us=100)), backend="relay") as lab:
         fail(lab, "leaf2-spine1")
         arguments = ["top", lab.name, "--count", "1", "--interval", "0.1"]

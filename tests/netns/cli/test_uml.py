@@ -1,4 +1,4 @@
-"""`srd-lab uml`: its arguments; what it does with them is tested in tests/netns/backends/test_uml.py."""
+"""`srd-lab uml`: its arguments; the guest is tested in tests/netns/backends/test_uml.py."""
 
 from __future__ import annotations
 

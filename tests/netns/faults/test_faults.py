@@ -1,4 +1,4 @@
-"""netns.faults.faults: what fails is silent, adds up, and comes back."""
+"""netns.faults.faults: failures with and without loss of carrier, their sum and their repair."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def arrives(lab: Lab, spine: str, *, version: IpVersion = 4) -> bool:
         try:
             sender.sendto(b"x", (target, PORT))
             return receiver.recv(10) == b"x"
-        except (TimeoutError, OSError):  # OSError: a router says that it has no way
+        except (TimeoutError, OSError):  # OSError: a router has no route
             return False
 
 
@@ -53,7 +53,7 @@ def carries(lab: Lab, spine: str, *, version: IpVersion = 4) -> bool:
 
 
 def no_carrier(lab: Lab, node: str, neighbour: str) -> bool:
-    """Whether the interface of `node` towards `neighbour` is up, and sees no carrier."""
+    """Whether the interface of `node` towards `neighbour` is up without carrier."""
     return "NO-CARRIER" in run_tool("ip", "-n", lab.netns(node), "link", "show", "dev", neighbour)
 
 
@@ -85,7 +85,7 @@ def test_fail__a_node_is_all_its_links_and_failures_add_up(lab: Lab) -> None:
 
 
 def taken(lab: Lab, *, version: IpVersion, ports: int) -> set[str]:
-    """The spines that flows from h1 take, all of which are answered."""
+    """The spines that flows from h1 take; every probe gets a reply."""
     found = probe_spines(lab, source="h1", destination="h2", ports=ports, version=version)
     return {name for names in found.seen.values() for name in names or ("silence",)}
 
@@ -96,14 +96,14 @@ def only(lab: Lab, spine: str, *, version: IpVersion) -> bool:
 
 
 def both(lab: Lab, *, version: IpVersion) -> bool:
-    """Whether flows from h1 take both spines: more than in `only`, as those keep their place in a resilient group."""
+    """Whether flows from h1 take both spines: more than in `only`, as those keep their buckets in a resilient group."""
     return taken(lab, version=version, ports=128) == {"spine1", "spine2"}
 
 
 @pytest.mark.root
 @pytest.mark.parametrize("spine", ["spine1", "spine2"])
 def test_fail__with_its_carrier_routers_go_around(lab: Lab, spine: str) -> None:
-    """leaf1, at the end of the link, uses the other spine; whoever is pinned to this one has no way."""
+    """leaf1, at the end of the link, uses the other spine; addresses pinned to this one are unreachable."""
     other = {"spine1": "spine2", "spine2": "spine1"}[spine]
     failure = fail(lab, f"leaf1-{spine}", carrier=True)
     assert eventually(lambda: no_carrier(lab, "leaf1", spine))
@@ -146,7 +146,7 @@ def test_fail__a_host_with_its_carrier(lab: Lab) -> None:
 @pytest.mark.root
 @pytest.mark.netem
 @pytest.mark.skipif(missing_netem() is not None, reason="runs under User-Mode Linux: test_real_netem.py")
-def test_fail__netem_outlives_the_carrier() -> None:
+def test_fail__netem_survives_loss_of_carrier() -> None:
     made = replace(leaf_spine(name=unique_name(), spines=2, shape=SHAPE), ipv6=True, ecmp="resilient")
     with Lab.up(made, backend="kernel") as lab:
         before = {node: set(netem_statistics(lab.netns(node))) for node in lab.topology.nodes}

@@ -1,4 +1,4 @@
-"""netns.faults.runner: a plan happens, at its times, and is undone."""
+"""netns.faults.runner: events at their times, and their undoing."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ def lab() -> Iterator[Lab]:
         yield up
 
 
-def test_play__in_order_and_undone_in_order(lab: Lab) -> None:
-    said: list[tuple[float, str, set[str], float]] = []
+def test_run__events_and_their_undoing_in_order(lab: Lab) -> None:
+    reported: list[tuple[float, str, set[str], float]] = []
 
-    def say(at_s: float, text: str) -> None:
+    def on_event(at_s: float, text: str) -> None:
         shape = lab.shapes("leaf1-spine2")["ab"]
         assert shape is not None
-        said.append((at_s, text, {failure.name for failure in active(lab)}, shape.delay_us))
+        reported.append((at_s, text, {failure.name for failure in active(lab)}, shape.delay_us))
 
-    ScheduleRunner(lab, on_event=say).run(
+    ScheduleRunner(lab, on_event=on_event).run(
         [
             ScheduledEvent(at_us=0, action="fail", name="spine1", for_us=100_000),
             ScheduledEvent(at_us=50_000, action="set", name="leaf1-spine2", shape={"delay": "2ms"}, for_us=100_000),
         ]
     )
-    assert [(text, dead, delay) for _, text, dead, delay in said] == [
+    assert [(text, dead, delay) for _, text, dead, delay in reported] == [
         ("fail spine1 for 0.1 s", {"spine1"}, 100),
         ("set leaf1-spine2 delay=2ms for 0.1 s", {"spine1"}, 2000),
         ("over: fail spine1 for 0.1 s", set(), 2000),
         ("over: set leaf1-spine2 delay=2ms for 0.1 s", set(), 100),
     ]
-    for (at_s, *_), wanted_s in zip(said, (0, 0.05, 0.1, 0.15), strict=True):
+    for (at_s, *_), wanted_s in zip(reported, (0, 0.05, 0.1, 0.15), strict=True):
         assert at_s >= wanted_s
 
 
-def test_play__repairs_what_failed_for_good(lab: Lab) -> None:
+def test_run__repairs_failures_without_an_end(lab: Lab) -> None:
     ScheduleRunner(lab).run([ScheduledEvent(at_us=0, action="fail", name="leaf1-spine1")])
     assert [failure.name for failure in active(lab)] == ["leaf1-spine1"]
     ScheduleRunner(lab).run([ScheduledEvent(at_us=0, action="repair", name="leaf1-spine1")])
     assert not active(lab)
 
 
-def test_play__interrupted_undoes_what_has_an_end(lab: Lab) -> None:
-    def say(_at_s: float, text: str) -> None:
+def test_run__interrupted_undoes_events_with_an_end(lab: Lab) -> None:
+    def on_event(_at_s: float, text: str) -> None:
         if text.startswith("set"):
             raise KeyboardInterrupt
 
@@ -66,8 +66,8 @@ def test_play__interrupted_undoes_what_has_an_end(lab: Lab) -> None:
         ScheduledEvent(at_us=1000, action="set", name="leaf1-spine1", shape={"loss": "5%"}, direction="ab"),
     ]
     with pytest.raises(KeyboardInterrupt):
-        ScheduleRunner(lab, on_event=say).run(events)
-    assert [failure.name for failure in active(lab)] == ["leaf1-spine2"], "it was to stay"
+        ScheduleRunner(lab, on_event=on_event).run(events)
+    assert [failure.name for failure in active(lab)] == ["leaf1-spine2"], "it has no end"
     assert lab.shapes("leaf1-spine1")["ab"] == SHAPE.changed({"loss": "5%"})
     assert lab.shapes("leaf1-spine1")["ba"] == SHAPE
     repair(lab, active(lab))

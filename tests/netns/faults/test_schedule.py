@@ -1,4 +1,4 @@
-"""netns.faults.schedule: plans from YAML."""
+"""netns.faults.schedule: schedules from YAML."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_read_plan__in_order_of_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[]", "holds no plan; give events"),
+        ("[]", "contains no schedule; give events"),
         ("events: [{at: 5s}]", "events[0]: has none of fail, set, repair; give one"),
         ("events: [{fail: spine1, repair: spine1}]", "events[0]: has 2 of fail, set, repair; give one"),
         (
@@ -57,7 +57,7 @@ def test_read_plan__in_order_of_time(tmp_path: Path) -> None:
             "events: [{at: 1e99s, fail: spine1}]",
             "events[0].at: 1e99s is too long; at most 2592000 s",
         ),
-        ("events: [{at: -5s, fail: spine1}]", "events[0].at: -5s lies before the plan's start"),
+        ("events: [{at: -5s, fail: spine1}]", "events[0].at: -5s is before the start of the schedule"),
         (
             "events: [{fail: spine9}]",
             "events[0].fail: spine9: neither a link nor a node of reference; name one, as in leaf1-spine2",

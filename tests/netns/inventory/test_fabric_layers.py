@@ -48,7 +48,7 @@ def test_three_tiers__leaf_pod_core() -> None:
     ]
 
 
-def test_one_spine__goes_by_its_own_name() -> None:
+def test_one_spine__layer_has_the_name_of_the_spine() -> None:
     assert paths(leaf_spine(name="demo", leaves=1, spines=1)) == [("demo", "spine1", "leaf1", "h1")]
 
 

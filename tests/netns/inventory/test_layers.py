@@ -1,4 +1,4 @@
-"""netns.inventory.layers: names of levels, what nodes share, how far they are apart."""
+"""netns.inventory.layers: names of levels, shared levels, distances."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_level_named__others() -> None:
     assert [short_name(each) for each in (layer_label(2), HOSTNAME_LABEL, "x")] == ["layer 2", "host", "x"]
 
 
-def test_levels_of__what_all_have() -> None:
+def test_levels_of__levels_of_all_nodes() -> None:
     three = (*(layer_label(layer) for layer in (1, 2, 3)), HOSTNAME_LABEL)
     four = node("f", "1", "11", "111", "1111")
     assert levels_of([A, E]) == three

@@ -46,7 +46,7 @@ def test_kubernetes__round_trip() -> None:
         assert replace(other, labels=node.labels) == node
 
 
-def test_kubernetes__node_that_tells_little() -> None:
+def test_kubernetes__node_with_few_fields() -> None:
     document = to_kubernetes([Node("n")])
     assert document["items"][0]["metadata"] == {"name": "n", "labels": {}}
     assert document["items"][0]["spec"] == {}

@@ -1,4 +1,4 @@
-"""netns.inventory.node_files: three sources of nodes, and every way in which they can be wrong, in one line each."""
+"""netns.inventory.node_files: three sources of nodes, and one-line errors."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_ec2__an_instance_without_network_nodes_has_no_layers() -> None:
     assert layer_label(1) not in node.labels
 
 
-def test_kubernetes__what_a_scheduler_looks_at() -> None:
+def test_kubernetes__fields_that_schedulers_use() -> None:
     (node,) = nodes_untrusted({"kind": "List", "items": [ITEM]})
     assert node.allocatable == {"cpu": 3920, "memory": 2**30, PODS: 110, "nvidia.com/gpu": 8}
     assert node.taints == (Taint("gpu", "", "NoSchedule"),)
@@ -72,7 +72,7 @@ def test_kubernetes__what_a_scheduler_looks_at() -> None:
     assert nodes_untrusted({"items": [ITEM]}, ranks_per_host=200)[0].allocatable[PODS] == 110
 
 
-def test_kubernetes__what_a_node_does_not_say() -> None:
+def test_kubernetes__missing_fields() -> None:
     (node,) = nodes_untrusted({"items": [{"metadata": {"name": "n"}}]})
     assert (node.ready, node.allocatable, node.taints) == (True, {PODS: 1}, ())
     (node,) = nodes_untrusted({"items": [{"metadata": {"name": "n"}, "status": {"allocatable": {"gpu": "8"}}}]})
@@ -95,11 +95,11 @@ def test_read_nodes__by_content(tmp_path: Path) -> None:
     assert read_nodes(path)[0].name == INSTANCE["InstanceId"]
 
 
-def test_read_nodes__tells_of_a_list_that_goes_on(tmp_path: Path) -> None:
-    path, told = tmp_path / "nodes.json", list[str]()
+def test_read_nodes__warns_of_further_pages(tmp_path: Path) -> None:
+    path, warnings = tmp_path / "nodes.json", list[str]()
     path.write_text(json.dumps({"Instances": [INSTANCE], "NextToken": "x"}))
-    assert len(read_nodes(path, on_warning=told.append)) == 1
-    assert told == [
+    assert len(read_nodes(path, on_warning=warnings.append)) == 1
+    assert warnings == [
         f"{path}: NextToken: the list goes on beyond these nodes; join all pages (aws does without --no-paginate)"
     ]
 
@@ -197,9 +197,9 @@ JSON = st.recursive(
 
 @given(document=JSON)
 def test_nodes_untrusted__anything_is_nodes_or_one_error(document: object) -> None:
-    told = ""
+    message = ""
     try:
         nodes_untrusted(document)
     except LabError as error:
-        told = str(error)
-    assert len(told.splitlines()) <= 1
+        message = str(error)
+    assert len(message.splitlines()) <= 1

@@ -1,4 +1,4 @@
-"""netns.inventory.nodes: the words of Kubernetes."""
+"""netns.inventory.nodes: Kubernetes' notation."""
 
 from __future__ import annotations
 

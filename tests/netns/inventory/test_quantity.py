@@ -55,10 +55,10 @@ def test_parse_quantity__bad_flow(text: str | float, message: str) -> None:
 
 @given(st.text(max_size=12))
 def test_parse_quantity__is_an_amount_or_one_error(text: str) -> None:
-    amount, told = 0, "memory"
+    amount, message = 0, "memory"
     try:
         amount = parse_quantity(text, resource="memory")
     except QuantityError as error:
-        told = str(error)
+        message = str(error)
     assert amount >= 0
-    assert told.startswith("memory")
+    assert message.startswith("memory")

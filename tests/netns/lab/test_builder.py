@@ -1,4 +1,4 @@
-"""netns.lab.builder: whatever ends an `up` in the middle, nothing stays, or the next `up` finds it by its record."""
+"""netns.lab.builder: an interrupted `up` removes everything, or the next `up` does, by its record."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def left_of(name: str) -> list[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("stop_before", [0, 3, 8, 9, 10])
-def test_build__a_signal_on_the_way_leaves_nothing(lab_name: str, number: signal.Signals, stop_before: int) -> None:
+def test_build__a_signal_removes_everything(lab_name: str, number: signal.Signals, stop_before: int) -> None:
     done = interrupted_up(lab_name, stop_before=stop_before, number=number)
     wanted = -signal.SIGINT if number == signal.SIGINT else 128 + number
     assert done.returncode == wanted, done.stderr
@@ -82,7 +82,7 @@ def test_build__a_crash_on_the_way_is_cleared_by_the_next(lab_name: str, stop_be
     assert left_of(lab_name) == []
 
 
-def test_dismantle__passes_over_what_is_gone(lab_name: str) -> None:
+def test_dismantle__skips_missing_objects(lab_name: str) -> None:
     Lab.up(leaf_spine(name=lab_name))
     run_tool("ip", "netns", "delete", f"{lab_name}-spine2")
     state = LabDirectory(lab_name).read()
@@ -101,7 +101,7 @@ def test_build__a_failing_step_is_named_and_undone(lab_name: str) -> None:
     assert left_of(lab_name) == []
 
 
-def test_build__a_relay_that_cannot_start_says_why(lab_name: str) -> None:
+def test_build__relay_start_failure_bad_flow(lab_name: str) -> None:
     topology = reference(name=lab_name)
     relay = next(step for step in plan(topology, "relay") if isinstance(step, StartRelay))
     steps: list[Operation] = [AddNamespace(namespace(topology, "leaf1")), relay]
@@ -110,7 +110,7 @@ def test_build__a_relay_that_cannot_start_says_why(lab_name: str) -> None:
     assert left_of(lab_name) == []
 
 
-def test_build__notes_what_the_kernel_lacks(lab_name: str) -> None:
+def test_build__notes_missing_kernel_features(lab_name: str) -> None:
     topology = leaf_spine(name=lab_name)
     netns = namespace(topology, "leaf1")
     steps: list[Operation] = [AddNamespace(netns)]
@@ -124,8 +124,8 @@ def test_build__notes_what_the_kernel_lacks(lab_name: str) -> None:
     assert not exists(netns)
 
 
-def test_up__waits_for_its_turn(lab_name: str, another_name: Callable[[], str]) -> None:
-    """Two at once do not mix: one lock for all that build or remove."""
+def test_up__waits_for_the_lock(lab_name: str, another_name: Callable[[], str]) -> None:
+    """Two at once are serialised: one lock for building and removing."""
     names = [lab_name, another_name()]
     program = (
         "import sys; from netns.lab.lab import Lab; from netns.topology.model import leaf_spine\n"

@@ -32,7 +32,7 @@ SEED = 20
 
 
 def machine() -> tuple[object, ...]:
-    """All that a lab must leave as it was: namespaces, interfaces, records."""
+    """Everything that a lab must leave unchanged: namespaces, interfaces, records."""
     return (
         sorted(name.name for name in Path("/run/netns").glob(f"t{os.getpid()}-*")),
         [line.split()[0] for line in run_tool("ip", "-brief", "link").splitlines()],
@@ -42,7 +42,7 @@ def machine() -> tuple[object, ...]:
 
 @pytest.fixture(scope="module", params=FABRICS)
 def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """A reference lab; tests leave its shapes as they found them."""
+    """A reference lab; tests restore its shapes."""
     with Lab.up(reference(name=unique_name()), backend=request.param) as made:
         yield made
 
@@ -111,7 +111,7 @@ def test_pinned_addresses__the_destination_decides_between_two(lab: Lab) -> None
 
 @pytest.mark.parametrize("ipv6", [False, True])
 def test_idle_links_carry_nothing(lab: Lab, ipv6: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    """No ARP, no IPv6 chatter: otherwise seeded shapes would not be reproducible."""
+    """No ARP, no IPv6 control traffic: otherwise seeded shapes would not be reproducible."""
     with Lab.up(replace(reference(name=unique_name()), ipv6=ipv6), backend=lab.backend) as fresh:
         crossed(fresh, source=fresh.address("h1"), destination=fresh.pinned_addresses("h2")["spine1"])
         counters = fresh.counters()
@@ -134,7 +134,7 @@ def test_ipv6__no_interface_has_anything_to_report(lab_name: str) -> None:
             assert joined == {f"ff02{'0' * 27}1", f"ff01{'0' * 27}1"}
 
 
-def test_reshape__blackholes_live_and_back(lab: Lab) -> None:
+def test_reshape__blackhole_and_restore(lab: Lab) -> None:
     pinned = lab.pinned_addresses("h2")["spine2"]
     original = lab.topology.link("leaf1-spine2").shape_ab
     lab.reshape("leaf1-spine2", ab=Shape(loss_percent=100))
@@ -219,7 +219,7 @@ def test_down__leaves_nothing(lab_name: str, fabric: str) -> None:
     lab.down()
 
 
-def test_with__takes_it_down_also_on_errors(lab_name: str) -> None:
+def test_with__removes_the_lab_on_errors(lab_name: str) -> None:
     before = machine()
     lab = Lab.up(leaf_spine(name=lab_name))
     assert machine() != before
@@ -261,7 +261,7 @@ def test_up__after_the_relay_was_killed(lab_name: str) -> None:
         assert again.status()["problems"] == []
 
 
-def test_up__after_its_owner_was_killed(lab_name: str) -> None:
+def test_up__after_the_owner_was_killed(lab_name: str) -> None:
     program = (
         "import signal, sys; from netns.lab.lab import Lab; from netns.topology.model import leaf_spine\n"
         "with Lab.up(leaf_spine(name=sys.argv[1])): print('ready', flush=True); signal.pause()"
@@ -275,7 +275,7 @@ def test_up__after_its_owner_was_killed(lab_name: str) -> None:
         assert again.status()["problems"] == []
 
 
-def test_up__unknown_taken_name_is_not_touched(lab_name: str) -> None:
+def test_up__existing_namespace_is_not_touched(lab_name: str) -> None:
     foreign = f"{lab_name}-leaf1"
     run_tool("ip", "netns", "add", foreign)
     try:

@@ -1,4 +1,4 @@
-"""netns.lab.operations: readable lines, and what is undone."""
+"""netns.lab.operations: printed lines, and undo operations."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_str__is_the_line_of_the_plan(step: Operation, line: str) -> None:
     assert str(step) == line
 
 
-def test_undo__only_what_outlives_its_namespace_last_first() -> None:
+def test_undo__objects_outside_namespaces_in_reverse_order() -> None:
     steps = (AddNamespace("x-a"), AddNamespace("x-b"), SetUp("x-a", "b"), StartRelay("x", (RELAYED,)))
     assert undo(steps) == (StopRelay("x"), DeleteNamespace("x-b"), DeleteNamespace("x-a"))
 

@@ -1,4 +1,4 @@
-"""netns.lab.plan: every plan is undone by name, obeys the kernel's limits, and routes as promised.
+"""netns.lab.plan: every plan is undone by name, obeys the kernel's limits, and routes as documented.
 
 Routing is checked by following packets through the plan's own tables, over every choice that ECMP could make.
 """
@@ -232,7 +232,7 @@ HOST_SHAPED = Topology(
         ),
     ],
 )
-def test_plan__refuses_what_only_the_virtual_fabric_does(topology: Topology, message: str, fabric: Backend) -> None:
+def test_plan__virtual_only_features_bad_flow(topology: Topology, message: str, fabric: Backend) -> None:
     with pytest.raises(LabError, match=message):
         plan(topology, fabric)
 
@@ -303,4 +303,4 @@ def test_plan__resilient_groups_come_before_their_routes() -> None:
         *(f"route reference-leaf1 10.0.2.0/24 via 10.255.0.{n} dev spine{s} table 10{s}" for s, n in SPINES),
     ]
     relay = next(index for index, line in enumerate(lines) if line.startswith("relay "))
-    assert relay < lines.index(leaf1[0]), "a nexthop object wants a carrier"
+    assert relay < lines.index(leaf1[0]), "a nexthop object needs a carrier"

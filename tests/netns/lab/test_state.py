@@ -68,7 +68,7 @@ def test_name__of_no_lab_is_no_directory_bad_flow(name: str) -> None:
         ({"namespaces": ("other-h1",)}, "namespace other-h1 is not of its topology"),
     ],
 )
-def test_read__what_is_not_the_labs_own_bad_flow(changes: dict[str, Any], reason: str) -> None:
+def test_read__objects_of_another_lab_bad_flow(changes: dict[str, Any], reason: str) -> None:
     directory = LabDirectory("demo")
     directory.write(replace(LabState(reference(name="demo"), "relay", "x"), **changes))
     with pytest.raises(BackendError, match=rf"state.json: not a lab's record \({reason}\)"):
@@ -133,7 +133,7 @@ def test_locked__excludes_others_until_released(root: Path) -> None:
     assert attempt() == 0
 
 
-def test_locked__where_nobody_may_write_bad_flow(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locked__not_writable_bad_flow(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "file").touch()
     monkeypatch.setattr(netns.lab.state, "ROOT", root / "file" / "labs")
     with pytest.raises(BackendError, match="Not a directory; labs are made by root"), locked():

@@ -35,9 +35,7 @@ def test_table__is_iproute2s_number_for_number(name: str) -> None:
     ("name", "deviation", "least", "most"),
     [("normal", 1.0, -4.0, 3.53), ("pareto", 0.82, -0.67, 4.0), ("paretonormal", 0.834, -1.51, 3.89)],
 )
-def test_table__has_the_moments_that_the_documentation_tells(
-    name: str, deviation: float, least: float, most: float
-) -> None:
+def test_table__has_the_documented_moments(name: str, deviation: float, least: float, most: float) -> None:
     values = [entry / SCALE for entry in entries(name)]
     assert len(values) == 4096
     assert fmean(values) == pytest.approx(0, abs=0.04)

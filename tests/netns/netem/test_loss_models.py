@@ -1,4 +1,4 @@
-"""netns.netem.loss_models: netem's dice, by their statistics and by the number of draws that they take."""
+"""netns.netem.loss_models: netem's random events: their statistics and their number of draws."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PACKETS = 100_000
 
 
 class Counting:
-    """A seeded source that counts what is taken from it."""
+    """A seeded source that counts its draws."""
 
     def __init__(self, seed: int) -> None:
         print(f"seed {seed}")

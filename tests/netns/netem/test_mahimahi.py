@@ -28,7 +28,7 @@ def test_serve__small_packets_share_one_and_a_large_one_takes_several() -> None:
     assert link.serve(0, length_bytes=FULL) == 4 * MS
 
 
-def test_serve__what_nobody_waits_for_is_lost() -> None:
+def test_serve__unused_opportunities_are_lost() -> None:
     link = DeliveryOpportunities((1, 2, 3, 10))
     assert link.serve(0, length_bytes=500) == 1 * MS
     assert link.serve(int(3.5 * MS), length_bytes=500) == 10 * MS

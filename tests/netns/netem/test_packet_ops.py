@@ -1,4 +1,4 @@
-"""netns.netem.packet_ops: what may be done to frames."""
+"""netns.netem.packet_ops: operations on frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""netns.netem.params: models of loss and slots, and what they refuse."""
+"""netns.netem.params: models of loss and slots, and invalid values."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from netns.netem.prandom import BLOCK, U32_MAX, U64_MAX, draws
 
 def plainly_stepped(seed: int) -> Iterator[int]:
     """Yield the draws as lib/random32.c makes them, written out component by component, one step at a time."""
-    word = ((seed >> 32) ^ (seed << 10) ^ seed) & U32_MAX
-    s1, s2, s3, s4 = (word + least if word < least else word for least in (2, 8, 16, 128))
+    folded = ((seed >> 32) ^ (seed << 10) ^ seed) & U32_MAX
+    s1, s2, s3, s4 = (folded + least if folded < least else folded for least in (2, 8, 16, 128))
     while True:
         s1 = (((s1 & 4294967294) << 18) & U32_MAX) ^ ((((s1 << 6) & U32_MAX) ^ s1) >> 13)
         s2 = (((s2 & 4294967288) << 2) & U32_MAX) ^ ((((s2 << 2) & U32_MAX) ^ s2) >> 27)
@@ -22,7 +22,7 @@ def plainly_stepped(seed: int) -> Iterator[int]:
 
 
 def test_draws__public_vector() -> None:
-    """netem's own announcement: seed 42424242, 10 % loss, and of 25 packets these three drop."""
+    """The vector of netem's patch: with seed 42424242 and 10 % loss, these three of 25 packets drop."""
     threshold = round(0.1 * U32_MAX)
     dropped = [number for number, draw in enumerate(islice(draws(42424242), 25), start=1) if threshold >= draw]
     assert dropped == [5, 12, 24]

@@ -29,9 +29,9 @@ arrivals = st.lists(st.tuples(st.integers(0, 200_000), st.integers(60, 9014)), m
 def run(
     netem: Netem[int], packets: list[tuple[int, int]]
 ) -> tuple[list[tuple[int, int | None]], list[tuple[int, int]]]:
-    """Feed packets numbered from 0; return (arrival, promised departure) of each, and what left as (time, number).
+    """Feed packets numbered from 0; return (arrival, expected departure) of each, and the departures (time, number).
 
-    The queue is served at the very time at which a packet is due, as a perfect clock would.
+    The queue is served exactly when a packet is due.
     """
     now, fates, left = 0, [], []
     for number, (gap, length) in enumerate(packets):
@@ -97,7 +97,7 @@ def test_enqueue__limit_counts_the_delay_line() -> None:
 
 
 def test_enqueue__a_lost_packet_takes_no_delay_draw() -> None:
-    """Each packet draws for loss, and only those that survive draw for delay: the order that seeds rest on."""
+    """Each packet draws for loss, and only the others draw for delay; seeds depend on the order."""
     seed, threshold, sigma = 7, round(0.3 * U32_MAX), 100_000
     netem: Netem[int] = Netem(Shape(delay_us=200, jitter_us=100, loss_percent=30), seed=seed)
     source = draws(seed)
@@ -190,7 +190,7 @@ def test_same_seed_same_fates(shape: Shape, packets: list[tuple[int, int]], seed
 
 
 @pytest.mark.parametrize("percent", [0.1, 1, 10, 50])
-def test_loss_is_what_was_asked_for(percent: float) -> None:
+def test_loss_equals_the_shape(percent: float) -> None:
     packets, seed = 100_000, 2024
     print(f"seed {seed}")
     netem: Netem[None] = Netem(Shape(loss_percent=percent), seed=seed)
@@ -203,7 +203,7 @@ def test_loss_is_what_was_asked_for(percent: float) -> None:
 
 
 @pytest.mark.parametrize(("percent", "dropped"), [(0, 0), (100, 1000)])
-def test_loss_of_nothing_and_of_everything_is_exact(percent: float, dropped: int) -> None:
+def test_loss_of_0_and_100_percent_is_exact(percent: float, dropped: int) -> None:
     netem: Netem[None] = Netem(Shape(loss_percent=percent, limit_packets=1000), seed=3)
     for _ in range(1000):
         netem.enqueue(0, packet=None, length_bytes=LENGTH)

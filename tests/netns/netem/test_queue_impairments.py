@@ -113,7 +113,7 @@ def test_duplicate__takes_two_places() -> None:
     assert netem.overlimit == 1
 
 
-def test_ecn__marks_what_can_be_marked_and_loses_the_rest() -> None:
+def test_ecn__marks_ect_packets_and_drops_others() -> None:
     netem = tagged(Shape(loss_percent=100, ecn=True))
     assert netem.enqueue(0, packet="a", length_bytes=LENGTH) == 0
     assert netem.enqueue(0, packet="x", length_bytes=LENGTH) is None
@@ -191,7 +191,7 @@ def test_slot__packets_wait_for_it_and_leave_together() -> None:
 def test_slot__a_packet_due_later_than_the_slot_waits_for_the_next() -> None:
     netem = tagged(Shape(delay_us=1500, slot=Slot(min_us=1000, max_us=1000)))
     netem.enqueue(0, packet="a", length_bytes=LENGTH)
-    # Looked at when it came (slot at 1 ms), and when it falls due at 1.5 ms, later than that: the next is at 2.5 ms.
+    # Checked when it arrives (slot at 1 ms), and when it is due at 1.5 ms, later than that: the next is at 2.5 ms.
     assert netem.next_at_ns == 1_500_000
     assert netem.dequeue(1_499_999) is None
     assert netem.dequeue(1_500_000) is None
@@ -249,11 +249,11 @@ EVERYTHING = st.builds(
 def test_everything_at_once__conserves_packets_and_repeats(
     shape: Shape, packets: list[tuple[int, int]], seed: int
 ) -> None:
-    """Every packet is dropped, or leaves once (twice if duplicated), not before it came; the same seed repeats it."""
+    """A packet is dropped or leaves once (twice if duplicated), after its arrival; a seed repeats it."""
     runs = [run_tagged(shape, packets, seed=seed) for _ in range(2)]
     assert runs[0] == runs[1]
     departures, counters = runs[0]
-    # A copy may be lost, or find no room: it is counted there, and among the duplicated.
+    # A copy that is lost or over the limit counts as such, and as duplicated.
     assert len(departures) == counters["delayed"]
     assert counters["delayed"] + counters["dropped"] + counters["overlimit"] == len(packets) + counters["duplicated"]
     came = dict(zip(range(len(packets)), accumulate(gap for gap, _ in packets), strict=True))

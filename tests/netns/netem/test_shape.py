@@ -90,12 +90,12 @@ def test_parse__bad_flow(mapping: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -0.1, "1", None, True])
-def test_shape__checks_what_python_code_passes_too(value: Any) -> None:
+def test_shape__validates_values_from_python(value: Any) -> None:
     with pytest.raises(ShapeError, match=r"^delay: "):
         Shape(delay_us=value)
 
 
-def test_changed__keeps_what_is_not_said() -> None:
+def test_changed__keeps_other_properties() -> None:
     shape = Shape(delay_us=500, jitter_us=10, rate_bps=8000, limit_packets=7)
     assert shape.changed({"delay": "1ms"}) == replace(shape, delay_us=1000)
     assert shape.changed({}) == shape
@@ -154,7 +154,7 @@ def test_from_dict__bad_flow() -> None:
         Shape.from_dict({"latency": 5})
 
 
-def test_require_real__refuses_what_only_the_virtual_fabric_does() -> None:
+def test_require_real__virtual_only_features_bad_flow() -> None:
     require_real(Shape(rate_bps=1000), at="link a-b")
     require_real(None, at="link a-b")
     with pytest.raises(ShapeError, match=r"^link a-b: ce_threshold: neither netem nor the relay marks"):

@@ -12,7 +12,7 @@ def never() -> int:
     raise AssertionError("not this generator")
 
 
-def test_look__a_packet_due_after_the_slots_begin_gets_a_new_one() -> None:
+def test_update__a_packet_due_after_the_slots_begin_gets_a_new_one() -> None:
     slots = Slots(Slot(min_us=100, max_us=100), next_u32=never, spare_u32=draws(1).__next__)
     slots.look(5000, due_at_ns=7000)
     assert slots.opens_at_ns == 105_000
@@ -20,7 +20,7 @@ def test_look__a_packet_due_after_the_slots_begin_gets_a_new_one() -> None:
     assert slots.opens_at_ns == 105_000, "it is due before the slot begins, and waits for it"
 
 
-def test_look__uniform_between_least_and_most_of_the_spare_generator() -> None:
+def test_update__uniform_draw_from_the_spare_generator() -> None:
     spare = draws(2)
     slots = Slots(Slot(min_us=1, max_us=3), next_u32=never, spare_u32=draws(2).__next__)
     for now in range(0, 10**9, 10**7):
@@ -28,7 +28,7 @@ def test_look__uniform_between_least_and_most_of_the_spare_generator() -> None:
         assert slots.opens_at_ns == now + 1000 + (next(spare) * 2000 >> 32)
 
 
-def test_look__a_distribution_draws_from_the_seeded_generator() -> None:
+def test_update__distribution_draws_from_the_seeded_generator() -> None:
     source, entries = draws(3), table("normal")
     assert entries is not None
     slot = Slot(distribution="normal", delay_us=1000, jitter_us=100)

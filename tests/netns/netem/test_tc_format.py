@@ -1,4 +1,4 @@
-"""netns.netem.tc_format: tc understands them, and they mean the shape that they were made from."""
+"""netns.netem.tc_format: tc accepts the arguments, and they parse to the same shape."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ EVERYTHING = [
 ]
 
 
-@pytest.mark.parametrize(("shape", "words"), EVERYTHING)
-def test_netem_words(shape: Shape, words: str) -> None:
-    assert " ".join(netem_arguments(shape)) == words
+@pytest.mark.parametrize(("shape", "arguments"), EVERYTHING)
+def test_netem_arguments(shape: Shape, arguments: str) -> None:
+    assert " ".join(netem_arguments(shape)) == arguments
 
 
-def test_netem_words__what_newer_tools_or_none_know() -> None:
+def test_netem_arguments__newer_than_tc_or_unsupported() -> None:
     assert netem_arguments(Shape(seed=7))[-2:] == ("seed", "7")
     assert netem_arguments(Shape(trace="/a/b"))[-2:] == ("trace", "/a/b")
 
 
 @pytest.mark.root
-@pytest.mark.parametrize(("shape", "words"), EVERYTHING)
-def test_netem_words__tc_understands_them(shape: Shape, words: str) -> None:
-    """tc parses its command line before it asks the kernel: without netem, the kernel's refusal shows that it could."""
-    command = ("unshare", "--net", tool("tc"), "qdisc", "replace", "dev", "lo", "root", "netem", *words.split())
-    assert " ".join(netem_arguments(shape)) == words
+@pytest.mark.parametrize(("shape", "arguments"), EVERYTHING)
+def test_netem_arguments__tc_accepts_them(shape: Shape, arguments: str) -> None:
+    """tc parses its command line before it sends a request, so the kernel's error shows that it is valid."""
+    command = ("unshare", "--net", tool("tc"), "qdisc", "replace", "dev", "lo", "root", "netem", *arguments.split())
+    assert " ".join(netem_arguments(shape)) == arguments
     if missing_netem() is None:
         run_tool(*command)
     else:

@@ -1,4 +1,4 @@
-"""netns.netem.tc_parse: tc's words."""
+"""netns.netem.tc_parse: tc's notation."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_parse_fields(mapping: dict[str, Any], fields: dict[str, Any]) -> None:
     ("mapping", "message"),
     [
         ({"delay": True}, "delay: True is not in tc's notation; give a number or a text, as in 10ms"),
-        ({"delay": ""}, "delay: '' has 0 words; want 1 to 3 words"),
-        ({"delay": "1ms 2ms 3% 4"}, "delay: '1ms 2ms 3% 4' has 4 words; want 1 to 3 words"),
+        ({"delay": ""}, "delay: '' has 0 arguments; want 1 to 3 arguments"),
+        ({"delay": "1ms 2ms 3% 4"}, "delay: '1ms 2ms 3% 4' has 4 arguments; want 1 to 3 arguments"),
         ({"loss": "bursty 1%"}, "loss: bursty: no such model of loss; the models are random, gemodel, state"),
         ({"loss": "gemodel"}, "loss: gemodel has 0 percentages; want 1 to 4"),
         ({"loss": "gemodel 1 2 3 4 5"}, "loss: gemodel has 5 percentages; want 1 to 4"),
@@ -69,7 +69,7 @@ def test_parse_fields(mapping: dict[str, Any], fields: dict[str, Any]) -> None:
             {"slot": "1ms 2ms 3ms"},
             "slot: '1ms 2ms 3ms': want MIN [MAX] or distribution NAME DELAY JITTER, then packets N, bytes N",
         ),
-        ({"trace": "a b"}, "trace: 'a b' has 2 words; want 1 word"),
+        ({"trace": "a b"}, "trace: 'a b' has 2 arguments; want 1 argument"),
     ],
 )
 def test_parse_fields__bad_flow(mapping: dict[str, Any], message: str) -> None:
@@ -78,7 +78,7 @@ def test_parse_fields__bad_flow(mapping: dict[str, Any], message: str) -> None:
     assert str(caught.value) == message
 
 
-def test_parse_fields__files_are_looked_for_beside_the_topology(tmp_path: Path) -> None:
+def test_parse_fields__file_names_are_relative_to_the_topology(tmp_path: Path) -> None:
     (tmp_path / "my.dist").write_text("1 2 3")
     (tmp_path / "up.trace").write_text("1\n")
     fields = parse_fields({"distribution": "my.dist", "trace": "up.trace"}, base=tmp_path)
@@ -86,14 +86,14 @@ def test_parse_fields__files_are_looked_for_beside_the_topology(tmp_path: Path) 
 
 
 def test_parse_assignments__types_are_those_that_yaml_would_have_had() -> None:
-    words = ["delay=10ms 1ms", "loss=gemodel 1% 10%", "limit=9", "ecn=on", "seed= 7 ", "gap=x"]
-    assert parse_assignments(words) == {
+    arguments = ["delay=10ms 1ms", "loss=gemodel 1% 10%", "limit=9", "ecn=on", "seed= 7 ", "gap=x"]
+    assert parse_assignments(arguments) == {
         "delay": "10ms 1ms", "loss": "gemodel 1% 10%", "limit": 9, "ecn": True, "seed": 7, "gap": "x",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["delay"], f"delay: want NAME=VALUE, as in delay=10ms; the names are {', '.join(KEYS)}"),
         (["delay="], f"delay=: want NAME=VALUE, as in delay=10ms; the names are {', '.join(KEYS)}"),
@@ -101,7 +101,7 @@ def test_parse_assignments__types_are_those_that_yaml_would_have_had() -> None:
         (["loss=1%", "loss=2%"], "loss: given twice"),
     ],
 )
-def test_parse_assignments__bad_flow(words: list[str], message: str) -> None:
+def test_parse_assignments__bad_flow(arguments: list[str], message: str) -> None:
     with pytest.raises(ShapeError) as caught:
-        parse_assignments(words)
+        parse_assignments(arguments)
     assert str(caught.value) == message

@@ -1,4 +1,4 @@
-"""netns.observe.capture: both directions of a link, as they arrive."""
+"""netns.observe.capture: both directions of a link, at the receiving ends."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_capture__both_directions_with_timestamps(lab: Lab, tmp_path: Path) -> N
     assert [struct.unpack_from("=I", body)[0] for kind, body in blocks(path) if kind == 5] == [0, 1]
 
 
-def test_capture__stops_when_told(lab: Lab, tmp_path: Path) -> None:
+def test_capture__stops_on_request(lab: Lab, tmp_path: Path) -> None:
     assert capture(lab, "leaf1-spine1", path=tmp_path / "d", stop=lambda: True).packets == 0
     assert capture(lab, "leaf1-spine1", path=tmp_path / "d", overwrite=True, seconds=0.05).packets == 0
 

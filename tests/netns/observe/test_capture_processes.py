@@ -1,4 +1,4 @@
-"""netns.observe.capture_processes: captures that a topology declares live as long as the lab."""
+"""netns.observe.capture_processes: captures of a topology run as long as the lab."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_capture__from_up_to_down(lab_name: str, tmp_path: Path) -> None:
         assert not lab.status()["problems"]
     assert not recorder.alive
     kinds = [kind for kind, _ in blocks(path)]
-    assert kinds == [0x0A0D0D0A, 1, 1, *[6] * 5, 5, 5], "the statistics at the end say that it was finished in order"
+    assert kinds == [0x0A0D0D0A, 1, 1, *[6] * 5, 5, 5], "interface statistics end a complete file"
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -55,7 +55,7 @@ def test_capture__over_a_file_of_others_is_refused_before_anything_is_built_bad_
     assert LabDirectory(lab_name).read() is None
 
 
-def test_capture__replaces_an_earlier_one_if_asked(lab_name: str, tmp_path: Path) -> None:
+def test_capture__replaces_an_earlier_one_on_request(lab_name: str, tmp_path: Path) -> None:
     path = tmp_path / "c.pcapng"
     with PcapngFile(path, interfaces=("a>b",) * 5, comment="earlier"):
         pass

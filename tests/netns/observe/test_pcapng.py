@@ -83,7 +83,7 @@ def test_unwritable__bad_flow(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_existing_file__is_replaced_only_if_asked_and_only_if_a_capture(tmp_path: Path) -> None:
+def test_existing_file__is_replaced_on_request_if_it_is_a_capture(tmp_path: Path) -> None:
     path = tmp_path / "a.pcapng"
     with PcapngFile(path, interfaces=("a>b",), comment="first") as file:
         file.packet(bytes(200), interface=0, at_ns=0, length_bytes=200)
@@ -104,7 +104,7 @@ def test_existing_file__is_replaced_only_if_asked_and_only_if_a_capture(tmp_path
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_existing_file__that_is_no_capture_stays_as_it_is_bad_flow(tmp_path: Path, *, overwrite: bool) -> None:
+def test_existing_file__other_than_a_capture_bad_flow(tmp_path: Path, *, overwrite: bool) -> None:
     capture, other = tmp_path / "capture", tmp_path / "other"
     with PcapngFile(capture, interfaces=(), comment=""):
         pass

@@ -1,4 +1,4 @@
-"""netns.observe.route_probe: ports keep their spine, every spine is used, and what is broken is told."""
+"""netns.observe.route_probe: ports keep their spine, every spine is used, and problems are reported."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_trace_paths__every_spine_is_used_and_every_port_stable(
 @pytest.mark.root
 @pytest.mark.parametrize("version", [4, 6])
 def test_trace_paths__agrees_with_the_counters(lab: Lab, version: IpVersion) -> None:
-    """What the TTL probes say of a port is where its data goes, to the same destination port."""
+    """Data of a port takes the spine that its TTL probes found, with the same destination port."""
     probed = probe_spines(lab, source="h1", destination="h2", ports=16, version=version)
     source, target = (lab.address(host, version=version) for host in ("h1", "h2"))
     before = uplinks(lab)
@@ -112,7 +112,7 @@ def test_trace_paths__follow_from_the_seed(lab: Lab) -> None:
 
 
 @pytest.mark.root
-def test_trace_paths__a_blackholed_spine_is_told(lab: Lab) -> None:
+def test_trace_paths__reports_a_blackholed_spine(lab: Lab) -> None:
     link = lab.topology.link("leaf1-spine3")
     lab.reshape(link.name, ab=Shape(loss_percent=100))
     try:
@@ -126,12 +126,12 @@ def test_trace_paths__a_blackholed_spine_is_told(lab: Lab) -> None:
 @pytest.mark.root
 @pytest.mark.parametrize("version", [4, 6])
 @pytest.mark.parametrize(("ecmp", "stay"), [("hash-threshold", False), ("resilient", True)])
-def test_a_next_hop_that_goes__moves_the_others_or_not(
+def test_removed_next_hop__other_flows_move_or_stay(
     ecmp: Ecmp,
     version: IpVersion,
     stay: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    """In a resilient group only those flows find another spine whose spine is gone."""
+    """In a resilient group only the flows of the removed spine move."""
     with Lab.up(replace(leaf_spine(name=unique_name()), ipv6=True, ecmp=ecmp)) as lab:
         look = partial(probe_spines, lab, source="h1", destination="h2", ports=128, version=version)
         before = look().seen
@@ -144,7 +144,7 @@ def test_a_next_hop_that_goes__moves_the_others_or_not(
 
 
 @pytest.mark.root
-def test_trace_paths__ipv6_is_told_where_there_is_none_bad_flow(lab_name: str) -> None:
+def test_trace_paths__no_ipv6_bad_flow(lab_name: str) -> None:
     with (
         Lab.up(leaf_spine(name=lab_name)) as lab,
         pytest.raises(TopologyError, match=r"has no IPv6 addresses; set ipv6: true in its file$"),

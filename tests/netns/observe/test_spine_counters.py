@@ -1,4 +1,4 @@
-"""netns.observe.spine_counters: a true map agrees with the counters, a false one does not."""
+"""netns.observe.spine_counters: a correct map agrees with the counters, a wrong one does not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.root
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    """What is lost on the way to a spine is counted, too."""
+    """Packets lost on the links to a spine are counted, too."""
     shape = Shape(delay_us=100, loss_percent=20)
     with Lab.up(replace(leaf_spine(name=unique_name(), spines=2, shape=shape), ipv6=True)) as up:
         yield up

@@ -1,4 +1,4 @@
-"""netns.placement.assign: Kueue's own facts, and what must hold for every cluster and request."""
+"""netns.placement.assign: Kueue's own cases, and properties of every assignment."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def test_kueues_facts(case: dict[str, Any]) -> None:
             assert found[name] == kueue.assignment(expected["assignment"]), str(found[name])
         else:
             failure = expected["failure"]
-            told = found[name]
-            assert isinstance(told, Unplaceable)
-            assert kueue.facts(told, failure) == {key: failure[key] for key in kueue.facts(told, failure)}
+            unplaceable = found[name]
+            assert isinstance(unplaceable, Unplaceable)
+            assert kueue.facts(unplaceable, failure) == {key: failure[key] for key in kueue.facts(unplaceable, failure)}
             if "excluded" not in failure:
-                assert not told.excluded
+                assert not unplaceable.excluded
 
 
 def test_kueues_facts__are_all_there() -> None:
@@ -101,12 +101,12 @@ def test_assign__preferred_is_never_worse_than_unconstrained(
 ) -> None:
     """In shared layers down to the preferred one, or the one above it where the pods are spread evenly below that.
 
-    And it is placed whenever the other is.
+    And it is placed whenever the unconstrained request is.
     """
-    wish = Request(count=count, requests={"cpu": 1}, mode="preferred", level=level)
-    preferred = assign(nodes, usage=[], request=wish, levels=LEVELS, profile=profile)
+    request = Request(count=count, requests={"cpu": 1}, mode="preferred", level=level)
+    preferred = assign(nodes, usage=[], request=request, levels=LEVELS, profile=profile)
     free = assign(
-        nodes, usage=[], request=replace(wish, mode="unconstrained", level=None), levels=LEVELS, profile=profile
+        nodes, usage=[], request=replace(request, mode="unconstrained", level=None), levels=LEVELS, profile=profile
     )
     if isinstance(free, Unplaceable):
         assert isinstance(preferred, Unplaceable)
@@ -116,7 +116,7 @@ def test_assign__preferred_is_never_worse_than_unconstrained(
     assert shared(nodes, preferred) >= min(depth, shared(nodes, free))
 
 
-@settings(max_examples=400)  # it takes a tie between domains to tell
+@settings(max_examples=400)  # only ties between domains show a difference
 @given(data=st.data(), nodes=clusters(), request=requests(), profile=PROFILES)
 def test_assign__order_of_nodes_and_usage_does_not_matter(
     data: st.DataObject, nodes: list[Node], request: Request, profile: Profile
@@ -134,7 +134,7 @@ def test_assign__order_of_nodes_and_usage_does_not_matter(
 
 
 @given(nodes=clusters(), request=requests())
-def test_assign__unplaceable_says_no_more_fit_than_there_is_room_for(nodes: list[Node], request: Request) -> None:
+def test_assign__unplaceable_reports_at_most_the_free_room(nodes: list[Node], request: Request) -> None:
     request = replace(request, slices=(), mode="unconstrained", level=None)
     found = assign(nodes, usage=[], request=request, levels=LEVELS)
     slots = sum(min(each.allocatable["cpu"] // request.requests["cpu"], each.allocatable[PODS]) for each in nodes)
@@ -148,7 +148,7 @@ RACKS = [
 ]
 
 
-def test_assign__balanced_spreads_what_best_fit_would_pack() -> None:
+def test_assign__balanced_spreads_evenly() -> None:
     nodes = [node("b1/r1/x1", cpu=4), node("b1/r2/x2", cpu=3), node("b1/r3/x3", cpu=3)]
     request = Request(count=6, requests={"cpu": 1}, mode="preferred", level=RACK)
     packed = assign(nodes, usage=[], request=request, levels=LEVELS)

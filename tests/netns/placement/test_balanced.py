@@ -25,7 +25,7 @@ def test_balance__even_shares() -> None:
     assert counts(assign(nodes, usage=[], request=request, levels=levels, profile=BALANCED)) == {"r0": 4, "r1": 4}
 
 
-def test_balance__what_does_not_divide_goes_to_the_first() -> None:
+def test_balance__remainder_on_the_first_domains() -> None:
     nodes = [node(f"b1/r{rack}/x{rack}", cpu=4) for rack in range(3)]
     request = Request(count=7, requests={"cpu": 1}, mode="preferred", level=BLOCK)
     found = assign(nodes, usage=[], request=request, levels=LEVELS, profile=BALANCED)

@@ -1,4 +1,4 @@
-"""netns.placement.counting: what fits on each node, and why not."""
+"""netns.placement.counting: the room of each node, and the reasons for exclusions."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def filled(
 
 def test_count_hosts__the_scarcest_resource_counts() -> None:
     tree, excluded = filled({"cpu": 1})
-    assert [part.pods for part in tree.at(2)] == [4, 1, 0]
+    assert [domain.pods for domain in tree.at(2)] == [4, 1, 0]
     assert (excluded.nodes, excluded.reasons) == (3, {"resource cpu": 1})
     tree, excluded = filled({})
-    assert [part.pods for part in tree.at(2)] == [10, 10, 10]
+    assert [domain.pods for domain in tree.at(2)] == [10, 10, 10]
     assert not excluded.reasons
 
 
-def test_count_hosts__what_is_asked_for_in_vain_does_not_count_and_more_than_all_is_used_is_none() -> None:
+def test_count_hosts__zero_requests_and_overuse() -> None:
     tree, _ = filled({"gpu": 0}, usage=[Usage({"gpu": 5}, node="x1", count=3)])
-    assert [part.pods for part in tree.at(2)] == [7, 10, 10]
+    assert [domain.pods for domain in tree.at(2)] == [7, 10, 10]
     tree, excluded = filled({"cpu": 1}, usage=[Usage({"cpu": 5}, node="x1")])
     assert tree.at(2)[0].pods == 0
     assert excluded.reasons == {"resource cpu": 2}
@@ -54,17 +54,17 @@ def test_count_hosts__of_two_that_are_scarce_the_first_by_name() -> None:
 
 def test_count_hosts__leaders() -> None:
     tree, _ = filled({"cpu": 1}, leader={"cpu": 2})
-    assert [(part.leaders, part.pods_led) for part in tree.at(2)] == [(1, 2), (0, 1), (0, 0)]
+    assert [(domain.leaders, domain.pods_led) for domain in tree.at(2)] == [(1, 2), (0, 1), (0, 0)]
 
 
 def test_count_hosts__filters() -> None:
     tainted = [*NODES[:2], replace(NODES[2], taints=(Taint("a", "b"),))]
     near = Affinity(preferred=((5, Term((Expression(BLOCK, "In", ("b1",)),))),))
     tree, excluded = filled({}, nodes=tainted, filters=Filters((), {BLOCK: "b1"}, near))
-    assert [part.score for part in tree.at(2)] == [5, 5, 0]
+    assert [domain.score for domain in tree.at(2)] == [5, 5, 0]
     assert excluded.reasons == {"taint a=b:NoSchedule": 1}
     _, excluded = filled({}, filters=Filters((), {BLOCK: "b2"}, None))
     assert excluded.reasons == {"nodeSelector": 2}
     tree, excluded = filled({}, filters=replace(ANY, within=("b1", "r1")))
-    assert [part.pods for part in tree.at(2)] == [10, 10, 0]
+    assert [domain.pods for domain in tree.at(2)] == [10, 10, 0]
     assert excluded.reasons == {"topologyDomain": 1}

@@ -1,4 +1,4 @@
-"""netns.placement.descend: shares handed down."""
+"""netns.placement.descend: shares of children."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from netns.placement.tree import Tree
 from tests.netns.placement_cluster import RACK
 
 
-def ask(
+def resolved(
     count: int, *, size: int = 1, slice_level: int = 1, leaders: int = 0, least_free: bool = False
 ) -> ResolvedRequest:
     return ResolvedRequest(
@@ -22,48 +22,54 @@ def ask(
 
 
 def host(name: str, pods: int, *, leaders: int = 0, cost: int = 0, above: tuple[str, ...] = ()) -> Domain:
-    part = Domain(above, name)
-    part.pods, part.pods_led, part.slices, part.slices_led, part.leaders = pods, pods - cost, pods, pods - cost, leaders
-    return part
+    domain = Domain(above, name)
+    domain.pods, domain.pods_led, domain.slices, domain.slices_led, domain.leaders = (
+        pods,
+        pods - cost,
+        pods,
+        pods - cost,
+        leaders,
+    )
+    return domain
 
 
-def told(parts: list[Domain]) -> list[tuple[str, int, int]]:
-    return [(part.name, part.pods, part.leaders) for part in parts]
+def shares(domains: list[Domain]) -> list[tuple[str, int, int]]:
+    return [(domain.name, domain.pods, domain.leaders) for domain in domains]
 
 
 def test_give__the_last_is_swapped_for_the_smallest_that_holds_the_rest() -> None:
-    parts = [host("a", 5), host("b", 4), host("c", 1)]
-    assert told(give(parts, 6, ask(6), leaders=0, size=1)) == [("a", 5, 0), ("c", 1, 0)]
+    domains = [host("a", 5), host("b", 4), host("c", 1)]
+    assert shares(give(domains, 6, resolved(6), leaders=0, size=1)) == [("a", 5, 0), ("c", 1, 0)]
 
 
 def test_give__least_free_takes_them_as_they_come() -> None:
-    parts = [host("a", 1), host("b", 4), host("c", 5)]
-    assert told(give(parts, 2, ask(2, least_free=True), leaders=0, size=1)) == [("a", 1, 0), ("b", 1, 0)]
+    domains = [host("a", 1), host("b", 4), host("c", 5)]
+    assert shares(give(domains, 2, resolved(2, least_free=True), leaders=0, size=1)) == [("a", 1, 0), ("b", 1, 0)]
 
 
 def test_give__in_whole_slices() -> None:
-    parts = [host("a", 5), host("b", 5)]
-    for part in parts:
-        part.slices = part.slices_led = part.pods // 2
-    assert told(give(parts, 6, ask(6, size=2), leaders=0, size=2)) == [("a", 4, 0), ("b", 2, 0)]
+    domains = [host("a", 5), host("b", 5)]
+    for domain in domains:
+        domain.slices = domain.slices_led = domain.pods // 2
+    assert shares(give(domains, 6, resolved(6, size=2), leaders=0, size=2)) == [("a", 4, 0), ("b", 2, 0)]
 
 
-def test_give__pod_by_pod_with_a_leader_counts_what_it_costs() -> None:
-    parts = [host("a", 4, leaders=1, cost=2), host("b", 4)]
-    assert told(give(parts, 5, ask(5), leaders=1, size=1, whole=False)) == [("a", 2, 1), ("b", 3, 0)]
+def test_give__pod_by_pod_subtracts_the_leader() -> None:
+    domains = [host("a", 4, leaders=1, cost=2), host("b", 4)]
+    assert shares(give(domains, 5, resolved(5), leaders=1, size=1, whole=False)) == [("a", 2, 1), ("b", 3, 0)]
 
 
-def test_give__the_leader_goes_where_it_leaves_room() -> None:
-    parts = [host("a", 4, leaders=1, cost=4), host("b", 4, leaders=1, cost=1)]
-    assert told(give(parts, 7, ask(7), leaders=1, size=1)) == [("b", 3, 1), ("a", 4, 0)]
+def test_give__leader_in_a_domain_that_leaves_room() -> None:
+    domains = [host("a", 4, leaders=1, cost=4), host("b", 4, leaders=1, cost=1)]
+    assert shares(give(domains, 7, resolved(7), leaders=1, size=1)) == [("b", 3, 1), ("a", 4, 0)]
 
 
 def test_give__more_than_there_is_bad_flow() -> None:
     with pytest.raises(NoRoomBelow) as caught:
-        give([host("a", 1)], 3, ask(3), leaders=0, size=1)
+        give([host("a", 1)], 3, resolved(3), leaders=0, size=1)
     assert caught.value.pods == 2
     with pytest.raises(NoRoomBelow):
-        give([host("a", 3)], 3, ask(3), leaders=1, size=1)
+        give([host("a", 3)], 3, resolved(3), leaders=1, size=1)
 
 
 def tree(*racks: tuple[str, list[int]], slice_size: int = 1, slice_level: int = 1) -> Tree:
@@ -81,10 +87,10 @@ def tree(*racks: tuple[str, list[int]], slice_size: int = 1, slice_level: int = 
 
 def test_descend__above_the_slices_children_of_all_compete() -> None:
     made = tree(("a", [3, 1]), ("b", [3, 1]))
-    assert told(descend(made, made.at(0), ask(6), level=0)) == [("a0", 3, 0), ("b0", 3, 0)]
+    assert shares(descend(made, made.at(0), resolved(6), level=0)) == [("a0", 3, 0), ("b0", 3, 0)]
 
 
-def test_descend__below_the_slices_each_share_stays_where_it_is() -> None:
+def test_descend__below_the_slices_shares_stay_with_their_parent() -> None:
     made = tree(("a", [3, 1]), ("b", [3, 1]), slice_size=4, slice_level=0)
-    given = descend(made, made.at(0), ask(8, size=4, slice_level=0), level=0)
-    assert sorted(told(given)) == [("a0", 3, 0), ("a1", 1, 0), ("b0", 3, 0), ("b1", 1, 0)]
+    given = descend(made, made.at(0), resolved(8, size=4, slice_level=0), level=0)
+    assert sorted(shares(given)) == [("a0", 3, 0), ("a1", 1, 0), ("b0", 3, 0), ("b1", 1, 0)]

@@ -1,4 +1,4 @@
-"""netns.placement.failure: Kueue's words, and the facts beside them."""
+"""netns.placement.failure: Kueue's messages, and their facts as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""netns.placement.groups: leaders, nodes that fall ill, growth; what one takes the next does not find."""
+"""netns.placement.groups: leaders, unhealthy nodes, growth; requests share the room."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ HOSTS = (HOSTNAME_LABEL,)
 
 
 def placed(
-    nodes: Sequence[Node], *requests: Request, profile: Profile | None = None, ill: Replacement | None = None
+    nodes: Sequence[Node], *requests: Request, profile: Profile | None = None, unhealthy: Replacement | None = None
 ) -> Results:
-    return assign_all(nodes, usage=[], requests=requests, levels=LEVELS, profile=profile or Profile(), replacement=ill)
+    return assign_all(
+        nodes, usage=[], requests=requests, levels=LEVELS, profile=profile or Profile(), replacement=unhealthy
+    )
 
 
 def at(**pods: int) -> Assignment:
@@ -37,7 +39,7 @@ def pair(
     ]
 
 
-def test_assign_all__the_second_finds_what_the_first_left() -> None:
+def test_assign_all__second_request_uses_the_remaining_room() -> None:
     nodes = [node("b1/r1/x1", cpu=2), node("b1/r1/x2", cpu=2)]
     one, two, three = (Request(name, 2, {"cpu": 1}, "required", HOSTNAME_LABEL) for name in ("one", "two", "three"))
     found = placed(nodes, one, two, three, replace(one, name="four"))
@@ -52,7 +54,7 @@ def test_leader__lands_with_its_workers() -> None:
     assert (counts(found["leader"]), counts(found["workers"])) == ({"x2": 1}, {"x2": 2})
 
 
-def test_leader__is_the_smaller_whichever_comes_first() -> None:
+def test_leader__is_the_smaller_request_in_any_order() -> None:
     nodes = [node("b1/r1/x1", cpu=3)]
     assert placed(nodes, *pair(2)) == placed(nodes, *reversed(pair(2)))
 
@@ -83,7 +85,7 @@ def test_leader__workers_in_slices_on_several_hosts() -> None:
     assert (counts(found["leader"]), counts(found["workers"])) == ({"x1": 1}, {"x1": 4, "x2": 2})
 
 
-def test_leader__is_not_left_with_a_host_that_suits_its_workers_only() -> None:
+def test_leader__not_on_a_host_with_room_for_workers_only() -> None:
     nodes = [node("b1/r1/x1", cpu=0, gpu=1), node("b1/r1/x2", cpu=6, gpu=2), node("b1/r1/x3", cpu=2)]
     workers = Request("workers", 1, {"gpu": 1}, "required", RACK, group="g")
     found = placed(nodes, Request("leader", 1, {"cpu": 1}, "required", RACK, group="g"), workers)
@@ -102,8 +104,8 @@ def test_leader__is_not_left_with_a_host_that_suits_its_workers_only() -> None:
 def test_leader__never_over_capacity_and_all_or_nothing(
     nodes: list[Node], count: int, worker_cpu: int, cpu: int, mode: str, level: str, profile: Profile
 ) -> None:
-    asked = pair(count, cpu=worker_cpu, leader_cpu=cpu, mode=mode, level=level)
-    found = placed(nodes, *asked, profile=profile)
+    requests = pair(count, cpu=worker_cpu, leader_cpu=cpu, mode=mode, level=level)
+    found = placed(nodes, *requests, profile=profile)
     if isinstance(found["workers"], Unplaceable):
         assert found["leader"] == found["workers"]
         return
@@ -121,19 +123,19 @@ RACKS = [node(f"b1/r{rack}/x{rack}{host}", cpu=4) for rack in (1, 2) for host in
 
 
 def moved(
-    request: Request, existing: Assignment, *, ill: str = "x11", nodes: Sequence[Node] = RACKS
+    request: Request, existing: Assignment, *, unhealthy: str = "x11", nodes: Sequence[Node] = RACKS
 ) -> Assignment | Unplaceable:
-    """Where the pods of `existing` go when `ill` is gone; those on other nodes run on."""
+    """Replace the node `unhealthy` of `existing`; pods on other nodes stay."""
     return assign_all(
-        [each for each in nodes if each.name != ill],
+        [each for each in nodes if each.name != unhealthy],
         usage=[Usage(request.requests, domain.count, domain=domain.values) for domain in existing.domains],
         requests=[request],
         levels=LEVELS,
-        replacement=Replacement(ill, {request.name: existing}),
+        replacement=Replacement(unhealthy, {request.name: existing}),
     )[request.name]
 
 
-def test_replacement__moves_only_the_pods_of_the_ill_node_and_stays_in_the_required_domain() -> None:
+def test_replacement__moves_pods_of_the_unhealthy_node_within_the_required_domain() -> None:
     request = Request("main", 6, {"cpu": 1}, "required", RACK)
     assert counts(moved(request, at(x11=4, x12=2))) == {"x12": 2, "x13": 4}
     assert str(moved(request, at(x11=4, x12=2), nodes=[*RACKS[:2], node("b1/r2/x9", cpu=9)])) == (
@@ -141,7 +143,7 @@ def test_replacement__moves_only_the_pods_of_the_ill_node_and_stays_in_the_requi
     )
 
 
-def test_replacement__preferred_goes_anywhere() -> None:
+def test_replacement__preferred_may_use_any_domain() -> None:
     request = Request("main", 4, {"cpu": 2}, "preferred", RACK)
     nodes = [each for each in RACKS if each.name != "x12"]
     assert counts(moved(request, at(x11=2, x13=2), nodes=nodes)) == {"x13": 2, "x21": 2}
@@ -183,13 +185,13 @@ def test_replacement__of_the_only_node_is_free() -> None:
 def test_replacement__a_single_pod_that_cannot_move_stays() -> None:
     request = Request("main", 1, {"cpu": 1}, "required", RACK)
     stay = Replacement("x11", {"main": at(x11=1)}, stays=True)
-    assert placed(RACKS[1:], request, ill=stay) == {"main": at(x11=1)}
+    assert placed(RACKS[1:], request, unhealthy=stay) == {"main": at(x11=1)}
 
 
 def test_replacement__requests_without_an_assignment_are_left_alone_and_the_first_failure_ends_it() -> None:
     one, two = (Request(name, 5, {"cpu": 1}, "required", HOSTNAME_LABEL) for name in ("one", "two"))
-    ill = Replacement("x11", {"two": at(x11=5)})
-    assert list(placed(RACKS[1:], one, two, ill=ill)) == ["two"]
+    unhealthy = Replacement("x11", {"two": at(x11=5)})
+    assert list(placed(RACKS[1:], one, two, unhealthy=unhealthy)) == ["two"]
 
 
 ELASTIC = Profile(elastic=True)
@@ -204,13 +206,13 @@ ELASTIC = Profile(elastic=True)
         (8, {"x21": 3, "x22": 3, "x23": 2}),
     ],
 )
-def test_growth__keeps_what_runs(count: int, found: dict[str, int]) -> None:
+def test_growth__keeps_running_pods(count: int, found: dict[str, int]) -> None:
     nodes = [replace(each, allocatable={"cpu": 3, "pods": 9}) for each in RACKS]
     request = Request("main", count, {"cpu": 1}, "preferred", RACK, previous=at(x21=3, x22=3))
     assert counts(placed(nodes, request, profile=ELASTIC)["main"]) == found
 
 
-def test_growth__that_does_not_fit_fails_and_what_is_gone_is_placed_afresh() -> None:
+def test_growth__without_room_fails_and_stale_assignment_is_replaced() -> None:
     request = Request("main", 30, {"cpu": 1}, "preferred", RACK, previous=at(x11=4))
     assert (
         str(placed(RACKS, request, profile=ELASTIC)["main"])
@@ -236,7 +238,7 @@ def test_growth__with_a_leader_keeps_it_too() -> None:
     assert (counts(same["leader"]), counts(same["workers"])) == ({"x13": 1}, {"x21": 4, "x22": 2})
 
 
-def test_growth__by_what_is_no_whole_slice_is_placed_afresh() -> None:
+def test_growth__by_a_part_of_a_slice_places_all_anew() -> None:
     request = Request("main", 4, {"cpu": 1}, "preferred", BLOCK, (Slice(RACK, 2),), previous=at(x21=3))
     assert counts(placed(RACKS, request, profile=ELASTIC)["main"]) == {"x11": 4}
 

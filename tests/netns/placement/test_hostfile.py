@@ -1,4 +1,4 @@
-"""netns.placement.hostfile: one line a host, in the order of the ranks."""
+"""netns.placement.hostfile: one line for each host, in the order of the ranks."""
 
 from __future__ import annotations
 

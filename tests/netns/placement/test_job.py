@@ -1,4 +1,4 @@
-"""netns.placement.job: what a job file says, and every way to get one wrong, in one line each."""
+"""netns.placement.job: job files, and one-line errors."""
 
 from __future__ import annotations
 

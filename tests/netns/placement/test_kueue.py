@@ -35,8 +35,8 @@ def job(**fields: object) -> Job:
     return Job.model_validate({"name": "ring", "ranks": 4, "command": ["x"], "image": "example/ring:1", **fields})
 
 
-def made(wish: Job, kind: Kind = "job") -> dict[str, dict[str, Any]]:
-    documents = list(yaml.safe_load_all(dump(manifests(wish, nodes=NODES, levels=levels_of(NODES), kind=kind))))
+def made(spec: Job, kind: Kind = "job") -> dict[str, dict[str, Any]]:
+    documents = list(yaml.safe_load_all(dump(manifests(spec, nodes=NODES, levels=levels_of(NODES), kind=kind))))
     return {document["kind"]: document for document in documents}
 
 
@@ -88,7 +88,7 @@ def test_manifests__keep_kueues_rules() -> None:
     group = found["ClusterQueue"]["spec"]["resourceGroups"][0]
     assert [resource["name"] for resource in group["flavors"][0]["resources"]] == group["coveredResources"]
     quota = {resource["name"]: resource["nominalQuota"] for resource in group["flavors"][0]["resources"]}
-    assert quota == {"cpu": "6", "nvidia.com/gpu": "4", "pods": "8"}  # what the job takes, where nodes do not tell
+    assert quota == {"cpu": "6", "nvidia.com/gpu": "4", "pods": "8"}  # the job's requests: not reported by nodes
 
 
 def test_manifests__a_job() -> None:
@@ -114,7 +114,7 @@ def test_manifests__a_pytorch_job_is_a_group_of_master_and_workers() -> None:
     assert {role: spec["replicas"] for role, spec in specs.items()} == {"Master": 1, "Worker": 3}
     for spec in specs.values():
         assert spec["template"]["metadata"]["annotations"][f"{PREFIX}group-name"] == "ring"
-        assert spec["template"]["spec"]["containers"][0]["name"] == "pytorch"  # the operator looks for it
+        assert spec["template"]["spec"]["containers"][0]["name"] == "pytorch"  # the operator requires this name
     alone = made(job(ranks=1), "pytorchjob")["PyTorchJob"]["spec"]["pytorchReplicaSpecs"]
     assert list(alone) == ["Master"]
     assert f"{PREFIX}group-name" not in alone["Master"]["template"]["metadata"]["annotations"]
@@ -140,8 +140,8 @@ def test_topology_annotations(fields: dict[str, object], annotations: dict[str, 
 
 
 def test_topology_annotations__nested_slices_are_one_list() -> None:
-    wish = job(slices=[{"layer": 2, "size": 4}, {"layer": 3, "size": 2}])
-    ((name, value),) = topology_annotations(wish).items()
+    spec = job(slices=[{"layer": 2, "size": 4}, {"layer": 3, "size": 2}])
+    ((name, value),) = topology_annotations(spec).items()
     assert name == f"{PREFIX}slice-required-topology-constraints"
     assert json.loads(value) == [{"topology": layer_label(2), "size": 4}, {"topology": layer_label(3), "size": 2}]
 

@@ -1,4 +1,4 @@
-"""netns.placement.model: plain data that says what it is."""
+"""netns.placement.model: plain data."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ def test_assignment__counts_its_pods() -> None:
 
 
 def test_unplaceable__reads_as_its_message() -> None:
-    assert str(Unplaceable("count", "count: 0 pods; ask for at least one")) == "count: 0 pods; ask for at least one"
+    assert str(Unplaceable("count", "count: 0 pods; request at least one")) == "count: 0 pods; request at least one"

@@ -1,4 +1,4 @@
-"""netns.placement.place: ranks on hosts, and what lies between them."""
+"""netns.placement.place: hosts of ranks, and distances."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_place__preferred_spills_over_into_as_few_leaves_as_can_be() -> None:
     assert placement.ring_hops == (1, 1, 1, 3, 1, 3)
 
 
-def test_place__round_what_runs_already() -> None:
+def test_place__beside_running_pods() -> None:
     placement = place(job(topology={"required": 3}), NODES, usage=[Usage({}, node="h1")])
     assert placement.shared == (layer_label(3), "leaf2")
 
@@ -48,14 +48,14 @@ def test_place__several_ranks_a_host() -> None:
     assert place(job(ranks=1), nodes).ring_hops == (0,)
 
 
-def test_place__resources_only_where_nodes_tell() -> None:
-    asks = job(ranks=2, resources={"cpu": "2"})
-    placement = place(asks, NODES)
+def test_place__resources_only_where_nodes_report_them() -> None:
+    demanding = job(ranks=2, resources={"cpu": "2"})
+    placement = place(demanding, NODES)
     assert placement.notes == ("the nodes report no allocatable resources; not checked: cpu",)
-    told = [replace(node, allocatable={"cpu": 2000, "pods": 9}) for node in NODES[:2]]
-    assert place(asks, told).notes == ()
+    nodes = [replace(node, allocatable={"cpu": 2000, "pods": 9}) for node in NODES[:2]]
+    assert place(demanding, nodes).notes == ()
     with pytest.raises(PlacementError, match=r'excluded: resource "cpu": 2$'):
-        place(job(ranks=2, resources={"cpu": "2001m"}), told)
+        place(job(ranks=2, resources={"cpu": "2001m"}), nodes)
 
 
 def test_place__nothing_shared() -> None:

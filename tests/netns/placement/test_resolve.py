@@ -1,4 +1,4 @@
-"""netns.placement.resolve: every wrong request, in Kueue's words where it has some."""
+"""netns.placement.resolve: every invalid request, with Kueue's message if it has one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from netns.placement.resolve import resolve
 from tests.netns.placement_cluster import BLOCK, LEVELS, RACK
 
 
-def asked(request: Request, profile: Profile = DEFAULT_PROFILE) -> ResolvedRequest:
+def resolved(request: Request, profile: Profile = DEFAULT_PROFILE) -> ResolvedRequest:
     found = resolve(request, levels=LEVELS, profile=profile, leaders=0)
     assert isinstance(found, ResolvedRequest), str(found)
     return found
@@ -20,8 +20,8 @@ def asked(request: Request, profile: Profile = DEFAULT_PROFILE) -> ResolvedReque
 @pytest.mark.parametrize(
     ("request_", "kind", "message"),
     [
-        (Request(count=0), "count", "count: 0 pods; ask for at least one"),
-        (Request(count=-3), "count", "count: -3 pods; ask for at least one"),
+        (Request(count=0), "count", "count: 0 pods; request at least one"),
+        (Request(count=-3), "count", "count: -3 pods; request at least one"),
         (Request(mode="required", level="zone"), "unknown_level", "no requested topology level: zone"),
         (Request(mode="required"), "unknown_level", "no requested topology level: "),
         (Request(slices=(Slice("zone", 1),)), "unknown_slice_level", "no requested topology level for slices: zone"),
@@ -66,23 +66,23 @@ def test_resolve__bad_flow(request_: Request, kind: Kind, message: str) -> None:
 
 
 def test_resolve__levels_of_each_mode() -> None:
-    assert asked(Request(mode="required", level=RACK)).level == 1
-    assert asked(Request(mode="preferred", level=BLOCK)).level == 0
-    assert asked(Request(mode="unconstrained")).level == asked(Request(mode="implied")).level == 2
+    assert resolved(Request(mode="required", level=RACK)).level == 1
+    assert resolved(Request(mode="preferred", level=BLOCK)).level == 0
+    assert resolved(Request(mode="unconstrained")).level == resolved(Request(mode="implied")).level == 2
     for mode in ("slice_only", "unconstrained", "implied"):
-        assert asked(Request(mode=mode, slices=(Slice(RACK, 1),))).level == 0
+        assert resolved(Request(mode=mode, slices=(Slice(RACK, 1),))).level == 0
 
 
-def test_resolve__least_free_for_what_is_unconstrained_unless_the_profile_says_otherwise() -> None:
+def test_resolve__least_free_for_unconstrained_requests_by_profile() -> None:
     for mode in ("unconstrained", "implied", "slice_only"):
         request = Request(mode=mode, slices=(Slice(HOSTNAME_LABEL, 1),))
-        assert asked(request).least_free
-        assert not asked(request, Profile(mixed=False)).least_free
-    assert not asked(Request(mode="preferred", level=RACK)).least_free
+        assert resolved(request).least_free
+        assert not resolved(request, Profile(mixed=False)).least_free
+    assert not resolved(Request(mode="preferred", level=RACK)).least_free
 
 
 def test_resolve__nested_slices_count_on_all_levels_between_them() -> None:
     request = Request(count=8, mode="slice_only", slices=(Slice(BLOCK, 8), Slice(HOSTNAME_LABEL, 2)))
-    found = asked(request)
+    found = resolved(request)
     assert (found.slices, found.slice_level, found.inner) == (1, 0, {1: 2, 2: 2})
-    assert asked(request, Profile(multi_layer=False)).inner == {}
+    assert resolved(request, Profile(multi_layer=False)).inner == {}

@@ -40,14 +40,14 @@ def counted(tree: Tree) -> Tree:
 
 def test_build__each_level_in_the_order_of_label_paths() -> None:
     tree = counted(built())
-    assert [[part.values for part in parts] for parts in map(tree.at, range(3))] == [
+    assert [[domain.values for domain in domains] for domains in map(tree.at, range(3))] == [
         [("b1",), ("b2",)],
         [("b1", "r1"), ("b1", "r2"), ("b2", "r1")],
         [("b1", "r1", "x0"), ("b1", "r1", "x1"), ("b1", "r2", "x2"), ("b2", "r1", "x3")],
     ]
 
 
-def test_build__only_nodes_that_belong() -> None:
+def test_build__only_nodes_of_the_flavor() -> None:
     nodes = [
         NODES[0],
         replace(NODES[1], ready=False),
@@ -55,7 +55,7 @@ def test_build__only_nodes_that_belong() -> None:
         replace(NODES[3], labels={HOSTNAME_LABEL: "x"}),
     ]
     assert len(hosts(built(nodes))) == 1
-    assert [part.values for part in built(flavor=Flavor(node_labels={BLOCK: "b1"})).at(1)] == [
+    assert [domain.values for domain in built(flavor=Flavor(node_labels={BLOCK: "b1"})).at(1)] == [
         ("b1", "r1"),
         ("b1", "r2"),
     ]
@@ -65,7 +65,7 @@ def test_build__nodes_of_one_lowest_domain_add_up() -> None:
     tree = built(levels=(BLOCK, RACK))
     assert hosts(tree)["r1"].allocatable == {PODS: 20, "cpu": 8}
     assert not tree.of_nodes
-    assert tree.called(("b1", "r1")) == ("b1", "r1")
+    assert tree.assignment_name(("b1", "r1")) == ("b1", "r1")
 
 
 def test_build__a_hostname_given_twice_is_one_node() -> None:
@@ -88,13 +88,13 @@ def test_build__usage_by_node_by_domain_and_elsewhere() -> None:
     assert [each.used for _, each in tree.holders] == [{"x1": {"cpu": 7, PODS: 4}}, {}, {}]
 
 
-def test_path__of_what_is_there_and_what_is_not() -> None:
+def test_path__existing_and_missing_domain() -> None:
     assert built().path(("x2",)) == ("b1", "r2", "x2")
     with pytest.raises(KeyError):
         built().path(("x9",))
 
 
-def test_tree__is_gone_without_the_garbage_collector() -> None:
+def test_tree__is_freed_without_the_garbage_collector() -> None:
     gc.disable()
     try:
         gone = weakref.ref(built())

@@ -1,4 +1,4 @@
-"""netns.topology.addressing: everyone has addresses of their own, within the plan."""
+"""netns.topology.addressing: unique addresses, within the plan."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def test_addressing__ipv6_reads_like_ipv4() -> None:
 def test_addressing__all_unique_and_inside_their_prefixes(topology: Topology) -> None:
     for version in versions(topology):
         addresses = addressing(topology, version=version)
-        everyone = [address for host in topology.hosts for address in addresses.all_of(host)]
-        everyone += addresses.transfer.values()
-        assert len({ip_address(address) for address in everyone}) == len(everyone)
-        assert all(str(ip_address(address)) == address for address in everyone), "as the kernel writes them"
+        all_addresses = [address for host in topology.hosts for address in addresses.all_of(host)]
+        all_addresses += addresses.transfer.values()
+        assert len({ip_address(address) for address in all_addresses}) == len(all_addresses)
+        assert all(str(ip_address(address)) == address for address in all_addresses), "as the kernel writes them"
         assert len(set(addresses.hardware.values())) == len(addresses.hardware) == 2 * len(topology.links)
         for host in topology.hosts:
             leaf = topology.switch_of(host)

@@ -1,4 +1,4 @@
-"""netns.topology.clos: sizes, distances and ways of three-tier fabrics, the room of their ports, and a real one."""
+"""netns.topology.clos: sizes, distances, routes and buffers of three-tier fabrics, and a real one."""
 
 from __future__ import annotations
 
@@ -92,15 +92,15 @@ def test_three_tier__every_way_is_taken() -> None:
     forwarding = Forwarding(three_tier(aggregations_per_block=2, spines=3))
     main = forwarding.addresses[4].main
 
-    def ways(other: str) -> set[tuple[str, ...]]:
+    def routes(other: str) -> set[tuple[str, ...]]:
         return {
             forwarding.route(main["h1"], source_port=port, destination=main[other], destination_port=1)
             for port in range(500)
         }
 
-    assert ways("h2") == {("h1", "leaf1", "h2")}
-    assert len(ways("h5")) == 2
-    assert len(ways("h9")) == 2 * 3 * 2
+    assert routes("h2") == {("h1", "leaf1", "h2")}
+    assert len(routes("h5")) == 2
+    assert len(routes("h9")) == 2 * 3 * 2
 
 
 def test_with_room__is_the_delay_line_and_a_bdp_or_a_ports_share() -> None:
@@ -140,7 +140,7 @@ def test_three_tier__bad_flow(changes: dict[str, Any], message: str) -> None:
         three_tier(**changes)
 
 
-def test_three_tier__its_hosts_know_their_layers() -> None:
+def test_three_tier__hosts_have_their_layers() -> None:
     nodes = nodes_of(three_tier(blocks=2, leaves_per_block=2, hosts_per_leaf=(3, 0, 1, 2)))
     layers = [[node.labels[layer_label(layer)] for layer in (1, 2, 3)] for node in nodes]
     assert layers[0] == layers[2] == ["spine1-spine2", "agg1-agg2", "leaf1"]

@@ -1,4 +1,4 @@
-"""netns.topology.file: both forms of a file, and every way to get one wrong, in one line each."""
+"""netns.topology.file: all forms of a file, and one-line errors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_read_topology__example_is_the_reference() -> None:
     assert read_topology(PROJECT / "examples" / "reference.yaml") == reference()
 
 
-def test_read_topology__what_the_documentation_shows(file: Path) -> None:
+def test_read_topology__examples_of_the_documentation(file: Path) -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", (PROJECT / "docs" / "fabric.md").read_text(), re.DOTALL)
     names = []
     for block in blocks:

@@ -1,4 +1,4 @@
-"""netns.topology.model: what is a possible fabric, and what the builders make."""
+"""netns.topology.model: valid fabrics, and the builders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHAPE = Shape(delay_us=1000)
 
 
 def make(**changes: Any) -> Topology:
-    """A small valid topology, but for `changes`."""
+    """A small valid topology with `changes`."""
     values: dict[str, Any] = {
         "name": "demo",
         "hosts": ("h1",),
@@ -119,7 +119,7 @@ def test_leaf_spine__bad_flow(key: str, value: Any) -> None:
         leaf_spine(**{key: value})
 
 
-def test_reference__is_what_results_are_quoted_on() -> None:
+def test_reference__has_the_documented_parameters() -> None:
     topology = reference()
     assert (len(topology.leaves), len(topology.spines), topology.hosts) == (2, 4, ("h1", "h2"))
     assert (topology.switch_of("h1"), topology.switch_of("h2")) == ("leaf1", "leaf2")
@@ -136,7 +136,7 @@ def test_with_buffer__is_one_path_bdp_beyond_the_delay_line() -> None:
     assert (shape.limit_packets - 2) * 1514 < in_flight_bytes + bdp_bytes <= (shape.limit_packets - 1) * 1514
 
 
-def test_with_buffer__leaves_what_has_no_rate() -> None:
+def test_with_buffer__unchanged_without_a_rate() -> None:
     assert with_buffer(SHAPE, mtu=1500) is SHAPE
 
 

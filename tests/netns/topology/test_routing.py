@@ -25,7 +25,7 @@ def test_next_hops__avoiding_leaves_one_plane() -> None:
     assert "spine1" not in hops
 
 
-def test_planes__a_spine_that_does_not_join_all_has_none() -> None:
+def test_planes__a_spine_that_does_not_connect_all_hosts_has_none() -> None:
     switches = (Switch("l1", "leaf"), Switch("l2", "leaf"), Switch("s1", "spine"), Switch("s2", "spine"))
     links = (Link("h1", "l1"), Link("h2", "l2"), Link("l1", "s1"), Link("s1", "l2"), Link("s2", "l1"))
     assert planes(Topology("demo", ("h1", "h2"), switches, links)) == {"s1": frozenset({"s2"})}

@@ -1,4 +1,4 @@
-"""What the tests of the comparison share: a fabric without a fabric, contestants by script, an outcome to vary."""
+"""Fixtures for the tests of the comparison: a loopback fabric, scripted contestants, an outcome."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scripts.compare.payload import Payload, prepared
 
 
 class LoopbackFabric:
-    """Both hosts are this one; counts what is asked of it."""
+    """Both hosts are this machine; records the calls."""
 
     kind = "loopback"
     spines = ("spine1", "spine2")
@@ -59,26 +59,26 @@ class LoopbackFabric:
         self.calls.append("endpoints")
 
 
-class SilentAudience:
-    """Remembers what it was told."""
+class RecordingObserver:
+    """Records its calls."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.calls: list[str] = []
 
     def condition_begins(self, condition: object, *, round_number: int) -> None:
-        self.heard.append(f"round {round_number}: {getattr(condition, 'key', condition)}")
+        self.calls.append(f"round {round_number}: {getattr(condition, 'key', condition)}")
 
     def transfer_begins(self, contestant: Contestant) -> None:
-        self.heard.append(f"{contestant.key} begins")
+        self.calls.append(f"{contestant.key} begins")
 
     def transfer_ended(self, contestant: Contestant, outcome: Outcome) -> None:
-        self.heard.append(f"{contestant.key} ended {outcome.verified}")
+        self.calls.append(f"{contestant.key} ended {outcome.verified}")
 
     def progress(self, *, seconds: float, byte_count: int) -> None:
-        self.heard.append(f"progress {seconds:g} {byte_count}")
+        self.calls.append(f"progress {seconds:g} {byte_count}")
 
     def blackholed(self, spine: str) -> None:
-        self.heard.append(f"{spine} died")
+        self.calls.append(f"{spine} failed")
 
 
 @pytest.fixture
@@ -87,13 +87,13 @@ def loopback() -> Fabric:
 
 
 @pytest.fixture
-def audience() -> SilentAudience:
-    return SilentAudience()
+def observer() -> RecordingObserver:
+    return RecordingObserver()
 
 
 @pytest.fixture
 def payload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Payload:
-    """A MiB of random bytes, and where it shall land."""
+    """A MiB of random bytes, and the directory that receives it."""
     monkeypatch.setattr("scripts.compare.payload.TMPFS", tmp_path)
     with prepared(name="test", file=None, byte_count=1 << 20, seed=7) as made:
         source, output = tmp_path / "file.bin", tmp_path / "landed"
@@ -108,7 +108,7 @@ def scripted() -> Callable[[str, str], Contestant]:
 
     def make(receiver: str, sender: str) -> Contestant:
         prelude = "import json, pathlib, shutil, signal, sys\n"
-        prelude += "def tell(kind, **fields): print(json.dumps({'event': kind, **fields}), flush=True)\n"
+        prelude += "def emit(kind, **fields): print(json.dumps({'event': kind, **fields}), flush=True)\n"
 
         def command(script: str, **names: object) -> list[str]:
             given = "".join(f"{name} = {value!r}\n" for name, value in names.items())
@@ -141,7 +141,7 @@ def outcome() -> Outcome:
 
 @pytest.fixture
 def report(outcome: Outcome) -> report_module.Report:
-    """SRD and TCP cubic in two conditions; in the second TCP hangs."""
+    """SRD and TCP cubic in two conditions; in the second TCP stalls."""
     hung = replace(
         outcome,
         completed=False,
@@ -150,7 +150,7 @@ def report(outcome: Outcome) -> report_module.Report:
         elapsed_s=20.0,
         longest_stall_ms=19_500,
         progress=((0.0, 0), (0.5, 40_000_000), (20.0, 40_000_000)),
-        failure="given up after 20 s with 40 % received",
+        failure="stopped after 20 s with 40 % received",
         blackholed="spine1",
         blackhole_at_s=0.5,
     )
@@ -170,7 +170,7 @@ def report(outcome: Outcome) -> report_module.Report:
         link="250 Mbit/s",
         tmpfs="/dev/shm",  # noqa: S108  a text
         srd_paths=8,
-        condition_titles={"clean": "nothing lost", "blackhole": "a spine dies"},
+        condition_titles={"clean": "nothing lost", "blackhole": "a spine fails"},
         file={"name": "f.bin", "bytes": 100_000_000, "sha256": "ab" * 32, "seed": 1},
         environment={"kernel": "6.18", "cpu_count": 2},
     )

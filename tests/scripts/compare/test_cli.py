@@ -1,4 +1,4 @@
-"""The demo as its user sees it: scripts/demo.py as a process."""
+"""scripts/demo.py as a process, as a user runs it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEMO: Final = ROOT / "scripts" / "demo.py"
 SCRIPT: Final = """
 import sys
 from scripts.compare import cli, contestants
-cli.LAB_NAME = sys.argv.pop(1)  # the demo's own name is the user's: a demo may be running
+cli.LAB_NAME = sys.argv.pop(1)  # a user's demo may be running under the default name
 cli.TRANSFER_BOUND_S = 3.0
 sys.exit(cli.run())
 """
@@ -103,12 +103,12 @@ def test_compare__over_the_reference_fabric(tmp_path: Path) -> None:
     clean, blackhole = result["conditions"]["clean"], result["conditions"]["blackhole"]
     assert clean["tcp-cubic"]["sha256_ok"]
     assert max(clean["tcp-cubic"]["path_shares"]) > 0.99  # one flow, one path
-    assert not blackhole["tcp-cubic"]["completed"]  # and when that dies, so does the flow
+    assert not blackhole["tcp-cubic"]["completed"]  # its failure stops the flow
     assert 0.4 <= blackhole["tcp-cubic"]["bytes"] / 20_000_000 < 1
     assert blackhole["tcp-cubic"]["longest_stall_ms"] > 1_000
     if "mptcp" not in result["unavailable"]:
         assert clean["mptcp"]["sha256_ok"]
-        assert clean["mptcp"]["note"] is None  # all four subflows were there
+        assert clean["mptcp"]["note"] is None  # all four subflows existed
         assert min(clean["mptcp"]["path_shares"]) > 0.05
     assert name not in recorded_labs()
     assert not (TMPFS / f"srd-{name}").exists()
@@ -127,7 +127,7 @@ def test_compare__nothing_to_compare_bad_flow(key: str) -> None:
 
 @pytest.mark.root
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
-def test_signal__in_the_middle_leaves_nothing(ending: signal.Signals, tmp_path: Path) -> None:
+def test_signal__removes_everything(ending: signal.Signals, tmp_path: Path) -> None:
     name = f"sig{os.getpid()}"
     command = [sys.executable, "-c", SCRIPT, name, "--protocols", "tcp-cubic", "--only", "clean"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

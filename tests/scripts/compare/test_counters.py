@@ -18,7 +18,7 @@ def test_reading__two_make_shares() -> None:
     assert AFTER.stolen_fraction(since=BEFORE) == 0.1
 
 
-def test_reading__what_cannot_be_known_is_none() -> None:
+def test_reading__unavailable_values_are_none() -> None:
     assert BEFORE.relay_cpu_fraction(since=BEFORE) is None
     assert BEFORE.machine_busy_fraction(since=BEFORE) is None
     assert BEFORE.stolen_fraction(since=BEFORE) is None

@@ -36,7 +36,7 @@ def test_evaluate__daemons_claim_but_the_file_is_another() -> None:
     outcome = evaluate(replace(GOOD, landed_intact=False))
     assert outcome.completed
     assert not outcome.sha256_ok
-    assert outcome.failure == "what landed is not the file that was sent"
+    assert outcome.failure == "the received file differs from the sent file"
 
 
 def test_evaluate__given_up_at_the_bound() -> None:
@@ -44,7 +44,7 @@ def test_evaluate__given_up_at_the_bound() -> None:
         status=-15, last_error="interrupted", events=({"event": "stopped", "retransmitted_fraction": 0.5},)
     )
     outcome = evaluate(replace(GOOD, sender=stopped, watched_s=20.0))
-    assert outcome.failure == "given up after 20 s with 40 % received"
+    assert outcome.failure == "stopped after 20 s with 40 % received"
     assert (outcome.completed, outcome.sha256_ok, outcome.seconds) == (False, False, None)
     assert outcome.goodput_bps == 8 * 400 / 20
     assert outcome.longest_stall_ms == 19_000
@@ -76,11 +76,11 @@ def test_evaluate__bad_flow(record: Record, reason: str) -> None:
     assert outcome.seconds is None
 
 
-def test_evaluate__notes_what_a_reader_must_know() -> None:
-    assert evaluate(replace(GOOD, kills_spine=True)).note == "it was over before the spine could be killed"
-    assert evaluate(replace(GOOD, kills_spine=True, blackholed="spine1", blackhole_at_s=1.0)).note is None
+def test_evaluate__notes() -> None:
+    assert evaluate(replace(GOOD, fails_spine=True)).note == "the transfer ended before the spine failed"
+    assert evaluate(replace(GOOD, fails_spine=True, blackholed="spine1", blackhole_at_s=1.0)).note is None
     flows = Ending(status=0, last_error="", events=({**SENT, "subflows": [["a", "b"]]},))
-    assert evaluate(replace(GOOD, sender=flows, wanted_subflows=4)).note == "1 of 4 subflows were there at the end"
+    assert evaluate(replace(GOOD, sender=flows, wanted_subflows=4)).note == "1 of 4 subflows existed at the end"
     assert evaluate(replace(GOOD, sender=flows, wanted_subflows=1)).note is None
 
 

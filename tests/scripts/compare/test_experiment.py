@@ -16,7 +16,7 @@ CUBIC, MPTCP = contestants.BY_KEY["tcp-cubic"], contestants.BY_KEY["mptcp"]
 
 @pytest.fixture
 def transfers(monkeypatch: pytest.MonkeyPatch, outcome: Outcome) -> list[str]:
-    """Every transfer ends at once with `outcome`; returns who was on in what condition."""
+    """Every transfer ends at once with `outcome`; return contestant and condition of each."""
     seen: list[str] = []
 
     class Instant:
@@ -31,18 +31,18 @@ def transfers(monkeypatch: pytest.MonkeyPatch, outcome: Outcome) -> list[str]:
 
 
 def test_run__rounds_outside_contestants_inside(
-    transfers: list[str], loopback: Any, payload: Payload, audience: Any, outcome: Outcome
+    transfers: list[str], loopback: Any, payload: Payload, observer: Any, outcome: Outcome
 ) -> None:
     clean, loss = conditions.BY_KEY["clean"], conditions.BY_KEY["loss"]
     experiment = Experiment(contestants=(CUBIC, MPTCP), conditions=(clean, loss), rounds=2, bound_s=9)
-    results = experiment.run(fabric=loopback, payload=payload, audience=audience)
+    results = experiment.run(fabric=loopback, payload=payload, observer=observer)
     once = ["clean/tcp-cubic", "clean/mptcp", "loss/tcp-cubic", "loss/mptcp"]
     assert transfers == once + once
     assert results == {
         "clean": {"tcp-cubic": [outcome, outcome], "mptcp": [outcome, outcome]},
         "loss": {"tcp-cubic": [outcome, outcome], "mptcp": [outcome, outcome]},
     }
-    assert audience.heard[:3] == ["round 1: clean", "tcp-cubic begins", "tcp-cubic ended True"]
+    assert observer.calls[:3] == ["round 1: clean", "tcp-cubic begins", "tcp-cubic ended True"]
     assert (
         loopback.calls
         == ["loss 0", "restore"] * 2
@@ -56,8 +56,8 @@ def test_run__rounds_outside_contestants_inside(
     )
 
 
-def test_run__the_fabric_is_healed_whatever_happens(
-    monkeypatch: pytest.MonkeyPatch, loopback: Any, payload: Payload, audience: Any
+def test_run__fabric_is_restored_on_any_error(
+    monkeypatch: pytest.MonkeyPatch, loopback: Any, payload: Payload, observer: Any
 ) -> None:
     def explode(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -65,11 +65,11 @@ def test_run__the_fabric_is_healed_whatever_happens(
     monkeypatch.setattr("scripts.compare.experiment.Transfer", explode)
     experiment = Experiment(contestants=(CUBIC,), conditions=conditions.CONDITIONS, rounds=1, bound_s=9)
     with pytest.raises(KeyboardInterrupt):
-        experiment.run(fabric=loopback, payload=payload, audience=audience)
+        experiment.run(fabric=loopback, payload=payload, observer=observer)
     assert loopback.calls[-1] == "restore"
 
 
-def test_able__says_who_cannot_and_why(loopback: Any) -> None:
+def test_able__reason_for_each_unavailable(loopback: Any) -> None:
     lame = replace(CUBIC, key="lame", why_unavailable=lambda: "no legs")
     flows = replace(MPTCP, why_unavailable=lambda: None)
     assert able((CUBIC, lame, flows), fabric=loopback) == ((CUBIC, flows), {"lame": "no legs"})

@@ -1,4 +1,4 @@
-"""The fabric adapter on a real lab: who carries what, what gets lost, what dies, and that all of it can be undone."""
+"""The fabric adapter on a real lab: uplink counters, loss, blackholes, and their removal."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ while True:
 PROBE = """
 import socket, sys
 sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-answered = 0
+echoed = 0
 sock.settimeout(float(sys.argv[3]))
 for number in range(int(sys.argv[2])):
     sock.sendto(bytes(50), (sys.argv[1], 7007))
     try:
-        answered += len(sock.recv(100)) == 50
+        echoed += len(sock.recv(100)) == 50
     except TimeoutError:
         pass
-print(answered)
+print(echoed)
 """
 
 
@@ -67,7 +67,7 @@ def echo(fabric: Fabric) -> Iterator[None]:
 
 
 def echoes(fabric: Fabric, address: str, *, count: int = 20, within_s: float = PATIENCE_S) -> int:
-    """How many of `count` datagrams from the sender to `address` come back."""
+    """How many of `count` datagrams from the sender to `address` return."""
     command = fabric.command(SENDER, [sys.executable, "-S", "-c", PROBE, address, str(count), str(within_s)])
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
@@ -100,10 +100,10 @@ def test_set_loss__meets_each_direction_once(fabric: Fabric) -> None:
     """30 % once each way leave 49 % of the round trips; twice each way would leave 24 %."""
     fabric.set_loss(30.0)
     try:
-        answered = echoes(fabric, fabric.pinned_address(RECEIVER, "spine4"), count=200, within_s=0.05)
+        echoed = echoes(fabric, fabric.pinned_address(RECEIVER, "spine4"), count=200, within_s=0.05)
     finally:
         fabric.restore()
-    assert 70 <= answered <= 126  # 98 expected, 4 standard deviations of 7.1
+    assert 70 <= echoed <= 126  # 98 expected, 4 standard deviations of 7.1
 
 
 def test_relay_cpu_seconds__grows_where_there_is_a_relay(fabric: Fabric) -> None:
@@ -128,7 +128,7 @@ def test_add_subflow_endpoints__names_all_spines_but_the_first(fabric: Fabric) -
     pinned = [fabric.pinned_address(SENDER, spine) for spine in fabric.spines]
     assert [address in shown for address in pinned] == [False, True, True, True]
     with pytest.raises(UnavailableError, match="mptcp endpoint add"):
-        fabric.add_subflow_endpoints()  # a second time: the kernel refuses, and its reason is told
+        fabric.add_subflow_endpoints()  # a second time: the kernel refuses, and the error contains its reason
 
 
 def test_capacity__needs_a_rate() -> None:

@@ -40,7 +40,7 @@ def test_path_shares() -> None:
     assert figures.path_shares([0.251, 0.249, 0.5, 0]) == "25 25 50 0"
 
 
-def test_verdict() -> None:
-    assert figures.verdict(completed=True, sha256_ok=True) == "ok"
-    assert figures.verdict(completed=True, sha256_ok=False) == "WRONG"
-    assert figures.verdict(completed=False, sha256_ok=False) == "incomplete"
+def test_verification() -> None:
+    assert figures.verification(completed=True, sha256_ok=True) == "ok"
+    assert figures.verification(completed=True, sha256_ok=False) == "WRONG"
+    assert figures.verification(completed=False, sha256_ok=False) == "incomplete"

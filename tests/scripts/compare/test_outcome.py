@@ -44,10 +44,10 @@ def test_summary__medians_figure_by_figure(outcome: Outcome) -> None:
 
 
 def test_summary__one_bad_round_shows(outcome: Outcome) -> None:
-    hung = replace(outcome, completed=False, sha256_ok=False, failure="given up")
+    hung = replace(outcome, completed=False, sha256_ok=False, failure="stopped")
     figures = summary([outcome, hung, outcome])
     assert (figures["completed"], figures["sha256_ok"], figures["seconds"]) == (False, False, None)
-    assert figures["failure"] == "given up"
+    assert figures["failure"] == "stopped"
 
 
 @pytest.mark.parametrize(

@@ -55,14 +55,14 @@ def test_render__is_well_formed_and_self_contained(page: Balanced) -> None:
     assert len(page.ids) == len(set(page.ids))
 
 
-def test_render__says_what_was_measured_and_where(page: Balanced) -> None:
+def test_render__contains_figures_and_environment(page: Balanced) -> None:
     text = re.sub(r"\s+", " ", page.text)
     for expected in (
         "1 Gbit/s over 2 spines",
         "one round",
         "this kernel has no netem",
         "the relay used 31 % to 31 % of one core",
-        "TCP cubic, blackhole: given up after 20 s with 40 % received",
+        "TCP cubic, blackhole: stopped after 20 s with 40 % received",
         "clean: SRD reached 80 % of the capacity, 4.0 times TCP cubic",
         "MPTCP: mptcp: this kernel offers <none>",
         "incomplete",

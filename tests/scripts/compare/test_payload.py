@@ -15,7 +15,7 @@ from scripts.compare.payload import Payload, prepared
 
 @pytest.fixture(autouse=True)
 def tmpfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory that plays the tmpfs, and must be empty in the end."""
+    """A directory in place of the tmpfs; it must be empty at the end."""
     directory = tmp_path / "tmpfs"
     directory.mkdir()
     monkeypatch.setattr("scripts.compare.payload.TMPFS", directory)
@@ -34,7 +34,7 @@ def test_prepared__random_bytes_from_the_seed() -> None:
     assert digest(1) == digest(1) != digest(2)
 
 
-def test_prepared__own_file_stays_where_it_is(tmp_path: Path) -> None:
+def test_prepared__own_file_is_not_moved(tmp_path: Path) -> None:
     own = tmp_path / "own.iso"
     own.write_bytes(b"abc")
     with prepared(name="t", file=own, byte_count=999, seed=1) as payload:
@@ -48,7 +48,7 @@ def test_prepared__own_file_stays_where_it_is(tmp_path: Path) -> None:
     assert own.read_bytes() == b"abc"
 
 
-def test_prepared__clears_what_a_killed_run_left(tmpfs: Path) -> None:
+def test_prepared__clears_remainders_of_a_killed_run(tmpfs: Path) -> None:
     (tmpfs / "srd-t" / "out").mkdir(parents=True)
     (tmpfs / "srd-t" / "payload.bin").write_bytes(b"old")
     (tmpfs / "srd-t" / "out" / "payload.bin").write_bytes(b"old")

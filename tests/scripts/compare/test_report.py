@@ -48,7 +48,7 @@ def test_read__missing_bad_flow(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["completed", "sha256_ok"])
 def test_all_srd_verified(report: Report, key: str) -> None:
-    assert all_srd_verified(report)  # though TCP hangs in it
+    assert all_srd_verified(report)  # though TCP stalls in it
     broken = deepcopy(report)
     broken["conditions"]["clean"]["srd"][key] = False
     assert not all_srd_verified(broken)

@@ -56,7 +56,7 @@ def test_remarks__missing_failed_and_noted(report: Report) -> None:
     assert remarks(report) == [
         "MPTCP: mptcp: this kernel offers <none>",
         "SRD, clean: something",
-        "TCP cubic, blackhole: given up after 20 s with 40 % received",
+        "TCP cubic, blackhole: stopped after 20 s with 40 % received",
     ]
 
 
@@ -81,4 +81,4 @@ def test_screen__leaves_a_line_for_each_transfer(outcome: Outcome, *, terminal: 
     assert "✗" in text
     assert "gone" in text
     assert "noted" in text
-    assert ("spine3 is dead" in text) == terminal
+    assert ("spine3 has failed" in text) == terminal

@@ -1,4 +1,4 @@
-"""The TCP tool as users of it see it: two processes, events on stdout, one line on stderr, exit statuses."""
+"""The TCP tool as users run it: two processes, events on stdout, one line on stderr, exit statuses."""
 
 from __future__ import annotations
 
@@ -55,10 +55,14 @@ def test_transfer__the_file_lands_verified(tmp_path: Path, size: int, options: t
     assert (receiver.returncode, errors) == (0, "")
     assert (output / "f.bin").read_bytes() == source.read_bytes()
     assert os.listdir(output) == ["f.bin"]  # noqa: PTH208  names, hidden ones included
-    told, heard = last_event(sent), last_event(received)
-    assert (told["event"], told["bytes"], told["sha256_ok"]) == ("sent", size, True)
-    assert (heard["event"], heard["bytes"], heard["sha256"]) == ("received", size, told["sha256"])
-    assert heard["seconds"] <= told["seconds"]
+    sent_event, received_event = last_event(sent), last_event(received)
+    assert (sent_event["event"], sent_event["bytes"], sent_event["sha256_ok"]) == ("sent", size, True)
+    assert (received_event["event"], received_event["bytes"], received_event["sha256"]) == (
+        "received",
+        size,
+        sent_event["sha256"],
+    )
+    assert received_event["seconds"] <= sent_event["seconds"]
 
 
 def test_receive__sender_vanishes_bad_flow(tmp_path: Path) -> None:
@@ -86,19 +90,19 @@ def test_receive__other_bytes_than_announced_bad_flow(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_send__stopped_tells_how_far_it_came(tmp_path: Path) -> None:
+def test_send__stopped_reports_progress(tmp_path: Path) -> None:
     source = tmp_path / "f.bin"
     source.write_bytes(bytes(50_000_000))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sender = start("send", str(source), f"127.0.0.1:{listener.getsockname()[1]}")
         connection, _ = listener.accept()
         with connection:
-            assert connection.recv(10)  # now it is sending, and nobody reads on
+            assert connection.recv(10)  # now it is sending, and the receiver has stopped reading
             sender.send_signal(signal.SIGTERM)
-            told, errors = sender.communicate(timeout=PATIENCE_S)
+            out, errors = sender.communicate(timeout=PATIENCE_S)
     assert (sender.returncode, errors) == (0, "")
-    assert last_event(told)["event"] == "stopped"
-    assert 0 <= last_event(told)["retransmitted_fraction"] <= 1
+    assert last_event(out)["event"] == "stopped"
+    assert 0 <= last_event(out)["retransmitted_fraction"] <= 1
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.compare.errors import TransferError
-from scripts.compare.tcp_header import Header, Verdict, receive_header, receive_verdict, send_record
+from scripts.compare.tcp_header import Header, Verification, receive_header, receive_verification, send_record
 
 SHA = "ab" * 32
 
 
 def received(data: bytes) -> Header:
-    """What a receiver makes of exactly these bytes."""
+    """Return what a receiver parses from exactly these bytes."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(data)
@@ -34,8 +34,8 @@ def test_records__round_trip() -> None:
     with ours, theirs:
         send_record(ours, Header(name="a file.bin", byte_count=0, sha256=SHA))
         assert receive_header(theirs) == Header(name="a file.bin", byte_count=0, sha256=SHA)
-        send_record(theirs, Verdict(sha256=SHA, sha256_ok=False))
-        assert receive_verdict(ours) == Verdict(sha256=SHA, sha256_ok=False)
+        send_record(theirs, Verification(sha256=SHA, sha256_ok=False))
+        assert receive_verification(ours) == Verification(sha256=SHA, sha256_ok=False)
 
 
 @pytest.mark.parametrize(

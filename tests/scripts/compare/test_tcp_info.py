@@ -12,7 +12,7 @@ from scripts.compare.tcp_socket import CUBIC, make_socket, why_unavailable
 
 
 @pytest.mark.parametrize("mptcp", [False, True])
-def test_sent_by__counts_what_was_sent(mptcp: bool) -> None:  # noqa: FBT001  a parameter of the test
+def test_sent_by__counts_bytes(mptcp: bool) -> None:  # noqa: FBT001  a parameter of the test
     if mptcp and (reason := why_unavailable(algorithm=CUBIC, mptcp=True)):
         pytest.skip(reason)
     with make_socket(algorithm=CUBIC, mptcp=mptcp) as listener, make_socket(algorithm=CUBIC, mptcp=mptcp) as sock:
@@ -29,7 +29,7 @@ def test_sent_by__counts_what_was_sent(mptcp: bool) -> None:  # noqa: FBT001  a 
     assert sent.local_addresses == (("127.0.0.1",) if mptcp else ())
 
 
-def test_sent_by__an_mptcp_client_that_fell_back_answers_as_tcp() -> None:
+def test_sent_by__mptcp_fallback_to_tcp() -> None:
     if reason := why_unavailable(algorithm=CUBIC, mptcp=True):
         pytest.skip(reason)
     with make_socket(algorithm=CUBIC, mptcp=False) as listener, make_socket(algorithm=CUBIC, mptcp=True) as sock:

@@ -1,4 +1,4 @@
-"""scripts.examples.allreduce: every rank gets the exact sum, whatever the sizes; mistakes are one line."""
+"""scripts.examples.allreduce: every rank gets the exact sum, for all sizes; one-line errors."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scripts.examples.allreduce import DEFAULT_PORT, MAX_PIECES, Place, Ring, RingError, exact_sum, pattern
+from scripts.examples.allreduce import DEFAULT_PORT, MAX_PIECES, RankInfo, Ring, RingError, exact_sum, pattern
 from srd import PeerError, SrdError
 from tests.patience import PATIENCE_S
 
 PROGRAM = Path(__file__).resolve().parents[3] / "scripts" / "examples" / "allreduce.py"
-_ports = itertools.count(20_000 + os.getpid() % 120 * 100)  # below the range that the kernel hands out
+_ports = itertools.count(20_000 + os.getpid() % 120 * 100)  # below the ephemeral range
 ENVIRONMENT = {"RANK": "1", "WORLD_SIZE": "2", "RANK_HOSTS": "192.0.2.1,192.0.2.2"}
 
 
-def places(world: int) -> list[Place]:
+def infos(world: int) -> list[RankInfo]:
     hosts = tuple(f"127.0.1.{rank + 1}" for rank in range(world))
     port = next(_ports)
-    return [Place(rank, hosts, port) for rank in range(world)]
+    return [RankInfo(rank, hosts, port) for rank in range(world)]
 
 
-async def reduced(place: Place, *, inputs: np.ndarray[Any, Any], piece_bytes: int, iterations: int) -> list[Any]:
+async def reduced(info: RankInfo, *, inputs: np.ndarray[Any, Any], piece_bytes: int, iterations: int) -> list[Any]:
     results = []
-    async with Ring.join(place, elements=inputs.shape[1], piece_bytes=piece_bytes, patience_s=PATIENCE_S) as ring:
+    async with Ring.join(info, elements=inputs.shape[1], piece_bytes=piece_bytes, timeout_s=PATIENCE_S) as ring:
         for iteration in range(iterations):
-            ring.input[:] = inputs[place.rank] * (iteration + 1)
+            ring.input[:] = inputs[info.rank] * (iteration + 1)
             ring.output.fill(np.nan)
             await ring.all_reduce()
             results.append(ring.output.copy())
@@ -46,13 +46,13 @@ async def reduced(place: Place, *, inputs: np.ndarray[Any, Any], piece_bytes: in
     [(1, 5, 4), (2, 1, 4), (2, 100_000, 1 << 14), (3, 2, 4096), (3, 1001, 64), (4, 8192, 1 << 20), (5, 99_991, 20_000)],
 )
 async def test_all_reduce__is_the_exact_sum_everywhere(world: int, elements: int, piece_bytes: int) -> None:
-    """Whatever does not divide evenly, and more ranks than elements, three times in a row with other numbers."""
+    """Sizes that do not divide evenly, and more ranks than elements, in three iterations with different numbers."""
     seed = 1000 * world + elements
     print(f"seed {seed}")
     inputs = np.random.default_rng(seed).integers(-1000, 1000, (world, elements)).astype(np.float32)
     async with asyncio.timeout(PATIENCE_S):
         found = await asyncio.gather(
-            *(reduced(place, inputs=inputs, piece_bytes=piece_bytes, iterations=3) for place in places(world))
+            *(reduced(info, inputs=inputs, piece_bytes=piece_bytes, iterations=3) for info in infos(world))
         )
     for results in found:
         for iteration, output in enumerate(results):
@@ -60,23 +60,23 @@ async def test_all_reduce__is_the_exact_sum_everywhere(world: int, elements: int
 
 
 @pytest.mark.parametrize("world", [1, 2, 7])
-def test_exact_sum__is_what_the_patterns_add_up_to(world: int) -> None:
+def test_exact_sum__equals_the_sum_of_patterns(world: int) -> None:
     patterns = np.stack([pattern(1000, rank=rank) for rank in range(world)])
     assert np.array_equal(patterns.astype(np.float64).sum(axis=0), exact_sum(1000, world=world).astype(np.float64))
-    assert len({float(value) for value in patterns[0]}) > 200, "a chunk in another's place would be noticed"
+    assert len({float(value) for value in patterns[0]}) > 200, "a misplaced chunk would be detected"
 
 
-def test_exact_sum__says_when_it_is_none() -> None:
+def test_exact_sum__not_representable_bad_flow() -> None:
     exact_sum(10, world=365)
     with pytest.raises(RingError, match="WORLD_SIZE: 366 is more ranks than float32 has exact sums for"):
         exact_sum(10, world=366)
 
 
 def test_from_environment() -> None:
-    place = Place.from_environment(ENVIRONMENT)
-    assert place == Place(1, ("192.0.2.1", "192.0.2.2"), DEFAULT_PORT)
-    assert (place.left, place.right) == (0, 0)
-    assert Place.from_environment(ENVIRONMENT | {"MASTER_PORT": "7"}).port == 7
+    info = RankInfo.from_environment(ENVIRONMENT)
+    assert info == RankInfo(1, ("192.0.2.1", "192.0.2.2"), DEFAULT_PORT)
+    assert (info.left, info.right) == (0, 0)
+    assert RankInfo.from_environment(ENVIRONMENT | {"MASTER_PORT": "7"}).port == 7
 
 
 @pytest.mark.parametrize(
@@ -95,44 +95,44 @@ def test_from_environment() -> None:
 def test_from_environment__bad_flow(changes: dict[str, str | None], message: str) -> None:
     environment = {name: value for name, value in (ENVIRONMENT | changes).items() if value is not None}
     with pytest.raises(RingError) as caught:
-        Place.from_environment(environment)
+        RankInfo.from_environment(environment)
     assert str(caught.value).startswith(message)
 
 
-async def test_join__nobody_comes() -> None:
-    here, _ = places(2)
+async def test_join__timeout() -> None:
+    here, _ = infos(2)
     with pytest.raises(RingError, match=r"^rank 0: ranks 1 and 1 did not both come within 0.2 s$"):
-        async with Ring.join(here, elements=4, patience_s=0.2):
+        async with Ring.join(here, elements=4, timeout_s=0.2):
             pass
 
 
 async def test_join__too_many_pieces() -> None:
-    (alone,) = places(1)
+    (alone,) = infos(1)
     with pytest.raises(RingError, match=rf"^pieces of 4 bytes: {MAX_PIECES + 1} a chunk, at most {MAX_PIECES}; make"):
-        async with Ring.join(alone, elements=MAX_PIECES + 1, piece_bytes=4, patience_s=PATIENCE_S):
+        async with Ring.join(alone, elements=MAX_PIECES + 1, piece_bytes=4, timeout_s=PATIENCE_S):
             pass
 
 
-async def joined(place: Place, *, elements: int) -> None:
-    async with Ring.join(place, elements=elements, patience_s=5) as ring:
+async def joined(info: RankInfo, *, elements: int) -> None:
+    async with Ring.join(info, elements=elements, timeout_s=5) as ring:
         await ring.all_reduce()
 
 
 async def test_join__sizes_differ() -> None:
-    """Who notices first says so; the other is told, or finds it alone."""
-    one, other = places(2)
+    """Each rank reports the mismatch, by its own check or by the error of its peer."""
+    one, other = infos(2)
     async with asyncio.timeout(PATIENCE_S):
         errors = await asyncio.gather(joined(one, elements=8), joined(other, elements=9), return_exceptions=True)
     assert any(isinstance(error, RingError) and "elements, this one 2 and" in str(error) for error in errors), errors
 
 
 async def test_join__ranks_disagree_about_the_order() -> None:
-    one, other, _ = places(3)
-    wrong = Place(2, one.hosts, one.port)  # listens at the third's address and says so
+    one, other, _ = infos(3)
+    wrong = RankInfo(2, one.hosts, one.port)  # listens at the address of the third
     async with asyncio.timeout(PATIENCE_S):
         errors = await asyncio.gather(
             joined(one, elements=8),
-            joined(Place(1, (one.hosts[0], other.hosts[1], other.hosts[0]), one.port), elements=8),
+            joined(RankInfo(1, (one.hosts[0], other.hosts[1], other.hosts[0]), one.port), elements=8),
             joined(wrong, elements=8),
             return_exceptions=True,
         )
@@ -142,10 +142,10 @@ async def test_join__ranks_disagree_about_the_order() -> None:
 
 
 async def test_all_reduce__a_neighbour_is_lost() -> None:
-    here, there = places(2)
+    here, there = infos(2)
 
     async def leaves() -> None:
-        async with Ring.join(there, elements=1000, patience_s=PATIENCE_S):
+        async with Ring.join(there, elements=1000, timeout_s=PATIENCE_S):
             raise ZeroDivisionError
 
     async with asyncio.timeout(PATIENCE_S):
@@ -156,7 +156,7 @@ async def test_all_reduce__a_neighbour_is_lost() -> None:
 
 async def test_join__address_of_another_host() -> None:
     with pytest.raises(SrdError, match="cannot be bound"):
-        await joined(Place(0, ("192.0.2.1",), DEFAULT_PORT), elements=4)
+        await joined(RankInfo(0, ("192.0.2.1",), DEFAULT_PORT), elements=4)
 
 
 def program(*arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -181,13 +181,13 @@ def ranks() -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def test_program__prints_each_iteration_and_the_end(ranks: list[subprocess.Popen[str]]) -> None:
-    place, *_ = places(3)
+    info, *_ = infos(3)
     for rank in range(3):
         who = {
             "RANK": str(rank),
             "WORLD_SIZE": "3",
-            "RANK_HOSTS": ",".join(place.hosts),
-            "MASTER_PORT": str(place.port),
+            "RANK_HOSTS": ",".join(info.hosts),
+            "MASTER_PORT": str(info.port),
         }
         ranks.append(program("--bytes", "400000", "--iterations", "2", "--delay-target-ms", "4", **who))
     for rank, process in enumerate(ranks):

@@ -45,10 +45,10 @@ def test_exchange__both_tensors_arrive_and_are_reduced() -> None:
     results = both(size, size)
     for seed, (status, out, err) in zip((0, 1), results, strict=True):
         assert status == 0, err
-        told = json.loads(out)
-        assert told["bytes"] == SIZE
-        assert told["sums"]["numpy"] == pattern_sum(SIZE // 4, seed=1 - seed)
-        assert 0 <= told["wrong_guess_fraction"] <= 1
+        result = json.loads(out)
+        assert result["bytes"] == SIZE
+        assert result["sums"]["numpy"] == pattern_sum(SIZE // 4, seed=1 - seed)
+        assert 0 <= result["misprediction_fraction"] <= 1
 
 
 def test_exchange__of_other_sizes_bad_flow() -> None:
@@ -59,7 +59,7 @@ def test_exchange__of_other_sizes_bad_flow() -> None:
 
 
 @pytest.mark.parametrize(("elements", "seed"), [(1, 0), (250, 1), (251, 0), (252, 1), (3 << 20, 1)])
-def test_pattern_sum__is_what_is_filled_in(elements: int, seed: int) -> None:
+def test_pattern_sum__equals_the_sum_of_fill(elements: int, seed: int) -> None:
     tensor = np.empty(elements, np.float32)
     fill(tensor, seed=seed)
     assert tensor.sum(dtype=np.float64) == pattern_sum(elements, seed=seed)

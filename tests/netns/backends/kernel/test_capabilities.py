@@ -1,4 +1,4 @@
-"""netns.backends.kernel.capabilities: what can be said of it without netem; under it, tests/netns/uml has the rest."""
+"""netns.backends.kernel.capabilities without netem; test_capabilities_netem.py needs a kernel with netem."""
 
 from __future__ import annotations
 

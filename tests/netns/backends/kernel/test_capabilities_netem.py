@@ -1,7 +1,7 @@
 """netns.backends.kernel.capabilities on a kernel that has netem. (Where the host's has none:
 tests/integration/test_real_netem.py.)
 
-netem is asked for the same shape twice, in our bytes and in tc's words, and must answer alike.
+The same shape is set over netlink and by tc; the kernel must return the same options for both.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def without_seed(options: bytes) -> dict[int, bytes]:
 
 
 @pytest.mark.parametrize("shape", [shape for shape, _ in EVERYTHING], ids=[words for _, words in EVERYTHING])
-def test_set_netem__means_what_tcs_words_mean(shape: Shape) -> None:
+def test_set_netem__equals_tc_arguments(shape: Shape) -> None:
     def work() -> None:
         ours = by_us(shape)
         delete_root("lo")
         tcs = by_tc(shape)
-        # tc 6.1 counts times in whole microseconds, and tells them to the kernel in ticks of 64 ns.
+        # tc 6.1 counts times in whole microseconds, and passes them to the kernel in ticks of 64 ns.
         for kind in (LATENCY64, JITTER64):
             assert abs(nanoseconds(ours.pop(kind)) - nanoseconds(tcs.pop(kind))) < 1000
         assert ours.pop(0)[4:20] == tcs.pop(0)[4:20], "limit, loss, gap, duplicate; between two times"
@@ -65,7 +65,7 @@ def test_set_netem__means_what_tcs_words_mean(shape: Shape) -> None:
 
 
 @pytest.mark.parametrize("shape", [shape for shape, _ in EVERYTHING], ids=[words for _, words in EVERYTHING])
-def test_set_netem__a_change_leaves_nothing_of_what_was_there(shape: Shape) -> None:
+def test_set_netem__a_change_replaces_all_options(shape: Shape) -> None:
     def work() -> None:
         fresh = by_us(Shape(limit_packets=7))
         set_netem("lo", shape, seed=None, before=Shape(limit_packets=7))
@@ -105,7 +105,7 @@ def lab() -> Iterator[Lab]:
         yield made
 
 
-def test_lab__a_live_change_takes_effect_and_is_remembered(lab: Lab) -> None:
+def test_lab__a_live_change_takes_effect_and_is_recorded(lab: Lab) -> None:
     with udp_socket(lab, "h1") as sender, udp_socket(lab, "h2") as receiver:
         target = receiver.getsockname()
         sender.sendto(b"one", target)
@@ -119,7 +119,7 @@ def test_lab__a_live_change_takes_effect_and_is_remembered(lab: Lab) -> None:
     assert lab.counters()["leaf1-h2"]["ab"] == {"packets": 2, "bytes": 2 * 42 + 8, "dropped": 1, "queued": 0}
 
 
-def test_lab__what_the_kernel_cannot_do_leaves_the_link_as_it_was_bad_flow(lab: Lab) -> None:
+def test_lab__unsupported_change_leaves_the_link_unchanged_bad_flow(lab: Lab) -> None:
     shape = Shape(seed=9)
     if missing(shape) is None:
         lab.reshape("leaf1-h2", ab=shape)

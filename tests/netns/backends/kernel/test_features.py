@@ -1,4 +1,4 @@
-"""netns.backends.kernel.features: what this kernel has is found, what it cannot have is told."""
+"""netns.backends.kernel.features: available features, and reasons for missing ones."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_encode__the_old_struct_has_ticks_of_64_ns() -> None:
     assert struct.unpack("=6I", options(shape)[0]) == (7812, 9, 2**31, 5, FULL, 1000)
 
 
-def test_encode__nothing_is_said_too() -> None:
+def test_encode__defaults_are_sent_too() -> None:
     """A change that leaves an attribute out would keep what was there."""
     found = options(Shape())
     assert set(found) == {0, LATENCY64, JITTER64, CORR, REORDER, CORRUPT, RATE, ECN, SLOT}
@@ -98,7 +98,7 @@ def test_encode__tables_and_slots() -> None:
     assert struct.unpack("=2q2i2q", bounds) == (1000, 2000, 0, 9, 0, 0)
 
 
-def test_untaken__names_what_an_older_kernel_ignored() -> None:
+def test_unsupported__options_that_an_older_kernel_ignored() -> None:
     wanted = encode(Shape(delay_us=5, seed=7, slot=Slot(max_us=1)), seed=None)
     assert unsupported(wanted, wanted) == []
     old = encode(Shape(delay_us=5), seed=None)

@@ -1,4 +1,4 @@
-"""netns.backends.kernel.netlink: steps on real namespaces, and errors that name them."""
+"""netns.backends.kernel.netlink: operations on real namespaces, and errors that name them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_apply__bad_flow_names_the_step(two: tuple[str, str], step: InNamespace,
     assert "\n" not in str(caught.value)
 
 
-def test_apply__what_exists_already_bad_flow(two: tuple[str, str]) -> None:
+def test_apply__existing_object_bad_flow(two: tuple[str, str]) -> None:
     apply([veth(two)])
     with pytest.raises(BackendError, match=r"^veth .*:one - .*:two mtu 1500: File exists$"):
         apply([veth(two)])
@@ -133,7 +133,7 @@ def test_add_namespace__bad_flow(two: tuple[str, str]) -> None:
         delete_namespace(DeleteNamespace("nope"))
 
 
-def test_in_namespace__the_caller_stays_where_it_is(two: tuple[str, str]) -> None:
+def test_in_namespace__caller_keeps_its_namespace(two: tuple[str, str]) -> None:
     here = os.readlink("/proc/thread-self/ns/net")  # noqa: PTH115 - a name, not a path
     there = in_namespace(two[0], lambda: os.readlink("/proc/thread-self/ns/net"))  # noqa: PTH115
     assert there != here
@@ -146,13 +146,13 @@ def test_in_namespace__the_caller_stays_where_it_is(two: tuple[str, str]) -> Non
 
 
 def test_in_namespace__a_signal_waits_for_the_work(two: tuple[str, str]) -> None:
-    """What was begun is over before anybody undoes it."""
+    """The work ends before the exception is raised, so that nothing is created after the undoing."""
     finished: list[bool] = []
-    told = threading.Event()
+    signalled = threading.Event()
 
     def work() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        assert told.wait(PATIENCE_S), "the caller, which waits, is told of the signal meanwhile"
+        assert signalled.wait(PATIENCE_S), "the caller gets the signal while it waits"
         finished.append(True)
 
     def interrupted() -> None:
@@ -161,7 +161,7 @@ def test_in_namespace__a_signal_waits_for_the_work(two: tuple[str, str]) -> None
             assert callable(handler)
 
             def handle(number: int, frame: FrameType | None) -> None:
-                told.set()
+                signalled.set()
                 handler(number, frame)
 
             signal.signal(signal.SIGTERM, handle)
@@ -175,7 +175,7 @@ def test_in_namespace__a_signal_waits_for_the_work(two: tuple[str, str]) -> None
 
 
 def test_apply__works_under_a_running_loop(two: tuple[str, str]) -> None:
-    """pyroute2 runs a loop of its own, which must not meet the caller's; nor may it leak descriptors."""
+    """pyroute2's event loop must not interfere with the caller's, and must not leak descriptors."""
 
     async def inside_a_loop() -> None:
         apply([veth(two)])

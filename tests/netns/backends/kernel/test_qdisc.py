@@ -41,7 +41,7 @@ def test_replace_read_delete() -> None:
 
 
 @pytest.mark.root
-def test_replace_root__in_the_kernels_words_bad_flow() -> None:
+def test_replace_root__kernel_message_bad_flow() -> None:
     def work() -> None:
         with pytest.raises(BackendError, match=r"^Specified qdisc kind is unknown$"):
             replace_root("lo", kind="nope", options=b"")
@@ -68,7 +68,7 @@ def test_messages_untrusted__any_bytes_bad_flow(answer: bytes) -> None:
     assert sum(len(content) + 16 for _, content in messages) <= len(answer)
 
 
-def test_messages_untrusted__a_refusal_without_words() -> None:
+def test_messages_untrusted__error_without_message() -> None:
     refusal = struct.pack("=IHHII", 36, 2, 0, 1, 0) + struct.pack("=i", -2) + bytes(16)
     with pytest.raises(BackendError, match=r"^No such file or directory$"):
         list(_messages_untrusted(refusal))

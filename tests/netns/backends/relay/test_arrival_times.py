@@ -14,12 +14,12 @@ def arrival_times(count: int, *, since_ns: int, now_ns: int) -> list[int]:
 
 
 gaps = st.integers(1, 10**6)
-# How long the relay is away each time, in ns: microseconds when it is quick, milliseconds when the host is busy.
+# Time between two reads of the relay, in ns: microseconds on an idle host, milliseconds on a busy one.
 absences = st.lists(st.integers(1, 10**4) | st.integers(10**4, 10**7), max_size=20)
 
 
 def stamped(*, first_ns: int, gap_ns: int, absences_ns: list[int]) -> list[tuple[int, int]]:
-    """Return (true arrival, estimate) of each frame of a steady stream that is read after each absence."""
+    """Return (true arrival, estimate) of each frame of a steady stream that is read after each such time."""
     seen, read_at, number = [], 0, 0
     for absence_ns in absences_ns:
         since, read_at = read_at, read_at + absence_ns

@@ -29,7 +29,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.fixture
-def deaf() -> Iterator[subprocess.Popen[bytes]]:
+def unresponsive() -> Iterator[subprocess.Popen[bytes]]:
     """Start a process that ignores SIGTERM."""
     yield from running(
         "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
@@ -57,7 +57,7 @@ def test_start_time_ticks() -> None:
     assert start_time_ticks(2**22 + 1) is None, "beyond the largest process id"
 
 
-def test_start_time_ticks__a_zombie_has_gone(sleeper: subprocess.Popen[bytes]) -> None:
+def test_start_time_ticks__zombie_is_none(sleeper: subprocess.Popen[bytes]) -> None:
     sleeper.kill()
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
     assert start_time_ticks(sleeper.pid) is None
@@ -70,10 +70,12 @@ def test_stop_relay__ends_the_process(sleeper: subprocess.Popen[bytes]) -> None:
     assert not stop_relay(sleeper.pid, started_at_ticks=ticks), "a second time there is nothing to stop"
 
 
-def test_stop_relay__kills_what_does_not_listen(deaf: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_relay__kills_a_process_that_ignores_sigterm(
+    unresponsive: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("netns.backends.relay.client.STOP_SECONDS", 0.1)
-    assert stop_relay(deaf.pid, started_at_ticks=ticks_of(deaf))
-    assert start_time_ticks(deaf.pid) is None
+    assert stop_relay(unresponsive.pid, started_at_ticks=ticks_of(unresponsive))
+    assert start_time_ticks(unresponsive.pid) is None
 
 
 def test_stop_relay__leaves_another_process_of_that_id_alone(sleeper: subprocess.Popen[bytes]) -> None:
@@ -82,7 +84,7 @@ def test_stop_relay__leaves_another_process_of_that_id_alone(sleeper: subprocess
     assert start_time_ticks(sleeper.pid) == ticks
 
 
-def test_request__nobody_there(tmp_path: Path) -> None:
+def test_request__no_relay_bad_flow(tmp_path: Path) -> None:
     path = tmp_path / "relay.sock"
     with pytest.raises(BackendError, match=f"no relay answers at {path}: No such file"):
         request(path, {"op": "counters"})
@@ -108,7 +110,7 @@ def test_request__the_relay_ends_in_the_middle(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
-def test_start_relay__runs_apart_and_answers(pair: TapPair) -> None:
+def test_start_relay__runs_in_its_own_session_and_replies(pair: TapPair) -> None:
     pid = pair.relay()
     assert os.getsid(pid) == pid, "a terminal's Ctrl-C does not reach it"
     assert len(list(Path(f"/proc/{pid}/task").iterdir())) == 1
@@ -120,7 +122,7 @@ def test_start_relay__runs_apart_and_answers(pair: TapPair) -> None:
 
 
 @pytest.mark.root
-def test_request__what_the_relay_refuses(pair: TapPair) -> None:
+def test_request__refused_by_the_relay(pair: TapPair) -> None:
     pair.relay()
     shape = Shape().to_dict()
     for message, error in (
@@ -160,7 +162,7 @@ start_relay(Path(sys.argv[1]), log_path=Path(sys.argv[2]), record=record)
 
 
 @pytest.mark.root
-def test_start_relay__one_that_is_not_on_record_touches_nothing_and_ends(pair: TapPair) -> None:
+def test_start_relay__unrecorded_relay_ends(pair: TapPair) -> None:
     log = pair.directory / "relay.log"
     done = subprocess.run(
         [sys.executable, "-c", KILLED_BEFORE_IT_KNOWS, str(pair.spec()), str(log)],
@@ -177,24 +179,24 @@ def test_start_relay__one_that_is_not_on_record_touches_nothing_and_ends(pair: T
 
 @pytest.mark.root
 def test_start_relay__records_first(pair: TapPair) -> None:
-    told: list[tuple[int, bool]] = []
+    recorded: list[tuple[int, bool]] = []
     spec, log = pair.spec(), pair.directory / "relay.log"
-    pid = start_relay(spec, log_path=log, record=lambda pid: told.append((pid, pair.control.exists())))
+    pid = start_relay(spec, log_path=log, record=lambda pid: recorded.append((pid, pair.control.exists())))
     pair.relays[pid] = start_time_ticks(pid) or 0
-    assert told == [(pid, False)]
+    assert recorded == [(pid, False)]
 
 
 @pytest.mark.root
-def test_start_relay__one_that_never_answers_is_not_left_behind(pair: TapPair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_relay__without_a_reply_is_stopped(pair: TapPair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("netns.backends.relay.client.START_SECONDS", 0)
     with pytest.raises(BackendError, match="the relay does not answer"):
         start_relay(pair.spec(), log_path=pair.directory / "relay.log")
     monkeypatch.undo()
-    pair.relay()  # nobody holds the devices
+    pair.relay()  # the devices are free
 
 
 @pytest.mark.root
-def test_start_relay__an_interrupted_wait_leaves_no_relay(pair: TapPair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_relay__interrupted_wait_stops_it(pair: TapPair, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
 
     def interrupted(_control_path: Path, *, pid: int) -> bool:

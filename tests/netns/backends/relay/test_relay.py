@@ -74,7 +74,7 @@ def test_ping_crosses(pair: TapPair) -> None:
     assert subprocess.run(ping, check=True, capture_output=True, text=True).stdout == "reply\n"
 
 
-# An ICMP echo by hand: the ping command is not among the things that this project installs.
+# An ICMP echo by hand: ping may not be installed.
 PING = """
 import socket, struct, sys
 echo = struct.pack("!BBHHH", 8, 0, 0xF7FD, 1, 1)  # checksum of exactly this message
@@ -95,7 +95,7 @@ def test_public_vector_crosses_real_devices(pair: TapPair) -> None:
     assert arrived == [number for number in range(1, 26) if number not in {5, 12, 24}]
 
 
-def test_set__a_live_blackhole_and_back(pair: TapPair) -> None:
+def test_set__live_blackhole_and_restore(pair: TapPair) -> None:
     pair.relay()
     with pair.udp("a") as here, pair.udp("b") as there:
         here.sendto(b"before", there.getsockname())
@@ -137,7 +137,7 @@ def test_rate_is_never_exceeded_and_keeps_order(pair: TapPair) -> None:
         arrived = received(there, count=200)
         seconds = time.monotonic() - started_at
     assert [data[0] for data in arrived] == list(range(200))
-    # The first may be taken to have come any time since the relay last looked, a little before they were sent.
+    # The estimated arrival of the first may be a little before it was sent: any time since the last read.
     assert seconds >= 0.97 * 200 * (HEADERS_BYTES + 1000) * 8 / 10_000_000
 
 
@@ -186,7 +186,7 @@ with socket.create_connection((sys.argv[1], 9998)) as connection:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_with_nothing_left(pair: TapPair, number: signal.Signals) -> None:
+def test_signal__removes_everything(pair: TapPair, number: signal.Signals) -> None:
     pid = pair.relay(ab=Shape(delay_us=10**6))
     with pair.udp("a") as here:
         here.sendto(b"held", (pair.address_b, 7))
@@ -206,7 +206,7 @@ def test_it_ends_when_its_devices_are_deleted(pair: TapPair) -> None:
 
 
 def test_it_ends_when_its_namespaces_are_deleted(pair: TapPair) -> None:
-    """A namespace that is deleted by name lives on as long as a TAP in it is open: the relay must let go."""
+    """A namespace that is deleted by name exists as long as a TAP in it is open: the relay must close it."""
     pid = pair.relay()
     for name in (pair.a, pair.b):
         subprocess.run(["ip", "netns", "delete", name], check=True)
@@ -214,7 +214,7 @@ def test_it_ends_when_its_namespaces_are_deleted(pair: TapPair) -> None:
     assert not pair.control.exists()
 
 
-def test_it_goes_on_with_what_is_left(pair: TapPair) -> None:
+def test_relays_remaining_links(pair: TapPair) -> None:
     pid = pair.relay()
     subprocess.run(["ip", "-n", pair.b, "link", "delete", "tap0"], check=True)
     with pair.udp("a") as here:
@@ -250,7 +250,7 @@ def test_main__bad_flow(arguments: list[str], status: int, message: str) -> None
     assert (ran.returncode, ran.stderr) == (status, message + "\n")
 
 
-def test_a_relay_that_cannot_start_holds_nothing(pair: TapPair) -> None:
+def test_failed_start_releases_everything(pair: TapPair) -> None:
     spec = pair.spec()
     spec.write_text(spec.read_text().replace(str(pair.control), str(Path("/nowhere/relay.sock"))))
     command = [sys.executable, "-m", "netns.backends.relay.relay", str(spec)]

@@ -25,7 +25,7 @@ NET_DEV = """Inter-|   Receive                                                | 
 
 
 def take(direction: RelayLinkDirection, *, since_ns: int | None = None) -> bool:
-    """Read and admit as the relay does; tell whether the source is still there."""
+    """Read and admit as the relay does; return whether the source still exists."""
     is_there = direction.read(limit_frames=BATCH_FRAMES)
     now_ns = monotonic_ns()
     direction.admit(since_ns=since_ns or now_ns, now_ns=now_ns)
@@ -83,7 +83,7 @@ def test_frames_go_through_and_are_counted(wire: Wire) -> None:
     }  # fmt: skip
 
 
-def test_send_due__holds_what_is_not_due_and_measures_lateness(wire: Wire) -> None:
+def test_send_due__holds_frames_until_due_and_measures_lateness(wire: Wire) -> None:
     wire.direction.netem.reshape(Shape(delay_us=1000))
     wire.inlet.send(b"x")
     before = monotonic_ns()
@@ -121,7 +121,7 @@ def test_read__stops_at_the_limit(wire: Wire) -> None:
     assert wire.direction.counters()["queued"] == 5
 
 
-def test_due_at_ns__follows_what_is_held(wire: Wire) -> None:
+def test_due_at_ns__is_that_of_held_frames(wire: Wire) -> None:
     assert wire.direction.due_at_ns == NEVER_NS
     admit(wire.direction, [b"a", b"b"], since_ns=0, now_ns=400)
     assert wire.direction.due_at_ns == 100
@@ -131,7 +131,7 @@ def test_due_at_ns__follows_what_is_held(wire: Wire) -> None:
     assert wire.direction.due_at_ns == NEVER_NS
 
 
-def test_read__tells_when_the_source_is_gone(wire: Wire) -> None:
+def test_read__reports_a_missing_source(wire: Wire) -> None:
     assert take(wire.direction), "nothing to read is not the end"
     wire.sockets[1].shutdown(socket.SHUT_RD)
     wire.sockets[1].close()
@@ -151,21 +151,21 @@ FRAME = bytes(9014)
 FULL_FRAME_NS = 288_448  # at 250 Mbit/s
 
 
-def test_admit__spreads_what_it_finds_over_the_time_since(wire: Wire) -> None:
+def test_admit__spreads_frames_over_the_interval(wire: Wire) -> None:
     wire.direction.netem.reshape(Shape(delay_us=1))
     admit(wire.direction, [b"a", b"b"], since_ns=0, now_ns=400)
     assert [wire.direction.netem.dequeue(10_000) for _ in range(2)] == [(1100, b"a"), (1300, b"b")]
 
 
-def test_admit__never_stamps_before_what_came_last(wire: Wire) -> None:
+def test_admit__arrival_times_never_decrease(wire: Wire) -> None:
     admit(wire.direction, [b"a"], since_ns=0, now_ns=400)
     admit(wire.direction, [b"b"], since_ns=0, now_ns=500)
     assert wire.direction.due_at_ns == 200
     assert wire.direction.netem.dequeue(500) == (450, b"b")
 
 
-def test_admit__what_was_due_before_leaves_room(wire: Wire) -> None:
-    """A relay that is late holds frames that the link would have sent long ago: they do not count as queued in it."""
+def test_admit__departed_frames_leave_room(wire: Wire) -> None:
+    """A late relay still holds frames whose departure has passed: they do not count against the limit."""
     wire.direction.netem.reshape(Shape(delay_us=100, limit_packets=1))
     admit(wire.direction, [b"a", b"b", b"c"], since_ns=0, now_ns=600_000)
     assert wire.direction.counters()["overlimit"] == 0
@@ -176,7 +176,7 @@ def test_admit__what_was_due_before_leaves_room(wire: Wire) -> None:
 
 
 def test_admit__a_true_overload_is_still_dropped(wire: Wire) -> None:
-    """Twice the link's rate for 100 ms: what the link carries, and its queue, get through, and no more."""
+    """At twice the link's rate for 100 ms, exactly the link's capacity and its queue are delivered."""
     wire.direction.netem.reshape(Shape(delay_us=500, rate_bps=250_000_000, limit_packets=10))
     for turn in range(100):
         admit(wire.direction, [FRAME] * 7, since_ns=turn * 10**6, now_ns=(turn + 1) * 10**6)
@@ -184,7 +184,7 @@ def test_admit__a_true_overload_is_still_dropped(wire: Wire) -> None:
     assert abs(carried - 100 * 10**6 / FULL_FRAME_NS) <= 10
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example shapes a queue of its own
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example has its own queue
 @given(
     gap_ns=st.integers(FULL_FRAME_NS, 4 * FULL_FRAME_NS),
     delay_us=st.integers(0, 2000),

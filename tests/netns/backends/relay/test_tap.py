@@ -59,7 +59,7 @@ def test_attach__a_super_packet_arrives_segmented_and_checksummed(pair: TapPair)
         assert ones_complement_sum(pseudo_header + packet[IP_BYTES:]) == 0xFFFF, "a valid UDP checksum sums to -0"
 
 
-def test_attach__leaves_the_caller_in_its_own_namespace(pair: TapPair) -> None:
+def test_attach__caller_keeps_its_namespace(pair: TapPair) -> None:
     before = own_namespace()
     tap = attach(netns=pair.a, ifname="tap0")
     assert own_namespace() == before
@@ -81,7 +81,7 @@ def test_attach__bad_flow(pair: TapPair) -> None:
     assert own_namespace() == before
 
 
-def test_dropped_unread__counts_what_overflows_the_queue(pair: TapPair) -> None:
+def test_dropped_unread__counts_queue_overflows(pair: TapPair) -> None:
     subprocess.run(["ip", "-n", pair.a, "link", "set", "tap0", "txqueuelen", "16"], check=True)
     tap = attach(netns=pair.a, ifname="tap0")
     before = tap.dropped_unread()
@@ -101,7 +101,7 @@ def fail_inside(netns: str) -> None:
         raise ZeroDivisionError
 
 
-def test_inside__comes_back_after_an_error(pair: TapPair) -> None:
+def test_inside__returns_to_the_namespace_after_an_error(pair: TapPair) -> None:
     before = own_namespace()
     with pytest.raises(ZeroDivisionError):
         fail_inside(pair.b)
@@ -115,12 +115,12 @@ def test_inside__bad_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         pass
 
 
-def test_identity_of__tells_a_namespace_from_its_successor(pair: TapPair) -> None:
+def test_identity_of__distinguishes_a_later_namespace_of_the_same_name(pair: TapPair) -> None:
     first = identity_of(pair.a)
     assert first is not None
     assert first == identity_of(pair.a)
     assert first != identity_of(pair.b)
-    with Path(f"/run/netns/{pair.a}").open("rb"):  # as an open TAP does, this keeps the first one alive
+    with Path(f"/run/netns/{pair.a}").open("rb"):  # an open descriptor keeps the first namespace, as an open TAP does
         subprocess.run(["ip", "netns", "delete", pair.a], check=True)
         assert identity_of(pair.a) is None
         subprocess.run(["ip", "netns", "add", pair.a], check=True)

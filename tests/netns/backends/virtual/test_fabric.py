@@ -33,11 +33,11 @@ def sending(fabric: VirtualFabric, flow: Flow, *, length_bytes: int) -> Action:
 
 def exchange(fabric: VirtualFabric, *, seed: int, packets: int) -> list[tuple[str, int, int]]:
     """Every host sends to random others at random times; return (host, time, number) of everything that arrives."""
-    rng, came = Random(seed), list[tuple[str, int, int]]()
+    rng, arrived = Random(seed), list[tuple[str, int, int]]()
     for host in fabric.topology.hosts:
 
         def receive(batch: list[Packet], now_ns: int, host: str = host) -> None:
-            came.extend((host, now_ns, packet.number) for packet in batch)
+            arrived.extend((host, now_ns, packet.number) for packet in batch)
 
         fabric.attach(host, receive)
     for _ in range(packets):
@@ -50,7 +50,7 @@ def exchange(fabric: VirtualFabric, *, seed: int, packets: int) -> list[tuple[st
         )
         fabric.at(rng.randrange(MS), sending(fabric, flow, length_bytes=rng.randrange(60, 1280)))
     fabric.run(until_ns=60_000 * MS)
-    return came
+    return arrived
 
 
 @settings(max_examples=30)
@@ -59,11 +59,13 @@ def test_fabric__no_packet_is_made_or_vanishes_uncounted(topology: Topology, see
     if len(topology.hosts) < 2:
         return
     fabric = VirtualFabric(topology)
-    came = exchange(fabric, seed=seed, packets=60)
+    arrived = exchange(fabric, seed=seed, packets=60)
     counters = fabric.counters().values()
-    dropped = sum(lane["dropped"] + lane["overlimit"] + lane["blackholed"] for lane in counters)
-    assert len({number for _, _, number in came}) == len(came) == 60 - dropped
-    assert sum(lane["packets"] for lane in counters) == fabric.packet_hops
+    dropped = sum(
+        virtual_link["dropped"] + virtual_link["overlimit"] + virtual_link["blackholed"] for virtual_link in counters
+    )
+    assert len({number for _, _, number in arrived}) == len(arrived) == 60 - dropped
+    assert sum(virtual_link["packets"] for virtual_link in counters) == fabric.packet_hops
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -96,14 +98,14 @@ def test_send__delay_and_time_on_the_wire_of_each_link() -> None:
             ),
         )
     )
-    came: list[tuple[object, int]] = []
-    fabric.attach("h2", lambda packets, now_ns: came.extend((packet.content, now_ns) for packet in packets))
+    arrived: list[tuple[object, int]] = []
+    fabric.attach("h2", lambda packets, now_ns: arrived.extend((packet.content, now_ns) for packet in packets))
     flow = fabric.flow("10.0.1.1", source_port=1, destination=fabric.address("h2"), destination_port=2)
     assert flow is fabric.flow("10.0.1.1", source_port=1, destination="10.0.2.1", destination_port=2)
     fabric.send(flow, length_bytes=1250, content="a")
     fabric.send(flow, length_bytes=9015, content="beyond the MTU of 9,000 and its Ethernet header")
-    assert fabric.run(until_ns=MS, done=lambda: bool(came))
-    assert came == [("a", 440_000)]
+    assert fabric.run(until_ns=MS, done=lambda: bool(arrived))
+    assert arrived == [("a", 440_000)]
     assert fabric.now_ns == 440_000
     assert (fabric.packet_hops, fabric.too_long) == (4, 1)
     assert fabric.links["leaf1", "spine1"].bytes == 1250
@@ -112,51 +114,51 @@ def test_send__delay_and_time_on_the_wire_of_each_link() -> None:
 
 def steady(fabric: VirtualFabric, *, until_ns: int, gap_ns: int) -> list[int]:
     """h1 sends to h2 at a steady pace; return when packets arrived."""
-    came: list[int] = []
+    arrived: list[int] = []
     flow = fabric.flow(fabric.address("h1"), source_port=1, destination=fabric.address("h2"), destination_port=2)
-    fabric.attach("h2", lambda packets, now_ns: came.extend([now_ns] * len(packets)))
+    fabric.attach("h2", lambda packets, now_ns: arrived.extend([now_ns] * len(packets)))
     for at_ns in range(gap_ns // 2, until_ns, gap_ns):
         fabric.at(at_ns, sending(fabric, flow, length_bytes=1000))
-    return came
+    return arrived
 
 
 @pytest.mark.parametrize("name", ["leaf1-spine1", "spine1", "h2", "leaf2"])
 def test_fail__is_silent_and_ends(name: str) -> None:
     fabric = VirtualFabric(leaf_spine(spines=1, shape=Shape(delay_us=10)))
-    came = steady(fabric, until_ns=10 * MS, gap_ns=MS // 10)
+    arrived = steady(fabric, until_ns=10 * MS, gap_ns=MS // 10)
     fabric.fail(name, at_ns=2 * MS, for_ns=3 * MS)
     fabric.fail(name, at_ns=3 * MS, for_ns=3 * MS)  # overlaps: down until 6 ms
     fabric.run(until_ns=20 * MS)
-    assert not [at_ns for at_ns in came if 2 * MS + 20_000 < at_ns < 6 * MS]
-    assert len([at_ns for at_ns in came if at_ns < 2 * MS]) == 20
-    assert len([at_ns for at_ns in came if at_ns >= 6 * MS]) == 40
+    assert not [at_ns for at_ns in arrived if 2 * MS + 20_000 < at_ns < 6 * MS]
+    assert len([at_ns for at_ns in arrived if at_ns < 2 * MS]) == 20
+    assert len([at_ns for at_ns in arrived if at_ns >= 6 * MS]) == 40
 
 
 def test_fail__for_good() -> None:
     fabric = VirtualFabric(leaf_spine(spines=1))
-    came = steady(fabric, until_ns=10 * MS, gap_ns=MS)
+    arrived = steady(fabric, until_ns=10 * MS, gap_ns=MS)
     fabric.fail("spine1", at_ns=5 * MS)
     fabric.run(until_ns=20 * MS)
-    assert len(came) == 5
+    assert len(arrived) == 5
 
 
 @pytest.mark.parametrize("name", ["leaf1-spine1", "spine1"])
 def test_narrow__longer_packets_vanish_and_shorter_ones_pass(name: str) -> None:
     fabric = VirtualFabric(leaf_spine(spines=1, shape=Shape(delay_us=10)))
-    came = steady(fabric, until_ns=2 * MS, gap_ns=MS)
+    arrived = steady(fabric, until_ns=2 * MS, gap_ns=MS)
     fabric.narrow(name, mtu=1000 - 14)
     fabric.run(until_ns=10 * MS)
-    assert len(came) == 2
+    assert len(arrived) == 2
     fabric.narrow(name, mtu=999 - 14)
     flow = fabric.flow(fabric.address("h1"), source_port=1, destination=fabric.address("h2"), destination_port=2)
     fabric.send(flow, length_bytes=1000, content=b"")
     fabric.run(until_ns=20 * MS)
-    assert len(came) == 2
-    assert sum(lane.blackholed for lane in fabric.links.values()) == 1
+    assert len(arrived) == 2
+    assert sum(virtual_link.blackholed for virtual_link in fabric.links.values()) == 1
 
 
 def swallow(_packets: list[Packet], _now_ns: int) -> None:
-    """A station that does nothing."""
+    """A callback that does nothing."""
 
 
 def test_bad_flow() -> None:
@@ -168,7 +170,7 @@ def test_bad_flow() -> None:
     with pytest.raises(TopologyError, match="no such host"):
         fabric.address("spine1")
     fabric.attach("h1", swallow)
-    with pytest.raises(BackendError, match="host h1: has a station already"):
+    with pytest.raises(BackendError, match="host h1: has a simulated host already"):
         fabric.attach("h1", swallow)
 
 
@@ -188,8 +190,8 @@ def send(fabric: VirtualFabric, flow: Flow, content: object, _now_ns: int) -> No
 def test_play__a_plan_in_virtual_time() -> None:
     """The same events as on a lab: what fails is silent until its end, what is set is taken back."""
     fabric = VirtualFabric(leaf_spine(spines=1, shape=Shape(delay_us=100)))
-    came: list[tuple[object, int]] = []
-    fabric.attach("h2", lambda packets, now_ns: came.extend((packet.content, now_ns) for packet in packets))
+    arrived: list[tuple[object, int]] = []
+    fabric.attach("h2", lambda packets, now_ns: arrived.extend((packet.content, now_ns) for packet in packets))
     flow = fabric.flow(fabric.address("h1"), source_port=1, destination=fabric.address("h2"), destination_port=2)
     fabric.run_schedule(
         [
@@ -204,7 +206,7 @@ def test_play__a_plan_in_virtual_time() -> None:
     for at_ms in (0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5):
         fabric.at(round(at_ms * 1e6), partial(send, fabric, flow, at_ms))
     fabric.run(until_ns=10**7)
-    assert came == [
+    assert arrived == [
         (0.5, 700_000),
         (2.5, 2_700_000),
         (3.5, 4_100_000),
@@ -226,29 +228,29 @@ def test_play__a_change_of_an_unshaped_link_shapes_it() -> None:
 
 def test_duplicates_corruption_and_marks_reach_the_station_as_on_a_wire() -> None:
     fabric = VirtualFabric(leaf_spine(spines=1, shape=Shape(duplicate_percent=100)))
-    came: list[object] = []
-    fabric.attach("h2", lambda packets, _: came.extend(packet.content for packet in packets))
+    arrived: list[object] = []
+    fabric.attach("h2", lambda packets, _: arrived.extend(packet.content for packet in packets))
     flow = fabric.flow(fabric.address("h1"), source_port=1, destination=fabric.address("h2"), destination_port=2)
     fabric.send(flow, length_bytes=100, content="x")
     fabric.run(until_ns=1)
-    assert came == ["x"] * 4, "two links double it"
+    assert arrived == ["x"] * 4, "two links double it"
     bad = VirtualFabric(leaf_spine(spines=1, shape=Shape(corrupt_percent=100)))
-    bad.attach("h2", lambda packets, _: came.extend(packet.content for packet in packets))
+    bad.attach("h2", lambda packets, _: arrived.extend(packet.content for packet in packets))
     bad.send(
         bad.flow(bad.address("h1"), source_port=1, destination=bad.address("h2"), destination_port=2),
         length_bytes=100,
         content="y",
     )
     bad.run(until_ns=1)
-    assert "y" not in came, "its checksum is wrong"
+    assert "y" not in arrived, "its checksum is wrong"
 
 
 @pytest.mark.parametrize("version", [4, 6])
 def test_fail__with_its_carrier_flows_take_other_ways(version: IpVersion) -> None:
-    """leaf1 sees that its uplink is gone; what was on it is lost, what comes later goes around."""
+    """leaf1 loses the carrier of its uplink; packets on it are lost, later ones use other links."""
     fabric = VirtualFabric(replace(leaf_spine(spines=2, shape=Shape(delay_us=100)), ipv6=True))
-    came: list[tuple[int, int]] = []
-    fabric.attach("h2", lambda packets, _: came.extend(packet.content for packet in packets))
+    arrived: list[tuple[int, int]] = []
+    fabric.attach("h2", lambda packets, _: arrived.extend(packet.content for packet in packets))
     ends = (fabric.address(host, version=version) for host in ("h1", "h2"))
     source, destination = ends
     flows = [fabric.flow(source, source_port=port, destination=destination, destination_port=2) for port in range(16)]
@@ -260,10 +262,10 @@ def test_fail__with_its_carrier_flows_take_other_ways(version: IpVersion) -> Non
     fabric.fail("leaf1-spine1", at_ns=100_000, for_ns=MS, carrier=True)
     fabric.run(until_ns=10 * MS)
     ports = [flow.source_port for flow in flows]
-    assert sorted(port for at_us, port in came if at_us == 150) == ports, "all of them went over spine2"
-    assert sorted(port for at_us, port in came if at_us == 2000) == ports
+    assert sorted(port for at_us, port in arrived if at_us == 150) == ports, "all of them went over spine2"
+    assert sorted(port for at_us, port in arrived if at_us == 2000) == ports
     survivors = [port for port in ports if port not in [flow.source_port for flow in on_spine1]]
-    assert sorted(port for at_us, port in came if at_us == 50) == survivors, "what was on the link is lost"
+    assert sorted(port for at_us, port in arrived if at_us == 50) == survivors, "what was on the link is lost"
     assert fabric.links["leaf1", "spine1"].packets == len(on_spine1), "they are back where they were"
 
 
@@ -281,7 +283,7 @@ def test_play__carriers_add_up_and_come_back() -> None:
     )
     for at_ms, taken in ((0.5, other), (1.5, other), (3, other), (4.5, spine)):
         fabric.run(until_ns=round(at_ms * MS))
-        assert [lane.name for lane in flow.links[1:3]] == [f"leaf1>{taken}", f"{taken}>leaf2"]
+        assert [virtual_link.name for virtual_link in flow.links[1:3]] == [f"leaf1>{taken}", f"{taken}>leaf2"]
 
 
 def test_addresses__no_ipv6_bad_flow() -> None:

@@ -23,8 +23,8 @@ FABRIC = leaf_spine(leaves=2, spines=4, hosts_per_leaf=2, seed=3)
 def spines(forwarding: Forwarding, *, source: str, destination: str, ports: int = 256) -> list[str]:
     found = []
     for port in range(ports):
-        way = forwarding.route(source, source_port=49152 + port, destination=destination, destination_port=1)
-        found.append(way[2])
+        route = forwarding.route(source, source_port=49152 + port, destination=destination, destination_port=1)
+        found.append(route[2])
     return found
 
 
@@ -35,11 +35,11 @@ def test_route__is_a_shortest_path(topology: Topology, port: int, data: st.DataO
         return
     first, last = data.draw(st.permutations(topology.hosts))[:2]
     main = forwarding.addresses[data.draw(st.sampled_from(versions(topology)))].main
-    way = forwarding.route(main[first], source_port=port, destination=main[last], destination_port=9)
-    assert (way[0], way[-1]) == (first, last)
-    assert len(way) - 1 == distances(topology, towards=last)[first]
+    route = forwarding.route(main[first], source_port=port, destination=main[last], destination_port=9)
+    assert (route[0], route[-1]) == (first, last)
+    assert len(route) - 1 == distances(topology, towards=last)[first]
     names = {link.name for link in topology.links}
-    assert all({f"{a}-{b}", f"{b}-{a}"} & names for a, b in pairwise(way))
+    assert all({f"{a}-{b}", f"{b}-{a}"} & names for a, b in pairwise(route))
 
 
 def test_route__spreads_ports_evenly_and_is_stable() -> None:
@@ -92,8 +92,8 @@ def test_route__pinned_addresses_keep_to_their_spine() -> None:
 
 
 def test_route__under_one_switch() -> None:
-    way = Forwarding(FABRIC).route("10.0.1.1", source_port=1, destination="10.0.1.2", destination_port=1)
-    assert way == ("h1", "leaf1", "h2")
+    route = Forwarding(FABRIC).route("10.0.1.1", source_port=1, destination="10.0.1.2", destination_port=1)
+    assert route == ("h1", "leaf1", "h2")
 
 
 def test_route__bad_flow() -> None:
@@ -114,8 +114,8 @@ def test_route__ipv6_has_hashes_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(("ecmp", "stay"), [("hash-threshold", False), ("resilient", True)])
-def test_route__around_what_has_no_carrier(ecmp: Ecmp, stay: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    """All leave the dead spine; the others stay where they are in resilient groups only."""
+def test_route__around_links_without_carrier(ecmp: Ecmp, stay: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """All flows of the failed spine move; the others keep their spine in resilient groups only."""
     forwarding = Forwarding(replace(FABRIC, ecmp=ecmp))
     before = spines(forwarding, source="10.0.1.1", destination="10.0.2.1")
     assert max(Counter(before).values()) < 1.5 * 256 / 4
@@ -129,7 +129,7 @@ def test_route__around_what_has_no_carrier(ecmp: Ecmp, stay: bool) -> None:  # n
     assert spines(forwarding, source="10.0.1.1", destination="10.0.2.1") == before
 
 
-def test_route__where_all_are_dead_leads_into_one_of_them() -> None:
+def test_route__all_links_down_uses_one_of_them() -> None:
     forwarding = Forwarding(FABRIC)
     forwarding.dead = {frozenset(("leaf1", spine)) for spine in FABRIC.spines}
     assert set(spines(forwarding, source="10.0.1.1", destination="10.0.2.1")) == set(FABRIC.spines)

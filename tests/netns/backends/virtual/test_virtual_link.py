@@ -21,7 +21,7 @@ SHAPES = st.builds(
 
 
 class Route:
-    """Lanes in a row, from h1 to h2, and what arrived out of the last."""
+    """Virtual links in a row, from h1 to h2, and the packets that arrived."""
 
     def __init__(self, *shapes: Shape | None, seed: int = 1) -> None:
         self.events = EventQueue()
@@ -67,7 +67,7 @@ def test_virtual_link__is_netems_model_on_an_agenda(shape: Shape, gaps: list[int
             expected.append((due[1], due[0]))
 
     for number, gap in enumerate(gaps):
-        at_ns += gap + 1  # no two packets at one moment: then the order of arrivals and departures would be open
+        at_ns += gap + 1  # no two packets at the same time: their order would be undefined
         drain(at_ns - 1)
         route.send_at(at_ns, number=number)
         model.enqueue(at_ns, packet=number, length_bytes=1250)
@@ -104,7 +104,7 @@ def test_virtual_link__packets_of_one_moment_come_as_one_batch_in_order() -> Non
     assert batches == [[0, 1], [2, 3]]
 
 
-def test_virtual_link__down_loses_what_comes_and_what_it_holds() -> None:
+def test_virtual_link__down_drops_arriving_and_held_packets() -> None:
     route = Route(Shape(delay_us=10), None)
     (virtual_link, _) = route.virtual_links
 
@@ -114,7 +114,7 @@ def test_virtual_link__down_loses_what_comes_and_what_it_holds() -> None:
     for number, at_ns in enumerate((0, 15_000, 25_000, 40_000)):
         route.send_at(at_ns, number=number)
     route.events.at(20_000, lambda _: add(1))
-    route.events.at(26_000, lambda _: add(1))  # a second reason
+    route.events.at(26_000, lambda _: add(1))  # a second failure
     route.events.at(30_000, lambda _: add(-1))
     route.events.at(39_000, lambda _: add(-1))
     route.run()
@@ -122,7 +122,7 @@ def test_virtual_link__down_loses_what_comes_and_what_it_holds() -> None:
     assert (virtual_link.blackholed, virtual_link.packets) == (2, 2)
 
 
-def test_virtual_link__marks_what_will_wait_longer_than_the_threshold() -> None:
+def test_virtual_link__marks_packets_that_wait_longer_than_the_threshold() -> None:
     # 1,250 bytes take 10 us: the n-th of a burst waits (n - 1) x 10 us, and the delay does not count.
     route = Route(Shape(delay_us=500, rate_bps=10**9, ce_threshold_us=20))
     for number in range(1, 6):
