@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from scripts.harness.errors import BenchError
 from scripts.harness.process import ManagedProcess, ProcessSet
-from scripts.harness.veth_pair import RECEIVER, SENDER, Wire
+from scripts.harness.veth_pair import RECEIVER, SENDER, VethPair
 
 LISTEN_BOUND_S: Final = 20.0
 """Timeout to start an interpreter and make its data, on a busy machine."""
@@ -29,8 +29,8 @@ def python(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", module, *arguments]
 
 
-def meet(
-    wire: Wire, *, server: Sequence[str], client: Callable[[str, int], Sequence[str]], bound_s: float
+def run_both(
+    pair: VethPair, *, server: Sequence[str], client: Callable[[str, int], Sequence[str]], bound_s: float
 ) -> tuple[Event, Event]:
     """Run both; return the server's last event and the client's.
 
@@ -38,9 +38,9 @@ def meet(
     fails, or if they have not both ended within `bound_s` of the client's start.
     """
     with ProcessSet() as pipes:
-        server_process = pipes.add(ManagedProcess.start("server", command=wire.command(RECEIVER, server)))
+        server_process = pipes.add(ManagedProcess.start("server", command=pair.command(RECEIVER, server)))
         port = _port(pipes, server_process)
-        command = wire.command(SENDER, client(wire.receiver, port))
+        command = pair.command(SENDER, client(pair.receiver, port))
         client_process = pipes.add(ManagedProcess.start("client", command=command))
         _wait(pipes, (server_process, client_process), bound_s=bound_s)
     return _final_event(server_process), _final_event(client_process)

@@ -28,7 +28,7 @@ _OFFLOAD_OFF: Final = (("tx-udp-segmentation", "off"), ("tso", "off"), ("gso", "
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class VethPair:
     """Two hosts that are up. Made by `veth_pair`."""
 
     lab: Lab
@@ -54,7 +54,7 @@ def topology(*, mtu: int, name: str = LAB_NAME) -> Topology:
 
 
 @contextmanager
-def wire(*, mtu: int, offload: bool, name: str = LAB_NAME) -> Iterator[Wire]:
+def veth_pair(*, mtu: int, offload: bool, name: str = LAB_NAME) -> Iterator[VethPair]:
     """Build the pair, and always remove it afterwards. Raises LabError with one line."""
     plan = topology(mtu=mtu, name=name)
     with Lab.up(plan) as lab:
@@ -63,4 +63,4 @@ def wire(*, mtu: int, offload: bool, name: str = LAB_NAME) -> Iterator[Wire]:
             SetOffloads(lab.netns(node), neighbour, features)
             for node, neighbour in ((SENDER, RECEIVER), (RECEIVER, SENDER))
         )
-        yield Wire(lab, lab.address(SENDER), addressing(plan).transfer[RECEIVER, SENDER])
+        yield VethPair(lab, lab.address(SENDER), addressing(plan).transfer[RECEIVER, SENDER])

@@ -22,11 +22,11 @@ from rich.table import Table
 
 from netns.errors import LabError
 from scripts.compare.errors import CompareError
-from scripts.harness.client_server import meet
+from scripts.harness.client_server import run_both
 from scripts.harness.environment import environment
 from scripts.harness.errors import BenchError
 from scripts.harness.unwinding import unwinding
-from scripts.harness.veth_pair import Wire, wire
+from scripts.harness.veth_pair import VethPair, veth_pair
 from scripts.installed import ROOT
 from scripts.profiles.counters import Share, function_shares, syscall_shares
 
@@ -62,7 +62,11 @@ def main(*, workload: str, mtu: int, seconds: float, top: int, as_json: bool) ->
         raise click.ClickException("strace is missing, which counts system calls; run: make setup")
     console = Console(stderr=as_json, highlight=False)
     try:
-        with unwinding(), tempfile.TemporaryDirectory() as directory, wire(mtu=mtu, offload=True, name=LAB_NAME) as two:
+        with (
+            unwinding(),
+            tempfile.TemporaryDirectory() as directory,
+            veth_pair(mtu=mtu, offload=True, name=LAB_NAME) as two,
+        ):
             functions, calls = _measure(two, workload, seconds=seconds, directory=Path(directory))
     except (BenchError, LabError, CompareError) as error:
         raise click.ClickException(f"{workload}: {error}") from error
@@ -77,7 +81,7 @@ def main(*, workload: str, mtu: int, seconds: float, top: int, as_json: bool) ->
         click.echo(json.dumps({"workload": workload, "mtu": mtu, "environment": environment(), **found}))
 
 
-def _measure(two: Wire, workload: str, *, seconds: float, directory: Path) -> tuple[Shares, Shares]:
+def _measure(two: VethPair, workload: str, *, seconds: float, directory: Path) -> tuple[Shares, Shares]:
     """Return the shares of functions and of system calls, by end."""
     profiles = {end: directory / f"{end}.profile" for end in ENDS}
     traces = {end: directory / f"{end}.strace" for end in ENDS}
@@ -97,13 +101,13 @@ def _measure(two: Wire, workload: str, *, seconds: float, directory: Path) -> tu
     return functions, {end: syscall_shares(path.read_text()) for end, path in traces.items()}
 
 
-def _run(two: Wire, workload: str, *, seconds: float, wrapper: Wrapper) -> None:
+def _run(two: VethPair, workload: str, *, seconds: float, wrapper: Wrapper) -> None:
     receive, send, options = WORKLOADS[workload]
 
     def client(host: str, port: int) -> Sequence[str]:
         return [*wrapper("sender"), send, host, str(port), "--seconds", str(seconds), *options]
 
-    meet(
+    run_both(
         two,
         server=[*wrapper("receiver"), receive, two.receiver, *options],
         client=client,

@@ -61,7 +61,7 @@ class SimHost:
         self.peers: dict[SocketAddress, int] = {}
         """Numbers of the open peers, by the other end's address."""
         self.on_event: Callable[[Event], None] | None = None
-        """Called with every event after the station has recorded it; may give commands."""
+        """Called with every event after the host has recorded it; may give commands."""
         self.loses: Callable[[Burst, int], bool] | None = None
         """Called with burst and index of each data packet; returns whether to drop it before it reaches the fabric."""
         self.datagram_bytes = fabric.topology.mtu - IP_UDP_BYTES

@@ -1,4 +1,4 @@
-"""Any number of protocol cores on the virtual fabric: stations, the peers between them, and virtual time."""
+"""Any number of protocol cores on the virtual fabric: simulated hosts, the peers between them, and virtual time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Connection:
 
 
 class Simulation:
-    """A virtual fabric with a station at each host in use. The same seed gives the same run."""
+    """A virtual fabric with a simulated host at each host in use. The same seed gives the same run."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Simulation:
     ) -> None:
         """Create the fabric; `seed` is that of the cores, and the fabric's own seed is in the topology."""
         self.fabric = VirtualFabric(topology, observe=observe)
-        self.stations: dict[str, SimHost] = {}
+        self.sim_hosts: dict[str, SimHost] = {}
         self._config = config
         self._seed = seed
 
@@ -70,19 +70,19 @@ class Simulation:
         """Virtual time since the beginning in ns."""
         return self.fabric.now_ns
 
-    def station(self, host: str) -> SimHost:
-        """Return the host's station; created on first use."""
-        station = self.stations.get(host)
-        if station is None:
-            station = self.stations[host] = SimHost(self.fabric, host, config=self._config, seed=self._seed)
-        return station
+    def sim_host(self, host: str) -> SimHost:
+        """Return the simulated host; created on first use."""
+        sim_host = self.sim_hosts.get(host)
+        if sim_host is None:
+            sim_host = self.sim_hosts[host] = SimHost(self.fabric, host, config=self._config, seed=self._seed)
+        return sim_host
 
     def connect(self, pairs: Iterable[tuple[str, str]]) -> list[Connection]:
         """Open a peer for each (source, destination), and run until all are open.
 
         A pair of hosts has one peer, whichever of them opened it. Raises SimulationError if some do not open.
         """
-        wanted = [(self.station(source), self.station(destination)) for source, destination in pairs]
+        wanted = [(self.sim_host(source), self.sim_host(destination)) for source, destination in pairs]
         for source, destination in wanted:
             source.connect(destination.address)
         for source, _ in wanted:
@@ -107,11 +107,11 @@ class Simulation:
 
     def require_no_failures(self) -> None:
         """Raise SimulationError if a request ended in error or a peer ended, as the measurement is then invalid."""
-        for station in self.stations.values():
-            for request, (_, status) in station.completions.items():
+        for sim_host in self.sim_hosts.values():
+            for request, (_, status) in sim_host.completions.items():
                 if status is not Status.OK:
                     raise SimulationError(
-                        f"{station.host}: request {request} ended with status {int(status)} ({status.name})"
+                        f"{sim_host.host}: request {request} ended with status {int(status)} ({status.name})"
                     )
-            for ended in station.ended:
-                raise SimulationError(f"{station.host}: peer {ended.peer} ended: {ended.reason}")
+            for ended in sim_host.ended:
+                raise SimulationError(f"{sim_host.host}: peer {ended.peer} ended: {ended.reason}")

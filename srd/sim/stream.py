@@ -11,7 +11,7 @@ from srd.sim.simulation import Connection
 class Stream:
     """Posts a message for each that completes. Message n has immediate n and is posted at `posted_at_ns[n]`.
 
-    At most one stream per source station, because it handles the station's events.
+    At most one stream per source, because it handles the host's events.
     """
 
     def __init__(

@@ -15,10 +15,10 @@ from typing import Final
 
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.benches.veth import iperf
-from scripts.harness.client_server import Event, meet, python
+from scripts.harness.client_server import Event, python, run_both
 from scripts.harness.drops import Drops
 from scripts.harness.errors import BenchError
-from scripts.harness.veth_pair import Wire, wire
+from scripts.harness.veth_pair import VethPair, veth_pair
 
 WANTED: Final = (
     Wanted("tcp_ratio_mtu9000", ">=", 1.3, over="median"),
@@ -47,7 +47,7 @@ def _round(number: int, seconds: float) -> Round:
     found: dict[str, dict[str, float]] = {}
     for mtu, offload in LINKS:
         link = f"mtu{mtu}" if offload else f"mtu{mtu}_nogso"
-        with wire(mtu=mtu, offload=offload) as two:
+        with veth_pair(mtu=mtu, offload=offload) as two:
             for name, flow in _flows(two, mtu=mtu, seconds=seconds):
                 figures = {f"{link}_gbps": flow.gbps, f"{link}_cpu_s_per_gb": flow.cpu_s_per_gb}
                 found.setdefault(name, {}).update(figures)
@@ -68,7 +68,7 @@ def ratios(ours: Figures, baselines: dict[str, dict[str, float]], *, link: str) 
     }
 
 
-def _flows(two: Wire, *, mtu: int, seconds: float) -> Iterator[tuple[str, iperf.Flow]]:
+def _flows(two: VethPair, *, mtu: int, seconds: float) -> Iterator[tuple[str, iperf.Flow]]:
     """Run the contestants, one after the other."""
     runs: dict[str, Callable[[], iperf.Flow]] = {OURS: partial(ours_flow, two, seconds=seconds)}
     for algorithm in iperf.ALGORITHMS:
@@ -81,9 +81,9 @@ def _flows(two: Wire, *, mtu: int, seconds: float) -> Iterator[tuple[str, iperf.
         yield name, flow
 
 
-def ours_flow(two: Wire, *, seconds: float) -> iperf.Flow:
+def ours_flow(two: VethPair, *, seconds: float) -> iperf.Flow:
     """Run the SRD flow. Raises BenchError for a damaged byte, or a datagram that a host dropped."""
-    received, sent = meet(
+    received, sent = run_both(
         two,
         server=python(WORKER, "bulk-receive", two.receiver),
         client=lambda host, port: python(WORKER, "bulk-send", host, str(port), "--seconds", str(seconds)),
@@ -96,8 +96,8 @@ def ours_flow(two: Wire, *, seconds: float) -> iperf.Flow:
     return _flow(received, sent, byte_count=sent["bytes"], seconds=sent["seconds"])
 
 
-def _probe(two: Wire, *, mtu: int, seconds: float) -> iperf.Flow:
-    received, sent = meet(
+def _probe(two: VethPair, *, mtu: int, seconds: float) -> iperf.Flow:
+    received, sent = run_both(
         two,
         server=python(PROBE, "receive", two.receiver, "--mtu", str(mtu)),
         client=lambda host, port: python(PROBE, "send", host, str(port), "--mtu", str(mtu), "--seconds", str(seconds)),

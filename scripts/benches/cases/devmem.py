@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from scripts.benches.devmem.run import Transfer, is_killed, transfer
-from scripts.benches.devmem.shaped import MTU, PAYLOAD_RATE_BPS, shaped_wire
+from scripts.benches.devmem.shaped import MTU, PAYLOAD_RATE_BPS, shaped_veth_pair
 from scripts.benches.outcome import Figures, Round, Wanted
 from scripts.harness.errors import BenchError
-from scripts.harness.veth_pair import Wire, wire
+from scripts.harness.veth_pair import VethPair, veth_pair
 
 WANTED: Final = (
     Wanted("line_fraction", ">=", 0.966),
@@ -36,13 +36,13 @@ METHODS: Final = ("srd", "classic", "gather")
 
 def rounds(seconds: float) -> Iterator[Round]:
     """Make rounds of all contestants, one after the other. Raises BenchError if no valid measurement is possible."""
-    with shaped_wire(name="bench-shaped") as shaped, wire(mtu=MTU, offload=True, name="bench-bare") as bare:
+    with shaped_veth_pair(name="bench-shaped") as shaped, veth_pair(mtu=MTU, offload=True, name="bench-bare") as bare:
         _verify_guard(bare)
         for number in range(1, ROUNDS + 1):
             yield _round(number, shaped, bare, seconds=seconds)
 
 
-def _verify_guard(bare: Wire) -> None:
+def _verify_guard(bare: VethPair) -> None:
     """Verify with the guard that nothing is copied, and first that the guard detects a copy. Raises BenchError."""
     if not is_killed("guarded-gather", bare):
         raise BenchError("the guard does not work here: it did not detect a consumer that copies every message")
@@ -50,7 +50,7 @@ def _verify_guard(bare: Wire) -> None:
         raise BenchError("the guard detected no copy, but the transport counted one")
 
 
-def _round(number: int, shaped: Wire, bare: Wire, *, seconds: float) -> Round:
+def _round(number: int, shaped: VethPair, bare: VethPair, *, seconds: float) -> Round:
     over = {
         method: (transfer(method, shaped, seconds=seconds), transfer(method, bare, seconds=seconds))
         for method in METHODS

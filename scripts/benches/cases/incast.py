@@ -60,7 +60,7 @@ def _incast(*, seed: int, senders: int, message_bytes: int) -> dict[str, float]:
     peers = []
     for first in range(0, senders, OPENED_AT_ONCE):
         peers += simulation.connect((source, sink) for source in sources[first : first + OPENED_AT_ONCE])
-    receiver = simulation.station(sink)
+    receiver = simulation.sim_host(sink)
     started_ns = simulation.now_ns
     for peer in peers:
         peer.post(length=message_bytes)

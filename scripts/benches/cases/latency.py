@@ -15,10 +15,10 @@ from scripts.benches.cases.clean import START_S, WORKER
 from scripts.benches.outcome import Round, Wanted
 from scripts.benches.veth import iperf
 from scripts.compare.tcp_socket import CUBIC
-from scripts.harness.client_server import Event, meet, python
+from scripts.harness.client_server import Event, python, run_both
 from scripts.harness.drops import Drops
 from scripts.harness.errors import BenchError
-from scripts.harness.veth_pair import Wire, wire
+from scripts.harness.veth_pair import VethPair, veth_pair
 
 WANTED: Final = (
     Wanted("p50_ratio", "<=", 3, over="median"),
@@ -32,7 +32,7 @@ MARGIN_S: Final = 3.0
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
     """Make `count` rounds."""
-    with wire(mtu=9000, offload=True) as two:
+    with veth_pair(mtu=9000, offload=True) as two:
         for number in range(count):
             before = Drops.read(two.namespaces)
             ours = _figures(_ours(two, seconds=seconds))
@@ -62,9 +62,9 @@ def _figures(measured: Event, *, prefix: str = "") -> dict[str, float]:
     }
 
 
-def _ours(two: Wire, *options: str, seconds: float, loaded: bool = False) -> Event:
+def _ours(two: VethPair, *options: str, seconds: float, loaded: bool = False) -> Event:
     more = ["--loaded"] if loaded else []
-    received, measured = meet(
+    received, measured = run_both(
         two,
         server=python(WORKER, "ping-receive", two.receiver, *options),
         client=lambda host, port: python(
@@ -77,8 +77,8 @@ def _ours(two: Wire, *options: str, seconds: float, loaded: bool = False) -> Eve
     return measured
 
 
-def _tcp(two: Wire, *options: str, seconds: float) -> Event:
-    _, measured = meet(
+def _tcp(two: VethPair, *options: str, seconds: float) -> Event:
+    _, measured = run_both(
         two,
         server=python(WORKER, "tcp-ping-receive", two.receiver),
         client=lambda host, port: python(WORKER, "tcp-ping-send", host, str(port), "--seconds", str(seconds), *options),
@@ -87,7 +87,7 @@ def _tcp(two: Wire, *options: str, seconds: float) -> Event:
     return measured
 
 
-def _loaded_tcp(two: Wire, *, seconds: float) -> dict[str, float]:
+def _loaded_tcp(two: VethPair, *, seconds: float) -> dict[str, float]:
     """Measure beside iperf3, which begins before and ends after."""
     with iperf.running(two, algorithm=CUBIC, seconds=seconds + MARGIN_S) as ended:
         measured = _tcp(two, "--loaded", seconds=seconds)

@@ -13,10 +13,10 @@ from typing import Final
 
 from scripts.benches.cases.clean import START_S, WORKER
 from scripts.benches.outcome import Round, Wanted
-from scripts.harness.client_server import Event, meet, python
+from scripts.harness.client_server import Event, python, run_both
 from scripts.harness.drops import Drops
 from scripts.harness.errors import BenchError
-from scripts.harness.veth_pair import Wire, wire
+from scripts.harness.veth_pair import VethPair, veth_pair
 
 WANTED: Final = (
     Wanted("bytes_per_peer", "<=", 8192, over="median"),
@@ -29,7 +29,7 @@ BOUND_S: Final = 120.0
 
 def rounds(count: int, _seconds: float) -> Iterator[Round]:
     """Make `count` rounds of all numbers of peers."""
-    with wire(mtu=9000, offload=True) as two:
+    with veth_pair(mtu=9000, offload=True) as two:
         for number in range(count):
             before = Drops.read(two.namespaces)
             figures: dict[str, float] = {
@@ -42,8 +42,8 @@ def rounds(count: int, _seconds: float) -> Iterator[Round]:
             yield Round(number + 1, figures)
 
 
-def _measure(two: Wire, peers: int, *options: str) -> Event:
-    received, measured = meet(
+def _measure(two: VethPair, peers: int, *options: str) -> Event:
+    received, measured = run_both(
         two,
         server=python(WORKER, "peers-receive", two.receiver),
         client=lambda host, port: python(WORKER, "peers-send", host, str(port), "--peers", str(peers), *options),

@@ -12,9 +12,9 @@ from typing import Final
 
 from scripts.benches.cases.clean import START_S, WORKER, ours_flow
 from scripts.benches.outcome import Round, Wanted
-from scripts.harness.client_server import meet, python
+from scripts.harness.client_server import python, run_both
 from scripts.harness.drops import Drops
-from scripts.harness.veth_pair import Wire, wire
+from scripts.harness.veth_pair import VethPair, veth_pair
 
 WANTED: Final = (Wanted("aioquic_ratio", ">=", 50, over="median"),)
 SECONDS: Final = 2.0
@@ -27,7 +27,7 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
     for number in range(count):
         ours, theirs = dict[str, float](), dict[str, float]()
         for mtu, suffix in SUFFIXES.items():
-            with wire(mtu=mtu, offload=True) as two:
+            with veth_pair(mtu=mtu, offload=True) as two:
                 before = Drops.read(two.namespaces)
                 ours_gbps = ours_flow(two, seconds=seconds).gbps
                 theirs_gbps = _aioquic_gbps(two, mtu=mtu, seconds=seconds)
@@ -38,8 +38,8 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
         yield Round(number + 1, ours, {"aioquic": theirs})
 
 
-def _aioquic_gbps(two: Wire, *, mtu: int, seconds: float) -> float:
-    _, sent = meet(
+def _aioquic_gbps(two: VethPair, *, mtu: int, seconds: float) -> float:
+    _, sent = run_both(
         two,
         server=python(WORKER, "quic-receive", two.receiver, "--mtu", str(mtu)),
         client=lambda host, port: python(

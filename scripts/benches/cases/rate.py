@@ -12,10 +12,10 @@ from typing import Final
 
 from scripts.benches.cases.clean import START_S, WORKER
 from scripts.benches.outcome import Round, Wanted
-from scripts.harness.client_server import meet, python
+from scripts.harness.client_server import python, run_both
 from scripts.harness.drops import Drops
 from scripts.harness.errors import BenchError
-from scripts.harness.veth_pair import Wire, wire
+from scripts.harness.veth_pair import VethPair, veth_pair
 
 WANTED: Final = (Wanted("messages_per_second_64b", ">=", 150_000, over="median"),)
 SECONDS: Final = 2.0
@@ -24,7 +24,7 @@ KINDS: Final = (("64b", 64, 1), ("64b_100_peers", 64, 100), ("4kib", 4096, 1), (
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
     """Make `count` rounds of all sizes."""
-    with wire(mtu=9000, offload=True) as two:
+    with veth_pair(mtu=9000, offload=True) as two:
         for number in range(count):
             figures: dict[str, float] = {}
             for name, message_bytes, peers in KINDS:
@@ -35,10 +35,10 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
             yield Round(number + 1, figures)
 
 
-def _rate(two: Wire, *, message_bytes: int, peers: int, seconds: float) -> tuple[float, float]:
+def _rate(two: VethPair, *, message_bytes: int, peers: int, seconds: float) -> tuple[float, float]:
     """Return messages per second, and CPU time of both processes per message in microseconds."""
     options = ["--message-bytes", str(message_bytes), "--peers", str(peers)]
-    received, sent = meet(
+    received, sent = run_both(
         two,
         server=python(WORKER, "rate-receive", two.receiver, *options),
         client=lambda host, port: python(WORKER, "rate-send", host, str(port), *options, "--seconds", str(seconds)),

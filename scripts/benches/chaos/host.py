@@ -27,7 +27,7 @@ from srd.sim.host import WIRE_OVERHEAD_BYTES, SimHost, SocketAddress
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class ChecksummedDatagram:
     """A datagram's bytes, and the checksum that it was sent with."""
 
     data: bytes
@@ -107,8 +107,8 @@ class Host(SimHost):
             self._send_bytes(out.address, out.path, header + payload)
 
     def _send_bytes(self, address: SocketAddress, path: int, data: bytes) -> None:
-        wire = Wire(data, internet_checksum(data))
-        self._fabric.send(self._flow(address, path), length_bytes=len(data) + WIRE_OVERHEAD_BYTES, content=wire)
+        datagram = ChecksummedDatagram(data, internet_checksum(data))
+        self._fabric.send(self._flow(address, path), length_bytes=len(data) + WIRE_OVERHEAD_BYTES, content=datagram)
 
     # -- receiving ----------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from scripts.benches.devmem.host import WARM
 from scripts.harness.errors import BenchError
 from scripts.harness.process import ManagedProcess, ProcessSet
-from scripts.harness.veth_pair import RECEIVER, SENDER, Wire
+from scripts.harness.veth_pair import RECEIVER, SENDER, VethPair
 
 _TIMEOUT_S: Final = 60.0
 
@@ -39,7 +39,7 @@ class Transfer:
         return int(self.sent["bytes_copied"]) + int(self.received["bytes_copied"])
 
 
-def transfer(method: str, two: Wire, *, seconds: float) -> Transfer:
+def transfer(method: str, two: VethPair, *, seconds: float) -> Transfer:
     """Transfer messages for `seconds` (0: only the warm-up). Raises BenchError if an end fails, or drops packets."""
     with ProcessSet() as pipes:
         receiver = _start(pipes, two, RECEIVER, [method, "receive", two.receiver])
@@ -54,7 +54,7 @@ def transfer(method: str, two: Wire, *, seconds: float) -> Transfer:
     return Transfer(sent, received)
 
 
-def is_killed(method: str, two: Wire) -> bool:
+def is_killed(method: str, two: VethPair) -> bool:
     """Whether the guard kills the receiver of this method (SIGSEGV) when data has arrived."""
     with ProcessSet() as pipes:
         receiver = _start(pipes, two, RECEIVER, [method, "receive", two.receiver])
@@ -66,7 +66,7 @@ def is_killed(method: str, two: Wire) -> bool:
         return receiver.exit_status == -signal.SIGSEGV
 
 
-def _start(pipes: ProcessSet, two: Wire, node: str, arguments: list[str]) -> ManagedProcess:
+def _start(pipes: ProcessSet, two: VethPair, node: str, arguments: list[str]) -> ManagedProcess:
     command = [sys.executable, "-m", "scripts.benches.devmem.host", *arguments]
     return pipes.add(ManagedProcess.start(" ".join(arguments[:2]), command=two.command(node, command)))
 

@@ -15,7 +15,7 @@ from netns.backends.kernel.netlink import in_namespace
 from scripts.compare.tcp_socket import BBR, CUBIC
 from scripts.harness.errors import BenchError
 from scripts.harness.process import ManagedProcess, ProcessSet
-from scripts.harness.veth_pair import RECEIVER, SENDER, Wire
+from scripts.harness.veth_pair import RECEIVER, SENDER, VethPair
 
 ALGORITHMS: Final = (CUBIC, BBR)
 PORT: Final = 5201
@@ -35,22 +35,22 @@ class Flow:
     """CPU time of both processes, user and system."""
 
 
-def run(wire: Wire, *, algorithm: str, seconds: float) -> Flow:
+def run(pair: VethPair, *, algorithm: str, seconds: float) -> Flow:
     """Run one flow. Raises BenchError if iperf3 fails."""
-    with running(wire, algorithm=algorithm, seconds=seconds) as ended:
+    with running(pair, algorithm=algorithm, seconds=seconds) as ended:
         return ended()
 
 
 @contextmanager
-def running(wire: Wire, *, algorithm: str, seconds: float) -> Iterator[Callable[[], Flow]]:
+def running(pair: VethPair, *, algorithm: str, seconds: float) -> Iterator[Callable[[], Flow]]:
     """Run one flow during the block; yields a function that waits for its end. Raises BenchError if iperf3 fails."""
     whole_s = max(round(seconds), 1)
     with tempfile.TemporaryDirectory() as directory, ProcessSet() as pipes:
         log = Path(directory) / "client.json"
-        server = pipes.add(ManagedProcess.start("iperf3 -s", command=wire.command(RECEIVER, ["iperf3", "-s", "-1"])))
-        _await_listener(wire, server)
+        server = pipes.add(ManagedProcess.start("iperf3 -s", command=pair.command(RECEIVER, ["iperf3", "-s", "-1"])))
+        _await_listener(pair, server)
         options = ["-t", str(whole_s), "-O", str(OMIT_S), "-C", algorithm, "-J", "--logfile", str(log)]
-        command = wire.command(SENDER, ["iperf3", "-c", wire.receiver, *options])
+        command = pair.command(SENDER, ["iperf3", "-c", pair.receiver, *options])
         client = pipes.add(ManagedProcess.start("iperf3 -c", command=command))
         give_up_at = time.monotonic() + OMIT_S + whole_s + _GRACE_S
 
@@ -78,8 +78,8 @@ def figures(report: dict[str, Any], *, algorithm: str) -> Flow:
     return Flow(received["bits_per_second"] / 1e9, cpu_s / (received["bytes"] / 1e9))
 
 
-def _await_listener(wire: Wire, server: ManagedProcess) -> None:
-    _, netns = wire.namespaces
+def _await_listener(pair: VethPair, server: ManagedProcess) -> None:
+    _, netns = pair.namespaces
     give_up_at = time.monotonic() + 5
     while time.monotonic() < give_up_at and server.exit_status is None:
         if in_namespace(netns, lambda: listens(PORT)):

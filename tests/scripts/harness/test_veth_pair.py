@@ -8,10 +8,10 @@ import subprocess
 import pytest
 
 from netns.lab.builder import exists
-from scripts.harness.client_server import meet, python
+from scripts.harness.client_server import python, run_both
 from scripts.harness.drops import Drops
 from scripts.harness.errors import BenchError
-from scripts.harness.veth_pair import RECEIVER, SENDER, topology, wire
+from scripts.harness.veth_pair import RECEIVER, SENDER, topology, veth_pair
 
 NAME = f"benchtest-{os.getpid()}"
 WORKER = "scripts.benches.veth.worker"
@@ -19,8 +19,8 @@ WORKER = "scripts.benches.veth.worker"
 
 @pytest.mark.parametrize(("offload", "state"), [(True, "on"), (False, "off")])
 @pytest.mark.root
-def test_wire__offloads_addresses_and_end(*, offload: bool, state: str) -> None:
-    with wire(mtu=1500, offload=offload, name=NAME) as two:
+def test_veth_pair__offloads_addresses_and_end(*, offload: bool, state: str) -> None:
+    with veth_pair(mtu=1500, offload=offload, name=NAME) as two:
         for node, neighbour in ((SENDER, RECEIVER), (RECEIVER, SENDER)):
             said = subprocess.run(
                 two.command(node, ["ethtool", "-k", neighbour]), capture_output=True, text=True, check=True
@@ -34,9 +34,9 @@ def test_wire__offloads_addresses_and_end(*, offload: bool, state: str) -> None:
 
 
 @pytest.mark.root
-def test_meet__bulk_is_whole_and_errors_are_one_line() -> None:
-    with wire(mtu=9000, offload=True, name=NAME) as two:
-        received, sent = meet(
+def test_run_both__bulk_is_whole_and_errors_are_one_line() -> None:
+    with veth_pair(mtu=9000, offload=True, name=NAME) as two:
+        received, sent = run_both(
             two,
             server=python(WORKER, "bulk-receive", two.receiver),
             client=lambda host, port: python(WORKER, "bulk-send", host, str(port), "--seconds", "0.01"),
@@ -46,7 +46,7 @@ def test_meet__bulk_is_whole_and_errors_are_one_line() -> None:
         assert received["bytes"] == sent["bytes"] > 0
         assert received["cpu_s"] > 0 < sent["cpu_s"]
         with pytest.raises(BenchError, match=r"the server did not listen .* 192\.0\.2\.1"):
-            meet(two, server=python(WORKER, "bulk-receive", "192.0.2.1"), client=lambda _h, _p: [], bound_s=5)
+            run_both(two, server=python(WORKER, "bulk-receive", "192.0.2.1"), client=lambda _h, _p: [], bound_s=5)
 
 
 def test_topology__two_nodes_and_one_link() -> None:

@@ -23,7 +23,7 @@ def test_connect__many_to_one_and_both_ends_know_each_other() -> None:
         connection.post(length=1000, immediate=index)
         connection.source.serve()
     running.run(seconds=0.1)
-    sink = running.station("h6")
+    sink = running.sim_host("h6")
     assert {(delivery.peer, delivery.immediate) for delivery in sink.deliveries} == {
         (connection.remote_peer, index) for index, connection in enumerate(connections)
     }
