@@ -41,12 +41,12 @@ class Pool:
         self._holds = [0] * self.chunks  # reference count of each chunk
         self._opened: set[int] = set()  # chunks that are being filled
         self._watched: dict[int, weakref.ref[npt.NDArray[np.uint8]]] = {}  # live views
-        self._unseen: deque[tuple[int, int]] = deque()  # holds of views that have ended, not dropped yet
+        self._ended_views: deque[tuple[int, int]] = deque()  # holds of views that have ended, not dropped yet
 
     @property
     def free_chunks(self) -> int:
         """Number of chunks that `open` can return."""
-        if self._unseen:
+        if self._ended_views:
             self._collect()
         return len(self._free)
 
@@ -111,11 +111,11 @@ class Pool:
     def _gone(self, piece: tuple[int, int], reference: weakref.ref[npt.NDArray[np.uint8]]) -> None:
         """Queue the release of a view that has ended, in any thread."""
         self._watched.pop(id(reference), None)
-        self._unseen.append(piece)
+        self._ended_views.append(piece)
 
     def _collect(self) -> None:
-        while self._unseen:
-            offset, length = self._unseen.popleft()
+        while self._ended_views:
+            offset, length = self._ended_views.popleft()
             self.drop(offset, length=length)
 
     def _touched(self, offset: int, length: int) -> range:

@@ -51,7 +51,7 @@ class Region(mmap.mmap):
     """`size_bytes` of zeroed, page-aligned, shared memory. A context manager.
 
     `array` is all of it as bytes; `address` is its address in this process, for the kernel's iovecs; `fd` is the
-    descriptor that another process can map; `writable` says whether this process may write. `from_fd`, `open` and
+    descriptor that another process can map; `writable` is whether this process may write. `from_fd`, `open` and
     `receive` map existing memory.
 
     Raises RegionError when the memory cannot be allocated, and on `close` while views exist.

@@ -59,7 +59,7 @@ class Tokens:
         """Start with token `first`; by default a random one."""
         self._next = secrets.randbelow(MAX_TOKEN + 1) if first is None else first
         self._leases: dict[int, _Lease] = {}
-        self._by_place: dict[int, int] = {}  # token by area and offset
+        self._by_offset: dict[int, int] = {}  # token by area and offset
         self.skipped = 0  # unknown tokens and ring entries
 
     def __len__(self) -> int:
@@ -72,7 +72,7 @@ class Tokens:
             self._next = (self._next + 1) & MAX_TOKEN
         frag = Frag(offset, length, self._next, region_id)
         self._leases[frag.token] = _Lease(frag, give_back)
-        self._by_place[region_id << AREA_SHIFT | offset] = frag.token
+        self._by_offset[region_id << AREA_SHIFT | offset] = frag.token
         self._next = (self._next + 1) & MAX_TOKEN
         return frag
 
@@ -98,7 +98,7 @@ class Tokens:
 
     def refill(self, off: int, *, length: int) -> bool:
         """Return the fragment of a ring entry (area and offset, bytes); False if there is none: it is skipped."""
-        token = self._by_place.get(off)
+        token = self._by_offset.get(off)
         if token is None or self._leases[token].frag.length != length:
             self.skipped += 1
             return False
@@ -107,13 +107,13 @@ class Tokens:
     def forget(self) -> None:
         """Forget all fragments, as their memory was released with the endpoint."""
         self._leases.clear()
-        self._by_place.clear()
+        self._by_offset.clear()
 
     def _free(self, token: int) -> bool:
         lease = self._leases.pop(token, None)
         if lease is None:
             self.skipped += 1
             return False
-        del self._by_place[lease.frag.region_id << AREA_SHIFT | lease.frag.offset]
+        del self._by_offset[lease.frag.region_id << AREA_SHIFT | lease.frag.offset]
         lease.give_back(lease.frag)
         return True

@@ -142,7 +142,7 @@ class MessageBatch:
         return message, self._handed_out < event.count
 
     def abandon(self) -> None:
-        """Give up the messages not taken yet; the batch is released when the last of those taken is released."""
+        """Abandon the messages not taken yet; the batch is released when the last of those taken is released."""
         self._handed_out = self._event.count
         if not self._outside:
             self.release()

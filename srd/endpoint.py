@@ -260,7 +260,7 @@ class Endpoint:
         peer, inbox = self._peers.pop(event.peer, None), self._inboxes.pop(event.peer, None)
         try:
             if peer is not None:
-                self._engine.queues.forget_peer(peer.context)
+                self._engine.queues.remove_peer(peer.context)
         finally:  # even after an exception, no task may go on waiting for that peer
             if inbox is not None:
                 inbox.end()

@@ -14,7 +14,7 @@ from srd.proto.wire.status import Status
 class Inbox:
     """Filled by the endpoint, emptied by its `Peer`; `changed` is notified after every change."""
 
-    __slots__ = ("changed", "closing", "gone", "messages", "requests", "views", "writes")
+    __slots__ = ("changed", "closing", "ended", "messages", "requests", "views", "writes")
 
     def __init__(self) -> None:
         self.requests: dict[int, asyncio.Future[Status]] = {}
@@ -23,7 +23,7 @@ class Inbox:
         self.writes = LazyDeque[WriteNotification]()
         self.changed = Notify()
         self.closing = False  # whether the application receives no more
-        self.gone = False  # whether `end` was called, after all other events
+        self.ended = False  # whether `end` was called, after all other events
 
     def deliver(self, message: Message | MessageBatch) -> None:
         """Queue a message, or several that arrived together."""
@@ -50,7 +50,7 @@ class Inbox:
 
     def end(self) -> None:
         """Note that the peer has ended; the core has the status and the reason."""
-        self.gone = True
+        self.ended = True
         if self.closing:
             self.release_messages()
         self.changed.notify()

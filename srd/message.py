@@ -82,7 +82,7 @@ class Message:
     def views(self) -> Iterator[memoryview]:
         """Yield views of the fragments in order, without a copy.
 
-        Objects made from a view may outlive the message: its memory is reused when the last of them is gone. Raises
+        Objects made from a view may outlive the message: its memory is reused when the last of them is deleted. Raises
         UsageError for a message that was released, PoolError for a fragment that was returned.
         """
         self._check()

@@ -32,7 +32,7 @@ CLOSE_GRACE_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class PathStats:
-    """One path to a peer: its state and its totals, in packets unless the name says otherwise."""
+    """One path to a peer: its state and its totals, in packets unless the name has another unit."""
 
     path: int
     """Its number."""
@@ -249,7 +249,7 @@ class Peer:
                 self._engine.flush_peer(self.number)
                 await self._gone_within(CLOSE_GRACE_S)
         finally:
-            if not self._inbox.gone:
+            if not self._inbox.ended:
                 self._engine.abandon([self.number])
         self._inbox.release_messages()
 
@@ -263,11 +263,11 @@ class Peer:
 
         timer = asyncio.get_running_loop().call_later(timeout_s, expire)
         try:
-            while not (self._inbox.gone or late):
+            while not (self._inbox.ended or late):
                 await self._inbox.changed.wait()
         finally:
             timer.cancel()
-        return self._inbox.gone
+        return self._inbox.ended
 
     @property
     def context(self) -> int:
@@ -281,7 +281,7 @@ class Peer:
 
     async def wait_ended(self) -> Status:
         """Wait until the peer has ended; return its status."""
-        while not self._inbox.gone:
+        while not self._inbox.ended:
             await self._inbox.changed.wait()
         status, _ = self._core.ended or (Status.OK, "")
         return status

@@ -126,10 +126,10 @@ class RxQueueTable:
         bound.contexts.add(rule.context)
         bound.ring.predictor.context = rule.context if len(bound.contexts) == 1 else None
 
-    def forget_peer(self, context: int) -> None:
+    def remove_peer(self, context: int) -> None:
         """Remove the rules of a peer that has ended."""
         if self._steering is not None:
-            self._steering.forget(context)
+            self._steering.remove_peer(context)
 
     def unbind(self, bound: BoundRing) -> None:
         """Take a queue out of service; further calls have no effect."""

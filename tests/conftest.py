@@ -1,16 +1,15 @@
-"""Which code the tests run: the checkout's sources, in this process and in all that it starts.
+"""Which code the tests run: the checkout's sources, in this process and in its child processes.
 
     PYTHONSAFEPATH=1 .venv/bin/python -m pytest -o pythonpath= -m "not sources" tests/srd
 
-runs the same tests on what is installed in .venv, compiled. Those marked `sources` replace parts of the code, or read
-it.
+runs the same tests on the compiled build installed in .venv. Tests marked `sources` replace or read parts of the code.
 """
 
 from __future__ import annotations
 
 import os
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's threads, which nothing here uses, spin in every process
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # otherwise NumPy's unused threads spin in every process
 
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from hypothesis import HealthCheck, settings
 
 import srd
 
-# How long an example takes, and to make one, is the machine's matter: as failures both would come at random.
+# The time of an example depends on the machine: a limit would fail at random.
 settings.register_profile("project", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("project")
 
@@ -34,7 +33,7 @@ PURE = (
     "netns/faults",
     "netns/backends",
 )
-"""Where tests are traced for coverage, which doubles their time: those of what scripts/coverage_floor.py checks."""
+"""Tests traced for coverage, which doubles their time: those of the code that scripts/coverage_floor.py checks."""
 
 if Path(srd.__file__).is_relative_to(ROOT / "srd"):
     os.environ["PYTHONPATH"] = str(ROOT)

@@ -1,7 +1,7 @@
-"""Two protocol cores and a network between them, in virtual time: nothing sleeps, the same seed gives the same run.
+"""Two protocol cores and a network between them, in virtual time: the same seed gives the same run.
 
 A path is hashed to one of the links; a link has the shape model of the fabric (delay, rate, loss, limit), and on top of
-it duplicates and reorders at given rates. Payload really moves: from the sender's region to the receiver's.
+it duplicates and reorders at given rates. Payload is copied from the sender's region to the receiver's.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Packet = tuple[bytes, bytes]  # header (or whole control packet), payload
 
 @dataclass
 class Conditions:
-    """What the network does besides its shape."""
+    """Impairments besides the shape."""
 
     duplicate: float = 0.0
     reorder_s: float = 0.0  # each packet is late by up to this much
     corrupt: float = 0.0  # share of packets in which one bit is flipped, header or control packet
-    largest_bytes: int = 65_507  # longer datagrams vanish, as "do not fragment" makes them
+    largest_bytes: int = 65_507  # longer datagrams are lost, as with "do not fragment"
     largest_back_bytes: int = 65_507  # of those that b sends
 
 
@@ -76,8 +76,8 @@ class Node:
     free: list[int] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     alive: bool = True
-    full: bool = False  # no memory: what has payload is dropped
-    plenty_bytes: int | None = None  # with more than this held, memory is scarce; None: it never is
+    full: bool = False  # no memory: packets with payload are dropped
+    plenty_bytes: int | None = None  # with more than this held, memory is short; None: it never is
     held_bytes: int = 0
 
     def of(self, kind: type) -> list[Event]:
@@ -86,7 +86,7 @@ class Node:
 
 @cache
 def noise(name: str, size_bytes: int) -> npt.NDArray[np.uint8]:
-    """Bytes without any period, so that nothing that lands in the wrong place looks right. Always the same."""
+    """Bytes without any period, so that misplaced bytes show. The same in every call."""
     return np.random.default_rng(list(name.encode())).integers(0, 256, size_bytes, np.uint8)
 
 
@@ -142,7 +142,7 @@ class Network:
         return Node(name, core, keys, noise(name, region_bytes), target, landing)
 
     def replace(self, name: str) -> Node:
-        """Restart an end: a new core that remembers nothing."""
+        """Restart an end: a new core without state."""
         node = self._node(name, len(self.a.region))
         setattr(self, name, node)
         return node
@@ -157,13 +157,13 @@ class Network:
         return number, opened.peer
 
     def opened(self, number: int) -> bool:
-        """Whether a knows this peer to be open."""
+        """Whether this peer is open at a."""
         return any(isinstance(event, PeerOpened) and event.peer == number for event in self.a.events)
 
     # -- the loop -----------------------------------------------------------------------------------------------
 
     def run(self, *, until: Callable[[], bool] | None = None, seconds: float = 10.0) -> None:
-        """Step until the condition holds, nothing is left to happen, or virtual `seconds` have passed."""
+        """Step until the condition holds, no event is left, or virtual `seconds` have passed."""
         end = self.now + seconds
         while self.now < end:
             for node in (self.a, self.b):
@@ -261,7 +261,7 @@ class Network:
                 heapq.heappush(self._late, (self.now + delay_s, next(self._serial), source, target, packet))
         while self._late and self._late[0][0] <= self.now:
             _, _, source, target, packet = heapq.heappop(self._late)
-            if target[0] in batches:  # else it is for one that a test speaks for
+            if target[0] in batches:  # else it is for an address of a test's crafted packets
                 batches[target[0]].append((source, packet))
         for name, batch in batches.items():
             node = self.a if name == "a" else self.b
@@ -302,12 +302,12 @@ class Network:
 
 
 def content(node: Node, extents: tuple[Extent, ...]) -> bytes:
-    """Return the bytes of a message where they landed."""
+    """Return the bytes of a message from where they landed."""
     return b"".join(node.landing[f.region_offset : f.region_offset + f.length].tobytes() for f in extents)
 
 
 def release(node: Node, message: MessageReceived, *, now: float) -> None:
-    """Be done with a message: its credit goes back."""
+    """Release a message and its credit."""
     node.held_bytes -= message.length
     node.core.release(message.peer, size_bytes=message.length, messages=1, now=now)
 

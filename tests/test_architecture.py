@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("srd", "devmem", "nitro_emu", "netns")
 
 # What each package may import of this project's own code, besides itself. The longest matching prefix decides.
-# Arrows point down; siblings do not know each other. srd.sim alone knows the core and the virtual fabric.
+# Imports go down; siblings do not import each other. Only srd.sim imports the core and the virtual fabric.
 MAY_IMPORT = {
     "srd.proto": set(),
     "srd.io": {"srd.proto", "devmem"},
@@ -24,13 +24,13 @@ MAY_IMPORT = {
     "srd.sim": {"srd", "srd.proto", "netns"},
 }
 
-# The core is sans-I/O: it may not read a clock, roll dice, open a socket, block or run in a loop of its own.
+# The core is sans-I/O: no clock, no random numbers of its own, no sockets, no blocking, no event loop.
 PROTO_MAY_IMPORT = {
     "__future__", "abc", "collections", "collections.abc", "dataclasses", "enum", "functools", "hashlib", "hmac",
     "heapq", "itertools", "math", "mypy_extensions", "numpy", "numpy.typing", "random", "struct", "typing",
 }  # fmt: skip
 
-# Third-party libraries that are wanted in one place only.
+# Third-party libraries that only these packages import.
 ONLY_IN = {"pyroute2": "netns", "uvloop": "srd", "matplotlib": "srd.qlog.plot", "jinja2": "scripts"}
 
 SOURCES = sorted(chain.from_iterable((ROOT / package).rglob("*.py") for package in PACKAGES))
@@ -47,7 +47,7 @@ def package_of(module: str) -> str:
 
 
 def imports_of(path: Path) -> set[str]:
-    """Modules that `path` imports, absolute, wherever the import stands."""
+    """Modules that `path` imports, absolute, at any position in the file."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -69,7 +69,7 @@ def name_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_arrows_point_down(path: Path) -> None:
+def test_imports_go_down(path: Path) -> None:
     package = package_of(module_of(path))
     for imported in imports_of(path):
         assert imported.split(".")[0] not in {"scripts", "tests"}, f"{module_of(path)} imports {imported}"
@@ -79,7 +79,7 @@ def test_arrows_point_down(path: Path) -> None:
 
 
 def test_no_module_depends_on_itself() -> None:
-    """Not by way of others either, nor for a type alone: each can be read with what it imports."""
+    """Neither indirectly nor for types only: each module can be read after its imports."""
     graph = {module_of(path): (imports_of(path) | submodules_of(path)) - {module_of(path)} for path in SOURCES}
     try:
         TopologicalSorter({module: imported & graph.keys() for module, imported in graph.items()}).prepare()
@@ -109,5 +109,5 @@ def test_functions_are_short(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_every_module_says_what_it_is(path: Path) -> None:
+def test_every_module_has_a_docstring(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text())), f"{name_of(path)} has no docstring"

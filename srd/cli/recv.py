@@ -66,7 +66,7 @@ def recv(
     if not is_directory(output):
         raise click.UsageError(f"--output {output}: is not a directory; make it first")
     try:
-        tempfile.TemporaryFile(dir=output).close()  # the mode bits do not tell for root or read-only file systems
+        tempfile.TemporaryFile(dir=output).close()  # the mode bits do not show it for root or read-only file systems
     except OSError as error:
         raise click.ClickException(
             f"--output {output}: cannot be written to ({error.strerror}); choose another directory"
@@ -165,7 +165,7 @@ class Daemon:
         try:
             await self._serve_files(peer)
         except BrokenPipeError:
-            raise  # the reader of stdout is gone, which concerns all peers
+            raise  # stdout has no reader, which concerns all peers
         except Exception as error:  # noqa: BLE001 - also internal errors and lack of resources
             self._say(f"{host_port_text(*peer.address)}: {type(error).__name__}: {error}")
         finally:

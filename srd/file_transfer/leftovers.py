@@ -1,6 +1,6 @@
 """Partial files: what a running or interrupted transfer keeps in the directory.
 
-`.srd-ID.part` holds the file's bytes. `.srd-ID.journal` says what can be resumed: a line with the offer, then 32 bytes
+`.srd-ID.part` holds the file's bytes. `.srd-ID.journal` has what can be resumed: a line with the offer, then 32 bytes
 for each leading chunk, the SHA-256 of the file up to the end of that chunk. They are intermediate values of the running
 hash and cost nothing extra.
 
@@ -91,7 +91,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def expire(directory: Path, transfer: str) -> Leftover | None:
-    """Remove a leftover that has expired; return it, or None when it is in use, not expired, or gone.
+    """Remove a leftover that has expired; return it, or None when it is in use, not expired, or removed.
 
     Raises OSError if it cannot be removed.
     """

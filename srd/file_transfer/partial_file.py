@@ -37,7 +37,7 @@ class PartialFile:
         self.resumed_chunks = 0
         """Number of leading chunks of an earlier attempt that were verified."""
         self.unremoved = ""
-        """One line that says which file could not be removed and why; empty if there is none."""
+        """One line with the file that could not be removed and the reason; empty if there is none."""
         self._offer = offer
         self._overwrite = overwrite
         self._stop = stop or threading.Event()

@@ -1,4 +1,4 @@
-"""The messages of a file transfer. A peer transfers one file at a time; the immediate tells the kind of a message.
+"""The messages of a file transfer. A peer transfers one file at a time; the immediate is the kind of a message.
 
     sender                                  receiver
     OFFER name, size, chunk_bytes,
@@ -13,7 +13,7 @@ A chunk's immediate is its index. A control message's immediate has the top bit 
 
 `transfer` is a random number that the sender chooses for each file. A sender that loses its peer connects again and
 offers the same transfer again; `chunks` of ACCEPT is the number of leading chunks that the receiver still has. The hash
-in END is that of the whole file. `again` says that the same transfer may be offered again.
+in END is that of the whole file. With `again` the same transfer may be offered again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TRANSFER = re.compile(r"[0-9a-f]{32}")
 
 
 class TransferError(SrdError):
-    """A transfer failed; the message is one line that says why."""
+    """A transfer failed; the message is one line with the reason."""
 
 
 class TransferInterruptedError(TransferError):

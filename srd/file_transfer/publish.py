@@ -17,7 +17,7 @@ _NO_FLAG = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 def publish(partial: Path, final: Path) -> bool:
-    """Give `partial` the name `final`; return whether the name `partial` is gone. Raises OSError, FileExistsError."""
+    """Give `partial` the name `final`; return whether `partial` was removed. Raises OSError, FileExistsError."""
     try:
         os.link(partial, final)
     except OSError as error:

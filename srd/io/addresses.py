@@ -33,7 +33,7 @@ def host_text(address: Address) -> str:
         return address[0]
     try:
         zone = socket.if_indextoname(address[3])
-    except OSError:  # the interface is gone
+    except OSError:  # the interface was removed
         zone = str(address[3])
     return f"{address[0]}%{zone}"
 

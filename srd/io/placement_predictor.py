@@ -6,7 +6,7 @@ Theory of operation.
    same message, within the rights of its key, of which nothing has landed yet. The slots of the next batch are aimed
    there, a whole segment train each: as many slots as hit in the last batch, and twice as many if none missed. One
    train that is not whole makes all slots behind it miss.
-2. A prediction hits if the headers say that the train belongs exactly there; nothing is copied. Every other train is
+2. A prediction hits if by its headers the train belongs exactly there; nothing is copied. Every other train is
    first moved, in one copy, to the buffer that the slot would have landed in, and then handled as usual.
 3. A miss temporarily overwrites bytes that the predicted message has not delivered yet. So only queues that have been
    steered to one peer since they were created predict: then only that peer's data can land in that peer's message. A

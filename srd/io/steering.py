@@ -14,7 +14,7 @@ While there is a group, other processes of the same user may join it: the kernel
 sockets (and if the first socket that it finds does not have it, it looks for no group). The program never returns the
 index of a foreign socket, so that socket receives nothing; but later indices would be wrong. So a group that another
 process has joined is not extended, and stops steering once one of its own sockets has left. When all added sockets have
-left, SO_REUSEPORT is cleared and nobody can join any more.
+left, SO_REUSEPORT is cleared and no process can join any more.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Steering:
             self._rules.pop()
             raise
 
-    def forget(self, context: int) -> None:
+    def remove_peer(self, context: int) -> None:
         """Remove the rules of a peer that has ended."""
         kept = [entry for entry in self._rules if entry[0].context != context]
         if len(kept) < len(self._rules):

@@ -6,7 +6,7 @@
 2. An error may concern another datagram: an ICMP error about an earlier datagram is reported by the next call, once.
    So the socket's error queue is drained and the same message is sent again. A message that is still refused counts as
    lost, and the messages behind it are sent. A message for which the device's queue had no room (ENOBUFS) counts as
-   lost at once: it is gone, perhaps in part, and sending it again now would not help.
+   lost at once: it was dropped, perhaps in part, and sending it again now would not help.
 3. Where the kernel or the device cannot segment (EIO, EINVAL, EMSGSIZE, ENOPROTOOPT), the same pairs are sent as one
    message per datagram. If that works, this socket does not use GSO any more.
 """

@@ -201,7 +201,7 @@ class EndpointCore:
         """Return a peer, until its PeerEnded was delivered. Raises UsageError if it no longer exists."""
         peer = self._peers.get(number) or self._ended.get(number)
         if peer is None:
-            raise UsageError(f"peer {number} is gone")
+            raise UsageError(f"peer {number} has ended")
         return peer
 
     @property

@@ -3,7 +3,7 @@
 SrdError                      anything this package raises on purpose
 ├── PacketError               bytes from the network that are no valid packet
 ├── UsageError                the caller requested something impossible
-└── PeerError                 the remote end is gone, refused, or never answered; carries a `Status`
+└── PeerError                 the remote end has ended, refused, or never answered; carries a `Status`
 """
 
 from __future__ import annotations

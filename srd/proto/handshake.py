@@ -50,7 +50,7 @@ class CookieJar:
 
     def spend(self, cookie: bytes, *, now: float) -> bool:
         """Note that a valid cookie was used; return whether it had been before. `is_full`: no room."""
-        self._forget_old(now)
+        self._drop_expired(now)
         used = self._used.setdefault(int.from_bytes(cookie[:8], "big"), set())
         if cookie in used:
             return True
@@ -60,10 +60,10 @@ class CookieJar:
 
     def is_full(self, *, now: float) -> bool:
         """Whether no further cookie can be remembered, and so none be accepted."""
-        self._forget_old(now)
+        self._drop_expired(now)
         return self.used_count >= MAX_USED_COOKIES
 
-    def _forget_old(self, now: float) -> None:
+    def _drop_expired(self, now: float) -> None:
         oldest = int(now / COOKIE_LIFETIME_S) - 1
         for period in [period for period in self._used if period < oldest]:
             self.used_count -= len(self._used.pop(period))
@@ -91,7 +91,7 @@ MIN_RTT_S = 1e-6
 
 
 class Initiator:
-    """The state of an opening peer at the initiator: what to send next, and when to give up."""
+    """The state of an opening peer at the initiator: what to send next, and when the attempt ends."""
 
     def __init__(
         self,

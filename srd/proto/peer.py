@@ -72,7 +72,7 @@ one is kept. After one unanswered probe an idle peer is probed like any other.""
 
 
 class PeerState(Enum):
-    """Phases of a peer's life."""
+    """States of a peer."""
 
     OPENING = auto()
     OPEN = auto()
@@ -229,7 +229,7 @@ class PeerCore:
         self._timers = TIMERS[self.state]
 
     def on_packet(self, *, now: float) -> None:
-        """Note a sign of life."""
+        """Note that a packet arrived."""
         self._last_packet_at = self._probed_at = now
         self._probes_unanswered = self._probes_due = 0
 
@@ -333,7 +333,7 @@ class PeerCore:
         next CLOSE is answered.
         """
         if self.state is not PeerState.CLOSING:
-            self.end(Status.REMOTE_ERROR_UNKNOWN_PEER, reason="the other end does not know us any more")
+            self.end(Status.REMOTE_ERROR_UNKNOWN_PEER, reason="the other end has no state of this peer any more")
 
     def cancel(self, request: int) -> None:
         """End a request with FLUSHED, if it is open."""

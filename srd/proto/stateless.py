@@ -50,7 +50,7 @@ class StatelessResponder:
             self.reply(address, Closed(packet.own_context, packet.context).encode())
         elif isinstance(packet, Probe):
             self.reply(address, Reset(packet.own_context, packet.context).encode())
-        elif isinstance(packet, Accept):  # the initiator has given up since: it will not use that peer
+        elif isinstance(packet, Accept):  # the initiator's attempt has ended: it will not use that peer
             self.reply(address, Close(packet.own_context, packet.context).encode())
 
     def on_malformed(self, data: bytes, address: Address) -> None:

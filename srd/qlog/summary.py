@@ -47,7 +47,7 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 
 @dataclass(slots=True)
 class SentPath:
-    """One path that this end sent over. Counts are in packets unless the name says otherwise."""
+    """One path that this end sent over. Counts are in packets unless the name has another unit."""
 
     bursts: int = 0
     packets: int = 0
@@ -88,7 +88,7 @@ class Stalls:
             self._waiting_since = at_s
 
     def progress(self, at_s: float, *, outstanding: bool) -> None:
-        """Note progress; `outstanding` says whether anything is still outstanding."""
+        """Note progress; `outstanding`: whether anything is still outstanding."""
         if self._waiting_since is not None and at_s > self._waiting_since:
             heapq.heappush(self.longest, (at_s - self._waiting_since, self._waiting_since))
             if len(self.longest) > STALLS:

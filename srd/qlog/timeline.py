@@ -14,7 +14,7 @@ INTERVALS = 10
 
 @dataclass(slots=True)
 class Interval:
-    """Sums of one interval, in packets unless the name says otherwise."""
+    """Sums of one interval, in packets unless the name has another unit."""
 
     begin_s: float
     """Time since the beginning of the trace."""

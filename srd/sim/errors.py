@@ -4,4 +4,4 @@ from srd.proto.errors import SrdError
 
 
 class SimulationError(SrdError):
-    """A simulation is not what was asked for: a peer did not open, or ended; the message is one line."""
+    """A simulation is invalid: a peer did not open, or ended; the message is one line."""

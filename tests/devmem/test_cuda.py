@@ -1,4 +1,4 @@
-"""Registration with the CUDA driver: against a driver that records its calls, and a real one where there is one."""
+"""Registration with the CUDA driver: against a fake driver that records its calls, and a real one where available."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POINTER = 0x7F00_0000_1000
 
 
 class Driver:
-    """Notes the calls; the one named `failing` answers with error 2."""
+    """A fake driver that records calls; the call named `failing` returns error 2."""
 
     def __init__(self, *, failing: str = "") -> None:
         self.calls: list[tuple[str, tuple[Any, ...]]] = []

@@ -1,4 +1,4 @@
-"""The pool against a model that remembers every piece."""
+"""The pool against a model of every piece."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class PoolMachine(RuleBasedStateMachine):
         if offset is None:
             assert len(pinned) == CHUNKS
         else:
-            assert offset not in pinned, "a chunk that somebody holds was handed out"
+            assert offset not in pinned, "a held chunk was allocated"
             assert offset in range(0, CHUNK * CHUNKS, CHUNK)
             self.open_chunks.append(offset)
 
@@ -100,12 +100,12 @@ TestPool.settings = settings(max_examples=50, stateful_step_count=30)
 
 
 @pytest.mark.parametrize(("size", "chunk"), [(100, 0), (100, -1), (100, 101), (0, 1)])
-def test_pool__sizes_that_cannot_be(size: int, chunk: int) -> None:
+def test_pool__invalid_sizes(size: int, chunk: int) -> None:
     with pytest.raises(PoolError, match=f"chunk_bytes: {chunk} is not between 1 and the pool's size"):
         pool_of(size, chunk_bytes=chunk)
 
 
-def test_open__never_more_than_there_is() -> None:
+def test_open__at_most_all_chunks() -> None:
     pool = pool_of(4 * CHUNK + 99)
     assert sorted(pool.open() or 0 for _ in range(4)) == [0, 100, 200, 300]
     assert pool.open() is None
@@ -134,7 +134,7 @@ def test_drop__twice() -> None:
     assert pool.free_chunks == 2
 
 
-def test_drop__of_what_nobody_holds_in_an_open_chunk() -> None:
+def test_drop__of_an_unheld_piece_of_an_open_chunk() -> None:
     """It would free the chunk that a receive queue is filling."""
     pool = pool_of(2 * CHUNK)
     assert pool.open() == 0
@@ -199,8 +199,8 @@ def test_view__is_the_memory_itself() -> None:
     assert len(view) == 20
 
 
-def test_view__keeps_its_piece_from_being_handed_out_after_its_return() -> None:
-    """Whatever is made from it, too, until the last is gone."""
+def test_view__keeps_its_piece_from_reuse_after_its_return() -> None:
+    """So do views of the view, until the last is deleted."""
     pool = held_chunk()
     views = [pool.view(10, length=20), pool.view(12, length=4)]
     derived = np.frombuffer(views[0], np.float32)[2:4][::2]
@@ -227,20 +227,20 @@ def test_view__that_ends_in_another_thread() -> None:
 
 
 @pytest.mark.parametrize(("offset", "length"), [(CHUNK, 1), (CHUNK - 1, 2), (2 * CHUNK, 1), (-1, 1)])
-def test_view__of_what_nobody_holds_bad_flow(offset: int, length: int) -> None:
+def test_view__of_an_unheld_piece_bad_flow(offset: int, length: int) -> None:
     pool = held_chunk()
     with pytest.raises(PoolError):
         pool.view(offset, length=length)
 
 
-def test_view__of_what_was_returned_bad_flow() -> None:
+def test_view__of_a_returned_piece_bad_flow() -> None:
     pool = held_chunk()
     pool.drop(10, length=20)
     with pytest.raises(PoolError, match="bytes 10 to 30 are not held: they were returned"):
         pool.view(10, length=20)
 
 
-def test_view__leaves_nothing_behind() -> None:
+def test_view__leaves_no_state() -> None:
     pool = held_chunk()
     for _ in range(1000):
         pool.view(10, length=20)
@@ -251,12 +251,12 @@ def test_view__leaves_nothing_behind() -> None:
 
 
 @pytest.mark.compiled
-def test_pool__a_million_pieces_taken_viewed_and_returned_leave_nothing() -> None:
+def test_pool__a_million_pieces_held_viewed_and_returned_leave_no_state() -> None:
     pool, tokens = pool_of(2 * CHUNK), Tokens()
     pool.open()
 
     def turn(count: int) -> int:
-        """Return the memory of this process, in pages, after so many."""
+        """Return the memory of this process, in pages, after `count` pieces."""
         for _ in range(count // 1000):
             frags = []
             for index in range(1000):
@@ -291,8 +291,8 @@ def test_pool__keeps_its_region_open_until_released() -> None:
     region.close()
 
 
-@pytest.mark.sources  # what is compiled has no weak references
-def test_pool__that_nobody_refers_to_is_freed_though_a_view_exists() -> None:
+@pytest.mark.sources  # compiled classes have no weak references
+def test_pool__without_references_is_freed_though_a_view_exists() -> None:
     pool = held_chunk()
     view = pool.view(10, length=20)
     gone = weakref.ref(pool)

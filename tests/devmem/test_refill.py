@@ -1,4 +1,4 @@
-"""The refill ring: both sides in one process, and the other side in another."""
+"""The refill ring: both sides in one process, and in two."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def entry(index: int) -> tuple[int, int]:
     return 2 << AREA_SHIFT | index * 10, index + 1
 
 
-def test_ring__gives_what_was_put_in_in_order() -> None:
-    """As many times around as it takes, more or less full."""
+def test_ring__is_first_in_first_out() -> None:
+    """Several times around, at different fill levels."""
     rng = random.Random(SEED)
     with Region(4096) as region:
         ring = RefillRing(region)
@@ -49,7 +49,7 @@ def test_ring__gives_what_was_put_in_in_order() -> None:
         ring.close()
 
 
-def test_ring__counters_begin_anew() -> None:
+def test_ring__counters_wrap() -> None:
     with Region(4096) as region:
         ring = RefillRing(region)
         for at in (0, 64):
@@ -91,7 +91,7 @@ with socket.socket(fileno=int(sys.argv[1])) as sock, Region.receive(sock) as reg
 """
 
 
-def test_ring__another_process_returns_what_it_has_used() -> None:
+def test_ring__another_process_returns_frags() -> None:
     here, there = socket.socketpair(socket.AF_UNIX)
     with here, Region(4096) as region:
         ring = RefillRing(region)
@@ -105,7 +105,7 @@ def test_ring__another_process_returns_what_it_has_used() -> None:
 
 
 @pytest.mark.parametrize(("head", "tail"), [(0, 129), (5, 4), (0, 0xFFFFFFFF)])
-def test_ring__with_counters_that_cannot_be_bad_flow(head: int, tail: int) -> None:
+def test_ring__invalid_counters_bad_flow(head: int, tail: int) -> None:
     with Region(4096) as region:
         ring = RefillRing(region)
         struct.pack_into("<I", region, 0, head)

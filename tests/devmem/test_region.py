@@ -29,16 +29,16 @@ def descriptors() -> set[str]:
     return {entry.name for entry in Path("/proc/self/fd").iterdir()}
 
 
-@pytest.mark.parametrize(("asked", "given"), [(1, PAGE), (PAGE, PAGE), (PAGE + 1, 2 * PAGE), (1 << 20, 1 << 20)])
-def test_region__whole_zeroed_pages(asked: int, given: int) -> None:
-    with Region(asked) as region:
-        assert region.size_bytes == given == len(region.array)
+@pytest.mark.parametrize(("requested", "actual"), [(1, PAGE), (PAGE, PAGE), (PAGE + 1, 2 * PAGE), (1 << 20, 1 << 20)])
+def test_region__whole_zeroed_pages(requested: int, actual: int) -> None:
+    with Region(requested) as region:
+        assert region.size_bytes == actual == len(region.array)
         assert region.address % PAGE == 0
         assert not region.array.any()
 
 
 def test_region__another_mapping_sees_the_same_bytes() -> None:
-    """What another process would do with the descriptor."""
+    """As another process would map the descriptor."""
     with Region(2 * PAGE) as region, mmap.mmap(region.fd, region.size_bytes) as other:
         region.array[PAGE + 3] = 77
         assert other[PAGE + 3] == 77
@@ -47,7 +47,7 @@ def test_region__another_mapping_sees_the_same_bytes() -> None:
 
 
 @pytest.mark.parametrize("size", [0, -1, 1 << 62, 1 << 70])
-def test_region__memory_that_cannot_be_had(size: int) -> None:
+def test_region__invalid_sizes(size: int) -> None:
     before = descriptors()
     with pytest.raises(RegionError, match="size: "):
         Region(size)
@@ -84,7 +84,7 @@ def test_close__while_a_view_is_alive() -> None:
     view = region.view(0, length=10)
     with pytest.raises(RegionError, match="live views"):
         region.close()
-    assert view[0] == region.array[0] == 5, "it is as it was"
+    assert view[0] == region.array[0] == 5, "it is unchanged"
     view.release()
     region.close()
 
@@ -105,12 +105,12 @@ def test_exit__closes_after_an_error_too() -> None:
         os.fstat(region.fd)
 
 
-def test_region__has_a_name_to_be_found_by() -> None:
+def test_region__has_a_name_in_proc() -> None:
     with Region(PAGE, name="my-region") as region:
         assert "my-region" in str(Path(f"/proc/self/fd/{region.fd}").readlink())
 
 
-# -- the same memory in other hands ---------------------------------------------------------------------------------
+# -- exports --------------------------------------------------------------------------------------------------------
 
 
 EXPORTS: dict[str, Callable[[Region], Any]] = {
@@ -131,7 +131,7 @@ def test_export__keeps_the_region_open(kind: str) -> None:
     export = EXPORTS[kind](region)
     with pytest.raises(RegionError, match="live views"):
         region.close()
-    assert region.array.size == PAGE, "it is as it was"
+    assert region.array.size == PAGE, "it is unchanged"
     del export
     region.close()
 
@@ -148,7 +148,7 @@ def test_export__is_no_copy() -> None:
         del arrays
 
 
-def test_tensor__lies_in_place() -> None:
+def test_tensor__is_in_place() -> None:
     with Region(PAGE) as region:
         tensor = region.tensor((3, 5), dtype="<f4", offset=64)
         tensor[:] = 2.5
@@ -160,15 +160,15 @@ def test_tensor__lies_in_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "offset", "why"),
+    ("shape", "offset", "reason"),
     [((1,), 2, "not aligned for float32"), (PAGE // 4 + 1, 0, "not within"), ((1,), PAGE, "not within")],
 )
-def test_tensor__that_cannot_be_bad_flow(shape: int | tuple[int, ...], offset: int, why: str) -> None:
-    with Region(PAGE) as region, pytest.raises(RegionError, match=why):
+def test_tensor__invalid_bad_flow(shape: int | tuple[int, ...], offset: int, reason: str) -> None:
+    with Region(PAGE) as region, pytest.raises(RegionError, match=reason):
         region.tensor(shape, dtype=np.float32, offset=offset)
 
 
-def test_region__that_nobody_refers_to_is_freed_though_nobody_closed_it() -> None:
+def test_region__without_references_is_freed_without_a_close() -> None:
     before = descriptors()
     region = Region(PAGE)
     reference = weakref.ref(region)
@@ -247,13 +247,13 @@ def test_from_fd__is_another_mapping_of_the_same_memory() -> None:
 
 
 def test_region__cannot_be_made_smaller_under_its_users() -> None:
-    """To touch what is gone would kill them."""
+    """Access to removed pages would kill them (SIGBUS)."""
     with Region(2 * PAGE) as region, pytest.raises(PermissionError):
         os.ftruncate(region.fd, PAGE)
 
 
 @pytest.mark.parametrize(
-    ("offset", "size", "why"),
+    ("offset", "size", "reason"),
     [
         (5, None, "offset: 5 is no multiple of"),
         (-PAGE, None, "no multiple"),
@@ -263,10 +263,10 @@ def test_region__cannot_be_made_smaller_under_its_users() -> None:
         (0, -1, "size: -1"),
     ],
 )
-def test_from_fd__range_that_is_not_there_bad_flow(offset: int, size: int | None, why: str) -> None:
+def test_from_fd__range_outside_the_file_bad_flow(offset: int, size: int | None, reason: str) -> None:
     with Region(PAGE) as region:
         before = descriptors()
-        with pytest.raises(RegionError, match=why):
+        with pytest.raises(RegionError, match=reason):
             Region.from_fd(region.fd, offset=offset, size_bytes=size)
         assert descriptors() == before
 
@@ -279,7 +279,7 @@ def test_from_fd__closed_descriptor_bad_flow() -> None:
             Region.from_fd(number)
 
 
-def test_from_fd__what_is_no_file_bad_flow() -> None:
+def test_from_fd__no_file_bad_flow() -> None:
     with socket.socket() as sock, pytest.raises(RegionError, match="neither a memfd nor a file"):
         Region.from_fd(sock.fileno())
 
@@ -328,7 +328,7 @@ def test_region__larger_than_memory_bad_flow() -> None:
 
 @contextmanager
 def huge_pages(count: int) -> Iterator[None]:
-    """Reserve so many more; give them back."""
+    """Reserve `count` more huge pages; release them afterwards."""
     setting = Path("/proc/sys/vm/nr_hugepages")
     reserved = setting.read_text(encoding="ascii")
     setting.write_text(str(int(reserved) + count), encoding="ascii")
@@ -357,7 +357,7 @@ def test_region__of_huge_pages_that_are_not_reserved_bad_flow() -> None:
     assert descriptors() == before
 
 
-def test_populate__has_memory_behind_it_now() -> None:
+def test_populate__allocates_pages() -> None:
     with Region(16 * mmap.PAGESIZE) as region:
         assert os.fstat(region.fd).st_blocks == 0
         region.populate(mmap.PAGESIZE + 1, length=2 * mmap.PAGESIZE)  # a part of three pages
@@ -381,7 +381,9 @@ def test_populate__bad_flow(tmp_path: Path) -> None:
             region.populate(0, length=2 * mmap.PAGESIZE)
 
 
-def test_populate__a_kernel_that_cannot_does_it_at_the_first_touch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_populate__without_kernel_support_is_lazy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def old_kernel(*_: object) -> None:
         raise OSError(errno.EINVAL, "Invalid argument")
 

@@ -1,4 +1,4 @@
-"""Registrations: rights, bounds, keys, and the region that they keep."""
+"""Registrations: rights, bounds, keys, and the region that they keep open."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEED = 5
 REGION = Region(SIZE)
 
 
-def answers(registry: Registry, keys: tuple[int, int], *, offset: int, length: int) -> list[int | None]:
+def lookups(registry: Registry, keys: tuple[int, int], *, offset: int, length: int) -> list[int | None]:
     local, remote = keys
     return [
         registry.local_writable(local, offset=offset, length=length),
@@ -41,7 +41,7 @@ def test_find__only_with_the_right(access: Access) -> None:
     registry = Registry()
     registration = registry.register(REGION, offset=100, length=50, access=access)
     place = REGION.address + 107
-    assert answers(registry, keys_of(registration), offset=7, length=43) == [
+    assert lookups(registry, keys_of(registration), offset=7, length=43) == [
         place if right in access else None for right in (Access.LOCAL_WRITE, Access.REMOTE_WRITE, Access.REMOTE_READ)
     ]
     registry.close()
@@ -53,7 +53,7 @@ def test_find__only_within_bounds(offset: int, length: int) -> None:
     registration = registry.register(REGION, offset=64, length=100, access=ALL)
     inside = offset >= 0 and length >= 0 and offset + length <= 100
     expected = REGION.address + 64 + offset if inside else None
-    assert answers(registry, keys_of(registration), offset=offset, length=length) == [expected] * 3
+    assert lookups(registry, keys_of(registration), offset=offset, length=length) == [expected] * 3
     registry.close()
 
 
@@ -61,7 +61,7 @@ def test_find__only_within_bounds(offset: int, length: int) -> None:
 def test_find__offsets_that_would_wrap(offset: int) -> None:
     registry = Registry()
     keys = keys_of(registry.register(REGION, offset=0, length=SIZE, access=ALL))
-    assert answers(registry, keys, offset=offset, length=1) == [None] * 3
+    assert lookups(registry, keys, offset=offset, length=1) == [None] * 3
     registry.close()
 
 
@@ -90,15 +90,15 @@ def test_register__remote_write_needs_local_write() -> None:
         Registry().register(REGION, offset=0, length=1, access=Access.REMOTE_WRITE)
 
 
-def test_find__one_key_is_not_the_other() -> None:
+def test_find__local_and_remote_keys_differ() -> None:
     registry = Registry()
     local, remote = keys_of(registry.register(REGION, offset=0, length=SIZE, access=ALL))
-    assert answers(registry, (remote, local), offset=0, length=1) == [None] * 3
+    assert lookups(registry, (remote, local), offset=0, length=1) == [None] * 3
     registry.close()
 
 
-def test_find__guessing_reaches_nothing() -> None:
-    """10^5 random keys, and all that differ from a true one in one bit, against a hundred registrations."""
+def test_find__random_keys_are_unknown() -> None:
+    """10^5 random keys, and all keys that differ from a valid one in one bit, against a hundred registrations."""
     registry = Registry()
     true = [keys_of(registry.register(REGION, offset=0, length=SIZE, access=ALL)) for _ in range(100)]
     rng = random.Random(SEED)
@@ -106,18 +106,18 @@ def test_find__guessing_reaches_nothing() -> None:
     guesses += [(local ^ 1 << bit, remote ^ 1 << bit) for local, remote in true for bit in range(64)]
     guesses += [(0, 0), (-1, -1), (2**64, 2**64)]
     for guess in guesses:
-        assert answers(registry, guess, offset=0, length=1) == [None] * 3, guess
+        assert lookups(registry, guess, offset=0, length=1) == [None] * 3, guess
     registry.close()
 
 
 class RegistryMachine(RuleBasedStateMachine):
-    """Register and withdraw in any order, and ask around every edge, against a list of what should be allowed."""
+    """Register and deregister in any order, and look up around every bound, against a list of registrations."""
 
     def __init__(self) -> None:
         super().__init__()
         self.registry = Registry()
         self.live: list[Registration] = []
-        self.gone: list[Registration] = []
+        self.deregistered: list[Registration] = []
 
     @rule(start=st.integers(0, SIZE), length=st.integers(0, SIZE), access=st.sampled_from([Access.LOCAL_WRITE, ALL]))
     def register(self, start: int, length: int, access: Access) -> None:
@@ -130,25 +130,25 @@ class RegistryMachine(RuleBasedStateMachine):
         registration = data.draw(st.sampled_from(self.live))
         self.registry.deregister(registration)
         self.live.remove(registration)
-        self.gone.append(registration)
+        self.deregistered.append(registration)
 
     @precondition(lambda self: self.live)
     @rule(data=st.data())
-    def ask(self, data: st.DataObject) -> None:
+    def find(self, data: st.DataObject) -> None:
         registration = data.draw(st.sampled_from(self.live))
         near = st.sampled_from([-1, 0, 1]).flatmap(lambda by: st.sampled_from([by, registration.length + by]))
         offset, end = data.draw(near), data.draw(near)
-        found = answers(self.registry, keys_of(registration), offset=offset, length=end - offset)
+        found = lookups(self.registry, keys_of(registration), offset=offset, length=end - offset)
         inside = 0 <= offset <= end <= registration.length
         place = REGION.address + registration.offset + offset
         rights = (Access.LOCAL_WRITE, Access.REMOTE_WRITE, Access.REMOTE_READ)
         assert found == [place if inside and right in registration.access else None for right in rights]
 
     @invariant()
-    def withdrawn_keys_are_dead(self) -> None:
+    def deregistered_keys_are_invalid(self) -> None:
         assert len(self.registry) == len(self.live)
-        for registration in self.gone:
-            assert answers(self.registry, keys_of(registration), offset=0, length=0) == [None] * 3
+        for registration in self.deregistered:
+            assert lookups(self.registry, keys_of(registration), offset=0, length=0) == [None] * 3
 
     def teardown(self) -> None:
         self.registry.close()
@@ -165,7 +165,7 @@ def test_register__read_only_memory_for_writing_bad_flow(access: Access) -> None
         with pytest.raises(RegistrationError, match="mapped read-only; map it writable"):
             registry.register(region, offset=0, length=1, access=access)
         registration = registry.register(region, offset=0, length=1, access=Access.REMOTE_READ)
-        assert answers(registry, keys_of(registration), offset=0, length=1) == [None, None, region.address]
+        assert lookups(registry, keys_of(registration), offset=0, length=1) == [None, None, region.address]
         registry.close()
 
 
@@ -176,14 +176,14 @@ def test_deregister__the_key_stops_working_at_once() -> None:
     with pytest.raises(RegistrationError, match="not registered here"):
         other.deregister(one)
     registry.deregister(one)
-    assert answers(registry, keys_of(one), offset=0, length=1) == [None] * 3
-    assert answers(registry, keys_of(two), offset=0, length=1) == [REGION.address] * 3
+    assert lookups(registry, keys_of(one), offset=0, length=1) == [None] * 3
+    assert lookups(registry, keys_of(two), offset=0, length=1) == [REGION.address] * 3
     with pytest.raises(RegistrationError, match="once is enough"):
         registry.deregister(one)
     registry.close()
 
 
-def test_registration__keeps_its_region_and_its_secret() -> None:
+def test_registration__keeps_its_region_open_and_hides_its_keys() -> None:
     registry = Registry()
     with Region(SIZE) as region:
         registration: Registration = registry.register(region, offset=0, length=10, access=ALL)
@@ -193,15 +193,15 @@ def test_registration__keeps_its_region_and_its_secret() -> None:
         with pytest.raises(RegionError, match="live views"):
             region.close()
         registry.deregister(registration)
-        registration.release()  # more does nothing
+        registration.release()  # has no further effect
 
 
 def test_access__numbers_are_those_of_ibv_access_flags() -> None:
     assert [right.value for right in Access] == [1, 2, 4]
 
 
-def test_register__has_memory_behind_it() -> None:
-    """A fault a page would stall who receives into it."""
+def test_register__allocates_pages() -> None:
+    """A page fault for each page would stall receivers into it."""
     with Region(8 * 4096) as region:
         registry = Registry()
         registry.register(region, offset=4096, length=4096, access=Access.LOCAL_WRITE)

@@ -25,7 +25,7 @@ class TokensMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tokens = Tokens(first=MAX_TOKEN - 5)  # they begin anew soon
+        self.tokens = Tokens(first=MAX_TOKEN - 5)  # they wrap soon
         self.back: list[Frag] = []
         self.out: dict[int, Frag] = {}
         self.offset = 0
@@ -88,7 +88,7 @@ def test_issue__together_is_one_range() -> None:
 
 
 def test_issue__starts_at_random() -> None:
-    """So that what belongs to one endpoint means nothing to another."""
+    """So that a token of one endpoint is unknown to another."""
     firsts = {issue(Tokens(), 1, back=[])[0].token for _ in range(50)}
     assert len(firsts) == 50
 
@@ -118,13 +118,13 @@ def test_dontneed__the_kernels_limits() -> None:
         tokens.dontneed([(0, 1)] * 129)
     assert len(tokens) == 3000
     assert tokens.dontneed([(token, 1) for token in range(128)]) == 128
-    assert tokens.dontneed([(0, 1000), (1000, 2000)]) == 896, "1,024 are looked at, 128 of them unknown"
+    assert tokens.dontneed([(0, 1000), (1000, 2000)]) == 896, "1,024 are processed, 128 of them unknown"
     assert tokens.dontneed([(1024, 0xFFFFFFFF)]) == 1024, "and it returns"
     assert tokens.dontneed([]) == 0
 
 
 @pytest.mark.parametrize("bad", [(-1, 1), (0, -1), (1 << 31, 1), (0, 1 << 32)])
-def test_dontneed__what_is_no_range_bad_flow(bad: tuple[int, int]) -> None:
+def test_dontneed__invalid_ranges_bad_flow(bad: tuple[int, int]) -> None:
     tokens = Tokens(first=0)
     issue(tokens, 1, back=[])
     with pytest.raises(PoolError, match="no such range"):
@@ -141,7 +141,7 @@ def test_cmsgs__as_the_kernel_writes_them() -> None:
     assert array["frag_offset"].tolist() == [4096, 1 << 40]
 
 
-def test_forget__takes_nothing_back() -> None:
+def test_forget__returns_no_frags() -> None:
     back: list[Frag] = []
     tokens = Tokens(first=0)
     issue(tokens, 2, back=back)
@@ -149,8 +149,8 @@ def test_forget__takes_nothing_back() -> None:
     assert tokens.dontneed([(0, 2)]) == len(tokens) == len(back) == 0
 
 
-@pytest.mark.no_cover  # tracing it takes twice as long
-def test_tokens__a_million_leave_nothing_behind() -> None:
+@pytest.mark.no_cover  # tracing it would double its time
+def test_tokens__a_million_leave_no_state() -> None:
     tokens = Tokens(first=0)
     back: list[Frag] = []
     for _ in range(1000):
@@ -158,4 +158,4 @@ def test_tokens__a_million_leave_nothing_behind() -> None:
         assert tokens.dontneed(ranges(frag.token for frag in frags)) == 1000
         back.clear()
     assert not tokens._leases
-    assert not tokens._by_place
+    assert not tokens._by_offset

@@ -1,4 +1,4 @@
-"""The loops that asyncio tests of `srd` run on: both, where the modules under test meet the loop itself."""
+"""The event loops of the asyncio tests of `srd`: both kinds, where the tested modules use the loop directly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the asyncio tests share: endpoints on loopback with small memories, and messages to and fro."""
+"""Shared by the asyncio tests: endpoints on loopback with small regions, and sending and receiving messages."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ def content(size_bytes: int, *, seed: int) -> bytes:
 
 
 def open_files() -> list[str]:
-    """What this process has open: sockets, timers and memories by kind, as numbers of them differ."""
+    """The open files of this process: sockets, timers and memfds by kind, without their numbers."""
     links = []
     for number in os.listdir("/proc/self/fd"):  # noqa: PTH208 - the kernel's own names
         try:
             links.append(os.readlink(f"/proc/self/fd/{number}").split(":")[0])  # noqa: PTH115
-        except FileNotFoundError:  # the directory's own
+        except FileNotFoundError:  # the directory's own descriptor
             continue
     return sorted(links)
 
 
 @contextmanager
 def closed_port(family: socket.AddressFamily = socket.AF_INET) -> Iterator[int]:
-    """Give a port of loopback at which nothing listens, and nothing will: it stays taken by a connected socket."""
+    """Give a port of loopback at which nothing listens: a connected socket keeps it in use."""
     host = "::1" if family == socket.AF_INET6 else "127.0.0.1"
     with socket.socket(family, socket.SOCK_DGRAM) as one, socket.socket(family, socket.SOCK_DGRAM) as other:
         one.bind((host, 0))
         other.bind((host, 0))
-        one.connect(other.getsockname())  # so that the kernel finds no socket for anyone else
+        one.connect(other.getsockname())  # so that the kernel finds no socket for other senders
         yield one.getsockname()[1]
 
 

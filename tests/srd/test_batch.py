@@ -1,4 +1,4 @@
-"""srd.batch: many messages at a time, over loopback: in place, each once, and given back once."""
+"""srd.batch: many messages at a time, over loopback: in place, each once, and released once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COUNT = 1000
 
 
 async def succeeded(endpoint: Endpoint, ids: range) -> None:
-    """Wait until all have, each once."""
+    """Wait until all requests have succeeded, each once."""
     open_ids = set(ids)
     async with asyncio.timeout(PATIENCE_S):
         while open_ids:
@@ -40,7 +40,7 @@ async def succeeded(endpoint: Endpoint, ids: range) -> None:
 
 
 async def arrived(peer: Peer, count: int) -> list[bytes]:
-    """Take so many messages, in batches."""
+    """Receive `count` messages, in batches."""
     found: list[bytes] = []
     async with asyncio.timeout(PATIENCE_S):
         while len(found) < count:
@@ -111,7 +111,7 @@ async def test_post_send__to_a_peer_that_ends() -> None:
                 here.post_send(region, [0], lengths=64)
 
 
-async def test_recv__singly_out_of_a_batch_that_is_given_back_with_the_last() -> None:
+async def test_recv__singly_out_of_a_batch_that_is_released_with_the_last() -> None:
     async with pair() as (one, two, here, there):
         with memory(content(64 * 30, seed=SEED)) as region:
             ids = here.post_send(region, range(0, 64 * 30, 64), lengths=64)
@@ -156,7 +156,7 @@ def test_equal_parts__refusals(offsets: list[int], lengths: int, message: str) -
 
 
 class Owner:
-    """The queues of an endpoint, a batch in them, and what came back."""
+    """The queues of an endpoint, a batch in them, and what was released."""
 
     def __init__(self, region: Region) -> None:
         self.region = region
@@ -212,7 +212,7 @@ def test_batch__rows_are_the_regions_own_memory(owner: Owner) -> None:
         taken.rows()
 
 
-def test_batch__abandoned_while_some_are_out(owner: Owner) -> None:
+def test_batch__abandoned_while_some_are_held(owner: Owner) -> None:
     one, left = owner.batch.take()
     assert left
     owner.batch.abandon()

@@ -1,4 +1,4 @@
-"""srd.build: what runs is said as it is; and what mypyc made of the sources does what they do, to the last bit."""
+"""srd.build: the reported build is right; and the compiled code has the sources' results, to the last bit."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ for measured in CASES[sys.argv[1]].measure(Request(seed=7, seconds=0.1)):
 """
 
 
-def test_build__names_what_runs() -> None:
+def test_build__names_the_running_build() -> None:
     native = str(data.__file__).endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
     assert (BUILD == "compiled") == native
 
 
 def outcome(case: str, **environment: str) -> tuple[str, str]:
-    """How a seed of a case in virtual time went, and what ran it."""
+    """The result of a seed of a case in virtual time, and the build."""
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, case],
@@ -44,9 +44,9 @@ def outcome(case: str, **environment: str) -> tuple[str, str]:
 
 @pytest.mark.sources
 @pytest.mark.parametrize("case", ["loss", "slow-path", "messages", "fair"])
-def test_build__of_the_same_seed_the_same_comes_to_the_last_bit(case: str) -> None:
-    """Thousands of decisions, of which one that fell otherwise would change all that follow."""
-    assert STAMP.read_text() == digest(), "what is installed was made of other sources: make setup"
+def test_build__the_same_seed_gives_the_same_result(case: str) -> None:
+    """Thousands of decisions; one difference changes all later ones."""
+    assert STAMP.read_text() == digest(), "the installed build is of other sources: make setup"
     of_sources, sources = outcome(case, PYTHONPATH=str(ROOT))
     of_installed, _ = outcome(case)
     assert sources == "interpreted"

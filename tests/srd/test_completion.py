@@ -1,4 +1,4 @@
-"""srd.completion: entries in order, and waiters that are woken, by an entry or by the end."""
+"""srd.completion: entries in order, and tasks that an entry or the close wakes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def entry(first: int) -> WorkCompletion:
     return WorkCompletion(PEER, first, 2, Status.OK)
 
 
-def test_poll__takes_some_in_order() -> None:
+def test_poll__returns_entries_in_order() -> None:
     queue = CompletionQueue()
     assert queue.poll() == []
     for first in (0, 2, 4):
@@ -36,7 +36,7 @@ async def test_wait__until_there_is_one() -> None:
     assert await waiting == [entry(0), entry(2)]
 
 
-async def test_wait__ends_with_the_endpoint_but_gives_what_is_left() -> None:
+async def test_wait__ends_with_the_endpoint_after_the_last_entry() -> None:
     queue = CompletionQueue()
     waiting = asyncio.ensure_future(queue.wait())
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""srd.config: what cannot work is refused when it is written down, naming value and range."""
+"""srd.config: the constructor rejects invalid settings, with value and range."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_defaults__are_valid_and_frozen() -> None:
 @pytest.mark.parametrize("chunk_bytes", [2 * SUPER_BYTES, 512 << 10])
 @pytest.mark.parametrize("window_bytes", [1 << 20, 32 << 20])
 def test_receive_region_bytes__bad_flow(window_bytes: int, chunk_bytes: int) -> None:
-    """Each slot's chunk and spare place, a chunk for copies, and twice the window."""
+    """A chunk and scratch memory for each slot, a chunk for copies, and twice the window."""
     protocol = ProtocolConfig(receive_window_bytes=window_bytes, max_message_bytes=window_bytes)
     least = 17 * chunk_bytes + 16 * SUPER_BYTES + 2 * window_bytes
     with pytest.raises(UsageError, match=rf"^receive_region_bytes: {least - 1} is less than {least}"):
@@ -34,8 +34,8 @@ def test_receive_region_bytes__bad_flow(window_bytes: int, chunk_bytes: int) -> 
 
 
 @pytest.mark.parametrize("value", [-1, 0, 1, SUPER_BYTES, 2 * SUPER_BYTES - 1, 8 << 20])
-def test_chunk_bytes__must_be_filled_by_half_and_fit_the_region_bad_flow(value: int) -> None:
-    """A slot leaves its chunk when no super-datagram fits any more: from twice its size, half is used at least."""
+def test_chunk_bytes__must_be_half_used_and_fit_the_region_bad_flow(value: int) -> None:
+    """A slot leaves its chunk when no super-datagram fits: a chunk of twice that size is at least half used."""
     with pytest.raises(UsageError, match=f"chunk_bytes: {value} "):
         EndpointConfig(receive_region_bytes=8 << 20, protocol=SMALL, chunk_bytes=value)
 

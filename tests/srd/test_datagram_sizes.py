@@ -1,7 +1,7 @@
 """Peers of different datagram sizes on one endpoint, beside attackers: every byte of every message, on real sockets.
 
-The bytes of a message depend on its sender, its number and their offset, so that whatever lies elsewhere than it should
-is seen.
+The bytes of a message depend on its sender, its number and their offset, so that misplaced
+bytes show.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def config(datagram_bytes: int) -> EndpointConfig:
 
 
 async def send_all(port: int, datagram_bytes: int) -> list[Status]:
-    """Send patterned messages, some at a time; return how they ended."""
+    """Send patterned messages, some at a time; return their statuses."""
     slots = asyncio.Semaphore(IN_FLIGHT)
     async with await Endpoint.open(towards="127.0.0.1", config=config(datagram_bytes)) as endpoint:
         peer = await endpoint.connect("127.0.0.1", port=port)
@@ -65,7 +65,7 @@ async def send_all(port: int, datagram_bytes: int) -> list[Status]:
 
 
 async def check_all(endpoint: Endpoint) -> dict[int, int]:
-    """Receive from the next peer and compare every byte; return how many messages came of each size of datagram."""
+    """Receive from the next peer and compare every byte; return the number of messages by datagram size."""
     peer = await endpoint.accept()
     counts: dict[int, int] = {}
     for _ in range(MESSAGES):
@@ -83,7 +83,7 @@ async def check_all(endpoint: Endpoint) -> dict[int, int]:
 def attackers(endpoint: Endpoint, *, seed: int) -> Iterator[list[int]]:
     """Have trains of datagrams of one random size sent to an endpoint from a socket without a peer.
 
-    One for every `TRAIN_EVERY_BYTES` that landed, so that they are as large a share on a slow machine as on a fast one.
+    One for every `TRAIN_EVERY_BYTES` that landed, so that their share does not depend on the machine's speed.
     """
     rng, loop, port = random.Random(seed), asyncio.get_running_loop(), endpoint.address[1]
     sent, due_at = [0], [0]
@@ -113,7 +113,7 @@ def attackers(endpoint: Endpoint, *, seed: int) -> Iterator[list[int]]:
 
 @pytest.mark.parametrize("sizes", [(8972, 1472), (592, 576), (8972, 1472, 972, 592), (1023, 1024, 65_507)], ids=str)
 async def test_send__senders_of_several_sizes_beside_attackers(sizes: tuple[int, ...]) -> None:
-    """The receiver's slots overlapped when it changed its layout for another size; small series were misread."""
+    """A change of the receive layout must not let slots overlap; small trains must be parsed right."""
     async with (
         asyncio.timeout(PATIENCE_S * 3),
         await Endpoint.listen("127.0.0.1", port=0, config=config(max(sizes))) as endpoint,
@@ -129,7 +129,7 @@ async def test_send__senders_of_several_sizes_beside_attackers(sizes: tuple[int,
 
 @pytest.mark.parametrize("datagram_bytes", [576, 592, 964, 1023, 1024, 1472])
 async def test_write_and_read__of_datagrams_of_any_size(datagram_bytes: int) -> None:
-    """Headers of small series lay in the payload that was placed."""
+    """Headers of small trains must not be in the placed payload."""
     length = 300_007
     async with (
         asyncio.timeout(PATIENCE_S),

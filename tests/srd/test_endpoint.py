@@ -1,4 +1,4 @@
-"""srd.endpoint over loopback: opening, accepting, refusing, unreachable hosts, and what is left after close."""
+"""srd.endpoint over loopback: opening, accepting, refusing, unreachable hosts, and resources after close."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HASTY = replace(SMALL, close_timeout_s=0.05)
 SLOW = replace(SMALL, protocol=replace(SMALL.protocol, handshake_timeout_s=60), close_timeout_s=60)
 
 
-async def test_failure__of_our_own_ends_every_request_and_peer_with_its_status() -> None:
+async def test_failure__internal_ends_every_request_and_peer_with_its_status() -> None:
     async with pair() as (one, _, here, there):
         with Region(4 << 20) as region:
             request = here.send(region, offset=0, length=4 << 20)
@@ -81,7 +81,7 @@ async def test_failure__in_the_delivery_to_one_peer_ends_that_peer_only(monkeypa
 
 
 @pytest.mark.sources
-async def test_failure__of_the_core_wakes_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failure__of_the_core_wakes_all_waiting_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, errors = asyncio.get_running_loop(), []
     loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
@@ -122,7 +122,7 @@ async def test_failure__of_the_core_wakes_all_that_wait(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("host", HOSTS)
-async def test_connect__both_ends_talk(host: str) -> None:
+async def test_connect__both_ends_send(host: str) -> None:
     async with pair(host=host) as (one, two, here, there):
         assert here.address[1] == two.address[1]
         assert there.address[1] == one.address[1]
@@ -175,7 +175,7 @@ async def test_connect__agrees_on_the_smaller_datagram() -> None:
         assert one.dropped_packets == two.dropped_packets == 0
 
 
-# -- what cannot be opened ------------------------------------------------------------------------------------------
+# -- peers that cannot be opened ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -225,20 +225,20 @@ async def test_connect__no_route_bad_flow() -> None:
 async def test_connect__an_mtu_that_is_too_small_bad_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(srd.engine, "route_mtu", lambda _address, *, family: 600 if family else 0)
     async with await Endpoint.open(towards="127.0.0.1", config=SMALL) as one:
-        said = (
+        expected = (
             "127.0.0.1: the route's MTU is 600 bytes; SRD needs at least 604 (576-byte datagrams); "
             "raise the MTU of the interface"
         )
-        with pytest.raises(SrdError, match=f"^{re.escape(said)}$"):
+        with pytest.raises(SrdError, match=f"^{re.escape(expected)}$"):
             await one.connect("127.0.0.1", port=9)
 
 
-async def test_resolve__nothing_is_any_address_for_who_listens() -> None:
+async def test_resolve__an_empty_host_is_any_address_for_a_listener() -> None:
     family, address = await resolve("", port=7, passive=True)
     assert address[:2] == (("::" if family == socket.AF_INET6 else "0.0.0.0"), 7)  # noqa: S104 - a text
 
 
-# -- what cannot be made --------------------------------------------------------------------------------------------
+# -- endpoints that cannot be opened --------------------------------------------------------------------------------
 
 
 async def test_listen__address_in_use_bad_flow() -> None:
@@ -264,8 +264,8 @@ async def test_listen__bad_settings_leave_nothing_open_bad_flow() -> None:
 
 
 @pytest.mark.parametrize(("chunk_bytes", "datagram_bytes"), [(2 * SUPER_BYTES, 1472), (512 << 10, 8972)])
-async def test_listen__the_least_region_that_is_allowed_carries_messages(chunk_bytes: int, datagram_bytes: int) -> None:
-    """However small the bursts are: each pins the chunk that it lies in."""
+async def test_listen__the_smallest_region_suffices_for_messages(chunk_bytes: int, datagram_bytes: int) -> None:
+    """For any size of bursts: each pins its chunk."""
     window_bytes = 4 << 20
     least = EndpointConfig(
         receive_region_bytes=(SLOTS + 1) * chunk_bytes + scratch_bytes(SLOTS) + 2 * window_bytes,
@@ -281,7 +281,7 @@ async def test_listen__the_least_region_that_is_allowed_carries_messages(chunk_b
             assert await sending is Status.OK
 
 
-# -- the end --------------------------------------------------------------------------------------------------------
+# -- close ----------------------------------------------------------------------------------------------------------
 
 
 async def test_close__leaves_no_file_and_no_task() -> None:
@@ -305,14 +305,14 @@ async def test_close__reaches_the_other_end() -> None:
             await there.recv()
 
 
-async def test_close__twice_is_once() -> None:
+async def test_close__is_idempotent() -> None:
     async with pair() as (one, two, _, _):
         await one.close()
         await one.close()
         await two.close()
 
 
-async def test_close__nothing_new_may_be_begun_bad_flow() -> None:
+async def test_close__nothing_may_be_started_after_it_bad_flow() -> None:
     async with pair() as (one, two, _, _):
         for endpoint in (one, two):
             await endpoint.close()
@@ -350,8 +350,8 @@ async def test_close__during_a_look_up_of_the_host_ends_the_attempt(monkeypatch:
         await asyncio.wait_for(connecting, PATIENCE_S)
 
 
-async def test_close__is_not_held_up_by_a_receiver_without_credit() -> None:
-    """It has 300 s to take what was posted, but a program that closes does not."""
+async def test_close__does_not_wait_for_a_receiver_without_credit() -> None:
+    """Posted requests time out after 300 s; a close does not wait for that."""
     async with pair(opener=HASTY) as (one, _, here, there):
         with Region(4 << 20) as region:
             futures = [here.send(region, offset=0, length=4 << 20) for _ in range(4)]
@@ -359,11 +359,11 @@ async def test_close__is_not_held_up_by_a_receiver_without_credit() -> None:
                 await one.close()
                 assert {*await asyncio.gather(*futures)} <= {Status.OK, Status.FLUSHED}
                 assert futures[-1].result() is Status.FLUSHED
-                assert await there.wait_ended() is Status.OK, "it was told"
+                assert await there.wait_ended() is Status.OK, "it received CLOSE"
                 assert here.error().status is Status.OK
 
 
-async def test_close__cancelled_gives_everything_back_at_once() -> None:
+async def test_close__cancelled_releases_everything_at_once() -> None:
     files = open_files()
     async with pair(opener=replace(SMALL, close_timeout_s=1000)) as (one, _, here, there):
         with Region(4 << 20) as region:
@@ -377,7 +377,7 @@ async def test_close__cancelled_gives_everything_back_at_once() -> None:
                 await closing[1]
                 await one.close()
                 assert futures[-1].result() is Status.FLUSHED
-                assert await there.wait_ended() is Status.OK, "it was told"
+                assert await there.wait_ended() is Status.OK, "it received CLOSE"
     gc.collect()
     assert open_files() == files
 
@@ -407,14 +407,14 @@ async def test_close__an_error_with_one_peer_does_not_stop_the_others(monkeypatc
 
 
 async def test_close__ends_an_attempt_to_connect() -> None:
-    """Nothing hangs: who waits for a peer that will never be is told."""
+    """An attempt to connect raises."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
         one = await Endpoint.open(towards="127.0.0.1", config=SMALL)
         connecting = asyncio.ensure_future(one.connect("127.0.0.1", port=silent.getsockname()[1]))
         silent.settimeout(0)
         async with asyncio.timeout(PATIENCE_S):
-            await asyncio.get_running_loop().sock_recv(silent, 10_000)  # the first hello: it is under way
+            await asyncio.get_running_loop().sock_recv(silent, 10_000)  # the first HELLO: the attempt has started
         await one.close()
         with pytest.raises(SrdError):
             await asyncio.wait_for(connecting, timeout=PATIENCE_S)
@@ -429,7 +429,7 @@ async def test_close__ends_a_waiting_accept() -> None:
         await asyncio.wait_for(accepting, timeout=PATIENCE_S)
 
 
-async def test_connect__given_up_leaves_the_endpoint_usable() -> None:
+async def test_connect__cancelled_leaves_the_endpoint_usable() -> None:
     async with pair() as (one, two, here, there):
         connecting = asyncio.ensure_future(one.connect("127.0.0.1", port=two.address[1]))
         await asyncio.sleep(0)
@@ -443,22 +443,22 @@ async def test_connect__given_up_leaves_the_endpoint_usable() -> None:
 # -- memory ---------------------------------------------------------------------------------------------------------
 
 
-async def test_peer_ended__messages_that_nobody_took_give_their_memory_back() -> None:
-    """A daemon whose peers fail must not lose its region to them, a window's worth at a time."""
+async def test_peer_ended__releases_the_memory_of_messages_that_were_not_received() -> None:
+    """A daemon whose peers fail must not lose a window of memory with each."""
     async with asyncio.timeout(PATIENCE_S * 3), await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two:
         async with await Endpoint.open(towards="127.0.0.1", config=SMALL) as one:
             for number in range(6):
                 here = await one.connect("127.0.0.1", port=two.address[1])
                 there = await two.accept()
-                for _ in range(2):  # the whole window, all of it acknowledged, none of it taken
+                for _ in range(2):  # the whole window, acknowledged, and not received by the application
                     assert await send(here, content(4 << 20, seed=number)) is Status.OK
                 await there.close()
         assert two.dropped_packets == 0
 
 
 @pytest.mark.parametrize("retry", [1, 7])
-async def test_region__promised_to_more_peers_than_it_can_hold(retry: int) -> None:
-    """Four windows of 8 MiB into 24 MiB, and an application that keeps everything: nothing is lost but by a status."""
+async def test_region__granted_to_more_peers_than_it_can_hold(retry: int) -> None:
+    """Four windows of 8 MiB into 24 MiB, and an application that keeps all messages: each loss has a status."""
     opener = replace(SMALL, protocol=replace(SMALL.protocol, rnr_retry=retry))
     payload = content(2 << 20, seed=SEED)
     async with AsyncExitStack() as stack, asyncio.timeout(PATIENCE_S * 2):
@@ -472,7 +472,7 @@ async def test_region__promised_to_more_peers_than_it_can_hold(retry: int) -> No
             futures = [peer.send(region, offset=0, length=len(payload)) for peer in peers for _ in range(4)]
             while not two.dropped_packets:  # noqa: ASYNC110 - a counter; more is sent than there is room for
                 await asyncio.sleep(0.001)
-            # How many of them fit is for the kernel to say: a half message takes room, too.
+            # How many fit depends on the kernel's timing: incomplete messages use memory, too.
             await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait(futures, timeout=1)  # the others are refused, or wait for longer than this
             early = [future.result() for future in futures if future.done()]
@@ -480,7 +480,7 @@ async def test_region__promised_to_more_peers_than_it_can_hold(retry: int) -> No
             assert len(early) < len(futures) or Status.REMOTE_ERROR_RNR in early
 
             async def take(peer: Peer) -> int:
-                """Release all that comes until the opener has closed."""
+                """Release all messages until the opener has closed."""
                 taken = 0
                 try:
                     while True:
@@ -492,7 +492,7 @@ async def test_region__promised_to_more_peers_than_it_can_hold(retry: int) -> No
 
             taking = [asyncio.ensure_future(take(peer)) for peer in accepted]
             statuses = await asyncio.gather(*futures)
-            for peer in peers:  # it goes on; what is refused now is refused because `take` has not come so far
+            for peer in peers:  # it continues; a request that is refused now is ahead of `take`
                 while (status := await peer.send(region, offset=0, length=len(payload))) is not Status.OK:
                     assert status is Status.REMOTE_ERROR_RNR
                     assert retry < 7
@@ -513,7 +513,7 @@ async def test_bytes_copied__nothing_on_the_fast_path() -> None:
 
 
 async def test_on_event__a_close_that_is_not_handled_yet_ends_a_send_in_a_peer_error() -> None:
-    """The core may know a turn before the peer does that the other end has gone."""
+    """The core may process the other end's CLOSE a turn before the peer does."""
     async with pair() as (one, _, here, _):
         core = one._engine._core.peer(here.number)
         goodbye = Close(core.own_context, core.remote_context).encode()
@@ -524,8 +524,8 @@ async def test_on_event__a_close_that_is_not_handled_yet_ends_a_send_in_a_peer_e
 
 
 @pytest.mark.sources
-async def test_on_failure__an_error_of_our_own_ends_everyone_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing hangs, not even on a bug: requests, receivers, attempts to connect, and who accepts."""
+async def test_on_failure__an_internal_error_ends_all_waiting_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests, recv(), connect() and accept() raise, even on a bug."""
     problems: list[BaseException | None] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context.get("exception")))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
@@ -534,7 +534,7 @@ async def test_on_failure__an_error_of_our_own_ends_everyone_who_waits(monkeypat
             connecting = asyncio.ensure_future(one.connect("127.0.0.1", port=silent.getsockname()[1]))
             accepting, receiving = asyncio.ensure_future(one.accept()), asyncio.ensure_future(here.recv())
             region = Region(4 << 20)
-            held = [here.send(region, offset=0, length=4 << 20) for _ in range(3)]  # the window takes two
+            held = [here.send(region, offset=0, length=4 << 20) for _ in range(3)]  # the window holds two
             await held[1]
 
             def fail(*_: object, **__: object) -> None:

@@ -1,4 +1,4 @@
-"""srd.endpoint: peers that come and go at once, that nobody accepts, and that nobody waits for any more."""
+"""srd.endpoint: peers that end as soon as they open, that are not accepted, and whose connect() was cancelled."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from tests.patience import PATIENCE_S
 from tests.srd.loopback import SMALL, pair, receive, send
 
 NOBODY = 99
-"""Number of a peer that there is not."""
+"""Number of a peer that does not exist."""
 
 
 class Responder(asyncio.DatagramProtocol):
-    """Answers as it is told, from a plain socket."""
+    """A scripted responder on a plain socket."""
 
-    def __init__(self, *, goodbye: bool) -> None:
-        self.heard: list[Control] = []
-        self._goodbye = goodbye
+    def __init__(self, *, closes: bool) -> None:
+        self.received: list[Control] = []
+        self._closes = closes
         self._transport: asyncio.DatagramTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -48,21 +48,21 @@ class Responder(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
         packet = decode_untrusted(data)
-        self.heard.append(packet)
+        self.received.append(packet)
         assert self._transport is not None
         if isinstance(packet, Hello) and not packet.cookie:
             self._transport.sendto(Retry(packet.own_context, b"c" * 24, packet.path, len(data)).encode(), addr)
         elif isinstance(packet, Hello):
             accept = Accept(packet.own_context, 77, 1 << 20, 1 << 10, 1 << 20, 4096, len(data))
             self._transport.sendto(accept.encode(), addr)
-            if self._goodbye:
+            if self._closes:
                 self._transport.sendto(Close(packet.own_context, 77).encode(), addr)
 
 
 @asynccontextmanager
-async def responding(*, goodbye: bool) -> AsyncIterator[tuple[Responder, int]]:
+async def responding(*, closes: bool) -> AsyncIterator[tuple[Responder, int]]:
     transport, responder = await asyncio.get_running_loop().create_datagram_endpoint(
-        lambda: Responder(goodbye=goodbye), local_addr=("127.0.0.1", 0)
+        lambda: Responder(closes=closes), local_addr=("127.0.0.1", 0)
     )
     try:
         yield responder, transport.get_extra_info("sockname")[1]
@@ -74,10 +74,10 @@ async def responding(*, goodbye: bool) -> AsyncIterator[tuple[Responder, int]]:
 
 
 async def test_connect__to_one_that_closes_at_once_is_a_peer_that_has_ended() -> None:
-    """Both packets come in one batch. The endpoint goes on, for this peer and for others."""
+    """Both packets come in one batch. The endpoint continues, for this peer and for others."""
     async with (
         asyncio.timeout(PATIENCE_S),
-        responding(goodbye=True) as (_, port),
+        responding(closes=True) as (_, port),
         await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
         await Endpoint.open(towards="127.0.0.1", config=SMALL) as one,
     ):
@@ -92,7 +92,7 @@ async def test_connect__to_one_that_closes_at_once_is_a_peer_that_has_ended() ->
 
 
 def open_and_close(two: Endpoint, *, context: int) -> None:
-    """Have a core take HELLO with cookie and CLOSE before any event is delivered, as one batch brings them."""
+    """Have a core process HELLO with cookie and CLOSE in one batch, before any event is delivered."""
     core, now, source = two._engine._core, time.monotonic(), ("127.0.0.1", 9)
     hello = Hello(context, 1 << 20, 1 << 10, 1 << 20, 4096, 576)
 
@@ -107,8 +107,8 @@ def open_and_close(two: Endpoint, *, context: int) -> None:
     give(Close(accept.own_context, context))
 
 
-async def test_accept__of_peers_that_came_and_went_in_one_batch() -> None:
-    """They take nobody's place, and are not accepted long after; who else is served is not disturbed."""
+async def test_accept__of_peers_that_opened_and_ended_in_one_batch() -> None:
+    """They do not count as unaccepted peers, and are not accepted later; other peers are not affected."""
     async with pair() as (one, two, here, there):
         for context in range(3):
             open_and_close(two, context=context)
@@ -123,7 +123,7 @@ async def test_accept__of_peers_that_came_and_went_in_one_batch() -> None:
 
 
 async def test_accept__of_a_peer_that_has_sent_something_and_closed() -> None:
-    """What was acknowledged is not lost because accept() came late."""
+    """Acknowledged messages are not lost by a late accept()."""
     async with (
         asyncio.timeout(PATIENCE_S),
         await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
@@ -132,7 +132,7 @@ async def test_accept__of_a_peer_that_has_sent_something_and_closed() -> None:
         here = await one.connect("127.0.0.1", port=two.address[1])
         assert await send(here, b"a note") is Status.OK
         await here.close()
-        assert len(two._engine._core._unaccepted) == 1, "it holds memory, and so its place"
+        assert len(two._engine._core._unaccepted) == 1, "it holds memory, so it counts"
         there = await two.accept()
         assert not two._engine._core._unaccepted
         assert await receive(there) == b"a note"
@@ -152,7 +152,7 @@ async def test_accept__of_a_peer_that_has_sent_something_and_closed() -> None:
     ],
     ids=lambda event: type(event).__name__,
 )
-async def test_on_event__of_a_peer_that_is_not_there(event: Event) -> None:
+async def test_on_event__of_an_unknown_peer(event: Event) -> None:
     async with pair() as (_, two, here, there):
         two._on_event(event)
         await send(here, b"alive")
@@ -160,8 +160,8 @@ async def test_on_event__of_a_peer_that_is_not_there(event: Event) -> None:
 
 
 @pytest.mark.sources
-@pytest.mark.parametrize("broken", [Inbox.deliver, RxQueueTable.forget_peer], ids=lambda broken: broken.__name__)
-async def test_on_event__a_fault_of_ours_ends_one_peer(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("broken", [Inbox.deliver, RxQueueTable.remove_peer], ids=lambda broken: broken.__name__)
+async def test_on_event__an_internal_error_ends_one_peer(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     problems: list[BaseException | None] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context.get("exception")))
     async with pair() as (one, two, here, there):
@@ -184,22 +184,22 @@ async def test_on_event__a_fault_of_ours_ends_one_peer(broken: Any, monkeypatch:
     assert [type(problem) for problem in problems] == [ZeroDivisionError]
 
 
-# -- nobody waits for it any more -----------------------------------------------------------------------------------
+# -- cancelled attempts ---------------------------------------------------------------------------------------------
 
 
 async def test_connect__cancelled_while_opening_closes_both_ends() -> None:
     async with (
-        responding(goodbye=False) as (responder, port),
+        responding(closes=False) as (responder, port),
         asyncio.timeout(PATIENCE_S),
         await Endpoint.open(towards="127.0.0.1", config=SMALL) as one,
     ):
         connecting = asyncio.ensure_future(one.connect("127.0.0.1", port=port))
-        while not any(isinstance(packet, Hello) and packet.cookie for packet in responder.heard):  # noqa: ASYNC110 - no event
+        while not any(isinstance(packet, Hello) and packet.cookie for packet in responder.received):  # noqa: ASYNC110 - no event
             await asyncio.sleep(0)
-        connecting.cancel()  # its ACCEPT is on the way
+        connecting.cancel()  # its ACCEPT is in flight
         with pytest.raises(asyncio.CancelledError):
             await connecting
-        while not any(isinstance(packet, Close) for packet in responder.heard):  # noqa: ASYNC110 - no event
+        while not any(isinstance(packet, Close) for packet in responder.received):  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.001)
         assert not one._opening
         while one._engine._core._by_context:  # noqa: ASYNC110 - no event
@@ -209,7 +209,7 @@ async def test_connect__cancelled_while_opening_closes_both_ends() -> None:
 @pytest.mark.sources
 @pytest.mark.parametrize("late", [False, True], ids=["before the result", "after the result"])
 async def test_connect__cancelled_in_the_turn_in_which_it_opened(*, late: bool) -> None:
-    """As a timeout may: the result is there, or about to be, and nobody takes it."""
+    """As by a timeout: the result is set, or about to be, and not used."""
     async with (
         asyncio.timeout(PATIENCE_S),
         await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
@@ -236,7 +236,7 @@ async def test_connect__cancelled_in_the_turn_in_which_it_opened(*, late: bool) 
         assert await receive(there) == b"alive"
 
 
-async def test_accept__cancelled_takes_nobody() -> None:
+async def test_accept__cancelled_consumes_no_peer() -> None:
     async with (
         asyncio.timeout(PATIENCE_S),
         await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
@@ -251,7 +251,7 @@ async def test_accept__cancelled_takes_nobody() -> None:
             await first
 
 
-async def test_accept__after_the_end_gives_nobody() -> None:
+async def test_accept__after_the_close_raises() -> None:
     async with await Endpoint.open(towards="127.0.0.1", config=SMALL) as one:
         two = await Endpoint.listen("127.0.0.1", port=0, config=EndpointConfig())
         await one.connect("127.0.0.1", port=two.address[1])

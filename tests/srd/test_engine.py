@@ -1,4 +1,4 @@
-"""srd.engine by itself: two of them over loopback, with nothing but numbers and events."""
+"""srd.engine alone: two of them over loopback, with peer numbers and events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T", bound=Event)
 
 
 class Owner:
-    """An engine, its registrations, and the events that it was given."""
+    """An engine, its registrations, and its events."""
 
     def __init__(self, *, admission: AdmissionFactory = TurnAdmission) -> None:
         self.events: list[Event] = []
@@ -42,12 +42,12 @@ class Owner:
             family=socket.AF_INET,
             accepting=True,
             memory=self.registry,
-            on_event=self._take,
+            on_event=self._on_event,
             on_failure=pytest.fail,
             admission=admission,
         )
 
-    def _take(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         self.events.append(event)
         self._changed.set()
         if self.breaks_on is not None and isinstance(event, self.breaks_on):
@@ -149,8 +149,8 @@ async def test_on_event__memory_of_an_aborted_message_is_freed(owners: tuple[Own
         await one.until(Completion)
 
 
-class Gate(Admission):
-    """Admits everything, or nothing."""
+class SwitchedAdmission(Admission):
+    """Admits all messages, or none."""
 
     def __init__(self) -> None:
         self.is_open = True
@@ -166,14 +166,14 @@ class Gate(Admission):
 
 
 async def test_admission__of_the_owner_decides_while_memory_is_short() -> None:
-    gate = Gate()
+    gate = SwitchedAdmission()
     one, two = Owner(), Owner(admission=lambda _: gate)
     payload = content(4 * MIB, seed=SEED)
     try:
         *holders, last = [(await connected(one, two))[0] for _ in range(3)]
         with memory(payload) as source:
             held: list[MessageReceived] = []
-            for number, peer in enumerate(holders * 2):  # 16 of 24 MiB: less than the reserve is left
+            for number, peer in enumerate(holders * 2):  # 16 of 24 MiB: less than the reserve is free
                 one.engine.post(peer, WorkRequest(number, 4 * MIB, source.address))
                 held.append(await two.until(MessageReceived, lambda event: event not in held))
             gate.is_open = False

@@ -16,7 +16,7 @@ def test_errors__have_one_root(kind: type[Exception]) -> None:
     assert issubclass(kind, SrdError)
 
 
-def test_errors__are_the_cores_own() -> None:
+def test_errors__are_those_of_the_core() -> None:
     assert (SrdError, PacketError, PeerError, UsageError) == (
         core.SrdError,
         core.PacketError,

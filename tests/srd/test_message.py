@@ -1,4 +1,4 @@
-"""srd.message: pieces in place, in order, given back once, by whichever way."""
+"""srd.message: pieces in place, in order, released once, by any of the ways."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXTENTS = (events.Extent(0, 4096, 3), events.Extent(3, 100, 4), events.Extent(7,
 
 
 class Owner:
-    """The queues of an endpoint with one message in them, and what came back."""
+    """The queues of an endpoint with one message in them, and what was released."""
 
     def __init__(self, region: Region) -> None:
         self.region = region
@@ -63,12 +63,12 @@ def test_views__are_the_regions_own_memory_in_order(owner: Owner) -> None:
     assert owner.queues.bytes_copied == 0
 
 
-def test_views__outlive_the_message_safely(owner: Owner) -> None:
+def test_views__may_outlive_the_message(owner: Owner) -> None:
     message = owner.message()
     array = np.frombuffer(next(message.views()), np.uint8)[1:]
     message.release()
     assert owner.returned == [(1, [0, 3, 7], 9, 1)]
-    assert owner.holds == 1, "what is looked at is not used again"
+    assert owner.holds == 1, "viewed memory is not reused"
     assert bytes(array) == b"ne"
     del array
     assert owner.queues.host.pool.free_chunks > 0
@@ -95,17 +95,17 @@ def test_gather__into(owner: Owner, kind: str) -> None:
         filled.release()
 
 
-@pytest.mark.parametrize(("into", "why"), [(bytearray(8), "has 8 bytes"), (bytes(9), "is read-only")])
-def test_gather__into_what_cannot_take_it_bad_flow(owner: Owner, into: object, why: str) -> None:
-    with pytest.raises(UsageError, match=f"into: {why}; the message of 9 bytes"):
+@pytest.mark.parametrize(("into", "reason"), [(bytearray(8), "has 8 bytes"), (bytes(9), "is read-only")])
+def test_gather__into_an_unsuitable_buffer_bad_flow(owner: Owner, into: object, reason: str) -> None:
+    with pytest.raises(UsageError, match=f"into: {reason}; the message of 9 bytes"):
         owner.message().gather(into)
     assert owner.queues.bytes_copied == 0
 
 
-# -- giving back ----------------------------------------------------------------------------------------------------
+# -- release --------------------------------------------------------------------------------------------------------
 
 
-def test_release__gives_back_once(owner: Owner) -> None:
+def test_release__is_idempotent(owner: Owner) -> None:
     message = owner.message()
     message.release()
     message.release()
@@ -113,12 +113,12 @@ def test_release__gives_back_once(owner: Owner) -> None:
     assert owner.holds == 0
 
 
-def test_frags__lie_where_the_payload_landed(owner: Owner) -> None:
+def test_frags__are_where_the_payload_landed(owner: Owner) -> None:
     message = owner.message()
     frags = message.frags()
     assert [(frag.offset, frag.length, frag.region_id) for frag in frags] == [(4096, 3, 0), (100, 4, 0), (0, 2, 0)]
     assert [frag.token - frags[0].token for frag in frags] == [0, 1, 2]
-    assert message.frags() == frags, "and stay the same"
+    assert message.frags() == frags, "and do not change"
     assert owner.queues.bytes_copied == 0
 
 
@@ -134,7 +134,7 @@ def test_frags__returned_one_by_one(owner: Owner) -> None:
     assert owner.queues.tokens.dontneed([(tokens[2], 1)]) == 0, "it was returned before"
 
 
-def test_release__returns_the_frags_that_are_left(owner: Owner) -> None:
+def test_release__returns_the_remaining_frags(owner: Owner) -> None:
     message = owner.message()
     assert owner.queues.tokens.dontneed([(message.frags()[0].token, 1)]) == 1
     message.release()
@@ -143,7 +143,7 @@ def test_release__returns_the_frags_that_are_left(owner: Owner) -> None:
     assert len(owner.queues.tokens) == owner.holds == 0
 
 
-def test_with__releases_on_any_way_out(owner: Owner) -> None:
+def test_with__releases_on_any_exit(owner: Owner) -> None:
     def fail() -> None:
         with owner.message():
             assert owner.returned == []

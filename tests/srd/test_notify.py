@@ -1,4 +1,4 @@
-"""srd.notify: all are woken, once, and who gave up is forgotten."""
+"""srd.notify: all waiting tasks are woken, once, and cancelled ones are removed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from srd.notify import Notify
 
 async def test_wake__all_that_wait() -> None:
     waiting = Notify()
-    waiting.notify()  # nobody: nothing is kept
+    waiting.notify()  # no task waits: nothing is kept
     tasks = [asyncio.ensure_future(waiting.wait()) for _ in range(3)]
     await asyncio.sleep(0)
     assert not any(task.done() for task in tasks)

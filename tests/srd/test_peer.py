@@ -1,4 +1,4 @@
-"""srd.peer over loopback: messages of every size, credit, ends in the middle, and what there is to see."""
+"""srd.peer over loopback: messages of every size, credit, early ends, and counters."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ async def test_send__many_messages_each_arrives_once() -> None:
     async with pair() as (_, _, here, there):
         with memory(content(2000, seed=SEED)) as region:
             futures = [here.send(region, offset=n, length=1000, immediate=n) for n in range(500)]
-            heard = {}
+            bodies = {}
             async with asyncio.timeout(PATIENCE_S):
                 for _ in futures:
                     with await there.recv() as message:
-                        assert message.immediate not in heard
-                        heard[message.immediate] = message.gather()
+                        assert message.immediate not in bodies
+                        bodies[message.immediate] = message.gather()
                 assert set(await asyncio.gather(*futures)) == {Status.OK}
             whole = content(2000, seed=SEED)
-            assert heard == {n: whole[n : n + 1000] for n in range(500)}
+            assert bodies == {n: whole[n : n + 1000] for n in range(500)}
 
 
 async def test_send__both_ways_at_once() -> None:
@@ -81,7 +81,7 @@ async def test_recv__several_waiters_get_a_message_each() -> None:
 
 @pytest.mark.parametrize("closes", ["peer", "endpoint"])
 async def test_send__while_another_task_closes_is_an_error_of_the_peer(closes: str) -> None:
-    """Not of the caller: a task cannot know what others do. The peer still closes in an orderly way."""
+    """Not a UsageError, as another task closes it. The peer still closes in an orderly way."""
     async with pair() as (one, _, here, there):
         with Region(4096) as region:
             closing = asyncio.ensure_future(here.close() if closes == "peer" else one.close())
@@ -101,7 +101,7 @@ async def test_send__while_another_task_closes_is_an_error_of_the_peer(closes: s
             assert await there.wait_ended() is Status.OK
 
 
-# -- what cannot be sent --------------------------------------------------------------------------------------------
+# -- invalid requests -----------------------------------------------------------------------------------------------
 
 
 async def test_send__too_long_bad_flow() -> None:
@@ -135,9 +135,9 @@ NUMBERS = pytest.mark.parametrize("value", [0.5, True, "1", None])
 
 @NUMBERS
 @pytest.mark.parametrize("name", ["offset", "length", "immediate"])
-async def test_send__what_is_no_integer_bad_flow(name: str, value: Any) -> None:
+async def test_send__no_integer_bad_flow(name: str, value: Any) -> None:
     if (name, value) == ("immediate", None):
-        return  # there is none
+        return  # there is no such argument
     async with pair() as (_, _, here, _):
         with Region(4096) as region, pytest.raises(UsageError, match=f"^{name}: {value!r} is no integer"):
             here.send(region, **{"offset": 0, "length": 1, name: value})
@@ -145,7 +145,7 @@ async def test_send__what_is_no_integer_bad_flow(name: str, value: Any) -> None:
 
 @NUMBERS
 @pytest.mark.parametrize("name", ["offset", "length", "key", "target_offset"])
-async def test_write__what_is_no_integer_bad_flow(name: str, value: Any) -> None:
+async def test_write__no_integer_bad_flow(name: str, value: Any) -> None:
     async with pair() as (_, _, here, _):
         with Region(4096) as region, pytest.raises(UsageError, match=f"^{name}: {value!r} is no integer"):
             here.write(region, **{"offset": 0, "length": 1, "key": 1, "target_offset": 0, name: value})
@@ -153,7 +153,7 @@ async def test_write__what_is_no_integer_bad_flow(name: str, value: Any) -> None
 
 @NUMBERS
 @pytest.mark.parametrize("name", ["offset", "length", "key", "source_offset"])
-async def test_read__what_is_no_integer_bad_flow(name: str, value: Any) -> None:
+async def test_read__no_integer_bad_flow(name: str, value: Any) -> None:
     async with pair() as (one, _, here, _):
         with Region(4096) as region:
             mine = one.register(region, offset=0, length=4096, access=Access.LOCAL_WRITE)
@@ -212,17 +212,17 @@ async def test_cancel__the_region_may_be_closed_at_once() -> None:
     async with pair() as (_, _, here, there):
         with Region(4 << 20) as region:
 
-            async def give_up() -> None:
+            async def send_until_cancelled() -> None:
                 try:
                     await here.send(region, offset=0, length=4 << 20)
                 finally:
                     region.close()
 
-            giving_up = asyncio.ensure_future(give_up())
+            sending = asyncio.ensure_future(send_until_cancelled())
             await asyncio.sleep(0)
-            giving_up.cancel()
+            sending.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await giving_up
+                await sending
         await send(here, b"goes on")
         assert await receive(there) == b"goes on"
 
@@ -239,25 +239,25 @@ async def test_peer_ended__the_regions_of_its_requests_may_be_closed() -> None:
             batch.close()
 
 
-async def test_post__what_is_refused_keeps_no_region() -> None:
+async def test_post__a_refused_request_keeps_no_region() -> None:
     async with pair() as (_, _, here, _):
         with Region(4096) as region:
-            with pytest.raises(UsageError) as word:
+            with pytest.raises(UsageError) as single:
                 here.send(region, offset=0, length=1, immediate=-1)
             with pytest.raises(UsageError) as batch:
                 here.post_send(region, [0], lengths=1, immediate=-1)
             await here.close()
-            with pytest.raises(PeerError) as gone:
+            with pytest.raises(PeerError) as ended:
                 here.send(region, offset=0, length=1)
             region.close()
-            assert all(caught.tb for caught in (word, batch, gone)), "with their tracebacks alive"
+            assert all(caught.tb for caught in (single, batch, ended)), "with their tracebacks alive"
 
 
 # -- credit ---------------------------------------------------------------------------------------------------------
 
 
-async def test_credit__a_receiver_that_holds_stops_the_sender_and_resumes_it() -> None:
-    """Window 8 MiB, 24 messages of 1 MiB: eight arrive, none is lost; releasing brings the rest."""
+async def test_credit__a_receiver_that_keeps_messages_stops_the_sender() -> None:
+    """Window 8 MiB, 24 messages of 1 MiB: eight arrive, none is lost; after a release the rest arrive."""
     payload = content(1 << 20, seed=SEED)
     async with pair() as (_, two, here, there):
         with memory(payload) as region:
@@ -267,7 +267,7 @@ async def test_credit__a_receiver_that_holds_stops_the_sender_and_resumes_it() -
                 while len(held) < 8:
                     held.append(await there.recv())
                 await asyncio.gather(*futures[:8])
-            with pytest.raises(TimeoutError):  # longer than a silence after which signs of life are asked for
+            with pytest.raises(TimeoutError):  # longer than the keepalive interval
                 await asyncio.wait_for(there.recv(), timeout=0.6)
             assert not any(future.done() for future in futures[8:])
             assert all(message.gather() == payload for message in held)
@@ -281,7 +281,7 @@ async def test_credit__a_receiver_that_holds_stops_the_sender_and_resumes_it() -
         assert two.dropped_packets == 0
 
 
-async def test_credit__one_release_lets_one_more_in() -> None:
+async def test_credit__one_release_admits_one_more() -> None:
     async with pair() as (_, _, here, there):
         with Region(4 << 20) as region:
             futures = [here.send(region, offset=0, length=4 << 20) for _ in range(4)]
@@ -297,7 +297,7 @@ async def test_credit__one_release_lets_one_more_in() -> None:
                 assert await futures[3] is Status.OK
 
 
-async def test_credit__a_held_message_keeps_its_bytes_while_others_come_and_go() -> None:
+async def test_credit__a_held_message_keeps_its_bytes_while_others_are_received() -> None:
     async with pair() as (_, _, here, there):
         kept = content(300_000, seed=1)
         await send(here, kept)
@@ -313,7 +313,7 @@ async def test_credit__a_held_message_keeps_its_bytes_while_others_come_and_go()
 # -- the end --------------------------------------------------------------------------------------------------------
 
 
-async def test_close__what_was_posted_arrives_first() -> None:
+async def test_close__posted_requests_complete_first() -> None:
     payload = content(3 << 20, seed=SEED)
     async with pair() as (_, _, here, there):
         with memory(payload) as region:
@@ -330,15 +330,15 @@ async def test_close__what_was_posted_arrives_first() -> None:
                 here.send(region, offset=0, length=1)
 
 
-async def test_close__by_the_receiver_in_the_middle_ends_every_request() -> None:
+async def test_close__by_the_receiver_during_a_transfer_ends_every_request() -> None:
     async with pair() as (_, _, here, there):
         with Region(4 << 20) as region:
             futures = [here.send(region, offset=0, length=4 << 20, immediate=number) for number in range(5)]
             async with asyncio.timeout(PATIENCE_S):
-                with await there.recv() as message:  # of the two that the window takes, the one that came first
+                with await there.recv() as message:  # of the two that the window holds, the first to complete
                     first = message.immediate
                 assert first is not None
-                assert await futures[first] is Status.OK, "else its ack could come after the end"
+                assert await futures[first] is Status.OK, "otherwise its ack could come after the end"
                 await there.close()
                 statuses = await asyncio.gather(*futures)
             assert statuses[-1] is Status.REMOTE_ERROR_ABORT
@@ -347,7 +347,7 @@ async def test_close__by_the_receiver_in_the_middle_ends_every_request() -> None
                 await here.recv()
 
 
-async def test_close__messages_that_had_arrived_can_still_be_taken() -> None:
+async def test_close__received_messages_can_still_be_read() -> None:
     async with pair() as (_, _, here, there):
         await send(here, b"read me")
         await here.close()
@@ -369,7 +369,7 @@ async def test_close__of_a_peer_that_is_closing_bad_flow() -> None:
             assert await future is Status.OK
 
 
-async def test_close__is_not_held_up_by_a_receiver_without_credit() -> None:
+async def test_close__does_not_wait_for_a_receiver_without_credit() -> None:
     async with pair(opener=replace(SMALL, close_timeout_s=0.05)) as (one, two, here, there):
         with Region(4 << 20) as region:
             futures = [here.send(region, offset=0, length=4 << 20) for _ in range(4)]
@@ -383,9 +383,9 @@ async def test_close__is_not_held_up_by_a_receiver_without_credit() -> None:
         assert await receive(await two.accept()) == b"again"
 
 
-async def test_close__cancelled_parts_at_once() -> None:
+async def test_close__cancelled_ends_the_peer_at_once() -> None:
     async with pair(opener=replace(SMALL, close_timeout_s=1000)) as (_, _, here, there):
-        await send(there, b"never taken")
+        await send(there, b"never received")
         with Region(4 << 20) as region:
             futures = [here.send(region, offset=0, length=4 << 20) for _ in range(4)]
             closing = asyncio.ensure_future(here.close())
@@ -405,13 +405,13 @@ async def test_wait_ended__and_error_give_the_status() -> None:
     async with pair() as (one, _, here, there):
         assert not here.ended
         assert "it is open" in str(here.error())
-        one._engine._driver.close()  # falls silent, as a killed process does
+        one._engine._driver.close()  # sends nothing more, as a killed process
         async with asyncio.timeout(PATIENCE_S):
             assert await there.wait_ended() is Status.LOCAL_ERROR_UNRESP_REMOTE
         assert there.ended
         assert "no packet for" in str(there.error())
         assert there.error().status == 13
-        here._inbox.end()  # its driver is closed: nobody else will say so
+        here._inbox.end()  # its driver is closed, so no event ends it
 
 
 async def test_send__a_refused_argument_holds_no_memory_bad_flow() -> None:
@@ -423,7 +423,7 @@ async def test_send__a_refused_argument_holds_no_memory_bad_flow() -> None:
         assert caught.tb is not None
 
 
-# -- what there is to see -------------------------------------------------------------------------------------------
+# -- counters -------------------------------------------------------------------------------------------------------
 
 
 async def test_counters__agree_at_both_ends() -> None:

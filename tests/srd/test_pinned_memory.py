@@ -1,4 +1,4 @@
-"""Attackers on real sockets that begin messages and never end them, beside a peer that keeps the rules."""
+"""Attackers on real sockets that begin messages and never end them, beside an honest peer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def names(ack: Ack, first: int, end: int) -> bool:
 
 
 class Attacker:
-    """Speaks the protocol by hand, from one port."""
+    """Sends crafted packets from one port."""
 
     def __init__(self, port: int) -> None:
         self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -52,7 +52,7 @@ class Attacker:
                 continue
 
     async def _answer(self, wanted: Callable[[Control], bool], *packets: bytes) -> Control:
-        """Send packets, again and again, until the answer that is wanted comes."""
+        """Send packets repeatedly until the wanted reply arrives."""
         while True:
             for packet in packets:
                 self._sock.sendto(packet, self._target)
@@ -74,7 +74,7 @@ class Attacker:
         self._there = accept.own_context
 
     async def begin(self, message: int, *, psn: int) -> int:
-        """Send all of a message but its last packet, as far as it is taken; return the PSN after it."""
+        """Send all of a message but its last packet, as far as it is accepted; return the PSN after it."""
         packets = LENGTH // SEGMENT
         for first in range(0, packets, AT_ONCE):
             end = min(first + AT_ONCE, packets)
@@ -100,7 +100,7 @@ class Attacker:
         return bytes(packet)
 
     async def keep_alive(self) -> None:
-        """Answer for being there, and no more."""
+        """Answer keepalive probes only."""
         while True:
             self._sock.sendto(Probe(self._there, self._context, 0, self._sequence, 0).encode(), self._target)
             self._sequence += 1
@@ -115,7 +115,7 @@ class Attacker:
 
 @asynccontextmanager
 async def attackers(two: Endpoint, *, count: int) -> AsyncIterator[None]:
-    """Give attackers that have each begun what the window allows, and live on."""
+    """Run attackers that have each begun what the window allows, and stay open."""
     with ExitStack() as sockets:
         alive = []
         try:
@@ -132,7 +132,7 @@ async def attackers(two: Endpoint, *, count: int) -> AsyncIterator[None]:
             await asyncio.gather(*alive, return_exceptions=True)
 
 
-async def test_transfers_go_on_beside_peers_that_hold_memory_and_never_finish() -> None:
+async def test_transfers_continue_beside_peers_that_hold_memory_and_never_finish() -> None:
     async with (
         asyncio.timeout(3 * PATIENCE_S),
         await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
@@ -149,4 +149,4 @@ async def test_transfers_go_on_beside_peers_that_hold_memory_and_never_finish() 
                     received = both.create_task(receive(there))
                 assert sending.result() is Status.OK
                 assert received.result() == payload
-        assert not any(peer.ended for peer in two._peers.values()), "nobody was sent away for it"
+        assert not any(peer.ended for peer in two._peers.values()), "no peer was ended"

@@ -1,4 +1,4 @@
-"""Registered memory over loopback: write, write with immediate, read, refusals, cancelling, withdrawing."""
+"""Registered memory over loopback: write, write with immediate, read, refusals, cancelling, deregistering."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def bytes_of(region: Region, offset: int, length: int) -> bytes:
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 @pytest.mark.parametrize("size", SIZES)
 async def test_write__lands_at_its_target(host: str, size: int) -> None:
-    """Up to three times the receive window: what lands in registered memory needs none of it."""
+    """Up to three times the receive window: writes do not use it."""
     payload = content(size, seed=SEED)
     with Region(size + 8192) as target, memory(payload) as source:
         async with pair(host=host) as (_, two, here, there):
@@ -52,7 +52,7 @@ async def test_write__lands_at_its_target(host: str, size: int) -> None:
             )
             async with asyncio.timeout(PATIENCE_S):
                 assert await there.recv_write() == WriteNotification(size, 0xFFFFFFFF)
-                assert bytes_of(target, 1077, size) == payload, "when it is told, it is there"
+                assert bytes_of(target, 1077, size) == payload, "the bytes are there before the notification"
                 assert await writing is Status.OK
             assert not any(bytes_of(target, 0, 1077))
             assert not any(bytes_of(target, 1077 + size, 8192 - 1077))
@@ -61,7 +61,7 @@ async def test_write__lands_at_its_target(host: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_read__fetches_what_is_there(size: int) -> None:
+async def test_read__fetches_the_bytes(size: int) -> None:
     payload = content(size, seed=SEED)
     with Region(size + 8192) as target, memory(payload + bytes(100)) as source:
         async with pair() as (one, two, here, _):
@@ -103,7 +103,7 @@ async def test_both__everything_at_once() -> None:
 @pytest.mark.sources
 @pytest.mark.parametrize(("lost", "seed"), [(0.0, 1), (0.02, 2), (0.1, 3), (0.1, 4), (0.3, 5)])
 async def test_predicted__lands_in_place_and_nowhere_else(lost: float, seed: int) -> None:
-    """Writes and sends at once to a queue that is the peer's own, with arrivals lost at random."""
+    """Writes and sends at once to the peer's own queue, with arrivals lost at random."""
     size, rng = 8 * MIB, random.Random(seed)
     payload = content(size, seed=SEED)
     with Region(2 * size + 8192) as target, memory(payload) as source, Region(16 * MIB) as device:
@@ -155,7 +155,7 @@ async def test_predicted__writes_and_reads(*, reads: bool) -> None:
                 assert await done is Status.OK
             assert bytes_of(target, 0, len(payload)) == payload
             assert queue.predicted_bytes > 0
-            assert queue.misprediction_fraction < 1, "on a busy host few are right"
+            assert queue.misprediction_fraction < 1, "on a busy host few predictions hit"
             end.deregister(local)
             queue.unbind()
 
@@ -182,7 +182,7 @@ async def test_predicted__not_with_an_immediate_and_not_in_a_shared_queue() -> N
 # -- refused --------------------------------------------------------------------------------------------------------
 
 
-async def test_refused__each_with_its_status_and_the_others_go_on() -> None:
+async def test_refused__each_with_its_status_and_the_others_complete() -> None:
     bad = Status.REMOTE_ERROR_BAD_ADDRESS
     with Region(MIB) as target, Region(MIB) as mine, memory(content(MIB, seed=SEED)) as source:
         async with pair() as (one, two, here, there):
@@ -213,7 +213,7 @@ async def test_refused__each_with_its_status_and_the_others_go_on() -> None:
             assert await receive(there) == b"and goes on"
 
 
-async def test_post__what_cannot_be_bad_flow() -> None:
+async def test_post__invalid_arguments_bad_flow() -> None:
     with Region(4096) as region:
         async with pair() as (one, _, here, there):
             local = one.register(region, offset=0, length=4096, access=ALL)
@@ -248,24 +248,24 @@ async def test_recv_write__makes_room_for_the_next() -> None:
             ]
             assert await here.write(source, offset=0, length=10, key=key, target_offset=50) is Status.OK
             await asyncio.gather(*writing[:8])
-            assert not any(future.done() for future in writing[8:]), "nobody has taken notice of the first"
-            told = [(await there.recv_write()).immediate for _ in range(30)]
-            assert sorted(told) == list(range(30))
+            assert not any(future.done() for future in writing[8:]), "the first were not received by recv_write"
+            immediates = [(await there.recv_write()).immediate for _ in range(30)]
+            assert sorted(immediates) == list(range(30))
             assert set(await asyncio.gather(*writing)) == {Status.OK}
             two.deregister(registration)
 
 
-async def test_send__longer_than_the_other_end_takes() -> None:
+async def test_send__longer_than_the_other_end_accepts() -> None:
     little = replace(SMALL, protocol=replace(SMALL.protocol, max_message_bytes=MIB))
     async with pair(config=little, opener=SMALL) as (_, _, here, _):
         assert await send(here, bytes(2 * MIB)) is Status.REMOTE_ERROR_BAD_LENGTH
 
 
-# -- cancel, withdraw -----------------------------------------------------------------------------------------------
+# -- cancel, deregister -----------------------------------------------------------------------------------------------
 
 
 async def test_cancel__of_the_future_ends_the_request_and_frees_its_memory() -> None:
-    """The window takes two sends of 4 MiB; the third waits, and is not wanted any more."""
+    """The window holds two sends of 4 MiB; the third waits, and is cancelled."""
     async with pair() as (_, _, here, there):
         region = Region(4 * MIB)
         futures = [here.send(region, offset=0, length=4 * MIB) for _ in range(3)]
@@ -284,8 +284,8 @@ async def test_cancel__of_the_future_ends_the_request_and_frees_its_memory() -> 
             assert await sending is Status.OK
 
 
-async def test_cancel__in_the_middle_gives_memory_and_credit_back() -> None:
-    """Forty times half a message: the receiver's region would not hold what it had to keep of them."""
+async def test_cancel__during_a_transfer_frees_memory_and_credit() -> None:
+    """Forty times half a message: together more than the receiver's region."""
     payload = content(4 * MIB, seed=SEED)
     async with pair() as (_, two, here, there):
         with memory(payload) as region:
@@ -296,7 +296,7 @@ async def test_cancel__in_the_middle_gives_memory_and_credit_back() -> None:
                     await until(lambda: there.landed_bytes >= before + MIB or future.done())  # noqa: B023 - awaited here
                 future.cancel()
                 await asyncio.sleep(0)
-                while there._inbox.messages:  # it was all under way
+                while there._inbox.messages:  # all of it was in flight
                     there._inbox.messages.popleft().release()
             sending = asyncio.ensure_future(here.send(region, offset=0, length=4 * MIB, immediate=7))
             async with asyncio.timeout(PATIENCE_S):
@@ -310,8 +310,8 @@ async def test_cancel__in_the_middle_gives_memory_and_credit_back() -> None:
 
 
 @pytest.mark.parametrize("reads", [False, True])
-async def test_deregister__in_the_middle_ends_it_at_both_ends(*, reads: bool) -> None:
-    """Between two looks no more lands than the window of PSNs lets go, which is a small part of the whole."""
+async def test_deregister__during_a_transfer_ends_it_at_both_ends(*, reads: bool) -> None:
+    """Between two checks at most a PSN window lands, which is a small part of the whole."""
     size = 24 * MIB
     config = replace(SMALL, protocol=replace(SMALL.protocol, window_packets=MIN_PEER_WINDOW_PACKETS))
     assert MIN_PEER_WINDOW_PACKETS * config.datagram_bytes <= size // 32
@@ -334,7 +334,7 @@ async def test_deregister__in_the_middle_ends_it_at_both_ends(*, reads: bool) ->
             assert await receive(there) == b"and goes on"
 
 
-async def test_close__lets_registered_regions_go() -> None:
+async def test_close__releases_registered_regions() -> None:
     region = Region(4096)
     async with pair() as (one, _, _, _):
         one.register(region, offset=0, length=4096, access=ALL)

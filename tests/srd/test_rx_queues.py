@@ -1,4 +1,4 @@
-"""srd.rx_queues over loopback: regions that payloads of chosen peers land in, and the ways back."""
+"""srd.rx_queues over loopback: regions for the payload of chosen peers, and how memory is returned."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_steer__a_peers_payload_lands_in_the_region(region: Region) -> Non
     async with pair() as (_, two, here, there):
         queue = two.bind_rx(region)
         with await exchange(here, there, payload) as message:
-            assert areas(message) == {0}, "nothing before a rule says so"
+            assert areas(message) == {0}, "no other queue without a rule"
         assert two.linear_bytes == len(payload)
         queue.steer(there)
         with await exchange(here, there, payload) as message:
@@ -116,7 +116,7 @@ async def test_steer__the_opener_too(region: Region) -> None:
 
 
 async def test_steer__in_the_middle_of_a_message(region: Region) -> None:
-    """Its pieces lie in two regions, and all is well."""
+    """The message has pieces in two regions."""
     payload = content(4 * MIB, seed=SEED)
     async with pair() as (_, two, here, there):
         queue = two.bind_rx(region)
@@ -131,7 +131,7 @@ async def test_steer__in_the_middle_of_a_message(region: Region) -> None:
                 assert await sending is Status.OK
 
 
-async def test_forget__the_rule_of_a_peer_that_is_gone(region: Region) -> None:
+async def test_remove_peer__the_rule_of_a_peer_that_has_ended(region: Region) -> None:
     async with pair() as (_, two, here, there):
         queue = two.bind_rx(region)
         queue.steer(there)
@@ -143,10 +143,10 @@ async def test_forget__the_rule_of_a_peer_that_is_gone(region: Region) -> None:
             queue.steer(there)
 
 
-# -- what cannot be -------------------------------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------------------------------
 
 
-async def test_bind__what_cannot_be_bad_flow(region: Region) -> None:
+async def test_bind__invalid_arguments_bad_flow(region: Region) -> None:
     async with pair() as (_, two, _, _):
         before = open_files()
         with Region(4 * MIB) as small, pytest.raises(UsageError, match=f"region: {4 * MIB} bytes are less than"):
@@ -160,7 +160,7 @@ async def test_bind__what_cannot_be_bad_flow(region: Region) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "why"),
+    ("rule", "reason"),
     [
         ({"host": "example.org"}, "'example.org' is no address"),
         ({"port": 7}, "port: 7"),
@@ -168,10 +168,10 @@ async def test_bind__what_cannot_be_bad_flow(region: Region) -> None:
         ({"host": "127.0.0.1", "port": 65536}, "port: 65536"),
     ],
 )
-async def test_steer__what_is_no_rule_bad_flow(region: Region, rule: dict[str, Any], why: str) -> None:
+async def test_steer__invalid_rules_bad_flow(region: Region, rule: dict[str, Any], reason: str) -> None:
     async with pair() as (_, two, _, _):
         queue = two.bind_rx(region)
-        with pytest.raises(UsageError, match=why):
+        with pytest.raises(UsageError, match=reason):
             queue.steer(**rule)
         queue.unbind()
         with pytest.raises(UsageError, match="is unbound"):
@@ -181,7 +181,7 @@ async def test_steer__what_is_no_rule_bad_flow(region: Region, rule: dict[str, A
 # -- unbinding ------------------------------------------------------------------------------------------------------
 
 
-async def test_unbind__the_region_goes_when_its_last_piece_is_returned(region: Region) -> None:
+async def test_unbind__the_region_is_released_with_its_last_piece(region: Region) -> None:
     async with pair() as (_, two, here, there):
         before = open_files()
         queue = two.bind_rx(region)
@@ -197,11 +197,11 @@ async def test_unbind__the_region_goes_when_its_last_piece_is_returned(region: R
             assert areas(other) == {0}
         message.release()
         region.close()
-        assert two.bytes_copied == MIB, "what a queue that is gone has counted counts"
+        assert two.bytes_copied == MIB, "counts of an unbound queue are kept"
 
 
-async def test_unbind__with_a_message_half_there(region: Region) -> None:
-    """The rest of it comes to the host, and it is delivered."""
+async def test_unbind__with_an_incomplete_message(region: Region) -> None:
+    """The rest of it lands in host memory, and it is delivered."""
     payload = content(4 * MIB, seed=SEED)
     async with pair() as (_, two, here, there):
         queue = two.bind_rx(region)
@@ -218,7 +218,7 @@ async def test_unbind__with_a_message_half_there(region: Region) -> None:
 
 
 async def test_close__unbinds(region: Region) -> None:
-    gc.collect()  # what a test before has left
+    gc.collect()  # regions of earlier tests
     before = open_files().count("/memfd")
     async with pair() as (_, two, here, there):
         queue = two.bind_rx(region)
@@ -227,26 +227,26 @@ async def test_close__unbinds(region: Region) -> None:
         token = message.frags()[0].token
     region.close()
     assert region.fd < 0
-    assert open_files().count("/memfd") <= before - 1, "the endpoints' have gone, too"
+    assert open_files().count("/memfd") <= before - 1, "those of the endpoints are closed, too"
     assert two.dontneed([(token, 1)]) == 0
     message.release()
     with pytest.raises(UsageError):
         list(message.views())
 
 
-# -- the ways back --------------------------------------------------------------------------------------------------
+# -- returning memory -----------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
 async def steered(region: Region) -> AsyncIterator[tuple[Endpoint, Peer, Peer, Any]]:
-    """Give the receiving endpoint, both ends' peers, and the queue that all lands in."""
+    """Give the receiving endpoint, both ends' peers, and the queue that all payload lands in."""
     async with pair() as (_, two, here, there):
         with two.bind_rx(region) as queue:
             queue.steer()
             yield two, here, there, queue
 
 
-async def test_dontneed__gives_memory_and_credit_back(region: Region) -> None:
+async def test_dontneed__frees_memory_and_credit(region: Region) -> None:
     """Sixteen times the window, each message returned by tokens only."""
     async with steered(region) as (two, here, there, queue):
         free = queue.free_bytes
@@ -255,25 +255,25 @@ async def test_dontneed__gives_memory_and_credit_back(region: Region) -> None:
             frags = message.frags()
             assert two.dontneed(ranges(frag.token for frag in frags)) == len(frags)
             assert two.dontneed(ranges(frag.token for frag in frags)) == 0
-        assert free - queue.free_bytes <= 2 * SMALL.chunk_bytes, "but for what is being filled"
+        assert free - queue.free_bytes <= 2 * SMALL.chunk_bytes, "except for the chunks that are being filled"
         assert len(two._engine.queues.tokens) == 0
 
 
-async def test_cmsgs__give_the_place_of_the_bytes(region: Region) -> None:
+async def test_cmsgs__have_the_offsets_of_the_bytes(region: Region) -> None:
     payload = content(MIB, seed=SEED)
     async with steered(region) as (_, here, there, queue):
         with await exchange(here, there, payload) as message:
-            told = cmsgs(message.frags())
-            assert int(told["frag_size"].sum()) == len(payload), "as many as recvmsg would have returned"
-            assert set(told["dmabuf_id"].tolist()) == {queue.id}
+            array = cmsgs(message.frags())
+            assert int(array["frag_size"].sum()) == len(payload), "as many as recvmsg would have returned"
+            assert set(array["dmabuf_id"].tolist()) == {queue.id}
             pieces = [
-                region.array[at : at + size].tobytes() for at, size in told[["frag_offset", "frag_size"]].tolist()
+                region.array[at : at + size].tobytes() for at, size in array[["frag_offset", "frag_size"]].tolist()
             ]
             assert b"".join(pieces) == payload
 
 
 async def test_refill_ring__from_a_thread(region: Region) -> None:
-    """The application of a device never calls us: it writes what it has used into the ring."""
+    """The device's application makes no call: it writes used frags into the ring."""
     async with steered(region) as (two, here, there, queue):
         ring = two.refill_ring(entries=256)
         free = queue.free_bytes
@@ -282,12 +282,12 @@ async def test_refill_ring__from_a_thread(region: Region) -> None:
             thread = threading.Thread(target=lambda: [ring.push(frag) for frag in frags])  # noqa: B023 - joined here
             thread.start()
             thread.join()
-        with await exchange(here, there, b"the last are looked at"):
+        with await exchange(here, there, b"the last are processed"):
             assert len(two._engine.queues.tokens) <= 1
             assert free - queue.free_bytes <= 3 * SMALL.chunk_bytes
 
 
-async def test_refill_ring__what_names_nothing_is_skipped(region: Region) -> None:
+async def test_refill_ring__invalid_entries_are_skipped(region: Region) -> None:
     async with steered(region) as (two, here, there, _):
         ring = two.refill_ring()
         message = await exchange(here, there, b"held")
@@ -297,12 +297,12 @@ async def test_refill_ring__what_names_nothing_is_skipped(region: Region) -> Non
             Frag(1 << 47, 5, 0, 9),
         ):  # fmt: skip
             assert ring.push(wrong)
-        (await exchange(here, there, b"makes it look")).release()
+        (await exchange(here, there, b"makes it read")).release()
         assert two._engine.queues.tokens.skipped == 4
         assert list(message.views()) == [b"held"]
 
 
-async def test_refill_ring__a_broken_one_is_not_read_any_more(region: Region) -> None:
+async def test_refill_ring__a_broken_one_is_no_longer_read(region: Region) -> None:
     async with steered(region) as (two, here, there, _):
         ring = two.refill_ring()
         np.frombuffer(ring._memory, np.uint32)[16] = 1 << 30
@@ -324,15 +324,15 @@ def test_refill_ring__is_in_a_region_that_can_be_shared() -> None:
 
 
 async def test_exhaustion__a_slow_application_stops_the_sender(region: Region) -> None:
-    """Three windows of messages to a region that one window fills: they wait, nothing is lost, and all goes on."""
+    """Three windows of messages to a region that one window fills: they wait, and none is lost."""
     payload = content(MIB, seed=SEED)
     async with steered(region) as (_, here, there, queue):
         with memory(payload) as source:
             sending = [here.send(source, offset=0, length=MIB, immediate=number) for number in range(24)]
-            held = [await there.recv() for _ in range(8)]  # as many as the window has
+            held = [await there.recv() for _ in range(8)]  # as many as the window holds
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(there.recv(), timeout=0.05)
-            assert sum(future.done() for future in sending) <= 8, "the sender is told to wait"
+            assert sum(future.done() for future in sending) <= 8, "the sender waits for credit"
             seen = set()
             async with asyncio.timeout(PATIENCE_S):
                 for _ in range(16):

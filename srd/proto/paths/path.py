@@ -25,7 +25,7 @@ three probes, but full-size probes on all paths would cost capacity."""
 
 
 class PathState(Enum):
-    """How far a path is trusted."""
+    """State of a path."""
 
     ACTIVE = auto()
     """Carries data."""
@@ -72,7 +72,7 @@ TRANSITIONS = {
 
 @dataclass(slots=True)
 class PathCounters:
-    """Totals of one path, in packets unless the name says otherwise."""
+    """Totals of one path, in packets unless the name has another unit."""
 
     packets: int = 0
     bytes: int = 0

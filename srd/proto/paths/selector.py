@@ -37,7 +37,7 @@ MAX_FULL_SIZE_LOSSES = 3
 """Full-size packets lost in a row beyond which the path that answered last gets no retransmissions: it may carry small
 packets only, and each such path must be detected."""
 MAX_ACK_CREDITS = 256
-"""ACK credits kept: a few windows' worth; older ones say nothing about the queues now."""
+"""ACK credits kept: a few windows' worth; older ones do not reflect the present queues."""
 
 
 class PathSelector:

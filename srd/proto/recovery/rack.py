@@ -120,7 +120,7 @@ def probe_timeout_s(path: Path, *, jitter_s: float = 0.0) -> float:
 def detect_losses(
     path: Path, *, inflight: Inflight, rack: RackState, now: float, min_rto_s: float, datagram_bytes: int
 ) -> LossReport | None:
-    """Remove from the path's head every burst whose fate is known; None if all that it carried has arrived."""
+    """Remove from the path's head every burst that is acknowledged or lost; None if all packets have arrived."""
     losses: LossReport | None = None
     while path.transmissions:
         head = path.transmissions[0]

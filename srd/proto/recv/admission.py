@@ -1,6 +1,6 @@
 """Admission while memory is short: one incomplete message is admitted, so that it becomes complete.
 
-Every peer is promised a receive window of its own, and the windows of many peers together exceed the memory. If all
+Every peer is granted a receive window of its own, and the windows of many peers together exceed the memory. If all
 messages were received in part until no memory is left, none could become complete, and no memory would be freed. So the
 owner of the memory keeps a reserve as large as the longest message, and reports when less than that is left
 (`handle_packets(..., low_region=...)`). From then on only one incomplete message is admitted. The senders of all others
@@ -10,7 +10,7 @@ get RNR (receiver not ready), and retry. The core has an `Admission` for each re
 1. Peers that were refused take turns, in the order of their waiting. A turn is one message, the peer's oldest that is
    in this memory. A peer not received from for TURN_MEMORY_S leaves the queue.
 2. A turn in which nothing lands for `stalled_after_s` ends, and all incomplete messages of the peer in this memory are
-   discarded (`evict_stalled`): the peer had what memory there was, and did not use it. Until a message of that peer
+   discarded (`evict_stalled`): the peer had the free memory, and did not use it. Until a message of that peer
    becomes complete in a turn of its own, it comes after all others that wait, so that a peer that never completes a
    message cannot take turn after turn.
 3. A message of a peer that was not refused is discarded, too, when nothing of it landed for as long. Time in which the
@@ -96,7 +96,7 @@ class TurnAdmission(Admission):
         if now < self._check_at:
             return []
         self._check_at = now + stalled_after_s / CHECKS_PER_STALL
-        self._forget(peers, now=now)
+        self._remove_ended(peers, now=now)
         if self._turn is not None and self._message is None and now - self._since >= TURN_MEMORY_S:
             self._turn = None  # its message has not come
         stalled = list(self._what_stalled(peers, since=now - stalled_after_s, now=now))
@@ -122,7 +122,7 @@ class TurnAdmission(Admission):
         landed_at = peer.receiver.last_landed_at(self._message)
         return landed_at is not None and landed_at <= since
 
-    def _forget(self, peers: Mapping[int, PeerCore], *, now: float) -> None:
+    def _remove_ended(self, peers: Mapping[int, PeerCore], *, now: float) -> None:
         """Remove peers that no longer exist, and those that have not retried lately."""
         self._waiting = {
             number: at for number, at in self._waiting.items() if number in peers and now - at < TURN_MEMORY_S
@@ -142,7 +142,7 @@ class TurnAdmission(Admission):
 
     def _begin_turn(self, asking: PeerCore, burst: ReceivedBurst, *, peers: Mapping[int, PeerCore], now: float) -> None:
         """Give the turn to the peer that has waited longest; `asking`, if it has not waited, is the last."""
-        self._forget(peers, now=now)
+        self._remove_ended(peers, now=now)
         order = [*self._waiting, asking.number]
         self._turn = number = min(order, key=lambda number: number in self._stalled)  # not stalled first
         self._message = peers[number].receiver.oldest_incomplete(self._is_here)

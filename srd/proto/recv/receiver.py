@@ -5,7 +5,7 @@
 2. A message is delivered when all its bytes have landed, whatever is missing before it.
 3. Every ack reports everything received (cumulative point and bitmap), so that acks may be lost. `recv.ack_path`
    chooses the ack path.
-4. Credit is counted in message bytes, and in messages, from the beginning of the peer's life and only ever grows: the
+4. Credit is counted in message bytes, and in messages, from the opening of the peer and only ever grows: the
    window plus what the application has released. The credit of an aborted message is released as soon as the abort is
    known. A peer that begins more than it was granted breaks the protocol, and ends: no conforming sender does so,
    whatever the network does.

@@ -7,11 +7,11 @@ credit, the peer is probed with exponential back-off; an answer that grants noth
 `rnr_retry` times and once more ends with REMOTE_ERROR_RNR; 7 means without limit, as in InfiniBand and EFA. A grant,
 however small, restarts the count: the receiver makes progress.
 
-A receiver may also have promised more memory than it has, to several peers together. It then drops packets, and reports
+A receiver may also have granted more memory than it has, to several peers together. It then drops packets, and reports
 that in its acks (NOT_READY). That is an RNR too: nothing is sent until the back-off has passed, and the RNR counts for
 the sends that were started. A newly acknowledged packet restarts the count, as a grant does.
 
-Credit is counted in bytes and in messages from the beginning of the peer's life, and only ever grows.
+Credit is counted in bytes and in messages from the opening of the peer, and only ever grows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What was sent and not yet acknowledged: one record per burst, sets of packets as integers.
 
 Rules.
-1. A PSN names a packet's content for ever, unless its message is aborted: then it is ABORTED. `PsnRange` maps PSNs to a
+1. A PSN always names the same content, unless its message is aborted: then it is ABORTED. `PsnRange` maps PSNs to a
    message and an offset; a retransmission is a second `InflightBurst` of the same PSNs, on another path.
 2. `Inflight.base` is the first PSN of the oldest PSN range that is not wholly acknowledged; bitmaps are relative to it.
 3. The range of a PSN is found with integer operations alone, which is cheaper than a bisection: `_starts` has a bit at

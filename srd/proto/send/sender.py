@@ -217,7 +217,7 @@ class Sender:
         return min(least_s * (1 << min(self.queue.credit.rnr_since_grant, 16)), self._config.probe_after_s)
 
     def _on_rnr(self, *, now: float) -> None:
-        """Process NOT_READY: the receiver dropped packets that it had promised memory for."""
+        """Process NOT_READY: the receiver dropped packets that it had granted memory for."""
         if self.queue.credit.on_rnr(now=now, wait_s=self.retry_s) and not self.queue.fail_dropped():
             self._pacer.hold(until=self.queue.credit.retry_at)
 

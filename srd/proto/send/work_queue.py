@@ -1,6 +1,6 @@
 """The work queue: messages of this end that have not ended, by the caller's number, by message number, and by deadline.
 
-A posted work request becomes a work queue entry (a WQE, in the words of RDMA); so does a RESPONSE, which nobody posted.
+A posted work request becomes a work queue entry (WQE, the RDMA term); so does a RESPONSE, which has no work request.
 
 All requests of a peer have the same time limit, so the first one posted is the first overdue. The limit counts from the
 peer's first turn after the posting, which follows at once: posting itself needs no clock.

@@ -89,7 +89,7 @@ class Ack:
     bitmap: int
     """Bit i stands for PSN cumulative + i; bit 0 is always clear."""
     credit_bytes: int
-    """Message bytes that the peer may start, counted from the beginning of its life."""
+    """Message bytes that the peer may start, counted from its opening."""
     credit_messages: int
     """Messages that the peer may start, counted likewise."""
     reports: tuple[PathReport, ...]

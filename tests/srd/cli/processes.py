@@ -1,4 +1,4 @@
-"""`srd` as real processes: started, listened to with deadlines, ended by their own process id."""
+"""`srd` as real processes: started, read from with deadlines, ended by their own process id."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import IO, Any, Self
 from tests.patience import PATIENCE_S
 
 SPARSE_BYTES = 2 << 30
-"""A file that takes no room and far longer to send than any test looks at it."""
+"""Size of a sparse file that takes longer to send than any test runs."""
 
 
 def command(*arguments: str) -> list[str]:
@@ -24,7 +24,7 @@ def command(*arguments: str) -> list[str]:
 
 
 class Lines:
-    """What a process writes to a stream, line by line; reading waits, with a deadline."""
+    """The lines that a process writes to a stream; reading waits, with a deadline."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -75,7 +75,7 @@ class Process:
         self.stdout, self.stderr = Lines(self.popen.stdout), Lines(self.popen.stderr)
 
     def event(self, wanted: str) -> dict[str, Any]:
-        """Return the next JSON event of this kind; those before it are passed over."""
+        """Return the next JSON event of this kind; skip those before it."""
         while (line := self.stdout.next()) is not None:
             event: dict[str, Any] = json.loads(line)
             if event["event"] == wanted:

@@ -1,4 +1,4 @@
-"""`srd recv --devmem`: sizes that cannot be, and the least that can."""
+"""`srd recv --devmem`: invalid sizes, and the smallest valid one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.mark.parametrize("size_bytes", [MIN_BYTES, 33 << 20, 34 << 20, 256 << 20, 4 << 30])
-async def test_memory__what_is_promised_fits(size_bytes: int) -> None:
+async def test_memory__the_granted_window_fits(size_bytes: int) -> None:
     memory = DeviceMemory(size_bytes)
     async with await Endpoint.listen("127.0.0.1", port=0, config=memory.config) as endpoint:
         assert memory.figures() == {}
@@ -44,13 +44,13 @@ def test_memory__larger_than_the_machine_bad_flow() -> None:
 
 
 @pytest.mark.parametrize(("size", "status"), [("1M", 2), ("lots", 2), ("9999T", 1)])
-def test_recv__size_that_cannot_be_bad_flow(output: Path, called: Command, size: str, status: int) -> None:
+def test_recv__invalid_size_bad_flow(output: Path, called: Command, size: str, status: int) -> None:
     result = called("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--devmem", size)
     assert_fails(result, status=status, error="")
 
 
 def test_recv__a_file_ten_times_the_region(inputs: Path, output: Path) -> None:
-    """Slowly emptied, never overwritten."""
+    """The sender waits for credit; no memory is overwritten."""
     file = inputs / "a.bin"
     file.write_bytes(content(80 << 20, seed=7))
     with receiver(output, "--devmem", str(MIN_BYTES), "--once") as (process, target):

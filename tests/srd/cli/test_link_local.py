@@ -64,7 +64,7 @@ def test_send__to_a_link_local_address(link: tuple[str, str], inputs: Path, outp
 
 @pytest.mark.root
 def test_send__to_a_link_local_port_at_which_nothing_listens(link: tuple[str, str], inputs: Path) -> None:
-    """The ICMP error's address is compared with the peer's, scope and all: it ends at once."""
+    """The ICMP error's address, with its scope, equals the peer's: the attempt ends at once."""
     file = inputs / "file.bin"
     file.write_bytes(b"x")
     target = f"[{RECEIVER}%right]:9"

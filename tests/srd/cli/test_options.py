@@ -1,4 +1,4 @@
-"""srd.cli.options: HOST:PORT, paths that the system refuses, JSON lines, and signals."""
+"""srd.cli.options: HOST:PORT, file names that the system refuses, JSON lines, and signals."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_run__a_signal_cancels_and_the_command_cleans_up(number: signal.Signals)
     assert caught.value.exit_code == 1
 
 
-def test_run__a_command_may_take_a_signal_for_its_end() -> None:
+def test_run__a_command_may_handle_a_signal_as_its_end() -> None:
     async def main() -> int:
         os.kill(os.getpid(), signal.SIGTERM)
         try:

@@ -1,4 +1,4 @@
-"""srd.cli.progress: rates in the units of networks; a bar only where a person looks."""
+"""srd.cli.progress: rates in bits per second; a bar only on a terminal."""
 
 from __future__ import annotations
 

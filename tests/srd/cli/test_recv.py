@@ -59,7 +59,7 @@ def file_of(directory: Path, size_bytes: int, *, name: str = "a.bin") -> Path:
     return path
 
 
-# -- asked wrongly --------------------------------------------------------------------------------------------------
+# -- usage errors ---------------------------------------------------------------------------------------------------
 
 
 def test_recv__output_is_missing_bad_flow(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_recv__port_in_use_bad_flow(output: Path, called: Command) -> None:
 # -- serving --------------------------------------------------------------------------------------------------------
 
 
-def test_recv__greets_on_stderr_and_reports_each_file(inputs: Path, output: Path) -> None:
+def test_recv__prints_its_address_and_each_file_to_stderr(inputs: Path, output: Path) -> None:
     file = file_of(inputs, 100_000)
     with Process(command("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--once")) as process:
         greeting = re.fullmatch(
@@ -208,7 +208,7 @@ def test_recv__overwrite(inputs: Path, output: Path) -> None:
 
 @pytest.mark.root
 def test_recv__a_disk_that_fills_up_is_one_line_at_each_end(inputs: Path, tiny: Path) -> None:
-    """The room that was there when the file was offered is taken while it comes."""
+    """The disk space that was free at the offer is used up during the transfer."""
     with receiver(tiny) as (process, target):
         with Process(command("send", str(file_of(inputs, 7 << 20)), target)) as sender:
             (tiny / "other").write_bytes(bytes(7 << 20))
@@ -276,8 +276,8 @@ def test_recv__a_killed_sender_is_reported_and_serving_goes_on(inputs: Path, out
     assert names(output) == ["a.bin"]
 
 
-def test_recv__an_output_that_nobody_reads_any_more_ends_it(inputs: Path, output: Path) -> None:
-    """`srd recv --json | head -1`: not a daemon that serves nobody, and no traceback."""
+def test_recv__a_closed_output_ends_it(inputs: Path, output: Path) -> None:
+    """`srd recv --json | head -1`: it ends, without a traceback."""
     argv = command("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--json")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -295,22 +295,22 @@ def test_recv__an_output_that_nobody_reads_any_more_ends_it(inputs: Path, output
 # -- attackers ------------------------------------------------------------------------------------------------------
 
 
-async def talk(target: str, *bodies: bytes) -> None:
-    """Open a peer, send what no sender would, and part."""
+async def send_raw(target: str, *bodies: bytes) -> None:
+    """Open a peer, send invalid messages, and close."""
     host, _, port = target.rpartition(":")
     async with await Endpoint.open(towards=host) as endpoint:
         peer = await endpoint.connect(host, port=int(port))
         for body in bodies:
             await send(peer, body, immediate=CONTROL_MESSAGE)
-            await receive(peer)  # that it was refused
+            await receive(peer)  # the refusal
         await peer.close()
 
 
 def test_recv__once_is_not_ended_by_attackers(inputs: Path, output: Path) -> None:
     with receiver(output, "--once") as (process, target):
-        asyncio.run(talk(target))
-        asyncio.run(talk(target, b"\x1b]0;pwn\x07 nonsense"))
-        asyncio.run(talk(target, encode(**{"kind": "offer", **OFFER, "name": "../\x1b[2J"})))
+        asyncio.run(send_raw(target))
+        asyncio.run(send_raw(target, b"\x1b]0;pwn\x07 nonsense"))
+        asyncio.run(send_raw(target, encode(**{"kind": "offer", **OFFER, "name": "../\x1b[2J"})))
         assert srd("send", str(file_of(inputs, 10)), target).returncode == 0
         assert process.wait() == 0
         nonsense, name = process.stderr.all()
@@ -320,7 +320,7 @@ def test_recv__once_is_not_ended_by_attackers(inputs: Path, output: Path) -> Non
 
 
 async def stay_idle(target: str, *, count: int, file: Path) -> subprocess.CompletedProcess[str]:
-    """Open many peers that say nothing, and send a file beside them."""
+    """Open many idle peers, and send a file beside them."""
     host, _, port = target.rpartition(":")
     async with await Endpoint.open(towards=host, config=SMALL) as endpoint:
         for _ in range(count):
@@ -341,7 +341,7 @@ def test_recv__idle_peers_take_no_descriptors_from_transfers(inputs: Path, outpu
 
 
 def test_recv__too_few_descriptors_fail_one_transfer_and_no_other(inputs: Path, output: Path) -> None:
-    """At the limit the senders try again, and every file arrives."""
+    """At the limit the senders retry, and every file arrives."""
     files = [file_of(inputs, (4 << 20) + number, name=f"{number}.bin") for number in range(3)]
     argv = command("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--json")
     with Process(argv) as process:
@@ -361,7 +361,7 @@ def test_recv__too_few_descriptors_fail_one_transfer_and_no_other(inputs: Path, 
 
 
 def test_recv__no_descriptor_left_at_all(inputs: Path, output: Path) -> None:
-    """Neither the transfer nor its report needs a descriptor that ends the daemon; later there are some."""
+    """Neither the transfer nor its report ends the daemon; later descriptors are free again."""
     file = file_of(inputs, 3 << 20, name=":bug:.bin")
     with receiver(output) as (process, target):
         lowest = min(set(range(1024)) - {int(entry.name) for entry in Path(f"/proc/{process.popen.pid}/fd").iterdir()})
@@ -451,7 +451,7 @@ def leave(directory: Path, transfer: str, *, age_s: float) -> Path:
     return part
 
 
-def test_recv__removes_what_a_killed_one_has_left_and_not_what_is_in_use(inputs: Path, output: Path) -> None:
+def test_recv__removes_leftovers_of_a_killed_receiver_and_not_files_in_use(inputs: Path, output: Path) -> None:
     leave(output, "0" * 32, age_s=1000)
     with receiver(output) as (first, target), Process(command("send", str(sparse(inputs)), target)) as sender:
         assert (first.stderr.next() or "").endswith("its sender did not come back; what there was of it is removed")

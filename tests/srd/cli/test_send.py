@@ -31,7 +31,7 @@ def file(inputs: Path) -> Path:
     return path
 
 
-# -- asked wrongly --------------------------------------------------------------------------------------------------
+# -- usage errors ---------------------------------------------------------------------------------------------------
 
 
 def test_send__missing_file_bad_flow(tmp_path: Path, file: Path) -> None:
@@ -111,7 +111,7 @@ def test_send__json(file: Path, output: Path) -> None:
 
 
 @pytest.mark.parametrize("paths", ["1", "64"])
-def test_send__as_many_paths_as_asked(file: Path, output: Path, paths: str) -> None:
+def test_send__as_many_paths_as_configured(file: Path, output: Path, paths: str) -> None:
     with receiver(output) as (_, target):
         result = srd("send", str(file), target, "--json", "--paths", paths)
     assert len(json.loads(result.stdout)["paths"]) == int(paths)
@@ -210,7 +210,7 @@ def test_send__a_killed_receiver_is_a_clear_error(inputs: Path, output: Path) ->
 
 
 def test_send__a_signal_ends_it_though_the_receiver_has_stopped(inputs: Path, output: Path) -> None:
-    """The orderly end waits for what was posted, but not for ever."""
+    """The orderly close waits for posted requests, but not without limit."""
     with receiver(output) as (process, target), Process(command("send", str(sparse(inputs)), target)) as sender:
         process.event("progress")
         process.kill(signal.SIGSTOP)
@@ -220,8 +220,8 @@ def test_send__a_signal_ends_it_though_the_receiver_has_stopped(inputs: Path, ou
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_send__one_signal_ends_it_though_the_receiver_takes_nothing(inputs: Path, number: signal.Signals) -> None:
-    """The receiver is alive, accepts, and releases no message: what was posted can never go."""
+def test_send__one_signal_ends_it_though_the_receiver_releases_nothing(inputs: Path, number: signal.Signals) -> None:
+    """The receiver is alive, accepts, and releases no message: posted requests can never be sent."""
 
     async def scenario() -> tuple[int, list[str]]:
         async with asyncio.timeout(PATIENCE_S), await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as endpoint:
@@ -241,7 +241,7 @@ def test_send__one_signal_ends_it_though_the_receiver_takes_nothing(inputs: Path
     assert asyncio.run(scenario()) == (1, [f"srd: stopped by {number.name}"])
 
 
-# -- files that go away ---------------------------------------------------------------------------------------------
+# -- files that are removed -----------------------------------------------------------------------------------------
 
 
 def test_send__a_file_that_vanishes_before_its_turn_bad_flow(inputs: Path, output: Path, file: Path) -> None:
@@ -257,7 +257,7 @@ def test_send__a_file_that_vanishes_before_its_turn_bad_flow(inputs: Path, outpu
     assert names(output) == [big.name]
 
 
-# -- receivers that come back ---------------------------------------------------------------------------------------
+# -- receivers that restart -----------------------------------------------------------------------------------------
 
 
 def resumed(inputs: Path, output: Path) -> None:
@@ -268,13 +268,13 @@ def resumed(inputs: Path, output: Path) -> None:
 
 @pytest.fixture
 def large(inputs: Path) -> Path:
-    """A file that takes a while, of bytes that cannot be mistaken for a hole."""
+    """A large file without zero bytes in a row, so that a hole shows."""
     path = inputs / "large.bin"
     path.write_bytes(content(1 << 20, seed=SEED) * 256)
     return path
 
 
-def test_send__goes_on_when_a_receiver_that_was_stopped_is_back(inputs: Path, output: Path, large: Path) -> None:
+def test_send__resumes_when_a_stopped_receiver_continues(inputs: Path, output: Path, large: Path) -> None:
     with receiver(output) as (process, target), Process(command("send", str(large), target)) as sender:
         while process.event("progress")["bytes"] < 8 << 20:
             pass
@@ -289,7 +289,7 @@ def test_send__goes_on_when_a_receiver_that_was_stopped_is_back(inputs: Path, ou
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_send__goes_on_with_a_receiver_that_was_restarted(
+def test_send__resumes_with_a_restarted_receiver(
     inputs: Path, output: Path, large: Path, number: signal.Signals
 ) -> None:
     with receiver(output) as (process, target), Process(command("send", str(large), target, "--json")) as sender:
@@ -301,14 +301,14 @@ def test_send__goes_on_with_a_receiver_that_was_restarted(
         argv = command("recv", "--listen", target, "--output", str(output), "--json", "--once")
         with Process(argv) as again:
             first_bytes = again.event("progress")["bytes"]
-            assert first_bytes > 1 << 20, "it began anew"
+            assert first_bytes > 1 << 20, "it started from the beginning"
             assert again.wait() == 0
         assert sender.wait() == 0
         assert sender.event("sent")["sha256"] == hashlib.sha256(large.read_bytes()).hexdigest()
     resumed(inputs, output)
 
 
-def test_send__gives_up_when_the_receiver_stays_away_bad_flow(inputs: Path, output: Path) -> None:
+def test_send__ends_when_the_receiver_does_not_return_bad_flow(inputs: Path, output: Path) -> None:
     argv = command("send", str(sparse(inputs)), "--retry-for", "1")
     with receiver(output) as (process, target), Process([*argv, target]) as sender:
         process.event("progress")

@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Network]:
-    """Both ends' traces of 8 MiB over four links, one of which dies in the middle; and the network afterwards."""
+    """Both ends' traces of 8 MiB over four links, one of which fails halfway; and the network afterwards."""
     directory = tmp_path_factory.mktemp("traces")
     with (
         TraceWriter(directory / "a.sqlog", now=100.0, title="sender") as a,
@@ -140,7 +140,7 @@ def test_trace__writes_only_text_to_the_terminal(tmp_path: Path, called: Command
     assert set(out) - {"\n"} <= {char for char in out if char.isprintable()}
 
 
-# -- asked wrongly --------------------------------------------------------------------------------------------------
+# -- usage errors ---------------------------------------------------------------------------------------------------
 
 
 def test_trace__no_such_file_bad_flow(tmp_path: Path, called: Command) -> None:

@@ -1,4 +1,4 @@
-"""`--trace` of `srd send` and `srd recv`, as processes: what is in the file however the command ended."""
+"""`--trace` of `srd send` and `srd recv`, as processes: the file's content for every end of the command."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_tracing__both_ends_of_a_transfer(file: Path, output: Path, tmp_path: Pa
     sent = peers[0]
     assert (sent.address, sent.incoming, sent.end[:3]) == (target, False, "OK,")
     replaced = [path for path in sent.sent.values() if path.state_changes]
-    assert len(set(sent.sent) - {0, 1, 2, 3}) <= len(replaced), "a standby carries only for a path that did not answer"
+    assert len(set(sent.sent) - {0, 1, 2, 3}) <= len(replaced), "a standby carries data only for a path that timed out"
     assert sum(path.packets - path.retransmitted for path in sent.sent.values()) >= SIZE // 8916
     assert sent.acked_bytes[-1] > SIZE
     assert set(sent.completed) == {"OK"}
@@ -58,7 +58,7 @@ def test_tracing__both_ends_of_a_transfer(file: Path, output: Path, tmp_path: Pa
     reader, peers = whole(there)
     assert (reader.title, reader.vantage_point) == ("srd recv on 127.0.0.1:0", "server")
     assert peers[0].incoming
-    assert peers[0].landed_bytes[-1] > SIZE, "the file, and the words around it"
+    assert peers[0].landed_bytes[-1] > SIZE, "the file, and the control messages"
     result = srd("trace", str(here))
     assert result.returncode == 0
     assert f"peer 0 to {target}: " in result.stdout
@@ -81,7 +81,7 @@ def test_tracing__a_signal_leaves_whole_files(
     assert whole(there)[1][0].end == "OK, closed by the other end"
 
 
-def test_tracing__a_killed_process_leaves_what_a_reader_bears(inputs: Path, output: Path, tmp_path: Path) -> None:
+def test_tracing__a_killed_process_leaves_a_readable_file(inputs: Path, output: Path, tmp_path: Path) -> None:
     here = tmp_path / "send.sqlog"
     with receiver(output) as (process, target):
         argv = command("send", str(sparse(inputs)), target, "--trace", str(here))
@@ -104,7 +104,7 @@ def test_tracing__an_attempt_that_failed(file: Path, tmp_path: Path) -> None:
     assert whole(here)[1][0].end.startswith("LOCAL_ERROR_UNREACH_REMOTE, nothing listens there")
 
 
-# -- what cannot be -------------------------------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_tracing__an_attempt_that_failed(file: Path, tmp_path: Path) -> None:
         ("gone/a", "gone/a: the trace cannot be written (No such file or directory); choose another place"),
     ],
 )
-def test_tracing__a_place_that_cannot_be_bad_flow(file: Path, output: Path, place: str, error: str) -> None:
+def test_tracing__an_invalid_path_bad_flow(file: Path, output: Path, place: str, error: str) -> None:
     assert_fails(srd("send", str(file), "127.0.0.1:9", "--trace", place), status=1, error=error)
     assert_fails(
         srd("recv", "--listen", "127.0.0.1:0", "--output", str(output), "--trace", place), status=1, error=error
@@ -122,7 +122,7 @@ def test_tracing__a_place_that_cannot_be_bad_flow(file: Path, output: Path, plac
 
 
 def test_tracing__a_trace_that_breaks_does_not_break_the_transfer(file: Path, output: Path, tmp_path: Path) -> None:
-    """A pipe whose reader goes away stands for a disk that fills up: a limit of file sizes binds memory, too."""
+    """A pipe without a reader stands for a full disk: a limit of file sizes applies to memory, too."""
     here = tmp_path / "pipe"
     os.mkfifo(here)
     with receiver(output) as (_, target), Process(command("send", str(file), target, "--trace", str(here))) as sender:

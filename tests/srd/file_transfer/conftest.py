@@ -1,4 +1,4 @@
-"""A file system of a size of its own, so that it can be full and can be read-only."""
+"""A separate small file system, which can be full or read-only."""
 
 from __future__ import annotations
 

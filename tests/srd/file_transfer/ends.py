@@ -1,4 +1,4 @@
-"""What the tests of sending and receiving share: both ends over loopback, and a scripted end to meet either."""
+"""Shared by the tests of sending and receiving: both ends over loopback, and a scripted end for either."""
 
 from __future__ import annotations
 
@@ -74,6 +74,6 @@ def names(directory: Path) -> list[str]:
 
 
 async def within_patience(*calls: Any) -> list[Any]:
-    """Run calls side by side; return results and exceptions."""
+    """Run calls concurrently; return results and exceptions."""
     async with asyncio.timeout(PATIENCE_S):
         return await asyncio.gather(*calls, return_exceptions=True)

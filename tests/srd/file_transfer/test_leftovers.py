@@ -1,4 +1,4 @@
-"""srd.file_transfer.leftovers: whose a part is, and how long it is kept."""
+"""srd.file_transfer.leftovers: locks of partial files, and how long they are kept."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ID = "0123456789abcdef" * 2
 
 
 def left(directory: Path, *, retry_for_s: int = 60, age_s: float = 0.0, transfer: str = ID) -> Path:
-    """Leave a part that was written to so long ago."""
+    """Leave a partial file that was last written `age_s` ago."""
     part = part_path(directory, transfer)
     part.write_bytes(b"x")
     offer = Offer("a.bin", 3, 1024, transfer, retry_for_s=retry_for_s)
@@ -57,7 +57,7 @@ def test_expire__not_before_its_time(tmp_path: Path) -> None:
     assert expire(tmp_path, ID) is None
 
 
-def test_expire__what_is_being_written_stays_however_old(tmp_path: Path) -> None:
+def test_expire__a_locked_file_stays_at_any_age(tmp_path: Path) -> None:
     part = left(tmp_path, retry_for_s=0, age_s=1e6)
     fd = open_locked(part)
     assert leftovers(tmp_path) == []
@@ -68,21 +68,21 @@ def test_expire__what_is_being_written_stays_however_old(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("head", [b"", b"{", b"[]\n", b"null\n", b'{"name": "a", "retry_for_s": "x"}\n', b"[" * 9000])
-def test_expire__a_journal_that_is_none_keeps_nothing(tmp_path: Path, head: bytes) -> None:
+def test_expire__an_invalid_journal_keeps_nothing(tmp_path: Path, head: bytes) -> None:
     part = left(tmp_path, age_s=1 + GRACE_S)
     journal_path(tmp_path, ID).write_bytes(head)
     assert expire(tmp_path, ID) == Leftover(ID, part.name, 0.0)
     assert names(tmp_path) == []
 
 
-def test_expire__a_journal_alone_is_of_no_use(tmp_path: Path) -> None:
+def test_expire__removes_a_journal_without_its_part(tmp_path: Path) -> None:
     left(tmp_path).unlink()
     assert [leftover.transfer for leftover in leftovers(tmp_path)] == [ID]
     assert expire(tmp_path, ID) is not None
     assert names(tmp_path) == []
 
 
-def test_leftovers__nobody_keeps_them_for_ever(tmp_path: Path) -> None:
+def test_leftovers__time_is_limited(tmp_path: Path) -> None:
     left(tmp_path, retry_for_s=1 << 60, age_s=-1e9)
     (leftover,) = leftovers(tmp_path)
     assert leftover.expires_in_s == MAX_RETRY_S + GRACE_S

@@ -1,4 +1,4 @@
-"""srd.file_transfer.partial_file: no name before the last byte is verified, nothing left of what failed."""
+"""srd.file_transfer.partial_file: no name before the last byte is verified, and no leftovers of a failure."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def opened(directory: Path, what: Offer, *, overwrite: bool = False) -> PartialF
 
 
 def stored(directory: Path, payload: bytes, *, name: str = "a.bin", overwrite: bool = False) -> PartialFile:
-    """Put all of a file but its name."""
+    """Put all of a file, and do not finish it."""
     store = opened(directory, offer(len(payload), name=name), overwrite=overwrite)
     for index in range(-(-len(payload) // CHUNK_BYTES)):
         store.put(index, chunk(payload, index))
@@ -68,7 +68,7 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-# -- what goes well -------------------------------------------------------------------------------------------------
+# -- success --------------------------------------------------------------------------------------------------------
 
 
 @given(data=st.data(), size=st.integers(0, 12 * CHUNK_BYTES))
@@ -99,7 +99,7 @@ def test_put__more_pieces_than_one_call_takes(tmp_path: Path) -> None:
     assert (tmp_path / "a.bin").read_bytes() == payload
 
 
-def test_put__what_the_kernel_takes_in_parts_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_put__partial_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real_pwritev, real_pwrite = os.pwritev, os.pwrite
 
     def few(fd: int, views: list[memoryview], at: int) -> int:
@@ -133,7 +133,7 @@ def test_finish__overwrites_only_on_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 255, "é" * 127, "🎉" * 63, "-rf", "a b\nc", "..a"])
-def test_names__all_that_the_file_system_takes(tmp_path: Path, name: str) -> None:
+def test_names__all_that_the_file_system_accepts(tmp_path: Path, name: str) -> None:
     payload = content(10)
     stored(tmp_path, payload, name=name).finish(sha256=sha256(payload))
     assert names(tmp_path) == [name]
@@ -148,7 +148,7 @@ def test_names__two_of_one_name_at_a_time(tmp_path: Path) -> None:
     assert (tmp_path / "a.bin").read_bytes() == b"one"
 
 
-# -- what does not --------------------------------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------------------------------
 
 
 def test_init__existing_file_bad_flow(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_init__a_dangling_link_exists_too_bad_flow(tmp_path: Path) -> None:
         opened(tmp_path, offer(3))
 
 
-def test_overwrite__replaces_a_link_and_not_what_it_leads_to(tmp_path: Path) -> None:
+def test_overwrite__replaces_a_link_and_not_its_target(tmp_path: Path) -> None:
     other, directory = tmp_path / "other", tmp_path / "output"
     directory.mkdir()
     other.write_bytes(b"untouched")
@@ -191,7 +191,7 @@ def test_init__no_directory_bad_flow(tmp_path: Path) -> None:
     ("index", "size"),
     [(0, 0), (0, CHUNK_BYTES - 1), (0, CHUNK_BYTES + 1), (2, 0), (2, CHUNK_BYTES), (3, 1), (3, 0), (1 << 30, 7)],
 )
-def test_put__what_is_no_part_of_the_file_bad_flow(tmp_path: Path, index: int, size: int) -> None:
+def test_put__chunks_outside_the_file_bad_flow(tmp_path: Path, index: int, size: int) -> None:
     store = opened(tmp_path, offer(2 * CHUNK_BYTES + 7))
     with pytest.raises(TransferError, match=rf"^a.bin: chunk {index} of {size} bytes is not part of the file$"):
         store.put(index, views_of(bytes(size)))
@@ -219,7 +219,7 @@ def test_finish__wrong_hash_leaves_nothing_bad_flow(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_finish__wrong_hash_keeps_what_was_there_bad_flow(tmp_path: Path) -> None:
+def test_finish__wrong_hash_keeps_the_existing_file_bad_flow(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"old")
     store = stored(tmp_path, b"one", overwrite=True)
     with pytest.raises(TransferError, match="SHA-256"):
@@ -227,7 +227,7 @@ def test_finish__wrong_hash_keeps_what_was_there_bad_flow(tmp_path: Path) -> Non
     assert (tmp_path / "a.bin").read_bytes() == b"old"
 
 
-def test_abort__leaves_nothing_and_may_come_twice(tmp_path: Path) -> None:
+def test_abort__leaves_nothing_and_is_idempotent(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a count is all that is wanted
     store = stored(tmp_path, content(5000))
     store.abort()
@@ -247,7 +247,7 @@ def test_init__more_than_the_disk_has_is_refused_at_once_bad_flow(tiny: Path) ->
 
 
 @pytest.mark.root
-def test_put__a_disk_that_fills_up_meanwhile_bad_flow(tiny: Path) -> None:
+def test_put__a_disk_that_fills_up_bad_flow(tiny: Path) -> None:
     size = 900 << 10
     store = opened(tiny, offer(size, chunk_bytes=300 << 10))
     store.put(0, views_of(content(300 << 10)))
@@ -295,7 +295,7 @@ def test_put__a_disk_that_cannot_be_read_back_bad_flow(tmp_path: Path, monkeypat
 # -- leftovers ------------------------------------------------------------------------------------------------------
 
 
-def test_open__goes_on_where_the_verified_chunks_end(tmp_path: Path) -> None:
+def test_open__resumes_after_the_verified_chunks(tmp_path: Path) -> None:
     payload = content(5 * CHUNK_BYTES - 9)
     what = offer(len(payload), retry_for_s=60)
     first = opened(tmp_path, what)
@@ -311,7 +311,7 @@ def test_open__goes_on_where_the_verified_chunks_end(tmp_path: Path) -> None:
     assert (tmp_path / "a.bin").read_bytes() == payload
 
 
-def test_open__what_changed_meanwhile_is_not_verified(tmp_path: Path) -> None:
+def test_open__chunks_that_changed_are_not_verified(tmp_path: Path) -> None:
     payload = content(3 * CHUNK_BYTES)
     what = offer(len(payload), retry_for_s=60)
     first = opened(tmp_path, what)
@@ -330,7 +330,7 @@ def test_open__what_changed_meanwhile_is_not_verified(tmp_path: Path) -> None:
     assert (tmp_path / "a.bin").read_bytes() == payload
 
 
-def test_open__a_whole_part_needs_only_its_end(tmp_path: Path) -> None:
+def test_open__a_complete_part_needs_only_end(tmp_path: Path) -> None:
     payload = content(2 * CHUNK_BYTES + 1)
     what = offer(len(payload), retry_for_s=60)
     first = opened(tmp_path, what)
@@ -344,7 +344,7 @@ def test_open__a_whole_part_needs_only_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changed", [{"name": "b.bin"}, {"size": 3 * CHUNK_BYTES - 1}, {"chunk_bytes": 2048}], ids=str)
-def test_open__another_file_of_the_same_transfer_begins_anew(tmp_path: Path, changed: dict[str, Any]) -> None:
+def test_open__another_file_of_the_same_transfer_restarts(tmp_path: Path, changed: dict[str, Any]) -> None:
     payload = content(3 * CHUNK_BYTES)
     what = offer(len(payload), retry_for_s=60)
     first = opened(tmp_path, what)
@@ -381,7 +381,7 @@ def test_open__reading_back_can_be_stopped(tmp_path: Path) -> None:
     assert len(names(tmp_path)) == 2
 
 
-def test_open__too_many_files_are_open_is_for_now_bad_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open__too_many_open_files_may_be_retried_bad_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> int:
         raise OSError(24, "Too many open files")
 
@@ -390,11 +390,11 @@ def test_open__too_many_files_are_open_is_for_now_bad_flow(tmp_path: Path, monke
         PartialFile(tmp_path, offer(10), overwrite=False).open()
 
 
-# -- what cannot be removed -----------------------------------------------------------------------------------------
+# -- files that cannot be removed -----------------------------------------------------------------------------------
 
 
-def test_finish__needs_no_descriptor_that_open_did_not_take(tmp_path: Path) -> None:
-    """Another transfer may take the last one meanwhile."""
+def test_finish__needs_no_further_descriptor(tmp_path: Path) -> None:
+    """Another transfer may use the last one."""
     payload = content(3 * CHUNK_BYTES)
     store = stored(tmp_path, payload)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -410,7 +410,7 @@ def test_finish__needs_no_descriptor_that_open_did_not_take(tmp_path: Path) -> N
     assert (tmp_path / "a.bin").read_bytes() == payload
 
 
-def test_abort__what_cannot_be_removed_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_abort__a_file_that_cannot_be_removed_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
@@ -420,7 +420,7 @@ def test_abort__what_cannot_be_removed_is_no_error(tmp_path: Path, monkeypatch: 
     assert store.unremoved == f"{tmp_path / names(tmp_path)[0]}: cannot be removed: Operation not permitted"
 
 
-def test_finish__a_verified_file_is_no_failure_because_its_part_stays(
+def test_finish__a_verified_file_is_a_success_though_its_part_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:

@@ -1,4 +1,4 @@
-"""srd.file_transfer.protocol: messages that are valid, and that all others are rejected."""
+"""srd.file_transfer.protocol: valid messages, and that all others are rejected."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def test_encode__decodes_to_the_same(kind: str, fields: dict[str, Any]) -> None:
 @example(body=b"{" + b" " * MAX_CONTROL_BYTES)
 def test_decode_untrusted__raises_transfer_error_or_returns_a_message(body: bytes) -> None:
     try:
-        word = decode_untrusted(body)
+        message = decode_untrusted(body)
     except TransferError:
         return
-    assert isinstance(word["kind"], str)
+    assert isinstance(message["kind"], str)
 
 
 def test_decode_untrusted__the_longest_message() -> None:
@@ -66,12 +66,12 @@ def test_decode_untrusted__the_longest_message() -> None:
 
 
 @given(text=st.text(alphabet="\U0001f389\n\x1b", min_size=1).map(lambda text: text * 9000))
-def test_encode__whatever_the_text_fits_into_a_message(text: str) -> None:
+def test_encode__truncates_any_text_to_a_message(text: str) -> None:
     """A reason may quote the other end, and JSON makes twelve bytes of some characters."""
     assert text.startswith(decode_untrusted(encode("refuse", reason=text))["reason"])
 
 
-def test_reason_of__one_line_whatever_it_is() -> None:
+def test_reason_of__is_one_line() -> None:
     assert reason_of({"reason": "a\x1b[2J\n"}, default="b") == r"a\x1b[2J\n"
     assert reason_of({"reason": ["\n"]}, default="b") == r"['\n']"
     assert reason_of({}, default="b") == "b"
@@ -81,14 +81,14 @@ def test_reason_of__one_line_whatever_it_is() -> None:
 # -- offers ---------------------------------------------------------------------------------------------------------
 
 
-@given(word=st.fixed_dictionaries({"kind": st.just("offer") | st.text()}, optional=dict.fromkeys(FIELDS, JSON)))
-@example(word={**OFFERS, "name": "\ud800"})
-@example(word={**OFFERS, "size": -1})
-@example(word={**OFFERS, "chunk_bytes": 0})
-@example(word={**OFFERS, "size": float("nan")})
-def test_offer_untrusted__raises_transfer_error_or_returns_an_offer(word: dict[str, Any]) -> None:
+@given(message=st.fixed_dictionaries({"kind": st.just("offer") | st.text()}, optional=dict.fromkeys(FIELDS, JSON)))
+@example(message={**OFFERS, "name": "\ud800"})
+@example(message={**OFFERS, "size": -1})
+@example(message={**OFFERS, "chunk_bytes": 0})
+@example(message={**OFFERS, "size": float("nan")})
+def test_offer_untrusted__raises_transfer_error_or_returns_an_offer(message: dict[str, Any]) -> None:
     try:
-        offer = offer_untrusted(word)
+        offer = offer_untrusted(message)
     except TransferError:
         return
     assert "/" not in offer.name
@@ -99,14 +99,14 @@ def test_offer_untrusted__raises_transfer_error_or_returns_an_offer(word: dict[s
     "name",
     ["", ".", "..", "/", "a/b", "../a", "/etc/passwd", "a\0b", "\ud800", "x" * 256, "é" * 128, "🎉" * 64],
 )
-def test_offer_untrusted__names_that_lead_elsewhere_bad_flow(name: str) -> None:
+def test_offer_untrusted__names_of_other_directories_bad_flow(name: str) -> None:
     with pytest.raises(TransferError, match="name") as caught:
         offer_untrusted({**OFFERS, "name": name})
     str(caught.value).encode()
 
 
 @pytest.mark.parametrize("name", ["a", "...", "..a", "-rf", " ", "a b", "~", "x" * 255, "é" * 127, "🎉" * 63])
-def test_offer_untrusted__names_that_are_only_odd(name: str) -> None:
+def test_offer_untrusted__unusual_valid_names(name: str) -> None:
     assert offer_untrusted({**OFFERS, "name": name}).name == name
 
 
@@ -139,9 +139,9 @@ def test_offer_untrusted__bad_flow(changed: dict[str, Any]) -> None:
         offer_untrusted({**OFFERS, **changed})
 
 
-@pytest.mark.parametrize(("asked_s", "kept_s"), [(-5, 0), (0, 0), (60, 60), (1 << 70, MAX_RETRY_S)])
-def test_offer_untrusted__a_part_is_never_kept_for_ever(asked_s: int, kept_s: int) -> None:
-    assert offer_untrusted({**OFFERS, "retry_for_s": asked_s}).retry_for_s == kept_s
+@pytest.mark.parametrize(("offered_s", "kept_s"), [(-5, 0), (0, 0), (60, 60), (1 << 70, MAX_RETRY_S)])
+def test_offer_untrusted__the_time_for_leftovers_is_limited(offered_s: int, kept_s: int) -> None:
+    assert offer_untrusted({**OFFERS, "retry_for_s": offered_s}).retry_for_s == kept_s
 
 
 @pytest.mark.parametrize(

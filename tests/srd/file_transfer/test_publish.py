@@ -1,4 +1,4 @@
-"""srd.file_transfer.publish: a name is given, and none is taken away, with hard links and without."""
+"""srd.file_transfer.publish: a file gets its name, and replaces none, with hard links and without."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from srd.file_transfer.publish import publish, rename_noreplace
 
 @pytest.fixture(params=["link", "rename", "neither"])
 def file_system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What the file system can."""
+    """A file system with hard links, with renameat2 only, or with neither."""
 
     def fail(code: int) -> None:
         raise OSError(code, os.strerror(code))

@@ -1,4 +1,4 @@
-"""srd.file_transfer.receiving over loopback: senders that offer nonsense, send wrong data, repeat or disconnect."""
+"""srd.file_transfer.receiving over loopback: senders with invalid offers or data, or that disconnect."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def begin(sender: Peer, **changed: Any) -> dict[str, Any]:
     return await receive_control(sender)
 
 
-# -- what goes well -------------------------------------------------------------------------------------------------
+# -- success --------------------------------------------------------------------------------------------------------
 
 
 async def test_receive__chunks_in_any_order(output: Path) -> None:
@@ -90,7 +90,7 @@ async def test_receive__empty_file(output: Path) -> None:
         assert (output / "a.bin").read_bytes() == b""
 
 
-async def test_receive__a_sender_that_parts_between_files_is_no_error(output: Path) -> None:
+async def test_receive__a_sender_that_closes_between_files_is_no_error(output: Path) -> None:
     async with receiving(output) as (sender, future, started):
         await sender.close()
         assert await result(future) is None
@@ -128,7 +128,7 @@ async def test_receive__refuses_with_the_reason_bad_flow(output: Path, changed: 
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b'{"kind": 7}', b" " * 20_000])
-async def test_receive__nonsense_for_an_offer_bad_flow(output: Path, body: bytes) -> None:
+async def test_receive__an_invalid_offer_bad_flow(output: Path, body: bytes) -> None:
     async with receiving(output) as (sender, future, _):
         await send_raw(sender, body)
         with pytest.raises(TransferError, match="a message"):
@@ -165,8 +165,8 @@ async def test_receive__wrong_hash_bad_flow(output: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["\U0001f389" * 2000, "\n\x1b[2J" * 100])
-async def test_receive__a_hash_that_is_a_long_story_bad_flow(output: Path, text: str) -> None:
-    """Twelve bytes of JSON a character: the answer that quotes it must still fit."""
+async def test_receive__a_long_hash_bad_flow(output: Path, text: str) -> None:
+    """Twelve bytes of JSON for each character: the reply that quotes it must still fit."""
     body = json.dumps({"kind": "end", "sha256": text}, ensure_ascii=False).encode()
     async with receiving(output) as (sender, future, _):
         await begin(sender)
@@ -203,7 +203,7 @@ async def test_receive__a_chunk_twice_bad_flow(output: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["offer", "verdict", "\U0001f389" * 600])
-async def test_receive__another_message_where_the_end_was_due_bad_flow(output: Path, kind: str) -> None:
+async def test_receive__another_message_instead_of_end_bad_flow(output: Path, kind: str) -> None:
     async with receiving(output) as (sender, future, _):
         await begin(sender)
         await send_control(sender, kind)
@@ -213,7 +213,7 @@ async def test_receive__another_message_where_the_end_was_due_bad_flow(output: P
 async def test_receive__a_disk_that_fails_bad_flow(
     output: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Many chunks are being written when the first fails: one error is reported, the others leave no trace."""
+    """Many chunks are being written when the first fails: one error is reported, and the others are ignored."""
 
     def fail(*_: object) -> int:
         raise OSError(28, "No space left on device")
@@ -235,7 +235,7 @@ async def test_receive__a_disk_that_fails_bad_flow(
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-async def test_receive__a_sender_that_parts_in_the_middle_bad_flow(output: Path) -> None:
+async def test_receive__a_sender_that_closes_during_a_transfer_bad_flow(output: Path) -> None:
     async with receiving(output) as (sender, future, started):
         await begin(sender, size=2048, chunk_bytes=1024)
         await put(sender, bytes(1024), index=0)
@@ -283,7 +283,7 @@ async def put_chunks(sender: Peer, *indices: int) -> None:
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-async def test_receive__the_next_attempt_goes_on_where_the_last_one_was(output: Path, *, is_restarted: bool) -> None:
+async def test_receive__the_next_attempt_resumes(output: Path, *, is_restarted: bool) -> None:
     first = Inbox(output, overwrite=False)
     async with sharing(first) as (sender, future):
         assert (await begin(sender, **KEPT))["chunks"] == 0
@@ -304,7 +304,7 @@ async def test_receive__the_next_attempt_goes_on_where_the_last_one_was(output: 
         inbox.close()
 
 
-async def test_receive__another_attempt_ends_the_one_that_hangs(output: Path) -> None:
+async def test_receive__another_attempt_ends_a_stalled_one(output: Path) -> None:
     inbox = Inbox(output, overwrite=False)
     async with sharing(inbox) as (old, lost), sharing(inbox) as (new, future):
         await begin(old, **KEPT)
@@ -319,7 +319,7 @@ async def test_receive__another_attempt_ends_the_one_that_hangs(output: Path) ->
     inbox.close()
 
 
-async def test_receive__a_sender_that_gives_up_leaves_nothing_bad_flow(output: Path) -> None:
+async def test_receive__a_sender_that_aborts_leaves_nothing_bad_flow(output: Path) -> None:
     async with receiving(output) as (sender, future, _):
         await begin(sender, **KEPT)
         await put_chunks(sender, 0)
@@ -329,7 +329,7 @@ async def test_receive__a_sender_that_gives_up_leaves_nothing_bad_flow(output: P
         assert names(output) == []
 
 
-async def test_receive__a_sender_that_parts_has_given_up_bad_flow(output: Path) -> None:
+async def test_receive__a_sender_that_closes_has_aborted_bad_flow(output: Path) -> None:
     async with receiving(output) as (sender, future, _):
         await begin(sender, **KEPT)
         await put_chunks(sender, 0)
@@ -339,8 +339,8 @@ async def test_receive__a_sender_that_parts_has_given_up_bad_flow(output: Path) 
         assert names(output) == []
 
 
-async def test_receive__what_arrived_is_confirmed_once_more(output: Path) -> None:
-    """The sender lost its peer before the verdict came: its file is not refused because it exists."""
+async def test_receive__a_received_file_is_confirmed_again(output: Path) -> None:
+    """The sender lost its peer before the verdict: its file is not refused as existing."""
     inbox = Inbox(output, overwrite=False)
     digest = hashlib.sha256(FIVE).hexdigest()
     async with sharing(inbox) as (sender, future):
@@ -377,10 +377,10 @@ async def test_receive__two_senders_of_one_name_stay_apart(output: Path) -> None
     inbox.close()
 
 
-# -- peers that do not do their part --------------------------------------------------------------------------------
+# -- peers that stall -----------------------------------------------------------------------------------------------
 
 
-async def test_receive__as_many_as_there_are_places(output: Path) -> None:
+async def test_receive__transfers_are_limited(output: Path) -> None:
     inbox = Inbox(output, overwrite=False, max_transfers=1)
     async with sharing(inbox) as (one, _), sharing(inbox) as (two, future):
         await begin(one, **KEPT)
@@ -424,7 +424,7 @@ async def test_receive__a_live_sender_that_sends_nothing_bad_flow(
 async def test_receive__a_part_that_cannot_be_removed_is_only_reported(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ext4's `chattr +a`, a directory that became read-only: the transfer fails as it would, the receiver goes on."""
+    """As with ext4's `chattr +a`, or a directory that became read-only: the transfer fails, the receiver continues."""
 
     def fail(*_: object, **__: object) -> None:
         raise PermissionError(1, "Operation not permitted")

@@ -1,4 +1,4 @@
-"""srd.file_transfer.send_slots: words go out of shared memory, and come to an end."""
+"""srd.file_transfer.send_slots: control messages are sent from shared memory, and time out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.patience import PATIENCE_S
 from tests.srd.loopback import SMALL, pair, receive
 
 
-async def test_send__more_words_than_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_send__more_messages_than_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "COUNT", 2)
     async with pair() as (_, _, here, there):
         slots = SendSlots()
@@ -25,7 +25,7 @@ async def test_send__more_words_than_slots(monkeypatch: pytest.MonkeyPatch) -> N
         slots.close()
 
 
-async def test_send__a_peer_that_has_ended_takes_nothing() -> None:
+async def test_send__to_a_peer_that_has_ended() -> None:
     async with pair() as (_, _, here, there):
         slots = SendSlots()
         await there.close()
@@ -35,7 +35,7 @@ async def test_send__a_peer_that_has_ended_takes_nothing() -> None:
 
 
 async def test_send__does_not_wait_for_a_peer_without_credit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its slot is free when the peer has ended, not before: the memory is lent."""
+    """Its slot is free when the peer has ended, not before: a request uses the memory."""
     monkeypatch.setattr(module, "COUNT", 1)
     config = replace(SMALL, protocol=replace(SMALL.protocol, receive_window_bytes=100, max_message_bytes=100))
     async with pair(config=config, opener=SMALL) as (_, _, here, _):

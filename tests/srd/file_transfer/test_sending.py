@@ -52,7 +52,7 @@ async def send_to(script: Peer, sender: FileSender, path: Path) -> asyncio.Futur
     return sending
 
 
-# -- what goes well -------------------------------------------------------------------------------------------------
+# -- success --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mapped", [False, True])
@@ -94,7 +94,7 @@ async def test_send__one_after_the_other_on_one_peer(tmp_path: Path, output: Pat
         assert [(output / path.name).read_bytes() for path in paths] == [path.read_bytes() for path in paths]
 
 
-# -- files that are not what they seem ------------------------------------------------------------------------------
+# -- files that change or cannot be read ----------------------------------------------------------------------------
 
 
 async def test_send__a_file_that_shrinks_bad_flow(
@@ -171,13 +171,13 @@ async def test_send__a_mapped_file_is_sent_from_its_mapping(
         chunks = []
         send = Peer.send
 
-        def noting(
+        def recording(
             peer: Peer, region: Region, *, offset: int, length: int, immediate: int | None = None
         ) -> asyncio.Future[Status]:
             chunks.append((region.writable, offset, length))
             return send(peer, region, offset=offset, length=length, immediate=immediate)
 
-        monkeypatch.setattr(Peer, "send", noting)  # to see what is sent from where
+        monkeypatch.setattr(Peer, "send", recording)  # to record the memory of each send
         await within_patience(sender.send(path), receiver.receive())
         mapped = [(offset, length) for writable, offset, length in chunks if not writable]
         assert mapped == [(index * CHUNK_BYTES, CHUNK_BYTES) for index in range(3)]
@@ -194,7 +194,7 @@ async def test_send__refused_without_a_reason_bad_flow(tmp_path: Path) -> None:
         sender.close()
 
 
-async def test_send__the_verdict_may_come_in_the_middle_bad_flow(tmp_path: Path) -> None:
+async def test_send__the_verdict_may_come_during_the_transfer_bad_flow(tmp_path: Path) -> None:
     async with pair() as (_, _, here, there):
         sender = FileSender(here, on_progress=lambda _: None)
         sending = await send_to(there, sender, file_of(tmp_path, 40 * CHUNK_BYTES))
@@ -212,14 +212,14 @@ async def test_send__the_verdict_may_come_in_the_middle_bad_flow(tmp_path: Path)
         sender.close()
 
 
-async def test_send__the_verdict_outlives_a_receiver_that_parts_after_it_bad_flow(
+async def test_send__the_verdict_is_reported_though_the_receiver_closes_after_it_bad_flow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The peer ends while a chunk is being read, and the reason that it sent before is what the user must see."""
+    """The peer ends while a chunk is read: the user must see the reason that it sent before."""
     gate, reading = threading.Event(), threading.Event()
     digest = hashlib.sha256()
 
-    class Gated:
+    class BlockedHash:
         def update(self, view: memoryview) -> None:
             reading.set()
             assert gate.wait(PATIENCE_S)
@@ -228,7 +228,7 @@ async def test_send__the_verdict_outlives_a_receiver_that_parts_after_it_bad_flo
         def hexdigest(self) -> str:
             return digest.hexdigest()
 
-    monkeypatch.setattr("srd.file_transfer.sending.hashlib", SimpleNamespace(sha256=Gated))
+    monkeypatch.setattr("srd.file_transfer.sending.hashlib", SimpleNamespace(sha256=BlockedHash))
     async with pair() as (_, _, here, there):
         sender = FileSender(here, on_progress=lambda _: None)
         sending = await send_to(there, sender, file_of(tmp_path, 3 * CHUNK_BYTES))
@@ -243,7 +243,7 @@ async def test_send__the_verdict_outlives_a_receiver_that_parts_after_it_bad_flo
         sender.close()
 
 
-async def test_send__verified_though_the_receiver_parted_before_the_last_ack_came(
+async def test_send__verified_though_the_receiver_closed_before_the_last_ack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`recv --once` closes right after its verdict; the ack of END may be lost, which ends END in an error."""
@@ -252,17 +252,17 @@ async def test_send__verified_though_the_receiver_parted_before_the_last_ack_cam
         sender = FileSender(here, on_progress=lambda _: None)
         original = sender._send_control
 
-        async def say_and_lose_the_ack(kind: str, **fields: object) -> None:
+        async def send_and_lose_the_ack(kind: str, **fields: object) -> None:
             await original(kind, **fields)
             if kind == "end":
                 await here.wait_ended()
                 raise here.error()
 
-        monkeypatch.setattr(sender, "_send_control", say_and_lose_the_ack)
+        monkeypatch.setattr(sender, "_send_control", send_and_lose_the_ack)
         sending = await send_to(there, sender, path)
         await send_control(there, "accept")
-        words = [await receive(there), await receive(there)]
-        assert path.read_bytes() in words
+        bodies = [await receive(there), await receive(there)]
+        assert path.read_bytes() in bodies
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         await send_control(there, "verdict", sha256=digest)
         await there.close()
@@ -299,7 +299,7 @@ async def test_send__only_the_right_hash_is_success_bad_flow(
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b'{"kind": 7}', b'{"kind": "accept"' + b" " * 20_000])
-async def test_send__nonsense_for_an_answer_bad_flow(tmp_path: Path, body: bytes) -> None:
+async def test_send__an_invalid_reply_bad_flow(tmp_path: Path, body: bytes) -> None:
     async with pair() as (_, _, here, there):
         sender = FileSender(here, on_progress=lambda _: None)
         sending = await send_to(there, sender, file_of(tmp_path, 100))
@@ -309,7 +309,7 @@ async def test_send__nonsense_for_an_answer_bad_flow(tmp_path: Path, body: bytes
         sender.close()
 
 
-async def test_send__data_for_an_answer_bad_flow(tmp_path: Path) -> None:
+async def test_send__data_instead_of_a_reply_bad_flow(tmp_path: Path) -> None:
     async with pair() as (_, _, here, there):
         sender = FileSender(here, on_progress=lambda _: None)
         sending = await send_to(there, sender, file_of(tmp_path, 100))
@@ -320,7 +320,7 @@ async def test_send__data_for_an_answer_bad_flow(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("accepted", ["before", "after"])
-async def test_send__a_receiver_that_parts_bad_flow(
+async def test_send__a_receiver_that_closes_bad_flow(
     tmp_path: Path, accepted: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with pair() as (_, _, here, there):
@@ -357,7 +357,7 @@ async def test_send__cancelled_in_the_middle_leaves_nothing_running(
 
 
 def test_encode__a_chunk_index_is_no_message() -> None:
-    assert (1 << 62) // CHUNK_BYTES > CONTROL_MESSAGE  # the largest offer needs the check that words.py makes
+    assert (1 << 62) // CHUNK_BYTES > CONTROL_MESSAGE  # the largest offer needs the check in protocol.py
 
 
 # -- chunks that fail, and attempts ---------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ async def test_send__a_chunk_that_fails_ends_the_attempt_at_both_ends_bad_flow(
     assert names(output) == []
 
 
-async def test_send__a_receiver_that_takes_no_chunk_is_not_tried_again_bad_flow(
+async def test_send__a_receiver_that_accepts_no_chunk_is_not_retried_bad_flow(
     tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ends(output) as (sender, receiver):
@@ -409,7 +409,7 @@ async def test_send__a_receiver_that_takes_no_chunk_is_not_tried_again_bad_flow(
 
 
 @pytest.mark.parametrize("mapped", [False, True])
-async def test_attempt__sends_what_the_receiver_does_not_have(
+async def test_attempt__sends_the_missing_chunks(
     tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch, *, mapped: bool
 ) -> None:
     path = file_of(tmp_path, 40 * CHUNK_BYTES + 5)
@@ -442,7 +442,7 @@ async def test_attempt__a_file_that_changed_meanwhile_bad_flow(tmp_path: Path, o
 
 
 @pytest.mark.parametrize("chunks", [1, -1, 1 << 70, "0", 0.0, None])
-async def test_send__a_receiver_that_has_what_was_never_sent_bad_flow(tmp_path: Path, chunks: object) -> None:
+async def test_send__a_receiver_with_chunks_that_were_never_sent_bad_flow(tmp_path: Path, chunks: object) -> None:
     async with pair() as (_, _, here, there):
         sender = FileSender(here, on_progress=lambda _: None)
         sending = await send_to(there, sender, file_of(tmp_path, 100))
@@ -462,8 +462,8 @@ async def test_send__refused_for_now_bad_flow(tmp_path: Path) -> None:
         sender.close()
 
 
-async def test_send__a_receiver_that_takes_nothing_any_more_bad_flow(tmp_path: Path) -> None:
-    """It is alive and releases nothing: the requests' time ends the attempt, though not even ABORT has credit."""
+async def test_send__a_receiver_that_stops_releasing_bad_flow(tmp_path: Path) -> None:
+    """It is alive and releases nothing: the requests time out and end the attempt, though not even ABORT has credit."""
     opener = replace(SMALL, protocol=replace(SMALL.protocol, request_timeout_s=0.5))
     async with pair(opener=opener) as (_, _, here, there):
         sender = FileSender(here, on_progress=lambda _: None)

@@ -1,4 +1,4 @@
-"""srd.file_transfer.stall, on a loop whose time the test moves."""
+"""srd.file_transfer.stall, on a loop with simulated time."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import threading
 from srd.file_transfer.worker import NICENESS, start_worker
 
 
-def test_start_worker__its_thread_is_nicer_than_ours_and_alone() -> None:
+def test_start_worker__one_thread_of_lower_priority() -> None:
     before = os.getpriority(os.PRIO_PROCESS, 0)
     with start_worker("srd-test") as worker:
         threads = {worker.submit(threading.get_native_id).result() for _ in range(3)}

@@ -1,4 +1,4 @@
-"""What the tests of `srd.io` share: a receiving end on a loopback socket, and bursts to send to it."""
+"""Shared by the tests of `srd.io`: a receiving end on a loopback socket, and bursts to send to it."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def content(size_bytes: int, *, seed: int) -> bytes:
 
 def wait_readable(file: socket.socket | int) -> None:
     ready, _, _ = select.select([file], [], [], PATIENCE_S)
-    assert ready, f"nothing came within {PATIENCE_S} s"
+    assert ready, f"nothing arrived within {PATIENCE_S} s"
 
 
-class Everyone:
-    """Contexts of open peers: all there are."""
+class AllContexts:
+    """Contexts of open peers: every context."""
 
     def __contains__(self, context: object) -> bool:
         return True
@@ -61,10 +61,10 @@ class Receiver:
         self.socket = open_socket(address or LOOPBACK[family], family=family)
         self.region = Region(chunks * chunk_bytes + scratch_bytes(SLOTS))
         self.queue = RxRing(
-            self.region, chunk_bytes=chunk_bytes, datagram_bytes=datagram_bytes, contexts=contexts or Everyone()
+            self.region, chunk_bytes=chunk_bytes, datagram_bytes=datagram_bytes, contexts=contexts or AllContexts()
         )
-        self.pool, self.landing = self.queue.pool, self.queue.buffers
-        self.runs: list[ReceivedBurst] = []
+        self.pool, self.buffers = self.queue.pool, self.queue.buffers
+        self.bursts: list[ReceivedBurst] = []
         self.controls: list[tuple[bytes, Address, float]] = []
         self._held: list[tuple[int, int]] = []
 
@@ -75,46 +75,46 @@ class Receiver:
 
     @property
     def packets(self) -> int:
-        return sum(run.count for run in self.runs)
+        return sum(burst.count for burst in self.bursts)
 
     def without_gro(self) -> None:
         self.socket.setsockopt(socket.SOL_UDP, UDP_GRO, 0)
 
-    def take(self, batch: RxBatch) -> None:
-        """Hold and note what a batch brought, as a core that keeps everything would."""
+    def record(self, batch: RxBatch) -> None:
+        """Hold and record a batch, as a core that keeps everything would."""
         for arrival in batch.datagrams:
-            for run in received_bursts_untrusted(arrival):
-                if not run.payload_offset & PLACED:
-                    self.queue.hold([Extent(run.offset, run.payload_offset, run.payload_bytes)])
-                    self._held.append((run.payload_offset, run.payload_bytes))
-                self.runs.append(run)
+            for burst in received_bursts_untrusted(arrival):
+                if not burst.payload_offset & PLACED:
+                    self.queue.hold([Extent(burst.offset, burst.payload_offset, burst.payload_bytes)])
+                    self._held.append((burst.payload_offset, burst.payload_bytes))
+                self.bursts.append(burst)
         self.controls += batch.controls
 
     def drain(self) -> None:
-        """Receive until nothing is waiting."""
+        """Receive until the socket is empty."""
         while (batch := self.queue.receive(self.socket)) is not None:
-            self.take(batch)
+            self.record(batch)
 
     def receive(self, *, packets: int = 0, controls: int = 0) -> None:
-        """Receive until so many data packets and control packets have come."""
+        """Receive until so many data packets and control packets have arrived."""
         while self.packets < packets or len(self.controls) < controls:
             wait_readable(self.socket)
             self.drain()
 
-    def payload(self, run: ReceivedBurst) -> bytes:
-        start = run.payload_offset
-        return self.region.array[start : start + run.payload_bytes].tobytes()
+    def payload(self, burst: ReceivedBurst) -> bytes:
+        start = burst.payload_offset
+        return self.region.array[start : start + burst.payload_bytes].tobytes()
 
     def message(self, number: int) -> bytes:
-        """Put a message together by the offsets in its headers."""
-        for run in self.runs:
-            if run.batch and run.message <= number < run.message + run.count:
-                at = run.payload_offset + (number - run.message) * run.length
-                return self.region.array[at : at + run.length].tobytes()
-        runs = [run for run in self.runs if run.message == number]
-        whole = bytearray(runs[0].length)
-        for run in runs:
-            whole[run.offset : run.offset + run.payload_bytes] = self.payload(run)
+        """Reassemble a message by the offsets in its headers."""
+        for burst in self.bursts:
+            if burst.batch and burst.message <= number < burst.message + burst.count:
+                at = burst.payload_offset + (number - burst.message) * burst.length
+                return self.region.array[at : at + burst.length].tobytes()
+        bursts = [burst for burst in self.bursts if burst.message == number]
+        whole = bytearray(bursts[0].length)
+        for burst in bursts:
+            whole[burst.offset : burst.offset + burst.payload_bytes] = self.payload(burst)
         return bytes(whole)
 
     def release(self) -> None:
@@ -122,7 +122,7 @@ class Receiver:
         for offset, length in self._held:
             self.pool.drop(offset, length=length)
         self._held.clear()
-        self.runs.clear()
+        self.bursts.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -197,7 +197,7 @@ class Source:
         assert self.transmitter.flush(self.socket)
         return packets
 
-    def send_series(self, to: Address, datagrams: bytes, *, segment_bytes: int) -> None:
+    def send_train(self, to: Address, datagrams: bytes, *, segment_bytes: int) -> None:
         """Send raw bytes as one GSO super-datagram of such segments."""
         control = [(socket.SOL_UDP, UDP_SEGMENT, struct.pack("=H", segment_bytes))]
         self.socket.sendmsg([datagrams], control, 0, to)
@@ -210,7 +210,7 @@ def source(*, family: socket.AddressFamily = socket.AF_INET) -> Iterator[Source]
 
 
 def to_copy(copy: TargetCopy) -> ReceiveResult:
-    """What a core returns that has one copy for its owner."""
+    """The receive result of a core that has one copy for its owner."""
     result = ReceiveResult()
     result.copies.append(copy)
     return result

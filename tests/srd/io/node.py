@@ -1,4 +1,4 @@
-"""An endpoint without its application: a core, a driver, sockets, and what came of them."""
+"""An endpoint without its application: a core, a driver, sockets, and the events."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Node(Receiver):
         self._changed.set()
 
     def on_failure(self, error: Exception) -> None:
-        """Whatever went wrong in the driver fails the test that waits, at once."""
+        """An error of the driver fails the waiting test at once."""
         self.failures.append(error)
         self._changed.set()
 

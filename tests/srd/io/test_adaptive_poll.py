@@ -1,4 +1,4 @@
-"""srd.io.adaptive_poll: staying awake between messages that follow closely, where nobody else wants the processor."""
+"""srd.io.adaptive_poll: polling between closely spaced messages, while no other process needs the CPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AWAKE_S = 0.0003
 
 
 class Loop:
-    """An event loop of which each turn is asked for."""
+    """An event loop that runs one turn for each call."""
 
     def __init__(self) -> None:
         self._due: list[Callable[[], None]] = []
@@ -22,7 +22,7 @@ class Loop:
         self._due.append(callback)
 
     def turn(self) -> bool:
-        """Run what is due; return whether something was: else a loop would have gone to sleep."""
+        """Run what is due; return whether anything was: otherwise a loop would sleep."""
         due, self._due = self._due, []
         for callback in due:
             callback()
@@ -56,7 +56,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 pytestmark = pytest.mark.sources
 
 
-def test_keep__the_loop_is_awake_for_so_long_and_no_longer(host: Host) -> None:
+def test_extend__polls_for_adaptive_poll_s(host: Host) -> None:
     loop = Loop()
     one = AdaptivePoller(loop, window_s=AWAKE_S)  # type: ignore[arg-type]  # what is used of it
     assert not loop.turn()
@@ -75,7 +75,7 @@ def test_keep__the_loop_is_awake_for_so_long_and_no_longer(host: Host) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_keep__not_until_all_has_been_calm_for_a_while(host: Host, stream: bool) -> None:  # noqa: FBT001 - a case
+def test_extend__not_soon_after_a_suppression(host: Host, stream: bool) -> None:  # noqa: FBT001 - a case
     loop = Loop()
     one = AdaptivePoller(loop, window_s=AWAKE_S)  # type: ignore[arg-type]  # what is used of it
     if stream:
@@ -83,16 +83,16 @@ def test_keep__not_until_all_has_been_calm_for_a_while(host: Host, stream: bool)
     else:
         host.ru_nivcsw += 1
     one.extend(host.now)
-    calm_s = SUPPRESS_S if stream else YIELD_S
-    host.now += calm_s * 0.9
+    pause_s = SUPPRESS_S if stream else YIELD_S
+    host.now += pause_s * 0.9
     one.extend(host.now)
     assert not loop.turn()
-    host.now += calm_s * 0.2
+    host.now += pause_s * 0.2
     one.extend(host.now)
     assert loop.turn()
 
 
-def test_end__lets_it_sleep_at_once(host: Host) -> None:
+def test_end__stops_polling_at_once(host: Host) -> None:
     loop = Loop()
     one = AdaptivePoller(loop, window_s=AWAKE_S)  # type: ignore[arg-type]  # what is used of it
     one.extend(host.now)
@@ -102,7 +102,7 @@ def test_end__lets_it_sleep_at_once(host: Host) -> None:
     assert not loop.turn()
 
 
-def test_keep__what_else_happens_makes_calm_no_sooner(host: Host) -> None:
+def test_extend__during_a_suppression_does_not_shorten_it(host: Host) -> None:
     loop = Loop()
     one = AdaptivePoller(loop, window_s=AWAKE_S)  # type: ignore[arg-type]  # what is used of it
     one.suppress(host.now)

@@ -10,7 +10,7 @@ from srd.io.clock import ATTEMPTS, wall_to_monotonic_s
 
 
 def readings(monkeypatch: pytest.MonkeyPatch, interruptions_s: list[float]) -> None:
-    """Let the clocks stand still but for an interruption before each reading of the wall clock."""
+    """Stop the clocks, except for an interruption before each reading of the wall clock."""
     now, pauses = [100.0], iter(interruptions_s)
 
     def wall() -> float:
@@ -21,18 +21,18 @@ def readings(monkeypatch: pytest.MonkeyPatch, interruptions_s: list[float]) -> N
     monkeypatch.setattr(time, "time", wall)
 
 
-def test_wall_to_monotonic__an_undisturbed_reading_is_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wall_to_monotonic__accepts_an_uninterrupted_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     readings(monkeypatch, [0.0])
     assert wall_to_monotonic_s() == -1e9
 
 
 def test_wall_to_monotonic__an_interrupted_reading_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Taken as it was, it would have been half of 20 ms off."""
+    """Without repetition its error would be half of 20 ms."""
     readings(monkeypatch, [0.02, 0.003, 0.0])
     assert wall_to_monotonic_s() == -1e9
 
 
-def test_wall_to_monotonic__where_all_are_interrupted_the_shortest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wall_to_monotonic__takes_the_shortest_of_interrupted_readings(monkeypatch: pytest.MonkeyPatch) -> None:
     readings(monkeypatch, [0.02, 0.004, 0.002, 0.03][:ATTEMPTS])
     assert wall_to_monotonic_s() == pytest.approx(-1e9 - 0.001, abs=1e-6)
 

@@ -78,15 +78,15 @@ async def test_driver__close_is_confirmed_at_both_ends() -> None:
 
 
 @pytest.fixture
-def nobody() -> Iterator[Address]:
+def closed_address() -> Iterator[Address]:
     """An address at which nothing listens."""
     with closed_port() as port:
         yield "127.0.0.1", port
 
 
-async def test_driver__port_unreachable_ends_the_attempt(nobody: Address) -> None:
+async def test_driver__port_unreachable_ends_the_attempt(closed_address: Address) -> None:
     async with node(accepting=False) as one:
-        one.connect(nobody)
+        one.connect(closed_address)
         (event,) = await one.until(ended)
         assert isinstance(event, PeerEnded)
         assert event.status == 15
@@ -94,7 +94,7 @@ async def test_driver__port_unreachable_ends_the_attempt(nobody: Address) -> Non
 
 
 async def test_driver__port_unreachable_is_ignored_for_an_open_peer() -> None:
-    """Anyone may forge it. An open peer ends by silence, which takes a second."""
+    """It may be forged. An open peer ends by timeout, after a second."""
     async with node(accepting=False) as one:
         async with node(accepting=True) as two:
             peer = await open_pair(one, two)
@@ -111,8 +111,8 @@ async def test_driver__port_unreachable_is_ignored_for_an_open_peer() -> None:
 # -- full sockets ---------------------------------------------------------------------------------------------------
 
 
-class Hiccups:
-    """In place of sendmmsg: every so many calls the socket is full, or takes one message only."""
+class FlakySendmmsg:
+    """Replaces sendmmsg: in one of `one_in` calls the socket is full, or takes one message only."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, one_in: int) -> None:
         self.blocked = 0
@@ -132,12 +132,12 @@ class Hiccups:
 
 @pytest.mark.parametrize("one_in", [2, 3, 10])
 async def test_driver__a_full_socket_delays_and_loses_nothing(monkeypatch: pytest.MonkeyPatch, one_in: int) -> None:
-    """And no burst leaves by the socket of another path: then its path would be charged with another's losses."""
+    """Each burst leaves by the socket of its path: otherwise losses would count for the wrong path."""
     async with node(accepting=False) as one, node(accepting=True) as two:
         peer = await open_pair(one, two)
-        hiccups = Hiccups(monkeypatch, one_in=one_in)
+        hiccups = FlakySendmmsg(monkeypatch, one_in=one_in)
         payload = fill(one, 4 << 20)
-        for request in range(30):  # one is a few calls, as long as nothing goes wrong
+        for request in range(30):  # one is a few calls without errors
             if hiccups.blocked > 3:
                 break
             one.post(peer, request=request, offset=0, length=4 << 20)
@@ -155,8 +155,8 @@ async def test_driver__a_full_socket_delays_and_loses_nothing(monkeypatch: pytes
         assert not one.failures, one.failures[0]
 
 
-class Ledger:
-    """Beside sendmmsg: counts the datagrams that went."""
+class CountingSendmmsg:
+    """Wraps sendmmsg: counts the datagrams that were sent."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, errors: Sequence[int] = ()) -> None:
         self.datagrams = 0
@@ -174,51 +174,51 @@ class Ledger:
         return went
 
 
-async def test_driver__a_refusal_loses_one_message_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_driver__an_error_loses_one_message_only(monkeypatch: pytest.MonkeyPatch) -> None:
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         payload = fill(one, 1 << 20)
-        ledger = Ledger(monkeypatch, errors=[errno.EPERM] * 10 + [errno.ENOBUFS])
+        counting = CountingSendmmsg(monkeypatch, errors=[errno.EPERM] * 10 + [errno.ENOBUFS])
         one.post(peer, request=0, offset=0, length=1 << 20)
         (message,) = await two.until(received)
         assert isinstance(message, MessageReceived)
         assert two.body(message) == payload
-        assert not ledger.errors
+        assert not counting.errors
 
 
 async def test_driver__an_icmp_error_of_one_peer_loses_nothing_of_another(
-    monkeypatch: pytest.MonkeyPatch, nobody: Address
+    monkeypatch: pytest.MonkeyPatch, closed_address: Address
 ) -> None:
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 1 << 20)
         sender = one.core.peer(peer).sender
         assert sender is not None
-        ledger = Ledger(monkeypatch)
+        counting = CountingSendmmsg(monkeypatch)
         for request in range(5):
             for sock in one.sockets:
-                sock.sendto(b"anyone?", nobody)  # loopback answers at once: the next call returns the error
+                sock.sendto(b"anyone?", closed_address)  # the next call returns the ICMP error
             one.post(peer, request=request, offset=0, length=200_000)
             await one.until(completed, count=request + 1)
-        assert ledger.datagrams == sender.packets, "every packet that the core gave has left, whatever became of it"
+        assert counting.datagrams == sender.packets, "every packet of the core was sent"
 
 
-async def test_driver__an_icmp_error_does_not_lose_a_control_packet(nobody: Address) -> None:
+async def test_driver__an_icmp_error_does_not_lose_a_control_packet(closed_address: Address) -> None:
     (silent,) = loopback_sockets(1)
     with silent:
         async with node(accepting=False) as one:
-            one.sockets[0].sendto(b"anyone?", nobody)
+            one.sockets[0].sendto(b"anyone?", closed_address)
             one.driver._send_datagram(Datagram(silent.getsockname(), 0, b"hello"))
             wait_readable(silent)
             assert silent.recv(100) == b"hello"
 
 
-async def test_driver__an_icmp_error_does_not_hide_what_has_arrived(nobody: Address) -> None:
+async def test_driver__an_icmp_error_does_not_hide_what_has_arrived(closed_address: Address) -> None:
     async with node(accepting=True) as two:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
             one.sendto(b"no packet", two.sockets[0].getsockname())
-            two.sockets[0].sendto(b"anyone?", nobody)
-            assert two.driver._read_socket(two.sockets[0]), "in the same look"
+            two.sockets[0].sendto(b"anyone?", closed_address)
+            assert two.driver._read_socket(two.sockets[0]), "in the same call"
             assert two.core.malformed == 1
 
 
@@ -273,13 +273,13 @@ async def test_driver__a_device_with_a_full_queue(slow_namespaces: tuple[str, st
         (message,) = await two.until(received)
         assert isinstance(message, MessageReceived)
         assert two.body(message) == payload
-    assert blocked, "the socket was never full: this test shows nothing"
+    assert blocked, "the socket was never full: the test is void"
 
 
-# -- the end --------------------------------------------------------------------------------------------------------
+# -- close ----------------------------------------------------------------------------------------------------------
 
 
-async def test_close__sockets_timer_and_readers_are_gone() -> None:
+async def test_close__closes_sockets_timer_and_readers() -> None:
     before = sorted(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names are all that is wanted
     async with node(accepting=True) as two, node(accepting=False) as one:
         await open_pair(one, two)
@@ -305,10 +305,10 @@ async def test_close__with_a_full_socket(monkeypatch: pytest.MonkeyPatch) -> Non
         one.driver.close()
 
 
-async def test_drop_unsent__a_cancelled_request_with_a_full_socket_leaves_its_memory_alone(
+async def test_drop_unsent__memory_of_a_cancelled_request_is_not_read_after_a_full_socket(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The socket refused its bursts; they must not be sent later, from memory that may be another's by then."""
+    """The socket refused its bursts; they must not be sent later, from memory that may be reused."""
 
     def full(_fd: int, *, messages: int, count: int) -> int:
         raise BlockingIOError(errno.EAGAIN, f"EAGAIN {messages:x} {count}")
@@ -324,7 +324,7 @@ async def test_drop_unsent__a_cancelled_request_with_a_full_socket_leaves_its_me
         one.core.cancel(peer, request=1, now=time.monotonic())
         one.driver.wake()
         await one.until(completed)
-        # The packet that cancels at the other end may wait already: it names no memory.
+        # The ABORT for the other end may be pending already: it refers to no memory.
         waiting, held = one.driver._transmitter, one.driver._deferred
         assert not waiting._lengths[: waiting._packets].any()
         assert not isinstance(held, Burst) or not held.payload_bytes
@@ -339,16 +339,16 @@ async def test_drop_unsent__a_cancelled_request_with_a_full_socket_leaves_its_me
         ]  # fmt: skip
 
 
-async def test_completion__what_a_full_socket_refused_again_is_not_read_after_it(
+async def test_completion__a_pending_retransmission_is_not_read_after_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The ack of the first transmission arrives while a second one waits: the memory is the application's again."""
+    """The ack of the first transmission arrives while the second is pending: the application owns the memory again."""
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 1000)
         real = syscalls.sendmmsg
 
-        def send_and_deny(fd: int, *, messages: int, count: int) -> int:
+        def send_and_report_full(fd: int, *, messages: int, count: int) -> int:
             real(fd, messages=messages, count=count)
             raise BlockingIOError(errno.EAGAIN, "EAGAIN")
 
@@ -360,7 +360,7 @@ async def test_completion__what_a_full_socket_refused_again_is_not_read_after_it
             original(event)
 
         one.driver._on_event = on_event
-        monkeypatch.setattr(syscalls, "sendmmsg", send_and_deny)
+        monkeypatch.setattr(syscalls, "sendmmsg", send_and_report_full)
         one.post(peer, request=0, offset=0, length=1000)
         (event,) = await one.until(completed)
         assert isinstance(event, Completion)

@@ -1,4 +1,4 @@
-"""srd.io.driver: spinning instead of sleeping, rest only in a stream, and what messages to and fro are treated to."""
+"""srd.io.driver: busy polling, coalescing in streams only, and the order of acks and replies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEED = 13
 SPINNING = replace(SMALL, busy_poll=True)
 
 
-async def test_busy_poll__messages_to_and_fro_and_an_orderly_end() -> None:
+async def test_busy_poll__ping_pong_and_an_orderly_close() -> None:
     payload = content(2 << 20, seed=SEED)
     async with pair(config=SPINNING) as (one, _, here, there):
         for _ in range(20):
@@ -36,12 +36,12 @@ async def test_busy_poll__messages_to_and_fro_and_an_orderly_end() -> None:
         await here.close()
 
 
-async def test_busy_poll__leaves_other_tasks_their_turn() -> None:
+async def test_busy_poll__does_not_block_other_tasks() -> None:
     async with asyncio.timeout(PATIENCE_S), pair(config=SPINNING):
-        await asyncio.sleep(0.01)  # its timer comes at all: what spins gives the loop its turn
+        await asyncio.sleep(0.01)  # returns: busy polling yields to the loop
 
 
-async def test_busy_poll__spins_without_end_and_stops_at_the_close() -> None:
+async def test_busy_poll__polls_until_the_close() -> None:
     async with pair(config=SPINNING) as (one, _, _, _):
         turns = 0
         poll = one._engine._driver._epoll.poll
@@ -57,7 +57,7 @@ async def test_busy_poll__spins_without_end_and_stops_at_the_close() -> None:
 
         one_epoll = one._engine._driver._epoll
         one._engine._driver._epoll = Counting()  # type: ignore[assignment]  # what is used of it
-        async with asyncio.timeout(PATIENCE_S):  # nothing else happens that would have it look
+        async with asyncio.timeout(PATIENCE_S):  # no other event makes it poll
             while turns <= 100 * driver.SPINS / 16:  # noqa: ASYNC110 - the driver has no event for it
                 await asyncio.sleep(0)
         one._engine._driver._epoll = one_epoll
@@ -65,7 +65,7 @@ async def test_busy_poll__spins_without_end_and_stops_at_the_close() -> None:
 
 @pytest.mark.sources
 @pytest.mark.parametrize(("answering", "read"), [(False, True), (True, False)])
-async def test_busy_poll__who_has_more_to_send_reads_no_less_but_before_an_answer(answering: bool, read: bool) -> None:  # noqa: FBT001 - a case
+async def test_busy_poll__reads_while_it_has_more_to_send_unless_a_reply_is_due(answering: bool, read: bool) -> None:  # noqa: FBT001 - a case
     async with pair(config=SPINNING) as (one, _, _, _):
         turns: list[bool] = []
 
@@ -86,8 +86,8 @@ async def test_busy_poll__who_has_more_to_send_reads_no_less_but_before_an_answe
 
 
 @pytest.mark.sources
-async def test_rest__only_in_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "BUSY_S", PATIENCE_S)  # a busy host spaces turns out by itself
+async def test_rx_coalesce__only_in_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "BUSY_S", PATIENCE_S)  # on a busy host turns are spaced out anyway
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 4 << 20)
@@ -98,11 +98,11 @@ async def test_rest__only_in_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
         rested = {one.driver: False, two.driver: False}
         enter = driver.Driver._enter
 
-        def noting(self: driver.Driver, state: DriverState) -> None:
+        def recording(self: driver.Driver, state: DriverState) -> None:
             enter(self, state)
             rested[self] |= state is DriverState.COALESCING
 
-        monkeypatch.setattr(driver.Driver, "_enter", noting)
+        monkeypatch.setattr(driver.Driver, "_enter", recording)
         one.post(peer, request=20, offset=0, length=4 << 20)
         await two.until(received, count=21)
         await one.until(completed, count=21)
@@ -115,7 +115,7 @@ async def test_rest__only_in_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Recorder:
-    """In place of an adaptive poller."""
+    """Replaces the adaptive poller."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -125,7 +125,7 @@ class Recorder:
 
 
 @pytest.mark.sources
-async def test_adaptive_poller__kept_between_messages_that_follow_closely_and_not_beside_streams() -> None:
+async def test_adaptive_poller__extended_by_closely_spaced_messages_and_not_by_streams() -> None:
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 4 << 20)
@@ -144,20 +144,20 @@ async def test_adaptive_poller__kept_between_messages_that_follow_closely_and_no
         assert "suppress" in await exchange(2, length=4 << 20)
 
 
-def noting(note: Callable[[str], None], what: str, do: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `do`, wrapped so that it notes each call."""
+def recording(note: Callable[[str], None], what: str, do: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `do`, wrapped so that each call is recorded."""
 
-    def noted(*args: Any) -> Any:
+    def recorded(*args: Any) -> Any:
         note(what)
         return do(*args)
 
-    return noted
+    return recorded
 
 
 @pytest.mark.sources
 @pytest.mark.parametrize("length", [100, driver.BULK_BYTES])
-async def test_answer__goes_first_where_small_messages_go_to_and_fro(length: int) -> None:
-    """Then the ack of what it answers; and then an ack is calls that came with that."""
+async def test_reply__precedes_the_ack_in_a_ping_pong_of_small_messages(length: int) -> None:
+    """The order is reply, ack, then the control packets that arrived with the message."""
     async with node(accepting=True, paths=1) as two, node(accepting=False, paths=1) as one:
         peers = {one: await open_pair(one, two)}
         (opening,) = await two.until(opened)
@@ -166,7 +166,7 @@ async def test_answer__goes_first_where_small_messages_go_to_and_fro(length: int
         rounds: list[list[str]] = []  # what `two` did after each message
 
         def answering(node: Node) -> None:
-            """Have a node answer each message it receives with one like it."""
+            """Have a node reply to each message with one of the same length."""
 
             def on_event(event: Event) -> None:
                 node.on_event(event)
@@ -184,7 +184,7 @@ async def test_answer__goes_first_where_small_messages_go_to_and_fro(length: int
 
         def handle(*args: Any, **named: Any) -> Any:
             if named["controls"]:
-                note("calls")
+                note("controls")
             return handle_packets(*args, **named)
 
         handle_packets = two.core.handle_packets
@@ -193,47 +193,47 @@ async def test_answer__goes_first_where_small_messages_go_to_and_fro(length: int
             fill(each, 4 << 20)
             each.driver._adaptive_poll_s = PATIENCE_S
             answering(each)
-        two.driver._transmitter.flush = noting(note, "answer", two.driver._transmitter.flush)  # type: ignore[method-assign]
-        two.driver._send_datagram = noting(note, "ack", two.driver._send_datagram)  # type: ignore[method-assign]
+        two.driver._transmitter.flush = recording(note, "reply", two.driver._transmitter.flush)  # type: ignore[method-assign]
+        two.driver._send_datagram = recording(note, "ack", two.driver._send_datagram)  # type: ignore[method-assign]
         two.core.handle_packets = handle  # type: ignore[method-assign]
         one.post(peers[one], request=0, offset=0, length=length)
         await two.until(received, count=10)
         small = length < driver.BULK_BYTES
-        noted = [words for words in rounds if words]
-        assert (["answer", "ack", "calls"] in noted) is small
-        if not small:  # something else may be calls or acknowledged before, as a probe of a path
-            assert all("ack" in words[: words.index("answer")] for words in noted if "answer" in words)
+        recorded = [calls for calls in rounds if calls]
+        assert (["reply", "ack", "controls"] in recorded) is small
+        if not small:  # control packets or acks may come before, such as a path probe
+            assert all("ack" in calls[: calls.index("reply")] for calls in recorded if "reply" in calls)
 
 
 @pytest.mark.sources
-async def test_answer__an_application_that_has_none_delays_no_ack() -> None:
-    """It goes a turn of the loop later: its sender has not begun to ask what has become of the message."""
+async def test_reply__an_application_without_one_delays_no_ack() -> None:
+    """The ack is sent a turn of the loop later, before the sender probes."""
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 4 << 20)
         two.driver._adaptive_poll_s = PATIENCE_S
         turns: list[str] = []
 
-        two.driver._read = noting(turns.append, "read", two.driver._read)  # type: ignore[method-assign]
-        two.driver._send_datagram = noting(turns.append, "ack", two.driver._send_datagram)  # type: ignore[method-assign]
+        two.driver._read = recording(turns.append, "read", two.driver._read)  # type: ignore[method-assign]
+        two.driver._send_datagram = recording(turns.append, "ack", two.driver._send_datagram)  # type: ignore[method-assign]
         for request in range(20):
             one.post(peer, request=request, offset=0, length=100)
             await one.until(completed, count=request + 1)
         assert turns.count("ack") >= 20
-        assert "read read read" not in " ".join(turns), "a message, and what asks after it"
+        assert "read read read" not in " ".join(turns), "a message and a probe for it"
 
 
 @pytest.mark.sources
-async def test_answer__deadlines_are_checked_where_every_turn_that_reads_brings_a_message() -> None:
-    """A server of many would else never see that an answer of its own was lost."""
+async def test_reply__deadlines_are_checked_when_every_turn_receives_a_message() -> None:
+    """Otherwise a busy server would never detect the loss of its replies."""
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 4 << 20)
         two.driver._adaptive_poll_s = PATIENCE_S
         turns: list[str] = []
-        two.core.handle_timeout = noting(turns.append, "deadlines", two.core.handle_timeout)  # type: ignore[method-assign]
-        two.driver._on_event = noting(turns.append, "event", two.on_event)
-        two.driver._send_datagram = noting(turns.append, "ack", two.driver._send_datagram)  # type: ignore[method-assign]
+        two.core.handle_timeout = recording(turns.append, "deadlines", two.core.handle_timeout)  # type: ignore[method-assign]
+        two.driver._on_event = recording(turns.append, "event", two.on_event)
+        two.driver._send_datagram = recording(turns.append, "ack", two.driver._send_datagram)  # type: ignore[method-assign]
         for request in range(20):
             one.post(peer, request=request, offset=0, length=100)
             await one.until(completed, count=request + 1)
@@ -241,8 +241,8 @@ async def test_answer__deadlines_are_checked_where_every_turn_that_reads_brings_
 
 
 @pytest.mark.sources
-async def test_answer__an_application_may_close_at_once_when_a_peer_ends() -> None:
-    """The other end gets its CLOSE before, and need not probe."""
+async def test_reply__an_application_may_close_at_once_when_a_peer_ends() -> None:
+    """The other end gets its CLOSE before that, and need not probe."""
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 4 << 20)
@@ -266,8 +266,8 @@ async def test_answer__an_application_may_close_at_once_when_a_peer_ends() -> No
 
 
 @pytest.mark.sources
-async def test_rest__in_a_stream_of_short_messages_too() -> None:
-    """Each ack completes some of them: that is no message to and fro."""
+async def test_rx_coalesce__also_in_a_stream_of_short_messages() -> None:
+    """Each ack completes some of them: this is no ping-pong."""
     async with node(accepting=True) as two, node(accepting=False) as one:
         peer = await open_pair(one, two)
         fill(one, 4 << 20)

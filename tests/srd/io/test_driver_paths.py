@@ -1,4 +1,4 @@
-"""srd.io.driver: sockets of the paths that stand in for others."""
+"""srd.io.driver: sockets of standby paths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from srd.proto.events import PeerEnded
 from tests.srd.io.node import ended, node, open_pair
 
 
-async def test_driver__a_path_of_the_reserve_gets_a_port_when_it_is_called() -> None:
+async def test_driver__a_standby_path_gets_a_port_when_it_is_opened() -> None:
     async with node(accepting=False, paths=2) as one, node(accepting=True, paths=2) as two:
         await open_pair(one, two)
         ports = {one.driver._socket(path).getsockname()[1] for path in (0, 1, 2, 5, 5)}
@@ -25,7 +25,7 @@ async def test_driver__a_path_of_the_reserve_gets_a_port_when_it_is_called() -> 
     assert late.fileno() == -1, "it is closed with the others"
 
 
-async def test_driver__without_another_port_a_path_uses_an_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_driver__without_a_free_port_a_path_shares_one(monkeypatch: pytest.MonkeyPatch) -> None:
     async with node(accepting=False, paths=2) as one:
 
         def refuse() -> socket.socket:

@@ -1,5 +1,4 @@
-"""srd.io.placement_predictor: what lands where it was aimed stays there if it belongs there, and else is copied back
-intact."""
+"""srd.io.placement_predictor: a correctly predicted train stays at its target; every other is copied back intact."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from tests.srd.io.exchange import Receiver, Source, content, source, to_copy
 SEED = 19
 CONTEXT = 0x1122334455667788
 SEGMENT = 8916
-TRAIN_BYTES = 7 * SEGMENT  # what one datagram of GSO has
+TRAIN_BYTES = 7 * SEGMENT  # the payload of one GSO datagram
 START = 5000  # of the write, in its registration
 
 
@@ -31,15 +30,14 @@ def target() -> Iterator[Region]:
         yield made
 
 
-class Desk:
-    """A source that writes, a receiver that predicts, and a core's part of the work: placing what came."""
+class WriteExchange:
+    """A source that writes, a receiver that predicts, and the core's copies to the target."""
 
     def __init__(self, one: Source, two: Receiver, target: Region) -> None:
         self.one, self.two, self.target = one, two, target
         self.payload = content(20 * TRAIN_BYTES, seed=SEED)
         one.fill(self.payload[: 1 << 20])
         two.queue.predictor.context = CONTEXT
-        self.runs: list[ReceivedBurst] = []
 
     def burst(self, train: int, **changes: object) -> Burst:
         made = self.one.burst(
@@ -49,25 +47,25 @@ class Desk:
         return replace(made, flags=Opcode.WRITE, offset=START + train * TRAIN_BYTES, **changes)  # type: ignore[arg-type]
 
     def expect(self, train: int, *, length: int = 12 * TRAIN_BYTES) -> None:
-        """As the core would, when all before `train` has landed."""
-        place = self.target.address + train * TRAIN_BYTES
+        """Set the core's hint for the time when all before `train` has landed."""
+        target = self.target.address + train * TRAIN_BYTES
         self.two.queue.predictor.set_hint(
-            PlacementHint(CONTEXT, 7, Opcode.WRITE, START + train * TRAIN_BYTES, place, length)
+            PlacementHint(CONTEXT, 7, Opcode.WRITE, START + train * TRAIN_BYTES, target, length)
         )
 
     def send(self, *bursts: Burst) -> list[ReceivedBurst]:
-        """Send them as a datagram each, in this order; return what arrived."""
-        before = len(self.two.runs)
+        """Send one datagram for each burst, in this order; return what arrived."""
+        before = len(self.two.bursts)
         for burst in bursts:
             self.one.transmitter.add(burst)
         assert self.one.transmitter.flush(self.one.socket)
         self.two.receive(packets=self.two.packets + sum(burst.count for burst in bursts))
-        return self.two.runs[before:]
+        return self.two.bursts[before:]
 
-    def place(self, runs: list[ReceivedBurst]) -> None:
-        for run in runs:
-            place = self.target.address + run.offset - START
-            copy = TargetCopy(place, run.payload_offset, run.payload_bytes)
+    def place(self, arrived: list[ReceivedBurst]) -> None:
+        for received in arrived:
+            target = self.target.address + received.offset - START
+            copy = TargetCopy(target, received.payload_offset, received.payload_bytes)
             self.two.queue.commit(RxBatch(), to_copy(copy))
 
     def landed(self, train: int) -> bool:
@@ -79,34 +77,34 @@ class Desk:
 
 
 @pytest.fixture
-def desk(target: Region) -> Iterator[Desk]:
+def exchange(target: Region) -> Iterator[WriteExchange]:
     with source() as one, Receiver() as two:
-        yield Desk(one, two, target)
+        yield WriteExchange(one, two, target)
 
 
-def test_right__lies_in_place_without_a_copy(desk: Desk) -> None:
-    desk.expect(0)
-    runs = desk.send(*(desk.burst(train) for train in range(5)))
-    assert all(run.payload_offset & PLACED for run in runs)
-    assert all(desk.landed(train) for train in range(5))
-    desk.place(runs)
-    assert desk.two.queue.bytes_copied == 0
-    assert (desk.two.queue.predictor.hit_bytes, desk.two.queue.predictor.miss_bytes) == (5 * TRAIN_BYTES, 0)
-    assert desk.untouched(5)
+def test_hit__needs_no_copy(exchange: WriteExchange) -> None:
+    exchange.expect(0)
+    arrived = exchange.send(*(exchange.burst(train) for train in range(5)))
+    assert all(received.payload_offset & PLACED for received in arrived)
+    assert all(exchange.landed(train) for train in range(5))
+    exchange.place(arrived)
+    assert exchange.two.queue.bytes_copied == 0
+    assert (exchange.two.queue.predictor.hit_bytes, exchange.two.queue.predictor.miss_bytes) == (5 * TRAIN_BYTES, 0)
+    assert exchange.untouched(5)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_wrong__is_copied_back_and_then_placed(desk: Desk, seed: int) -> None:
-    """Any order: each train ends in its place, and nothing lies beyond what was promised."""
+def test_miss__is_copied_back_and_then_to_its_target(exchange: WriteExchange, seed: int) -> None:
+    """In any order each train ends at its target, and no memory beyond the hint is written."""
     order = list(range(10))
     random.Random(seed).shuffle(order)
-    desk.expect(0, length=10 * TRAIN_BYTES)
-    desk.place(desk.send(*(desk.burst(train) for train in order)))
-    assert all(desk.landed(train) for train in range(10)), f"seed {seed}"
-    assert desk.untouched(10)
-    prediction, queue = desk.two.queue.predictor, desk.two.queue
+    exchange.expect(0, length=10 * TRAIN_BYTES)
+    exchange.place(exchange.send(*(exchange.burst(train) for train in order)))
+    assert all(exchange.landed(train) for train in range(10)), f"seed {seed}"
+    assert exchange.untouched(10)
+    prediction, queue = exchange.two.queue.predictor, exchange.two.queue
     assert prediction.hit_bytes == sum(TRAIN_BYTES for at, train in enumerate(order) if at == train)
-    assert queue.bytes_copied >= 2 * prediction.miss_bytes, "back, and to its place"
+    assert queue.bytes_copied >= 2 * prediction.miss_bytes, "back, and to its target"
 
 
 @pytest.mark.parametrize(
@@ -120,95 +118,95 @@ def test_wrong__is_copied_back_and_then_placed(desk: Desk, seed: int) -> None:
     ],
     ids=str,
 )
-def test_wrong__what_belongs_elsewhere_does_not_stay(desk: Desk, changes: dict[str, Any]) -> None:
-    desk.expect(0)
-    burst = replace(desk.burst(0), **changes)
-    (run,) = desk.send(burst)
-    assert not run.payload_offset & PLACED
-    assert desk.two.payload(run) == desk.payload[:TRAIN_BYTES]
-    assert desk.two.queue.predictor.miss_bytes == TRAIN_BYTES
+def test_miss__data_of_another_target_does_not_stay(exchange: WriteExchange, changes: dict[str, Any]) -> None:
+    exchange.expect(0)
+    burst = replace(exchange.burst(0), **changes)
+    (received,) = exchange.send(burst)
+    assert not received.payload_offset & PLACED
+    assert exchange.two.payload(received) == exchange.payload[:TRAIN_BYTES]
+    assert exchange.two.queue.predictor.miss_bytes == TRAIN_BYTES
 
 
-def test_wrong__two_bursts_in_one_train(desk: Desk) -> None:
-    """GRO joins what is equal in size, whatever its header: the second may belong anywhere."""
-    desk.expect(0)
-    first = replace(desk.burst(0), count=3, payload_bytes=3 * SEGMENT)
-    other = replace(desk.burst(5), count=4, payload_bytes=4 * SEGMENT, message=9, flags=Opcode.SEND)
+def test_miss__two_bursts_in_one_train(exchange: WriteExchange) -> None:
+    """GRO joins datagrams of equal size, whatever their headers: the second burst may have any target."""
+    exchange.expect(0)
+    first = replace(exchange.burst(0), count=3, payload_bytes=3 * SEGMENT)
+    other = replace(exchange.burst(5), count=4, payload_bytes=4 * SEGMENT, message=9, flags=Opcode.SEND)
     headers = bytearray()
     for burst in (first, other):
         packed = bytearray(burst.count * HEADER_BYTES)
         write_headers(burst, out=memoryview(packed))
-        start = burst.payload_offset - desk.one.region.address
+        start = burst.payload_offset - exchange.one.region.address
         for index in range(burst.count):
             headers += packed[index * HEADER_BYTES : (index + 1) * HEADER_BYTES]
-            headers += desk.payload[start + index * SEGMENT : start + (index + 1) * SEGMENT]
-    desk.one.send_series(desk.two.address, bytes(headers), segment_bytes=SEGMENT + HEADER_BYTES)
-    desk.two.receive(packets=7)
-    assert [run.count for run in desk.two.runs] == [3, 4]
-    assert not any(run.payload_offset & PLACED for run in desk.two.runs)
-    assert desk.two.payload(desk.two.runs[1]) == desk.payload[5 * TRAIN_BYTES :][: 4 * SEGMENT]
+            headers += exchange.payload[start + index * SEGMENT : start + (index + 1) * SEGMENT]
+    exchange.one.send_train(exchange.two.address, bytes(headers), segment_bytes=SEGMENT + HEADER_BYTES)
+    exchange.two.receive(packets=7)
+    assert [received.count for received in exchange.two.bursts] == [3, 4]
+    assert not any(received.payload_offset & PLACED for received in exchange.two.bursts)
+    assert exchange.two.payload(exchange.two.bursts[1]) == exchange.payload[5 * TRAIN_BYTES :][: 4 * SEGMENT]
 
 
-def test_aim__only_whole_trains_and_never_beyond(desk: Desk) -> None:
-    desk.expect(0, length=3 * TRAIN_BYTES - 1)
-    runs = desk.send(*(desk.burst(train) for train in range(4)))
-    assert runs[0].payload_offset & PLACED
-    assert runs[0].count == 14, "two in place, one behind the other"
-    assert not any(run.payload_offset & PLACED for run in runs[1:])
-    assert desk.untouched(2)
-    desk.place(runs)
-    assert all(desk.landed(train) for train in range(4))
+def test_aim__only_whole_trains_and_never_beyond(exchange: WriteExchange) -> None:
+    exchange.expect(0, length=3 * TRAIN_BYTES - 1)
+    arrived = exchange.send(*(exchange.burst(train) for train in range(4)))
+    assert arrived[0].payload_offset & PLACED
+    assert arrived[0].count == 14, "two contiguous trains at their target"
+    assert not any(received.payload_offset & PLACED for received in arrived[1:])
+    assert exchange.untouched(2)
+    exchange.place(arrived)
+    assert all(exchange.landed(train) for train in range(4))
 
 
-def test_aim__fewer_slots_after_a_wrong_guess_and_more_after_right_ones(desk: Desk) -> None:
-    desk.expect(0)
-    desk.place(desk.send(desk.burst(1), desk.burst(0)))
+def test_aim__fewer_slots_after_a_miss_and_more_after_hits(exchange: WriteExchange) -> None:
+    exchange.expect(0)
+    exchange.place(exchange.send(exchange.burst(1), exchange.burst(0)))
     aimed = []
     for first in (2, 3, 5):
-        desk.expect(first)
-        runs = desk.send(*(desk.burst(first + index) for index in range(5)))
-        desk.place(runs)
-        aimed.append(sum(run.count for run in runs if run.payload_offset & PLACED) // 7)
+        exchange.expect(first)
+        arrived = exchange.send(*(exchange.burst(first + index) for index in range(5)))
+        exchange.place(arrived)
+        aimed.append(sum(received.count for received in arrived if received.payload_offset & PLACED) // 7)
     assert aimed == [1, 2, 4]
-    assert all(desk.landed(train) for train in range(10))
+    assert all(exchange.landed(train) for train in range(10))
 
 
-def test_aim__once_for_each_hint(desk: Desk) -> None:
-    desk.expect(0)
-    desk.send(desk.burst(0))
-    (run,) = desk.send(desk.burst(1))
-    assert not run.payload_offset & PLACED
+def test_aim__once_for_each_hint(exchange: WriteExchange) -> None:
+    exchange.expect(0)
+    exchange.send(exchange.burst(0))
+    (received,) = exchange.send(exchange.burst(1))
+    assert not received.payload_offset & PLACED
 
 
-def test_forget__the_memory_is_its_owners_again(desk: Desk) -> None:
-    desk.expect(0)
-    desk.two.queue.predictor.clear_hint()
-    (run,) = desk.send(desk.burst(0))
-    assert not run.payload_offset & PLACED
-    assert desk.untouched(0)
+def test_clear_hint__ends_the_prediction(exchange: WriteExchange) -> None:
+    exchange.expect(0)
+    exchange.two.queue.predictor.clear_hint()
+    (received,) = exchange.send(exchange.burst(0))
+    assert not received.payload_offset & PLACED
+    assert exchange.untouched(0)
 
 
-def test_expect__only_of_the_peer_that_the_queue_is_for(desk: Desk) -> None:
-    desk.two.queue.predictor.context = CONTEXT + 1
-    desk.expect(0)
-    desk.send(desk.burst(0))
-    assert desk.untouched(0)
+def test_set_hint__only_of_the_peer_of_the_queue(exchange: WriteExchange) -> None:
+    exchange.two.queue.predictor.context = CONTEXT + 1
+    exchange.expect(0)
+    exchange.send(exchange.burst(0))
+    assert exchange.untouched(0)
 
 
-def test_control_packets__are_read_though_slots_were_aimed(desk: Desk) -> None:
-    desk.expect(0)
-    desk.one.socket.sendto(b"\1\2" + bytes(98), desk.two.address)
-    desk.two.receive(controls=1)
-    assert desk.two.controls[0][0] == b"\1\2" + bytes(98)
+def test_control_packets__are_read_though_slots_were_aimed(exchange: WriteExchange) -> None:
+    exchange.expect(0)
+    exchange.one.socket.sendto(b"\1\2" + bytes(98), exchange.two.address)
+    exchange.two.receive(controls=1)
+    assert exchange.two.controls[0][0] == b"\1\2" + bytes(98)
 
 
-def test_no_memory__what_is_right_needs_none(desk: Desk) -> None:
-    while desk.two.pool.free_chunks or not desk.two.landing.is_scratch(0):
-        burst = desk.one.burst(
-            desk.two.address, message=1, offset=0, size_bytes=TRAIN_BYTES, length=TRAIN_BYTES, segment_bytes=SEGMENT
+def test_no_memory__a_hit_needs_none(exchange: WriteExchange) -> None:
+    while exchange.two.pool.free_chunks or not exchange.two.buffers.is_scratch(0):
+        burst = exchange.one.burst(
+            exchange.two.address, message=1, offset=0, size_bytes=TRAIN_BYTES, length=TRAIN_BYTES, segment_bytes=SEGMENT
         )
-        desk.send(burst)
-    desk.expect(0)
-    (run,) = desk.send(desk.burst(0))
-    assert run.payload_offset & PLACED
-    assert desk.landed(0)
+        exchange.send(burst)
+    exchange.expect(0)
+    (received,) = exchange.send(exchange.burst(0))
+    assert received.payload_offset & PLACED
+    assert exchange.landed(0)

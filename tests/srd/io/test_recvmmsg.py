@@ -1,4 +1,4 @@
-"""srd.io.recvmmsg over loopback: what the kernel reports of a datagram, a train, a mark, and what was cut off."""
+"""srd.io.recvmmsg over loopback: the kernel's results for a datagram, a train, a mark, and a truncated datagram."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_read__a_datagram_a_train_and_one_that_is_too_long(family: socket.Addres
         to = sock.getsockname()
         before = time.time()
         one.socket.sendto(b"x" * 77, to)
-        one.send_series(to, b"y" * 2500, segment_bytes=1000)
+        one.send_train(to, b"y" * 2500, segment_bytes=1000)
         one.socket.sendto(b"z" * (ROOM_BYTES + 1), to)
         one.socket.sendto(b"", to)
         assert receive(sock, results) == 4
@@ -54,11 +54,11 @@ def test_read__a_datagram_a_train_and_one_that_is_too_long(family: socket.Addres
         assert [results.address(slot) for slot in range(4)] == [one.socket.getsockname()] * 4
 
 
-def test_read__once_more_what_is_shorter_than_before(family: socket.AddressFamily) -> None:
-    """What the kernel overwrote is set anew: a shorter control message does not find the one before."""
+def test_read__a_shorter_datagram_after_a_longer_one(family: socket.AddressFamily) -> None:
+    """Fields that the kernel overwrites are reset: a shorter control message leaves no earlier one behind."""
     results = RecvmmsgResults(1)
     with source(family=family) as one, open_socket(LOOPBACK[family], family=family) as sock:
-        one.send_series(sock.getsockname(), b"y" * 2500, segment_bytes=1000)
+        one.send_train(sock.getsockname(), b"y" * 2500, segment_bytes=1000)
         assert receive(sock, results) == 1
         one.socket.sendto(b"x" * 77, sock.getsockname())
         assert receive(sock, results) == 1

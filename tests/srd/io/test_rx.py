@@ -1,4 +1,4 @@
-"""srd.io.rx over loopback: what lands where, the slower path and its counter, floods, an empty pool."""
+"""srd.io.rx over loopback: where payload lands, the slow path and its counter, floods, an empty pool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CE = 3
 
 
 def set_tos(sock: socket.socket, tos: int, *, family: socket.AddressFamily) -> None:
-    """Have the socket send with these bits, as a switch that marks would change them."""
+    """Have the socket send with these TOS bits, as a marking switch sets them."""
     if family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, tos)
     else:
@@ -29,7 +29,7 @@ def set_tos(sock: socket.socket, tos: int, *, family: socket.AddressFamily) -> N
 
 
 def raw_packets(one: Source, two: Receiver, payload: bytes, *, segment_bytes: int, message: int = 0) -> bytes:
-    """Return the datagrams of a message, one after the other, as GSO wants them."""
+    """Return the concatenated datagrams of a message, as GSO takes them."""
     burst = one.burst(
         two.address,
         message=message,
@@ -47,33 +47,33 @@ def raw_packets(one: Source, two: Receiver, payload: bytes, *, segment_bytes: in
 # -- the fast path --------------------------------------------------------------------------------------------------
 
 
-def test_receive__nothing_is_none() -> None:
+def test_receive__of_an_empty_socket_is_none() -> None:
     with Receiver() as two:
         assert two.queue.receive(two.socket) is None
 
 
-def test_receive__a_train_lands_back_to_back_and_uncopied() -> None:
+def test_receive__a_train_lands_contiguously_without_a_copy() -> None:
     payload = content(8916 * 7, seed=SEED)
     with source() as one, Receiver() as two:
         packets = one.send(two.address, payload, segment_bytes=8916)
         two.receive(packets=packets)
-        (run,) = two.runs
-        assert two.payload(run) == payload
+        (burst,) = two.bursts
+        assert two.payload(burst) == payload
         assert two.queue.bytes_copied == 0
 
 
-def test_receive__train_after_train_lies_in_turn() -> None:
+def test_receive__consecutive_trains_are_contiguous() -> None:
     with source() as one, Receiver() as two:
         for message in range(4):
             one.send(two.address, content(20_000, seed=message), segment_bytes=8916, message=message)
             two.receive(packets=3 * (message + 1))
-        starts = [run.payload_offset for run in two.runs]
+        starts = [burst.payload_offset for burst in two.bursts]
         assert starts == [starts[0] + 20_000 * message for message in range(4)]
         assert [two.message(message) for message in range(4)] == [content(20_000, seed=m) for m in range(4)]
 
 
 def test_receive__trains_of_one_batch_are_one_datagram_once_batches_are_full() -> None:
-    """What follows in the slots follows in memory; the second batch knows that by the first."""
+    """Consecutive slots are contiguous in memory from the second batch on."""
     with source() as one, Receiver(chunk_bytes=1 << 20) as two:
         for message in range(3):
             payload = content(8916 * 28, seed=message)
@@ -81,14 +81,14 @@ def test_receive__trains_of_one_batch_are_one_datagram_once_batches_are_full() -
             wait_readable(two.socket)
             batch = two.queue.receive(two.socket)
             assert batch is not None
-            two.take(batch)
+            two.record(batch)
             assert [arrival.count for arrival in batch.datagrams] == ([28] if message else [7] * 4)
             assert two.message(message) == payload
         assert two.queue.bytes_copied == 0
 
 
-def test_receive__what_does_not_follow_is_another_arrival() -> None:
-    """Another sender, a train that is not whole, more than the longest burst."""
+def test_receive__trains_that_are_not_contiguous_are_separate_datagrams() -> None:
+    """Another sender, an incomplete train, more than the longest burst."""
     with source() as one, source() as other, Receiver(datagram_bytes=1472) as two:
         for message in (0, 3):
             expected = []
@@ -98,18 +98,18 @@ def test_receive__what_does_not_follow_is_another_arrival() -> None:
             wait_readable(two.socket)
             batch = two.queue.receive(two.socket)
             assert batch is not None
-            two.take(batch)
+            two.record(batch)
             counts = [arrival.count for arrival in batch.datagrams]
             assert counts == (expected if not message else [88, 44, 10, 44])
             two.release()
 
 
-def test_receive__a_short_datagram_behind_a_whole_train_is_whole() -> None:
+def test_receive__a_short_datagram_after_a_full_train_is_complete() -> None:
     with source() as one, Receiver() as two:
         for message in range(3):
             payload = content(8916 * 7 + 500 + message, seed=message)
             datagrams = raw_packets(one, two, payload, segment_bytes=8916, message=message)
-            one.send_series(two.address, datagrams, segment_bytes=8972)
+            one.send_train(two.address, datagrams, segment_bytes=8972)
             one.send(two.address, content(8916 * 14, seed=9), segment_bytes=8916, message=10 + message)
             two.receive(packets=22 * (message + 1))
             assert two.message(message) == payload
@@ -123,11 +123,11 @@ def test_receive__without_gro_every_datagram_has_its_slot() -> None:
         one.send(two.address, payload, segment_bytes=1400)
         two.receive(packets=40)
         assert two.message(0) == payload
-        assert len(two.runs) == 40
+        assert len(two.bursts) == 40
         assert two.queue.bytes_copied == 0
 
 
-def test_receive__reports_whether_more_may_be_waiting() -> None:
+def test_receive__reports_whether_the_socket_may_hold_more() -> None:
     with source() as one, Receiver() as two:
         for message in range(SLOTS + 1):
             one.send(two.address, b"x", segment_bytes=8916, message=message)
@@ -135,15 +135,15 @@ def test_receive__reports_whether_more_may_be_waiting() -> None:
         first = two.queue.receive(two.socket)
         assert first is not None
         assert first.full
-        two.take(first)
+        two.record(first)
         second = two.queue.receive(two.socket)
         assert second is not None
         assert not second.full
-        two.take(second)
+        two.record(second)
         assert two.packets == SLOTS + 1
 
 
-def test_receive__time_is_the_kernels_on_the_monotonic_clock() -> None:
+def test_receive__converts_the_kernels_time_to_the_monotonic_clock() -> None:
     with source() as one, Receiver() as two:
         before = time.monotonic()
         one.send(two.address, b"x" * 3000, segment_bytes=1000)
@@ -151,15 +151,15 @@ def test_receive__time_is_the_kernels_on_the_monotonic_clock() -> None:
         wait_readable(two.socket)
         sent = time.monotonic()
         two.receive(packets=3, controls=1)
-        times = [two.runs[0].received_at, two.controls[0][2]]
+        times = [two.bursts[0].received_at, two.controls[0][2]]
         assert all(before - 0.05 <= at <= sent + 0.05 for at in times), (before, times, sent)
 
 
-# -- the slower path ------------------------------------------------------------------------------------------------
+# -- the slow path --------------------------------------------------------------------------------------------------
 
 
 def send_until_kept(one: Source, two: Receiver, *, segment_bytes: int, size_bytes: int, first: int = 0) -> None:
-    """Send messages of 40 packets until so much was kept, and check every byte."""
+    """Send messages of 40 packets until `size_bytes` are kept, and check every byte."""
     payload = content(40 * segment_bytes - 5, seed=SEED)
     for message in range(first, first + -(-size_bytes // len(payload))):
         one.send(two.address, payload, segment_bytes=segment_bytes, message=message)
@@ -168,7 +168,7 @@ def send_until_kept(one: Source, two: Receiver, *, segment_bytes: int, size_byte
         two.release()
 
 
-def test_receive__the_size_of_what_is_kept_becomes_the_expected_one() -> None:
+def test_receive__the_layout_adapts_to_the_size_of_kept_packets() -> None:
     with source() as one, Receiver(datagram_bytes=8972) as two:
         send_until_kept(one, two, segment_bytes=1400, size_bytes=LAYOUT_BYTES + 100_000)
         assert two.queue.payload_bytes == 1400
@@ -178,8 +178,8 @@ def test_receive__the_size_of_what_is_kept_becomes_the_expected_one() -> None:
         assert two.queue.bytes_copied == copied, "nothing is copied any more"
 
 
-def test_receive__what_is_not_kept_changes_no_layout() -> None:
-    """Data of an open peer that the core refuses, as it is forged or comes again, say."""
+def test_receive__packets_that_are_not_kept_change_no_layout() -> None:
+    """Data of an open peer that the core refuses: forged packets or duplicates, for example."""
     with source() as one, Receiver(datagram_bytes=8972) as two:
         payload = content(40 * 1400, seed=SEED)
         for message in range(2 * LAYOUT_BYTES // len(payload)):
@@ -190,16 +190,16 @@ def test_receive__what_is_not_kept_changes_no_layout() -> None:
         assert two.queue.payload_bytes == 8916
 
 
-def test_receive__data_for_no_open_peer_is_dropped_before_it_takes_memory() -> None:
-    """In every form that data may have: whole trains, of another size, small, alone."""
+def test_receive__data_for_no_open_peer_is_dropped_before_memory_is_allocated() -> None:
+    """Full trains, trains of another size, small ones, single datagrams."""
     with source() as one, Receiver(datagram_bytes=8972, contexts=(1, 2)) as two:
-        cursors = two.landing.cursors.copy()
+        cursors = two.buffers.cursors.copy()
         for message, segment_bytes in enumerate((8916, 1400, 500, 100, 8000) * 20):
             one.send(two.address, content(5 * segment_bytes, seed=message), segment_bytes=segment_bytes)
         one.socket.sendto(Probe(9, 6, 0, 0, 0).encode(), two.address)
         two.receive(controls=1)
-        assert two.runs == []
-        assert two.landing.cursors == cursors
+        assert two.bursts == []
+        assert two.buffers.cursors == cursors
         assert (two.queue.bytes_copied, two.queue.refused_packets) == (0, 0)
 
 
@@ -208,33 +208,33 @@ def test_receive__a_train_of_which_one_packet_is_for_an_open_peer() -> None:
         packets = [
             bytearray(raw_packets(one, two, content(1000, seed=n), segment_bytes=1000, message=n)) for n in (1, 2)
         ]
-        packets[0][8:16] = bytes(8)  # of nobody
-        one.send_series(two.address, b"".join(packets), segment_bytes=1056)
+        packets[0][8:16] = bytes(8)  # of no open peer
+        one.send_train(two.address, b"".join(packets), segment_bytes=1056)
         two.receive(packets=2)
         assert two.message(2) == content(1000, seed=2)
 
 
 @pytest.mark.parametrize("segment_bytes", [1000, 1400, 100], ids=["whole trains", "another size", "small"])
 def test_receive__a_control_packet_that_ends_a_train_is_received(segment_bytes: int) -> None:
-    """GRO appends a shorter datagram of the same socket, whatever it is: an ack, for one."""
+    """GRO appends a shorter datagram of the same socket: an ack, for example."""
     probe = Probe(5, 6, 0, 0, 0, size_bytes=HEADER_BYTES + 1).encode()
     with source() as one, Receiver(datagram_bytes=1056) as two:
         whole = raw_packets(one, two, content(3 * segment_bytes, seed=SEED), segment_bytes=segment_bytes)
-        one.send_series(two.address, whole + probe, segment_bytes=segment_bytes + HEADER_BYTES)
+        one.send_train(two.address, whole + probe, segment_bytes=segment_bytes + HEADER_BYTES)
         two.receive(packets=3, controls=1)
         assert two.message(0) == content(3 * segment_bytes, seed=SEED)
         assert two.controls[0][0] == probe
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_receive__sizes_at_random_are_all_right(seed: int) -> None:
-    """Stacked or not, while the layout changes: every byte of every message, as all are held at the same time."""
+def test_receive__random_sizes(seed: int) -> None:
+    """The layout changes meanwhile. All messages are held at once, so each byte is checked."""
     rng = random.Random(seed)
     sizes = rng.sample([8916, 1416, 1400, 1024 - HEADER_BYTES, 967, 520, 600, 30_000, 65_451], 3)
     with source() as one, source() as other, Receiver(datagram_bytes=8972, chunks=SLOTS + 60) as two:
         for turn in range(12):
             sent: dict[int, bytes] = {}
-            if turn in (4, 8):  # as if most of what was kept had come in that size
+            if turn in (4, 8):  # as if most of the kept bytes had that size
                 two.queue._expect(max(sizes[turn // 4 - 1], 1024) + HEADER_BYTES)
             while sum(map(len, sent.values())) < 700_000:
                 sender, segment_bytes, message = rng.choice((one, other)), rng.choice(sizes), len(sent)
@@ -247,7 +247,7 @@ def test_receive__sizes_at_random_are_all_right(seed: int) -> None:
 
 
 def test_receive__datagrams_larger_than_expected_are_whole() -> None:
-    """A message of the kernel that fills several slots' pairs."""
+    """One recvmmsg message that fills several pairs of a slot."""
     payload = content(60_000, seed=SEED)
     with source() as one, Receiver(datagram_bytes=1456) as two:
         one.send(two.address, payload, segment_bytes=60_000)
@@ -257,7 +257,7 @@ def test_receive__datagrams_larger_than_expected_are_whole() -> None:
 
 
 @pytest.mark.parametrize("small_bytes", [0, 1, 100, 500])
-def test_receive__small_trains_do_not_cut_later_large_ones(small_bytes: int) -> None:
+def test_receive__small_trains_do_not_truncate_later_large_ones(small_bytes: int) -> None:
     """After a train of small messages the slots must still take a whole super-datagram (64 KiB)."""
     payload = content(8916 * 7, seed=SEED)
     with source() as one, Receiver(datagram_bytes=8972) as two:
@@ -266,7 +266,7 @@ def test_receive__small_trains_do_not_cut_later_large_ones(small_bytes: int) -> 
             for message in range(1, 11)
         )
         for _ in range(2):
-            one.send_series(two.address, small, segment_bytes=small_bytes + HEADER_BYTES)
+            one.send_train(two.address, small, segment_bytes=small_bytes + HEADER_BYTES)
         two.receive(packets=20)
         assert all(two.message(message) == content(small_bytes, seed=message) for message in range(1, 11))
         for message in (11, 12):
@@ -276,23 +276,23 @@ def test_receive__small_trains_do_not_cut_later_large_ones(small_bytes: int) -> 
             assert two.message(message) == payload
 
 
-def test_receive__a_train_whose_tail_is_no_packet() -> None:
+def test_receive__a_train_whose_tail_is_malformed() -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two:
         whole = raw_packets(one, two, content(3000, seed=SEED), segment_bytes=1000)
-        one.send_series(two.address, whole + bytes(HEADER_BYTES - 1), segment_bytes=1056)
+        one.send_train(two.address, whole + bytes(HEADER_BYTES - 1), segment_bytes=1056)
         two.receive(packets=3)
         assert two.message(0) == content(3000, seed=SEED)
         assert two.packets == 3
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, 15, 16, HEADER_BYTES, 576, 1056, 1057, 5000, 65_507])
-def test_receive__control_packets_come_whole(size_bytes: int) -> None:
+def test_receive__control_packets_are_complete(size_bytes: int) -> None:
     packet = (Probe(1, 6, 0, 0, 0).encode() + content(size_bytes, seed=SEED))[:size_bytes]
     with source() as one, Receiver(datagram_bytes=1056) as two:
         one.socket.sendto(packet, two.address)
         if size_bytes:
             two.receive(controls=1)
-        else:  # nothing to say about an empty datagram; it must not stop the next
+        else:  # an empty datagram is ignored; the next one is received
             one.socket.sendto(b"after", two.address)
             two.receive(controls=1)
             packet = b"after"
@@ -315,7 +315,7 @@ def test_receive__ipv6_source() -> None:
     with source(family=socket.AF_INET6) as one, Receiver(family=socket.AF_INET6) as two:
         one.send(two.address, b"six", segment_bytes=8916)
         two.receive(packets=1)
-        assert two.runs[0].address == one.socket.getsockname()
+        assert two.bursts[0].address == one.socket.getsockname()
         assert two.message(0) == b"six"
 
 
@@ -334,7 +334,7 @@ def test_receive__reports_which_packets_were_marked(
             set_tos(one.socket, ecn, family=family)
             one.send(two.address, payload, segment_bytes=segment_bytes, message=message)
             two.receive(packets=packets * (message + 1))
-        marks = {message: {run.ecn_ce for run in two.runs if run.message == message} for message in range(4)}
+        marks = {message: {burst.ecn_ce for burst in two.bursts if burst.message == message} for message in range(4)}
         assert marks == {0: {False}, 1: {True}, 2: {False}, 3: {True}}
         assert all(two.message(message) == payload for message in range(4))
 
@@ -346,7 +346,7 @@ def test_receive__ipv4_to_an_ipv6_socket_is_marked_too() -> None:
             set_tos(one.socket, ecn, family=socket.AF_INET)
             one.send(target, content(30_000, seed=SEED), segment_bytes=8916, message=message)
             two.receive(packets=4 * (message + 1))
-        assert [(run.message, run.ecn_ce) for run in two.runs] == [(0, False), (1, True)]
+        assert [(burst.message, burst.ecn_ce) for burst in two.bursts] == [(0, False), (1, True)]
 
 
 # -- no memory ------------------------------------------------------------------------------------------------------
@@ -361,15 +361,15 @@ def test_receive__an_empty_pool_drops_and_counts_and_overwrites_nothing() -> Non
             two.drain()
             number += 1
             assert number < 1000
-        kept = sorted({run.message for run in two.runs})
-        assert kept == list(range(number - 1)), "all but the one that was dropped"
+        kept = sorted({burst.message for burst in two.bursts})
+        assert kept == list(range(number - 1)), "all but the dropped one"
         assert all(two.message(message) == content(60_000, seed=message) for message in kept)
         assert two.queue.refused_packets == 1  # a train counts as one
 
 
 def test_receive__an_empty_pool_still_receives_control_packets() -> None:
     with source() as one, Receiver(chunk_bytes=128 << 10, chunks=2) as two:
-        while two.pool.free_chunks or not two.landing.is_scratch(0):
+        while two.pool.free_chunks or not two.buffers.is_scratch(0):
             one.send(two.address, bytes(60_000), segment_bytes=8916)
             wait_readable(two.socket)
             two.drain()
@@ -380,9 +380,9 @@ def test_receive__an_empty_pool_still_receives_control_packets() -> None:
 
 @pytest.mark.parametrize("count", [1, 5], ids=["one", "a train of another size"])
 def test_receive__an_empty_pool_still_receives_packets_without_payload(count: int) -> None:
-    """An ABORT must be received just then: it brings memory back."""
+    """An ABORT must be received even then: it frees memory."""
     with source() as one, Receiver(chunk_bytes=128 << 10, chunks=2) as two:
-        while two.pool.free_chunks or not two.landing.is_scratch(0):
+        while two.pool.free_chunks or not two.buffers.is_scratch(0):
             one.send(two.address, bytes(60_000), segment_bytes=8916)
             wait_readable(two.socket)
             two.drain()
@@ -392,11 +392,11 @@ def test_receive__an_empty_pool_still_receives_packets_without_payload(count: in
         one.transmitter.add(burst)
         assert one.transmitter.flush(one.socket)
         two.receive(packets=before + count)
-        assert sum(run.count for run in two.runs if run.flags == ABORTED and run.message == 7) == count
-        assert all(run.payload_bytes == 0 for run in two.runs if run.message == 7)
+        assert sum(burst.count for burst in two.bursts if burst.flags == ABORTED and burst.message == 7) == count
+        assert all(burst.payload_bytes == 0 for burst in two.bursts if burst.message == 7)
 
 
-def test_receive__reports_whose_data_found_no_memory() -> None:
+def test_receive__reports_whose_data_was_dropped_for_lack_of_memory() -> None:
     with source() as one, Receiver(chunk_bytes=128 << 10, chunks=1, datagram_bytes=8972) as two:
         for _ in range(5):
             one.send(two.address, bytes(30_000), segment_bytes=1000)
@@ -416,7 +416,7 @@ def test_place__copies_to_an_address_and_counts() -> None:
         assert two.queue.bytes_copied == 3000
 
 
-def test_receive__what_is_released_is_used_again() -> None:
+def test_receive__released_memory_is_reused() -> None:
     with source() as one, Receiver(chunk_bytes=128 << 10, chunks=SLOTS + 1) as two:
         for _ in range(3):
             dropped = two.queue.refused_packets
@@ -431,7 +431,7 @@ def test_receive__what_is_released_is_used_again() -> None:
             assert two.message(99) == payload
 
 
-def test_receive__a_detour_without_memory_is_dropped_and_counted() -> None:
+def test_receive__slow_path_data_without_memory_is_dropped_and_counted() -> None:
     with source() as one, Receiver(chunk_bytes=128 << 10, chunks=1, datagram_bytes=8972) as two:
         for _ in range(5):  # the copies' chunk takes four
             one.send(two.address, bytes(30_000), segment_bytes=1000)
@@ -442,14 +442,14 @@ def test_receive__a_detour_without_memory_is_dropped_and_counted() -> None:
         assert two.queue.bytes_copied == 120_000
 
 
-def test_receive__a_flood_of_detours_keeps_what_there_is_memory_for() -> None:
-    """More copies in one batch than the copies' chunk holds: some are dropped, none of another's memory is taken."""
+def test_receive__a_flood_on_the_slow_path_keeps_what_fits() -> None:
+    """One batch has more copies than the copies' chunk holds: some are dropped, and other memory is not written."""
     with source() as one, Receiver(chunk_bytes=128 << 10, chunks=SLOTS + 30) as two:
         for number in range(40):
             one.send(two.address, content(30_000, seed=number), segment_bytes=(1000, 1100)[number % 2], message=number)
         wait_readable(two.socket)
         two.drain()
-        assert two.runs
-        for run in two.runs:
-            start = run.offset
-            assert two.payload(run) == content(30_000, seed=run.message)[start : start + run.payload_bytes]
+        assert two.bursts
+        for burst in two.bursts:
+            start = burst.offset
+            assert two.payload(burst) == content(30_000, seed=burst.message)[start : start + burst.payload_bytes]

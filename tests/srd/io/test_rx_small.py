@@ -1,4 +1,4 @@
-"""srd.io.rx: trains of small datagrams, all of which land in the place of one."""
+"""srd.io.rx: trains of small datagrams, which land in one slot."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.srd.io.exchange import Receiver, content, source, wait_readable
 SEED = 12
 
 
-def test_receive__a_train_of_small_messages_is_moved_together() -> None:
-    """It lands with the headers between the payloads; all but the first are moved, and counted."""
+def test_receive__payloads_of_a_train_of_small_messages_are_made_contiguous() -> None:
+    """It lands with the headers between the payloads; all payloads but the first are copied, and counted."""
     payload = content(64 * 60, seed=SEED)
     with source() as one, Receiver() as two:
         one.fill(payload)
@@ -20,10 +20,10 @@ def test_receive__a_train_of_small_messages_is_moved_together() -> None:
         one.transmitter.add(burst)
         assert one.transmitter.flush(one.socket)
         two.receive(packets=60)
-        (run,) = two.runs
-        assert (run.batch, run.count, run.payload_bytes) == (True, 60, 60 * 64)
+        (received,) = two.bursts
+        assert (received.batch, received.count, received.payload_bytes) == (True, 60, 60 * 64)
         for index in range(60):
-            at = run.payload_offset + index * 64
+            at = received.payload_offset + index * 64
             assert two.region.array[at : at + 64].tobytes() == payload[(59 - index) * 64 :][:64]
         assert two.queue.bytes_copied == 59 * 64
 

@@ -1,4 +1,4 @@
-"""srd.io.socket: sockets as paths need them, the route's MTU, ICMP errors, drops."""
+"""srd.io.socket: the sockets of paths, the route's MTU, ICMP errors, drops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: fami
 
 
 def free_port(family: socket.AddressFamily) -> syscalls.Address:
-    """Return an address that nothing listens at."""
+    """Return an address at which nothing listens."""
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.bind(LOOPBACK[family])
         address: syscalls.Address = probe.getsockname()

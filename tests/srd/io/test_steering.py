@@ -1,4 +1,4 @@
-"""srd.io.steering: the kernel sends each datagram to the socket that our rules name."""
+"""srd.io.steering: the kernel delivers each datagram to the socket of its rule."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def packet(context: int = 7, *, kind: int = PacketType.DATA) -> bytes:
     return bytes([1, kind, 0, 0]) + bytes(4) + struct.pack(">Q", context) + bytes(100)
 
 
-class Desk:
+class SteeredSockets:
     """A group of sockets by name, and two senders."""
 
     def __init__(self, family: socket.AddressFamily) -> None:
@@ -47,7 +47,7 @@ class Desk:
         self.steering.remove(sock)
 
     def goes_to(self, data: bytes, *, sender: int = 0) -> str:
-        """Send a datagram; return the name of the socket that has it (loopback delivers at once)."""
+        """Send a datagram; return the name of the socket that receives it (loopback delivers at once)."""
         self.senders[sender].sendto(data, self.sockets["first"].getsockname())
         found = []
         for name, sock in self.sockets.items():
@@ -61,8 +61,8 @@ class Desk:
 
 
 @contextmanager
-def desk(family: socket.AddressFamily) -> Iterator[Desk]:
-    made = Desk(family)
+def steered_sockets(family: socket.AddressFamily) -> Iterator[SteeredSockets]:
+    made = SteeredSockets(family)
     try:
         yield made
     finally:
@@ -72,7 +72,7 @@ def desk(family: socket.AddressFamily) -> Iterator[Desk]:
 
 @FAMILIES
 def test_steer__a_peer(family: socket.AddressFamily) -> None:
-    with desk(family) as made:
+    with steered_sockets(family) as made:
         made.steering.steer(Rule(context=CONTEXT), made.add("queue"))
         assert made.goes_to(packet(CONTEXT)) == "queue"
         for bit in (0, 31, 32, 63):
@@ -81,8 +81,8 @@ def test_steer__a_peer(family: socket.AddressFamily) -> None:
 
 @FAMILIES
 def test_steer__only_data(family: socket.AddressFamily) -> None:
-    """Other traffic of the endpoint goes on as before; so does what is no packet at all."""
-    with desk(family) as made:
+    """Other traffic of the endpoint and malformed datagrams go to the first socket."""
+    with steered_sockets(family) as made:
         made.steering.steer(Rule(), made.add("queue"))
         assert made.goes_to(packet()) == "queue"
         assert {made.goes_to(packet(kind=kind)) for kind in PacketType if kind is not PacketType.DATA} == {"first"}
@@ -91,7 +91,7 @@ def test_steer__only_data(family: socket.AddressFamily) -> None:
 
 @FAMILIES
 def test_steer__by_address_and_port(family: socket.AddressFamily) -> None:
-    with desk(family) as made:
+    with steered_sockets(family) as made:
         other = "192.0.2.1" if family == socket.AF_INET else "2001:db8::1"
         made.steering.steer(Rule(host=other), made.add("nobody"))
         made.steering.steer(Rule(host=made.host, port=made.senders[1].getsockname()[1]), made.add("flow"))
@@ -113,9 +113,9 @@ def test_steer__ipv4_on_an_ipv6_socket() -> None:
 
 
 @FAMILIES
-def test_remove__the_others_keep_their_own(family: socket.AddressFamily) -> None:
-    """The last takes the place of the one that leaves: in the kernel, and here."""
-    with desk(family) as made:
+def test_remove__the_other_sockets_keep_their_traffic(family: socket.AddressFamily) -> None:
+    """The last socket takes the index of the removed one, in the kernel and in `Steering`."""
+    with steered_sockets(family) as made:
         names = ("a", "b", "c", "d")
         for number, name in enumerate(names):
             made.steering.steer(Rule(context=number), made.add(name))
@@ -129,18 +129,18 @@ def test_remove__the_others_keep_their_own(family: socket.AddressFamily) -> None
         assert made.goes_to(packet(1)) == "first"
 
 
-def test_forget__the_rules_of_a_peer() -> None:
-    with desk(socket.AF_INET) as made:
+def test_remove_peer__the_rules_of_a_peer() -> None:
+    with steered_sockets(socket.AF_INET) as made:
         queue = made.add("queue")
         for context in (1, 2):
             made.steering.steer(Rule(context=context), queue)
-        made.steering.forget(1)
-        made.steering.forget(3)
+        made.steering.remove_peer(1)
+        made.steering.remove_peer(3)
         assert [made.goes_to(packet(context)) for context in (1, 2)] == ["first", "queue"]
 
 
-def test_steer__as_many_rules_as_there_may_be() -> None:
-    with desk(socket.AF_INET6) as made:
+def test_steer__the_most_rules() -> None:
+    with steered_sockets(socket.AF_INET6) as made:
         queue = made.add("queue")
         for number in range(MAX_RULES):
             made.steering.steer(Rule(context=number), queue)
@@ -150,8 +150,8 @@ def test_steer__as_many_rules_as_there_may_be() -> None:
             made.steering.steer(Rule(), queue)
 
 
-def test_add__a_port_that_is_not_shared_stays_taken() -> None:
-    with desk(socket.AF_INET) as made:
+def test_add__a_port_without_a_group_stays_exclusive() -> None:
+    with steered_sockets(socket.AF_INET) as made:
         made.add("queue")
         with pytest.raises(OSError, match="Address already in use"):
             open_socket(made.sockets["first"].getsockname(), family=socket.AF_INET)
@@ -172,13 +172,13 @@ else:
     try:
         print(len(sock.recv(1000)), flush=True)
     except BlockingIOError:
-        print("got nothing", flush=True)
+        print("received nothing", flush=True)
 """
 
 
 @contextmanager
 def joining(first: socket.socket) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Let another process try to join a socket's port; give what came of it, and how to ask what it was sent."""
+    """Have another process try to join a socket's port; give the result, and a function for what it received."""
     host, port, *_ = first.getsockname()
     command = [sys.executable, "-c", JOIN, str(int(first.family)), host, str(port)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -186,46 +186,46 @@ def joining(first: socket.socket) -> Iterator[tuple[str, Callable[[], str]]]:
         assert process.stdout is not None
         stdin, stdout = process.stdin, process.stdout
 
-        def ask() -> str:
+        def received() -> str:
             stdin.write("?")
             stdin.flush()
             return stdout.readline().strip()
 
         try:
-            yield stdout.readline().strip(), ask
+            yield stdout.readline().strip(), received
         finally:
             process.kill()
 
 
 @FAMILIES
-def test_add__a_process_that_has_joined_is_sent_nothing_and_noticed(family: socket.AddressFamily) -> None:
-    with desk(family) as made:
+def test_add__a_process_that_has_joined_receives_nothing_and_is_detected(family: socket.AddressFamily) -> None:
+    with steered_sockets(family) as made:
         for number, name in enumerate(("a", "b")):
             made.steering.steer(Rule(context=number), made.add(name))
-        with joining(made.sockets["first"]) as (said, ask):
-            assert said == "joined", "if not, this kernel has become stricter: all the better"
+        with joining(made.sockets["first"]) as (outcome, received):
+            assert outcome == "joined", "else the kernel refuses it"
             with pytest.raises(OSError, match="a process has joined port"):
                 made.add("c")
             assert [made.goes_to(packet(number)) for number in range(3)] == ["a", "b", "first"]
             with pytest.warns(RuntimeWarning, match="a process has joined the port"):
                 made.remove("a")
             assert [made.goes_to(packet(number)) for number in range(3)] == ["first"] * 3
-            assert ask() == "got nothing"
+            assert received() == "received nothing"
 
 
 @FAMILIES
-def test_remove__the_port_is_nobody_elses_again(family: socket.AddressFamily) -> None:
-    with desk(family) as made:
+def test_remove__the_port_is_exclusive_again(family: socket.AddressFamily) -> None:
+    with steered_sockets(family) as made:
         for _ in range(2):
             made.steering.steer(Rule(context=1), made.add("queue"))
             assert made.goes_to(packet(1)) == "queue"
             made.remove("queue")
-            with joining(made.sockets["first"]) as (said, _):
-                assert said == "Address already in use"
+            with joining(made.sockets["first"]) as (outcome, _):
+                assert outcome == "Address already in use"
             assert made.goes_to(packet(1)) == "first"
 
 
-def test_program__ends_in_the_first_socket_for_all_the_rest() -> None:
+def test_program__ends_in_the_first_socket() -> None:
     code = [struct.unpack("=HBBI", program([])[at : at + 8]) for at in range(0, len(program([])), 8)]
     assert code[-1] == (0x06, 0, 0, 0)
     assert all(at + max(jump[1], jump[2]) + 1 < len(code) for at, jump in enumerate(code) if jump[0] == 0x15)

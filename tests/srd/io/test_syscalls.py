@@ -43,7 +43,7 @@ def test_address__ipv6_round_trip(host: int, port: int, flow: int, scope: int) -
     address = (socket.inet_ntop(socket.AF_INET6, IPv6Address(host).packed), port, flow, scope)
     packed = pack_address(address)
     assert len(packed) == SOCKADDR_BYTES
-    assert unpack_address(packed) == (*address[:2], 0, scope), "a flow label is none of an address"
+    assert unpack_address(packed) == (*address[:2], 0, scope), "the flow label is not part of the address"
 
 
 def test_address__zone_in_the_name_is_the_scope_in_the_number() -> None:
@@ -54,7 +54,7 @@ def test_address__zone_in_the_name_is_the_scope_in_the_number() -> None:
 
 
 def messages_of(buffers: list[np.ndarray[tuple[int], np.dtype[np.uint8]]], name: bytes | None) -> tuple[object, ...]:
-    """One message a buffer; returns (messages, what must stay alive)."""
+    """One message for each buffer; returns (messages, objects that must stay alive)."""
     iov = np.zeros(len(buffers), IOVEC)
     iov["base"] = [buffer.ctypes.data for buffer in buffers]
     iov["length"] = [len(buffer) for buffer in buffers]

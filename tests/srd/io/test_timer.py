@@ -58,7 +58,7 @@ def test_timer__an_earlier_time_replaces_a_later_one(timer: TimerFd) -> None:
     assert readable(timer, within_s=PATIENCE_S)
 
 
-def test_timer__take_makes_it_unreadable_and_the_same_time_may_be_armed_again(timer: TimerFd) -> None:
+def test_timer__acknowledge_makes_it_unreadable_and_the_same_time_may_be_armed_again(timer: TimerFd) -> None:
     assert not timer.acknowledge(), "nothing has expired"
     at = time.monotonic()
     timer.arm(at)
@@ -69,12 +69,12 @@ def test_timer__take_makes_it_unreadable_and_the_same_time_may_be_armed_again(ti
     assert readable(timer, within_s=PATIENCE_S)
 
 
-def test_timer__a_later_time_is_set_in_the_kernel_when_the_earlier_one_has_come(timer: TimerFd) -> None:
+def test_timer__a_later_time_is_set_in_the_kernel_when_the_earlier_one_has_expired(timer: TimerFd) -> None:
     at = time.monotonic() + 0.03
     timer.arm(time.monotonic() + 0.001)
     timer.arm(at)
     assert readable(timer, within_s=PATIENCE_S)
-    if time.monotonic() < at:  # a busy machine may be that late
+    if time.monotonic() < at:  # on a busy machine it may have expired
         assert not timer.acknowledge()
     assert readable(timer, within_s=PATIENCE_S)
     assert time.monotonic() >= at

@@ -37,7 +37,7 @@ SHAPES = [  # (message bytes, segment bytes)
 
 
 def refuse_segmentation(sock: socket.socket) -> None:
-    """Make the kernel answer EINVAL to UDP_SEGMENT on this socket."""
+    """Make the kernel return EINVAL for UDP_SEGMENT on this socket."""
     if sock.family == socket.AF_INET6:
         sock.setsockopt(socket.SOL_UDP, 101, 1)  # UDP_NO_CHECK6_TX
     else:
@@ -72,24 +72,24 @@ def test_flush__headers_hold_the_fields_of_the_burst() -> None:
         assert one.transmitter.flush(one.socket)
         assert [*waiting, one.transmitter.path] == [None, burst.path, None]
         two.receive(packets=3)
-        (run,) = two.runs
+        (received,) = two.bursts
         fields = {
-            name: getattr(run, name)
+            name: getattr(received, name)
             for name in burst.__slots__
             if name not in {"address", "payload_offset", "payload_addresses"}
         }
-        assert fields == {name: getattr(burst, name) for name in fields}
-        assert run.address == one.socket.getsockname()
+        assert fields == {name: getattr(received, name) for name in fields}
+        assert received.address == one.socket.getsockname()
 
 
 def test_flush__a_burst_is_one_train_for_the_kernel() -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two:
         one.send(two.address, bytes(40_000), segment_bytes=1000)
         two.receive(packets=40)
-        assert len(two.runs) == 1
+        assert len(two.bursts) == 1
 
 
-def test_add__rows_are_used_again_for_other_shapes() -> None:
+def test_add__rows_are_reused_for_other_shapes() -> None:
     """What a row kept of an earlier burst (segment size, a shortened last payload) must not reach a later one."""
     with source() as one, Receiver(datagram_bytes=1056) as two:
         for round_number in range(3):
@@ -103,22 +103,22 @@ def test_add__rows_are_used_again_for_other_shapes() -> None:
                 two.release()
 
 
-def test_takes__so_many_packets() -> None:
+def test_has_room_for__packets() -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two:
         payload = content(PACKETS * 1000, seed=SEED)
         next_burst = replace(one.burst(two.address, message=1, offset=0, size_bytes=1, length=1, segment_bytes=1000))
         one.psn = 0
-        takes = [one.transmitter.has_room_for(next_burst)]
+        has_room = [one.transmitter.has_room_for(next_burst)]
         one.add(two.address, payload, segment_bytes=1000)
-        takes.append(one.transmitter.has_room_for(next_burst))
+        has_room.append(one.transmitter.has_room_for(next_burst))
         assert one.transmitter.flush(one.socket)
-        assert [*takes, one.transmitter.has_room_for(next_burst)] == [True, False, True]
+        assert [*has_room, one.transmitter.has_room_for(next_burst)] == [True, False, True]
         two.receive(packets=PACKETS)
         assert two.message(0) == payload
 
 
-def test_takes__so_many_messages() -> None:
-    """Two datagrams of the largest size have no room in one message."""
+def test_has_room_for__messages() -> None:
+    """Two datagrams of the largest size do not fit into one message."""
     with source() as one:
         burst = one.burst(("127.0.0.1", 9), message=1, offset=0, size_bytes=3 * 65_000, length=1, segment_bytes=65_000)
         assert messages_of(burst) == 3
@@ -141,7 +141,7 @@ def test_add__a_burst_longer_than_a_message_is_several() -> None:
         assert one.transmitter.flush(one.socket)
         two.receive(packets=64)
         assert two.message(0) == payload
-        assert [run.count for run in two.runs] == [7] * 9 + [1]
+        assert [burst.count for burst in two.bursts] == [7] * 9 + [1]
 
 
 def test_add__one_call_may_serve_several_addresses() -> None:
@@ -161,7 +161,7 @@ def test_discard__nothing_of_it_is_sent() -> None:
         one.transmitter.discard()
         one.send(two.address, content(10, seed=SEED), segment_bytes=1000, message=2)
         two.receive(packets=1)
-        assert [run.message for run in two.runs] == [2]
+        assert [burst.message for burst in two.bursts] == [2]
 
 
 # -- kernels and devices that do not segment ------------------------------------------------------------------------
@@ -176,23 +176,23 @@ def test_flush__falls_back_where_the_kernel_refuses_to_segment(family: socket.Ad
             two.socket.setsockopt(socket.SOL_UDP, 102, 1)  # UDP_NO_CHECK6_RX
         refuse_segmentation(one.socket)
         with pytest.raises(OSError, match="Invalid argument"):
-            one.send_series(two.address, bytes(3000), segment_bytes=1000)
+            one.send_train(two.address, bytes(3000), segment_bytes=1000)
         packets = one.send(two.address, payload, segment_bytes=1400)
         two.receive(packets=packets)
         assert two.message(0) == payload
-        assert len(two.runs) == packets  # each came alone
+        assert len(two.bursts) == packets  # no trains
 
 
-def test_flush__the_fallback_is_that_sockets_only() -> None:
+def test_flush__the_fallback_is_per_socket() -> None:
     with source() as one, source() as other, Receiver(datagram_bytes=1056) as two:
         refuse_segmentation(one.socket)
         one.send(two.address, bytes(9000), segment_bytes=1000)
         two.receive(packets=9)
-        two.runs.clear()
+        two.bursts.clear()
         whole = Source(other.socket, one.region, one.transmitter)  # another socket, the same transmitter
         whole.send(two.address, bytes(9000), segment_bytes=1000)
         two.receive(packets=9)
-        assert len(two.runs) == 1
+        assert len(two.bursts) == 1
 
 
 # -- errors ---------------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def test_flush__the_fallback_is_that_sockets_only() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_flush__an_icmp_error_of_another_datagram_loses_nothing(family: socket.AddressFamily) -> None:
-    """Loopback answers at once, and the error is the next call's: here between the bursts of one call, and before."""
+    """The next call returns the error: here a call between the bursts of one flush, and before it."""
     payload = content(60_000, seed=SEED)
     with source(family=family) as one, Receiver(family=family, datagram_bytes=1056) as two:
         with Receiver(family=family) as gone:
@@ -215,9 +215,7 @@ def test_flush__an_icmp_error_of_another_datagram_loses_nothing(family: socket.A
 
 
 def refused_by_address(one: Source) -> None:
-    one.add(
-        ("255.255.255.255", 9), bytes(5000), segment_bytes=1000, message=1
-    )  # broadcast, which a socket must ask for
+    one.add(("255.255.255.255", 9), bytes(5000), segment_bytes=1000, message=1)  # broadcast, which needs SO_BROADCAST
 
 
 def refused_for_its_length(one: Source) -> None:
@@ -227,7 +225,7 @@ def refused_for_its_length(one: Source) -> None:
 
 
 @pytest.mark.parametrize("add_refused", [refused_by_address, refused_for_its_length])
-def test_flush__what_is_refused_is_lost_alone(add_refused: Callable[[Source], None]) -> None:
+def test_flush__only_the_refused_datagram_is_lost(add_refused: Callable[[Source], None]) -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two:
         packets = one.add(two.address, content(5000, seed=1), segment_bytes=1000, message=0)
         add_refused(one)
@@ -235,11 +233,11 @@ def test_flush__what_is_refused_is_lost_alone(add_refused: Callable[[Source], No
         assert one.transmitter.flush(one.socket)
         two.receive(packets=packets)
         assert [two.message(message) for message in (0, 2)] == [content(5000, seed=1)] * 2
-        assert not one.transmitter._no_gso, "it was no matter of segmentation"
+        assert not one.transmitter._no_gso, "the error was not about segmentation"
 
 
-class Errors:
-    """In place of the system call: fails with these, one a call, and then no more."""
+class FailingSendmmsg:
+    """Replaces the system call: fails with these errors, one for each call, then succeeds."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, codes: list[int]) -> None:
         self.codes = codes
@@ -255,7 +253,7 @@ class Errors:
 @pytest.mark.parametrize(
     ("codes", "lost"),
     [
-        ([errno.EMSGSIZE] * (MAX_TRIES - 1), 0),  # about an earlier datagram
+        ([errno.EMSGSIZE] * (MAX_TRIES - 1), 0),  # of an earlier datagram
         ([errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH], 0),
         ([errno.EMSGSIZE] * 2 * MAX_TRIES, 1),  # in a train, and singly
         ([errno.EPERM] * MAX_TRIES, 1),
@@ -263,9 +261,9 @@ class Errors:
         ([errno.ENOBUFS] * 2, 2),
     ],
 )
-def test_flush__errors_lose_what_they_are_about(monkeypatch: pytest.MonkeyPatch, codes: list[int], lost: int) -> None:
+def test_flush__errors_lose_only_their_datagrams(monkeypatch: pytest.MonkeyPatch, codes: list[int], lost: int) -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two:
-        Errors(monkeypatch, codes)
+        FailingSendmmsg(monkeypatch, codes)
         for message in range(3):
             one.add(two.address, content(5000, seed=SEED), segment_bytes=1000, message=message)
         assert one.transmitter.flush(one.socket)
@@ -275,25 +273,25 @@ def test_flush__errors_lose_what_they_are_about(monkeypatch: pytest.MonkeyPatch,
         assert (codes, one.transmitter._no_gso) == ([], set())
 
 
-def test_flush__a_refused_datagram_of_those_sent_singly_is_lost_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flush__of_datagrams_sent_singly_only_the_refused_one_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two:
         refuse_segmentation(one.socket)
         one.send(two.address, bytes(2000), segment_bytes=1000, message=0)
-        Errors(monkeypatch, [errno.EPERM] * MAX_TRIES)
+        FailingSendmmsg(monkeypatch, [errno.EPERM] * MAX_TRIES)
         one.add(two.address, bytes(10_000), segment_bytes=1000, message=1)
         assert one.transmitter.flush(one.socket)
         two.receive(packets=2 + 9)
-        assert sum(run.count for run in two.runs if run.message == 1) == 9
+        assert sum(burst.count for burst in two.bursts if burst.message == 1) == 9
 
 
-# -- what is not wanted any more ------------------------------------------------------------------------------------
+# -- bursts that are discarded --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("unwanted", [{0}, {1}, {2}, {0, 2}, set()])
 def test_keep__the_others_arrive(monkeypatch: pytest.MonkeyPatch, unwanted: set[int]) -> None:
     payload = content(60_000, seed=SEED)
     with source() as one, Receiver(datagram_bytes=1056) as two:
-        Gate(monkeypatch, [0])
+        LimitedSendmmsg(monkeypatch, [0])
         for message in range(3):
             one.add(two.address, payload, segment_bytes=1000, message=message)
         assert not one.transmitter.flush(one.socket)
@@ -301,13 +299,13 @@ def test_keep__the_others_arrive(monkeypatch: pytest.MonkeyPatch, unwanted: set[
         assert one.transmitter.flush(one.socket)
         wanted = {0, 1, 2} - unwanted
         two.receive(packets=60 * len(wanted))
-        assert {run.message for run in two.runs} == wanted
+        assert {burst.message for burst in two.bursts} == wanted
         assert all(two.message(message) == payload for message in wanted)
 
 
-def test_keep__all_of_them_and_on_with_another_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keep__none_and_then_another_path(monkeypatch: pytest.MonkeyPatch) -> None:
     with source() as one, Receiver(datagram_bytes=1056) as two:
-        Gate(monkeypatch, [0])
+        LimitedSendmmsg(monkeypatch, [0])
         one.add(two.address, bytes(5000), segment_bytes=1000)
         assert not one.transmitter.flush(one.socket)
         one.transmitter.drop_unneeded(lambda _: False)
@@ -316,10 +314,10 @@ def test_keep__all_of_them_and_on_with_another_path(monkeypatch: pytest.MonkeyPa
 
 
 def test_keep__of_a_burst_that_went_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has left is not sent again, and the burst behind it is."""
+    """What was sent is not sent again; the burst after it is sent."""
     payload = content(100_000, seed=SEED)
     with source() as one, Receiver(datagram_bytes=1056) as two:
-        Gate(monkeypatch, [1, 0])
+        LimitedSendmmsg(monkeypatch, [1, 0])
         for message in range(2):
             one.add(two.address, payload, segment_bytes=1000, message=message)
         assert not one.transmitter.flush(one.socket)
@@ -337,8 +335,8 @@ def messages_share(datagram_bytes: int) -> int:
 # -- full sockets ---------------------------------------------------------------------------------------------------
 
 
-class Gate:
-    """In place of the system call: takes so many messages a call, then the socket is full, then it is not."""
+class LimitedSendmmsg:
+    """Replaces the system call: accepts `answers` messages in turn, 0 for a full socket, then all."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: list[int]) -> None:
         self.answers = answers
@@ -353,33 +351,33 @@ class Gate:
 
 
 @pytest.mark.parametrize("answers", [[0], [3, 0], [1, 1, 0], [7, 0], [2, 0, 0]])
-def test_flush__a_full_socket_keeps_what_waits(monkeypatch: pytest.MonkeyPatch, answers: list[int]) -> None:
+def test_flush__a_full_socket_keeps_the_rest(monkeypatch: pytest.MonkeyPatch, answers: list[int]) -> None:
     payload = content(24_000 - 1, seed=SEED)
     with source() as one, Receiver(datagram_bytes=1056) as two:
         blocked = answers.count(0)
-        Gate(monkeypatch, answers)
+        LimitedSendmmsg(monkeypatch, answers)
         packets = one.add(two.address, payload, segment_bytes=1000, burst_packets=3)
         assert [one.transmitter.flush(one.socket) for _ in range(blocked + 1)] == [False] * blocked + [True]
         two.receive(packets=packets)
-        assert two.packets == packets  # nothing twice
+        assert two.packets == packets  # no duplicates
         assert two.message(0) == payload
 
 
 @pytest.mark.parametrize("answers", [[0], [4, 0], [1, 2, 0, 3, 0]])
-def test_flush__full_while_it_sends_singly_loses_nothing(monkeypatch: pytest.MonkeyPatch, answers: list[int]) -> None:
+def test_flush__full_while_sending_singly_loses_nothing(monkeypatch: pytest.MonkeyPatch, answers: list[int]) -> None:
     payload = content(70_000, seed=SEED)  # two messages
     with source() as one, Receiver(datagram_bytes=1056) as two:
         refuse_segmentation(one.socket)
         one.send(two.address, bytes(2000), segment_bytes=1000, message=0)
         blocked = answers.count(0)
-        Gate(monkeypatch, answers)
+        LimitedSendmmsg(monkeypatch, answers)
         one.add(two.address, payload, segment_bytes=1000, message=1)
         assert [one.transmitter.flush(one.socket) for _ in range(blocked + 1)] == [False] * blocked + [True]
         two.receive(packets=2 + 70)
         assert two.message(1) == payload
 
 
-def test_control_message__is_what_the_kernel_wants() -> None:
+def test_control_message__is_a_cmsghdr() -> None:
     """struct cmsghdr: length, level, type, and the segment's 16 bits (linux/udp.h)."""
     with source() as one:
         one.add(("127.0.0.1", 9), bytes(5000), segment_bytes=1000)

@@ -1,4 +1,4 @@
-"""Packets handed to a core by hand: a test speaks for an attacker, or for a peer that does not keep the rules."""
+"""Crafted packets for a core: of an attacker, or of a peer that violates the protocol."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.simulation import Network, Node
 
 
 def give(node: Node, packet: Control | bytes, *, now: float, source: str = "x:1") -> list[Control]:
-    """Hand the node one control packet; return its control packets in answer."""
+    """Have the node process one control packet; return the control packets that it sends."""
     data = packet if isinstance(packet, bytes) else packet.encode()
     node.core.handle_packets([], controls=[(data, source, now)], now=now)
     return answers(node, now=now)
@@ -22,7 +22,7 @@ def answers(node: Node, *, now: float) -> list[Control]:
             return out
         if isinstance(sent, Datagram):
             out.append(decode_untrusted(sent.data))
-    raise AssertionError("poll_transmit never comes to an end")
+    raise AssertionError("poll_transmit does not end")
 
 
 def data_packet(
@@ -39,7 +39,7 @@ def data_packet(
     payload_bytes: int | None = None,
     source: str | None = None,
 ) -> GroDatagram:
-    """A packet of a message of `length` bytes, as long as it must be where datagrams of `size` were agreed."""
+    """A packet of a message of `length` bytes, full for datagrams of `size` bytes."""
     if payload_bytes is None:
         payload_bytes = min(length - offset, size - HEADER_BYTES)
     burst = Burst("", path, path_sequence, context, psn, 1, 0, message, length, 0, offset, 0, 0, 0, 0, flags)
@@ -55,7 +55,7 @@ def hello(
 
 
 def opened_by_hand(network: Network, *, context: int = 77, source: str = "x:1", size: int = 1472) -> Accept:
-    """Open a peer at b as an attacker at `source` would; the test speaks for the attacker."""
+    """Open a peer at b as an attacker at `source`, with crafted packets."""
     (retry,) = give(network.b, hello(context=context, size=size), now=network.now, source=source)
     assert isinstance(retry, Retry)
     (accept,) = give(network.b, hello(context=context, size=size, cookie=retry.cookie), now=network.now, source=source)

@@ -1,4 +1,4 @@
-"""What the tests of the contract share: two connected cores with registered memory, and requests by a line each."""
+"""Shared by the tests of the contract: two connected cores with registered memory, and one-line requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.simulation import Conditions, Network, Node, completed
 
 KEY_A, KEY_B = 0xA11C_E000_0000_0001, 0xB0B0_0000_0000_0002
 START_A, START_B = 10_000, 20_000
-"""Where the registrations begin, so that an offset that is not translated shows."""
+"""Starts of the registrations; not 0, so that an offset that is not translated shows."""
 SIZE = 8 << 20
 MIB = 1 << 20
 
@@ -59,7 +59,7 @@ class Pair:
         self.a.core.cancel(self.at_a, request=request, now=self.network.now)
 
     def run(self, *requests: int, seconds: float = 20.0) -> None:
-        """Run until these requests have completed, and what they leave behind has settled."""
+        """Run until these requests have completed, and 0.2 s more for the last acks."""
         wanted = set(requests)
         self.network.run(until=lambda: wanted <= self.statuses().keys(), seconds=seconds)
         assert wanted <= self.statuses().keys(), f"of {wanted} only {self.statuses()} have ended"
@@ -86,8 +86,8 @@ class Pair:
             rest[start + offset : start + offset + length] = 0
         return not rest.any()
 
-    def settled(self) -> bool:
-        """Whether both ends have forgotten everything, and all credit is back."""
+    def is_idle(self) -> bool:
+        """Whether neither end keeps a message, a request or a packet in flight."""
         for node, number in ((self.a, self.at_a), (self.b, self.at_b)):
             peer = node.core.peer(number)
             assert peer.sender is not None
@@ -104,9 +104,9 @@ class Pair:
                 return False
         return True
 
-    def words(self) -> list[tuple[int, int]]:
+    def received_writes(self) -> list[tuple[int, int]]:
         return [(e.length, e.immediate) for e in self.b.events if isinstance(e, WriteReceived)]
 
-    def orphaned_bytes(self) -> int:
+    def released_bytes(self) -> int:
         aborted = [event for event in self.b.events if isinstance(event, MessageAborted)]
         return sum(extent.length for event in aborted for extent in event.released)

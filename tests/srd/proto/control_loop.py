@@ -1,4 +1,4 @@
-"""A congestion controller, fed by hand."""
+"""A congestion controller with scripted samples, acks and losses."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def controller() -> Controller:
 
 
 class Loop:
-    """A controller fed as a sender feeds it: a window of samples and acks each round trip."""
+    """A controller that gets what a sender reports: a window of samples and acks each round trip."""
 
     def __init__(self) -> None:
-        self.control = controller()
+        self.controller = controller()
         self.now = 10.0
 
     def rounds(self, count: int, *queues_s: float, endpoint_s: float = 0.0, marked: tuple[float, ...] = (0.0,)) -> None:
-        """Let `count` round trips pass, in which paths report these queueing delays, and these marks, in turn."""
+        """Run `count` round trips, in which paths report these queueing delays and marks in turn."""
         for _ in range(count):
-            packets = max(int(self.control.window_bytes / PACKET_BYTES), 1)
+            packets = max(int(self.controller.window_bytes / PACKET_BYTES), 1)
             for index in range(packets):
                 self.now += RTT_S / packets
                 queue_s = queues_s[index % len(queues_s)]
-                self.control.on_sample(
+                self.controller.on_sample(
                     now=self.now,
                     queue_s=queue_s,
                     endpoint_s=endpoint_s,
@@ -39,20 +39,22 @@ class Loop:
                     variation_s=0.0,
                     ecn_fraction=marked[index % len(marked)],
                 )
-                self.control.on_ack(
+                self.controller.on_ack(
                     now=self.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True
                 )
 
-    def lose(self, packets: float, *, left: float = math.inf, silent: bool = False) -> None:
-        """Of a window that is full, unless it is given how many packets are left in flight."""
+    def lose(self, packets: float, *, left: float = math.inf, by_timeout: bool = False) -> None:
+        """Report a loss; `left`: packets that stay in flight, by default the rest of the window."""
         lost_bytes = round(packets * PACKET_BYTES)
-        inflight_bytes = max(round(min(left * PACKET_BYTES, self.control.window_bytes - lost_bytes)), 0)
-        self.control.on_loss(now=self.now, lost_bytes=lost_bytes, inflight_bytes=inflight_bytes, by_timeout=silent)
+        inflight_bytes = max(round(min(left * PACKET_BYTES, self.controller.window_bytes - lost_bytes)), 0)
+        self.controller.on_loss(
+            now=self.now, lost_bytes=lost_bytes, inflight_bytes=inflight_bytes, by_timeout=by_timeout
+        )
 
     @property
     def packets(self) -> float:
-        return self.control.window_bytes / PACKET_BYTES
+        return self.controller.window_bytes / PACKET_BYTES
 
     @packets.setter
     def packets(self, packets: float) -> None:
-        self.control.window_bytes = packets * PACKET_BYTES
+        self.controller.window_bytes = packets * PACKET_BYTES

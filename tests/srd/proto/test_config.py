@@ -48,8 +48,8 @@ def test_config__is_frozen() -> None:
         ProtocolConfig().paths = 3  # type: ignore[misc]  # what the test is about
 
 
-def test_config__a_silent_peer_is_probed_often_enough_before_it_is_given_up() -> None:
-    """Three probes fit between the first silence and the end, and the handshake has time for every size twice."""
+def test_config__a_silent_peer_is_probed_often_enough_before_it_ends() -> None:
+    """Three probes fit between the first timeout and the end, and the handshake has time for every size twice."""
     config = ProtocolConfig()
     assert config.unresponsive_after_s >= 3 * config.probe_after_s
     assert config.handshake_timeout_s >= 8 * config.initial_rtt_s
@@ -69,11 +69,11 @@ def test_config__a_window_of_messages_fits_its_32_bits(value: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["reassembly_timeout_s", "stalled_after_s"])
-def test_config__patience_with_incomplete_messages(name: str) -> None:
+def test_config__timeouts_of_incomplete_messages(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name}: 0.0 is not more than 0"):
         ProtocolConfig(**{name: 0.0})  # type: ignore[arg-type]  # the wrong value is the point
 
 
-def test_config__who_was_refused_comes_again_before_it_has_stalled() -> None:
+def test_config__a_refused_sender_retries_before_it_counts_as_stalled() -> None:
     assert ProtocolConfig().stalled_after_s >= 4 * ProtocolConfig().probe_after_s
     assert 2 * ProtocolConfig().probe_after_s <= TURN_MEMORY_S

@@ -1,7 +1,7 @@
-"""The whole contract at once, by seed: requests of every kind, good and bad, cancelled, refused, dropped, delayed.
+"""The whole contract, by seed: requests of every kind, valid and invalid, cancelled, refused, dropped, delayed.
 
-Whatever happens: each request completes exactly once; what succeeded is there, byte for byte; a send arrives at most
-once; nothing lies where nothing was written; in the end both ends have forgotten everything, and all credit is back.
+Each request completes exactly once. The bytes of a successful one are in memory. A send arrives at most once. No other
+memory is written. In the end neither end keeps state, and all credit is granted again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.srd.proto.contract import KEY_B, MIB, SIZE, START_B, Pair
 
 REQUESTS = 80
 ROOM = SIZE // REQUESTS
-"""What each request has of the registrations for itself."""
+"""Each request's own bytes of the registrations."""
 EXPECTED = {
     Status.OK,
     Status.FLUSHED,
@@ -50,7 +50,7 @@ class Run:
         self.released: set[int] = set()
 
     def post(self) -> None:
-        """Post one more request, to a place of its own; one in ten with a bad key."""
+        """Post one more request, to its own bytes; one in ten with a bad key."""
         number = len(self.kinds)
         length = self.rng.choice([0, 1, 5000, ROOM // 2, ROOM])
         kind = self.rng.choice(["send", "write", "read"])
@@ -68,7 +68,7 @@ class Run:
         self.lengths.append(length)
 
     def disturb(self) -> None:
-        """Something that happens now and then."""
+        """Cancel, deregister, or stop the receiver, at random."""
         dice = self.rng.random()
         if dice < 0.3:
             self.pair.cancel(self.rng.randrange(len(self.kinds)))
@@ -80,7 +80,7 @@ class Run:
             self.pair.b.core.on_deregistered(KEY_B, now=self.pair.network.now)
 
     def consume(self) -> bool:
-        """Release what has arrived, after a look at it; return whether every request has ended."""
+        """Check and release what has arrived; return whether every request has ended."""
         for message in received(self.pair.b):
             if message.message not in self.released:
                 number = message.immediate
@@ -104,7 +104,7 @@ class Run:
                 self.consume()
         self.pair.b.full = False
         self.pair.network.run(until=self.consume, seconds=30)
-        assert len(self.pair.statuses()) == REQUESTS, "a request hangs"
+        assert len(self.pair.statuses()) == REQUESTS, "a request has not completed"
         self.pair.network.run(until=lambda: not self.consume(), seconds=3)
 
 
@@ -115,8 +115,8 @@ def test_contract(seed: int) -> None:
     pair, statuses = run.pair, run.pair.statuses()
     assert set(statuses.values()) <= EXPECTED
     arrived = Counter(message.immediate for message in received(pair.b))
-    told = Counter(immediate for _, immediate in pair.words())
-    assert max(arrived.values(), default=1) == max(told.values(), default=1) == 1, "at most once"
+    notified = Counter(immediate for _, immediate in pair.received_writes())
+    assert max(arrived.values(), default=1) == max(notified.values(), default=1) == 1, "at most once"
     for number, (kind, length) in enumerate(zip(run.kinds, run.lengths, strict=True)):
         at, status = number * ROOM, statuses[number]
         if status is Status.REMOTE_ERROR_BAD_ADDRESS:
@@ -129,15 +129,15 @@ def test_contract(seed: int) -> None:
         if kind == "send":
             assert arrived[number] == 1
         elif kind == "write":
-            assert told[number] == 1
+            assert notified[number] == 1
             assert pair.written(at, length) == sent
         else:
             assert pair.fetched(at, length) == pair.b.region[START_B + at : START_B + at + length].tobytes()
     spans = [(number * ROOM, run.lengths[number]) for number in range(REQUESTS)]
     assert pair.untouched(pair.b, *(span for span, kind in zip(spans, run.kinds, strict=True) if kind == "write"))
     assert pair.untouched(pair.a, *(span for span, kind in zip(spans, run.kinds, strict=True) if kind == "read"))
-    assert pair.settled()
+    assert pair.is_idle()
     sender = pair.a.core.peer(pair.at_a).sender
     assert sender is not None
     unused = pair.b.core.peer(pair.at_b).receiver.credit_bytes - sender.queue.credit._started_bytes
-    assert unused == MIB, "all credit is back, and no more than that"
+    assert unused == MIB, "all credit is granted again, and no more"

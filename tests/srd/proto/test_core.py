@@ -1,4 +1,4 @@
-"""Two cores and a network: the handshake, strays, hostile packets, several peers."""
+"""Two cores and a network: the handshake, stray and hostile packets, several peers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_handle_packets__cookie_before_state(context: int) -> None:
     assert again == [retry], "the cookie is computed, not stored"
 
 
-def test_handle_packets__a_cookie_of_another_is_no_cookie() -> None:
+def test_handle_packets__a_cookie_of_another_address_is_invalid() -> None:
     network = Network(seed=1)
     (retry,) = give(network.b, hello(), now=network.now, source="x:1")
     assert isinstance(retry, Retry)
@@ -91,7 +91,7 @@ def test_handle_packets__accept_is_smaller_than_the_hello() -> None:
     assert len(opened_by_hand(network, size=MIN_DATAGRAM_BYTES).encode()) < MIN_DATAGRAM_BYTES
 
 
-def test_connect__refused_by_an_end_that_accepts_nobody() -> None:
+def test_connect__refused_by_an_end_that_accepts_no_peers() -> None:
     network = Network(seed=1)
     network.b.core._stateless.accepting = False
     number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
@@ -104,7 +104,7 @@ def test_connect__refused_by_an_end_that_accepts_nobody() -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 255])
 def test_connect__to_one_of_another_version(version: int) -> None:
-    """Both sides of the mismatch: its HELLO is answered in our words, and our HELLO may be answered in its."""
+    """Both sides: its HELLO gets a reply of this version, and this end's HELLO one of the other version."""
     network = Network(seed=1)
     number = network.a.core.connect("b:0", sizes=(1472,), now=network.now)
     (hello,) = [out.data for out in [network.a.core.poll_transmit(network.now)] if isinstance(out, Datagram)]
@@ -119,7 +119,7 @@ def test_connect__to_one_of_another_version(version: int) -> None:
 
 
 @pytest.mark.parametrize(("largest", "agreed"), [(65_507, 8972), (8971, 1472), (1471, 1232)])
-def test_connect__falls_to_the_size_that_passes(largest: int, agreed: int) -> None:
+def test_connect__falls_back_to_the_size_that_passes(largest: int, agreed: int) -> None:
     network = Network(seed=1, conditions=Conditions(largest_bytes=largest))
     number = network.a.core.connect("b:0", sizes=(8972, 1472, 1232), now=network.now)
     network.run(until=lambda: bool(network.a.of(PeerOpened)), seconds=2)
@@ -140,7 +140,7 @@ def test_connect__the_smaller_end_decides() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(), (575,), (1472, 575)])
-def test_connect__sizes_that_no_network_must_carry(sizes: tuple[int, ...]) -> None:
+def test_connect__sizes_below_the_minimum(sizes: tuple[int, ...]) -> None:
     network = Network(seed=1)
     with pytest.raises(UsageError, match="sizes of at least 576 bytes"):
         network.a.core.connect("b:0", sizes=sizes, now=network.now)
@@ -148,7 +148,7 @@ def test_connect__sizes_that_no_network_must_carry(sizes: tuple[int, ...]) -> No
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_connect__agrees_on_what_passes_both_ways(seed: int) -> None:
-    """Back, less passes than there: the RETRY shows it, before data is lost."""
+    """The MTU back is smaller: the RETRY shows it, before data is lost."""
     network = Network(seed=seed, conditions=Conditions(largest_back_bytes=1472))
     at_a = network.a.core.connect("b:0", sizes=(8972, 1472), now=network.now)
     network.run(until=lambda: network.opened(at_a), seconds=2)
@@ -161,7 +161,7 @@ def test_connect__agrees_on_what_passes_both_ways(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("dead", [0, 1, 2, 3])
 def test_connect__over_the_links_that_are_up(seed: int, dead: int) -> None:
-    """The first HELLO's port may be hashed to a dead link, and so may the answer's."""
+    """The first HELLO's port may be hashed to a failed link, and so may the reply's."""
     network = Network(seed=seed)
     network.dead.add(dead)
     number = network.a.core.connect("b:0", sizes=(8972, 1472), now=network.now)
@@ -205,7 +205,7 @@ def test_window_packets__is_the_lesser_of_both_ends(ours: int, theirs: int) -> N
     assert sender.retransmitted == receiver.duplicates == 0
 
 
-def test_connect__nobody_there() -> None:
+def test_connect__no_answer() -> None:
     network = Network(seed=1)
     network.b.alive = False
     number = network.a.core.connect("b:0", sizes=(8972, 1472), now=network.now)
@@ -213,7 +213,7 @@ def test_connect__nobody_there() -> None:
     assert ended(network.a) == [PeerEnded(number, Status.LOCAL_ERROR_UNREACH_REMOTE, "no answer within 1 s", ())]
     assert network.now == pytest.approx(101.0)
     network.run(seconds=5)
-    assert network.a.core.poll_timeout() is None, "nothing is left to do"
+    assert network.a.core.poll_timeout() is None, "no timer is armed"
 
 
 def test_handle_icmp_unreachable__accepted_only_while_opening() -> None:
@@ -243,10 +243,10 @@ def test_handle_packets__data_overtakes_the_accept(seed: int) -> None:
     assert content(network.a, message.extents) == network.b.region[:100_000].tobytes()
 
 
-# -- requests that cannot be ----------------------------------------------------------------------------------------
+# -- invalid requests -----------------------------------------------------------------------------------------------
 
 
-def test_post__to_a_peer_that_is_gone_or_not_yet_open() -> None:
+def test_post__to_a_peer_that_has_ended_or_is_not_open() -> None:
     network = Network(seed=1)
     network.a.core.post(5, WorkRequest(request=1, payload_offset=0, length=1))
     network.run(seconds=0.1)
@@ -254,7 +254,7 @@ def test_post__to_a_peer_that_is_gone_or_not_yet_open() -> None:
     number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
     with pytest.raises(UsageError, match=f"peer {number} is not open"):
         network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=1))
-    network.a.core.release(5, size_bytes=1, messages=1, now=network.now)  # a peer that is gone needs no credit
+    network.a.core.release(5, size_bytes=1, messages=1, now=network.now)  # a peer that has ended needs no credit
 
 
 @pytest.mark.parametrize(
@@ -262,8 +262,8 @@ def test_post__to_a_peer_that_is_gone_or_not_yet_open() -> None:
     [{"receive_window_bytes": 1 << 20, "max_message_bytes": 1 << 20}, {"max_message_bytes": 1 << 20}],
     ids=["window", "max_message"],
 )
-def test_post__longer_than_the_other_end_can_take(settings: dict[str, int]) -> None:
-    """Every request ends: what can never be delivered ends with status 11, and disturbs nothing else."""
+def test_post__longer_than_the_other_end_accepts(settings: dict[str, int]) -> None:
+    """A request that can never be delivered ends with status 11; the others complete."""
     network = Network(seed=1)
     network.config = replace(ProtocolConfig(), **settings)  # type: ignore[arg-type]  # integers all
     network.replace("b")
@@ -277,11 +277,11 @@ def test_post__longer_than_the_other_end_can_take(settings: dict[str, int]) -> N
     }
 
 
-# -- several peers, and the same again ------------------------------------------------------------------------------
+# -- several peers, restarts ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_two_peers__share_an_endpoint_and_each_other_harm_nothing(seed: int) -> None:
+def test_two_peers__share_an_endpoint(seed: int) -> None:
     network = Network(seed=seed, shape=Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60))
     first, second = network.connect()[0], network.connect()[0]
     assert len(network.b.of(PeerOpened)) == 2
@@ -333,7 +333,7 @@ def test_restart__of_the_receiver_ends_the_old_peer_and_allows_a_new_one(seed: i
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_restart__of_the_sender_is_noticed_by_the_receiver(seed: int) -> None:
+def test_restart__of_the_sender_is_detected_by_the_receiver(seed: int) -> None:
     network = Network(seed=seed)
     number, there = network.connect()
     network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=8 << 20))
@@ -343,12 +343,12 @@ def test_restart__of_the_sender_is_noticed_by_the_receiver(seed: int) -> None:
     (end,) = ended(network.b)
     assert (end.peer, end.status) == (there, Status.REMOTE_ERROR_UNKNOWN_PEER)
     landed = sum(extent.length for extent in end.released) + sum(m.length for m in received(network.b))
-    assert landed > 0, "what has landed is given back, not lost"
+    assert landed > 0, "landed memory is released, not lost"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_simulation__the_same_seed_gives_the_same_run(seed: int) -> None:
-    """The core reads no clock and rolls no dice of its own."""
+    """The core reads no clock and has no random numbers of its own."""
 
     def run() -> tuple[float, int, list[object]]:
         network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=2), conditions=Conditions(reorder_s=0.001))
@@ -364,7 +364,7 @@ def test_simulation__the_same_seed_gives_the_same_run(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_close__after_what_was_posted(seed: int) -> None:
+def test_close__after_the_posted_requests(seed: int) -> None:
     network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=5))
     at_a, at_b = network.connect()
     network.a.core.post(at_a, WorkRequest(request=1, payload_offset=3, length=1 << 20))
@@ -385,8 +385,8 @@ def test_close__after_what_was_posted(seed: int) -> None:
         assert [core._peers, core._by_context, core._by_remote, core._ready] == [{}] * 4
 
 
-def test_flush__ends_what_is_open_and_lets_a_close_through() -> None:
-    """A receiver that takes nothing: 16 MiB of window, 64 MiB posted, and a batch behind them."""
+def test_flush__ends_open_requests_so_that_a_close_completes() -> None:
+    """The receiver releases nothing: 16 MiB of window, 64 MiB posted, and a batch after them."""
     network = Network(seed=1)
     at_a, _ = network.connect()
     for request in range(16):
@@ -405,10 +405,10 @@ def test_flush__ends_what_is_open_and_lets_a_close_through() -> None:
     assert sorted(statuses) == list(range(116))
     assert set(statuses.values()) == {Status.OK, Status.FLUSHED}
     assert {end.status for end in ended(network.a) + ended(network.b)} == {Status.OK}
-    assert sys.getrefcount(owner) == 2, "here, and as the argument: the memory of a batch that has ended is let go"
+    assert sys.getrefcount(owner) == 2, "here, and as the argument: an ended batch refers to no memory"
 
 
-def test_abandon__completes_all_and_sends_nothing() -> None:
+def test_abandon__completes_all_requests_and_sends_nothing() -> None:
     network = Network(seed=1)
     at_a, at_b = network.connect()
     owner = [None]
@@ -426,11 +426,11 @@ def test_abandon__completes_all_and_sends_nothing() -> None:
     assert {c.status for c in completed(network.a)} == {Status.LOCAL_ERROR_QP_INTERNAL_ERROR}
     assert [(end.status, end.reason) for end in ended(network.a)] == [(Status.LOCAL_ERROR_QP_INTERNAL_ERROR, "why")]
     assert peer.sender is not None
-    assert sys.getrefcount(owner) == 2, "though the records of the peer live"
+    assert sys.getrefcount(owner) == 2, "though the peer's records exist"
     assert [end.peer for end in ended(network.b)] == [at_b]
 
 
-def test_may_read__not_what_was_acknowledged() -> None:
+def test_still_needed__not_what_was_acknowledged() -> None:
     network = Network(seed=1)
     at_a, _ = network.connect()
     network.a.core.post(at_a, WorkRequest(request=0, length=1000))
@@ -443,11 +443,11 @@ def test_may_read__not_what_was_acknowledged() -> None:
     elsewhere = replace(burst, address="c:0")
     assert network.a.core.still_needed(elsewhere, peer=at_a)
     network.a.core.abandon(at_a, status=Status.OK, reason="", now=network.now)
-    assert not network.a.core.still_needed(elsewhere, peer=at_a), "it may be the gone peer's"
+    assert not network.a.core.still_needed(elsewhere, peer=at_a), "the peer has ended"
 
 
 def test_handle_packets__reset_while_closing() -> None:
-    """All was acknowledged and the other end is gone, which is what CLOSE asks for: its CLOSED was lost."""
+    """All was acknowledged and the other end has no peer, as after a CLOSE: its CLOSED was lost."""
     network = Network(seed=1)
     at_a, _ = network.connect()
     peer = network.a.core.peer(at_a)

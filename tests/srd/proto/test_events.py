@@ -29,7 +29,7 @@ EVENTS: list[Event | Extent | TargetCopy] = [
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 def test_events__are_values(event: Event | Extent | TargetCopy) -> None:
-    """They cross from the core to its owner, and must not be a channel back."""
+    """They cross from the core to its owner, which must not be able to change the core by them."""
     for name in type(event).__annotations__:
         with pytest.raises(AttributeError):
             setattr(event, name, 99)

@@ -1,4 +1,4 @@
-"""What ends a peer must name both of its contexts: an attacker off the path knows neither, and may know one."""
+"""Packets that end a peer must have both contexts: an off-path attacker knows at most one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_handle_packets__an_end_with_one_context_changes_nothing(forge: Forge, s
 
 @pytest.mark.parametrize("own_context", [0, 1])
 def test_handle_packets__a_close_of_a_peer_that_is_not_open_yet(own_context: int) -> None:
-    """Nobody knows the responder's context before its ACCEPT; 0 is not it."""
+    """The responder's context is unknown before its ACCEPT; 0 is no substitute."""
     network = Network(seed=1)
     number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
     context = network.a.core.peer(number).own_context
@@ -54,7 +54,7 @@ def test_handle_packets__a_close_of_a_peer_that_is_not_open_yet(own_context: int
     assert not ended(network.a)
 
 
-def test_handle_packets__a_probe_with_one_context_is_no_sign_of_life() -> None:
+def test_handle_packets__a_probe_with_one_context_does_not_count_as_received() -> None:
     network = Network(seed=1)
     context = opened_by_hand(network).own_context
     assert give(network.b, Probe(context, 78, 0, 0, 0), now=network.now) == []
@@ -62,7 +62,7 @@ def test_handle_packets__a_probe_with_one_context_is_no_sign_of_life() -> None:
 
 
 def test_handle_packets__a_reset_while_requests_are_open_is_no_success() -> None:
-    """A peer that drains has requests open: what was not acknowledged must not look as if it had been."""
+    """A draining peer has open requests: unacknowledged ones must not succeed."""
     network = Network(seed=1)
     at_a, _ = network.connect()
     network.a.core.post(at_a, WorkRequest(request=1, length=4 << 20))
@@ -77,7 +77,7 @@ def test_handle_packets__a_reset_while_requests_are_open_is_no_success() -> None
 
 
 def test_close__whose_closed_was_lost_is_confirmed_by_the_next() -> None:
-    """The other end has forgotten the peer by then; its answer is made of the CLOSE alone. A RESET between is none."""
+    """The other end has no state of the peer by then; its reply needs the CLOSE only. A RESET between is ignored."""
     network = Network(seed=1)
     at_a, _ = network.connect()
     peer = network.a.core.peer(at_a)
@@ -97,14 +97,14 @@ def test_close__whose_closed_was_lost_is_confirmed_by_the_next() -> None:
     assert ended(network.a) == [PeerEnded(at_a, Status.OK, "closed", ())]
 
 
-def test_handle_packets__an_accept_that_nobody_waits_for_any_more_closes_the_peer() -> None:
+def test_handle_packets__an_accept_of_a_cancelled_attempt_closes_the_peer() -> None:
     network = Network(seed=1)
     number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
     network.run(until=lambda: bool(network.b.of(PeerOpened)), seconds=1)
     network.a.core.close(number, now=network.now)
     network.run(until=lambda: bool(ended(network.b)), seconds=1)
     assert [end.status for end in ended(network.a) + ended(network.b)] == [Status.FLUSHED, Status.OK]
-    assert network.now < 100.1, "at once, not by a RESET to a sign of life"
+    assert network.now < 100.1, "at once, not by a RESET to a keepalive"
 
 
 # -- events of a peer that came and went in one batch ---------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The longest messages, in virtual time and without payload: 120,000 packets each, handed over burst by burst."""
+"""The longest messages, in virtual time and without payload: 120,000 packets each, delivered burst by burst."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEY = 77
 
 
 class Pipe:
-    """Two cores and a delay. Every `lose_every`th burst is lost; what is placed is noted as (place, length)."""
+    """Two cores and a delay. Every `lose_every`th burst is lost; copies are recorded as (target, length)."""
 
     def __init__(self, *, lose_every: int, **config: Any) -> None:
         self.now = 100.0
@@ -47,13 +47,13 @@ class Pipe:
         self.run_until("a", PeerOpened)
 
     def run_until(self, name: str, kind: type[Event]) -> None:
-        """Run until an end is told of such an event."""
+        """Run until an end has such an event."""
         while not any(isinstance(event, kind) for event in self.events[name]):
             for end in "ab":
                 self._serve(end)
             timers = [at for core in self.cores.values() if (at := core.poll_timeout()) is not None]
             self.now = max(min(timers + [item[0] for item in self._way[:1]]), self.now)
-            assert self.now < 200.0, "it does not come"
+            assert self.now < 200.0, "no such event"
             while self._way and self._way[0][0] <= self.now:
                 _, _, target, packet = heapq.heappop(self._way)
                 arrivals, controls = ([packet], []) if isinstance(packet, GroDatagram) else ([], [packet])
@@ -119,7 +119,7 @@ def test_read__of_a_gib(lose_every: int) -> None:
 
 
 def test_send__of_a_gib_to_a_receiver_with_as_much_memory() -> None:
-    """A send needs all its memory granted before it starts: a receiver that is to take a GiB has a GiB."""
+    """A send starts when all its memory is granted: the receiver needs a GiB."""
     pipe = Pipe(lose_every=100, receive_window_bytes=LENGTH, max_message_bytes=LENGTH)
     pipe.cores["a"].post(0, WorkRequest(request=1, length=LENGTH))
     pipe.run_until("a", Completion)

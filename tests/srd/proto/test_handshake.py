@@ -14,7 +14,7 @@ JAR = CookieJar(secret=b"k" * 32)
 ADDRESS = ("10.0.0.1", 4000)
 
 
-def test_check__takes_what_make_made() -> None:
+def test_check__accepts_what_make_returns() -> None:
     cookie = JAR.make(address=ADDRESS, context=7, now=100.0)
     assert len(cookie) == COOKIE_BYTES
     assert JAR.check(cookie, address=ADDRESS, context=7, now=100.0)
@@ -54,12 +54,12 @@ def test_check__arbitrary_bytes(cookie: bytes) -> None:
     assert not JAR.check(cookie, address=ADDRESS, context=7, now=100.0)
 
 
-def test_spend__once_for_as_long_as_a_cookie_is_good() -> None:
-    """And no longer: memory for cookies is bounded by their life."""
+def test_spend__once_while_a_cookie_is_valid() -> None:
+    """And no longer: their lifetime bounds the memory for spent cookies."""
     jar = CookieJar(secret=b"k" * 32)
     spent = [jar.make(address=ADDRESS, context=7, now=now) for now in (100.0, 110.0, 120.0)]
     assert [jar.spend(cookie, now=now) for cookie, now in zip(spent, (100.0, 110.0, 120.0), strict=True)] == [False] * 3
-    assert jar.used_count == 2, "the first is too old to be taken"
+    assert jar.used_count == 2, "the first has expired"
     assert [jar.spend(cookie, now=129.9) for cookie in spent[1:]] == [True] * 2
     assert not jar.is_full(now=150.0)
     assert jar.used_count == 0
@@ -80,7 +80,7 @@ def initiator(*sizes: int) -> Initiator:
 
 
 def sent(ours: Initiator, *, hellos: int) -> tuple[list[Hello], float]:
-    """Let so many HELLOs go unanswered; return them, and when the next is due."""
+    """Leave `hellos` HELLOs unanswered; return them, and when the next is due."""
     found = []
     for _ in range(hellos):
         hello = ours.poll_hello(now=ours.send_at)
@@ -89,7 +89,7 @@ def sent(ours: Initiator, *, hellos: int) -> tuple[list[Hello], float]:
     return found, ours.send_at
 
 
-def test_poll_hello__falls_to_smaller_sizes_after_some_silences_each() -> None:
+def test_poll_hello__falls_back_to_smaller_sizes_after_some_timeouts_each() -> None:
     ours, now = initiator(8972, 1472, 1200), 10.0
     sizes = []
     for _ in range(14):
@@ -108,7 +108,7 @@ def test_poll_hello__takes_another_path_each_time() -> None:
     assert [hello.path for hello in hellos] == [0, 1, 2, 0, 1, 2, 0]
 
 
-def test_poll_hello__announces_what_this_end_takes() -> None:
+def test_poll_hello__announces_this_ends_limits() -> None:
     assert initiator(600).poll_hello(now=10.0) == Hello(
         own_context=5, credit_bytes=99, credit_messages=55, max_message_bytes=88, window_packets=77, datagram_bytes=600
     )
@@ -124,12 +124,12 @@ def test_retry__repeats_at_once_at_the_size_and_over_the_path_that_was_answered(
     assert (hello.datagram_bytes, hello.cookie, hello.path) == (size, b"cookie", 1)
     assert ours.poll_hello(now=now - 0.04) is None
     again = ours.poll_hello(now=ours.send_at)
-    assert again == hello, "the cookie is good for this path only"
+    assert again == hello, "the cookie is valid for this path only"
 
 
 @pytest.mark.parametrize(("answered", "size"), [(8972, 8972), (1472, 1472), (1300, 1472), (1200, 1200)])
-def test_retry__late_for_a_larger_size_takes_that(answered: int, size: int) -> None:
-    """The network is slow, not narrow. A length that was not proposed is the responder's own limit."""
+def test_retry__a_late_one_for_a_larger_size_restores_it(answered: int, size: int) -> None:
+    """The network is slow; its MTU suffices. A length that was not proposed is the responder's own limit."""
     ours = initiator(8972, 1472, 1200)
     _, now = sent(ours, hellos=5 if answered != 1200 else 9)
     ours.retry(Retry(5, b"cookie", size_bytes=answered), now=now)
@@ -139,7 +139,7 @@ def test_retry__late_for_a_larger_size_takes_that(answered: int, size: int) -> N
 
 
 def test_retry__a_repeated_cookie_changes_nothing() -> None:
-    """A duplicate in the network must not make us send without pause; nor must answers of two paths."""
+    """Duplicates, and replies over two paths, must not cause a HELLO each."""
     ours = initiator(8972)
     sent(ours, hellos=2)
     ours.retry(Retry(5, b"cookie", path=1), now=10.101)
@@ -149,7 +149,7 @@ def test_retry__a_repeated_cookie_changes_nothing() -> None:
         assert ours.poll_hello(now=10.102) is None
 
 
-def test_retry__of_a_path_that_we_do_not_have_is_ignored() -> None:
+def test_retry__of_an_unknown_path_is_ignored() -> None:
     ours = initiator(8972)
     sent(ours, hellos=1)
     ours.retry(Retry(5, b"cookie", path=3), now=10.01)
@@ -167,7 +167,7 @@ def test_round_trip_s__of_the_hello_that_was_answered() -> None:
 
 
 def test_round_trip_s__is_never_zero() -> None:
-    """A pace is computed from it."""
+    """The pacing rate is computed from it."""
     ours = initiator(8972)
     sent(ours, hellos=1)
     ours.retry(Retry(5, b"cookie", 0, 8972), now=10.0)
@@ -176,7 +176,7 @@ def test_round_trip_s__is_never_zero() -> None:
 
 
 def test_round_trip_s__none_if_repeated() -> None:
-    """Nobody knows which of the two is answered (Karn)."""
+    """It is ambiguous which of the two is answered (Karn's algorithm)."""
     ours = initiator(8972)
     sent(ours, hellos=1)
     ours.retry(Retry(5, b"cookie", 0, 8972), now=10.001)
@@ -184,7 +184,7 @@ def test_round_trip_s__none_if_repeated() -> None:
     assert ours.round_trip_s(now=ours.send_at) is None
 
 
-def test_wake_at__is_never_after_giving_up() -> None:
+def test_wake_at__is_never_after_the_timeout() -> None:
     ours = initiator(8972)
     ours.send_at = 12.0
     assert ours.wake_at == ours.give_up_at == 11.0

@@ -1,4 +1,4 @@
-"""Attackers, broken packets, and peers that do not keep the rules: the endpoint against what a network sends."""
+"""Attackers, malformed packets, and peers that violate the protocol."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ SEEDS = [1, 2, 3]
     ids=lambda packet: type(packet).__name__,
 )
 def test_handle_packets__an_attacker_gets_no_more_than_it_sent(packet: Control | bytes) -> None:
-    """Neither the cookie exchange nor strays make us an amplifier: one packet at most, and not a longer one."""
+    """Neither the cookie exchange nor stray packets amplify: the reply is one packet at most, and no longer."""
     for accepting in (True, False):
         network = Network(seed=1)
         network.b.core._stateless.accepting = accepting
@@ -81,8 +81,8 @@ def test_handle_packets__strays(packet: Control, answer: list[Control]) -> None:
     assert give(network.b, packet, now=network.now) == answer
 
 
-def test_handle_packets__data_for_nobody_is_neither_kept_nor_answered() -> None:
-    """It does not say to which context an answer belongs. Its sender asks with a PROBE, which does."""
+def test_handle_packets__data_of_unknown_contexts_is_neither_kept_nor_answered() -> None:
+    """It has no context for a reply. Its sender's PROBE has one."""
     network = Network(seed=1)
     assert is_empty(network.b.core.handle_packets([data_packet(99)], controls=[], now=network.now))
     assert answers(network.b, now=network.now) == []
@@ -97,7 +97,7 @@ def test_handle_packets__answers_to_attackers_are_bounded() -> None:
 
 @pytest.mark.parametrize("length", [25, 255, 256, 1000])
 def test_handle_packets__cookie_too_long(length: int) -> None:
-    """A responder may be hostile too: nothing that it sends may raise out of the core."""
+    """A responder may be hostile, too: no packet may raise out of the core."""
     network = Network(seed=1)
     number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
     context = network.a.core.peer(number).own_context
@@ -107,11 +107,11 @@ def test_handle_packets__cookie_too_long(length: int) -> None:
     network.run(until=lambda: bool(network.a.of(PeerOpened)), seconds=2)
 
 
-# -- hostile and broken packets of an open peer ---------------------------------------------------------------------
+# -- hostile and malformed packets of an open peer --
 
 
 def test_handle_packets__path_number_out_of_range() -> None:
-    """A peer that speaks of more paths than there can be must not bring the endpoint down."""
+    """A path number beyond the limit must not stop the endpoint."""
     network = Network(seed=1)
     context = opened_by_hand(network).own_context
     for path in range(256):
@@ -124,22 +124,22 @@ def test_handle_packets__path_number_out_of_range() -> None:
     ("paths", "window_packets", "size"), [(32, 4096, 1232), (64, 4096, 1472), (64, 4096, 576), (32, 65_536, 1472)]
 )
 def test_poll_transmit__no_control_packet_exceeds_the_agreed_size(paths: int, window_packets: int, size: int) -> None:
-    """Sent with "do not fragment": what is longer never arrives."""
+    """They are sent with "do not fragment": longer ones never arrive."""
     network = Network(seed=1, config=ProtocolConfig(paths=paths, window_packets=window_packets))
     context = opened_by_hand(network, size=size).own_context
     arrivals = [data_packet(context, psn=1 + 2 * path, path=path, length=10**6, size=size) for path in range(paths)]
     arrivals.append(data_packet(context, psn=window_packets - 1, path_sequence=1, length=10**6, size=size))
     network.b.core.handle_packets(arrivals, controls=[], now=100.0)
-    heard, sizes = set(), []
-    for step in range(10):  # what does not fit into one ack comes in the next
+    reported, sizes = set(), []
+    for step in range(10):  # what does not fit into one ack is in the next
         now = 100.001 + step * 0.001
         network.b.core.handle_timeout(now)
         for answer in answers(network.b, now=now):
             sizes.append(len(answer.encode()))
             assert isinstance(answer, Ack | PathChallenge)
-            heard |= {report.path for report in answer.reports} if isinstance(answer, Ack) else set()
+            reported |= {report.path for report in answer.reports} if isinstance(answer, Ack) else set()
     assert max(sizes) <= size
-    assert heard == set(range(paths))
+    assert reported == set(range(paths))
 
 
 @pytest.mark.parametrize(
@@ -167,8 +167,8 @@ def test_handle_packets__an_ack_of_what_was_not_sent(ack: Ack) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_handle_packets__corruption_harms_no_one_else(seed: int) -> None:
-    """UDP's checksum drops what is damaged; what passes it all the same must not raise, nor touch another peer."""
+def test_handle_packets__corruption_affects_no_other_peer(seed: int) -> None:
+    """UDP's checksum drops corrupted packets; those that pass it must not raise, nor affect another peer."""
     network = Network(seed=seed)
     hurt, _ = network.connect()
     network.conditions.corrupt = 0.2
@@ -185,7 +185,7 @@ def test_handle_packets__corruption_harms_no_one_else(seed: int) -> None:
 
 @pytest.mark.parametrize("packet", [Closed, Reset, Close, Refuse, Accept, Retry])
 def test_handle_packets__unexpected_in_an_open_peer(packet: type[Control]) -> None:
-    """Of an open peer only CLOSE and RESET make an end, and only with both contexts."""
+    """Only CLOSE and RESET end an open peer, and only with both contexts."""
     network = Network(seed=1)
     at_a, _ = network.connect()
     peer = network.a.core.peer(at_a)
@@ -203,8 +203,8 @@ def test_handle_packets__unexpected_in_an_open_peer(packet: type[Control]) -> No
     assert [end.status for end in ended(network.a)] == statuses.get(packet, [])
 
 
-def test_handle_packets__memory_of_a_peer_that_contradicts_itself_comes_back() -> None:
-    """All pieces that were kept are in a message or in the released, those of the rest of the batch too."""
+def test_handle_packets__memory_of_a_peer_with_a_protocol_error_is_released() -> None:
+    """All kept pieces are in a message or in `released`, also those of the rest of the batch."""
     network = Network(seed=1)
     context = opened_by_hand(network).own_context
     batch = [
@@ -218,8 +218,8 @@ def test_handle_packets__memory_of_a_peer_that_contradicts_itself_comes_back() -
     assert sorted(end.released, key=str) == sorted(result.kept, key=str)
 
 
-def test_handle_packets__a_false_report_beside_a_true_cumulative_point() -> None:
-    """An ack that cannot be true is dropped whole: what it said beside the lie is said again."""
+def test_handle_packets__an_ack_with_an_invalid_report() -> None:
+    """An ack with one invalid field is dropped whole: later acks repeat the valid ones."""
     network = Network(seed=1)
     at_a, _ = network.connect()
     network.a.core.post(at_a, WorkRequest(request=1, payload_offset=0, length=50_000))

@@ -1,4 +1,4 @@
-"""Random well-formed control packets, back to back, with contexts that live: no error, and events in order."""
+"""Random well-formed control packets, back to back, with contexts of open peers: no error, and events in order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HOSTS = ("x", "y", "b")
 
 
 class Hostile:
-    """Knows every context of a node, and the key of its cookies; makes packets of what it knows."""
+    """An attacker with every context of a node and its cookie key."""
 
     def __init__(self, network: Network, *, seed: int) -> None:
         self.network = network
@@ -49,13 +49,13 @@ class Hostile:
     def address(self) -> str:
         return f"{self.rng.choice(HOSTS)}:{self.rng.randrange(4)}"
 
-    def remember(self) -> None:
+    def collect_contexts(self) -> None:
         for peer in self.node.core._peers.values():
             self.contexts += [peer.own_context, peer.remote_context]
         del self.contexts[3:-40]
 
     def pair(self) -> tuple[int, int]:
-        """Return two contexts; often those of one peer, so that more is done than dropped."""
+        """Return two contexts, often of one peer, so that not all packets are dropped."""
         peers = list(self.node.core._peers.values())
         if peers and self.rng.random() < 0.7:
             peer = self.rng.choice(peers)
@@ -65,34 +65,34 @@ class Hostile:
     def packet(self) -> tuple[Control, str]:
         rng, address = self.rng, self.address()
         ours, theirs = self.pair()
-        path, small, word = rng.choice((0, 1, 3, 9, 127, 128, 255)), rng.randrange(4), rng.getrandbits(32)
+        path, small, value = rng.choice((0, 1, 3, 9, 127, 128, 255)), rng.randrange(4), rng.getrandbits(32)
         cookie = self.jar.make(address=address, context=theirs, now=self.network.now)
-        reports = (PathReport(small, small, word, small, small, small),) * rng.randrange(3)
+        reports = (PathReport(small, small, value, small, small, small),) * rng.randrange(3)
         made: tuple[Control, ...] = (
             hello(context=theirs, cookie=rng.choice((b"", cookie, cookie)), path=path),
             hello(context=rng.getrandbits(64), path=path),
             Retry(ours, b"c" * rng.randrange(64), path, rng.choice((576, 1472, 8972))),
-            Accept(ours, rng.choice((theirs, word)), word, word, word, 64 + small, 576 + small),
+            Accept(ours, rng.choice((theirs, value)), value, value, value, 64 + small, 576 + small),
             Refuse(ours, rng.randrange(256)),
             Close(ours, theirs),
             Closed(ours, theirs),
             Reset(ours, theirs),
-            Probe(ours, theirs, path, small, word, path, small),
+            Probe(ours, theirs, path, small, value, path, small),
             Nack(ours, small, rng.randrange(256)),
-            Ack(ours, rng.randrange(3), small << 1, word, word, reports, small, path, path),
-            PathChallenge(ours, word, path),
+            Ack(ours, rng.randrange(3), small << 1, value, value, reports, small, path, path),
+            PathChallenge(ours, value, path),
             PathResponse(ours, self.token(ours, path), path),
         )
         return rng.choice(made), address
 
     def token(self, context: int, path: int) -> int:
         peer = self.node.core._by_context.get(context)
-        heard = peer.receiver._rx_paths.get(path) if peer else None
-        return heard.source.token if heard else 7
+        rx_path = peer.receiver._rx_paths.get(path) if peer else None
+        return rx_path.source.token if rx_path else 7
 
     def step(self) -> None:
         core, now, rng = self.node.core, self.network.now, self.rng
-        self.remember()
+        self.collect_contexts()
         batch = [self.packet() for _ in range(rng.randrange(1, BATCH))]
         controls = [(packet.encode(), address, now) for packet, address in batch]
         arrivals = [data_packet(rng.choice(self.contexts), psn=rng.randrange(6)) for _ in range(rng.randrange(3))]
@@ -104,10 +104,10 @@ class Hostile:
         for _ in range(10_000):
             if core.poll_transmit(self.network.now) is None:
                 return
-        raise AssertionError("poll_transmit never comes to an end")
+        raise AssertionError("poll_transmit does not end")
 
     def command(self) -> None:
-        """Do what an application may at any time, with peers that are there or not."""
+        """Call what an application may call at any time, for peers that exist or not."""
         core, now, rng = self.node.core, self.network.now, self.rng
         number = rng.randrange(core._next_number + 1)
         try:
@@ -143,8 +143,8 @@ def check_order(events: list[Event]) -> tuple[int, int]:
     return len(opened), len(ended)
 
 
-def check_books(node: Node) -> None:
-    """What the core keeps of peers is of those that there are."""
+def check_tables(node: Node) -> None:
+    """The core's tables refer to existing peers only."""
     core = node.core
     alive: dict[int, PeerCore] = core._peers
     assert all(peer.state is not PeerState.ENDED for peer in alive.values())
@@ -163,10 +163,10 @@ def test_handle_packets__any_control_packets_in_any_order(seed: int, *, late: bo
     core = network.a.core
     for step in range(STEPS):
         hostile.step()
-        check_books(network.a)
+        check_tables(network.a)
         while (not late or step % 10 == 9) and (event := core.poll_event()) is not None:
             if isinstance(event, PeerOpened):
-                assert core.peer(event.peer).number == event.peer, "its owner may ask for it"
+                assert core.peer(event.peer).number == event.peer, "its owner may look it up"
             events.append(event)
     opened, ended = check_order(events + list(iter(core.poll_event, None)))
     assert opened > 5

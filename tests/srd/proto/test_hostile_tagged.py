@@ -1,4 +1,4 @@
-"""Peers that do not keep the rules of registered memory."""
+"""Peers that violate the protocol's rules for registered memory."""
 
 from __future__ import annotations
 
@@ -59,27 +59,27 @@ def test_handle__a_write_longer_than_its_length() -> None:
     assert changes_nothing(network, flagged(context, Opcode.WRITE, length=99))
 
 
-def test_handle__a_read_with_payload_is_no_read() -> None:
+def test_handle__a_read_with_payload_is_dropped() -> None:
     network, context = opened()
     assert changes_nothing(network, flagged(context, Opcode.READ))
 
 
-def test_handle__an_answer_that_nobody_asked_for() -> None:
+def test_handle__a_response_to_no_request() -> None:
     network, context = opened()
     result, out = give(network, flagged(context, Opcode.RESPONSE, key=0))
     assert Nack(77, 0, Status.REMOTE_ERROR_ABORT) in out
     assert is_empty(result)
 
 
-def test_handle__refusals_do_not_pile_up() -> None:
+def test_handle__refusals_are_bounded() -> None:
     network, context = opened()
     _, out = give(network, *(flagged(context, Opcode.WRITE, psn=psn, key=9) for psn in range(300)))
     assert sum(isinstance(packet, Nack) for packet in out) == MAX_NACKS
     (ack,) = (packet for packet in out if isinstance(packet, Ack))
-    assert (ack.cumulative, ack.bitmap) == (0, 0), "nothing of it is acknowledged"
+    assert (ack.cumulative, ack.bitmap) == (0, 0), "no packet is acknowledged"
 
 
-def test_handle__a_write_that_contradicts_itself_ends_the_peer() -> None:
+def test_handle__a_write_of_two_lengths_ends_the_peer() -> None:
     network, context = opened()
     first, second = (flagged(context, Opcode.WRITE, psn=psn, length=2000 + psn) for psn in range(2))
     network.b.keys.ranges[KEY_B] = (START_B, 3000, "rw")
@@ -91,7 +91,7 @@ def test_handle__a_write_that_contradicts_itself_ends_the_peer() -> None:
     assert [end.status for end in ended(network.b)] == [Status.REMOTE_ERROR_ABORT]
 
 
-def test_handle__more_reads_than_allowed_are_not_taken() -> None:
+def test_handle__more_reads_than_allowed_are_dropped() -> None:
     network, context = opened()
     reads = [flagged(context, Opcode.READ, psn=psn) for psn in range(2 * MAX_READS + 5)]
     for read in reads:
@@ -102,8 +102,8 @@ def test_handle__more_reads_than_allowed_are_not_taken() -> None:
     assert sender.queue.responses == 2 * MAX_READS
 
 
-def test_handle__a_duplicate_of_what_was_placed_is_no_error_though_the_key_is_gone() -> None:
-    """Its ack was lost. It must be acknowledged again, or a write that succeeded would be reported as refused."""
+def test_handle__a_duplicate_of_a_placed_packet_is_no_error_after_deregistration() -> None:
+    """Its ack was lost. It is acknowledged again, or a successful write would be reported as refused."""
     network, context = opened()
     write = flagged(context, Opcode.WRITE)
     result, _ = give(network, write)
@@ -135,7 +135,7 @@ def test_handle__a_duplicate_of_what_was_placed_is_no_error_though_the_key_is_go
         (Opcode.WRITE | IMMEDIATE, 100, 1416, 7, False),
     ],
 )
-def test_handle__a_write_must_be_cut_right(
+def test_handle__a_write_must_be_packetized_right(
     flags: int,
     length: int,
     payload_bytes: int,
@@ -152,7 +152,7 @@ def test_handle__a_write_must_be_cut_right(
 
 
 @pytest.mark.parametrize("flags", [Opcode.SEND, Opcode.WRITE, Opcode.WRITE | IMMEDIATE])
-def test_handle__empty_packets_that_each_begin_a_message_leave_nothing_behind(flags: int) -> None:
+def test_handle__empty_packets_that_each_begin_a_message_leave_no_state(flags: int) -> None:
     network, context = opened()
     for psn in range(5000):
         packet = flagged(context, flags, psn=psn, length=1)

@@ -1,4 +1,4 @@
-"""srd.proto.lazy_deque: as a deque, and nothing while it is empty."""
+"""srd.proto.lazy_deque: behaves as a deque, and allocates none while it is empty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many may be peers: in all, of one host, and before the application accepts them."""
+"""Limits of peers: in all, of one host, and before the application accepts them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.srd.proto.byhand import give, hello
 FULL = Status.REMOTE_ERROR_RNR
 
 
-def knock(network: Network, *, source: str, context: int) -> Control:
+def open_peer(network: Network, *, source: str, context: int) -> Control:
     """Open a peer at b by hand; return the ACCEPT or REFUSE."""
     (answer,) = give(network.b, hello(context=context), now=network.now, source=source)
     if isinstance(answer, Retry):
@@ -32,47 +32,49 @@ def limited(**limits: int) -> Network:
 @pytest.mark.parametrize("limit", ["max_peers", "max_unaccepted_peers"])
 def test_handle_packets__more_peers_than_there_is_room_for(limit: str) -> None:
     network = limited(**{limit: 3})
-    opened = [knock(network, source=f"{number}:1", context=number) for number in range(3)]
+    opened = [open_peer(network, source=f"{number}:1", context=number) for number in range(3)]
     assert all(isinstance(answer, Accept) for answer in opened)
-    assert knock(network, source="9:1", context=9) == Refuse(9, FULL)
+    assert open_peer(network, source="9:1", context=9) == Refuse(9, FULL)
     assert len(network.b.core._peers) == 3
-    assert knock(network, source="0:1", context=0) == opened[0], "a peer that exists is not refused"
+    assert open_peer(network, source="0:1", context=0) == opened[0], "a peer that exists is not refused"
 
 
-def test_handle_packets__more_peers_of_one_host_than_it_may_have() -> None:
+def test_handle_packets__more_peers_of_one_host_than_allowed() -> None:
     network = limited(max_peers_per_address=2)
     for number in range(2):
-        assert isinstance(knock(network, source=f"one:{number}", context=number), Accept)
-    assert knock(network, source="one:7", context=7) == Refuse(7, FULL)
-    assert isinstance(knock(network, source="other:7", context=7), Accept)
+        assert isinstance(open_peer(network, source=f"one:{number}", context=number), Accept)
+    assert open_peer(network, source="one:7", context=7) == Refuse(7, FULL)
+    assert isinstance(open_peer(network, source="other:7", context=7), Accept)
 
 
 @pytest.mark.parametrize("limit", ["max_peers", "max_peers_per_address"])
 def test_handle_packets__a_peer_that_ended_makes_room(limit: str) -> None:
     network = limited(**{limit: 1})
-    accept = knock(network, source="one:1", context=1)
+    accept = open_peer(network, source="one:1", context=1)
     assert isinstance(accept, Accept)
-    assert knock(network, source="one:2", context=2) == Refuse(2, FULL)
+    assert open_peer(network, source="one:2", context=2) == Refuse(2, FULL)
     give(network.b, Close(accept.own_context, 1), now=network.now, source="one:1")
-    assert isinstance(knock(network, source="one:2", context=2), Accept)
+    assert isinstance(open_peer(network, source="one:2", context=2), Accept)
     assert list(network.b.core._hosts.values()) == [1]
 
 
 def test_accepted__makes_room_whether_the_peer_is_open_or_not() -> None:
     network = limited(max_unaccepted_peers=1)
     core = network.b.core
-    accept = knock(network, source="one:1", context=1)
+    accept = open_peer(network, source="one:1", context=1)
     assert isinstance(accept, Accept)
     give(network.b, Close(accept.own_context, 1), now=network.now, source="one:1")
     opened, end = core.poll_event(), core.poll_event()
     assert isinstance(opened, PeerOpened)
     assert isinstance(end, PeerEnded)
-    assert knock(network, source="one:2", context=2) == Refuse(2, FULL), "the owner may hold messages of it"
+    assert open_peer(network, source="one:2", context=2) == Refuse(2, FULL), (
+        "the application may hold messages of the peer"
+    )
     core.accepted(opened.peer)
-    assert isinstance(knock(network, source="one:2", context=2), Accept)
+    assert isinstance(open_peer(network, source="one:2", context=2), Accept)
 
 
-def test_connect__refused_as_the_other_end_is_full() -> None:
+def test_connect__refused_by_a_full_end() -> None:
     network = limited(max_peers=1)
     network.connect()
     number = network.a.core.connect("b:0", sizes=(8972,), now=network.now)
@@ -89,7 +91,7 @@ def test_handle_packets__a_hello_that_is_replayed_opens_no_second_peer() -> None
     replayed = hello(cookie=retry.cookie)
     (accept,) = give(network.b, replayed, now=network.now)
     assert isinstance(accept, Accept)
-    assert give(network.b, replayed, now=network.now + 1) == [accept], "while its peer is there it is a repetition"
+    assert give(network.b, replayed, now=network.now + 1) == [accept], "while its peer exists it is a retransmission"
     give(network.b, Close(accept.own_context, 77), now=network.now + 2)
     assert give(network.b, replayed, now=network.now + 3) == [Refuse(77, Status.REMOTE_ERROR_ABORT)]
     assert not network.b.core._peers

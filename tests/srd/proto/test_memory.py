@@ -1,4 +1,4 @@
-"""The registrations that the tests use are a `Memory`, and keep its promise."""
+"""The registrations of the tests implement `Memory`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A peer's life: states, signs of life, and every way to end."""
+"""A peer's states, keepalive, and every way to end."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def state_of(network: Network, number: int) -> PeerState:
     return network.a.core.peer(number).state
 
 
-# -- signs of life --------------------------------------------------------------------------------------------------
+# -- keepalive ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_handle_timeout__idle_peers_live_for_ever(seed: int) -> None:
+def test_handle_timeout__idle_peers_stay_open(seed: int) -> None:
     network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=2))
     at_a, at_b = network.connect()
     before = network.wire_packets
@@ -39,11 +39,11 @@ def test_handle_timeout__idle_peers_live_for_ever(seed: int) -> None:
     assert not ended(network.a) + ended(network.b)
     network.a.core.peer(at_a)
     network.b.core.peer(at_b)
-    assert network.wire_packets - before < 60 / 0.25 * 8, "a sign of life now and then, not more"
+    assert network.wire_packets - before < 60 / 0.25 * 8, "few keepalive probes"
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_handle_timeout__idle_peers_live_though_most_links_are_dead(seed: int) -> None:
+def test_handle_timeout__idle_peers_stay_open_though_most_links_have_failed(seed: int) -> None:
     network = Network(seed=seed)
     network.connect()
     network.dead |= {0, 2, 3}
@@ -53,7 +53,7 @@ def test_handle_timeout__idle_peers_live_though_most_links_are_dead(seed: int) -
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("busy", [True, False], ids=["busy", "idle"])
-def test_handle_timeout__was_responsive_and_fell_silent(seed: int, *, busy: bool) -> None:
+def test_handle_timeout__after_the_last_answer(seed: int, *, busy: bool) -> None:
     network = Network(seed=seed)
     at_a, _ = network.connect()
     network.run(seconds=0.01)
@@ -74,7 +74,7 @@ def test_handle_timeout__was_responsive_and_fell_silent(seed: int, *, busy: bool
 
 @pytest.mark.parametrize(("peers", "waits_s"), [(1, 0.25), (100, 0.5), (2000, 10.0), (10_000, 50.0), (10**6, 60.0)])
 def test_handle_timeout__a_dead_idle_peer_among_many(peers: int, waits_s: float) -> None:
-    """It waits to be asked, the longer the more there are, to a limit; not for each question, and the end."""
+    """The keepalive interval grows with the number of peers, to a limit; later probes and the end are not delayed."""
     network = Network(seed=1)
     at_a, _ = network.connect()
     network.run(seconds=0.01)
@@ -82,15 +82,15 @@ def test_handle_timeout__a_dead_idle_peer_among_many(peers: int, waits_s: float)
     peer._active_peers = ActivePeers(range(peers))
     died_at = peer._last_packet_at
     network.b.alive = False
-    network.a.core._ready[at_a] = None  # look at the clock again
+    network.a.core._ready[at_a] = None  # check deadlines again
     network.run(until=lambda: bool(ended(network.a)), seconds=100)
     assert [end.status for end in ended(network.a)] == [Status.LOCAL_ERROR_UNRESP_REMOTE]
     assert network.now - died_at == pytest.approx(waits_s + 0.75, abs=0.01)
     assert MAX_IDLE_PROBE_S == 60
 
 
-def test_handle_timeout__probes_three_times_before_it_gives_up() -> None:
-    """A process that was stopped for long must not take the world for dead on its first look at the clock."""
+def test_handle_timeout__probes_three_times_before_the_end() -> None:
+    """A process that was stopped for long must not declare every peer dead at its first check."""
     network = Network(seed=1)
     at_a, _ = network.connect()
     network.run(seconds=0.01)
@@ -99,7 +99,9 @@ def test_handle_timeout__probes_three_times_before_it_gives_up() -> None:
         network.a.core.handle_timeout(now)
         assert network.a.core.poll_event() is None
         found = [packet.path for packet in answers(network.a, now=now) if isinstance(packet, Probe)]
-        assert len(found) == len(set(found)) == PROBES_SPREAD**probes, "over ever more paths: it may be the links"
+        assert len(found) == len(set(found)) == PROBES_SPREAD**probes, (
+            "over more paths each time: links may have failed"
+        )
         probes += 1
         at = network.a.core.poll_timeout()
         assert at is not None
@@ -112,7 +114,7 @@ def test_handle_timeout__probes_three_times_before_it_gives_up() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_handle_timeout__an_outage_shorter_than_the_patience_is_survived(seed: int) -> None:
+def test_handle_timeout__an_outage_shorter_than_the_timeout_is_tolerated(seed: int) -> None:
     network = Network(seed=seed)
     at_a, _ = network.connect()
     network.a.core.post(at_a, WorkRequest(request=1, payload_offset=11, length=4 << 20))
@@ -129,7 +131,7 @@ def test_handle_timeout__an_outage_shorter_than_the_patience_is_survived(seed: i
 
 @pytest.mark.parametrize("delay_us", [10, 50, 500, 20_000])
 def test_poll_control__blocked_on_credit_and_dead(delay_us: int) -> None:
-    """Waiting for a grant asks more often, but never without pause, and a peer that died meanwhile is given up."""
+    """A sender without credit probes more often, at a bounded rate, and a peer that dies meanwhile ends."""
     network = Network(seed=1, shape=Shape(delay_us=delay_us), config=SMALL_WINDOW)
     at_a, _ = network.connect()
     for request in range(2):
@@ -155,15 +157,15 @@ def test_poll_control__blocked_on_credit_and_dead(delay_us: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("loss_percent", [0, 20])
-def test_credit__exhausted_and_given_back(seed: int, loss_percent: int) -> None:
-    """A receiver that keeps its messages stops the sender, for as long as it likes, without any loss."""
+def test_credit__exhausted_and_granted_again(seed: int, loss_percent: int) -> None:
+    """A receiver that keeps its messages stops the sender, for any time, without loss."""
     network = Network(seed=seed, config=SMALL_WINDOW, shape=Shape(delay_us=500, loss_percent=loss_percent))
     at_a, at_b = network.connect()
     size = 300_000
     for request in range(9):
         network.a.core.post(at_a, WorkRequest(request=request, payload_offset=request * size, length=size))
     network.run(seconds=3)
-    assert len(received(network.b)) == 3, "what fits into 1 MiB"
+    assert len(received(network.b)) == 3, "as many as fit into 1 MiB"
     assert not ended(network.a)
     assert network.b.core.peer(at_b).receiver.credit_bytes == 1 << 20
     done = 0
@@ -180,7 +182,7 @@ def test_credit__exhausted_and_given_back(seed: int, loss_percent: int) -> None:
     assert {c.status for c in completed(network.a)} == {Status.OK}
 
 
-def test_credit__a_grant_that_was_lost_is_requested() -> None:
+def test_credit__a_lost_grant_is_requested() -> None:
     network = Network(seed=1, config=SMALL_WINDOW)
     at_a, _ = network.connect()
     for request in range(2):
@@ -189,12 +191,12 @@ def test_credit__a_grant_that_was_lost_is_requested() -> None:
     network.run(seconds=0.02)
     release(network.b, received(network.b)[0], now=network.now)
     network.dead = set(range(4))
-    network.run(seconds=0.02)  # the grant goes into the void
+    network.run(seconds=0.02)  # the grant is lost
     network.dead = set()
     repaired_at = network.now
     network.run(until=lambda: len(completed(network.a)) == 2, seconds=5)
     assert len(completed(network.a)) == 2
-    assert network.now - repaired_at < 0.5, "sooner than the next regular sign of life would bring it"
+    assert network.now - repaired_at < 0.5, "sooner than the next keepalive probe"
 
 
 # -- closing --------------------------------------------------------------------------------------------------------
@@ -209,7 +211,7 @@ def test_close__before_it_is_open() -> None:
     assert network.wire_packets == 0
 
 
-def test_close__twice_is_once() -> None:
+def test_close__is_idempotent() -> None:
     network = Network(seed=1)
     at_a, _ = network.connect()
     network.a.core.close(at_a, now=network.now)
@@ -231,7 +233,7 @@ def test_close__of_both_ends_at_once(seed: int) -> None:
 @pytest.mark.parametrize("used", [True, False], ids=["used", "unused"])
 @pytest.mark.parametrize("delay_us", [500, 50_000])
 def test_close__unconfirmed(delay_us: int, *, used: bool) -> None:
-    """Every request was acknowledged, so it is a success, after some CLOSEs each twice as far from the last."""
+    """Every request was acknowledged, so it succeeds, after some CLOSEs with exponential backoff."""
     network = Network(seed=1, shape=Shape(delay_us=delay_us))
     at_a, _ = network.connect()
     if used:
@@ -256,7 +258,7 @@ def test_close__unconfirmed(delay_us: int, *, used: bool) -> None:
     assert [later / earlier for earlier, later in pairwise(gaps)] == pytest.approx([2.0] * (len(gaps) - 1))
 
 
-def test_close__waits_for_what_is_in_flight() -> None:
+def test_close__waits_for_requests_in_flight() -> None:
     network = Network(seed=1, config=SMALL_WINDOW)
     at_a, _ = network.connect()
     for request in range(2):
@@ -281,10 +283,10 @@ def test_end__closed_by_the_responder_while_requests_are_open() -> None:
     assert [end.status for end in ended(network.a) + ended(network.b)] == [Status.OK, Status.OK]
     (end,) = ended(network.b)
     kept = sum(extent.length for extent in end.released)
-    assert 0 < kept < 12 << 20, "the pieces of the message that will never be whole"
+    assert 0 < kept < 12 << 20, "the pieces of the incomplete message"
 
 
-def test_end__orphans_of_a_sender_that_died_tile_what_landed() -> None:
+def test_end__released_pieces_of_a_dead_sender_tile_what_landed() -> None:
     network = Network(seed=1, shape=Shape(delay_us=500, loss_percent=10))
     at_a, at_b = network.connect()
     network.a.core.post(at_a, WorkRequest(request=7, payload_offset=0, length=12 << 20))

@@ -1,4 +1,4 @@
-"""srd.proto.peer_trace: what a transfer in virtual time leaves in a trace, against what the core itself counted."""
+"""srd.proto.peer_trace: the trace of a transfer in virtual time, against the core's own counters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIB = 1 << 20
 E = TypeVar("E")
 
 
-class Kept:
+class ListSink:
     """A sink that keeps everything."""
 
     def __init__(self) -> None:
@@ -36,9 +36,9 @@ class Kept:
 
 def transfer(
     seed: int, *, shape: Shape = LOSSY, conditions: Conditions | None = None, size_bytes: int = 4 * MIB
-) -> tuple[Network, Kept, Kept, PeerCore, PeerCore]:
+) -> tuple[Network, ListSink, ListSink, PeerCore, PeerCore]:
     """Send one message; returns the network, both ends' traces, and both ends' peers as they were at its end."""
-    a, b = Kept(), Kept()
+    a, b = ListSink(), ListSink()
     network = Network(seed=seed, shape=shape, conditions=conditions, traces={"a": a, "b": b})
     at_a, at_b = network.connect()
     cores = network.a.core.peer(at_a), network.b.core.peer(at_b)
@@ -79,19 +79,19 @@ def test_sender__the_trace_adds_up_to_what_the_core_counted(seed: int) -> None:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_receiver__the_trace_adds_up_to_what_the_core_counted(seed: int) -> None:
     network, _, b, _, core = transfer(seed, conditions=Conditions(duplicate=0.05))
-    runs = b.of(trace.DataReceived)
-    assert sum(run.packets for run in runs) == core.receiver.packets
-    assert sum(run.kept_bytes for run in runs) == core.receiver.landed_bytes == 4 * MIB
-    assert sum(run.payload_bytes for run in runs) > 4 * MIB, "duplicates arrived, and were not kept"
+    bursts = b.of(trace.DataReceived)
+    assert sum(burst.packets for burst in bursts) == core.receiver.packets
+    assert sum(burst.kept_bytes for burst in bursts) == core.receiver.landed_bytes == 4 * MIB
+    assert sum(burst.payload_bytes for burst in bursts) > 4 * MIB, "duplicates arrived, and were not kept"
     assert [event.length_bytes for event in b.of(trace.MessageReceived)] == [4 * MIB]
-    assert all(run.incomplete for run in runs[: len(runs) // 2])
-    assert not runs[-1].incomplete
-    assert b.of(trace.AckSent)[-1].cumulative == max(run.psn + run.packets for run in runs)
+    assert all(burst.incomplete for burst in bursts[: len(bursts) // 2])
+    assert not bursts[-1].incomplete
+    assert b.of(trace.AckSent)[-1].cumulative == max(burst.psn + burst.packets for burst in bursts)
     assert b.of(trace.AckSent)[0].reports >= 1
     assert len(received(network.b)) == 1
 
 
-def test_peer__its_life_is_in_both_traces() -> None:
+def test_peer__opening_and_end_are_in_both_traces() -> None:
     _, a, b, core, _ = transfer(4)
     assert a.of(trace.PeerOpened) == [trace.PeerOpened("b:0", incoming=False, datagram_bytes=8972, paths=32)]
     assert b.of(trace.PeerOpened) == [trace.PeerOpened("a:0", incoming=True, datagram_bytes=8972, paths=32)]
@@ -101,7 +101,7 @@ def test_peer__its_life_is_in_both_traces() -> None:
     assert {peer for _, peer, _ in a.records} == {core.number}
     times = [now for now, _, _ in a.records]
     assert times == sorted(times)
-    assert times[0] >= 100, "times are the network's"
+    assert times[0] >= 100, "times are virtual"
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -119,7 +119,7 @@ def test_trace__the_same_seed_gives_the_same_trace_and_tracing_changes_nothing(s
 
 
 def test_paths__a_blackhole_is_traced_path_by_path() -> None:
-    a = Kept()
+    a = ListSink()
     network = Network(seed=5, traces={"a": a})
     number, _ = network.connect()
     core = network.a.core.peer(number)
@@ -146,12 +146,12 @@ def test_paths__a_blackhole_is_traced_path_by_path() -> None:
 
 def test_loss__one_packet_in_fifty_is_reordered() -> None:
     _, a, _, _, _ = transfer(1)
-    whys = [loss.trigger for loss in a.of(trace.PacketsLost)]
-    assert whys.count("reordering") > len(whys) / 2
+    triggers = [loss.trigger for loss in a.of(trace.PacketsLost)]
+    assert triggers.count("reordering") > len(triggers) / 2
 
 
 def test_window__a_timeout_of_all_paths_is_traced() -> None:
-    a = Kept()
+    a = ListSink()
     network = Network(seed=6, traces={"a": a})
     number, _ = network.connect()
     core = network.a.core.peer(number)
@@ -178,8 +178,8 @@ def test_request__its_latency_is_from_posting_to_end() -> None:
     assert completed(network.a)
 
 
-def test_request__cancelled_before_its_first_turn_took_no_time() -> None:
-    a = Kept()
+def test_request__cancelled_at_once_has_no_latency() -> None:
+    a = ListSink()
     network = Network(seed=1, traces={"a": a})
     number, _ = network.connect()
     network.a.core.post(number, WorkRequest(request=3, length=100))
@@ -189,8 +189,8 @@ def test_request__cancelled_before_its_first_turn_took_no_time() -> None:
     assert not a.of(trace.RequestPosted)
 
 
-def test_tagged__writes_and_reads_are_traced_at_both_ends() -> None:
-    a, b = Kept(), Kept()
+def test_rdma__writes_and_reads_are_traced_at_both_ends() -> None:
+    a, b = ListSink(), ListSink()
     network = Network(seed=2, traces={"a": a, "b": b})
     number, _ = network.connect()
     network.b.keys.ranges[7] = (0, 100_000, "rw")
@@ -215,7 +215,7 @@ def test_tagged__writes_and_reads_are_traced_at_both_ends() -> None:
 
 
 def test_message_aborted__is_traced_at_both_ends() -> None:
-    a, b = Kept(), Kept()
+    a, b = ListSink(), ListSink()
     network = Network(seed=3, shape=Shape(delay_us=500, rate_bps=50_000_000, limit_packets=60), traces={"a": a, "b": b})
     number, at_b = network.connect()
     receiver = network.b.core.peer(at_b).receiver
@@ -232,14 +232,14 @@ def test_message_aborted__is_traced_at_both_ends() -> None:
         assert any(event.kind == "aborted" and not event.payload_bytes for event in events), kind
 
 
-def test_message_given_up() -> None:
-    kept = Kept()
+def test_message_discarded() -> None:
+    kept = ListSink()
     PeerTrace(kept, number=3).message_discarded(7, released=[Extent(0, 10, 100), Extent(100, 500, 20)], now=1.0)
     assert kept.records == [(1.0, 3, trace.MessageAborted(7, "send", 120))]
 
 
 def test_window__is_traced_only_when_it_changes() -> None:
-    kept = Kept()
+    kept = ListSink()
     peer = PeerTrace(kept, number=3)
     for window_bytes in (1000.2, 1000.4, 500.0, 500.0):
         peer.cwnd_updated(window_bytes, trigger="loss", now=1.0)
@@ -257,7 +257,7 @@ def test_window__is_traced_only_when_it_changes() -> None:
         ("b:0", "b:0"),
     ],
 )
-def test_address__as_people_write_it(address: object, text: str) -> None:
-    kept = Kept()
+def test_address__as_text(address: object, text: str) -> None:
+    kept = ListSink()
     PeerTrace(kept, number=0).event(PeerOpened(0, address, incoming=True), datagram_bytes=1472, paths=8, now=2.0)
     assert kept.records == [(2.0, 0, trace.PeerOpened(text, incoming=True, datagram_bytes=1472, paths=8))]

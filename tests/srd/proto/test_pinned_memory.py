@@ -1,6 +1,6 @@
-"""Peers that begin messages and never end them, beside one that keeps the rules: it goes on, and they give memory back.
+"""Attackers that begin messages and never end them, beside an honest peer, whose transfer continues.
 
-In virtual time. `b` has memory for two windows; each of three attackers fills what it may of it.
+In virtual time. `b` has memory for two windows; each of three attackers uses its whole window.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONFIG = replace(ProtocolConfig(), receive_window_bytes=WINDOW, max_message_byte
 
 @dataclass
 class Attacker:
-    """An attacker's peer at b: it begins `LENGTH` bytes after `LENGTH` bytes, and leaves each one's last packet out."""
+    """An attacker's peer at b: it sends messages of `LENGTH` bytes without their last packets."""
 
     network: Network
     name: str
@@ -65,7 +65,7 @@ class Attacker:
         self.network._arrive(self.network.b, batch)
 
     def fill(self) -> None:
-        """Begin what the window allows."""
+        """Begin as many messages as the window allows."""
         for _ in range(WINDOW // LENGTH - len(self.open)):
             self.open[self.message] = self.psn
             self.send(self.message, first=0, count=LENGTH // SEGMENT, psn=self.psn)
@@ -79,13 +79,13 @@ class Attacker:
             [], controls=[(probe, f"{self.name}:0", self.network.now)], now=self.network.now
         )
 
-    def insist(self) -> None:
-        """Send again what was refused, but for the last packets."""
+    def retransmit(self) -> None:
+        """Retransmit what was refused, except for the last packets."""
         for message, psn in self.open.items():
             self.send(message, first=LENGTH // SEGMENT - 1, count=1, psn=psn)
 
     def begin_anew(self) -> None:
-        """Have the credit back of what was given up, for the next."""
+        """Abort the discarded messages, and use their credit for the next."""
         given_up = self.network.b.core.peer(self.number).receiver._discarded
         for message in [message for message in self.open if message in given_up]:
             psn = self.open.pop(message)
@@ -107,7 +107,7 @@ def attacked() -> tuple[Network, int, list[Attacker]]:
 
 
 @pytest.mark.parametrize("kind", ["keep_alive", "insist", "begin_anew"])
-def test_shortage__an_honest_peer_goes_on(kind: str) -> None:
+def test_shortage__an_honest_peer_continues(kind: str) -> None:
     network, peer, attackers = attacked()
     for request in range(12):
         network.a.core.post(
@@ -118,7 +118,7 @@ def test_shortage__an_honest_peer_goes_on(kind: str) -> None:
         for attacker in attackers:
             attacker.keep_alive()
             if kind != "keep_alive":
-                attacker.insist()
+                attacker.retransmit()
             if kind == "begin_anew":
                 attacker.begin_anew()
         network.run(seconds=0.02)
@@ -133,7 +133,7 @@ def test_shortage__an_honest_peer_goes_on(kind: str) -> None:
     assert not ended(network.b)
 
 
-def test_shortage__what_stalled_gives_its_memory_back() -> None:
+def test_shortage__memory_of_stalled_messages_is_released() -> None:
     network, peer, attackers = attacked()
     for request in range(20):
         for attacker in attackers:
@@ -159,7 +159,7 @@ def test_discard__is_repeated_to_the_sender_until_the_message_is_aborted() -> No
     attacker.send(0, first=LENGTH // SEGMENT, count=1, psn=0)
     assert Nack(ord("x"), 0, Status.REMOTE_ERROR_RNR) in answers(network.b, now=network.now)
     assert peer.receiver.landed_bytes == landed
-    assert peer.receiver.credit_bytes == granted, "it holds its credit"
+    assert peer.receiver.credit_bytes == granted, "its credit is not granted again"
     end = LENGTH // SEGMENT + 1
     attacker.send(0, first=LENGTH // SEGMENT, count=1, psn=0, flags=ABORTED, end=end)
     assert peer.receiver.credit_bytes == granted + LENGTH
@@ -168,7 +168,7 @@ def test_discard__is_repeated_to_the_sender_until_the_message_is_aborted() -> No
 
 @pytest.mark.parametrize("drips", [False, True])
 def test_overdue__without_any_shortage(*, drips: bool) -> None:
-    """A message that does not go on is given up after `reassembly_timeout_s`, one that drips with its bound."""
+    """A message without new data is discarded after `reassembly_timeout_s`; one that drips, by its age."""
     network = Network(seed=1, config=replace(CONFIG, request_timeout_s=40.0), datagram_bytes=SIZE)
     attacker = Attacker(network, "x")
     attacker.send(0, first=1, count=1, psn=0)
@@ -184,8 +184,8 @@ def test_overdue__without_any_shortage(*, drips: bool) -> None:
     assert len([event for event in network.b.events if isinstance(event, MessageAborted)]) == 1
 
 
-def test_overdue__not_what_goes_on_slowly() -> None:
-    """Memory is plenty: who sends a packet now and then has the time that it takes."""
+def test_overdue__not_slow_messages() -> None:
+    """Without a memory shortage a slow sender is not discarded."""
     network = Network(seed=1, config=CONFIG, datagram_bytes=SIZE)
     attacker = Attacker(network, "x")
     for index in range(10):

@@ -36,10 +36,10 @@ def test_write__lands_at_its_target(length: int, immediate: int | None) -> None:
     assert pair.statuses() == {1: Status.OK}
     assert pair.written(4321, length) == pair.a.region[77 : 77 + length].tobytes()
     assert pair.untouched(pair.b, (4321, length))
-    assert pair.words() == ([] if immediate is None else [(length, immediate)])
-    assert not received(pair.b), "nothing of the receiver's is used up"
+    assert pair.received_writes() == ([] if immediate is None else [(length, immediate)])
+    assert not received(pair.b), "no receive memory is used"
     assert pair.b.core.peer(pair.at_b).receiver.credit_bytes == ProtocolConfig().receive_window_bytes
-    assert pair.settled()
+    assert pair.is_idle()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -52,16 +52,16 @@ def test_write__on_a_bad_network(seed: int) -> None:
     for index in range(40):
         length = 100_000 + index
         assert pair.written(index * 150_000, length) == pair.a.region[index * 7 : index * 7 + length].tobytes()
-    assert sorted(pair.words()) == [(100_000 + index, index) for index in range(40)], "each told once"
+    assert sorted(pair.received_writes()) == [(100_000 + index, index) for index in range(40)], "one notification each"
     assert pair.untouched(pair.b, *((index * 150_000, 100_000 + index) for index in range(40)))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_write__an_event_comes_only_after_every_placement(seed: int) -> None:
-    """At the moment the responder is told, the bytes are there."""
+    """When the responder is notified, the bytes are in memory."""
     pair = Pair(seed=seed, shape=Shape(delay_us=500, loss_percent=10))
     pair.write(1, length=MIB, immediate=5)
-    pair.network.run(until=lambda: bool(pair.words()), seconds=10)
+    pair.network.run(until=lambda: bool(pair.received_writes()), seconds=10)
     assert pair.written(0, MIB) == pair.a.region[:MIB].tobytes()
 
 
@@ -71,14 +71,14 @@ def test_write__needs_no_credit() -> None:
         pair.send(request, length=1 << 16)
     pair.write(10, length=4 * MIB)
     pair.run(0, 10)
-    assert pair.statuses() == {0: Status.OK, 10: Status.OK}, "the other sends wait, and hold nobody up"
+    assert pair.statuses() == {0: Status.OK, 10: Status.OK}, "sends without credit do not block writes"
 
 
 # -- read -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_read__fetches_what_is_there(length: int) -> None:
+def test_read__fetches_the_bytes(length: int) -> None:
     pair = Pair()
     pair.read(1, length=length, offset=1234, to=99)
     pair.run(1)
@@ -88,7 +88,7 @@ def test_read__fetches_what_is_there(length: int) -> None:
     assert pair.untouched(pair.a, (99, length))
     assert pair.untouched(pair.b)
     assert not received(pair.a) + received(pair.b)
-    assert pair.settled()
+    assert pair.is_idle()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -101,7 +101,7 @@ def test_read__on_a_bad_network(seed: int) -> None:
     for index in range(40):
         source, length = START_B + index * 1000, 90_000 + index
         assert pair.fetched(index * 100_000, length) == pair.b.region[source : source + length].tobytes()
-    assert pair.settled()
+    assert pair.is_idle()
 
 
 def test_read__completes_only_when_all_has_landed() -> None:
@@ -133,7 +133,7 @@ def test_read__more_than_may_be_unanswered() -> None:
         assert pair.fetched(index * 1000, 1000) == pair.b.region[source : source + 1000].tobytes()
 
 
-def test_read__both_ways_and_among_sends_and_writes() -> None:
+def test_read__in_both_directions_among_sends_and_writes() -> None:
     pair = Pair(shape=Shape(delay_us=500, loss_percent=3))
     for index in range(10):
         pair.send(index, length=50_000, at=index, immediate=index)
@@ -169,7 +169,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("rights", "offset", "key", "length"), [*REFUSED, ("lr", 0, KEY_B, 10), ("", 0, KEY_B, MIB)])
-def test_write__refused_and_disturbs_no_other(rights: str, offset: int, key: int, length: int) -> None:
+def test_write__refused_and_others_complete(rights: str, offset: int, key: int, length: int) -> None:
     pair = Pair()
     pair.b.keys.ranges[KEY_B] = (START_B, SIZE, rights)
     pair.b.keys.ranges[5] = (START_B, SIZE, "w")
@@ -180,17 +180,17 @@ def test_write__refused_and_disturbs_no_other(rights: str, offset: int, key: int
     pair.send(4, length=100_000)
     pair.run(1, 2, 3, 4)
     assert pair.statuses() == {1: Status.OK, 2: BAD, 3: Status.OK, 4: Status.OK}
-    assert pair.words() == []
+    assert pair.received_writes() == []
     assert not pair.b.target[: START_B + 0].any()
     assert not pair.b.target[START_B + SIZE :].any(), "nothing beyond the end"
     assert pair.written(200_000, 100_000) == pair.a.region[:100_000].tobytes()
     if length < SIZE:
         assert pair.untouched(pair.b, (200_000, 100_000))
-    assert pair.settled()
+    assert pair.is_idle()
 
 
 @pytest.mark.parametrize(("rights", "offset", "key", "length"), [*REFUSED, ("lw", 0, KEY_B, 10), ("", 0, KEY_B, MIB)])
-def test_read__refused_and_disturbs_no_other(rights: str, offset: int, key: int, length: int) -> None:
+def test_read__refused_and_others_complete(rights: str, offset: int, key: int, length: int) -> None:
     pair = Pair()
     pair.a.keys.ranges[KEY_A] = (0, 16 << 20, "l")
     pair.b.keys.ranges[KEY_B] = (START_B, SIZE, rights)
@@ -200,7 +200,7 @@ def test_read__refused_and_disturbs_no_other(rights: str, offset: int, key: int,
     pair.run(1, 2, 3)
     assert pair.statuses() == {1: Status.OK, 2: BAD, 3: Status.OK}
     assert not pair.a.target.any()
-    assert pair.settled()
+    assert pair.is_idle()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -217,7 +217,7 @@ def test_refused__on_a_bad_network_all_others_arrive(seed: int) -> None:
     for index in range(30):
         if index % 3:
             assert pair.written(index * 60_000, 60_000) == pair.a.region[index : index + 60_000].tobytes()
-    assert pair.settled()
+    assert pair.is_idle()
 
 
 @settings(max_examples=40)
@@ -236,7 +236,7 @@ def test_bounds__off_by_one_at_either_end(offset: int, length: int, read: bool) 
     assert pair.untouched(pair.b, (0, 100))
 
 
-def test_withdrawn__in_the_middle_of_a_write() -> None:
+def test_on_deregistered__during_a_write() -> None:
     pair = Pair(shape=Shape(delay_us=500, rate_bps=100_000_000))
     pair.write(1, length=4 * MIB)
     pair.send(2, length=100_000)
@@ -247,11 +247,11 @@ def test_withdrawn__in_the_middle_of_a_write() -> None:
     landed = pair.b.target.copy()
     pair.run(1, 2)
     assert pair.statuses() == {1: BAD, 2: Status.OK}
-    assert (pair.b.target == landed).all(), "not a byte after it was withdrawn"
-    assert pair.settled()
+    assert (pair.b.target == landed).all(), "no byte lands after the deregistration"
+    assert pair.is_idle()
 
 
-def test_withdrawn__in_the_middle_of_a_read_at_the_responder() -> None:
+def test_on_deregistered__during_a_read_at_the_responder() -> None:
     pair = Pair(shape=Shape(delay_us=500, rate_bps=100_000_000))
     pair.read(1, length=4 * MIB)
     pair.read(2, length=4 * MIB)
@@ -264,27 +264,27 @@ def test_withdrawn__in_the_middle_of_a_read_at_the_responder() -> None:
     pair.send(3, length=100)
     pair.run(3)
     assert pair.statuses()[3] is Status.OK
-    assert pair.settled()
+    assert pair.is_idle()
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_withdrawn__in_the_middle_of_a_read_at_the_requester(*, told: bool) -> None:
+@pytest.mark.parametrize("notified", [True, False])
+def test_on_deregistered__during_a_read_at_the_requester(*, notified: bool) -> None:
     pair = Pair(shape=Shape(delay_us=500, rate_bps=100_000_000))
     pair.read(1, length=4 * MIB)
     receiver = pair.a.core.peer(pair.at_a).receiver
     pair.network.run(until=lambda: receiver.landed_bytes > MIB, seconds=5)
     del pair.a.keys.ranges[KEY_A]
-    if told:
+    if notified:
         pair.a.core.on_deregistered(KEY_A, now=pair.network.now)
     landed = pair.a.target.copy()
     pair.run(1)
     assert pair.statuses() == {1: Status.LOCAL_ERROR_INVALID_LKEY}
     assert (pair.a.target == landed).all()
-    assert pair.settled()
+    assert pair.is_idle()
 
 
-def test_withdrawn__a_write_that_was_acknowledged_and_then_withdrawn() -> None:
-    """All of it was placed, the acks were lost, the key is gone: what comes again is a duplicate, and no error."""
+def test_on_deregistered__after_a_write_was_placed() -> None:
+    """The acks were lost and the key is deregistered: retransmissions are duplicates, not errors."""
     pair = Pair()
     pair.write(1, length=300_000)
     receiver = pair.b.core.peer(pair.at_b).receiver
@@ -297,13 +297,13 @@ def test_withdrawn__a_write_that_was_acknowledged_and_then_withdrawn() -> None:
     assert pair.statuses() == {1: Status.OK}
 
 
-# -- what cannot be ---------------------------------------------------------------------------------------------------
+# -- invalid requests -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("local_key", "to", "length"), [(KEY_A + 1, 0, 10), (KEY_A, SIZE, 1), (KEY_A, -1, 1), (KEY_A, 0, SIZE + 1)]
 )
-def test_read__into_memory_that_is_not_ours_to_write(local_key: int, to: int, length: int) -> None:
+def test_read__into_memory_without_local_write(local_key: int, to: int, length: int) -> None:
     pair = Pair()
     pair.read(1, length=length, to=to, local_key=local_key)
     pair.run(1)
@@ -311,7 +311,7 @@ def test_read__into_memory_that_is_not_ours_to_write(local_key: int, to: int, le
 
 
 @pytest.mark.parametrize(("key", "offset"), [(-1, 0), (2**64, 0), (KEY_B, -1), (KEY_B, 2**64 - 999), (KEY_B, 2**64)])
-def test_post__keys_and_offsets_that_fit_into_no_packet(key: int, offset: int) -> None:
+def test_post__keys_and_offsets_out_of_range(key: int, offset: int) -> None:
     pair = Pair()
     for post in (pair.write, pair.read):
         with pytest.raises(UsageError, match=f"^key {key}, offset {offset}: with length 1000 they do not fit"):
@@ -333,7 +333,7 @@ def test_post__more_than_a_gib() -> None:
     assert set(pair.statuses().values()) == {Status.LOCAL_ERROR_BAD_LENGTH}
 
 
-def test_post__what_nobody_may_post_and_reads_without_memory() -> None:
+def test_post__invalid_opcodes_and_reads_without_memory() -> None:
     pair = Pair()
     pair.a.core.post(pair.at_a, WorkRequest(request=1, length=1, opcode=Opcode.RESPONSE))
     pair.a.core._memory = None
@@ -355,8 +355,8 @@ def test_responder__without_memory_refuses() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_guessing__reaches_nothing(seed: int) -> None:
-    """Random keys: refused alike, whether they are near or far."""
+def test_random_keys__are_refused(seed: int) -> None:
+    """Keys that differ in one bit and keys at random are refused alike."""
     pair = Pair(seed=seed)
     guesses = [pair.network.rng.getrandbits(64) for _ in range(300)] + [KEY_B ^ 1 << bit for bit in range(64)]
     for index, key in enumerate(guesses):

@@ -1,7 +1,7 @@
-"""Hints where the next payload belongs: an owner that spoils all that a hint allows does no harm.
+"""Placement hints: an owner may overwrite all that a hint allows.
 
-The worst owner there may be: after every batch it overwrites everything that the last hint says has not landed yet, as
-wrong guesses would (srd.io.placement_predictor). What is written or read must be right all the same.
+After every batch the owner overwrites everything that according to the last hint has not landed, as wrong predictions
+would (srd.io.placement_predictor). What is written or read must be right all the same.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ CONDITIONS = {
 }
 
 
-def spoil(node: Node) -> list[PlacementHint]:
-    """Have a node's owner do its worst; return the hints that it gets."""
+def overwrite_hinted(node: Node) -> list[PlacementHint]:
+    """Have a node's owner overwrite what hints allow; return the hints that it gets."""
     handle = node.core.handle_packets
     hints: list[PlacementHint] = []
     held: list[PlacementHint] = []
 
-    def spoiling(*args: Any, **options: Any) -> ReceiveResult:
+    def overwriting(*args: Any, **options: Any) -> ReceiveResult:
         result = handle(*args, **options)
-        for hint in held:  # before what has come since is placed, as the kernel would have done
+        for hint in held:  # before the batch is placed, as the kernel would do
             node.target[hint.target : hint.target + hint.length] = SPOILED
         if result.copies:
             last = result.copies[-1].hint
@@ -41,16 +41,16 @@ def spoil(node: Node) -> list[PlacementHint]:
             hints.extend(held)
         return result
 
-    node.core.handle_packets = spoiling  # type: ignore[method-assign]
+    node.core.handle_packets = overwriting  # type: ignore[method-assign]
     return hints
 
 
 @pytest.mark.sources
 @pytest.mark.parametrize("conditions", CONDITIONS)
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_write__is_right_whatever_is_guessed(conditions: str, seed: int) -> None:
+def test_write__is_right_whatever_is_predicted(conditions: str, seed: int) -> None:
     pair = Pair(seed=seed, shape=Shape(delay_us=500, loss_percent=5), conditions=CONDITIONS[conditions])
-    hints = spoil(pair.b)
+    hints = overwrite_hinted(pair.b)
     pair.write(1, length=MIB, at=77, offset=4321)
     pair.write(2, length=MIB // 2, at=5, offset=4321 + MIB)
     pair.run(1, 2)
@@ -65,9 +65,9 @@ def test_write__is_right_whatever_is_guessed(conditions: str, seed: int) -> None
 @pytest.mark.sources
 @pytest.mark.parametrize("conditions", CONDITIONS)
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_read__is_right_whatever_is_guessed(conditions: str, seed: int) -> None:
+def test_read__is_right_whatever_is_predicted(conditions: str, seed: int) -> None:
     pair = Pair(seed=seed, shape=Shape(delay_us=500, loss_percent=5), conditions=CONDITIONS[conditions])
-    hints = spoil(pair.a)
+    hints = overwrite_hinted(pair.a)
     pair.read(1, length=MIB, offset=99, to=1234)
     pair.read(2, length=MIB // 2, offset=7, to=1234 + MIB)
     pair.run(1, 2)
@@ -82,7 +82,7 @@ def test_read__is_right_whatever_is_guessed(conditions: str, seed: int) -> None:
 @pytest.mark.parametrize("immediate", [0, 4321])
 def test_write__with_an_immediate_gives_no_hints(immediate: int) -> None:
     pair = Pair()
-    hints = spoil(pair.b)
+    hints = overwrite_hinted(pair.b)
     pair.write(1, length=MIB, at=0, offset=4321, immediate=immediate)
     pair.run(1)
     assert pair.statuses() == {1: Status.OK}

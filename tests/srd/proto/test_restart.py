@@ -1,4 +1,4 @@
-"""An end that restarts is another one: noticed within a second, and never taken for the old."""
+"""An end that restarts: detected within a second, and its contexts are new."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOSSY = Shape(delay_us=500, loss_percent=10)
 @pytest.mark.parametrize("busy", [True, False], ids=["busy", "idle"])
 @pytest.mark.parametrize("shape", [None, LOSSY], ids=["clean", "lossy"])
 def test_initiator__restarts_at_once_from_the_same_address(seed: int, *, busy: bool, shape: Shape | None) -> None:
-    """The responder still believes in the old one when the new one comes, from the same address and port."""
+    """The responder still has the old peer when the new HELLO comes, from the same address and port."""
     network = Network(seed=seed, shape=shape)
     old, old_there = network.connect()
     if busy:
@@ -39,8 +39,10 @@ def test_initiator__restarts_at_once_from_the_same_address(seed: int, *, busy: b
     assert content(network.b, message.extents) == network.a.region[77 : 77 + MIB].tobytes()
     network.run(until=lambda: bool(ended(network.b)), seconds=5)
     (end,) = ended(network.b)
-    assert (end.peer, end.status) == (old_there, Status.REMOTE_ERROR_UNKNOWN_PEER), "not silence: the new one said so"
-    assert network.now - restarted_at <= 1.1, "within a second of its last word"
+    assert (end.peer, end.status) == (old_there, Status.REMOTE_ERROR_UNKNOWN_PEER), (
+        "by the new one's RESET, not by timeout"
+    )
+    assert network.now - restarted_at <= 1.1, "within a second of its last packet"
     assert not ended(network.a)
     network.run(seconds=3)
     assert len(ended(network.b)) == 1, "the new one stays"
@@ -65,12 +67,12 @@ def test_responder__restarts_with_every_kind_of_request_open(seed: int) -> None:
     assert {c.request: c.status for c in completed(network.a)} == dict.fromkeys((1, 2, 3), unknown)
     network.run(seconds=2)
     assert not received(network.b)
-    assert not network.b.target.any(), "nothing meant for the old one touches the new"
+    assert not network.b.target.any(), "no write for the old end lands at the new one"
     assert not network.b.of(PeerOpened)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_both__restart_and_meet_again(seed: int) -> None:
+def test_both__restart_and_connect_again(seed: int) -> None:
     network = Network(seed=seed, shape=LOSSY)
     old, _ = network.connect()
     network.a.core.post(old, WorkRequest(request=1, length=8 * MIB))
@@ -87,7 +89,7 @@ def test_both__restart_and_meet_again(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_status__never_answered_and_fell_silent(seed: int) -> None:
+def test_status__never_answered_and_timed_out(seed: int) -> None:
     """15 and 13, each within a second by default."""
     network = Network(seed=seed)
     responsive, _ = network.connect()

@@ -1,4 +1,4 @@
-"""Receivers that are not ready: without credit to grant, or without the memory that they granted."""
+"""Receivers that are not ready: no credit to grant, or no memory for what they granted."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def test_rnr__ends_after_its_budget_and_others_go_on(seed: int, retry: int) -> N
     release(pair.b, received(pair.b)[0], now=pair.network.now)
     pair.send(6, length=MIB)
     pair.run(6)
-    assert pair.statuses()[6] is Status.OK, "it is ready again, and so is the sender"
-    assert pair.settled()
+    assert pair.statuses()[6] is Status.OK, "the receiver is ready again"
+    assert pair.is_idle()
 
 
-def test_rnr__more_tries_take_longer() -> None:
+def test_rnr__duration_grows_with_the_retries() -> None:
     ended_at = []
     for retry in range(7):
         pair = Pair(rnr_retry=retry, **SMALL)
@@ -52,7 +52,7 @@ def test_rnr__more_tries_take_longer() -> None:
     assert ended_at[6] > ended_at[0] + 0.1
 
 
-def test_rnr__seven_is_for_ever() -> None:
+def test_rnr__seven_retries_without_limit() -> None:
     pair = Pair(rnr_retry=7, **SMALL)
     pair.send(1, length=MIB)
     pair.send(2, length=1)
@@ -63,8 +63,8 @@ def test_rnr__seven_is_for_ever() -> None:
     assert pair.statuses() == {1: Status.OK, 2: Status.OK}
 
 
-def test_rnr__a_slow_receiver_is_not_one_that_is_not_ready() -> None:
-    """It releases a little now and then; each grant starts the count anew."""
+def test_rnr__a_slow_receiver_is_ready() -> None:
+    """It releases a little from time to time; each grant resets the count."""
     pair = Pair(rnr_retry=6, **SMALL)
     for request in range(12):
         pair.send(request, length=MIB // 4)
@@ -76,7 +76,7 @@ def test_rnr__a_slow_receiver_is_not_one_that_is_not_ready() -> None:
     assert set(pair.statuses().values()) == {Status.OK}
 
 
-# -- a pool that is empty: more was promised than there is ------------------------------------------------------------
+# -- an empty pool: more was granted than there is memory -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -90,8 +90,8 @@ def test_dropped__for_a_while_and_everything_arrives(seed: int, shape: Shape | N
     pair.read(101, length=300_000)
     before = pair.network.wire_packets
     pair.network.run(seconds=2)
-    assert pair.statuses().keys() <= {101}, "an answer is no message to b"
-    assert pair.network.wire_packets - before < 2500, "it is tried again now and then, and not flooded"
+    assert pair.statuses().keys() <= {101}, "a response is no message to b"
+    assert pair.network.wire_packets - before < 2500, "retries are few"
     pair.b.full = False
     freed_at = pair.network.now
     everything = {*range(8), 100, 101}
@@ -121,12 +121,14 @@ def test_dropped__ends_after_the_budget_and_others_go_on(seed: int, retry: int) 
     pair.send(4, length=300_000, immediate=4)
     pair.run(3, 4)
     assert {pair.statuses()[request] for request in (3, 4)} == {Status.OK}
-    assert [message.immediate for message in received(pair.b) if message.length] == [4], "what ended never arrives"
-    assert pair.settled()
+    assert [message.immediate for message in received(pair.b) if message.length] == [4], (
+        "a failed request never arrives"
+    )
+    assert pair.is_idle()
 
 
 def test_dropped__partly_landed_gives_its_memory_back() -> None:
-    """A message of which half has landed when the pool ran empty: it is what fills it."""
+    """Half of a message has landed when the pool runs empty; its own memory fills the pool."""
     pair = Pair(rnr_retry=2, shape=SLOW)
     pair.send(1, length=4 * MIB)
     receiver = pair.b.core.peer(pair.at_b).receiver
@@ -135,15 +137,15 @@ def test_dropped__partly_landed_gives_its_memory_back() -> None:
     pair.run(1)
     assert pair.statuses() == {1: Status.REMOTE_ERROR_RNR}
     pair.network.run(seconds=3)
-    assert pair.orphaned_bytes() == receiver.landed_bytes > MIB
-    assert pair.settled()
+    assert pair.released_bytes() == receiver.landed_bytes > MIB
+    assert pair.is_idle()
 
 
 # -- a receiver that never reads ------------------------------------------------------------------------------------
 
 
 def held_back(pair: Pair, *, count: int, window: int, others: int = 0) -> None:
-    """Run until nothing moves: no more than the window was taken; then until all was, each given back when it is."""
+    """Run until only the window's messages have completed; then release each, until all have."""
     pair.network.run(seconds=3)
     assert len(pair.statuses()) == window + others
     receiver = pair.b.core.peer(pair.at_b).receiver
@@ -158,7 +160,7 @@ def held_back(pair: Pair, *, count: int, window: int, others: int = 0) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1])
-def test_credit__small_messages_are_held_back_like_large_ones(length: int) -> None:
+def test_credit__limits_small_messages_like_large_ones(length: int) -> None:
     pair = Pair(receive_window_messages=40)
     for request in range(100):
         pair.send(request, length=length)
@@ -172,7 +174,7 @@ def test_credit__writes_that_are_not_received() -> None:
     pair.write(1000, length=10)
     pair.read(1001, length=10)
     pair.run(1000, 1001)
-    assert len(pair.words()) == 40
+    assert len(pair.received_writes()) == 40
     held_back(pair, count=102, window=40, others=2)
 
 
@@ -190,4 +192,4 @@ def test_credit__of_messages_comes_back_from_what_was_aborted(kind: str) -> None
     started = sender.queue.credit._started_messages
     assert pair.b.core.peer(pair.at_b).receiver.credit_messages - started == 2
     assert started >= 10
-    assert pair.settled()
+    assert pair.is_idle()

@@ -20,7 +20,7 @@ FIRST, COUNT = st.integers(0, 300), st.integers(0, 70)
 
 
 class SetMachine(RuleBasedStateMachine):
-    """Insert and ask in any order."""
+    """Insert and query in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def test_insert__far_beyond_32_bits() -> None:
 
 
 @given(st.integers(0, 200))
-def test_mask__has_so_many_ones(count: int) -> None:
+def test_mask__has_count_ones(count: int) -> None:
     assert members(mask(count)) == set(range(count))
 
 

@@ -1,4 +1,4 @@
-"""Answers to those that have no peer here."""
+"""Stateless replies to unknown senders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def responder(*, accepting: bool = True) -> StatelessResponder:
     return StatelessResponder(secret=b"s" * 16, accepting=accepting, paths=4, datagram_bytes=8972)
 
 
-def said(to: StatelessResponder) -> list[Control]:
+def replies_of(to: StatelessResponder) -> list[Control]:
     return [decode_untrusted(reply.data) for reply in to.replies]
 
 
@@ -34,14 +34,14 @@ def said(to: StatelessResponder) -> list[Control]:
 def test_handle_stray(packet: Control, answer: list[Control]) -> None:
     ours = responder()
     ours.on_unknown_context(packet, "x:1")
-    assert said(ours) == answer
+    assert replies_of(ours) == answer
     assert all(reply.address == "x:1" for reply in ours.replies)
 
 
 def test_validate_address__only_with_the_cookie() -> None:
     ours = responder()
     assert not ours.validate_address(hello(), "x:1", now=100.0, has_room=True)
-    (retry,) = said(ours)
+    (retry,) = replies_of(ours)
     assert isinstance(retry, Retry)
     assert ours.validate_address(hello(cookie=retry.cookie), "x:1", now=100.0, has_room=True)
     assert not ours.validate_address(hello(cookie=retry.cookie), "y:1", now=100.0, has_room=True)
@@ -49,16 +49,16 @@ def test_validate_address__only_with_the_cookie() -> None:
 
 
 @pytest.mark.parametrize("cookie", [b"", bytes(24)])
-def test_validate_address__without_room_nobody(cookie: bytes) -> None:
+def test_validate_address__without_room_for_peers(cookie: bytes) -> None:
     ours = responder()
     assert not ours.validate_address(hello(cookie=cookie), "x:1", now=100.0, has_room=False)
-    assert said(ours) == [Refuse(77, Status.REMOTE_ERROR_RNR)]
+    assert replies_of(ours) == [Refuse(77, Status.REMOTE_ERROR_RNR)]
 
 
 def test_validate_address__a_cookie_once() -> None:
     ours = responder()
     ours.validate_address(hello(), "x:1", now=100.0, has_room=True)
-    (retry,) = said(ours)
+    (retry,) = replies_of(ours)
     assert isinstance(retry, Retry)
     ours.replies.clear()
     welcome = [
@@ -66,23 +66,23 @@ def test_validate_address__a_cookie_once() -> None:
         for now in (100.0, 101.0, 119.9)
     ]
     assert welcome == [True, False, False]
-    assert said(ours) == [Refuse(77, Status.REMOTE_ERROR_ABORT)] * 2
+    assert replies_of(ours) == [Refuse(77, Status.REMOTE_ERROR_ABORT)] * 2
 
 
-def test_validate_address__nobody_while_no_more_cookies_can_be_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validate_address__while_no_more_spent_cookies_can_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = responder()
     monkeypatch.setattr(handshake, "MAX_USED_COOKIES", 3)
     for context in range(3):
-        assert knock(ours, context=context, now=100.0) == []
-    assert knock(ours, context=9, now=119.0) == [Refuse(9, Status.REMOTE_ERROR_RNR)]
-    assert knock(ours, context=9, now=120.0) == [], "they are of no use any more, and forgotten"
+        assert hello_with_cookie(ours, context=context, now=100.0) == []
+    assert hello_with_cookie(ours, context=9, now=119.0) == [Refuse(9, Status.REMOTE_ERROR_RNR)]
+    assert hello_with_cookie(ours, context=9, now=120.0) == [], "expired cookies are dropped"
 
 
-def knock(ours: StatelessResponder, *, context: int, now: float) -> list[Control]:
-    """Ask with a good cookie; return what is answered instead of a welcome."""
+def hello_with_cookie(ours: StatelessResponder, *, context: int, now: float) -> list[Control]:
+    """Send a HELLO with a valid cookie; return the replies, if it is not accepted."""
     cookie = CookieJar(secret=b"s" * 16).make(address="x:1", context=context, now=now)
     welcome = ours.validate_address(hello(context=context, cookie=cookie), "x:1", now=now, has_room=True)
-    out = said(ours)
+    out = replies_of(ours)
     ours.replies.clear()
     assert welcome is (not out)
     return out
@@ -92,8 +92,8 @@ def knock(ours: StatelessResponder, *, context: int, now: float) -> list[Control
     ("data", "answered"),
     [
         (b"\x03" + hello().encode()[1:], True),
-        (hello().encode(), False),  # of our version, so it is malformed otherwise
-        (b"\x03" + hello().encode()[1:575], False),  # too short for a HELLO: we would send more than we got
+        (hello().encode(), False),  # of this version, so it is malformed otherwise
+        (b"\x03" + hello().encode()[1:575], False),  # too short for a HELLO: the reply would be longer
         (b"\x03\x04" + hello().encode()[2:], False),
         (b"", False),
     ],
@@ -101,32 +101,32 @@ def knock(ours: StatelessResponder, *, context: int, now: float) -> list[Control
 def test_on_malformed__a_hello_of_another_version(data: bytes, *, answered: bool) -> None:
     ours = responder()
     ours.on_malformed(data, "x:1")
-    assert said(ours) == [Refuse(77, 18)] * answered
+    assert replies_of(ours) == [Refuse(77, 18)] * answered
 
 
-def test_validate_address__nobody() -> None:
+def test_validate_address__of_an_end_that_accepts_no_peers() -> None:
     ours = responder(accepting=False)
     assert not ours.validate_address(hello(), "x:1", now=100.0, has_room=True)
-    assert said(ours) == [Refuse(77, 9)]
+    assert replies_of(ours) == [Refuse(77, 9)]
 
 
 @pytest.mark.parametrize("size", [576, 1472, 8972, 65_507])
-def test_validate_address__the_answer_is_as_long_as_the_hello_or_as_what_we_take(size: int) -> None:
+def test_validate_address__the_reply_is_as_long_as_the_hello_or_as_the_largest_datagram(size: int) -> None:
     ours = responder()
     ours.validate_address(hello(size=size), "x:1", now=100.0, has_room=True)
     assert [len(reply.data) for reply in ours.replies] == [min(size, 8972)]
 
 
-def test_validate_address__answers_leave_by_the_path_that_the_hello_names() -> None:
+def test_validate_address__replies_take_the_path_that_the_hello_names() -> None:
     ours = responder()
     for path in (0, 3, 4, 255):
         ours.validate_address(hello(path=path), "x:1", now=100.0, has_room=True)
     assert [reply.path for reply in ours.replies] == [0, 3, 0, 3]
-    assert [retry.path for retry in said(ours) if isinstance(retry, Retry)] == [0, 3, 4, 255]
+    assert [retry.path for retry in replies_of(ours) if isinstance(retry, Retry)] == [0, 3, 4, 255]
 
 
-def test_reply__only_so_many_wait() -> None:
+def test_reply__pending_replies_are_bounded() -> None:
     ours = responder()
     for context in range(10 * MAX_REPLIES):
         ours.on_unknown_context(Close(context, 6), "x:1")
-    assert said(ours) == [Closed(6, context) for context in range(MAX_REPLIES)]
+    assert replies_of(ours) == [Closed(6, context) for context in range(MAX_REPLIES)]

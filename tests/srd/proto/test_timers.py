@@ -46,7 +46,7 @@ def test_expired__earliest_first() -> None:
 
 
 def test_arm__later_costs_no_entry() -> None:
-    """A deadline that is pushed back by every packet must not grow the heap."""
+    """A deadline that every packet postpones must not grow the heap."""
     timers = Timers()
     for step in range(10_000):
         timers.arm(7, at=1.0 + step)
@@ -54,7 +54,7 @@ def test_arm__later_costs_no_entry() -> None:
     assert timers.next_at() == 10_000.0
 
 
-def test_arm__taken_away() -> None:
+def test_arm__none_disarms() -> None:
     timers = Timers()
     timers.arm(1, at=5.0)
     timers.arm(1, at=None)

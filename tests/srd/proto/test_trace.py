@@ -14,7 +14,7 @@ SAMPLES: dict[object, object] = {int: 7, float: 1.5, str: "x", bool: True}
 
 @pytest.mark.parametrize("kind", get_args(trace.TraceEvent), ids=lambda kind: kind.__name__)
 def test_events__are_values(kind: type) -> None:
-    """They go to a sink, and must not be a channel back."""
+    """They go from the core to a sink, which must not be able to change the core by them."""
     hints = get_type_hints(kind)
     values = {field.name: SAMPLES[hints[field.name]] for field in fields(kind)}
     event = kind(**values)

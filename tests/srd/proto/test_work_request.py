@@ -1,4 +1,4 @@
-"""What a work request may be."""
+"""Validation of work requests."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ LARGEST = 2**64 - 1
         (Opcode.READ, None, LARGEST, LARGEST - 9),
     ],
 )
-def test_check__what_a_packet_can_hold(opcode: Opcode, immediate: int | None, key: int, offset: int) -> None:
+def test_check__values_that_fit(opcode: Opcode, immediate: int | None, key: int, offset: int) -> None:
     WorkRequest(1, 10, opcode=opcode, immediate=immediate, key=key, offset=offset).check()
 
 
 @pytest.mark.parametrize(
-    ("opcode", "immediate", "key", "offset", "words"),
+    ("opcode", "immediate", "key", "offset", "error"),
     [
         (Opcode.SEND, -1, 0, 0, "immediate: -1 does not fit into 32 bits"),
         (Opcode.WRITE, 2**32, 0, 0, "immediate: 4294967296 does not fit into 32 bits"),
@@ -39,8 +39,10 @@ def test_check__what_a_packet_can_hold(opcode: Opcode, immediate: int | None, ke
         (Opcode.WRITE, None, 0, -1, "offset -1: "),
     ],
 )
-def test_check__what_none_can(opcode: Opcode, immediate: int | None, key: int, offset: int, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_check__values_that_do_not_fit(
+    opcode: Opcode, immediate: int | None, key: int, offset: int, error: str
+) -> None:
+    with pytest.raises(UsageError, match=error):
         WorkRequest(1, 10, opcode=opcode, immediate=immediate, key=key, offset=offset).check()
 
 

@@ -1,4 +1,4 @@
-"""srd.qlog.plot: pictures of a transfer, of nothing, and into places where none can be."""
+"""srd.qlog.plot: plots of a transfer, of an empty trace, and to invalid paths."""
 
 from __future__ import annotations
 
@@ -70,6 +70,6 @@ def test_plot__an_unknown_format_bad_flow(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / name).exists()
 
 
-def test_plot__a_place_that_cannot_be_bad_flow(tmp_path: Path) -> None:
+def test_plot__an_invalid_path_bad_flow(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"cannot be written \(No such file or directory\)"):
         plot({}, title="", out=tmp_path / "gone" / "a.png")

@@ -1,4 +1,4 @@
-"""srd.qlog.reader: whatever a file contains, events or one TraceError come of it."""
+"""srd.qlog.reader: any file gives events or one TraceError."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_read__a_header_with_little_in_it() -> None:
     assert (reader.title, reader.vantage_point) == ("", "unknown")
 
 
-def test_read__unknown_events_and_fields_are_passed_over() -> None:
+def test_read__unknown_events_and_fields_are_skipped() -> None:
     later = {**PROBE, "new": 1, "data": {**PROBE["data"], "more": []}}
     assert read(framed(HEADER, {"name": "srd:of_tomorrow"}, {"name": "quic:packet_sent", "time": 1}, later))[0] == [
         READ
@@ -118,7 +118,7 @@ def test_read__no_sequence_at_all_bad_flow(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "says"),
+    ("header", "expected"),
     [
         ({}, "is no header of a qlog JSON-SEQ trace"),
         ({**HEADER, "file_schema": "urn:ietf:params:qlog:file:contained"}, "is no header"),
@@ -129,12 +129,12 @@ def test_read__no_sequence_at_all_bad_flow(data: bytes) -> None:
         (5, "is not a JSON object"),
     ],
 )
-def test_read__another_header_bad_flow(header: object, says: str) -> None:
-    assert says in refused(framed(header, PROBE))
+def test_read__another_header_bad_flow(header: object, expected: str) -> None:
+    assert expected in refused(framed(header, PROBE))
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "expected"),
     [
         ({"time": None}, "has no time"),
         ({"time": "5"}, "has no time"),
@@ -154,9 +154,9 @@ def test_read__another_header_bad_flow(header: object, says: str) -> None:
         ({"data": {"path": "x" * 999, "path_sequence": 9}}, "has no path of type int: 'xxx"),
     ],
 )
-def test_read__a_bad_event_bad_flow(change: dict[str, object], says: str) -> None:
+def test_read__a_bad_event_bad_flow(change: dict[str, object], expected: str) -> None:
     error = refused(framed(HEADER, PROBE, {**PROBE, **change}))
-    assert says in error
+    assert expected in error
     assert "record 3 " in error
     assert len(error) < 200
 
@@ -174,9 +174,9 @@ def test_read__no_json_bad_flow(text: bytes) -> None:
 def test_read__a_record_without_end_bad_flow() -> None:
     for times in (1, 40):  # within one piece of the file, and over several
         long = b'\x1e{"a":"' + b"x" * (MAX_RECORD_BYTES * times)
-        says = f"record 2 is longer than {MAX_RECORD_BYTES} bytes"
-        assert says in refused(framed(HEADER) + long)
-        assert says in refused(framed(HEADER) + long + b'"}\n' + framed(PROBE))
+        expected = f"record 2 is longer than {MAX_RECORD_BYTES} bytes"
+        assert expected in refused(framed(HEADER) + long)
+        assert expected in refused(framed(HEADER) + long + b'"}\n' + framed(PROBE))
 
 
 def test_read__a_stream_that_fails_bad_flow() -> None:
@@ -198,7 +198,7 @@ JSON = st.recursive(
 
 @given(data=st.binary(max_size=200) | st.binary(max_size=200).map(lambda data: framed(HEADER) + b"\x1e" + data))
 def test_read__any_bytes_are_read_or_refused(data: bytes) -> None:
-    with suppress(TraceError):  # and nothing else is raised
+    with suppress(TraceError):  # no other error
         read(data)
 
 

@@ -17,13 +17,13 @@ def test_name_of__snake_case() -> None:
     assert name_of(AckReceived) == "srd:ack_received"
 
 
-def test_names__are_unique_and_lead_back() -> None:
+def test_names__are_unique_and_invertible() -> None:
     assert len(set(NAMES.values())) == len(KINDS) == len(BY_NAME) == 16
     assert all(BY_NAME[NAMES[kind]] is kind for kind in KINDS)
 
 
 def test_fields__are_what_json_has() -> None:
-    """The reader checks types by this table; a field of another type could be written and never be read."""
+    """The reader checks types by this table; it could not read a field of another type."""
     for kind in KINDS:
         assert FIELDS[kind]
         assert set(FIELDS[kind].values()) <= {int, float, str, bool}, kind

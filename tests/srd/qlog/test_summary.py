@@ -1,4 +1,4 @@
-"""srd.qlog.summary: sums by hand, and of a transfer in virtual time against what the core counted."""
+"""srd.qlog.summary: sums of given events, and of a transfer in virtual time against the core's counters."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_stalls__between_progress_while_something_is_outstanding() -> None:
     stalls.wait(1.5)  # already waiting
     stalls.progress(3.0, outstanding=True)
     stalls.progress(3.5, outstanding=False)
-    stalls.wait(10.0)  # 6.5 s of rest were none
+    stalls.wait(10.0)  # 6.5 s with nothing outstanding do not count
     stalls.progress(11.0, outstanding=False)
     assert stalls.ranked() == [(1.0, 2.0), (10.0, 1.0), (3.0, 0.5)]
 
@@ -98,7 +98,7 @@ def test_send_stalls__unacknowledged_packets() -> None:
     peer = summary(
         (0.0, burst(0, psn=0, packets=2)),
         (0.1, ack(1)),
-        (0.2, ack(0)),  # nothing new: no progress
+        (0.2, ack(0)),  # no new packet: no progress
         (0.3, burst(1, psn=1, again=True)),  # no more is outstanding than before
         (0.6, ack(1)),
         (5.0, burst(0, psn=2)),
@@ -204,7 +204,7 @@ def test_summarise__a_transfer_in_virtual_time(seed: int) -> None:
     network.run(until=lambda: core.sender is not None and core.sender.packets > 200, seconds=5)
     died_at = network.now
     dead = network.dead
-    dead.update(range(4))  # everything stands still for 100 ms
+    dead.update(range(4))  # no packet passes for 100 ms
     network.run(until=lambda: network.now > died_at + 0.1, seconds=0.1)
     dead.clear()
     network.run(until=lambda: bool(completed(network.a)), seconds=20)
@@ -221,4 +221,4 @@ def test_summarise__a_transfer_in_virtual_time(seed: int) -> None:
     assert peer.outstanding_packets == 0
     began_s, length_s = peer.send_stalls.ranked()[0]
     assert died_at - 0.01 < began_s < died_at + 0.003
-    assert 0.1 < length_s < 0.4, "it stood still for 100 ms, and was then found out to be alive within a probe or two"
+    assert 0.1 < length_s < 0.4, "no packet passed for 100 ms, and then a probe or two until the next"

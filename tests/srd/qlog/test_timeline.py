@@ -1,4 +1,4 @@
-"""srd.qlog.timeline: everything falls into one interval, and nothing is left out."""
+"""srd.qlog.timeline: each event counts in exactly one interval."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def data(size_bytes: int) -> DataReceived:
     return DataReceived(0, 0, 0, 1, size_bytes, size_bytes, incomplete=True, kind="send")
 
 
-def lost(packets: int, why: str) -> PacketsLost:
-    return PacketsLost(0, 0, packets, why)
+def lost(packets: int, trigger: str) -> PacketsLost:
+    return PacketsLost(0, 0, packets, trigger)
 
 
 def resent(packets: int) -> BurstSent:

@@ -1,4 +1,4 @@
-"""srd.qlog.writer: the bytes of the file, when they are written, and what happens when they cannot be."""
+"""srd.qlog.writer: the bytes of the file, when they are written, and write errors."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_writer__the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     assert len(data) > 10_000
 
 
-# -- when -----------------------------------------------------------------------------------------------------------
+# -- when it is written ---------------------------------------------------------------------------------------------
 
 
 def test_writer__readable_after_a_second_and_not_a_system_call_an_event(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_writer__readable_after_a_second_and_not_a_system_call_an_event(tmp_path
     assert len(texts(path)) == 4
 
 
-def test_writer__what_is_not_written_is_bounded(tmp_path: Path) -> None:
+def test_writer__unwritten_bytes_are_bounded(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlog"
     with TraceWriter(path, now=10.0) as trace:
         for number in range(5000):
@@ -118,11 +118,11 @@ def test_writer__what_is_not_written_is_bounded(tmp_path: Path) -> None:
     assert len(texts(path)) == 5001
 
 
-# -- what cannot be -------------------------------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("name", "why"),
+    ("name", "reason"),
     [
         ("gone/a", "No such file or directory"),
         ("", "Is a directory"),
@@ -130,8 +130,8 @@ def test_writer__what_is_not_written_is_bounded(tmp_path: Path) -> None:
         ("\0", "null"),
     ],
 )
-def test_writer__a_place_that_cannot_be_bad_flow(tmp_path: Path, name: str, why: str) -> None:
-    with pytest.raises(TraceError, match=why) as caught:
+def test_writer__an_invalid_path_bad_flow(tmp_path: Path, name: str, reason: str) -> None:
+    with pytest.raises(TraceError, match=reason) as caught:
         TraceWriter(tmp_path / name, now=0.0)
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith("; choose another place")
@@ -144,7 +144,7 @@ def test_writer__a_full_device_bad_flow() -> None:
 
 @contextmanager
 def files_limited(size_bytes: int) -> Iterator[None]:
-    """No file grows beyond `size_bytes`: as good as a full disk (Python ignores SIGXFSZ)."""
+    """Limit file sizes to `size_bytes`, which acts as a full disk (Python ignores SIGXFSZ)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
     try:
@@ -153,7 +153,7 @@ def files_limited(size_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_writer__a_disk_that_fills_up_ends_the_trace_and_nothing_else(tmp_path: Path) -> None:
+def test_writer__a_full_disk_ends_only_the_trace(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlog"
     with files_limited(100_000):
         trace = TraceWriter(path, now=0.0)
@@ -168,7 +168,7 @@ def test_writer__a_disk_that_fills_up_ends_the_trace_and_nothing_else(tmp_path: 
     assert reader.cut_off
 
 
-def test_writer__an_error_of_the_traced_goes_first(tmp_path: Path) -> None:
+def test_writer__an_error_of_the_block_takes_precedence(tmp_path: Path) -> None:
     def overflow(error: type[Exception] | None) -> None:
         with files_limited(1000), TraceWriter(tmp_path / "a", now=0.0) as trace:
             for _ in range(100):

@@ -1,4 +1,4 @@
-"""srd.sim.host: a core in virtual time: what it sends, when, and what it is told."""
+"""srd.sim.host: a core in virtual time: what it sends, when, and its events."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def opened(*, seed: int = 1, shape: Shape = SHAPE, file: io.StringIO | None = No
 @pytest.mark.parametrize("length", [0, 1, 8916, 8917, 300_000])
 def test_message__is_delivered_once_and_completes(length: int) -> None:
     simulation, connection = opened()
-    told: list[Event] = []
-    connection.destination.on_event = told.append
+    events: list[Event] = []
+    connection.destination.on_event = events.append
     request = connection.post(length=length, immediate=7)
     connection.source.serve()
     assert simulation.run(seconds=1, done=lambda: request in connection.source.completions)
@@ -39,14 +39,14 @@ def test_message__is_delivered_once_and_completes(length: int) -> None:
     completed_at_ns, status = connection.source.completions[request]
     assert status is Status.OK
     assert completed_at_ns > delivery.at_ns
-    assert [event.length for event in told if isinstance(event, MessageReceived)] == [length]
+    assert [event.length for event in events if isinstance(event, MessageReceived)] == [length]
     packets = max(-(-length // connection.source.payload_bytes), 1)
-    sender = connection.sender  # what is sent again too early is on its way yet
+    sender = connection.sender  # spurious retransmissions are in flight
     assert (sender.packets - sender.retransmitted, connection.receiver.packets) == (packets, packets)
 
 
-def test_sim_host__time_is_the_fabrics() -> None:
-    """A packet of 56 bytes crosses two links of 0.5 ms; the message is at h2 then, and not before."""
+def test_sim_host__has_the_fabrics_time() -> None:
+    """A packet of 56 bytes crosses two links of 0.5 ms; the message is at h2 exactly then."""
     simulation, connection = opened()
     started_ns = simulation.now_ns
     connection.post(length=0)
@@ -57,8 +57,8 @@ def test_sim_host__time_is_the_fabrics() -> None:
     assert delivery.at_ns - started_ns == 1_000_000 + wire_ns
 
 
-def test_sim_host__credit_comes_back() -> None:
-    """More than the receive window goes through: messages are released as they are delivered."""
+def test_sim_host__grants_credit_again() -> None:
+    """More than the receive window is transferred: messages are released as they are delivered."""
     simulation, connection = opened(shape=Shape(delay_us=50, rate_bps=0))
     for _ in range(5):
         connection.post(length=16 << 20)

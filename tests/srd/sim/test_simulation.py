@@ -1,4 +1,4 @@
-"""srd.sim.simulation: opening peers, and refusing to measure what went wrong."""
+"""srd.sim.simulation: opening peers, and reporting failures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def simulation(*, hosts_per_leaf: int = 1) -> Simulation:
     return Simulation(topology, config=ProtocolConfig(), seed=1)
 
 
-def test_connect__many_to_one_and_both_ends_know_each_other() -> None:
+def test_connect__many_to_one_with_both_ends_peers() -> None:
     running = simulation(hosts_per_leaf=3)
     connections = running.connect([("h1", "h6"), ("h2", "h6"), ("h4", "h6")])
     for index, connection in enumerate(connections):
@@ -53,7 +53,7 @@ def test_require_no_failures__bad_flow() -> None:
 
 
 def test_connect__though_the_first_hellos_are_lost() -> None:
-    """The other end then knows this one by another port."""
+    """The other end then has another port of this one."""
     ports = set()
     for seed in range(1, 9):
         shape = Shape(delay_us=100, loss_percent=30)

@@ -1,4 +1,4 @@
-"""srd.sim.stream: a message for each that completes."""
+"""srd.sim.stream: each completion posts the next message."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_stream__ends_after_its_messages() -> None:
     assert all(delivery.at_ns - stream.posted_at_ns[delivery.immediate] >= 200_000 for delivery in deliveries)
 
 
-def test_stream__without_end_keeps_so_many_under_way() -> None:
+def test_stream__without_end_keeps_the_number_in_flight() -> None:
     simulation, stream = make(outstanding=5, messages=0)
     stream.start()
     simulation.run(seconds=0.1)

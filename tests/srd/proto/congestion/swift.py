@@ -141,7 +141,7 @@ class Swift(Controller):
             self._halve(now=now)
 
     def on_spurious_loss(self) -> None:
-        """Ignore it: the paper has no undo."""
+        """Ignore it: the paper restores no window."""
 
     def _apply(self) -> None:
         # Bound the larger window by the smaller one: it would be meaningless when it becomes the smaller.

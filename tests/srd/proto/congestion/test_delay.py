@@ -1,4 +1,4 @@
-"""Controllers by what they do to the window, not by how."""
+"""The default controller, by its effect on the window."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from srd.proto.congestion import delay
 from tests.srd.proto.control_loop import PACKET_BYTES, RTT_S, TARGET_S, Loop, controller
 
 
-def test_majority_delay__doubles_at_first() -> None:
+def test_majority_delay__doubles_in_slow_start() -> None:
     loop = Loop()
     before = loop.packets
     loop.rounds(1, 0.0)
     assert 1.8 * before <= loop.packets <= 2.2 * before
 
 
-def test_majority_delay__does_not_grow_while_something_else_is_the_limit() -> None:
+def test_majority_delay__does_not_grow_unless_cwnd_limited() -> None:
     loop = Loop()
     before = loop.packets
     for _ in range(100):
         loop.now += RTT_S / 10
-        loop.control.on_sample(
+        loop.controller.on_sample(
             now=loop.now, queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, ecn_fraction=0.0
         )
-        loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=False)
+        loop.controller.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=False)
     assert loop.packets == before
 
 
-def test_majority_delay__grows_gently_once_it_has_met_a_queue() -> None:
+def test_majority_delay__grows_additively_after_the_first_queue() -> None:
     loop = Loop()
     loop.rounds(4, 2 * TARGET_S)
     before = loop.packets
@@ -48,7 +48,7 @@ def test_majority_delay__shrinks_when_most_paths_queue() -> None:
     assert loop.packets < 0.8 * before
 
 
-def test_majority_delay__one_congested_path_in_four_is_left_not_slowed_for() -> None:
+def test_majority_delay__one_congested_path_in_four_does_not_shrink_it() -> None:
     loop = Loop()
     loop.rounds(3, 0.0)
     before = loop.packets
@@ -56,7 +56,7 @@ def test_majority_delay__one_congested_path_in_four_is_left_not_slowed_for() -> 
     assert loop.packets > before
 
 
-def test_majority_delay__marks_speak_before_the_delay_does() -> None:
+def test_majority_delay__shrinks_on_marks_before_delay() -> None:
     loop, bound = Loop(), 1 - delay.BETA * 0.25 / 1.25
     loop.rounds(3, 0.0)
     before = loop.packets
@@ -64,7 +64,7 @@ def test_majority_delay__marks_speak_before_the_delay_does() -> None:
     assert bound**4 * before * 0.95 <= loop.packets < 0.8 * before
 
 
-def test_majority_delay__one_marking_path_in_four_is_left_not_slowed_for() -> None:
+def test_majority_delay__one_marking_path_in_four_does_not_shrink_it() -> None:
     loop = Loop()
     loop.rounds(3, 0.0)
     before = loop.packets
@@ -90,58 +90,62 @@ def test_majority_delay__at_most_half_a_round_trip() -> None:
     assert loop.packets >= before / 2 - 1
 
 
-def test_majority_delay__far_above_target_it_adapts_to_what_was_delivered() -> None:
+def test_majority_delay__far_above_target_becomes_what_was_delivered() -> None:
     loop = Loop()
     loop.rounds(5, 0.0)
     assert loop.packets > 300
     for _ in range(40):  # a link that delivers ten packets a round trip, and queues for ten round trips
         for _ in range(10):
             loop.now += RTT_S / 10
-            loop.control.on_sample(
+            loop.controller.on_sample(
                 now=loop.now, queue_s=10 * RTT_S, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, ecn_fraction=0.0
             )
-            loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
+            loop.controller.on_ack(
+                now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True
+            )
     assert loop.packets <= 20
 
 
-def waiting_host(loop: Loop, *, pattern_s: tuple[float, ...]) -> None:
-    """For 0.2 s, ten packets a round trip waited in the receiving host, for the times of `pattern_s` in turn."""
+def report_endpoint_delay(loop: Loop, *, pattern_s: tuple[float, ...]) -> None:
+    """Report 0.2 s of ten packets a round trip, with endpoint delays of `pattern_s` in turn."""
     for step in range(100):
         for _ in range(10):
             loop.now += RTT_S / 10
             wait_s = pattern_s[step % len(pattern_s)]
-            loop.control.on_sample(
+            loop.controller.on_sample(
                 now=loop.now, queue_s=0.0, endpoint_s=wait_s, min_rtt_s=RTT_S, variation_s=0.0, ecn_fraction=0.0
             )
-            loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
+            loop.controller.on_ack(
+                now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True
+            )
 
 
-def test_majority_delay__a_slow_receiving_host_slows_it_too() -> None:
+def test_majority_delay__shrinks_on_endpoint_delay() -> None:
     loop = Loop()
     loop.rounds(3, 0.0)
     before = loop.packets
-    waiting_host(loop, pattern_s=(0.02,))
+    report_endpoint_delay(loop, pattern_s=(0.02,))
     assert loop.packets < before / 2
 
 
-def test_majority_delay__a_receiving_host_that_waits_for_its_turn_now_and_then_is_not_slow() -> None:
+def test_majority_delay__rare_scheduling_delay_does_not_shrink_it() -> None:
     loop = Loop()
     loop.rounds(3, 0.0)
     before = loop.packets
-    waiting_host(loop, pattern_s=(0.02, 0.02, 0.02, 0.001))
+    report_endpoint_delay(loop, pattern_s=(0.02, 0.02, 0.02, 0.001))
     assert loop.packets > before
 
 
-def test_majority_delay__a_host_whose_every_packet_waits_for_its_turn_leaves_the_initial_window() -> None:
-    """On a machine with more processes than cores it ended at an eighth of a packet, and 60 packets/s."""
+def test_majority_delay__constant_scheduling_delay_leaves_the_initial_window() -> None:
+    """On a machine with more processes than cores every packet has such a delay."""
     loop = Loop()
     loop.rounds(3, 0.0)
     for _ in range(10):
-        waiting_host(loop, pattern_s=(0.02,))
+        report_endpoint_delay(loop, pattern_s=(0.02,))
     assert loop.packets >= ProtocolConfig().initial_window_packets / 2
 
 
-def test_majority_delay__noise_on_few_samples_does_not_hold_it() -> None:
+def test_majority_delay__noise_on_few_samples_does_not_stop_growth() -> None:
     """Scheduling noise only adds; with it on one sample in four the window still grows."""
     rng, loop = Random(5), Loop()
     before = loop.packets
@@ -153,7 +157,7 @@ def test_majority_delay__noise_on_few_samples_does_not_hold_it() -> None:
 # -- fairness -------------------------------------------------------------------------------------------------------
 
 
-def test_target_s__falls_as_the_window_grows_to_where_it_is_not_scaled() -> None:
+def test_target_s__falls_as_the_window_grows() -> None:
     control = controller()
     assert isinstance(control, delay.MajorityDelay)
     targets_s = []
@@ -166,50 +170,50 @@ def test_target_s__falls_as_the_window_grows_to_where_it_is_not_scaled() -> None
     assert targets_s[2] - targets_s[3] > 2 * (targets_s[4] - targets_s[5]), "most where windows are small"
 
 
-def test_majority_delay__of_two_that_see_the_same_queue_the_smaller_grows_and_the_larger_shrinks() -> None:
+def test_majority_delay__of_two_with_the_same_queue_the_smaller_grows_and_the_larger_shrinks() -> None:
     small, large = Loop(), Loop()
     for loop, packets in ((small, 4.0), (large, 40.0)):
-        loop.rounds(4, 2 * TARGET_S)  # the start is over
+        loop.rounds(4, 2 * TARGET_S)  # slow start is over
         loop.packets = packets
         loop.rounds(8, 1.2 * TARGET_S)
     assert small.packets > 4
     assert large.packets < 40
 
 
-def test_majority_delay__a_few_slow_samples_do_not_end_the_start() -> None:
+def test_majority_delay__a_few_slow_samples_do_not_end_slow_start() -> None:
     loop = Loop()
     for _ in range(delay.START_SAMPLES - 1):
         loop.now += RTT_S
-        loop.control.on_sample(
+        loop.controller.on_sample(
             now=loop.now, queue_s=3 * TARGET_S, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, ecn_fraction=0.0
         )
-        loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
+        loop.controller.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
     before = loop.packets
     assert before >= ProtocolConfig().initial_window_packets
-    loop.control.on_sample(
+    loop.controller.on_sample(
         now=loop.now, queue_s=3 * TARGET_S, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, ecn_fraction=0.0
     )
-    loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
+    loop.controller.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
     assert loop.packets < before
 
 
-def test_majority_delay__a_timeout_of_all_paths_starts_again_from_little() -> None:
+def test_majority_delay__a_timeout_of_all_paths_restarts_it() -> None:
     loop = Loop()
     loop.rounds(4, 0.0)
-    loop.control.on_all_paths_timeout(now=loop.now)
+    loop.controller.on_all_paths_timeout(now=loop.now)
     assert loop.packets == 2
     loop.rounds(1, 0.0)
     assert loop.packets == pytest.approx(4, abs=1)
 
 
-def test_majority_delay__a_timeout_of_all_paths_raises_no_window() -> None:
+def test_majority_delay__a_timeout_of_all_paths_never_raises_it() -> None:
     loop = Loop()
     loop.packets = 0.5
-    loop.control.on_all_paths_timeout(now=loop.now)
+    loop.controller.on_all_paths_timeout(now=loop.now)
     assert loop.packets == 0.5
 
 
-def test_majority_delay__never_below_its_floor_nor_stuck_there() -> None:
+def test_majority_delay__never_below_its_minimum_nor_stuck_there() -> None:
     loop = Loop()
     loop.rounds(400, 50 * RTT_S)
     assert 0 < loop.packets <= 2
@@ -222,7 +226,7 @@ def test_majority_delay__paces_faster_than_the_window() -> None:
 
 
 @pytest.mark.sources
-def test_constants__have_a_reason_beside_them() -> None:
+def test_constants__have_a_documented_reason() -> None:
     """DESIGN: every constant has its unit and its source beside it."""
     lines = inspect.getsource(delay).splitlines()
     constants = [i for i, line in enumerate(lines) if line[:1].isupper() and " = " in line]
@@ -231,25 +235,27 @@ def test_constants__have_a_reason_beside_them() -> None:
         assert lines[index + 1].startswith('"""'), lines[index]
 
 
-def test_majority_delay__delay_that_does_not_fall_with_the_window_does_not_starve_it() -> None:
-    """Round trips of 2 ms that are late by 4 to 12 ms whatever is sent: a packet a round trip is no queue."""
+def test_majority_delay__delay_that_does_not_fall_with_the_window_stops_shrinking_it() -> None:
+    """Round trips of 2 ms vary by 4 to 12 ms whatever the window: one packet in flight makes no queue."""
     rng, loop = Random(7), Loop()
     windows = []
     for step in range(600):
         loop.now += RTT_S
         for _ in range(max(int(loop.packets), 1)):
             queue_s = rng.uniform(0.004, 0.012)
-            loop.control.on_sample(
+            loop.controller.on_sample(
                 now=loop.now, queue_s=queue_s, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.003, ecn_fraction=0.0
             )
-            loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
+            loop.controller.on_ack(
+                now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True
+            )
         windows.append(loop.packets if step > 200 else 1.0)
     assert min(windows) > 0.3
     assert sum(windows) / len(windows) > 0.8
 
 
-def test_majority_delay__a_noisy_host_is_not_taken_for_a_queue() -> None:
-    """The same delay speaks for slowing down where round trips are steady, and not where they vary by as much."""
+def test_majority_delay__a_noisy_host_is_no_queue() -> None:
+    """The same delay shrinks the window where round trips are steady, and not where they vary by as much."""
     queue_s = 1.5 * TARGET_S
     steady, noisy = controller(), controller()
     for step in range(400):

@@ -1,4 +1,4 @@
-"""The default controller: what loss does to the window, and what was no loss."""
+"""The default controller: losses and spurious losses."""
 
 from __future__ import annotations
 
@@ -23,28 +23,30 @@ def test_majority_delay__while_packets_are_lost_delivery_bounds_it() -> None:
         for _ in range(50):
             loop.now += RTT_S / 50
             loop.lose(1)
-            loop.control.on_sample(
+            loop.controller.on_sample(
                 now=loop.now, queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, ecn_fraction=0.0
             )
-            loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
+            loop.controller.on_ack(
+                now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True
+            )
     assert 50 <= loop.packets <= 50 * 1.25 + 50 * TARGET_S / RTT_S + 1
 
 
-@pytest.mark.parametrize("silent", [False, True])
-def test_majority_delay__when_most_of_the_window_is_lost_it_is_what_was_delivered(*, silent: bool) -> None:
+@pytest.mark.parametrize("by_timeout", [False, True])
+def test_majority_delay__when_most_of_it_is_lost_becomes_what_was_delivered(*, by_timeout: bool) -> None:
     loop = Loop()
     loop.rounds(3, 0.0)
     for _ in range(40):  # ten packets a round trip
         loop.now += RTT_S / 10
-        loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
+        loop.controller.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
     before = loop.packets
-    loop.lose(0.3 * before, silent=silent)
+    loop.lose(0.3 * before, by_timeout=by_timeout)
     assert loop.packets == before
-    loop.lose(0.3 * before, silent=silent)
+    loop.lose(0.3 * before, by_timeout=by_timeout)
     assert loop.packets == pytest.approx(10, abs=1)
 
 
-def test_majority_delay__most_of_a_window_over_several_round_trips_is_what_loss_does() -> None:
+def test_majority_delay__a_window_lost_over_several_round_trips_changes_nothing() -> None:
     loop = Loop()
     loop.rounds(3, 0.0)
     before = loop.packets
@@ -54,7 +56,7 @@ def test_majority_delay__most_of_a_window_over_several_round_trips_is_what_loss_
     assert loop.packets == before
 
 
-def test_majority_delay__of_a_lost_window_a_few_packets_are_left_and_half_of_them_each_time() -> None:
+def test_majority_delay__a_lost_window_restarts_small_and_halves_with_each_further_loss() -> None:
     loop = Loop()
     loop.lose(16)
     assert loop.packets == delay.RESTART_PACKETS
@@ -68,21 +70,21 @@ def test_majority_delay__of_a_lost_window_a_few_packets_are_left_and_half_of_the
     assert loop.packets == delay.MIN_HALVED_PACKETS
 
 
-def test_majority_delay__what_was_delivered_since_saves_the_window_from_being_halved() -> None:
+def test_majority_delay__is_not_halved_again_after_a_delivery() -> None:
     loop = Loop()
     loop.lose(16)
     loop.now += 2 * RTT_S
-    loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
+    loop.controller.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
     before = loop.packets
     loop.lose(3)
     assert loop.packets == before
 
 
 @pytest.mark.parametrize(("lost", "left", "falls"), [(8, 0, True), (8, 7, True), (8, 9, False), (5, 0, False)])
-def test_majority_delay__what_was_in_flight_counts_not_what_might_have_been(
+def test_majority_delay__compares_losses_with_what_was_in_flight_not_with_the_window(
     lost: int, left: int, *, falls: bool
 ) -> None:
-    """A message of a few packets in a large window; one packet of one is no evidence."""
+    """A message of a few packets in a large window; one loss of one packet is not significant."""
     loop = Loop()
     loop.rounds(3, 0.0)
     before = loop.packets
@@ -91,69 +93,71 @@ def test_majority_delay__what_was_in_flight_counts_not_what_might_have_been(
     assert (loop.packets < before) == falls
 
 
-# -- what was only late ---------------------------------------------------------------------------------------------
+# -- spurious losses ------------------------------------------------------------------------------------------------
 
 
-def blow(loop: Loop, kind: str) -> None:
-    if kind == "silence":
-        loop.control.on_all_paths_timeout(now=loop.now)
+def reduce(loop: Loop, kind: str) -> None:
+    if kind == "timeout":
+        loop.controller.on_all_paths_timeout(now=loop.now)
     else:
         loop.lose(loop.packets)
 
 
-@pytest.mark.parametrize("blows", [("loss",), ("silence",), ("loss", "silence"), ("loss", "loss", "silence")])
-def test_undo__the_window_is_what_it_was_before_the_first_of_several_blows(blows: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("reductions", [("loss",), ("timeout",), ("loss", "timeout"), ("loss", "loss", "timeout")])
+def test_on_spurious_loss__restores_the_window_before_the_first_of_several_reductions(
+    reductions: tuple[str, ...],
+) -> None:
     loop = Loop()
     loop.rounds(3, 0.0)
     before = loop.packets
-    for kind in blows:
-        blow(loop, kind)
+    for kind in reductions:
+        reduce(loop, kind)
         loop.now += 2 * RTT_S
     assert loop.packets <= before / 2
-    loop.control.on_spurious_loss()
+    loop.controller.on_spurious_loss()
     assert loop.packets == before
     loop.rounds(1, 0.0)
-    assert loop.packets > 1.8 * before, "the start is not over either"
+    assert loop.packets > 1.8 * before, "slow start continues, too"
 
 
-def test_undo__delivery_bounds_it_no_more() -> None:
-    """Rule 5 speaks of loss: what was none must not hold the window."""
+def test_on_spurious_loss__ends_the_bound_by_delivery() -> None:
+    """Rule 5 applies to losses; a spurious one must not limit the window."""
     loop = Loop()
     loop.rounds(2, 0.0)
     loop.rounds(1, 1.1 * TARGET_S)
     loop.packets = 200.0
     loop.lose(20)
-    loop.control.on_spurious_loss()
+    loop.controller.on_spurious_loss()
     for _ in range(50):  # fifty packets a round trip, and no queue
         loop.now += RTT_S / 50
-        loop.control.on_sample(
+        loop.controller.on_sample(
             now=loop.now, queue_s=0.0, endpoint_s=0.0, min_rtt_s=RTT_S, variation_s=0.0, ecn_fraction=0.0
         )
-        loop.control.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
+        loop.controller.on_ack(now=loop.now, acked_bytes=PACKET_BYTES, rtt_s=RTT_S, ack_wait_s=0.0, cwnd_limited=True)
     assert loop.packets >= 200
 
 
-def test_undo__of_nothing_changes_nothing() -> None:
-    """Nor is anything undone twice."""
+def test_on_spurious_loss__without_a_reduction_changes_nothing() -> None:
+    """A window is restored once."""
     loop = Loop()
     loop.rounds(2, 0.0)
     loop.rounds(2, 3 * TARGET_S)
     before = loop.packets
-    loop.control.on_spurious_loss()
+    loop.controller.on_spurious_loss()
     assert loop.packets == before
-    blow(loop, "loss")
-    loop.control.on_spurious_loss()
+    reduce(loop, "loss")
+    loop.controller.on_spurious_loss()
     loop.packets = 7.0
-    loop.control.on_spurious_loss()
+    loop.controller.on_spurious_loss()
     assert loop.packets == 7
 
 
-def test_undo__what_was_before_an_old_blow_is_forgotten_with_the_next() -> None:
+def test_on_spurious_loss__restores_no_window_of_an_old_reduction() -> None:
     loop = Loop()
     loop.rounds(3, 0.0)
-    blow(loop, "loss")
+    reduce(loop, "loss")
     loop.now += (delay.LOSS_MEMORY_RTTS + 1) * RTT_S
     loop.packets = 20.0
-    blow(loop, "loss")
-    loop.control.on_spurious_loss()
+    reduce(loop, "loss")
+    loop.controller.on_spurious_loss()
     assert loop.packets == 20

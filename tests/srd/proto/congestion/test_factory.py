@@ -1,4 +1,4 @@
-"""`ProtocolConfig.controller`: a user's controller, compiled or not, carries a message over a lossy network."""
+"""`ProtocolConfig.controller`: a user's controller, compiled or not, transfers a message over a lossy network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize("controller", [None, MajorityDelay, Swift, Fixed])
-def test_controllers__carry_a_message(controller: ControllerFactory | None) -> None:
+def test_controllers__transfer_a_message(controller: ControllerFactory | None) -> None:
     shape = Shape(delay_us=500, rate_bps=250_000_000, loss_percent=1, limit_packets=30)
     network = Network(seed=3, shape=shape, config=ProtocolConfig(controller=controller))
     number, _ = network.connect()

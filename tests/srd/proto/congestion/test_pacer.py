@@ -25,7 +25,7 @@ def test_release_at__at_once_when_idle() -> None:
     pacer = Pacer(depth_s=DEPTH_S)
     assert pacer.release_at() < 10.0
     pacer.charge(1000, now=10.0, rate_bytes_per_s=1e9)
-    assert pacer.release_at() < 10.0  # a microsecond of debt is within the bucket's depth
+    assert pacer.release_at() < 10.0  # a debt of a microsecond is within the bucket's depth
 
 
 def test_charge__half_a_packet_a_round_trip() -> None:
@@ -53,7 +53,7 @@ def test_release_at__keeps_the_pace(sizes: list[int], rate: float) -> None:
         sent += size
 
 
-def test_hold__nothing_before_and_no_burst_of_bursts_after() -> None:
+def test_hold__no_release_before_and_no_catching_up_after() -> None:
     pacer = Pacer(depth_s=DEPTH_S)
     pacer.hold(until=11.0)
     assert pacer.release_at() == pytest.approx(11.0)
@@ -63,25 +63,25 @@ def test_hold__nothing_before_and_no_burst_of_bursts_after() -> None:
     assert pacer.release_at() == pytest.approx(11.001)
 
 
-def test_send_limit__free_after_so_many_round_trips_of_neither_waiting_nor_want() -> None:
-    rtt_s, progress = 0.001, SendLimit()
+def test_send_limit__cpu_limited_after_round_trips_without_another_limit() -> None:
+    rtt_s, send_limit = 0.001, SendLimit()
     long_s = CWND_LIMITED_RTTS * rtt_s
-    assert not progress.cpu_limited(100.0, rtt_s=rtt_s), "nothing was sent yet"
-    progress.on_app_resumed(100.0)
-    assert not progress.cpu_limited(100.0 + 0.9 * long_s, rtt_s=rtt_s)
-    progress.on_app_resumed(100.0 + 0.9 * long_s)
-    assert progress.cpu_limited(100.0 + 1.1 * long_s, rtt_s=rtt_s)
-    progress.on_app_limited()
-    assert not progress.cpu_limited(100.0 + 1.1 * long_s, rtt_s=rtt_s), "it ran out of work"
-    progress.on_app_resumed(101.0)
-    progress.on_limited(101.0 + long_s)
-    assert progress.cwnd_limited(101.0 + 1.5 * long_s, rtt_s=rtt_s)
-    assert not progress.cpu_limited(101.0 + 1.5 * long_s, rtt_s=rtt_s), "the window held something back"
-    assert not progress.cwnd_limited(101.0 + 2.1 * long_s, rtt_s=rtt_s)
-    assert progress.cpu_limited(101.0 + 2.1 * long_s, rtt_s=rtt_s)
+    assert not send_limit.cpu_limited(100.0, rtt_s=rtt_s), "nothing was sent yet"
+    send_limit.on_app_resumed(100.0)
+    assert not send_limit.cpu_limited(100.0 + 0.9 * long_s, rtt_s=rtt_s)
+    send_limit.on_app_resumed(100.0 + 0.9 * long_s)
+    assert send_limit.cpu_limited(100.0 + 1.1 * long_s, rtt_s=rtt_s)
+    send_limit.on_app_limited()
+    assert not send_limit.cpu_limited(100.0 + 1.1 * long_s, rtt_s=rtt_s), "it was app-limited"
+    send_limit.on_app_resumed(101.0)
+    send_limit.on_limited(101.0 + long_s)
+    assert send_limit.cwnd_limited(101.0 + 1.5 * long_s, rtt_s=rtt_s)
+    assert not send_limit.cpu_limited(101.0 + 1.5 * long_s, rtt_s=rtt_s), "it was cwnd-limited"
+    assert not send_limit.cwnd_limited(101.0 + 2.1 * long_s, rtt_s=rtt_s)
+    assert send_limit.cpu_limited(101.0 + 2.1 * long_s, rtt_s=rtt_s)
 
 
-def ceiling_of(least_bytes: int, *, active_peers: ActivePeers | None = None, number: int = 1) -> InflightLimit:
+def limit_of(least_bytes: int, *, active_peers: ActivePeers | None = None, number: int = 1) -> InflightLimit:
     return InflightLimit(
         least_bytes,
         datagram_bytes=1000,
@@ -93,31 +93,31 @@ def ceiling_of(least_bytes: int, *, active_peers: ActivePeers | None = None, num
 def deliver(
     inflight_limit: InflightLimit, *, bytes_per_s: float, rtt_s: float, min_rtt_s: float, rtts: int = 10
 ) -> None:
-    """Acks of so many round trips, ten in each."""
+    """Acks of `rtts` round trips, ten in each."""
     for ack in range(1, 10 * rtts + 1):
         now, size = 100.0 + ack * rtt_s / 10, int(bytes_per_s * rtt_s / 10)
         inflight_limit.on_ack(now=now, acked_bytes=size, rtt_s=rtt_s, min_rtt_s=min_rtt_s)
 
 
-def test_inflight_limit__a_short_path_has_the_least_whatever_it_delivers() -> None:
-    """Where many peers of one host are at work its own queues are most of every round trip."""
-    inflight_limit = ceiling_of(1_000_000)
+def test_inflight_limit__of_a_short_path_is_the_minimum_whatever_it_delivers() -> None:
+    """Where many peers of one host are active, most of each round trip is the host's own queues."""
+    inflight_limit = limit_of(1_000_000)
     deliver(inflight_limit, bytes_per_s=1e9, rtt_s=0.02, min_rtt_s=0.9 * LONG_RTT_S)
     assert inflight_limit.is_reached(1_000_000)
     deliver(inflight_limit, bytes_per_s=1e9, rtt_s=0.02, min_rtt_s=LONG_RTT_S)
     assert not inflight_limit.is_reached(1_000_000)
 
 
-def test_inflight_limit__once_reached_half_is_answered_first() -> None:
-    inflight_limit = ceiling_of(1_000_000)
+def test_inflight_limit__once_reached_applies_until_half_is_acknowledged() -> None:
+    inflight_limit = limit_of(1_000_000)
     assert [
         inflight_limit.is_reached(1000 * inflight) for inflight in (0, 999, 1000, 1200, 999, 500, 499, 999, 1000)
     ] == [False, False, True, True, True, True, False, False, True]  # fmt: skip
 
 
-def test_inflight_limit__is_shared_by_those_at_work() -> None:
+def test_inflight_limit__is_shared_by_active_peers() -> None:
     active_peers = ActivePeers({1: None, 2: None, 3: None})
-    one, other, idle = (ceiling_of(1_000_000, active_peers=active_peers, number=number) for number in range(3))
+    one, other, idle = (limit_of(1_000_000, active_peers=active_peers, number=number) for number in range(3))
     assert not idle.is_reached(0)
     assert not one.is_reached(600_000)
     assert not other.is_reached(1)
@@ -129,29 +129,29 @@ def test_inflight_limit__is_shared_by_those_at_work() -> None:
     assert len(active_peers) == 3
 
 
-def test_inflight_limit__leaves_everyone_a_datagram() -> None:
+def test_inflight_limit__leaves_every_peer_a_datagram() -> None:
     active_peers = ActivePeers({})
-    ceilings = [ceiling_of(1_000_000, active_peers=active_peers, number=number) for number in range(1000)]
-    assert not any(inflight_limit.is_reached(65_506) for inflight_limit in ceilings)
-    assert all(inflight_limit.is_reached(65_507) for inflight_limit in ceilings)
+    limits = [limit_of(1_000_000, active_peers=active_peers, number=number) for number in range(1000)]
+    assert not any(inflight_limit.is_reached(65_506) for inflight_limit in limits)
+    assert all(inflight_limit.is_reached(65_507) for inflight_limit in limits)
 
 
 def test_inflight_limit__follows_the_bandwidth_delay_product_of_a_long_path() -> None:
-    inflight_limit = ceiling_of(1_000_000)
+    inflight_limit = limit_of(1_000_000)
     deliver(inflight_limit, bytes_per_s=1.25e9, rtt_s=0.15, min_rtt_s=0.1)
     limit_bytes = INFLIGHT_BDPS * 125e6
     assert not inflight_limit.is_reached(int(0.99 * limit_bytes))
     assert inflight_limit.is_reached(int(1.01 * limit_bytes))
     assert inflight_limit.is_reached(int(limit_bytes - 0.45e6)), (
-        "half of the least is answered first, not half of it all"
+        "it applies until half of the minimum, not of the limit, is acknowledged"
     )
     assert not inflight_limit.is_reached(int(0.99 * limit_bytes - 0.5e6))
     assert inflight_limit.span_packets == pytest.approx(SPAN_LIMITS * limit_bytes / 1000, rel=0.01)
 
 
 def test_inflight_limit__is_reached_when_a_long_path_is_full() -> None:
-    """Then a window need not grow; that of a short path may, as processors take turns with the window there."""
-    inflight_limit = ceiling_of(1_000_000)
+    """Then the window need not grow. That of a short path may: there, hosts limit the rate."""
+    inflight_limit = limit_of(1_000_000)
     assert inflight_limit.is_reached(1_000_000)
     assert not inflight_limit.path_full
     deliver(inflight_limit, bytes_per_s=1e9, rtt_s=0.1, min_rtt_s=0.1)
@@ -161,9 +161,9 @@ def test_inflight_limit__is_reached_when_a_long_path_is_full() -> None:
     assert inflight_limit.path_full
 
 
-def test_inflight_limit__queues_do_not_count() -> None:
-    """25 Gbit/s over veth: 0.1 ms, of which hosts make 3."""
-    inflight_limit = ceiling_of(8 << 20)
+def test_inflight_limit__queueing_does_not_count() -> None:
+    """25 Gbit/s over veth: the smallest round trip is 0.1 ms, with the hosts' queues 3 ms."""
+    inflight_limit = limit_of(8 << 20)
     deliver(inflight_limit, bytes_per_s=3.1e9, rtt_s=0.003, min_rtt_s=0.0001)
     assert not inflight_limit.is_reached((8 << 20) - 1)
     assert inflight_limit.is_reached(8 << 20)
@@ -171,25 +171,25 @@ def test_inflight_limit__queues_do_not_count() -> None:
 
 
 def test_inflight_limit__acks_without_an_rtt_change_nothing() -> None:
-    inflight_limit = ceiling_of(1_000_000)
+    inflight_limit = limit_of(1_000_000)
     deliver(inflight_limit, bytes_per_s=1e9, rtt_s=0.1, min_rtt_s=math.inf)
     assert not inflight_limit.is_reached(999_999)
     assert inflight_limit.is_reached(1_000_000)
 
 
-def test_inflight_limit__what_is_delivered_no_more_is_forgotten() -> None:
-    inflight_limit = ceiling_of(1_000_000)
+def test_inflight_limit__falls_with_the_delivery_rate() -> None:
+    inflight_limit = limit_of(1_000_000)
     deliver(inflight_limit, bytes_per_s=1e9, rtt_s=0.1, min_rtt_s=0.1)
     assert not inflight_limit.is_reached(150_000_000)
-    for ack in range(1, 25):  # ten round trips, and those that are cut by rounding
+    for ack in range(1, 25):  # ten round trips, and a margin for rounding
         inflight_limit.on_ack(now=101.0 + ack / 10, acked_bytes=1000, rtt_s=0.1, min_rtt_s=0.1)
     assert inflight_limit.is_reached(1_000_000)
 
 
-def test_inflight_limit__a_path_is_each_peers_own() -> None:
-    """What hosts may hold is shared, as it may wait in one socket; what is on its way over a long path is not."""
+def test_inflight_limit__of_a_long_path_is_per_peer() -> None:
+    """What may queue in hosts is shared, as it may be in one socket; what is in flight over a long path is not."""
     active_peers = ActivePeers({})
-    one, other = (ceiling_of(1_000_000, active_peers=active_peers, number=number) for number in range(2))
+    one, other = (limit_of(1_000_000, active_peers=active_peers, number=number) for number in range(2))
     deliver(one, bytes_per_s=1e9, rtt_s=0.1, min_rtt_s=0.1)
     assert not other.is_reached(400_000)
     assert not one.is_reached(150_000_000)

@@ -13,7 +13,7 @@ def test_delivery_rate__is_bytes_over_time() -> None:
     assert rate.last_span_bytes == pytest.approx(10_000, rel=0.1)
 
 
-def test_delivery_rate__forgets_after_ten_spans() -> None:
+def test_delivery_rate__drops_samples_after_ten_spans() -> None:
     rate = DeliveryRate()
     for step in range(200):
         rate.on_ack(now=10.0 + step * 0.01, acked_bytes=10_000 if step < 100 else 100, span_s=0.01)

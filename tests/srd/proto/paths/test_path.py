@@ -16,13 +16,13 @@ def test_transitions__every_state_and_input() -> None:
 
 
 @pytest.mark.parametrize("state", PathState)
-def test_transitions__any_answer_makes_it_active_that_is_in_use(state: PathState) -> None:
+def test_transitions__any_answer_activates_a_path_in_use(state: PathState) -> None:
     wanted = PathState.RESERVE if state is PathState.RESERVE else PathState.ACTIVE
     assert TRANSITIONS[state, PathEvent.ANSWER] is wanted
 
 
 @pytest.mark.parametrize("state", PathState)
-def test_transitions__only_a_call_leads_out_of_the_reserve_and_a_dismissal_always_in(state: PathState) -> None:
+def test_transitions__only_open_leaves_the_reserve_and_retire_always_enters_it(state: PathState) -> None:
     assert TRANSITIONS[state, PathEvent.RETIRE] is PathState.RESERVE
     ways = {what for what in PathEvent if TRANSITIONS[PathState.RESERVE, what] is not PathState.RESERVE}
     assert ways == {PathEvent.OPEN}
@@ -35,7 +35,7 @@ def test_transitions__a_timeout_never_makes_a_path_active(state: PathState) -> N
     assert TRANSITIONS[state, PathEvent.TIMEOUT] is not PathState.ACTIVE
 
 
-def test_on_probe_sent__ever_more_rarely() -> None:
+def test_on_probe_sent__interval_grows() -> None:
     ours = path()
     ours.apply(PathEvent.TIMEOUT)
     ours.probe_interval_s = 0.03
@@ -52,7 +52,7 @@ def test_on_probe_sent__ever_more_rarely() -> None:
     assert ours.counters.timeouts == 5
 
 
-def test_on_probe_sent__no_rarer_while_no_path_is_active() -> None:
+def test_on_probe_sent__interval_is_constant_while_no_path_is_active() -> None:
     ours = path()
     ours.apply(PathEvent.TIMEOUT)
     ours.probe_interval_s = 0.03
@@ -78,7 +78,7 @@ def test_allocate_sequences__one_counter_for_bursts_and_probes() -> None:
 
 
 def test_allocate_sequences__a_burst_never_straddles_32_bits() -> None:
-    """Its headers are written as one 64-bit addition a word: a carry would change the path number."""
+    """Headers are written as 64-bit lanes: a carry would change the path number."""
     ours = path()
     ours.next_sequence = (1 << 32) - 3
     assert ours.allocate_sequences(3) == (1 << 32) - 3
@@ -87,10 +87,10 @@ def test_allocate_sequences__a_burst_never_straddles_32_bits() -> None:
     assert ours.next_sequence == (1 << 32) + 4
 
 
-def test_report__knows_probes_from_data() -> None:
+def test_report__distinguishes_probes_from_data() -> None:
     ours = path()
     for kind in "dppdp":
         _ = ours.allocate_probe_sequence() if kind == "p" else ours.allocate_sequences(1)
     assert [ours.on_report(sequence) for sequence in (0, 2, 3, 4)] == [False, True, False, True]
     assert ours.reported_sequence == 4
-    assert ours.probe_sequences == [], "what was passed over is forgotten"
+    assert ours.probe_sequences == [], "older probes are dropped"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from srd.proto.paths.rtt import MIN_WINDOW_S, SHARED_MIN_S, PeerRtt, RttEstimator
 
 
-def test_update__first_sample_replaces_the_guess() -> None:
+def test_update__first_sample_replaces_the_initial_value() -> None:
     rtt = RttEstimator(initial_s=0.05)
     assert (rtt.sampled, rtt.min_s) == (False, math.inf)
     assert rtt.timeout_s(floor_s=0.01) == pytest.approx(0.05 + 4 * 0.025)
@@ -46,7 +46,7 @@ def test_min_s__follows_a_route_that_became_longer() -> None:
 
 @given(st.lists(st.tuples(st.floats(1e-6, 10.0), st.floats(0.0, 3.0)), min_size=1, max_size=100))
 def test_min_s__is_a_minimum_of_the_window(samples: list[tuple[float, float]]) -> None:
-    """Never above any sample of the last half window, and always one that was taken."""
+    """Never above any sample of the last half window, and always one of the samples."""
     rtt, now, seen = RttEstimator(initial_s=0.05), 10.0, []
     for sample, gap in samples:
         now += gap
@@ -73,7 +73,7 @@ def paths(*round_trips_s: float, at: float) -> list[RttEstimator]:
 
 
 def test_peer_rtt__of_the_paths_in_use() -> None:
-    """Slow paths that were left do not hold the pace down; without a recent report, all count."""
+    """Slow unused paths do not count; without a recent report, all count."""
     ours, (fast, slow) = PeerRtt(initial_s=0.01), paths(0.002, 0.02, at=10.0)
     fast.update(0.002, now=10.1)
     ours.refresh([fast, slow], now=10.101)
@@ -83,7 +83,7 @@ def test_peer_rtt__of_the_paths_in_use() -> None:
     assert ours.smoothed_s == pytest.approx(0.011)
 
 
-def test_peer_rtt__of_unsampled_paths_is_what_was_assumed() -> None:
+def test_peer_rtt__of_unsampled_paths_is_the_initial_value() -> None:
     ours = PeerRtt(initial_s=0.01)
     ours.refresh([RttEstimator(initial_s=0.05)], now=10.0)
     assert (ours.smoothed_s, ours.min_s) == (0.01, math.inf)
@@ -99,7 +99,7 @@ def test_peer_rtt__smallest_sample_of_any_path_within_the_window() -> None:
     assert ours.min_s == 0.02
 
 
-def test_base_s__of_a_path_is_at_first_the_shortest_ones() -> None:
+def test_base_s__of_a_path_is_at_first_the_shortest_of_all() -> None:
     ours, (short, long) = PeerRtt(initial_s=0.01), paths(0.002, 0.006, at=10.0)
     for path in (short, long):
         ours.observe(path.latest_s, now=10.0)

@@ -1,4 +1,4 @@
-"""Which path a burst takes, seen from outside: shares over many choices."""
+"""Path selection, by the shares of many choices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHOICES = 2000
 
 
 def paths(*rtts_s: float) -> list[Path]:
-    """Paths that all had a report just now; what they measured stands above a smallest round trip of 2 ms."""
+    """Paths with a fresh report of these round trips; the smallest was 2 ms."""
     made = [Path(index, initial_rtt_s=0.05) for index in range(len(rtts_s))]
     for path, rtt_s in zip(made, rtts_s, strict=True):
         path.rtt.update(0.002, now=NOW)
@@ -28,8 +28,8 @@ def paths(*rtts_s: float) -> list[Path]:
     return made
 
 
-def shares(spray: PathSelector, active: list[Path]) -> Counter[int]:
-    return Counter(spray.select(active, packets=1, now=NOW, cwnd_limited=True)[0].index for _ in range(CHOICES))
+def shares(selector: PathSelector, active: list[Path]) -> Counter[int]:
+    return Counter(selector.select(active, packets=1, now=NOW, cwnd_limited=True)[0].index for _ in range(CHOICES))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -40,55 +40,57 @@ def test_select__equal_paths_share_equally(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_select__a_congested_path_is_left(seed: int) -> None:
+def test_select__avoids_a_congested_path(seed: int) -> None:
     found = shares(PathSelector(rng=Random(seed)), paths(0.002, 0.002, 0.002, 0.02))
     assert found[3] < CHOICES / 4 / 2
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_select__a_long_path_carries_what_it_delivers(seed: int) -> None:
-    """It is no slower than it ever was; without ACK credits the short one is faster."""
+    """Its queue is empty; without ACK credits the short path would be preferred."""
     short, long = paths(0.002, 0.002)
     long.rtt = RttEstimator(initial_s=0.05)
     long.rtt.update(0.006, now=NOW)
-    spray = PathSelector(rng=Random(seed))
+    selector = PathSelector(rng=Random(seed))
     for _ in range(100):
-        spray.on_ack(long, packets=1)
-        assert spray.select([short, long], packets=1, now=NOW, cwnd_limited=True)[0] is long
-    assert shares(spray, [short, long])[0] > 0.7 * CHOICES
+        selector.on_ack(long, packets=1)
+        assert selector.select([short, long], packets=1, now=NOW, cwnd_limited=True)[0] is long
+    assert shares(selector, [short, long])[0] > 0.7 * CHOICES
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_select_for_retransmission__avoids_the_path_of_the_loss(seed: int) -> None:
     made = paths(0.002, 0.002, 0.002)
-    spray = PathSelector(rng=Random(seed))
-    assert {spray.select_for_retransmission(made, now=NOW, avoid=made[1]).index for _ in range(100)} == {0, 2}
-    spray.on_ack(made[1], packets=10)
-    assert {spray.select_for_retransmission(made, now=NOW, avoid=made[1]).index for _ in range(100)} == {0, 2}
+    selector = PathSelector(rng=Random(seed))
+    assert {selector.select_for_retransmission(made, now=NOW, avoid=made[1]).index for _ in range(100)} == {0, 2}
+    selector.on_ack(made[1], packets=10)
+    assert {selector.select_for_retransmission(made, now=NOW, avoid=made[1]).index for _ in range(100)} == {0, 2}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_select_for_retransmission__takes_what_answered_last_where_others_time_out(seed: int) -> None:
+def test_select_for_retransmission__takes_the_path_that_answered_where_others_time_out(seed: int) -> None:
     made = paths(0.002, 0.002, 0.002, 0.002)
-    spray = PathSelector(rng=Random(seed))
-    spray.on_ack(made[2], packets=10)
-    run = PsnRange(0, 1, WorkQueueEntry(1, 0, 0, 100, 0), 0, 156)
+    selector = PathSelector(rng=Random(seed))
+    selector.on_ack(made[2], packets=10)
+    psns = PsnRange(0, 1, WorkQueueEntry(1, 0, 0, 100, 0), 0, 156)
     for path in (made[0], made[1], made[3]):
-        path.transmissions.append(InflightBurst(run, 0, 1, 0, NOW))
-    assert {spray.select_for_retransmission(made, now=NOW, avoid=made[1]).index for _ in range(100)} == {0, 2, 3}
-    assert {spray.select_for_retransmission(made, now=NOW + 0.01, avoid=made[1]).index for _ in range(100)} == {2}
+        path.transmissions.append(InflightBurst(psns, 0, 1, 0, NOW))
+    assert {selector.select_for_retransmission(made, now=NOW, avoid=made[1]).index for _ in range(100)} == {0, 2, 3}
+    assert {selector.select_for_retransmission(made, now=NOW + 0.01, avoid=made[1]).index for _ in range(100)} == {2}
     made[2].state = PathState.SUSPECT
-    assert {spray.select_for_retransmission(made[:2], now=NOW + 0.01, avoid=made[1]).index for _ in range(100)} == {0}
+    assert {selector.select_for_retransmission(made[:2], now=NOW + 0.01, avoid=made[1]).index for _ in range(100)} == {
+        0
+    }
 
 
-def test_expected_rtt_s__a_path_that_does_not_answer_is_taking_that_long_already() -> None:
+def test_expected_rtt_s__of_a_silent_path_is_at_least_its_silence() -> None:
     (ours,) = paths(0.004)
-    run = PsnRange(0, 1, WorkQueueEntry(1, 0, 0, 100, 0), 0, 156)
-    ours.transmissions.append(InflightBurst(run, 0, 1, 0, NOW))
+    psns = PsnRange(0, 1, WorkQueueEntry(1, 0, 0, 100, 0), 0, 156)
+    ours.transmissions.append(InflightBurst(psns, 0, 1, 0, NOW))
     assert expected_rtt_s(ours, now=NOW) == pytest.approx(0.004)
     assert expected_rtt_s(ours, now=NOW + 0.003) < 0.004  # its queue drains
     assert expected_rtt_s(ours, now=NOW + 0.010) == pytest.approx(0.010)
-    ours.reported_sequence = 3  # what came later on it was answered: it lost a packet, and is alive
+    ours.reported_sequence = 3  # a later packet was acknowledged: the path lost one packet, and works
     assert expected_rtt_s(ours, now=NOW + 0.010) < 0.004
 
 
@@ -98,58 +100,58 @@ def test_select_for_retransmission__takes_the_only_path_even_if_it_is_to_be_avoi
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_select__follows_the_answers(seed: int) -> None:
-    """What was answered for on a path goes there again, packet for packet."""
+def test_select__follows_the_acks(seed: int) -> None:
+    """A path carries as many packets again as it has acknowledged."""
     made = paths(*[0.002] * 8)
-    spray = PathSelector(rng=Random(seed))
-    spray.on_ack(made[2], packets=6)
-    spray.on_ack(made[5], packets=3)
+    selector = PathSelector(rng=Random(seed))
+    selector.on_ack(made[2], packets=6)
+    selector.on_ack(made[5], packets=3)
     carried = Counter[int]()
     while sum(carried.values()) < 9:
-        path, count = spray.select(made, packets=2, now=NOW, cwnd_limited=True)
+        path, count = selector.select(made, packets=2, now=NOW, cwnd_limited=True)
         assert 1 <= count <= 2
         carried[path.index] += count
     assert carried == {2: 6, 5: 3}
 
 
-def test_select__what_the_window_does_not_hold_back_is_as_long_as_it_may_be() -> None:
+def test_select__bursts_are_not_limited_by_ack_credit_unless_cwnd_limited() -> None:
     made = paths(*[0.002] * 8)
-    spray = PathSelector(rng=Random(1))
-    spray.on_ack(made[2], packets=3)
-    assert spray.select(made, packets=64, now=NOW, cwnd_limited=False) == (made[2], 64)
+    selector = PathSelector(rng=Random(1))
+    selector.on_ack(made[2], packets=3)
+    assert selector.select(made, packets=64, now=NOW, cwnd_limited=False) == (made[2], 64)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_select__before_any_answer_all_paths_are_tried(seed: int) -> None:
+def test_select__before_any_ack_all_paths_are_tried(seed: int) -> None:
     made = [Path(index, initial_rtt_s=0.05) for index in range(8)]
-    spray = PathSelector(rng=Random(seed))
-    assert {spray.select(made, packets=4, now=NOW, cwnd_limited=True)[0].index for _ in range(200)} == set(range(8))
+    selector = PathSelector(rng=Random(seed))
+    assert {selector.select(made, packets=4, now=NOW, cwnd_limited=True)[0].index for _ in range(200)} == set(range(8))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_select__a_path_that_timed_out_earns_nothing(seed: int) -> None:
+def test_select__a_path_that_timed_out_loses_its_ack_credit(seed: int) -> None:
     made = paths(0.002, 0.002)
-    spray = PathSelector(rng=Random(seed))
-    spray.on_ack(made[1], packets=100)
+    selector = PathSelector(rng=Random(seed))
+    selector.on_ack(made[1], packets=100)
     made[1].state = PathState.SUSPECT
-    assert {spray.select(made[:1], packets=1, now=NOW, cwnd_limited=True)[0].index for _ in range(200)} == {0}
+    assert {selector.select(made[:1], packets=1, now=NOW, cwnd_limited=True)[0].index for _ in range(200)} == {0}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_select__an_answer_does_not_bind_to_a_congested_path(seed: int) -> None:
+def test_select__ack_credit_does_not_bind_to_a_congested_path(seed: int) -> None:
     made = paths(0.002, 0.002, 0.002, 0.02)
-    spray = PathSelector(rng=Random(seed))
+    selector = PathSelector(rng=Random(seed))
     taken = Counter[int]()
     for _ in range(CHOICES):
-        spray.on_ack(made[3], packets=1)
-        taken[spray.select(made, packets=1, now=NOW, cwnd_limited=True)[0].index] += 1
+        selector.on_ack(made[3], packets=1)
+        taken[selector.select(made, packets=1, now=NOW, cwnd_limited=True)[0].index] += 1
     assert taken[3] < CHOICES / 2
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_select__a_path_without_a_report_for_long_is_tried_again(seed: int) -> None:
-    """However slow it was: how it is now is not known."""
+    """However slow it was: its present round trip is unknown."""
     made, later = paths(0.002, 0.5), NOW + 5.0
     made[0].rtt.update(0.002, now=later)
-    spray = PathSelector(rng=Random(seed))
-    assert 1 in {spray.select(made, packets=1, now=later, cwnd_limited=True)[0].index for _ in range(50)}
+    selector = PathSelector(rng=Random(seed))
+    assert 1 in {selector.select(made, packets=1, now=later, cwnd_limited=True)[0].index for _ in range(50)}

@@ -1,4 +1,4 @@
-"""All paths of a peer: standbys for those that fall silent, by hand, against a model, and on a fabric."""
+"""All paths of a peer: standbys for paths that time out; single calls, against a model, and on a fabric."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from srd.sim.host import PORT
 
 ACTIVE, SUSPECT, QUARANTINED, RESERVE = PathState
 TIMEOUT_S = 0.05 + 4 * 0.025
-"""Of a path that has not answered yet: see ProtocolConfig.initial_rtt_s."""
+"""Of a path without an answer: see ProtocolConfig.initial_rtt_s."""
 
 
 def whole_table(config: ProtocolConfig) -> PathTable:
-    """Return a table with all the paths that are primary."""
+    """Return a table with all primary paths open."""
     table = PathTable(config)
     table.open_all()
     return table
 
 
 def probe_until(table: PathTable, *, now: float, seconds: float) -> float:
-    """Let probes go out as they fall due, unanswered."""
+    """Send probes as they are due, unanswered."""
     end = now + seconds
     while table.probed and (at := table.probe_at()) <= end:
         now = max(now, at)
@@ -41,11 +41,11 @@ def probe_until(table: PathTable, *, now: float, seconds: float) -> float:
     return end
 
 
-def test_path_numbers__primary_and_standby_fit_into_what_receivers_take() -> None:
+def test_path_numbers__primary_and_standby_are_within_the_protocols_limit() -> None:
     assert MAX_PATHS + RESERVE_PATHS == MAX_PATH_NUMBERS
 
 
-def test_open_next__one_at_a_time_and_for_one_that_times_out() -> None:
+def test_open_next__one_at_a_time_and_for_each_timeout() -> None:
     table = PathTable(ProtocolConfig(paths=4))
     assert [path.index for path in table.active] == [0]
     table.open_next()
@@ -65,7 +65,7 @@ def test_on_timeout__of_one_opens_a_standby_after_some_probes() -> None:
     assert (primary.state, table.active, primary.counters.timeouts) == (SUSPECT, [table.all[0]], 1)
     sent = [table.poll_probe(now=now, packets_per_s=math.inf) for now in (10.0, 10.1, 10.15, 10.45)]
     assert [probe and probe[1] for probe in sent] == [0, None, 1, 2]
-    assert len(table.all) == 2, "three were not left unanswered yet"
+    assert len(table.all) == 2, "fewer than three probes are unanswered"
     table.poll_probe(now=11.0, packets_per_s=math.inf)
     assert [path.state for path in table.all] == [ACTIVE, QUARANTINED, SUSPECT]
     assert table.poll_probe(now=11.0, packets_per_s=math.inf) == (table.all[2], 0), "a standby is probed at once"
@@ -73,8 +73,8 @@ def test_on_timeout__of_one_opens_a_standby_after_some_probes() -> None:
     assert table.active == [table.all[0], table.all[2]]
 
 
-def test_probe__no_more_of_them_than_may_be_sent_of_data() -> None:
-    """32 paths fall silent at once; the pace allows a packet a millisecond."""
+def test_probe__is_paced_like_data() -> None:
+    """32 paths time out at once; the pacer allows a packet a millisecond."""
     table = whole_table(config := ProtocolConfig())
     for path in list(table.active)[:31]:
         table.on_timeout(path, now=10.0)
@@ -98,7 +98,7 @@ def test_on_answer__of_the_primary_retires_its_standby() -> None:
     table.on_answer(primary, now=11.1)
     assert (primary.state, standby.state) == (ACTIVE, RESERVE)
     assert (table.active, table.probed, table.inflight_bytes) == ([table.all[0], primary], [], 0)
-    table.on_answer(standby, now=11.2)  # of what it carried
+    table.on_answer(standby, now=11.2)  # of its data
     assert (standby.state, table.active) == (RESERVE, [table.all[0], primary])
 
 
@@ -110,13 +110,13 @@ def test_probe__a_standby_that_times_out_is_replaced_by_the_next_and_is_tried_ag
     now = 10.0
     for _ in range(400):
         now = max(now, table.probe_at())
-        path, _ = table.poll_probe(now=now, packets_per_s=math.inf) or pytest.fail("it was due")
+        path, _ = table.poll_probe(now=now, packets_per_s=math.inf) or pytest.fail("no probe is due")
         called += [path.index] if path.index and path.index not in called[-1:] else []
     assert called[:4] == [1, 2, 1, 2]
     assert len(table.all) == 3
 
 
-def test_probe__while_nobody_answers_probes_do_not_become_rarer() -> None:
+def test_probe__interval_is_constant_while_no_path_answers() -> None:
     table = whole_table(ProtocolConfig(paths=1))
     table.on_timeout(table.all[0], now=10.0)
     probe_until(table, now=10.0, seconds=3.0)
@@ -128,7 +128,7 @@ def test_probe__while_nobody_answers_probes_do_not_become_rarer() -> None:
 
 @dataclass
 class Model:
-    """One path, as a reader of PROTOCOL.md would keep its state."""
+    """One path's state, by PROTOCOL.md."""
 
     number: int
     state: PathState
@@ -140,16 +140,16 @@ class Model:
 
 
 class Paths(RuleBasedStateMachine):
-    """The table against the model; few places and a small reserve, so that all of it is used."""
+    """The table against the model; few slots and a small reserve, so that all of it is used."""
 
-    @initialize(places=st.integers(1, 3), reserve=st.integers(1, 3))
-    def begin(self, places: int, reserve: int) -> None:
+    @initialize(slots=st.integers(1, 3), reserve=st.integers(1, 3))
+    def begin(self, slots: int, reserve: int) -> None:
         with patch.object(module, "RESERVE_PATHS", reserve):
-            self.table = whole_table(ProtocolConfig(paths=places))
-        self.places = places
+            self.table = whole_table(ProtocolConfig(paths=slots))
+        self.slots = slots
         self.now = 100.0
-        self.models = [Model(number, ACTIVE if number < places else RESERVE) for number in range(places + reserve)]
-        self.reserve = self.models[places:]
+        self.models = [Model(number, ACTIVE if number < slots else RESERVE) for number in range(slots + reserve)]
+        self.reserve = self.models[slots:]
         self.standbys: dict[int, Model] = {}
         self.probed: list[Model] = []
 
@@ -159,7 +159,7 @@ class Paths(RuleBasedStateMachine):
     def active(self) -> list[Model]:
         return [model for model in self.models if model.state is ACTIVE]
 
-    # -- what happens ---------------------------------------------------------------------------------------------
+    # -- rules ------------------------------------------------------------------------------------------------------
 
     @rule(seconds=st.sampled_from([0.01, 0.15, 0.2, 1.0]))
     def wait(self, seconds: float) -> None:
@@ -176,7 +176,7 @@ class Paths(RuleBasedStateMachine):
 
     @precondition(lambda self: self.active())
     @rule(data=st.data())
-    def fall_silent(self, data: st.DataObject) -> None:
+    def time_out(self, data: st.DataObject) -> None:
         model = data.draw(st.sampled_from(self.active()))
         self.table.on_timeout(self.of(model), now=self.now)
         model.state = SUSPECT
@@ -185,7 +185,7 @@ class Paths(RuleBasedStateMachine):
     @precondition(lambda self: len(self.active()) < len(self.table.all))
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
-        """Anything that was called once may answer, late or not."""
+        """Any path that was open may answer, late or not."""
         known = [model for model in self.models[: len(self.table.all)] if model.state is not ACTIVE]
         model = data.draw(st.sampled_from(known))
         self.table.on_answer(self.of(model), now=self.now)
@@ -194,7 +194,7 @@ class Paths(RuleBasedStateMachine):
         model.state, model.probe_at = ACTIVE, None
         self.probed.remove(model)
         if model.number in self.standbys:
-            self.dismiss(self.standbys[model.number])
+            self.retire(self.standbys[model.number])
 
     @rule()
     def probe(self) -> None:
@@ -204,7 +204,7 @@ class Paths(RuleBasedStateMachine):
             assert found is None
             return
         model = due[0]
-        assert found == (self.of(model), model.sequence), "no number is used twice"
+        assert found == (self.of(model), model.sequence), "no path sequence is used twice"
         model.sequence += 1
         if model.unanswered:
             model.state = QUARANTINED
@@ -215,29 +215,29 @@ class Paths(RuleBasedStateMachine):
         if model.unanswered > PROBES_BEFORE_STANDBY:
             self.replace(model)
 
-    # -- what follows ---------------------------------------------------------------------------------------------
+    # -- effects on the model ---------------------------------------------------------------------------------------
 
     def begin_probing(self, model: Model) -> None:
         model.probe_at, model.interval_s, model.unanswered = self.now, TIMEOUT_S, 0
         self.probed.append(model)
 
     def replace(self, model: Model) -> None:
-        place = model.number
-        if model.number >= self.places:
-            place = next(place for place, other in self.standbys.items() if other is model)
-            self.dismiss(model)
-        if place not in self.standbys and self.reserve:
-            standby = self.standbys[place] = self.reserve.pop(0)
+        slot = model.number
+        if model.number >= self.slots:
+            slot = next(slot for slot, other in self.standbys.items() if other is model)
+            self.retire(model)
+        if slot not in self.standbys and self.reserve:
+            standby = self.standbys[slot] = self.reserve.pop(0)
             standby.state = SUSPECT
             self.begin_probing(standby)
 
-    def dismiss(self, model: Model) -> None:
-        self.standbys = {place: other for place, other in self.standbys.items() if other is not model}
+    def retire(self, model: Model) -> None:
+        self.standbys = {slot: other for slot, other in self.standbys.items() if other is not model}
         self.probed = [other for other in self.probed if other is not model]
         model.state, model.probe_at = RESERVE, None
         self.reserve.append(model)
 
-    # -- what always holds ----------------------------------------------------------------------------------------
+    # -- invariants -------------------------------------------------------------------------------------------------
 
     @invariant()
     def the_same(self) -> None:
@@ -252,14 +252,14 @@ class Paths(RuleBasedStateMachine):
             assert max(self.table.probe_at(), self.now) == max(due_at, self.now)
 
     @invariant()
-    def no_place_is_taken_twice(self) -> None:
-        for place in range(self.places):
-            primary, standby = self.models[place], self.standbys.get(place)
+    def a_slot_has_one_active_path(self) -> None:
+        for slot in range(self.slots):
+            primary, standby = self.models[slot], self.standbys.get(slot)
             assert primary.state is not RESERVE
             assert standby is None or primary.state is QUARANTINED
-        assert len(self.active()) <= self.places
-        assert len(self.probed) <= 2 * self.places
-        assert self.probed or len(self.active()) == self.places, "what is missing is asked for"
+        assert len(self.active()) <= self.slots
+        assert len(self.probed) <= 2 * self.slots
+        assert self.probed or len(self.active()) == self.slots, "inactive paths are probed"
 
 
 TestPaths = Paths.TestCase
@@ -272,13 +272,13 @@ TestPaths.settings = settings(max_examples=150, stateful_step_count=60)
 def spine_of(running: Bulk, path: Path, forwarding: Forwarding) -> str:
     """The spine that the path's data crosses."""
     (source, _), (destination, port) = running.connection.source.address, running.connection.destination.address
-    way = forwarding.route(source, source_port=PORT + path.index, destination=destination, destination_port=port)
-    return way[2]
+    hops = forwarding.route(source, source_port=PORT + path.index, destination=destination, destination_port=port)
+    return hops[2]
 
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_fabric__a_dead_spine_is_left_by_other_ports_and_used_again_when_it_is_back(seed: int) -> None:
+def test_fabric__a_failed_spine_is_avoided_and_used_again_after_its_repair(seed: int) -> None:
     topology = fabric(spines=4, name="paths", seed=seed)
     running, forwarding = bulk(topology, seed=seed), Forwarding(topology)
     simulation, sender = running.simulation, running.connection.sender
@@ -292,11 +292,11 @@ def test_fabric__a_dead_spine_is_left_by_other_ports_and_used_again_when_it_is_b
     simulation.fabric.fail("spine1", at_ns=simulation.now_ns, for_ns=1_500_000_000)
     simulation.run(seconds=1.2)
     assert not on_spine_1([path for path in sender.paths if path.state is ACTIVE])
-    trusted = [path for path in sender.paths if path.state in (ACTIVE, SUSPECT)]  # where it is crowded one may be late
-    assert len(trusted) - len(on_spine_1(trusted)) > 32 - len(dead) / 2, "most places have a path again"
-    standing_in = [path for path in sender.paths[32:] if path.counters.packets]
-    assert len(standing_in) > len(dead) / 2, "and it carries data"
-    assert not on_spine_1(standing_in), "which only a path that answered does"
+    in_use = [path for path in sender.paths if path.state in (ACTIVE, SUSPECT)]  # one may be late behind a queue
+    assert len(in_use) - len(on_spine_1(in_use)) > 32 - len(dead) / 2, "most slots have an active path again"
+    standbys = [path for path in sender.paths[32:] if path.counters.packets]
+    assert len(standbys) > len(dead) / 2, "standbys carry data"
+    assert not on_spine_1(standbys), "only paths that answered carry data"
     simulation.run(seconds=0.8)
     simulation.require_no_failures()
     assert sum(path.state is ACTIVE for path in dead) > len(dead) / 2, "the primary paths are active again"
@@ -320,20 +320,20 @@ def test_fabric__paths_over_a_spine_of_a_smaller_mtu_carry_no_data(seed: int) ->
     simulation.require_no_failures()
     assert len(on_spine_1()) >= 4
     assert all(path.state in (QUARANTINED, RESERVE) for path in on_spine_1() if path.counters.packets)
-    assert sum(path.counters.packets for path in on_spine_1()) == before, "nothing is sent there any more"
+    assert sum(path.counters.packets for path in on_spine_1()) == before, "no data crosses the spine"
     assert (receiver.landed_bytes - landed) * 8 > 0.85 * 3 * 250e6, "the others carry what they can"
     assert any(path.counters.packets for path in sender.paths[32:]), "standbys, too"
 
 
-def test_fabric__an_mtu_that_shrinks_everywhere_ends_the_peer_and_the_next_agrees_on_less() -> None:
+def test_fabric__an_mtu_that_shrinks_everywhere_ends_the_peer_and_the_next_agrees_on_smaller_datagrams() -> None:
     topology = fabric(spines=2, name="mtu", seed=1)
     running = bulk(topology, seed=1)
     simulation, source = running.simulation, running.connection.source
     simulation.run(seconds=0.2)
-    source.on_event = None  # nothing more is posted
+    source.on_event = None  # no more is posted
     for spine in topology.spines:
         simulation.fabric.narrow(spine, mtu=1500)
-    simulation.run(seconds=5.0)  # 256 packets, at a window that delivers nothing
+    simulation.run(seconds=5.0)  # 256 packets, at a window that delivers none
     assert [(ended.status, ended.reason) for ended in source.ended] == [
         (Status.LOCAL_ERROR_UNRESP_REMOTE, "no path carries packets of 8972 bytes any more")
     ]

@@ -1,4 +1,4 @@
-"""Addresses are validated before more than three times what came from them goes there (RFC 9000, section 8)."""
+"""An address gets at most three times the bytes received from it until it is validated (RFC 9000, section 8)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VICTIM = "v:1"
 
 
 def sent_to(node: Node, *, now: float) -> list[tuple[Address, Control]]:
-    """Return the control packets that leave, and where to."""
+    """Return the control packets that are sent, and their addresses."""
     out: list[tuple[Address, Control]] = []
     while (sent := node.core.poll_transmit(now)) is not None:
         if isinstance(sent, Datagram):
@@ -27,7 +27,7 @@ def sent_to(node: Node, *, now: float) -> list[tuple[Address, Control]]:
     return out
 
 
-# -- an attacker: it has opened a peer at its own address, and forges another's -------------------------------------
+# -- an attacker with a peer at its own address, that forges another address ----------------------------------------
 
 
 @pytest.mark.parametrize("paths", [1, 16, 128])
@@ -48,7 +48,7 @@ def test_handle_packets__forged_probes_are_no_amplifier(paths: int, gap_s: float
         for address, packet in sent_to(network.b, now=now):
             answered[address] += len(packet.encode())
     assert answered[VICTIM] <= 3 * asked_bytes
-    assert set(answered) == {VICTIM, "x:1"}, "what there is no budget for goes to the address with the cookie"
+    assert set(answered) == {VICTIM, "x:1"}, "acks without a budget go to the handshake's address"
 
 
 def test_handle_packets__forged_data_is_no_amplifier() -> None:
@@ -66,8 +66,8 @@ def test_handle_packets__forged_data_is_no_amplifier() -> None:
     assert answered_bytes <= 3 * 100 * HEADER_BYTES
 
 
-def test_handle_packets__an_address_that_comes_and_goes_gains_nothing() -> None:
-    """Each change begins anew, with what came since."""
+def test_handle_packets__a_changing_address_gains_no_budget() -> None:
+    """Each change resets the budget to the bytes received since."""
     network = Network(seed=1)
     context = opened_by_hand(network, source="x:1").own_context
     asked, answered = Counter[Address](), Counter[Address]()
@@ -84,11 +84,11 @@ def test_handle_packets__an_address_that_comes_and_goes_gains_nothing() -> None:
     assert answered["x:1"] > 3 * asked["x:1"], "it has returned a cookie"
 
 
-# -- peers that keep the rules --------------------------------------------------------------------------------------
+# -- honest peers ---------------------------------------------------------------------------------------------------
 
 
 def sources_of(node: Node, number: int) -> list[RemoteAddress]:
-    return [heard.source for heard in node.core.peer(number).receiver._rx_paths.values()]
+    return [rx_path.source for rx_path in node.core.peer(number).receiver._rx_paths.values()]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -115,11 +115,11 @@ def test_connect__addresses_that_carry_data_are_validated(seed: int, loss_percen
     missing = len(sources) - sum(source.validated for source in sources)
     assert missing <= (len(sources) // 4 if loss_percent else 0)
     if not loss_percent:
-        assert counted["PathChallenge"] == counted["PathResponse"] <= len(sources), "one a path, and no more after"
-    assert not sources_of(network.a, at_a), "acks come from anywhere, and nothing is sent to where they came from"
+        assert counted["PathChallenge"] == counted["PathResponse"] <= len(sources), "one for each path"
+    assert not sources_of(network.a, at_a), "the source of an ack gets no packets"
 
 
-def by_hand(network: Network) -> tuple[int, RemoteAddress]:
+def open_and_probe(network: Network) -> tuple[int, RemoteAddress]:
     """Open a peer at b, and have a probe come from another address than its HELLO's; return context and source."""
     context = opened_by_hand(network, source="x:1").own_context
     probe = Probe(context, 77, 3, 0, 0).encode()
@@ -141,7 +141,7 @@ def challenge_of(network: Network) -> PathChallenge:
 
 def test_handle_response__from_the_address_that_was_challenged_only() -> None:
     network = Network(seed=1)
-    context, source = by_hand(network)
+    context, source = open_and_probe(network)
     challenge = challenge_of(network)
     assert (challenge.context, challenge.remote_path) == (77, 3)
     good = PathResponse(context, challenge.token, 3)
@@ -159,14 +159,14 @@ def test_handle_response__from_the_address_that_was_challenged_only() -> None:
 
 def test_handle_response__to_no_challenge() -> None:
     network = Network(seed=1)
-    context, source = by_hand(network)
+    context, source = open_and_probe(network)
     give(network.b, PathResponse(context, 0, 3), now=network.now, source="x:3")
     assert not source.validated
 
 
-def test_on_packet__a_path_that_moves_begins_anew() -> None:
+def test_on_packet__a_new_address_of_a_path_resets_its_validation() -> None:
     network = Network(seed=1)
-    context, source = by_hand(network)
+    context, source = open_and_probe(network)
     give(network.b, PathResponse(context, challenge_of(network).token, 3), now=network.now, source="x:3")
     assert source.validated
     probe = Probe(context, 77, 3, 1, 0).encode()
@@ -175,11 +175,11 @@ def test_on_packet__a_path_that_moves_begins_anew() -> None:
     assert (moved.address, moved.validated) == ("y:3", False)
     late = Probe(context, 77, 3, 0, 0).encode()
     network.b.core.handle_packets([], controls=[(late, "x:3", network.now)], now=network.now)
-    assert sources_of(network.b, 0) == [moved], "what is older than the move is of no account"
+    assert sources_of(network.b, 0) == [moved], "packets from before the move are ignored"
 
 
-def test_handle_challenge__of_paths_that_were_used_only() -> None:
-    """Who is asked to answer over a path would have to open a socket for it."""
+def test_handle_challenge__only_of_open_paths() -> None:
+    """An answer over another path would open a socket for it."""
     network = Network(seed=1)
     at_a, _ = network.connect()
     peer = network.a.core.peer(at_a)
@@ -193,7 +193,7 @@ def test_handle_challenge__of_paths_that_were_used_only() -> None:
         assert [packet for packet in out if isinstance(packet, PathResponse)] == expected
 
 
-# -- the parts ------------------------------------------------------------------------------------------------------
+# -- AddressValidation ----------------------------------------------------------------------------------------------
 
 
 def validation() -> AddressValidation:
@@ -202,11 +202,11 @@ def validation() -> AddressValidation:
 
 
 @pytest.mark.parametrize(("address", "valid"), [("home", True), ("a:1", True), ("a:2", False), ("new", False)])
-def test_source__of_an_address_that_is_known(address: str, *, valid: bool) -> None:
+def test_source__of_a_known_address(address: str, *, valid: bool) -> None:
     known = [RemoteAddress("a:1", validated=True), RemoteAddress("a:2", validated=False)]
     found = validation().source(address, known=known)
     assert (found.address, found.validated) == (address, valid)
-    assert address == "home" or (found in known) is (address != "new"), "a budget is an address', not a path's"
+    assert address == "home" or (found in known) is (address != "new"), "the budget is per address, not per path"
 
 
 def test_poll__with_the_first_packet_and_again_with_back_off_while_packets_come() -> None:
@@ -221,7 +221,7 @@ def test_poll__with_the_first_packet_and_again_with_back_off_while_packets_come(
             at.append(now)
             paths.append(due[2])
     assert at == pytest.approx([0.01, 0.06, 0.16, 0.36, 0.76, 1.56, 3.16], abs=0.021)
-    assert paths == [2, 3, 0, 1, 2, 3, 0], "each over another path of ours, as one may be dead"
+    assert paths == [2, 3, 0, 1, 2, 3, 0], "each over another local path, as one may have failed"
 
 
 def test_poll__no_budget_no_challenge() -> None:
@@ -234,7 +234,7 @@ def test_poll__no_budget_no_challenge() -> None:
 
 
 @pytest.mark.parametrize(("size_bytes", "admitted"), [(90, True), (91, False)])
-def test_admits__three_times_what_came(size_bytes: int, *, admitted: bool) -> None:
+def test_admits__three_times_what_was_received(size_bytes: int, *, admitted: bool) -> None:
     source = RemoteAddress("a:1", validated=False, received_bytes=30)
     assert source.admits(size_bytes) is admitted
     source.validated = True

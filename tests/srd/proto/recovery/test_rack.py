@@ -24,7 +24,7 @@ class Flight:
 
     def __init__(self, *sent_at: float, count: int = 2) -> None:
         self.sent = Inflight()
-        self.evidence = RackState()
+        self.rack = RackState()
         self.path = Path(0, initial_rtt_s=0.05)
         self.path.rtt.update(RTT_S, now=1.0)
         message = WorkQueueEntry(1, 0, 0, 10**6, 0)
@@ -34,19 +34,19 @@ class Flight:
             self.path.transmissions.append(transmission)
             self.path.inflight_bytes += transmission.bytes
 
-    def settle(self, now: float) -> tuple[list[tuple[int, int]], bool, float | None]:
+    def detect(self, now: float) -> tuple[list[tuple[int, int]], bool, float | None]:
         found = detect_losses(
-            self.path, inflight=self.sent, rack=self.evidence, now=now, min_rto_s=MIN_RTO_S, datagram_bytes=1000
+            self.path, inflight=self.sent, rack=self.rack, now=now, min_rto_s=MIN_RTO_S, datagram_bytes=1000
         )
         if found is None:
             return [], False, None
         return [(t.first, missing) for t, missing in found.lost], found.timed_out, found.check_at
 
 
-def test_detect_losses__acknowledged_bursts_leave() -> None:
+def test_detect_losses__drops_acknowledged_bursts() -> None:
     flight = Flight(10.0, 10.1)
     flight.sent.acknowledge(4, bitmap=0)
-    assert flight.settle(10.2) == ([], False, None)
+    assert flight.detect(10.2) == ([], False, None)
     assert (flight.path.inflight_bytes, len(flight.path.transmissions)) == (0, 0)
 
 
@@ -63,17 +63,17 @@ def test_detect_losses__counts_full_packets_lost_without_one_that_passed(
     flight.sent.acknowledge(0, bitmap=bitmap & ~1) if not bitmap & 1 else flight.sent.acknowledge(
         (~bitmap & bitmap + 1).bit_length() - 1, bitmap=0
     )
-    flight.settle(11.0)
+    flight.detect(11.0)
     assert flight.path.full_size_losses == full_lost
 
 
-def test_detect_losses__small_packets_do_not_count_for_full_ones() -> None:
+def test_detect_losses__small_packets_do_not_count_as_full_ones() -> None:
     flight = Flight(10.0, 10.1, 10.2)
     flight.path.full_size_losses = 5
     for transmission in flight.path.transmissions:
         transmission.psns.packet_bytes = 999
     flight.sent.acknowledge(2, bitmap=0)
-    flight.settle(11.0)
+    flight.detect(11.0)
     assert not flight.path.transmissions
     assert flight.path.full_size_losses == 5
 
@@ -83,105 +83,105 @@ def test_detect_losses__a_tail_is_lost_by_timeout() -> None:
     lost_at = 10.0 + flight.path.rtt.timeout_s(floor_s=MIN_RTO_S)
     usual_at = 10.0 + probe_timeout_s(flight.path)
     assert usual_at < lost_at
-    assert flight.settle(usual_at - 1e-6) == ([], False, usual_at)
-    assert flight.settle(lost_at - 1e-6) == ([], False, lost_at)
+    assert flight.detect(usual_at - 1e-6) == ([], False, usual_at)
+    assert flight.detect(lost_at - 1e-6) == ([], False, lost_at)
     assert flight.path.inflight_bytes == 2000
-    assert flight.settle(lost_at) == ([(0, 0b11)], True, None)
+    assert flight.detect(lost_at) == ([(0, 0b11)], True, None)
     assert flight.path.inflight_bytes == 0
     assert flight.path.counters.lost == 2
 
 
-def test_detect_losses__what_was_reordered_waits_a_round_trip_and_a_quarter() -> None:
+def test_detect_losses__reordering_window_is_a_round_trip_and_a_quarter() -> None:
     flight = Flight(10.0, 10.001)
     flight.sent.acknowledge(0, bitmap=0b1100)  # the second burst arrived, the first did not
     flight.path.reported_sequence = 3
-    patience = RTT_S * 1.25
-    lost, timed_out, again = flight.settle(10.0 + patience - 1e-6)
+    window_s = RTT_S * 1.25
+    lost, timed_out, again = flight.detect(10.0 + window_s - 1e-6)
     assert (lost, timed_out) == ([], False)
-    assert again == pytest.approx(10.0 + patience)
-    assert flight.settle(10.0 + patience + 1e-9) == ([(0, 0b11)], False, None)
+    assert again == pytest.approx(10.0 + window_s)
+    assert flight.detect(10.0 + window_s + 1e-9) == ([(0, 0b11)], False, None)
 
 
 def test_detect_losses__only_the_missing_packets_of_a_burst() -> None:
     flight = Flight(10.0, 10.001, count=4)
     flight.sent.acknowledge(1, bitmap=0b1111010)  # PSNs 0, 2 and 4 to 7: 1 and 3 are missing
     flight.path.reported_sequence = 7
-    assert flight.settle(11.0) == ([(0, 0b1010)], False, None)
+    assert flight.detect(11.0) == ([(0, 0b1010)], False, None)
     assert flight.path.counters.lost == 2
 
 
 def test_detect_losses__a_packet_lost_within_a_reported_burst() -> None:
-    """Its last packet was reported, so the path has delivered all that it will deliver of it."""
+    """Its last packet was reported, so the path will deliver no more of it."""
     flight = Flight(10.0, count=4)
     flight.sent.acknowledge(0, bitmap=0b1110)
     flight.path.reported_sequence = 3
-    assert flight.settle(10.0 + RTT_S * 1.25 - 1e-6)[0] == []
-    assert flight.settle(10.0 + RTT_S * 1.25 + 1e-9) == ([(0, 0b0001)], False, None)
+    assert flight.detect(10.0 + RTT_S * 1.25 - 1e-6)[0] == []
+    assert flight.detect(10.0 + RTT_S * 1.25 + 1e-9) == ([(0, 0b0001)], False, None)
 
 
 def test_detect_losses__a_burst_of_which_only_the_beginning_was_reported_waits() -> None:
-    """Its end may still be on its way: that is the timeout's business."""
+    """Its end may be in flight until the timeout."""
     flight = Flight(10.0, count=4)
     flight.sent.acknowledge(2, bitmap=0)
     flight.path.reported_sequence = 1
-    assert flight.settle(10.0 + RTT_S * 1.3)[0] == []
-    assert flight.settle(11.0) == ([(0, 0b1100)], True, None)
+    assert flight.detect(10.0 + RTT_S * 1.3)[0] == []
+    assert flight.detect(11.0) == ([(0, 0b1100)], True, None)
 
 
-def test_detect_losses__stops_at_the_first_whose_fate_is_open() -> None:
-    """A later burst's acknowledgement stays counted as in flight until the head is settled."""
+def test_detect_losses__stops_at_the_first_that_is_neither_acknowledged_nor_lost() -> None:
+    """A later burst's acknowledgement stays counted as in flight until the head is acknowledged or lost."""
     flight = Flight(10.0, 10.0005)
     flight.sent.acknowledge(0, bitmap=0b1100)
-    assert flight.settle(10.001)[0] == []
+    assert flight.detect(10.001)[0] == []
     assert len(flight.path.transmissions) == 2
 
 
 def test_detect_losses__a_retransmission_acknowledged_elsewhere_is_no_loss() -> None:
     flight = Flight(10.0)
     flight.sent.acknowledge(2, bitmap=0)
-    flight.path.reported_sequence = -1  # this path never had a report
-    assert flight.settle(99.0) == ([], False, None)
+    flight.path.reported_sequence = -1  # no report of this path
+    assert flight.detect(99.0) == ([], False, None)
     assert flight.path.counters.lost == 0
 
 
-# -- what other paths say -------------------------------------------------------------------------------------------
+# -- reports of other paths -----------------------------------------------------------------------------------------
 
 
-def test_detect_losses__a_tail_is_lost_in_its_usual_time_when_later_packets_were_answered_elsewhere() -> None:
+def test_detect_losses__a_tail_is_lost_after_the_probe_timeout_when_later_packets_were_acknowledged_elsewhere() -> None:
     flight = Flight(10.0)
     usual_at = 10.0 + probe_timeout_s(flight.path)
-    flight.evidence.on_report(10.0 + RTT_S)
-    assert flight.settle(usual_at - 1e-6) == ([], False, usual_at)
-    assert flight.settle(usual_at) == ([(0, 0b11)], True, None)
+    flight.rack.on_report(10.0 + RTT_S)
+    assert flight.detect(usual_at - 1e-6) == ([], False, usual_at)
+    assert flight.detect(usual_at) == ([(0, 0b11)], True, None)
 
 
 def test_detect_losses__allows_for_the_delay_in_the_receiver() -> None:
     flight = Flight(10.0)
     usual_at = 10.0 + probe_timeout_s(flight.path)
     for _ in range(100):
-        flight.evidence.on_report(10.0 + RTT_S, ack_delay_s=0.5)
-    lost, timed_out, look_again_at = flight.settle(usual_at)
+        flight.rack.on_report(10.0 + RTT_S, ack_delay_s=0.5)
+    lost, timed_out, look_again_at = flight.detect(usual_at)
     assert (lost, timed_out) == ([], False)
     assert look_again_at == pytest.approx(usual_at + 0.5, abs=1e-3)
     for _ in range(100):
-        flight.evidence.on_report(10.0 + RTT_S, ack_delay_s=0.0)
-    assert flight.settle(usual_at + 1e-4) == ([(0, 0b11)], True, None)
+        flight.rack.on_report(10.0 + RTT_S, ack_delay_s=0.0)
+    assert flight.detect(usual_at + 1e-4) == ([(0, 0b11)], True, None)
 
 
 def test_detect_losses__no_probe_where_the_receiver_delays_unevenly() -> None:
-    """It takes them by the batch: the first of one waits longer than the last."""
+    """It reads packets in batches: the first of one waits longer than the last."""
     flight = Flight(10.0)
     for number in range(200):
-        flight.evidence.on_report(10.0, ack_delay_s=0.001 * (number % 10))
-    look_again_at = flight.settle(10.0)[2]
+        flight.rack.on_report(10.0, ack_delay_s=0.001 * (number % 10))
+    look_again_at = flight.detect(10.0)[2]
     assert look_again_at is not None
     assert look_again_at > 10.0 + 0.009 + probe_timeout_s(flight.path)
 
 
-def test_detect_losses__what_was_sent_less_than_a_round_trip_later_does_not_count() -> None:
+def test_detect_losses__acks_of_packets_sent_less_than_a_round_trip_later_do_not_count() -> None:
     flight = Flight(10.0)
-    flight.evidence.on_report(10.0 + 0.9 * RTT_S)
-    assert flight.settle(10.0 + probe_timeout_s(flight.path))[0] == []
+    flight.rack.on_report(10.0 + 0.9 * RTT_S)
+    assert flight.detect(10.0 + probe_timeout_s(flight.path))[0] == []
 
 
 def test_detect_losses__a_silent_path_is_probed_once() -> None:
@@ -189,7 +189,7 @@ def test_detect_losses__a_silent_path_is_probed_once() -> None:
     asked = []
     for at in (10.001, 10.0 + probe_timeout_s(flight.path), 10.0 + probe_timeout_s(flight.path) + 0.001):
         settled = detect_losses(
-            flight.path, inflight=flight.sent, rack=flight.evidence, now=at, min_rto_s=MIN_RTO_S, datagram_bytes=1000
+            flight.path, inflight=flight.sent, rack=flight.rack, now=at, min_rto_s=MIN_RTO_S, datagram_bytes=1000
         )
         assert settled is not None
         asked.append(settled.wants_probe)
@@ -202,12 +202,12 @@ def test_detect_losses__a_silent_path_is_not_checked_more_often_than_hosts_answe
     """On links of 0.1 ms a quarter of the round trip would be 30 us, for the 10 ms until the timeout."""
     flight = Flight(10.0)
     at = 10.0 + probe_timeout_s(flight.path)
-    assert flight.settle(at)[2] == pytest.approx(at + flight.path.rtt.smoothed_s / 4)
-    flight.evidence.jitter_s = 2 * flight.path.rtt.smoothed_s
-    assert flight.settle(at)[2] == pytest.approx(at + flight.path.rtt.smoothed_s / 2)
+    assert flight.detect(at)[2] == pytest.approx(at + flight.path.rtt.smoothed_s / 4)
+    flight.rack.jitter_s = 2 * flight.path.rtt.smoothed_s
+    assert flight.detect(at)[2] == pytest.approx(at + flight.path.rtt.smoothed_s / 2)
 
 
-def test_evidence__the_reordering_window_grows_once_a_round_trip_and_calms() -> None:
+def test_rack_state__the_reordering_window_grows_once_a_round_trip_and_decays() -> None:
     rack = RackState()
     for at in (10.0, 10.001, 10.0025, 10.005):
         rack.on_duplicates(1, now=at, rtt_s=RTT_S)
@@ -221,16 +221,16 @@ def test_evidence__the_reordering_window_grows_once_a_round_trip_and_calms() -> 
     assert rack.reordering_steps == MAX_REORDERING_STEPS
 
 
-def test_detect_losses__a_wider_window_forgives_more() -> None:
+def test_detect_losses__a_wider_window_tolerates_more_reordering() -> None:
     flight = Flight(10.0, 10.001)
     flight.sent.acknowledge(0, bitmap=0b1100)
     flight.path.reported_sequence = 3
-    flight.evidence.on_duplicates(1, now=10.0, rtt_s=RTT_S)
-    assert flight.settle(10.0 + RTT_S * 1.5 - 1e-6)[0] == []
-    assert flight.settle(10.0 + RTT_S * 1.5 + 1e-9)[0] == [(0, 0b11)]
+    flight.rack.on_duplicates(1, now=10.0, rtt_s=RTT_S)
+    assert flight.detect(10.0 + RTT_S * 1.5 - 1e-6)[0] == []
+    assert flight.detect(10.0 + RTT_S * 1.5 + 1e-9)[0] == [(0, 0b11)]
 
 
-def test_evidence__most_of_what_was_lost_turns_out_late() -> None:
+def test_rack_state__most_losses_are_spurious() -> None:
     rack = RackState()
     rack.on_lost(5, now=10.0, rtt_s=RTT_S)
     rack.on_lost(4, now=10.0 + RTT_S, rtt_s=RTT_S)  # the same episode
@@ -238,12 +238,12 @@ def test_evidence__most_of_what_was_lost_turns_out_late() -> None:
     assert changed == [False, False, True, False], "more than half, and once"
 
 
-def test_evidence__another_episode_is_counted_by_itself() -> None:
+def test_rack_state__another_episode_is_counted_by_itself() -> None:
     rack = RackState()
     rack.on_lost(100, now=10.0, rtt_s=RTT_S)
     rack.on_lost(3, now=10.0 + (REORDERING_MEMORY_RTTS + 0.1) * RTT_S, rtt_s=RTT_S)
     assert rack.on_duplicates(2, now=10.05, rtt_s=RTT_S)
 
 
-def test_on_duplicates__of_a_network_that_lost_nothing_change_nothing() -> None:
+def test_on_duplicates__without_losses_change_nothing() -> None:
     assert not RackState().on_duplicates(9, now=10.0, rtt_s=RTT_S)

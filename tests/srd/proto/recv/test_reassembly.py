@@ -1,4 +1,4 @@
-"""Messages on their way in: their pieces, and what contradicts them."""
+"""Incomplete messages: their pieces, and packets that contradict them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_immediate_value__only_if_there_is_one() -> None:
     assert Reassembly(1, 7, flags=Opcode.WRITE | IMMEDIATE).immediate_value == 7
 
 
-def test_contradicted_by() -> None:
+def test_conflicts_with() -> None:
     inbound = Reassembly(350, 0)
     assert inbound.conflicts_with(RUN) == ""
     assert inbound.conflicts_with(replace(RUN, length=351)) == "message 3 is announced with 351 and 350 bytes"

@@ -1,4 +1,4 @@
-"""The receiving half alone: runs in, pieces, messages and acks out."""
+"""The receiving half alone: bursts in; pieces, messages and acks out."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from srd.proto.wire.data import ABORTED, IMMEDIATE, Opcode, ReceivedBurst
 SEGMENT = 1000
 
 
-def run(psn: int, *, count: int = 1, length: int | None = None, **changes: int) -> ReceivedBurst:
-    """`count` full packets of a message whose offset follows from its PSN, landing where the PSN says."""
+def burst_of(psn: int, *, count: int = 1, length: int | None = None, **changes: int) -> ReceivedBurst:
+    """`count` full packets of a message; the offset and the payload offset are a function of the PSN."""
     size = count * SEGMENT
     fields: dict[str, Any] = {
         "path": 0, "path_sequence": psn, "context": 1, "sent_us": 0, "message": 0, "immediate": 7,
@@ -40,7 +40,7 @@ def receiver(**changes: int) -> Receiver:
 
 
 def unvalidated() -> AddressValidation:
-    """No address but "home" is known to be the peer's."""
+    """Only the address "home" is valid."""
     return AddressValidation("home", paths=ProtocolConfig().paths, new_token=lambda: 5)
 
 
@@ -54,34 +54,34 @@ def ack_of(ours: Receiver, *, now: float = 10.0) -> Ack:
 
 
 def test_accept__a_whole_message_in_one_burst() -> None:
-    kept, message = receiver().accept(run(0, count=3, offset=0), now=10.0)
+    kept, message = receiver().accept(burst_of(0, count=3, offset=0), now=10.0)
     assert kept == [Extent(0, 100_000, 3000)]
     assert message == Reassembly(3000, 7, began_at=10.0, landed_at=10.0, landed_bytes=3000, extents=kept)
 
 
 def test_accept__zero_length() -> None:
     ours = receiver()
-    kept, message = ours.accept(run(0, length=0, offset=0, payload_bytes=0), now=10.0)
-    assert kept == [], "nothing needs no memory"
+    kept, message = ours.accept(burst_of(0, length=0, offset=0, payload_bytes=0), now=10.0)
+    assert kept == [], "an empty message needs no memory"
     assert message is not None
     assert (message.length, ours.incomplete) == (0, False)
 
 
 def test_expects_more_data__while_more_is_missing_than_comes_at_once() -> None:
     ours, expected = receiver(), []
-    for part in (run(0, count=40, length=200_000, offset=0), run(40, count=100, length=200_000)):
+    for part in (burst_of(0, count=40, length=200_000, offset=0), burst_of(40, count=100, length=200_000)):
         ours.accept(part, now=10.0)
         expected.append(ours.expects_more_data)
     assert expected == [True, False]
 
 
-def test_accept__the_later_message_is_not_held_back_by_the_earlier() -> None:
+def test_accept__no_head_of_line_blocking() -> None:
     ours = receiver()
-    assert ours.accept(run(0, length=2000), now=10.0)[1] is None
-    later = ours.accept(run(2, length=1000, message=1, offset=0), now=10.0)[1]
+    assert ours.accept(burst_of(0, length=2000), now=10.0)[1] is None
+    later = ours.accept(burst_of(2, length=1000, message=1, offset=0), now=10.0)[1]
     assert later is not None
     assert ours.incomplete
-    assert ours.accept(run(1, length=2000), now=10.0)[1] is not None
+    assert ours.accept(burst_of(1, length=2000), now=10.0)[1] is not None
     assert not ours.incomplete
 
 
@@ -92,7 +92,7 @@ def test_accept__any_order_with_duplicates(seed: int) -> None:
     rng.shuffle(arriving)
     whole, kept = [], list[Extent]()
     for psn in arriving:
-        pieces, message = ours.accept(run(psn, length=count * SEGMENT), now=10.0)
+        pieces, message = ours.accept(burst_of(psn, length=count * SEGMENT), now=10.0)
         kept += pieces
         whole += [message] if message else []
     assert sorted(extent.offset for extent in kept) == [psn * SEGMENT for psn in range(count)]
@@ -106,16 +106,16 @@ def test_accept__any_order_with_duplicates(seed: int) -> None:
 
 
 @given(
-    runs=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8)), max_size=40),
+    bursts=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8)), max_size=40),
     tail=st.integers(1, SEGMENT),
 )
-def test_accept__keeps_each_byte_once(runs: list[tuple[int, int]], tail: int) -> None:
-    """Runs that overlap in every way: the kept pieces tile exactly what has landed."""
+def test_accept__keeps_each_byte_once(bursts: list[tuple[int, int]], tail: int) -> None:
+    """Bursts that overlap in any way: the kept pieces tile exactly what has landed."""
     ours, length = receiver(), 47 * SEGMENT + tail
     landed, wanted = list[int](), set[int]()
-    for psn, count in runs:
+    for psn, count in bursts:
         end = min((psn + count) * SEGMENT, length)
-        kept, _ = ours.accept(run(psn, count=count, length=length, payload_bytes=end - psn * SEGMENT), now=10.0)
+        kept, _ = ours.accept(burst_of(psn, count=count, length=length, payload_bytes=end - psn * SEGMENT), now=10.0)
         wanted |= set(range(psn, psn + count))
         for extent in kept:
             assert extent.region_offset - extent.offset == 100_000
@@ -127,16 +127,16 @@ def test_accept__keeps_each_byte_once(runs: list[tuple[int, int]], tail: int) ->
     assert set(landed) == wanted
 
 
-# -- what is not taken ----------------------------------------------------------------------------------------------
+# -- what is dropped ------------------------------------------------------------------------------------------------
 
 
 def test_accept__beyond_the_psn_window() -> None:
     ours = receiver(window_packets=64)
-    assert ours.accept(run(64, length=10**6), now=10.0) == ([], None)
-    assert ours.accept(run(60, count=5, length=10**6), now=10.0) == ([], None)
-    assert ours.accept(run(60, count=4, length=10**6), now=10.0)[0]
-    assert ours.accept(run(0, length=10**6), now=10.0)[0]
-    assert ours.accept(run(64, length=10**6), now=10.0)[0]  # the window has moved by one
+    assert ours.accept(burst_of(64, length=10**6), now=10.0) == ([], None)
+    assert ours.accept(burst_of(60, count=5, length=10**6), now=10.0) == ([], None)
+    assert ours.accept(burst_of(60, count=4, length=10**6), now=10.0)[0]
+    assert ours.accept(burst_of(0, length=10**6), now=10.0)[0]
+    assert ours.accept(burst_of(64, length=10**6), now=10.0)[0]  # the window has moved by one
     ack = ack_of(ours)
     assert (ack.cumulative, ack.bitmap) == (1, 0b11111 << 59)
 
@@ -146,17 +146,17 @@ def test_accept__beyond_the_psn_window() -> None:
     [{"offset": 1}, {"offset": 2**64 - 1}, {"length": 999}, {"length": 0}],
     ids=str,
 )
-def test_accept__lengths_that_cannot_be(changes: dict[str, int]) -> None:
+def test_accept__invalid_lengths(changes: dict[str, int]) -> None:
     ours = receiver()
-    assert ours.accept(run(0, **({"length": 1000, "offset": 0} | changes)), now=10.0) == ([], None)
+    assert ours.accept(burst_of(0, **({"length": 1000, "offset": 0} | changes)), now=10.0) == ([], None)
     assert ours.ack(context=1, now=10.0, room_bytes=8972) is None, "it must not be acknowledged"
 
 
 def test_accept__a_packet_that_contradicts_its_message() -> None:
     """The first packet has the message's length; one with another length must not become part of it."""
     ours = receiver()
-    ours.accept(run(0, length=2000), now=10.0)
-    _, message = ours.accept(run(1, length=9000, offset=8000), now=10.0)
+    ours.accept(burst_of(0, length=2000), now=10.0)
+    _, message = ours.accept(burst_of(1, length=9000, offset=8000), now=10.0)
     assert message is None
     assert ours.protocol_error
 
@@ -164,8 +164,8 @@ def test_accept__a_packet_that_contradicts_its_message() -> None:
 def test_accept__packets_that_overlap() -> None:
     """The bytes add up, but they are not the message."""
     ours = receiver()
-    ours.accept(run(0, length=2000), now=10.0)
-    _, message = ours.accept(run(1, length=2000, offset=0), now=10.0)
+    ours.accept(burst_of(0, length=2000), now=10.0)
+    _, message = ours.accept(burst_of(1, length=2000, offset=0), now=10.0)
     assert message is None
     assert ours.protocol_error == "message 0 has packets that overlap"
     assert len(ours.release_all()) == 2
@@ -174,23 +174,23 @@ def test_accept__packets_that_overlap() -> None:
 # -- acks -----------------------------------------------------------------------------------------------------------
 
 
-def test_ack__nothing_without_packets() -> None:
+def test_ack__none_without_packets() -> None:
     assert receiver().ack(context=1, now=10.0, room_bytes=8972) is None
 
 
 def test_ack__names_everything_received() -> None:
     ours = receiver()
     for psn in (0, 1, 3, 4, 9):
-        ours.accept(run(psn, length=10**6), now=10.0)
+        ours.accept(burst_of(psn, length=10**6), now=10.0)
     ack = ack_of(ours)
     assert (ack.context, ack.cumulative, ack.bitmap) == (1, 2, 0b10000110)
 
 
 def test_ack__reports_each_active_path_in_two_acks() -> None:
     ours = receiver()
-    ours.accept(run(0, length=10**6, path=3, path_sequence=50, sent_us=111), now=10.0)
-    ours.accept(run(1, length=10**6, path=3, path_sequence=51, sent_us=222), now=10.0)
-    ours.accept(run(2, length=10**6, path=9, path_sequence=7, sent_us=333), now=10.0)
+    ours.accept(burst_of(0, length=10**6, path=3, path_sequence=50, sent_us=111), now=10.0)
+    ours.accept(burst_of(1, length=10**6, path=3, path_sequence=51, sent_us=222), now=10.0)
+    ours.accept(burst_of(2, length=10**6, path=9, path_sequence=7, sent_us=333), now=10.0)
     reports = ack_of(ours, now=10.0005).reports
     assert [(r.path, r.path_sequence, r.sent_us, r.packets, r.duplicates) for r in reports] == [
         (3, 51, 222, 2, 0), (9, 7, 333, 1, 0),
@@ -203,59 +203,59 @@ def test_ack__reports_each_active_path_in_two_acks() -> None:
 
 def test_ack__duplicates_are_counted_against_their_path() -> None:
     ours = receiver()
-    ours.accept(run(0, length=10**6, path=1), now=10.0)
-    ours.accept(run(0, length=10**6, path=2), now=10.0)
+    ours.accept(burst_of(0, length=10**6, path=1), now=10.0)
+    ours.accept(burst_of(0, length=10**6, path=2), now=10.0)
     assert [(r.path, r.packets, r.duplicates) for r in ack_of(ours).reports] == [(1, 1, 0), (2, 1, 1)]
 
 
-def test_ack__a_reordered_packet_does_not_take_the_path_back() -> None:
+def test_ack__a_reordered_packet_does_not_lower_the_path_sequence() -> None:
     ours = receiver()
-    ours.accept(run(0, length=10**6, path_sequence=5, sent_us=555), now=10.0)
-    ours.accept(run(1, length=10**6, path_sequence=4, sent_us=444), now=10.0)
+    ours.accept(burst_of(0, length=10**6, path_sequence=5, sent_us=555), now=10.0)
+    ours.accept(burst_of(1, length=10**6, path_sequence=4, sent_us=444), now=10.0)
     (report,) = ack_of(ours).reports
     assert (report.path_sequence, report.sent_us, report.packets) == (5, 555, 2)
 
 
 def test_ack__path_sequence_wraps() -> None:
     ours = receiver()
-    ours.accept(run(0, length=10**6, path_sequence=2**32 - 1), now=10.0)
-    ours.accept(run(1, length=10**6, path_sequence=0), now=10.0)
+    ours.accept(burst_of(0, length=10**6, path_sequence=2**32 - 1), now=10.0)
+    ours.accept(burst_of(1, length=10**6, path_sequence=0), now=10.0)
     assert ack_of(ours).reports[0].path_sequence == 0
 
 
-def test_ack__goes_back_over_the_paths_in_turn() -> None:
+def test_ack__takes_the_paths_in_turn() -> None:
     ours, addresses = receiver(), set()
     for psn in range(12):
         for path in range(4):
-            ours.accept(run(psn * 4 + path, length=10**6, path=path, path_sequence=psn), now=10.0)
+            ours.accept(burst_of(psn * 4 + path, length=10**6, path=path, path_sequence=psn), now=10.0)
         due = ours.ack(context=1, now=10.0, room_bytes=8972)
         assert due is not None
         addresses.add(due[1])
     assert addresses == {"a:0", "a:1", "a:2", "a:3"}
 
 
-def test_ack__of_one_path_goes_back_from_all_of_ours() -> None:
-    """Where only one port arrives, the way back from one of our ports may be dead for good: each has its turn."""
+def test_ack__of_one_remote_path_takes_all_local_paths() -> None:
+    """With one remote path, the path back from one local port may have failed for good: acks take each port in turn."""
     ours = receiver(paths=8)
     froms = set()
     for psn in range(8):
-        ours.accept(run(psn, length=10**6, path=3, path_sequence=psn), now=10.0)
+        ours.accept(burst_of(psn, length=10**6, path=3, path_sequence=psn), now=10.0)
         due = ours.ack(context=1, now=10.0, room_bytes=8972)
         assert due is not None
         froms.add(due[2])
     assert froms == set(range(8))
 
 
-def test_ack__held_time_is_never_negative() -> None:
+def test_ack__delay_is_never_negative() -> None:
     ours = receiver()
-    ours.accept(run(0, length=10**6), now=10.0)
+    ours.accept(burst_of(0, length=10**6), now=10.0)
     assert ack_of(ours, now=9.0).reports[0].ack_delay_us == 0
 
 
-def test_ack__reports_in_the_next_one_what_had_no_room() -> None:
+def test_ack__reports_in_the_next_one_what_did_not_fit() -> None:
     ours = receiver(paths=64)
     for path in range(64):
-        ours.accept(run(1 + path, length=10**6, path=path), now=10.0)
+        ours.accept(burst_of(1 + path, length=10**6, path=path), now=10.0)
     reported, acks = set[int](), 0
     while ours.ack_at is not None:
         due = ours.ack(context=1, now=ours.ack_at, room_bytes=576)
@@ -267,26 +267,26 @@ def test_ack__reports_in_the_next_one_what_had_no_room() -> None:
     assert acks <= 64 * REPORT_REPEATS / 8
 
 
-def test_ack__reports_how_many_packets_bore_a_mark() -> None:
+def test_ack__reports_the_ce_count() -> None:
     ours = receiver(window_packets=65_536)
-    ours.accept(run(0, count=3, length=10**9), now=10.0)
-    ours.accept(run(3, count=2, length=10**9, ecn_ce=True), now=10.0)
-    ours.accept(run(3, count=2, length=10**9, ecn_ce=True), now=10.0)
-    ours.accept(run(5, path=1, path_sequence=0, length=10**9, ecn_ce=True), now=10.0)
+    ours.accept(burst_of(0, count=3, length=10**9), now=10.0)
+    ours.accept(burst_of(3, count=2, length=10**9, ecn_ce=True), now=10.0)
+    ours.accept(burst_of(3, count=2, length=10**9, ecn_ce=True), now=10.0)
+    ours.accept(burst_of(5, path=1, path_sequence=0, length=10**9, ecn_ce=True), now=10.0)
     reports = {report.path: (report.packets, report.duplicates, report.ecn_ce) for report in ack_of(ours).reports}
     assert reports == {0: (7, 2, 4), 1: (1, 0, 1)}
-    ours.accept(run(6, count=(1 << 16) - 7, length=10**9, ecn_ce=True), now=10.0)
+    ours.accept(burst_of(6, count=(1 << 16) - 7, length=10**9, ecn_ce=True), now=10.0)
     (report,) = ack_of(ours).reports
-    assert report.ecn_ce == (1 << 16) - 3, "16 bits hold it yet"
-    ours.accept(run(3, count=4, length=10**9, ecn_ce=True), now=10.0)
+    assert report.ecn_ce == (1 << 16) - 3, "it fits into 16 bits"
+    ours.accept(burst_of(3, count=4, length=10**9, ecn_ce=True), now=10.0)
     (report,) = ack_of(ours).reports
     assert report.ecn_ce == 1, "and wrap"
 
 
-def test_ack__a_bitmap_without_room_is_cut_at_its_far_end() -> None:
+def test_ack__a_bitmap_that_does_not_fit_is_truncated() -> None:
     ours = receiver(window_packets=65_536)
     for psn in (1, 3000, 65_535):
-        ours.accept(run(psn, length=16 << 20, offset=0, message=psn), now=10.0)
+        ours.accept(burst_of(psn, length=16 << 20, offset=0, message=psn), now=10.0)
     due = ours.ack(context=1, now=10.0, room_bytes=576)
     assert due is not None
     assert due[0].bitmap == 1 << 1 | 1 << 3000
@@ -297,15 +297,15 @@ def test_ack__a_bitmap_without_room_is_cut_at_its_far_end() -> None:
 
 def test_release__credit_only_grows() -> None:
     ours = receiver(receive_window_bytes=1 << 20, max_message_bytes=1 << 20)
-    ours.accept(run(0, offset=0), now=10.0)
+    ours.accept(burst_of(0, offset=0), now=10.0)
     assert ack_of(ours).credit_bytes == 1 << 20
     ours.release(1000, messages=1, now=10.0)
     assert ack_of(ours).credit_bytes == (1 << 20) + 1000
 
 
-def test_release__is_sent_at_once_when_it_is_worth_a_packet() -> None:
+def test_release__sends_a_grant_at_once_when_it_is_large() -> None:
     ours = receiver(receive_window_bytes=1 << 20, max_message_bytes=1 << 20)
-    ours.accept(run(0, offset=0), now=10.0)
+    ours.accept(burst_of(0, offset=0), now=10.0)
     ack_of(ours)
     ours.release((1 << 17) - 1, messages=1, now=11.0)
     assert ours.ack_at is None
@@ -313,29 +313,29 @@ def test_release__is_sent_at_once_when_it_is_worth_a_packet() -> None:
     assert ours.ack_at == 12.0
 
 
-def test_abandon__returns_the_pieces_of_what_is_incomplete() -> None:
+def test_abandon__returns_the_pieces_of_incomplete_messages() -> None:
     ours = receiver()
-    ours.accept(run(0, length=2000), now=10.0)
-    ours.accept(run(5, length=1000, message=1, offset=0), now=10.0)
+    ours.accept(burst_of(0, length=2000), now=10.0)
+    ours.accept(burst_of(5, length=1000, message=1, offset=0), now=10.0)
     assert ours.release_all() == (Extent(0, 100_000, 1000),)
     assert not ours.incomplete
     assert ours.release_all() == ()
 
 
-# -- what its sender gave up ----------------------------------------------------------------------------------------
+# -- aborted messages -----------------------------------------------------------------------------------------------
 
 
 def abort(psn: int, *, end: int, length: int, count: int = 1, message: int = 0) -> ReceivedBurst:
-    return run(
+    return burst_of(
         psn, count=count, length=length, offset=end, payload_bytes=0, segment_bytes=0, flags=ABORTED, message=message
     )
 
 
-def test_on_abort__gives_the_pieces_and_the_credit_back_once() -> None:
+def test_on_abort__releases_pieces_and_credit_once() -> None:
     ours = receiver()
     before = ours.credit_bytes
-    ours.accept(run(0, length=5000), now=10.0)
-    ours.accept(run(3, length=5000), now=10.0)
+    ours.accept(burst_of(0, length=5000), now=10.0)
+    ours.accept(burst_of(3, length=5000), now=10.0)
     assert ours.on_abort(abort(1, end=5, length=5000), now=10.0) == (
         Extent(0, 100_000, 1000),
         Extent(3000, 103_000, 1000),
@@ -343,12 +343,12 @@ def test_on_abort__gives_the_pieces_and_the_credit_back_once() -> None:
     assert not ours.incomplete
     assert ours.credit_bytes == before + 5000
     assert ours.on_abort(abort(2, end=5, length=5000), now=10.0) is None
-    assert ours.accept(run(4, length=5000), now=10.0) == ([], None), "it comes too late"
+    assert ours.accept(burst_of(4, length=5000), now=10.0) == ([], None), "data after the ABORT is dropped"
     assert ours.credit_bytes == before + 5000
     assert ack_of(ours).cumulative == 5
 
 
-def test_on_abort__is_forgotten_when_all_of_it_was_received() -> None:
+def test_on_abort__state_is_dropped_when_all_of_it_was_received() -> None:
     ours = receiver()
     ours.on_abort(abort(1, end=3, length=3000), now=10.0)
     assert ours.is_aborted(0)
@@ -357,15 +357,15 @@ def test_on_abort__is_forgotten_when_all_of_it_was_received() -> None:
     ours.on_abort(abort(4, end=6, length=100, message=9), now=10.0)
     assert not ours.is_aborted(0)
     assert ours.is_aborted(9)
-    ours.accept(run(3, length=1000, offset=0, message=0), now=10.0)  # 2^32 messages later
+    ours.accept(burst_of(3, length=1000, offset=0, message=0), now=10.0)  # 2^32 messages later
     assert ack_of(ours).cumulative == 5
 
 
 def test_on_abort__of_a_message_that_was_delivered_changes_nothing() -> None:
-    """The ack was lost, its sender lost patience: what it sends has been received."""
+    """The ack was lost, and the sender timed out: the ABORT is of a received message."""
     ours = receiver()
     before = ours.credit_bytes
-    assert ours.accept(run(0, count=2), now=10.0)[1] is not None
+    assert ours.accept(burst_of(0, count=2), now=10.0)[1] is not None
     assert ours.on_abort(abort(0, count=2, end=2, length=2000), now=10.0) is None
     assert ours.credit_bytes == before
 
@@ -378,13 +378,13 @@ def test_on_abort__an_end_that_lies_far_away_is_rejected() -> None:
     assert not ours.is_aborted(0)
 
 
-def test_knows__and_refuse() -> None:
+def test_knows_and_refuse() -> None:
     ours = receiver()
-    ours.accept(run(0, count=2, length=9000), now=10.0)
-    assert ours.is_tracking(run(0, count=2))
-    assert not ours.is_tracking(run(1, count=2))
-    ours.refuse(run(5, length=9000, path=7), now=10.0)
-    ours.refuse(run(5, length=9000, path=128), now=10.0)
+    ours.accept(burst_of(0, count=2, length=9000), now=10.0)
+    assert ours.is_tracking(burst_of(0, count=2))
+    assert not ours.is_tracking(burst_of(1, count=2))
+    ours.refuse(burst_of(5, length=9000, path=7), now=10.0)
+    ours.refuse(burst_of(5, length=9000, path=128), now=10.0)
     ack = ack_of(ours)
     assert (ack.cumulative, ack.bitmap) == (2, 0)
     assert [(report.path, report.packets) for report in ack.reports] == [(0, 2), (7, 1)]
@@ -393,6 +393,6 @@ def test_knows__and_refuse() -> None:
 @pytest.mark.parametrize("flags", [Opcode.WRITE, IMMEDIATE])
 def test_land__flags_that_contradict_the_message(flags: int) -> None:
     ours = receiver()
-    ours.accept(run(0, length=2000), now=10.0)
-    ours.on_landed(run(1, length=2000, flags=flags), landed_bytes=1000, now=10.0)
+    ours.accept(burst_of(0, length=2000), now=10.0)
+    ours.on_landed(burst_of(1, length=2000, flags=flags), landed_bytes=1000, now=10.0)
     assert ours.protocol_error == f"message 0 is announced with flags {flags:d} and 0"

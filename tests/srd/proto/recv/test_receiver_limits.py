@@ -1,4 +1,4 @@
-"""The receiving half alone: what a peer may not do, deadlines, and any order and split of what it sends."""
+"""The receiving half alone: protocol errors, deadlines, and any order and split of bursts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from srd.proto.events import Extent
 from srd.proto.recv.reassembly import Reassembly
 from srd.proto.recv.receiver import INCOMPLETE_BEYOND_WINDOW, Receiver
 from srd.proto.wire.data import ABORTED, IMMEDIATE, Opcode, ReceivedBurst
-from tests.srd.proto.recv.test_receiver import SEGMENT, abort, ack_of, receiver, run, unvalidated
+from tests.srd.proto.recv.test_receiver import SEGMENT, abort, ack_of, burst_of, receiver, unvalidated
 
-# -- what a peer may not do -----------------------------------------------------------------------------------------
+# -- protocol errors ------------------------------------------------------------------------------------------------
 
 
 def refused(ours: Receiver) -> str:
-    """Return what the peer is to end for."""
+    """Return the protocol error that ends the peer."""
     return ours.protocol_error
 
 
@@ -40,9 +40,9 @@ def refused(ours: Receiver) -> str:
     ],
     ids=str,
 )
-def test_accept__what_is_not_cut_right_is_neither_kept_nor_acknowledged(changes: dict[str, int]) -> None:
+def test_accept__wrongly_packetized_data_is_neither_kept_nor_acknowledged(changes: dict[str, int]) -> None:
     ours = receiver()
-    assert ours.accept(run(0, **changes), now=10.0) == ([], None)
+    assert ours.accept(burst_of(0, **changes), now=10.0) == ([], None)
     assert not ours.incomplete
     assert ours.ack_at is None
     assert not refused(ours)
@@ -51,13 +51,13 @@ def test_accept__what_is_not_cut_right_is_neither_kept_nor_acknowledged(changes:
 @pytest.mark.parametrize("count", [1, 3])
 def test_accept__the_last_packet_may_be_short(count: int) -> None:
     length = (count - 1) * SEGMENT + 1
-    _, message = receiver().accept(run(0, count=count, payload_bytes=length, length=length), now=10.0)
+    _, message = receiver().accept(burst_of(0, count=count, payload_bytes=length, length=length), now=10.0)
     assert message is not None
 
 
 def test_accept_batch__of_longer_messages_than_a_packet() -> None:
     ours = receiver()
-    assert ours.accept_batch(run(0, count=3, length=SEGMENT + 1, batch=True), now=10.0) == []
+    assert ours.accept_batch(burst_of(0, count=3, length=SEGMENT + 1, batch=True), now=10.0) == []
     assert ours.ack_at is None
 
 
@@ -67,11 +67,11 @@ def limited(**changes: int) -> Receiver:
 
 def test_begin__no_more_bytes_than_granted() -> None:
     ours = limited()
-    ours.accept(run(0, length=6000), now=10.0)
-    kept, _ = ours.accept(run(1, length=4000, offset=0, message=1), now=10.0)
+    ours.accept(burst_of(0, length=6000), now=10.0)
+    kept, _ = ours.accept(burst_of(1, length=4000, offset=0, message=1), now=10.0)
     assert kept
     assert not refused(ours)
-    ours.accept(run(2, length=1, payload_bytes=1, offset=0, message=2), now=10.0)
+    ours.accept(burst_of(2, length=1, payload_bytes=1, offset=0, message=2), now=10.0)
     assert refused(ours) == "began 3 messages and 10001 bytes, granted were 3 and 10000"
 
 
@@ -81,19 +81,19 @@ def test_begin__no_more_messages_than_granted(kind: str) -> None:
 
     def begin(psn: int, *, message: int) -> None:
         if kind == "take":
-            ours.accept(run(psn, length=1500, offset=0, message=message), now=10.0)
+            ours.accept(burst_of(psn, length=1500, offset=0, message=message), now=10.0)
         elif kind == "empty":
-            ours.accept(run(psn, length=0, offset=0, payload_bytes=0, message=message), now=10.0)
+            ours.accept(burst_of(psn, length=0, offset=0, payload_bytes=0, message=message), now=10.0)
         elif kind == "batch":
-            ours.accept_batch(run(psn, length=SEGMENT, message=message, batch=True), now=10.0)
+            ours.accept_batch(burst_of(psn, length=SEGMENT, message=message, batch=True), now=10.0)
         elif kind == "write":
             flags = Opcode.WRITE | IMMEDIATE
-            ours.on_landed(run(psn, length=10_000, message=message, flags=flags), landed_bytes=SEGMENT, now=10.0)
+            ours.on_landed(burst_of(psn, length=10_000, message=message, flags=flags), landed_bytes=SEGMENT, now=10.0)
 
     if kind == "abort":
-        ours.accept(run(0, length=9000), now=10.0)
+        ours.accept(burst_of(0, length=9000), now=10.0)
         ours.on_abort(abort(1, end=2, length=1001, message=9), now=10.0)
-        assert refused(ours), "of a message that was never seen it counts, too"
+        assert refused(ours), "a release of an unknown message counts, too"
         return
     for message in range(4):
         assert refused(ours) == ""
@@ -101,18 +101,18 @@ def test_begin__no_more_messages_than_granted(kind: str) -> None:
     assert refused(ours).startswith("began 4 messages")
 
 
-def test_begin__what_was_released_may_be_begun_again() -> None:
+def test_begin__released_credit_may_be_used_again() -> None:
     ours = limited()
     for message in range(100):
-        ours.accept(run(message, length=SEGMENT, offset=0, message=message), now=10.0)
+        ours.accept(burst_of(message, length=SEGMENT, offset=0, message=message), now=10.0)
         ours.release(SEGMENT, messages=1, now=10.0)
     assert not refused(ours)
     assert (ours.credit_bytes, ours.credit_messages) == (110_000, 103)
 
 
-def test_release__messages_are_sent_at_once_when_they_are_worth_a_packet() -> None:
+def test_release__grants_messages_at_once_when_there_are_many() -> None:
     ours = receiver(receive_window_messages=80)
-    ours.accept(run(0, offset=0), now=10.0)
+    ours.accept(burst_of(0, offset=0), now=10.0)
     ack_of(ours)
     ours.release(0, messages=9, now=11.0)
     assert ours.ack_at is None
@@ -123,9 +123,9 @@ def test_release__messages_are_sent_at_once_when_they_are_worth_a_packet() -> No
 def test_land__more_incomplete_messages_than_an_honest_sender_can_have() -> None:
     ours = receiver(window_packets=64)
     for psn in range(64 + INCOMPLETE_BEYOND_WINDOW):
-        ours.on_landed(run(psn, length=9000, message=psn, flags=Opcode.WRITE), landed_bytes=SEGMENT, now=10.0)
+        ours.on_landed(burst_of(psn, length=9000, message=psn, flags=Opcode.WRITE), landed_bytes=SEGMENT, now=10.0)
     assert not refused(ours)
-    ours.on_landed(run(66, length=9000, message=66, flags=Opcode.WRITE), landed_bytes=SEGMENT, now=10.0)
+    ours.on_landed(burst_of(66, length=9000, message=66, flags=Opcode.WRITE), landed_bytes=SEGMENT, now=10.0)
     assert refused(ours) == "has 67 incomplete messages, more than an honest sender can have"
 
 
@@ -133,20 +133,20 @@ def test_land__more_incomplete_messages_than_an_honest_sender_can_have() -> None
 def test_on_abort__of_another_length_than_its_message_is_no_credit(changes: dict[str, int]) -> None:
     ours = receiver()
     before = ours.credit_bytes
-    ours.accept(run(0, length=5000), now=10.0)
+    ours.accept(burst_of(0, length=5000), now=10.0)
     assert ours.on_abort(replace(abort(1, end=5, length=5000), **changes), now=10.0) is None  # type: ignore[arg-type]  # every field changed here is an integer
     assert refused(ours)
     assert ours.credit_bytes == before
     assert ours.release_all() == (Extent(0, 100_000, 1000),), "once"
 
 
-def test_on_abort__with_payload_is_none() -> None:
+def test_on_abort__with_payload_is_dropped() -> None:
     ours = receiver()
     assert ours.on_abort(replace(abort(0, end=2, length=2000), payload_bytes=5), now=10.0) is None
     assert ours.ack_at is None
 
 
-def test_on_abort__remembers_no_more_than_the_window() -> None:
+def test_on_abort__stores_no_more_than_the_window() -> None:
     ours = receiver(window_packets=64)
     for psn in range(1, 5000):
         ours.on_abort(abort(psn, end=psn + 60, length=100, message=psn), now=10.0)
@@ -156,10 +156,10 @@ def test_on_abort__remembers_no_more_than_the_window() -> None:
     assert not refused(ours)
 
 
-def test_discard__holds_its_credit_until_it_is_aborted() -> None:
+def test_discard__credit_returns_with_the_abort() -> None:
     ours = receiver()
     before = ours.credit_bytes, ours.credit_messages
-    ours.accept(run(0, length=5000), now=10.0)
+    ours.accept(burst_of(0, length=5000), now=10.0)
     assert ours.discard(0) == (Extent(0, 100_000, 1000),)
     assert ours.has_discarded(0)
     assert not ours.incomplete
@@ -174,16 +174,16 @@ def test_overdue__idle_or_too_old() -> None:
     ours = Receiver(config, validation=unvalidated())
     ours.segment_bytes = SEGMENT
     assert ours.check_at == math.inf
-    ours.accept(run(0, length=9000), now=10.0)
-    ours.accept(run(1, length=9000, offset=0, message=1), now=20.0)
+    ours.accept(burst_of(0, length=9000), now=10.0)
+    ours.accept(burst_of(1, length=9000, offset=0, message=1), now=20.0)
     assert ours.check_at == 40.0
-    ours.accept(run(2, length=9000), now=35.0)
+    ours.accept(burst_of(2, length=9000), now=35.0)
     assert ours.overdue(now=40.0) == []
     assert ours.check_at == 50.0
     assert ours.overdue(now=50.0) == [1]
     ours.discard(1)
     assert ours.overdue(now=50.0) == []
-    assert ours.check_at == 60.0, "old, though it goes on"
+    assert ours.check_at == 60.0, "by age, though data arrives"
     assert ours.overdue(now=60.0) == [0]
 
 
@@ -192,9 +192,9 @@ def test_overdue__idle_or_too_old() -> None:
 
 @st.composite
 def arrivals(draw: st.DrawFn) -> tuple[list[int], list[ReceivedBurst]]:
-    """Lengths of messages, and runs of their packets as they may arrive: split, late, again, in any order."""
+    """Lengths of messages, and bursts of their packets as they may arrive: split, late, duplicated, in any order."""
     lengths = draw(st.lists(st.integers(0, 5 * SEGMENT), min_size=1, max_size=5))
-    runs, psn = list[ReceivedBurst](), 0
+    bursts, psn = list[ReceivedBurst](), 0
     for message, length in enumerate(lengths):
         packets = max(-(-length // SEGMENT), 1)
         for _ in range(draw(st.integers(1, 3))):
@@ -203,18 +203,18 @@ def arrivals(draw: st.DrawFn) -> tuple[list[int], list[ReceivedBurst]]:
                 count = draw(st.integers(1, packets - at))
                 size = min(count * SEGMENT, length - at * SEGMENT)
                 changes = {"message": message, "offset": at * SEGMENT, "payload_bytes": size}
-                runs.append(run(psn + at, count=count, length=length, **changes))
+                bursts.append(burst_of(psn + at, count=count, length=length, **changes))
                 at += count
         psn += packets
-    return lengths, draw(st.permutations(runs))
+    return lengths, draw(st.permutations(bursts))
 
 
 @given(arrivals())
-def test_accept__delivers_each_message_once_and_whatever_its_order(what: tuple[list[int], list[ReceivedBurst]]) -> None:
-    lengths, runs = what
+def test_accept__delivers_each_message_once_in_any_order(what: tuple[list[int], list[ReceivedBurst]]) -> None:
+    lengths, bursts = what
     ours, whole = receiver(), dict[int, Reassembly]()
     truth = dict[int, tuple[int, int]]()  # what lies in memory: message and offset in it
-    for number, arrived in enumerate(runs):
+    for number, arrived in enumerate(bursts):
         one = replace(arrived, payload_offset=number * 10_000)
         for byte in range(0, one.payload_bytes, SEGMENT):
             truth[one.payload_offset + byte] = (one.message, one.offset + byte)
@@ -249,11 +249,11 @@ def test_accept__delivers_each_message_once_and_whatever_its_order(what: tuple[l
     )
 )
 def test_accept__forged_packets_deliver_whole_messages_or_none(packets: list[tuple[int, int, int, int, int]]) -> None:
-    """What is delivered is one message's own bytes, each once; all else is released in the end."""
+    """A delivered message has its own bytes, each once; all other memory is released in the end."""
     ours, kept, delivered = receiver(), list[Extent](), list[Extent]()
     for number, (psn, message, index, length, size) in enumerate(packets):
         changes = {"message": message, "offset": index * SEGMENT, "payload_bytes": size, "segment_bytes": size}
-        one = run(psn, length=length, payload_offset=number * 10_000, **changes)
+        one = burst_of(psn, length=length, payload_offset=number * 10_000, **changes)
         pieces, whole = ours.accept(one, now=10.0)
         kept += pieces
         if whole is not None:

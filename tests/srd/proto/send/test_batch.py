@@ -1,4 +1,4 @@
-"""Batches of small messages: each arrives once and completes by itself, whatever the network does."""
+"""Batches of small messages: each arrives once and completes separately, on any network."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def delivered(network: Network) -> list[MessageReceived]:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("loss_percent", [0.0, 5.0])
-def test_post_batch__each_arrives_once_as_it_was(seed: int, loss_percent: float) -> None:
+def test_post_batch__each_arrives_once_and_unchanged(seed: int, loss_percent: float) -> None:
     conditions = Conditions(duplicate=0.05, reorder_s=0.0005) if loss_percent else None
     network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=loss_percent), conditions=conditions)
     peer, _ = network.connect()
@@ -94,7 +94,7 @@ def test_post_batch__needs_credit_for_each_message() -> None:
     assert len(delivered(network)) == 2 * first
 
 
-def test_cancel__of_a_batch_ends_what_is_open_and_nothing_else() -> None:
+def test_cancel__of_a_batch_ends_only_its_open_messages() -> None:
     network = Network(seed=6)
     peer, _ = network.connect()
     network.dead.update(range(4))
@@ -141,7 +141,7 @@ def test_post_batch__numbers_never_straddle_two_to_the_32() -> None:
 
 
 def test_handle_packets__a_batch_that_arrives_together_is_one_event() -> None:
-    """And what of it completed before is not reported again."""
+    """Messages of it that completed before are not reported again."""
     network = Network(seed=10)
     _, other = network.connect()
     context = network.b.core.peer(other).own_context
@@ -185,8 +185,8 @@ def test_max_packets__by_weight_and_small_ones_within_a_datagram(limit: int, pac
 
 
 def test_received__without_immediate() -> None:
-    run = ReceivedBurst(0, 0, 0, 0, 4, 0, 2**32 - 1, 10, 5, 0, 0, 100, 40, 10, "a", 0.0, batch=True)
-    (event,) = received(run, [(1, 2)], peer=3)
+    burst = ReceivedBurst(0, 0, 0, 0, 4, 0, 2**32 - 1, 10, 5, 0, 0, 100, 40, 10, "a", 0.0, batch=True)
+    (event,) = received(burst, [(1, 2)], peer=3)
     assert event == MessagesReceived(3, 0, 2, 10, None, 110)
 
 

@@ -1,4 +1,4 @@
-"""What was granted, and the retry budget of a receiver that is not ready."""
+"""Credit, and the retry budget of a receiver that is not ready."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from srd.proto.send.flow_control import RNR_FOR_EVER, Credit
 
 
-def test_covers__what_was_granted_and_not_started() -> None:
+def test_covers__granted_and_unused_credit() -> None:
     credit = Credit(100, granted_messages=10, retries=0)
     assert credit.covers(100)
     credit.consume(60, messages=1)
@@ -19,7 +19,7 @@ def test_covers__what_was_granted_and_not_started() -> None:
     assert credit.covers(70)
 
 
-def test_grant__counts_only_answers_to_a_question() -> None:
+def test_grant__counts_only_answers_to_a_probe() -> None:
     credit = Credit(100, granted_messages=10, retries=0)
     for _ in range(5):
         credit.grant(100, messages=10)
@@ -32,7 +32,7 @@ def test_grant__counts_only_answers_to_a_question() -> None:
 
 
 @pytest.mark.parametrize("retries", range(RNR_FOR_EVER + 1))
-def test_spent__after_the_budget_and_one_try_more(retries: int) -> None:
+def test_spent__after_the_budget_and_one_more_try(retries: int) -> None:
     credit = Credit(100, granted_messages=10, retries=retries)
     refused = 0
     while not credit.retries_exhausted(0) and refused < 100:
@@ -42,7 +42,7 @@ def test_spent__after_the_budget_and_one_try_more(retries: int) -> None:
     assert refused == (retries + 1 if retries < RNR_FOR_EVER else 100)
 
 
-def test_spent__counts_from_the_posting_and_anew_after_a_grant() -> None:
+def test_spent__counts_from_the_posting_and_restarts_after_a_grant() -> None:
     credit = Credit(100, granted_messages=10, retries=1)
     for _ in range(2):
         credit.on_credit_probe()
@@ -57,7 +57,7 @@ def test_spent__counts_from_the_posting_and_anew_after_a_grant() -> None:
 def test_refuse__an_answer_to_each_try_until_the_receiver_works_again() -> None:
     credit = Credit(100, granted_messages=10, retries=1)
     assert credit.on_rnr(now=10.0, wait_s=0.5)
-    assert not credit.on_rnr(now=10.4, wait_s=0.5), "of what was under way before"
+    assert not credit.on_rnr(now=10.4, wait_s=0.5), "of packets sent before"
     assert not credit.retries_exhausted(0)
     assert credit.on_rnr(now=10.5, wait_s=0.5)
     assert credit.retries_exhausted(0)

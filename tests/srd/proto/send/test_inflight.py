@@ -1,4 +1,4 @@
-"""The window of sent packets, against a plain model: a dictionary of every packet there ever was."""
+"""The window of sent packets, against a plain model: a dictionary of all packets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def wqe(number: int = 0, *, length: int = 1000) -> WorkQueueEntry:
 
 
 class SentMachine(RuleBasedStateMachine):
-    """Add runs, acknowledge anything that was sent, in any order and again and again."""
+    """Add PSN ranges, and acknowledge any sent packets, in any order and repeatedly."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class SentMachine(RuleBasedStateMachine):
         assert size_bytes == sum(self.owner[psn][1] for psn in new)
         requests = [message.message for message in done]
         assert len(set(requests)) == len(requests)
-        assert not self.reported & set(requests), "a message was done twice"
+        assert not self.reported & set(requests), "a message completed twice"
         self.reported |= set(requests)
         touched = {self.owner[psn][0].message for psn in new}
         assert set(requests) == {r for r in touched if self.messages[r].packetized and not self.open(r)}
@@ -61,7 +61,7 @@ class SentMachine(RuleBasedStateMachine):
         return {psn for psn, (message, _) in self.owner.items() if message.message == request} - self.acknowledged
 
     @rule(data=st.data())
-    def lie(self, data: st.DataObject) -> None:
+    def false_ack(self, data: st.DataObject) -> None:
         beyond = data.draw(st.integers(1, 100))
         before = (self.sent.base, self.sent.acknowledged)
         with pytest.raises(PacketError, match=f"when {len(self.owner)} is next"):
@@ -111,17 +111,17 @@ def test_acknowledge__drops_whole_ranges_only() -> None:
     assert (sent.base, sent.acknowledged) == (12, 0)
 
 
-def test_wqe__is_done_when_cut_and_acknowledged() -> None:
+def test_wqe__completes_when_packetized_and_acknowledged() -> None:
     sent, message = Inflight(), wqe()
     sent.add(message, offset=0, count=1, packet_bytes=100)
-    assert sent.acknowledge(1, bitmap=0) == (1, 100, [])  # not all of it was cut: there is more to come
+    assert sent.acknowledge(1, bitmap=0) == (1, 100, [])  # it is not packetized to its end
     sent.add(message, offset=44, count=2, packet_bytes=100)
     message.packetized = True
     assert sent.acknowledge(1, bitmap=0b10) == (1, 100, [])
     assert sent.acknowledge(3, bitmap=0)[2] == [message]
 
 
-def test_transmission__bytes_and_last_sequence() -> None:
+def test_inflight_burst__bytes_and_last_sequence() -> None:
     psns = Inflight().add(wqe(), offset=0, count=7, packet_bytes=1000)
     transmission = InflightBurst(psns, first=2, count=3, path_sequence=50, sent_at=10.0)
     assert (transmission.last_sequence, transmission.bytes) == (52, 3000)

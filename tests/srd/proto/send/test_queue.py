@@ -1,4 +1,4 @@
-"""How requests end early: cancelled, overdue, refused for want of memory; and that it disturbs no other."""
+"""Requests that end early (cancelled, timed out, refused for lack of memory), and that the others complete."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL: dict[str, Any] = {"receive_window_bytes": MIB, "max_message_bytes": MIB}
 
 
 def credit_of(pair: Pair) -> int:
-    """What the receiver has granted beyond the window: the sends that it released or forgot."""
+    """Bytes that the receiver has granted beyond the first window: of sends that it released or discarded."""
     receiver = pair.b.core.peer(pair.at_b).receiver
     return receiver.credit_bytes - pair.network.config.receive_window_bytes
 
@@ -45,14 +45,14 @@ def test_cancel__before_anything_was_sent() -> None:
     pair.send(3, length=MIB)
     pair.run(3)
     assert [m.length for m in received(pair.b)] == [MIB, MIB]
-    assert pair.settled()
+    assert pair.is_idle()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", ["send", "write", "read"])
 @pytest.mark.parametrize("after_s", [0.0, 0.001, 0.05, 0.2])
 def test_cancel__at_any_time_is_never_half_delivered(seed: int, kind: str, after_s: float) -> None:
-    """4 MiB take 0.84 s; whatever had landed is given back, and everything after it goes on."""
+    """4 MiB take 0.84 s. The memory of what landed is freed, and later requests complete."""
     pair = Pair(seed=seed, shape=SLOW)
     getattr(pair, kind)(1, length=4 * MIB)
     pair.network.run(seconds=after_s)
@@ -64,20 +64,20 @@ def test_cancel__at_any_time_is_never_half_delivered(seed: int, kind: str, after
     pair.run(2)
     (message,) = received(pair.b)
     assert content(pair.b, message.extents) == pair.a.region[5:200_005].tobytes()
-    assert pair.words() == []
+    assert pair.received_writes() == []
     pair.network.run(seconds=1)
-    assert pair.settled()
+    assert pair.is_idle()
     if kind == "send":
         landed = pair.b.core.peer(pair.at_b).receiver.landed_bytes - 200_000
-        assert pair.orphaned_bytes() <= landed
-        assert pair.orphaned_bytes() > 0 or after_s < 0.01
+        assert pair.released_bytes() <= landed
+        assert pair.released_bytes() > 0 or after_s < 0.01
         assert credit_of(pair) in (0, 4 * MIB), "0 if nothing was sent"
         assert (credit_of(pair) == 0) == (after_s == 0)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_cancel__on_a_bad_network_every_other_arrives_and_no_credit_is_lost(seed: int) -> None:
-    """Sixty sends through a window that holds eight; every third is cancelled, at some point of its way."""
+def test_cancel__on_a_bad_network_the_others_arrive_and_no_credit_is_lost(seed: int) -> None:
+    """Sixty sends through a window of eight; every third is cancelled at a random time."""
     pair = Pair(
         seed=seed,
         shape=Shape(delay_us=500, loss_percent=10),
@@ -110,14 +110,14 @@ def test_cancel__on_a_bad_network_every_other_arrives_and_no_credit_is_lost(seed
     assert len(set(arrived)) == len(arrived)
     assert {request for request, status in statuses.items() if status is Status.OK} <= set(arrived)
     pair.network.run(until=lambda: tend() is None, seconds=1.5)
-    assert pair.settled()
+    assert pair.is_idle()
     sender = pair.a.core.peer(pair.at_a).sender
     assert sender is not None
     unused = pair.b.core.peer(pair.at_b).receiver.credit_bytes - sender.queue.credit._started_bytes
-    assert unused == MIB, "all credit is back, and no more than that"
+    assert unused == MIB, "all credit is granted again, and no more"
 
 
-def test_cancel__of_what_is_all_under_way_may_still_arrive() -> None:
+def test_cancel__of_a_packetized_message_may_still_arrive() -> None:
     pair = Pair()
     pair.send(1, length=1000)
     while not isinstance(out := pair.a.core.poll_transmit(pair.network.now), Burst):
@@ -127,10 +127,10 @@ def test_cancel__of_what_is_all_under_way_may_still_arrive() -> None:
     pair.run(1)
     assert pair.statuses() == {1: Status.FLUSHED}
     assert len(received(pair.b)) == 1
-    assert pair.settled()
+    assert pair.is_idle()
 
 
-def test_cancel__what_has_ended_or_never_was() -> None:
+def test_cancel__of_an_ended_or_unknown_request() -> None:
     pair = Pair()
     pair.send(1, length=10)
     pair.run(1)
@@ -141,7 +141,7 @@ def test_cancel__what_has_ended_or_never_was() -> None:
     assert pair.statuses() == {1: Status.OK}
 
 
-def test_cancel__half_cut_messages_with_the_window_full() -> None:
+def test_cancel__half_packetized_messages_with_a_full_window() -> None:
     """The ABORT must fit into the receiver's window, though it is full."""
     pair = Pair(window_packets=64, shape=SLOW, controller=Fixed, initial_window_packets=128)
     for index in range(4):
@@ -159,7 +159,7 @@ def test_cancel__half_cut_messages_with_the_window_full() -> None:
     pair.send(99, length=1000)
     pair.run(99)
     assert pair.statuses()[99] is Status.OK
-    assert pair.settled()
+    assert pair.is_idle()
 
 
 # -- time -----------------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def test_cancel__half_cut_messages_with_the_window_full() -> None:
 
 @pytest.mark.parametrize("retry", [6, 7])
 def test_timeout__a_receiver_that_is_never_ready(retry: int) -> None:
-    """Whatever `rnr_retry` is, nothing hangs, and the status shows what was missing."""
+    """Whatever `rnr_retry` is, the request ends, and its status gives the cause."""
     pair = Pair(rnr_retry=retry, request_timeout_s=2.0, rnr_timer_s=0.25, **SMALL)
     pair.send(1, length=MIB)
     pair.send(2, length=MIB)
@@ -179,7 +179,7 @@ def test_timeout__a_receiver_that_is_never_ready(retry: int) -> None:
 
 @pytest.mark.parametrize("kind", ["send", "write", "read"])
 def test_timeout__a_network_too_slow(kind: str) -> None:
-    """4 MiB in half a second need twice the rate: it ends in time, though the peer is alive; the next arrives."""
+    """4 MiB in half a second need twice the rate: the request times out, and the next one arrives."""
     pair = Pair(shape=SLOW, request_timeout_s=0.5)
     getattr(pair, kind)(1, length=4 * MIB)
     started = pair.network.now
@@ -191,10 +191,10 @@ def test_timeout__a_network_too_slow(kind: str) -> None:
     pair.run(2)
     assert pair.statuses()[2] is Status.OK
     pair.network.run(seconds=1)
-    assert pair.settled()
+    assert pair.is_idle()
 
 
-def test_timeout__for_ever() -> None:
+def test_timeout__none() -> None:
     pair = Pair(request_timeout_s=math.inf, **SMALL)
     pair.send(1, length=MIB)
     pair.send(2, length=MIB)
@@ -246,12 +246,12 @@ def test_refused__with_the_status_that_the_responder_gives(number: int, status: 
     pair.run(1, 2)
     assert pair.statuses() == {1: status, 2: Status.OK}
     pair.network.run(seconds=1)
-    assert pair.settled()
+    assert pair.is_idle()
 
 
 @pytest.mark.parametrize("message", [1, 2, 77, 2**32 - 1])
-def test_refused__what_was_not_sent_is_not_refused(message: int) -> None:
-    """One waits, one has ended, the others never were."""
+def test_refused__a_nack_of_an_unsent_message_is_ignored(message: int) -> None:
+    """One waits, one has ended, the others do not exist."""
     pair = Pair(**SMALL)
     pair.write(1, length=10)  # 0
     pair.send(2, length=MIB)  # 1
@@ -267,7 +267,7 @@ def test_refused__what_was_not_sent_is_not_refused(message: int) -> None:
 
 
 def test_refused__a_send_longer_than_the_responder_takes() -> None:
-    """As a requester that ignores the NACK."""
+    """The requester ignores the NACK."""
     pair = Pair()
     sender = pair.a.core.peer(pair.at_a).sender
     assert sender is not None
@@ -280,7 +280,7 @@ def test_refused__a_send_longer_than_the_responder_takes() -> None:
     pair.run(1, 2)
     assert pair.statuses() == {1: Status.REMOTE_ERROR_BAD_LENGTH, 2: Status.OK}
     assert [message.length for message in received(pair.b)] == [1000]
-    assert pair.settled()
+    assert pair.is_idle()
 
 
 def test_end__every_open_request_ends_with_the_peer() -> None:

@@ -1,4 +1,4 @@
-"""Which message the next burst is cut from."""
+"""Which message the next burst is packetized from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def wqe(opcode: Opcode, *, length: int = 1000) -> WorkQueueEntry:
 
 
 def order(scheduler: SendScheduler, *, burst_bytes: int, most: int = 100) -> list[WorkQueueEntry]:
-    """Cut bursts until nothing may be; return of what each was."""
+    """Packetize bursts until none may be sent; return the entry of each."""
     cut: list[WorkQueueEntry] = []
     while (head := scheduler.head()) is not None and len(cut) < most:
         if head.end_psn == 0:
@@ -41,7 +41,7 @@ def test_head__sends_and_writes_take_turns_and_reads_go_first() -> None:
     assert order(scheduler, burst_bytes=1000) == [read, send, write, send, write, send, write]
 
 
-def test_head__sends_without_credit_hold_up_nothing_else() -> None:
+def test_head__sends_without_credit_block_no_other_kind() -> None:
     scheduler = SendScheduler(Credit(999, granted_messages=100, retries=7))
     send, small, response = wqe(Opcode.SEND), wqe(Opcode.SEND, length=1), wqe(Opcode.RESPONSE)
     for message in (send, small, response):
@@ -50,7 +50,7 @@ def test_head__sends_without_credit_hold_up_nothing_else() -> None:
     assert scheduler.needs_credit
 
 
-def test_head__no_more_reads_than_a_responder_must_remember() -> None:
+def test_head__outstanding_reads_are_limited() -> None:
     scheduler = SendScheduler(Credit(0, granted_messages=100, retries=7))
     for _ in range(MAX_READS + 1):
         scheduler.add(wqe(Opcode.READ))
@@ -59,7 +59,7 @@ def test_head__no_more_reads_than_a_responder_must_remember() -> None:
     assert len(order(scheduler, burst_bytes=1000)) == 1
 
 
-def test_remove__in_the_middle_of_each_lane() -> None:
+def test_remove__in_the_middle_of_each_queue() -> None:
     scheduler = SendScheduler(Credit(10_000, granted_messages=100, retries=7))
     for opcode in (Opcode.SEND, Opcode.WRITE, Opcode.RESPONSE, Opcode.READ):
         messages = [wqe(opcode) for _ in range(3)]
@@ -69,7 +69,7 @@ def test_remove__in_the_middle_of_each_lane() -> None:
         assert order(scheduler, burst_bytes=1000) == [messages[0], messages[2]]
 
 
-def test_rnr_exhausted__those_that_wait_and_not_what_has_started() -> None:
+def test_rnr_exhausted__unstarted_sends_only() -> None:
     credit = Credit(1500, granted_messages=100, retries=0)
     scheduler = SendScheduler(credit)
     first, second = wqe(Opcode.SEND), wqe(Opcode.SEND)
@@ -78,7 +78,7 @@ def test_rnr_exhausted__those_that_wait_and_not_what_has_started() -> None:
     scheduler.on_packetized(first, size_bytes=500)
     credit.on_credit_probe()
     credit.grant(1500, messages=100)
-    assert scheduler.rnr_exhausted() == [], "the first has all it needs"
+    assert scheduler.rnr_exhausted() == [], "the first has its credit"
     scheduler.on_packetized(first, size_bytes=500)
     assert scheduler.rnr_exhausted() == [second]
     late = wqe(Opcode.SEND)
@@ -87,14 +87,14 @@ def test_rnr_exhausted__those_that_wait_and_not_what_has_started() -> None:
     assert scheduler.rnr_exhausted() == [second]
 
 
-def test_head__a_write_with_immediate_takes_the_credit_of_a_message_and_no_bytes() -> None:
+def test_head__a_write_with_immediate_uses_credit_of_one_message_and_no_bytes() -> None:
     credit = Credit(0, granted_messages=1, retries=7)
     scheduler = SendScheduler(credit)
     notified, waits = (WorkQueueEntry(1, 0, 0, 1000, 0, Opcode.WRITE | IMMEDIATE) for _ in range(2))
     plain, response = wqe(Opcode.WRITE), wqe(Opcode.RESPONSE)
     for message in (notified, waits, plain, response):
         scheduler.add(message)
-    assert order(scheduler, burst_bytes=1000) == [notified, plain, response], "what waits holds up no answer"
+    assert order(scheduler, burst_bytes=1000) == [notified, plain, response], "sends without credit block no response"
     assert scheduler.needs_credit
     credit.grant(0, messages=2)
     assert order(scheduler, burst_bytes=1000) == [waits]

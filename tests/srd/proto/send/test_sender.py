@@ -1,4 +1,4 @@
-"""Transfers over networks that lose, duplicate, reorder and break: every byte arrives, once, and every request ends."""
+"""Transfers over networks that lose, duplicate, reorder and fail: every byte arrives, once, and every request ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sender_of(network: Network, number: int) -> Sender:
 
 
 def transfer(network: Network, *lengths: int, seconds: float = 20.0) -> int:
-    """Send messages of these lengths, from places of their own; check that each arrives once, byte for byte."""
+    """Send messages of these lengths and different bytes; check that each arrives once and unchanged."""
     number, _ = network.connect()
     offsets = [sum(lengths[:index]) + 13 * index for index in range(len(lengths))]
     for index, (offset, length) in enumerate(zip(offsets, lengths, strict=True)):
@@ -100,11 +100,11 @@ def test_transfer__loss(seed: int, loss_percent: int) -> None:
     assert sum(path.counters.retransmitted for path in sender.paths) == sender.retransmitted
     assert sum(path.counters.packets for path in sender.paths) == sender.packets
     lost = sum(link.dropped for link in network.links.values())
-    assert sender.retransmitted < 3 * lost + 20, "what was not lost is not sent again"
+    assert sender.retransmitted < 3 * lost + 20, "few spurious retransmissions"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_transfer__nothing_lost_nothing_sent_again(seed: int) -> None:
+def test_transfer__without_loss_no_retransmission(seed: int) -> None:
     network = Network(seed=seed)
     number = transfer(network, 4 * MIB)
     sender = sender_of(network, number)
@@ -164,7 +164,7 @@ def test_transfer__one_link_blackholed_in_the_middle(seed: int) -> None:
     used = [path for path in sender.paths if path.counters.packets > before.get(path.index, 0)]
     silent = [path for path in used if network.hash["a", path.index] == 0]
     assert silent
-    assert all(path.state is not PathState.ACTIVE for path in silent), "each that was tried since"
+    assert all(path.state is not PathState.ACTIVE for path in silent), "each that was used since"
 
 
 @pytest.mark.compiled
@@ -191,7 +191,7 @@ def test_transfer__a_repaired_link_is_used_again(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_retransmit__on_another_path(seed: int) -> None:
-    """Each PSN that is sent again goes over another path than the time before."""
+    """Each retransmission of a PSN takes another path than the transmission before."""
     network = Network(seed=seed, shape=Shape(delay_us=500, loss_percent=5))
     last_path: dict[int, int] = {}
     again: Counter[bool] = Counter()
@@ -211,10 +211,10 @@ def test_retransmit__on_another_path(seed: int) -> None:
     assert again[False] == 0
 
 
-# -- the shape of what is sent --------------------------------------------------------------------------------------
+# -- bursts ---------------------------------------------------------------------------------------------------------
 
 
-def test_poll_burst__is_within_what_was_agreed() -> None:
+def test_poll_burst__is_within_the_agreed_limits() -> None:
     network = Network(seed=1, datagram_bytes=1472)
     number, _ = network.connect()
     network.a.core.post(number, WorkRequest(request=1, payload_offset=77, length=3 * MIB + 5))
@@ -233,7 +233,7 @@ def test_poll_burst__is_within_what_was_agreed() -> None:
         assert burst.segment_bytes == 1472 - HEADER_BYTES
         assert (burst.count - 1) * burst.segment_bytes < burst.payload_bytes <= burst.count * burst.segment_bytes
         assert burst.payload_offset == 77 + burst.offset
-        assert burst.path_sequence >= sequences.get(burst.path, 0), "a path's sequence never goes back"
+        assert burst.path_sequence >= sequences.get(burst.path, 0), "a path's sequence never decreases"
         sequences[burst.path] = burst.path_sequence + burst.count
     assert max(burst.count for burst in bursts) > 4, "bursts, not packets"
     psns = sorted(psn for burst in bursts for psn in range(burst.psn, burst.psn + burst.count))
@@ -258,31 +258,31 @@ def most_in_flight(network: Network, *, length: int) -> tuple[Sender, int]:
     return sender, max(seen)
 
 
-def test_poll_burst__no_more_in_flight_than_may_be_and_a_window_that_need_not_grow() -> None:
+def test_poll_burst__inflight_limit_applies_and_the_window_does_not_grow() -> None:
     """1 ms and 100 Mbit/s, where a queue of 100 ms is accepted: the bandwidth-delay product is 12 kB."""
     least_bytes = 256 << 10
     config = ProtocolConfig(min_inflight_limit_bytes=least_bytes, min_delay_target_s=0.1)
     network = Network(seed=1, shape=Shape(delay_us=500, rate_bps=25_000_000), config=config)
     sender, most_bytes = most_in_flight(network, length=12 * MIB)
     assert least_bytes / 2 < most_bytes < least_bytes
-    # It grows up to there, and for CWND_LIMITED_RTTS more, while what is acknowledged at all is 12 MiB.
+    # It grows to the limit and for CWND_LIMITED_RTTS more, while the whole transfer is 12 MiB.
     assert least_bytes < sender.controller.window_bytes < (CWND_LIMITED_RTTS + 8) * least_bytes < 12 * MIB
 
 
 @pytest.mark.compiled
 def test_poll_burst__as_much_in_flight_as_a_long_path_holds() -> None:
-    """100 ms and 400 Mbit/s: 5 MB are on the way, whatever little may wait in hosts."""
+    """100 ms and 400 Mbit/s: 5 MB are in flight, though less may queue in hosts."""
     config = ProtocolConfig(
         min_inflight_limit_bytes=256 << 10, receive_window_bytes=128 * MIB, max_message_bytes=32 * MIB
     )
     shape = Shape(delay_us=50_000, rate_bps=100_000_000, limit_packets=10_000)
     sender, most_bytes = most_in_flight(Network(seed=1, shape=shape, config=config), length=24 * MIB)
     assert 5e6 < most_bytes < 2.2 * 5e6
-    assert sender.controller.window_bytes < 2.2 * 5e6, "what is not sent for the ceiling makes it no wider"
+    assert sender.controller.window_bytes < 2.2 * 5e6, "the window does not grow while the in-flight limit applies"
 
 
-def test_window__an_ack_has_bits_for_all_of_it() -> None:
-    """Else what lies beyond its bitmap is taken for lost, as long as the window's first packet is missing."""
+def test_window__an_ack_covers_all_of_it() -> None:
+    """Otherwise packets beyond the bitmap are declared lost while the window's first packet is missing."""
     config = ProtocolConfig(window_packets=65_536, controller=Fixed, initial_window_packets=5000)
     network = Network(seed=1, shape=Shape(delay_us=20_000), config=config, datagram_bytes=576)
     number, at_b = network.connect()
@@ -310,10 +310,10 @@ def test_poll_burst__long_when_the_processor_is_the_limit() -> None:
     sender.controller.window_bytes = 10.0 * sender.segment_bytes + 10 * HEADER_BYTES
     network.a.core.post(number, WorkRequest(request=1, payload_offset=0, length=MIB))
     first = sender.poll_burst(now=network.now)
-    later = sender.poll_burst(now=network.now + 0.01)  # a thousand round trips, in which it might have sent
+    later = sender.poll_burst(now=network.now + 0.01)  # a thousand round trips, in which it could have sent
     assert first is not None
     assert later is not None
-    assert (first.count, later.count) == (1, 7), "a packet of a small window; a message's worth"
+    assert (first.count, later.count) == (1, 7), "one packet with a small window; then a whole message"
 
 
 @pytest.mark.compiled
@@ -332,7 +332,7 @@ def test_poll_burst__sprays_over_all_paths(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("loss_percent", "share"), [(0, 0.6), (1, 0.5)])
 def test_throughput__most_of_four_links(seed: int, loss_percent: int, share: float) -> None:
-    """Far below the goal, so that it fails for defects, not for tuning."""
+    """Far below the goal: it detects defects, not tuning."""
     shape = Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60, loss_percent=loss_percent)
     network = Network(seed=seed, shape=shape)
     transfer(network, 12 * MIB)
@@ -342,7 +342,7 @@ def test_throughput__most_of_four_links(seed: int, loss_percent: int, share: flo
 @pytest.mark.compiled
 @pytest.mark.parametrize("seed", SEEDS)
 def test_blocked_path__half_of_the_links_slow(seed: int) -> None:
-    """Congested paths are left, not slowed for: two of four links at a tenth of the rate."""
+    """Congested paths are avoided and do not shrink the window: two of four links at a tenth of the rate."""
     network = Network(seed=seed, shape=Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60))
     for (_, link), netem in network.links.items():
         if link < 2:
@@ -355,15 +355,15 @@ def test_blocked_path__half_of_the_links_slow(seed: int) -> None:
 def test_handle_ack__counts_marks_and_reports_their_share_to_the_controller(monkeypatch: pytest.MonkeyPatch) -> None:
     network = Network(seed=1)
     number, _ = network.connect()
-    sender, told = sender_of(network, number), list[float]()
-    monkeypatch.setattr(sender.controller, "on_sample", lambda **sample: told.append(sample["ecn_fraction"]))
+    sender, samples = sender_of(network, number), list[float]()
+    monkeypatch.setattr(sender.controller, "on_sample", lambda **sample: samples.append(sample["ecn_fraction"]))
     sender._table.open_all()
     path, now = sender.paths[3], network.now
     for last, marked in ((3, 0), (7, 1), (9, 0xFFFF), (10, 2), (11, 2)):
         path.next_sequence = last + 1
         report = PathReport(3, last, int(now * 1e6) - 1000 & 0xFFFFFFFF, 0, last + 1, 0, marked)
         sender.handle_ack(Ack(sender._context, 0, 0, 0, 0, (report,)), now=now, received_at=now)
-    assert told == [0.0, 0.25, 1.0, 1.0, 0.0], "never more than all, and 16 bits wrap"
+    assert samples == [0.0, 0.25, 1.0, 1.0, 0.0], "at most 1, and 16 bits wrap"
     assert path.counters.ecn_ce == (1 << 16) + 2
 
 
@@ -371,13 +371,13 @@ def test_handle_ack__counts_marks_and_reports_their_share_to_the_controller(monk
 
 
 @pytest.mark.sources
-def test_on_handshake_rtt__the_handshakes_is_the_base_of_all_paths(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A newcomer does not take the queue that others keep for the length of the way."""
+def test_on_handshake_rtt__is_the_base_of_all_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new peer must not count a standing queue of other peers as propagation delay."""
     network = Network(seed=1, shape=Shape(delay_us=500))
     number, _ = network.connect()
-    sender, told = sender_of(network, number), list[tuple[float, float]]()
+    sender, samples = sender_of(network, number), list[tuple[float, float]]()
     monkeypatch.setattr(
-        sender.controller, "on_sample", lambda **sample: told.append((sample["queue_s"], sample["min_rtt_s"]))
+        sender.controller, "on_sample", lambda **sample: samples.append((sample["queue_s"], sample["min_rtt_s"]))
     )
     assert sender.rtt_s == pytest.approx(0.001, rel=0.01)
     sender._table.open_all()
@@ -385,17 +385,17 @@ def test_on_handshake_rtt__the_handshakes_is_the_base_of_all_paths(monkeypatch: 
     path.next_sequence = 1
     report = PathReport(3, 0, int(now * 1e6) - 3000 & 0xFFFFFFFF, 0, 1, 0, 0)
     sender.handle_ack(Ack(sender._context, 0, 0, 0, 0, (report,)), now=now, received_at=now)
-    ((queue_s, base_s),) = told
+    ((queue_s, base_s),) = samples
     assert queue_s == pytest.approx(0.002, rel=0.01)
     assert base_s == pytest.approx(0.001, rel=0.01)
 
 
 @pytest.mark.sources
-def test_handle_ack__a_probes_answer_is_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handle_ack__of_a_probe_is_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     network = Network(seed=1)
     number, _ = network.connect()
-    sender, told = sender_of(network, number), list[float]()
-    monkeypatch.setattr(sender.controller, "on_sample", lambda **sample: told.append(sample["queue_s"]))
+    sender, samples = sender_of(network, number), list[float]()
+    monkeypatch.setattr(sender.controller, "on_sample", lambda **sample: samples.append(sample["queue_s"]))
     sender._table.open_all()
     path, now = sender.paths[3], network.now
     for _ in range(2):
@@ -404,16 +404,14 @@ def test_handle_ack__a_probes_answer_is_no_sample(monkeypatch: pytest.MonkeyPatc
     for last in range(4):
         report = PathReport(3, last, int(now * 1e6) - 1000 * (last + 1) & 0xFFFFFFFF, 0, last + 1, 0, 0)
         sender.handle_ack(Ack(sender._context, 0, 0, 0, 0, (report,)), now=now, received_at=now)
-    assert len(told) == 2
+    assert len(samples) == 2
     assert path.rtt.latest_s == pytest.approx(0.004, rel=0.01)
 
 
 @pytest.mark.sources
 @pytest.mark.parametrize("seed", SEEDS)
-def test_undo__what_was_late_and_not_lost_leaves_the_window_as_it_was(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For 8 ms three of four links take 30 ms longer: most of the window is given up, and comes twice."""
+def test_on_spurious_loss__restores_the_window(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For 8 ms three of four links have 30 ms more delay: most of the window is declared lost, and arrives twice."""
     shape = Shape(delay_us=500, rate_bps=250_000_000, limit_packets=60)
     network = Network(seed=seed, shape=shape)
     number, _ = network.connect()

@@ -1,4 +1,4 @@
-"""Open requests, by name, by number and by time."""
+"""Open requests, by request id, by message number and by deadline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def request(name: int | None, *, message: int, local_key: int = 0) -> WorkQueueE
     return WorkQueueEntry(name, message, 0, 10, 0, opcode, local_key=local_key)
 
 
-def test_requests__found_by_name_and_by_number_until_they_end() -> None:
+def test_work_queue__finds_requests_by_id_and_by_message_until_they_end() -> None:
     requests = WorkQueue()
     assert not requests
     mine, answer = request(7, message=0), request(None, message=1)
@@ -21,9 +21,9 @@ def test_requests__found_by_name_and_by_number_until_they_end() -> None:
     assert (requests.open_requests, requests.by_request(7), requests.by_message(0)) == ([7], mine, mine)
     assert requests.by_message(1) is answer
     requests.remove(mine)
-    assert not requests, "answers are nobody's request"
+    assert not requests, "responses are no requests"
     assert requests.by_request(7) is requests.by_message(0) is None
-    requests.remove(mine)  # once is enough
+    requests.remove(mine)  # has no effect
     requests.remove(answer)
     assert requests.by_message(1) is None
     assert mine.ended
@@ -45,11 +45,11 @@ def test_overdue__in_the_order_of_posting_without_what_has_ended() -> None:
     assert requests.overdue(now=10.0) == [second]
     assert requests.deadline_at == 11.0
     requests.remove(third)
-    assert requests.overdue(now=99.0) == [], "what answers a read has no bound but the read's"
+    assert requests.overdue(now=99.0) == [], "a response has no deadline of its own"
     assert requests.deadline_at is None
 
 
-def test_using__those_that_need_a_registration() -> None:
+def test_using__requests_of_a_registration() -> None:
     requests = WorkQueue()
     one, two = request(1, message=1, local_key=5), request(None, message=2, local_key=5)
     for wqe in (one, two, request(3, message=3, local_key=6)):

@@ -1,4 +1,4 @@
-"""Control packets: there and back again, and whatever bytes a network may deliver."""
+"""Control packets: encoded and decoded, and arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ def test_decode_untrusted__inverts_encode(packet: Control) -> None:
 
 
 @given(PACKETS)
-def test_encode__a_second_pass_changes_nothing(packet: Control) -> None:
+def test_encode__is_stable(packet: Control) -> None:
     data = packet.encode()
     assert decode_untrusted(data).encode() == data
 
 
 def decoded(data: bytes) -> Control | None:
-    """Decode; PacketError is the only way to fail."""
+    """Decode; None if that raises PacketError, the only allowed error."""
     try:
         return decode_untrusted(data)
     except PacketError:
@@ -121,10 +121,10 @@ def test_decode_untrusted__arbitrary_body(kind: PacketType, rest: bytes) -> None
 
 
 @given(packet=PACKETS, data=st.data())
-def test_decode_untrusted__cut_anywhere(packet: Control, data: st.DataObject) -> None:
+def test_decode_untrusted__truncated_anywhere(packet: Control, data: st.DataObject) -> None:
     whole = packet.encode()
     cut = decoded(whole[: data.draw(st.integers(0, len(whole) - 1))])
-    if not isinstance(packet, Retry):  # these say, or imply, how long they are
+    if not isinstance(packet, Retry):  # the length of these is known
         assert cut is None
 
 
@@ -135,7 +135,7 @@ def test_decode_untrusted__one_bit_flipped(packet: Control, data: st.DataObject)
     decoded(bytes(raw))
 
 
-def test_decode_untrusted__names_what_is_wrong() -> None:
+def test_decode_untrusted__errors() -> None:
     close = Close(1, 2).encode()
     with pytest.raises(PacketError, match="15 bytes are no packet"):
         decode_untrusted(close[:15])
@@ -173,7 +173,7 @@ ACCEPT = Accept(1, 2, 3, 4, max_message_bytes=9, window_packets=64, datagram_byt
         (replace(ACCEPT, datagram_bytes=MAX_DATAGRAM_BYTES + 1).encode(), "out of range"),
     ],
 )
-def test_decode_untrusted__lengths_that_lie(data: bytes, message: str) -> None:
+def test_decode_untrusted__inconsistent_lengths(data: bytes, message: str) -> None:
     with pytest.raises(PacketError, match=message):
         decode_untrusted(data)
 

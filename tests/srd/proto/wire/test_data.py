@@ -1,4 +1,4 @@
-"""Data packets' layout, and PROTOCOL.md's tables against what is really encoded."""
+"""Data packets' layout, and PROTOCOL.md's tables against the encoded bytes."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def arrival(*bursts: Burst, payload_bytes: int | None = None) -> GroDatagram:
 def test_received_bursts_untrusted__every_burst_of_a_train_has_its_mark(*, marked: bool) -> None:
     one = arrival(burst(), burst(psn=500, path_sequence=2000))
     one.ecn_ce = marked
-    assert [run.ecn_ce for run in received_bursts_untrusted(one)] == [marked, marked]
+    assert [got.ecn_ce for got in received_bursts_untrusted(one)] == [marked, marked]
 
 
 # -- headers --------------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_write_headers__every_field() -> None:
 
 
 def test_write_headers__bytes_on_the_wire() -> None:
-    """The one test that does not go through the dtype: big endian, byte by byte."""
+    """The only test without the dtype: big endian, byte by byte."""
     data = headers_of(burst(count=1, offset=0x0102030405060708, key=0x1112131415161718)).tobytes()
     assert data.hex(" ", 8) == (
         "02010005000003e8 1122334455667788 0000000000000046 0001e24000000009 "
@@ -136,17 +136,17 @@ def test_header_steps__grow_by_row(segment: int, row: int) -> None:
     assert header_steps(segment)[row].tolist() == [row, 0, row, 0, 0, row * segment, 0]
 
 
-# -- runs -----------------------------------------------------------------------------------------------------------
+# -- received bursts ------------------------------------------------------------------------------------------------
 
 
 def test_received_bursts_untrusted__one_burst_sent_is_one_burst_received() -> None:
-    (run,) = received_bursts_untrusted(arrival(burst()))
-    assert (run.path, run.path_sequence, run.psn, run.count) == (5, 1000, 70, 3)
-    assert (run.context, run.message, run.length, run.immediate, run.sent_us) == (
+    (got,) = received_bursts_untrusted(arrival(burst()))
+    assert (got.path, got.path_sequence, got.psn, got.count) == (5, 1000, 70, 3)
+    assert (got.context, got.message, got.length, got.immediate, got.sent_us) == (
         0x1122334455667788, 9, 2500, 0xABCD, 123456,
     )  # fmt: skip
-    assert (run.offset, run.payload_offset, run.payload_bytes, run.segment_bytes) == (0, 1 << 20, 2500, 1000)
-    assert (run.address, run.received_at) == ("a:5", 10.0)
+    assert (got.offset, got.payload_offset, got.payload_bytes, got.segment_bytes) == (0, 1 << 20, 2500, 1000)
+    assert (got.address, got.received_at) == ("a:5", 10.0)
 
 
 def test_received_bursts_untrusted__two_messages_in_one_train() -> None:
@@ -157,13 +157,13 @@ def test_received_bursts_untrusted__two_messages_in_one_train() -> None:
     assert (two.psn, two.count, two.payload_offset, two.payload_bytes) == (72, 2, (1 << 20) + 2000, 1500)
 
 
-def test_received_bursts_untrusted__a_gap_cuts() -> None:
-    """A packet of the burst was lost: what follows it is another run."""
+def test_received_bursts_untrusted__a_gap_splits() -> None:
+    """A packet of the burst was lost: what follows it is another got."""
     whole = arrival(burst(count=4, payload_bytes=4000, length=4000))
     headers = bytes(whole.headers)
     headers = headers[: 2 * HEADER_BYTES] + headers[3 * HEADER_BYTES :]
     cut = GroDatagram(memoryview(headers), 3, whole.payload_offset, 3000, 1000, whole.address, whole.received_at)
-    found = [(run.psn, run.count, run.offset, run.payload_offset - (1 << 20)) for run in received_bursts_untrusted(cut)]
+    found = [(got.psn, got.count, got.offset, got.payload_offset - (1 << 20)) for got in received_bursts_untrusted(cut)]
     assert found == [(70, 2, 0, 0), (73, 1, 3000, 2000)]
 
 
@@ -172,15 +172,15 @@ def test_received_bursts_untrusted__another_version_or_type_is_dropped(byte: int
     headers = headers_of(burst(count=3))
     raw = bytearray(headers.tobytes())
     raw[HEADER_BYTES + byte] = 77
-    runs = received_bursts_untrusted(GroDatagram(memoryview(raw), 3, 0, 2500, 1000, "a:5", 10.0))
-    assert [(run.psn, run.payload_offset, run.payload_bytes) for run in runs] == [(70, 0, 1000), (72, 2000, 500)]
+    received = received_bursts_untrusted(GroDatagram(memoryview(raw), 3, 0, 2500, 1000, "a:5", 10.0))
+    assert [(got.psn, got.payload_offset, got.payload_bytes) for got in received] == [(70, 0, 1000), (72, 2000, 500)]
 
 
 def test_received_bursts_untrusted__zero_length_messages() -> None:
-    series = arrival(
+    train = arrival(
         *(burst(count=1, psn=70 + i, message=i, length=0, payload_bytes=0, segment_bytes=0) for i in range(3))
     )
-    assert [(run.message, run.count, run.payload_bytes) for run in received_bursts_untrusted(series)] == [
+    assert [(got.message, got.count, got.payload_bytes) for got in received_bursts_untrusted(train)] == [
         (0, 1, 0),
         (1, 1, 0),
         (2, 1, 0),
@@ -190,7 +190,7 @@ def test_received_bursts_untrusted__zero_length_messages() -> None:
 SERIES = st.binary(min_size=HEADER_BYTES, max_size=8 * HEADER_BYTES)
 
 
-def series(data: bytes, *, segment: int, last: int) -> GroDatagram:
+def train(data: bytes, *, segment: int, last: int) -> GroDatagram:
     """As many headers as `data` has, each with a segment of payload but the last."""
     count = len(data) // HEADER_BYTES
     return GroDatagram(memoryview(data), count, 500, (count - 1) * segment + min(last, segment), segment, "x", 10.0)
@@ -198,8 +198,8 @@ def series(data: bytes, *, segment: int, last: int) -> GroDatagram:
 
 @given(data=SERIES, segment=st.integers(0, 9000), last=st.integers(0, 9000))
 def test_received_bursts_untrusted__never_raises(data: bytes, segment: int, last: int) -> None:
-    came = series(data, segment=segment, last=last)
-    assert sum(run.count for run in received_bursts_untrusted(came)) <= came.count
+    came = train(data, segment=segment, last=last)
+    assert sum(got.count for got in received_bursts_untrusted(came)) <= came.count
 
 
 @given(data=SERIES, segment=st.integers(0, 9000), last=st.integers(0, 9000))
@@ -209,28 +209,28 @@ def test_received_bursts_untrusted__arbitrary_data_packets_share_out_the_payload
     raw = bytearray(data)
     for at in range(0, len(raw), HEADER_BYTES):
         raw[at : at + 3] = bytes([VERSION, PacketType.DATA, 0])
-    came = series(bytes(raw), segment=segment, last=last)
+    came = train(bytes(raw), segment=segment, last=last)
     at = came.payload_offset
-    for run in received_bursts_untrusted(came):
-        assert run.count >= 1
-        assert run.payload_offset == at
-        assert 0 <= run.payload_bytes <= run.count * segment
-        at += run.payload_bytes
+    for got in received_bursts_untrusted(came):
+        assert got.count >= 1
+        assert got.payload_offset == at
+        assert 0 <= got.payload_bytes <= got.count * segment
+        at += got.payload_bytes
     assert at == came.payload_offset + came.payload_bytes
 
 
 @given(sizes=st.lists(st.integers(1, 6), min_size=1, max_size=5), segment=st.integers(1, 9000), start=U32)
 def test_received_bursts_untrusted__inverts_write_headers(sizes: list[int], segment: int, start: int) -> None:
     bursts, psn = [], start
-    for message, count in zip(range(0, 99, 2), sizes, strict=False):  # messages that do not follow each other
+    for message, count in zip(range(0, 99, 2), sizes, strict=False):  # messages without consecutive numbers
         size = count * segment
         bursts.append(
             burst(count=count, psn=psn, path_sequence=start % 2**31 + psn - start, message=message, length=size,
                   payload_bytes=size, segment_bytes=segment)
         )  # fmt: skip
         psn += count
-    runs = received_bursts_untrusted(arrival(*bursts))
-    assert [(r.psn, r.count, r.message, r.length, r.offset, r.payload_bytes) for r in runs] == [
+    received = received_bursts_untrusted(arrival(*bursts))
+    assert [(r.psn, r.count, r.message, r.length, r.offset, r.payload_bytes) for r in received] == [
         (b.psn, b.count, b.message, b.length, b.offset, b.payload_bytes) for b in bursts
     ]
 
@@ -239,7 +239,7 @@ def test_received_bursts_untrusted__inverts_write_headers(sizes: list[int], segm
 
 
 @given(value=st.integers(0, 2**64 - 1), distance=st.integers(-(2**31) + 1, 2**31 - 1))
-def test_expand__inverts_truncation_of_what_is_near(value: int, distance: int) -> None:
+def test_expand__inverts_truncation_of_near_values(value: int, distance: int) -> None:
     near = max(value + distance, 0)
     assert expand(value & 0xFFFFFFFF, near=near) == value
 
@@ -249,7 +249,7 @@ def test_expand__inverts_truncation_of_what_is_near(value: int, distance: int) -
     [
         (0, 0, 0),
         (5, 0, 5),
-        (0xFFFFFFFF, 0, 0xFFFFFFFF),  # nothing lies below zero
+        (0xFFFFFFFF, 0, 0xFFFFFFFF),  # none is below zero
         (0xFFFFFFFF, 1 << 32, 0xFFFFFFFF),
         (1, 0xFFFFFFFF, (1 << 32) + 1),
     ],
@@ -317,7 +317,7 @@ def test_protocol_md__data() -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_protocol_md__control(name: str) -> None:
-    """Every field of the table holds, at its offset, the value that the packet was made of."""
+    """Every field of the table has, at its offset, the packet's value."""
     packet = EXAMPLES[name]
     data = packet.encode()
     assert data[:2] == bytes([VERSION, PacketType[name]])
@@ -381,9 +381,9 @@ def test_protocol_md__constants() -> None:
     named = re.findall(r"^\| `([A-Z_]+)` \| ([0-9.]+) \|", SPECIFICATION, re.MULTILINE)
     assert len(named) > 10
     for name, value in named:
-        homes = [module for module in CONSTANTS_IN if hasattr(module, name)]
-        assert homes, f"{name} is in no module"
-        assert {getattr(module, name) for module in homes} == {float(value)}, name
+        modules = [module for module in CONSTANTS_IN if hasattr(module, name)]
+        assert modules, f"{name} is in no module"
+        assert {getattr(module, name) for module in modules} == {float(value)}, name
 
 
 def test_protocol_md__opcodes() -> None:

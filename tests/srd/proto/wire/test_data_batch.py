@@ -1,4 +1,4 @@
-"""srd.proto.wire.data: batches, bursts of messages of one packet each, among others in one series."""
+"""srd.proto.wire.data: batches (bursts of messages of one packet each) among other bursts of one train."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def batch(*, count: int, first: int, length: int) -> Burst:
 def test_received_bursts_untrusted__batches_and_messages_of_one_train(
     counts: list[int], length: int, *, message_first: bool
 ) -> None:
-    """Batches are apart by a PSN, a long message of the same packet size stands before or behind them."""
+    """A PSN separates the batches; a long message of the same packet size precedes or follows them."""
     bursts, psn = [], 5
     for count in counts:
         bursts.append(batch(count=count, first=psn, length=length))
@@ -35,10 +35,15 @@ def test_received_bursts_untrusted__batches_and_messages_of_one_train(
     bursts.insert(0 if message_first else len(bursts), long)
     came = arrival(*bursts)
     at = 0
-    for run, sent in zip(received_bursts_untrusted(came), bursts, strict=True):
-        assert (run.psn, run.count, run.message, run.length) == (sent.psn, sent.count, sent.message, sent.length)
-        assert run.batch == (sent.payload_addresses is not None and sent.count > 1)
-        assert (run.payload_offset, run.payload_bytes) == (
+    for got, sent in zip(received_bursts_untrusted(came), bursts, strict=True):
+        assert (got.psn, got.count, got.message, got.length) == (
+            sent.psn,
+            sent.count,
+            sent.message,
+            sent.length,
+        )
+        assert got.batch == (sent.payload_addresses is not None and sent.count > 1)
+        assert (got.payload_offset, got.payload_bytes) == (
             came.payload_offset + at * length,
             sent.count * length,
         )
@@ -48,7 +53,7 @@ def test_received_bursts_untrusted__batches_and_messages_of_one_train(
 def test_received_bursts_untrusted__the_last_message_of_a_batch_is_cut_short() -> None:
     came = arrival(batch(count=8, first=3, length=100))
     came.payload_bytes -= 1
-    assert [(run.count, run.batch, run.payload_bytes) for run in received_bursts_untrusted(came)] == [
+    assert [(got.count, got.batch, got.payload_bytes) for got in received_bursts_untrusted(came)] == [
         (7, True, 700),
         (1, False, 99),
     ]
@@ -59,4 +64,4 @@ def test_received_bursts_untrusted__the_last_message_of_a_batch_is_cut_short() -
 def test_received_bursts_untrusted__only_sends_make_batches(flags: int, count: int) -> None:
     sent = batch(count=count, first=3, length=100)
     sent.flags = flags
-    assert [(run.count, run.batch) for run in received_bursts_untrusted(arrival(sent))] == [(1, False)] * count
+    assert [(got.count, got.batch) for got in received_bursts_untrusted(arrival(sent))] == [(1, False)] * count

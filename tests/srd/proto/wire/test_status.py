@@ -1,4 +1,4 @@
-"""Completion statuses: EFA's numbers and names, each of which something leads to."""
+"""Completion statuses: EFA's numbers and names, and that each is reachable."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_refusal_untrusted__ok_is_no_refusal(number: int) -> None:
     assert status is not Status.OK
 
 
-# -- each is reachable: what must happen, as the one that asked sees it ----------------------------------------------
+# -- each is reachable at the requester ------------------------------------------------------------------------------
 
 Reached = Callable[[], Status]
 
@@ -59,7 +59,7 @@ Reached = Callable[[], Status]
 def requested(
     post: Callable[[Pair], None], *, meanwhile: Callable[[Pair], None] = lambda _: None, **config: Any
 ) -> Reached:
-    """Post request 1 over a slow link; after 50 ms something happens. Returns how the request ended."""
+    """Post request 1 over a slow link; after 50 ms call `event`. Returns how the request ended."""
 
     def reach() -> Status:
         pair = Pair(shape=Shape(delay_us=500, rate_bps=10_000_000, limit_packets=200), **config)
@@ -94,7 +94,7 @@ def another_version(network: Network) -> None:
     network.b.core.handle_packets = refuse  # type: ignore[method-assign,assignment]  # it has another version
 
 
-def post_to_nobody(pair: Pair) -> None:
+def post_to_unregistered(pair: Pair) -> None:
     pair.a.core.post(99, WorkRequest(request=1, length=1))
 
 
@@ -103,7 +103,7 @@ def die(pair: Pair) -> None:
 
 
 def internal_error(pair: Pair) -> None:
-    """As the endpoint does it when something of its own fails."""
+    """As the endpoint does on an internal error."""
     peer = pair.a.core.peer(pair.at_a)
     peer.end(Status.LOCAL_ERROR_QP_INTERNAL_ERROR, reason="a fault")
     pair.a.core._after(peer, now=pair.network.now)
@@ -132,7 +132,7 @@ REACHED: dict[Status, Reached] = {
     Status.LOCAL_ERROR_UNSUPPORTED_OP: requested(
         lambda pair: pair.a.core.post(pair.at_a, WorkRequest(request=1, length=1, opcode=Opcode.RESPONSE))
     ),
-    Status.LOCAL_ERROR_INVALID_AH: requested(post_to_nobody),
+    Status.LOCAL_ERROR_INVALID_AH: requested(post_to_unregistered),
     Status.LOCAL_ERROR_INVALID_LKEY: requested(lambda pair: pair.read(1, length=1, local_key=77)),
     Status.LOCAL_ERROR_BAD_LENGTH: requested(lambda pair: pair.write(1, length=MAX_MESSAGE_BYTES + 1)),
     Status.REMOTE_ERROR_BAD_ADDRESS: requested(lambda pair: pair.write(1, length=1, key=77)),
