@@ -62,10 +62,13 @@ class RxBuffers:
         return offset
 
     def rewind(self, offset: int, *, size_bytes: int) -> None:
-        """Reuse the memory of what landed last in a chunk and is not kept. Call it before the next batch."""
+        """Reuse the memory of what landed last in a slot's chunk and is not kept. Call it before the next batch.
+
+        Nothing happens if it landed elsewhere: a copy may end where the chunk of a slot begins.
+        """
         for slot in self._moved:
             chunk = self._chunk_of[slot]
-            if self._ends[chunk] == offset + size_bytes:
+            if self._chunks[chunk] <= offset and self._ends[chunk] == offset + size_bytes:
                 self.cursors[slot] = self._ends[chunk] = offset
                 return
 

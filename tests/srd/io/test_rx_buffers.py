@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 from hypothesis import given, settings
@@ -142,6 +143,21 @@ def test_rewind__the_last_piece_is_reused() -> None:
     assert held.buffers.cursors[1] == last
 
 
+def test_rewind__a_copy_that_ends_where_the_chunk_of_a_slot_begins_is_not_the_slots() -> None:
+    """Else the slot would land in the copies' chunk, and overwrite them before they are copied to their targets."""
+    held = HeldBuffers(chunks=SLOTS + 2)
+    for _ in range(3):
+        assert held.buffers.allocate_copy(SUPER_BYTES) is not None
+    copy = held.buffers.allocate_copy(SUPER_BYTES)
+    assert copy is not None
+    slot = held.buffers.cursors.index(copy + SUPER_BYTES)
+    landed = held.buffers.consume(slot, 1)
+    held.buffers.rewind(landed, size_bytes=1)
+    held.buffers.rewind(copy, size_bytes=SUPER_BYTES)
+    held.buffers.end_batch()
+    assert held.buffers.cursors[slot] == landed
+
+
 def test_init__a_pool_that_is_too_small_leaves_slots_on_scratch_each_on_its_own() -> None:
     held = HeldBuffers(chunks=2)  # the copies have the other
     assert [held.buffers.is_scratch(slot) for slot in range(SLOTS)] == [False, True, True]
@@ -204,12 +220,30 @@ def test_close__frees_every_chunk() -> None:
 
 TRAINS = (60_000, 62_412, 62_304, 33_280)
 SIZES = st.one_of(st.integers(1, max(TRAINS)), st.sampled_from([1, 1400, *TRAINS]))
+FULL_CHUNK = [(SUPER_BYTES, False)] * (CHUNK_BYTES // SUPER_BYTES)
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """What arrives in a batch: sizes, and whether the core keeps it."""
+
+    train_bytes: int
+    slots: dict[int, tuple[int, bool]]
+    copies: list[tuple[int, bool]]
+    low: bool
+    """Whether memory is low, so that what is not kept is reused at once."""
+    returned: int
+    """Pieces that the application returns after the batch."""
+
+
 BATCHES = st.lists(
-    st.tuples(
-        st.sampled_from(TRAINS),
-        st.dictionaries(st.integers(0, SLOTS - 1), st.tuples(SIZES, st.booleans()), max_size=SLOTS),
-        st.lists(st.tuples(SIZES, st.booleans()), max_size=5),
-        st.integers(0, 6),
+    st.builds(
+        Arrivals,
+        train_bytes=st.sampled_from(TRAINS),
+        slots=st.dictionaries(st.integers(0, SLOTS - 1), st.tuples(SIZES, st.booleans()), max_size=SLOTS),
+        copies=st.lists(st.tuples(SIZES, st.booleans()), max_size=5) | st.just(FULL_CHUNK),
+        low=st.booleans(),
+        returned=st.integers(0, 6),
     ),
     max_size=40,
 )
@@ -226,34 +260,41 @@ def check_slots(held: HeldBuffers) -> None:
 
 @given(chunks=st.integers(1, 9), batches=BATCHES)
 @settings(max_examples=150)
-def test_batches__no_held_memory_is_allocated_and_no_memory_is_lost(
-    chunks: int, batches: list[tuple[int, dict[int, tuple[int, bool]], list[tuple[int, bool]], int]]
-) -> None:
+def test_batches__no_held_memory_is_allocated_and_no_memory_is_lost(chunks: int, batches: list[Arrivals]) -> None:
     """For any arrivals and changes of the layout."""
     held = HeldBuffers(chunks=chunks)
-    for train_bytes, slots, copies, returned in batches:
-        if train_bytes != held.buffers.train_bytes:
-            held.buffers.lay_out(train_bytes=train_bytes)
+    for batch in batches:
+        if batch.train_bytes != held.buffers.train_bytes:
+            held.buffers.lay_out(train_bytes=batch.train_bytes)
         check_slots(held)
-        kept = []
-        for slot, (size_bytes, keep) in sorted(slots.items()):  # as the kernel fills them
-            landed_bytes = min(size_bytes, train_bytes)
-            if not held.buffers.is_scratch(slot):
-                offset = held.buffers.consume(slot, landed_bytes)
-                held.check_free(offset, landed_bytes)
-                kept += [(offset, landed_bytes)] * keep
-        for size_bytes, keep in copies:
-            copied = held.buffers.allocate_copy(size_bytes)
-            if copied is not None:
-                held.check_free(copied, size_bytes)
-                kept += [(copied, size_bytes)] * keep
+        kept, unused = land(held, batch)
         for piece in kept:
             held.hold(*piece)
+        for offset, size_bytes in unused if batch.low else ():
+            held.buffers.rewind(offset, size_bytes=size_bytes)
         held.buffers.end_batch()
         check_slots(held)
-        for _ in range(min(returned, len(held.pieces))):
+        for _ in range(min(batch.returned, len(held.pieces))):
             offset, size_bytes = held.pieces.pop(0)
             held.pool.drop(offset, length=size_bytes)
     held.drop_all()
     held.buffers.close()
     assert held.pool.free_chunks == chunks
+
+
+def land(held: HeldBuffers, batch: Arrivals) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Let a batch land; return the pieces that are kept, and the others."""
+    kept: list[tuple[int, int]] = []
+    unused: list[tuple[int, int]] = []
+    for slot, (size_bytes, keep) in sorted(batch.slots.items()):  # as the kernel fills them
+        landed_bytes = min(size_bytes, batch.train_bytes)
+        if not held.buffers.is_scratch(slot):
+            offset = held.buffers.consume(slot, landed_bytes)
+            held.check_free(offset, landed_bytes)
+            (kept if keep else unused).append((offset, landed_bytes))
+    for size_bytes, keep in batch.copies:
+        copied = held.buffers.allocate_copy(size_bytes)
+        if copied is not None:
+            held.check_free(copied, size_bytes)
+            (kept if keep else unused).append((copied, size_bytes))
+    return kept, unused
