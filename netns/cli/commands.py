@@ -1,4 +1,4 @@
-"""The commands of `srd-lab`.
+"""`srd-lab plan`, `up`, `status`, `exec`, `down` and `verify`.
 
 Exit status: 0 success, 1 failure, 2 wrong usage or wrong input file; `exec` has that of its command. Errors are one
 line on stderr. Commands that create or enter namespaces need root; `plan` does not.
@@ -18,9 +18,8 @@ from typing import Any, Final
 import click
 
 from netns.backends.choice import Wanted, require_root
-from netns.cli.placement import place_command, topology_command
 from netns.cli.show import show_lab, show_labs, show_paths, show_plan, show_up
-from netns.errors import INPUT_ERRORS, BackendError, LabError
+from netns.errors import BackendError
 from netns.lab.lab import Lab
 from netns.lab.plan import Backend, plan
 from netns.lab.state import recorded_labs
@@ -31,42 +30,7 @@ from netns.topology.model import Topology, reference
 BUILTIN: Final = {"reference": reference}
 
 
-class _Group(click.Group):
-    """Turns this package's errors into one line and an exit status, for all commands."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
-        try:
-            return super().invoke(ctx)
-        except LabError as error:
-            click.echo(f"srd-lab: {error}", err=True)
-            ctx.exit(2 if isinstance(error, INPUT_ERRORS) else 1)
-        except KeyboardInterrupt:
-            click.echo("srd-lab: interrupted", err=True)
-            ctx.exit(130)
-        except SystemExit as stop:  # also from netns.lab.builder, on SIGTERM and SIGHUP
-            if isinstance(stop.code, int) and stop.code > 128:
-                click.echo("srd-lab: interrupted", err=True)
-            raise
-
-
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="open-srd", prog_name="srd-lab")
-def main() -> None:
-    """Build networks of Linux namespaces for SRD or any other program.
-
-    FILE is a topology in YAML, or `reference`: two hosts, four paths of 250 Mbit/s between them. First steps:
-
-    \b
-      srd-lab plan reference                 show what would be built; needs no root
-      srd-lab up reference                   build it
-      srd-lab verify                         show the spine of each source port
-      srd-lab exec h1 -- iperf3 -c 10.0.2.1  run a command in a host
-      srd-lab down                           remove everything
-    """  # noqa: D301 - \b is click's mark for "do not rewrap"
-
-
-@main.command("plan")
+@click.command("plan")
 @click.argument("file")
 @click.option("--backend", type=click.Choice(["kernel", "relay"]), default="kernel", show_default=True)
 def plan_command(file: str, backend: Backend) -> None:
@@ -77,7 +41,7 @@ def plan_command(file: str, backend: Backend) -> None:
     show_plan(plan(topology_named(file), backend))
 
 
-@main.command()
+@click.command()
 @click.argument("file")
 @click.option(
     "--backend",
@@ -97,7 +61,7 @@ def up(file: str, backend: Wanted) -> None:
     show_up(lab, seconds=time.monotonic() - started_at)
 
 
-@main.command()
+@click.command()
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(name: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passes by keyword
@@ -110,7 +74,7 @@ def status(name: str | None, as_json: bool) -> None:  # noqa: FBT001 - click pas
     click.echo(json.dumps(lab, indent=2)) if as_json else show_lab(lab)
 
 
-@main.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--lab", "name", help="The lab; optional if only one is up.")
 @click.argument("node")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -127,7 +91,7 @@ def exec_command(name: str | None, node: str, command: tuple[str, ...]) -> None:
     os.execv(argv[0], argv)  # noqa: S606 - no shell is involved
 
 
-@main.command()
+@click.command()
 @click.argument("name", required=False)
 @click.option("--all", "everything", is_flag=True, help="Remove every recorded lab.")
 def down(name: str | None, everything: bool) -> None:  # noqa: FBT001 - click passes by keyword
@@ -140,7 +104,7 @@ def down(name: str | None, everything: bool) -> None:  # noqa: FBT001 - click pa
         click.echo(f"lab {each} is down")
 
 
-@main.command()
+@click.command()
 @click.argument("name", required=False)
 @click.option("--ports", type=click.IntRange(1, MAX_PORTS), default=64, show_default=True, help="Source ports to try.")
 def verify(name: str | None, ports: int) -> None:
@@ -169,10 +133,6 @@ def _readable(names: Iterable[str]) -> Iterator[dict[str, Any]]:
             yield Lab.find(name).status()
         except BackendError as error:
             click.echo(f"srd-lab: {error}", err=True)
-
-
-main.add_command(topology_command)
-main.add_command(place_command)
 
 
 def topology_named(file: str) -> Topology:

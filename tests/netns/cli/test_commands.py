@@ -21,6 +21,7 @@ from netns.lab.state import ROOT, LabDirectory, LabState
 from netns.netem.shape import Shape
 from netns.topology.file import read_topology
 from netns.topology.model import reference
+from tests.netns.cli.srd_lab import Done, one_line, srd_lab, srd_lab_process
 from tests.patience import PATIENCE_S
 
 SMALL = "name: {}\nleaf_spine: {{leaves: 2, spines: 2, link: {{delay: 1ms}}}}\n"
@@ -28,24 +29,13 @@ SMALL = "name: {}\nleaf_spine: {{leaves: 2, spines: 2, link: {{delay: 1ms}}}}\n"
 AS_NOBODY = "import os; from netns.cli import main; os.setuid(65534); main(prog_name='srd-lab')"
 
 
-def as_nobody(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", AS_NOBODY, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+def process(*command: str) -> Done:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
-def srd_lab(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "netns", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-
-
-def one_line(done: subprocess.CompletedProcess[str], *, status: int) -> str:
-    """The error of a failed command: one line with the name of the program."""
-    assert done.returncode == status, done
-    assert done.stdout == ""
-    line, *rest = done.stderr.splitlines()
-    assert rest == []
-    assert line.startswith("srd-lab: ")
-    return line.removeprefix("srd-lab: ")
+def as_nobody(*arguments: str) -> Done:
+    return process(sys.executable, "-c", AS_NOBODY, *arguments)
 
 
 @pytest.fixture
@@ -56,7 +46,7 @@ def file(tmp_path: Path, lab_name: str) -> Path:
 
 
 def test_help__names_every_command() -> None:
-    done = srd_lab("--help")
+    done = srd_lab_process("--help")
     assert done.returncode == 0
     for command in ("plan", "up", "status", "exec", "down", "verify", "run"):
         assert f"\n  {command} " in done.stdout
@@ -114,8 +104,7 @@ def test_bad_file__of_a_size_that_no_memory_holds(tmp_path: Path, command: str) 
     file = tmp_path / "large.yaml"
     each = ("blocks", "leaves_per_block", "hosts_per_leaf", "aggregations_per_block", "spines")
     file.write_text(f"clos: {{{', '.join(f'{key}: 254' for key in each)}}}")
-    limited = ["prlimit", f"--as={1 << 30}", sys.executable, "-m", "netns", command, str(file)]
-    done = subprocess.run(limited, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = process("prlimit", f"--as={1 << 30}", sys.executable, "-m", "netns", command, str(file))
     assert one_line(done, status=2).startswith(f"{file}: 49161192 links; a topology has at most 32768 links")
 
 
@@ -136,7 +125,7 @@ def test_usage__is_status_2(arguments: tuple[str, ...]) -> None:
 
 @pytest.mark.root
 def test_whole_life_of_a_lab(file: Path, lab_name: str) -> None:
-    up = srd_lab("up", str(file))
+    up = srd_lab_process("up", str(file))
     assert up.returncode == 0, up.stderr
     assert up.stdout.startswith(f"lab {lab_name} is up after ")
     fabric = Lab.find(lab_name).backend
@@ -153,12 +142,12 @@ def test_whole_life_of_a_lab(file: Path, lab_name: str) -> None:
     assert lab_name in srd_lab("status").stdout
     assert "10.101.2.1" in srd_lab("status", lab_name).stdout
 
-    done = srd_lab("exec", "--lab", lab_name, "h1", "--", "sh", "-c", "ip -brief address show leaf1; exit 7")
+    done = srd_lab_process("exec", "--lab", lab_name, "h1", "--", "sh", "-c", "ip -brief address show leaf1; exit 7")
     assert done.returncode == 7
     assert "10.0.1.1/32" in done.stdout
-    assert srd_lab("exec", "--lab", lab_name, "leaf1", "true").returncode == 0
+    assert srd_lab_process("exec", "--lab", lab_name, "leaf1", "true").returncode == 0
 
-    down = srd_lab("down", lab_name)
+    down = srd_lab_process("down", lab_name)
     assert (down.returncode, down.stdout) == (0, f"lab {lab_name} is down\n")
     assert "there is no lab" in one_line(srd_lab("down", lab_name), status=1)
 

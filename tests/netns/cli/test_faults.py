@@ -17,6 +17,7 @@ from netns.faults.faults import active
 from netns.lab.lab import Lab
 from netns.netem.shape import Shape
 from netns.topology.model import leaf_spine
+from tests.netns.cli.srd_lab import srd_lab
 from tests.netns.conftest import unique_name
 from tests.netns.exchange import PORT, eventually, udp_socket
 from tests.netns.observe.test_pcapng import blocks
@@ -30,12 +31,6 @@ SHAPE = Shape(delay_us=100, rate_bps=10**9, limit_packets=50)
 def lab() -> Iterator[Lab]:
     with Lab.up(leaf_spine(name=unique_name(), spines=2, shape=SHAPE), backend="relay") as up:
         yield up
-
-
-def srd_lab(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "netns", *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE_S
-    )
 
 
 def test_set__changes_named_properties_and_prints_the_shape(lab: Lab) -> None:

@@ -22,6 +22,7 @@ from netns.lab.state import LabDirectory
 from netns.placement import Job, place, read_job
 from netns.processes import processes_in
 from netns.topology.file import read_topology
+from tests.netns.cli.srd_lab import srd_lab, srd_lab_process
 from tests.patience import PATIENCE_S
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -41,11 +42,6 @@ import json, os
 print(json.dumps({"event": "iteration", "iteration": 0, "seconds": 1 + int(os.environ["RANK"])}))
 print(os.environ["MASTER_ADDR"], os.environ["LOG"])
 """
-
-
-def srd_lab(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "netns", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @pytest.fixture
@@ -81,7 +77,9 @@ def test_finished__misplaced_ranks_are_listed(topology: Path) -> None:
 
 @pytest.mark.root
 def test_run__builds_places_runs_and_removes(tmp_path: Path, topology: Path, lab_name: str) -> None:
-    done = srd_lab("run", job_file(tmp_path, topology={"required": 3}), "--topology", topology, "--check-placement")
+    done = srd_lab_process(
+        "run", job_file(tmp_path, topology={"required": 3}), "--topology", topology, "--check-placement"
+    )
     assert done.returncode == 0, done.stderr
     assert nothing_left(lab_name)
     lines = done.stdout.splitlines()
@@ -100,7 +98,9 @@ def test_run__builds_places_runs_and_removes(tmp_path: Path, topology: Path, lab
 @pytest.mark.root
 def test_run__in_a_lab_that_is_up_and_as_json(tmp_path: Path, topology: Path, lab_name: str) -> None:
     with Lab.up(read_topology(topology)) as lab:
-        done = srd_lab("run", job_file(tmp_path, ranks=4), "--lab", lab_name, "--preferred-topology", "3", "--json")
+        done = srd_lab_process(
+            "run", job_file(tmp_path, ranks=4), "--lab", lab_name, "--preferred-topology", "3", "--json"
+        )
         assert done.returncode == 0, done.stderr
         assert lab.status()["problems"] == []
     result = json.loads(done.stdout)
@@ -113,7 +113,7 @@ def test_run__in_a_lab_that_is_up_and_as_json(tmp_path: Path, topology: Path, la
 @pytest.mark.root
 def test_run__a_rank_fails(tmp_path: Path, topology: Path, lab_name: str) -> None:
     code = "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit('it is broken')\ntime.sleep(600)"
-    done = srd_lab("run", job_file(tmp_path, code=code), "--topology", topology)
+    done = srd_lab_process("run", job_file(tmp_path, code=code), "--topology", topology)
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         "[1] it is broken",
@@ -150,7 +150,7 @@ def test_run__killed_leaves_a_lab_that_the_next_one_removes(tmp_path: Path, topo
     give_up_at = time.monotonic() + PATIENCE_S
     while processes_in(lab.netns(host) for host in lab.topology.hosts):
         assert time.monotonic() < give_up_at, "ranks end with their launcher"
-    again = srd_lab("run", job_file(tmp_path), "--topology", topology)
+    again = srd_lab_process("run", job_file(tmp_path), "--topology", topology)
     assert again.returncode == 0, again.stderr
     assert nothing_left(lab_name)
 
