@@ -1,4 +1,5 @@
-"""Compiles with mypyc the protocol core, the datapath, and the modules between them and the application.
+"""Compiles with mypyc the protocol core, the datapath, the modules between them and the application, and what simulates
+networks in virtual time.
 
 The compilation takes place when a wheel is built. It changes only the speed.
 
@@ -29,6 +30,10 @@ COMPILED = (
     "srd/rx_queues.py",
     "srd/notify.py",
     "devmem/pool.py",
+    "netns/backends/virtual/*.py",
+    "netns/netem/loss_models.py",
+    "netns/netem/queue.py",
+    "srd/sim/*.py",
 )
 NOT_COMPILED = {"__init__.py", "memory.py", "trace.py", "syscalls.py", "steering.py"}
 

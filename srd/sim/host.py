@@ -17,6 +17,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final, NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from netns.backends.virtual.fabric import VirtualFabric
 from netns.backends.virtual.virtual_link import Flow, Packet
 from srd.proto.config import ProtocolConfig
@@ -46,6 +48,7 @@ class Delivery(NamedTuple):
     length: int
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # a simulation may have hosts of its own
 class SimHost:
     """A simulated host with an SRD endpoint, attached to `fabric`; call `serve` after commands such as `post`."""
 
