@@ -1,5 +1,4 @@
-"""Compiles with mypyc the protocol core, the datapath, the modules between them and the application, and what simulates
-networks in virtual time.
+"""Compiles with mypyc the protocol core and the datapath, what lies above them, and the virtual-time simulation.
 
 The compilation takes place when a wheel is built. It changes only the speed.
 
