@@ -8,9 +8,9 @@ and slow system calls: use it to test what netem does, not how fast.
 
 The command's standard output and error are two consoles of the guest, connected to the caller's; its standard input is
 empty. The kernel's messages go to a file; if a boot fails, the error quotes it. The guest ends with the caller, however
-that ends: a guardian process holds the other end of a pipe, and kills the guest's process group when the caller's end
-is closed. (PR_SET_PDEATHSIG would signal the kernel, but not the helper processes that it starts.) The kernel (6.1)
-sometimes crashes in its first second, before it runs anything: then it is booted again.
+that ends: a guardian process starts the kernel, holds the other end of a pipe, and kills the guest's process group when
+the caller's end is closed. (PR_SET_PDEATHSIG would signal the kernel, but not the helper processes that it starts.)
+The kernel (6.1) sometimes crashes in its first second, before it runs anything: then it is booted again.
 
 The kernel switches between its processes with ptrace. Its buffer for their vector registers holds 2,696 bytes, all that
 AVX-512 needs. On a CPU with AMX a host since Linux 5.16 refuses to set so few (PTRACE_SETREGSET), and the guest cannot
@@ -29,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import IO, Final
@@ -63,12 +64,21 @@ sync; halt -f -p
 
 
 _GUARDIAN: Final = """
-import contextlib, os, shutil, signal, sys
-ended_normally = os.read(0, 1)
+import contextlib, os, select, shutil, signal, subprocess, sys
+state, *kernel = sys.argv[1:]
+guest = subprocess.Popen(kernel, stdin=subprocess.DEVNULL, close_fds=False, start_new_session=True)
+caller, ended = 0, os.pidfd_open(guest.pid)
+ready, _, _ = select.select([caller, ended], [], [])
 with contextlib.suppress(ProcessLookupError):
-    os.killpg(int(sys.argv[1]), signal.SIGKILL)
-if not ended_normally:
-    shutil.rmtree(sys.argv[2], ignore_errors=True)
+    os.killpg(guest.pid, signal.SIGKILL)
+guest.wait()
+if caller in ready and not os.read(caller, 1):
+    shutil.rmtree(state, ignore_errors=True)
+"""
+"""Runs the kernel; kills it and what it has started when the kernel or the caller ends.
+
+Its standard input is a pipe from the caller. A byte means that the caller was interrupted; the end of the file, that it
+was killed: then the guardian also removes the state.
 """
 
 
@@ -201,35 +211,29 @@ def _boot(
     (_, out_fd), (_, err_fd) = pipes
     consoles = (f"con1=null,fd:{out_fd}", f"con2=null,fd:{err_fd}", "con0=null,fd:1", "con=null", "ssl=null")
     root = ("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw", f"init={init}", f"mem={memory}")
-    guest = subprocess.Popen(
-        [kernel, *root, *consoles],
-        stdin=subprocess.DEVNULL,
+    lifeline, hold = os.pipe()
+    guardian = subprocess.Popen(
+        [sys.executable, "-S", "-c", _GUARDIAN, str(init.parent), kernel, *root, *consoles],
+        stdin=lifeline,
         stdout=log,
         stderr=subprocess.STDOUT,
         env=os.environ | ({} if preload is None else {"LD_PRELOAD": str(preload)}),
         pass_fds=(out_fd, err_fd),
         start_new_session=True,
     )
-    lifeline, hold = os.pipe()
-    guardian = subprocess.Popen(
-        [sys.executable, "-S", "-c", _GUARDIAN, str(guest.pid), str(init.parent)],
-        stdin=lifeline,
-        start_new_session=True,
-    )
-    os.close(lifeline)
-    for fd in (out_fd, err_fd):
+    for fd in (lifeline, out_fd, err_fd):
         os.close(fd)
     sinks = (stdout or sys.stdout.buffer, stderr or sys.stderr.buffer)
     pumps = [Thread(target=_pump, args=(source_fd, sink)) for (source_fd, _), sink in zip(pipes, sinks, strict=True)]
     try:
         for pump in pumps:
             pump.start()
-        guest.wait()
-    finally:
-        os.write(hold, b"x")
-        os.close(hold)  # the guardian also kills what the guest kernel has left
         guardian.wait()
-        guest.wait()
+    finally:
+        with suppress(BrokenPipeError):  # the guardian has ended
+            os.write(hold, b"x")
+        os.close(hold)
+        guardian.wait()
         for pump in pumps:
             pump.join()
 
