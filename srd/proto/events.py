@@ -1,4 +1,8 @@
-"""What the protocol core reports to its owner: events (`poll_event`), and what is to be done with received memory."""
+"""What the protocol core reports to its owner: events (`poll_event`), and what is to be done with received memory.
+
+Most are named tuples, since several come with every message and a frozen dataclass takes ten times as long to make. The
+events of batches are dataclasses: `count` is a method of tuples.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ REGION_SHIFT: Final = 48
 
 
 class Extent(NamedTuple):
-    """A contiguous piece of a message, and where it landed. A named tuple, since one comes with every burst."""
+    """A contiguous piece of a message, and where it landed."""
 
     offset: int
     """In the message, bytes."""
@@ -23,8 +27,7 @@ class Extent(NamedTuple):
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class PeerOpened:
+class PeerOpened(NamedTuple):
     """The handshake is complete. `incoming`: the other end opened the peer."""
 
     peer: int
@@ -32,8 +35,7 @@ class PeerOpened:
     incoming: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PeerEnded:
+class PeerEnded(NamedTuple):
     """The peer has ended; no event follows for it. Every open request was completed before, with a status."""
 
     peer: int
@@ -44,8 +46,7 @@ class PeerEnded:
     """Pieces of messages that will never be complete: their memory may be reused."""
 
 
-@dataclass(frozen=True, slots=True)
-class MessageReceived:
+class MessageReceived(NamedTuple):
     """All of a message has landed."""
 
     peer: int
@@ -78,16 +79,14 @@ class MessagesReceived:
         return Extent(0, self.region_offset, self.count * self.length)
 
 
-@dataclass(frozen=True, slots=True)
-class MessageAborted:
+class MessageAborted(NamedTuple):
     """A message was aborted by its sender or discarded here: the memory of its pieces may be reused."""
 
     peer: int
     released: tuple[Extent, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class WriteReceived:
+class WriteReceived(NamedTuple):
     """All of a write with immediate has been placed. EFA calls it unsolicited: it consumes no receive buffer."""
 
     peer: int
@@ -120,7 +119,7 @@ class PlacementHint(NamedTuple):
 
 
 class TargetCopy(NamedTuple):
-    """An instruction: copy what landed in the receive region to registered memory. A named tuple, as `Extent` is."""
+    """An instruction: copy what landed in the receive region to registered memory."""
 
     target: int
     """Destination, in the terms of the `Memory` that the core was given."""
@@ -145,8 +144,7 @@ class ReceiveResult:
         self.refused_packets = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(NamedTuple):
     """A work request has ended."""
 
     peer: int

@@ -14,7 +14,8 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
+from inspect import signature
 from random import Random
 from typing import Any, Final, get_args
 
@@ -54,11 +55,11 @@ _HEADER: Final = struct.Struct(">BBBBIQQIIIIQQ")
 def control_packet(kind: type[Control], **values: Any) -> bytes:
     """Return a control packet with these values for the fields that it has; other fields are empty or 0."""
     found: dict[str, Any] = {}
-    for each in fields(kind):
-        if each.name in values:
-            found[each.name] = values[each.name]
-        elif each.default is MISSING:
-            found[each.name] = _EMPTY_FIELDS.get(each.name, 0)
+    for name, each in signature(kind).parameters.items():
+        if name in values:
+            found[name] = values[name]
+        elif each.default is each.empty:
+            found[name] = _EMPTY_FIELDS.get(name, 0)
     return kind(**found).encode()
 
 

@@ -322,7 +322,7 @@ def test_protocol_md__control(name: str) -> None:
     data = packet.encode()
     assert data[:2] == bytes([VERSION, PacketType[name]])
     rows = table(f"{name} ({PacketType[name].value})")
-    uses_path = "path" in packet.__dataclass_fields__ and isinstance(packet, Ack | Hello | Retry | Probe | PathResponse)
+    uses_path = isinstance(packet, Ack | Hello | Retry | Probe | PathResponse)
     assert data[3] == (9 if uses_path else 0), "the prefix's path"
     end = layout.PREFIX_BYTES
     for at, size, field in rows:
