@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from inspect import signature
 from random import Random
 from typing import Any, Final, get_args
 
@@ -177,6 +178,6 @@ def _control_packet(kind: type, session: Session, rng: Random) -> bytes:
     }
     if kind is Hello:
         values["context"] = 0
-    known = {each.name: values.get(each.name, rng.randrange(64)) for each in fields(kind)}
+    known = {name: values.get(name, rng.randrange(64)) for name in signature(kind).parameters}
     encoded: bytes = kind(**known).encode()
     return encoded
