@@ -21,7 +21,7 @@ from netns.netem.params import Slot
 from netns.netem.shape import Shape
 from netns.netem.tc_format import netem_arguments
 from netns.topology.model import Link, Switch, Topology
-from tests.netns.exchange import udp_socket
+from tests.netns.exchange import eventually, udp_socket
 from tests.netns.netem.test_tc_format import EVERYTHING
 
 pytestmark = [
@@ -113,6 +113,7 @@ def test_lab__a_live_change_takes_effect_and_is_recorded(lab: Lab) -> None:
         lab.reshape("leaf1-h2", ab=Shape(loss_percent=100))
         assert lab.shapes("leaf1-h2")["ab"] == Shape(loss_percent=100)
         sender.sendto(b"two", target)
+        assert eventually(lambda: lab.counters()["leaf1-h2"]["ab"]["dropped"] == 1), "the packet is not at the link yet"
         lab.reshape("leaf1-h2", ab=Shape())
         sender.sendto(b"three", target)
         assert receiver.recv(10) == b"three"
