@@ -98,7 +98,7 @@ class Pool:
         # Every object made from the view keeps this array alive. An array can have a weak reference, a memoryview not.
         piece = np.frombuffer(self._region, np.uint8, count=length, offset=offset)
         self.hold(offset, length=length)
-        watched = weakref.ref(piece, partial(self._gone, (offset, length)))
+        watched = weakref.ref(piece, partial(self._view_ended, (offset, length)))
         self._watched[id(watched)] = watched
         return piece.data
 
@@ -108,7 +108,7 @@ class Pool:
             self._pin.release()
             self._pin = None
 
-    def _gone(self, piece: tuple[int, int], reference: weakref.ref[npt.NDArray[np.uint8]]) -> None:
+    def _view_ended(self, piece: tuple[int, int], reference: weakref.ref[npt.NDArray[np.uint8]]) -> None:
         """Queue the release of a view that has ended, in any thread."""
         self._watched.pop(id(reference), None)
         self._ended_views.append(piece)

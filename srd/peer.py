@@ -245,15 +245,15 @@ class Peer:
         self._inbox.closing = True
         self._engine.close_peer(self.number)
         try:
-            if not await self._gone_within(self._engine.config.close_timeout_s):
+            if not await self._ended_within(self._engine.config.close_timeout_s):
                 self._engine.flush_peer(self.number)
-                await self._gone_within(CLOSE_GRACE_S)
+                await self._ended_within(CLOSE_GRACE_S)
         finally:
             if not self._inbox.ended:
                 self._engine.abandon([self.number])
         self._inbox.release_messages()
 
-    async def _gone_within(self, timeout_s: float) -> bool:
+    async def _ended_within(self, timeout_s: float) -> bool:
         late = False
 
         def expire() -> None:

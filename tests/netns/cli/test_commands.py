@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from netns.backends.kernel.capabilities import missing_netem
 from netns.backends.relay.tap import NETNS_DIRECTORY
-from netns.cli import main
+from netns.cli import COMMANDS, main
 from netns.lab.lab import Lab
 from netns.lab.state import ROOT, LabDirectory, LabState
 from netns.netem.shape import Shape
@@ -48,9 +48,16 @@ def file(tmp_path: Path, lab_name: str) -> Path:
 def test_help__names_every_command() -> None:
     done = srd_lab_process("--help")
     assert done.returncode == 0
-    for command in ("plan", "up", "status", "exec", "down", "verify", "run"):
+    for command in COMMANDS:
         assert f"\n  {command} " in done.stdout
-        assert CliRunner().invoke(main, [command, "--help"]).exit_code == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help__of_a_command(command: str) -> None:
+    """Each entry of the table of commands names an existing command of that name."""
+    result = CliRunner().invoke(main, [command, "--help"], prog_name="srd-lab")
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"Usage: srd-lab {command} ")
 
 
 @pytest.mark.root
