@@ -21,6 +21,7 @@ from setuptools import Extension, setup
 COMPILED = (
     "srd/proto/**/*.py",
     "srd/io/*.py",
+    "srd/secure/*.py",
     "srd/endpoint.py",
     "srd/engine.py",
     "srd/inbox.py",
@@ -34,7 +35,7 @@ COMPILED = (
     "netns/netem/queue.py",
     "srd/sim/*.py",
 )
-NOT_COMPILED = {"__init__.py", "memory.py", "trace.py", "syscalls.py", "steering.py"}
+NOT_COMPILED = {"__init__.py", "memory.py", "security.py", "trace.py", "syscalls.py", "steering.py"}
 
 
 def extensions() -> list[Extension]:

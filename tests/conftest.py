@@ -7,7 +7,10 @@ runs the same tests on the compiled build installed in .venv. Tests marked `sour
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # otherwise NumPy's unused threads spin in every process
 
@@ -25,6 +28,7 @@ settings.load_profile("project")
 ROOT = Path(__file__).resolve().parent.parent
 PURE = (
     "srd/proto",
+    "srd/secure",
     "devmem",
     "netns/netem",
     "netns/topology",
@@ -37,6 +41,10 @@ PURE = (
 
 if Path(srd.__file__).is_relative_to(ROOT / "srd"):
     os.environ["PYTHONPATH"] = str(ROOT)
+
+# The keys and known hosts of the user "test": not those of who runs the tests.
+os.environ["SRD_HOME"] = tempfile.mkdtemp(prefix="srd-test-home-")
+atexit.register(shutil.rmtree, os.environ["SRD_HOME"], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,11 +7,12 @@ it duplicates and reorders at given rates. Payload is copied from the sender's r
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import count
+from itertools import accumulate, count
 from random import Random
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +23,12 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.core import EndpointCore
 from srd.proto.events import Completion, Event, Extent, MessageAborted, MessageReceived, PeerEnded, PeerOpened
 from srd.proto.memory import Memory
+from srd.proto.security import Security
 from srd.proto.trace import Trace
 from srd.proto.wire.control import Datagram
-from srd.proto.wire.data import HEADER, HEADER_BYTES, Burst, GroDatagram, write_headers
+from srd.proto.wire.data import HEADER, HEADER_BYTES, VERSION, Burst, GroDatagram, write_headers
+from srd.proto.wire.protected import TAG_BYTES
+from srd.secure.session import Session
 
 IP_UDP_ETHERNET_BYTES = 42
 Packet = tuple[bytes, bytes]  # header (or whole control packet), payload
@@ -46,6 +50,7 @@ class Keys(Memory):
 
     def __init__(self) -> None:
         self.ranges: dict[int, tuple[int, int, str]] = {}
+        self.strangers: set[int] = set()  # peers to which no range belongs
 
     def _find(self, key: int, right: str, offset: int, length: int) -> int | None:
         start, size, rights = self.ranges.get(key, (0, 0, ""))
@@ -55,11 +60,11 @@ class Keys(Memory):
     def local_writable(self, key: int, *, offset: int, length: int) -> int | None:
         return self._find(key, "l", offset, length)
 
-    def remote_readable(self, key: int, *, offset: int, length: int) -> int | None:
-        return self._find(key, "r", offset, length)
+    def remote_readable(self, key: int, *, peer: int, offset: int, length: int) -> int | None:
+        return None if peer in self.strangers else self._find(key, "r", offset, length)
 
-    def remote_writable(self, key: int, *, offset: int, length: int) -> int | None:
-        return self._find(key, "w", offset, length)
+    def remote_writable(self, key: int, *, peer: int, offset: int, length: int) -> int | None:
+        return None if peer in self.strangers else self._find(key, "w", offset, length)
 
 
 @dataclass
@@ -104,6 +109,7 @@ class Network:
         conditions: Conditions | None = None,
         region_bytes: int = 48 << 20,
         traces: Mapping[str, Trace] | None = None,
+        security: Mapping[str, Security] | None = None,
     ) -> None:
         self.now = 100.0
         self.accepts = True  # applications accept peers at once
@@ -123,6 +129,9 @@ class Network:
         self._serial = count()
         self.config = config or ProtocolConfig()
         self.traces = traces or {}  # by node
+        self.security = security or {}  # by node; without one its packets are plain text
+        self.carried: list[tuple[str, str, Packet]] = []  # source, target and packet of all that arrived
+        self.keeps_carried = False
         self.a = self._node("a", region_bytes)
         self.b = self._node("b", region_bytes)
 
@@ -137,6 +146,7 @@ class Network:
             accepting=True,
             trace=self.traces.get(name),
             memory=keys,
+            security=self.security.get(name),
         )
         target, landing = np.zeros(region_bytes, np.uint8), np.zeros(2 * region_bytes, np.uint8)
         return Node(name, core, keys, noise(name, region_bytes), target, landing)
@@ -217,12 +227,33 @@ class Network:
             return
         headers = np.zeros(out.count, HEADER)
         write_headers(out, out=headers.view(np.uint8).data)
+        payloads = list(self._payloads(node, out))
+        if out.protection is not None:
+            payloads = self._sealed(out, headers.view(np.uint8).data, payloads)
+        for header, payload in zip(headers, payloads, strict=True):
+            self._send(node.name, source, str(out.address), (header.tobytes(), payload))
+
+    @staticmethod
+    def _payloads(node: Node, out: Burst) -> Iterator[bytes]:
         for index in range(out.count):
             start = index * out.segment_bytes
             size = min(out.segment_bytes, out.payload_bytes - start)
             place = out.payload_offset + start if out.payload_addresses is None else int(out.payload_addresses[index])
-            payload = node.region[place : place + size].tobytes()
-            self._send(node.name, source, str(out.address), (headers[index].tobytes(), payload))
+            yield node.region[place : place + size].tobytes()
+
+    def _sealed(self, out: Burst, headers: memoryview, payloads: list[bytes]) -> list[bytes]:
+        """Encrypt a burst as the transmitter does."""
+        sealed = memoryview(bytearray(out.payload_bytes + out.count * TAG_BYTES))
+        cast(Session, out.protection).seal_data(
+            headers,
+            [memoryview(payload) for payload in payloads],
+            path=out.path,
+            path_sequence=out.path_sequence,
+            out=sealed,
+            now=self.now,
+        )
+        ends = list(accumulate(len(payload) + TAG_BYTES for payload in payloads))
+        return [bytes(sealed[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
 
     def _send(self, direction: str, source: str, target: str, packet: Packet) -> None:
         self.wire_packets += 1
@@ -263,6 +294,8 @@ class Network:
             _, _, source, target, packet = heapq.heappop(self._late)
             if target[0] in batches:  # else it is for an address of a test's crafted packets
                 batches[target[0]].append((source, packet))
+                if self.keeps_carried:
+                    self.carried.append((source, target, packet))
         for name, batch in batches.items():
             node = self.a if name == "a" else self.b
             if batch and node.alive:
@@ -270,6 +303,8 @@ class Network:
 
     def _arrive(self, node: Node, batch: list[tuple[str, Packet]]) -> None:
         data = [(source, packet) for source, packet in batch if packet[0][1] == 1 and len(packet[0]) == HEADER_BYTES]
+        if node.name in self.security:
+            data = [(source, opened) for source, packet in data if (opened := self._opened(node, packet)) is not None]
         controls = [(p[0] + p[1], s, self.now) for s, p in batch if not (p[0][1] == 1 and len(p[0]) == HEADER_BYTES)]
         dropped = {int.from_bytes(packet[0][8:16], "big") for _, packet in data if node.full and packet[1]}
         data = [(source, packet) for source, packet in data if not (node.full and packet[1])]
@@ -282,6 +317,16 @@ class Network:
         for placed in result.copies:
             payload = node.landing[placed.region_offset : placed.region_offset + placed.length]
             node.target[placed.target : placed.target + placed.length] = payload
+
+    def _opened(self, node: Node, packet: Packet) -> Packet | None:
+        """Decrypt a data packet as the receive queue does."""
+        header, sealed = bytearray(packet[0]), packet[1]
+        session = cast("Session | None", node.core.protections.get(int.from_bytes(header[8:16], "big")))
+        if session is None or header[0] != VERSION or len(sealed) < TAG_BYTES:
+            return None
+        out = bytearray(len(sealed) - TAG_BYTES)
+        is_new = session.open_data_untrusted(memoryview(header), memoryview(sealed), out=memoryview(out), now=self.now)
+        return (bytes(header), bytes(out)) if is_new else None
 
     def _land(self, node: Node, source: str, packet: Packet) -> GroDatagram:
         header, payload = packet

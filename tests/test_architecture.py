@@ -16,10 +16,11 @@ PACKAGES = ("srd", "devmem", "nitro_emu", "netns")
 # Imports go down; siblings do not import each other. Only srd.sim imports the core and the virtual fabric.
 MAY_IMPORT = {
     "srd.proto": set(),
-    "srd.io": {"srd.proto", "devmem"},
-    "srd": {"srd", "srd.proto", "srd.io", "devmem"},
+    "srd.secure": {"srd.proto"},
+    "srd.io": {"srd.proto", "srd.secure", "devmem"},
+    "srd": {"srd", "srd.proto", "srd.secure", "srd.io", "devmem"},
     "devmem": set(),
-    "nitro_emu": {"srd", "srd.proto", "srd.io", "devmem"},
+    "nitro_emu": {"srd", "srd.proto", "srd.secure", "srd.io", "devmem"},
     "netns": set(),
     "srd.sim": {"srd", "srd.proto", "netns"},
 }
@@ -31,7 +32,13 @@ PROTO_MAY_IMPORT = {
 }  # fmt: skip
 
 # Third-party libraries that only these packages import.
-ONLY_IN = {"pyroute2": "netns", "uvloop": "srd", "matplotlib": "srd.qlog.plot", "jinja2": "scripts"}
+ONLY_IN = {
+    "cryptography": "srd.secure",
+    "pyroute2": "netns",
+    "uvloop": "srd",
+    "matplotlib": "srd.qlog.plot",
+    "jinja2": "scripts",
+}
 
 SOURCES = sorted(chain.from_iterable((ROOT / package).rglob("*.py") for package in PACKAGES))
 ALL_SOURCES = sorted(chain(SOURCES, (ROOT / "scripts").rglob("*.py"), (ROOT / "tests").rglob("*.py")))

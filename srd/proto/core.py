@@ -16,6 +16,7 @@ Peers are served round-robin: each `poll_transmit` returns one packet or burst o
 
 from __future__ import annotations
 
+import hmac
 from collections import deque
 from collections.abc import Callable, Container, Iterable
 from itertools import islice
@@ -30,10 +31,12 @@ from srd.proto.memory import Memory
 from srd.proto.peer import PeerCore, PeerState
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recv.admission import Admission, AdmissionFactory, TurnAdmission
+from srd.proto.security import CredentialCheck, PacketProtection, Secured, Security
 from srd.proto.stateless import StatelessResponder
 from srd.proto.timers import Timers
 from srd.proto.trace import Trace
 from srd.proto.wire.control import (
+    INNER_TYPES,
     Accept,
     Ack,
     Close,
@@ -45,9 +48,12 @@ from srd.proto.wire.control import (
     PathChallenge,
     PathResponse,
     Probe,
+    Protected,
     Refuse,
+    RefuseReason,
     Reset,
     Retry,
+    SecureAccept,
     decode_untrusted,
 )
 from srd.proto.wire.data import (
@@ -75,6 +81,7 @@ class EndpointCore:
         rng: Random,
         accepting: bool,
         memory: Memory | None = None,
+        security: Security | None = None,
         admission: AdmissionFactory = TurnAdmission,
         trace: Trace | None = None,
     ) -> None:
@@ -82,16 +89,22 @@ class EndpointCore:
 
         `datagram_bytes`: the largest datagram that this end receives; `secret`: the cookies' key; `new_context`: a
         source of unguessable 64-bit ids; `rng`: random numbers for the choice of paths; `accepting`: whether others may
-        open peers; `memory`: registrations for writes and reads, None without any; `admission`: which sends are
-        received while memory is short; `trace`: receives the trace events of every peer.
+        open peers; `memory`: registrations for writes and reads, None without any; `security`: handshakes and keys,
+        None: plain text; `admission`: which sends are received while memory is short; `trace`: receives the trace
+        events of every peer.
         """
         self.malformed = 0
         self.expects_more_data = False  # whether the messages of the last batch of data lack more than a datagram
         self._config = config
         self._datagram_bytes = datagram_bytes
         self._stateless = StatelessResponder(
-            secret=secret, accepting=accepting, paths=config.paths, datagram_bytes=datagram_bytes
+            secret=secret,
+            accepting=accepting,
+            paths=config.paths,
+            datagram_bytes=datagram_bytes,
+            security=security,
         )
+        self._security = security
         self._new_context = new_context
         self._rng = rng
         self._memory = memory
@@ -104,6 +117,9 @@ class EndpointCore:
         self._active_peers = ActivePeers(self._peers)
         self._by_context: dict[int, PeerCore] = {}  # by the context id that this end chose
         self._by_remote: dict[int, PeerCore] = {}  # incoming peers, by the context id that the other end chose
+        self._by_reset: dict[int, PeerCore] = {}  # peers with keys, by the context that the other end chose
+        self.protections: dict[int, PacketProtection] = {}
+        """Keys of open peers, by the context that this end chose: for whoever decrypts their data."""
         self._hosts: dict[object, int] = {}  # number of peers of each host
         self._unaccepted: set[int] = set()  # numbers of the incoming peers without a call of `accepted` yet
         self._ready: dict[int, None] = {}  # numbers of the peers that may have something to send, round-robin
@@ -114,12 +130,24 @@ class EndpointCore:
 
     # -- commands -----------------------------------------------------------------------------------------------
 
-    def connect(self, address: Address, *, sizes: tuple[int, ...], now: float) -> int:
-        """Open a peer; return its number. `sizes`: datagram sizes to try, in bytes, largest first."""
+    def connect(
+        self, address: Address, *, sizes: tuple[int, ...], check_credential: CredentialCheck | None = None, now: float
+    ) -> int:
+        """Open a peer; return its number. `sizes`: datagram sizes to try, in bytes, largest first.
+
+        `check_credential`: which credential the responder must have; None: any.
+        """
         if not sizes or min(sizes) < MIN_DATAGRAM_BYTES:
             raise UsageError(f"sizes: {sizes} needs sizes of at least {MIN_DATAGRAM_BYTES} bytes")
         peer = self._add(address, now=now)
-        peer.initiator = Initiator(own_context=peer.own_context, config=self._config, sizes=sizes, now=now)
+        peer.initiator = Initiator(
+            own_context=peer.own_context,
+            config=self._config,
+            sizes=sizes,
+            security=self._security,
+            check_credential=check_credential,
+            now=now,
+        )
         return peer.number
 
     def post(self, peer: int, wr: WorkRequest) -> None:
@@ -244,6 +272,7 @@ class EndpointCore:
                     # sender's next PROBE is answered with RESET.
                     continue
                 touched[peer.number] = peer
+                peer.confirm()
                 if admission is not None and not admission.admits(peer, burst, peers=self._peers, now=now):
                     peer.refuse(burst, now=now)
                     result.refused_packets += burst.count
@@ -276,9 +305,30 @@ class EndpointCore:
                 self.malformed += 1
                 self._stateless.on_malformed(data, address)
 
+    def _unprotect_untrusted(self, packet: Control, *, now: float) -> Control:
+        """Return a control packet as plain text. Raises PacketError if it is not authentic, or has to be protected."""
+        if self._security is None:
+            return packet
+        if not isinstance(packet, Protected):
+            if isinstance(packet, (*INNER_TYPES, Accept)):
+                raise PacketError("a packet that has to be protected is not")
+            return packet
+        peer = self._by_context.get(packet.context)
+        if peer is None or peer.protection is None:
+            return packet
+        inner = decode_untrusted(peer.protection.open_control_untrusted(packet.data, now=now))
+        if not isinstance(inner, INNER_TYPES) or inner.context != packet.context:
+            raise PacketError("a protected packet has a content that none has")
+        peer.confirm()
+        return inner
+
     def _handle_control_untrusted(self, packet: Control, address: Address, *, now: float, received_at: float) -> None:
+        packet = self._unprotect_untrusted(packet, now=now)
         if isinstance(packet, Hello):
             self._handle_hello(packet, address, now=now)
+            return
+        if isinstance(packet, Reset) and self._security is not None:
+            self._handle_reset_token(packet, now=now)
             return
         peer = self._by_context.get(packet.context)
         if peer is None:
@@ -298,21 +348,29 @@ class EndpointCore:
             case PathResponse():
                 peer.receiver.handle_response(packet.path, token=packet.token, address=address)
             case Close() | Closed() | Reset():
-                self._handle_end(peer, packet, address)
-            case Retry() | Accept() | Refuse():
+                self._handle_end(peer, packet, address, now=now)
+            case Retry() | Accept() | SecureAccept() | Refuse():
                 self._handle_answer(peer, packet, now=now)
         self._after(peer, now=now)
 
-    def _handle_end(self, peer: PeerCore, packet: Close | Closed | Reset, address: Address) -> None:
+    def _handle_reset_token(self, packet: Reset, *, now: float) -> None:
+        """Process a RESET that has a token instead of the context that this end chose."""
+        peer = self._by_reset.get(packet.own_context)
+        if peer is not None and hmac.compare_digest(packet.token, peer.reset_token):
+            peer.handle_reset()
+            self._after(peer, now=now)
+
+    def _handle_end(self, peer: PeerCore, packet: Close | Closed | Reset, address: Address, *, now: float) -> None:
         if isinstance(packet, Close):
-            self._stateless.reply(address, Closed(packet.own_context, packet.context).encode())
+            closed = Closed(packet.own_context, packet.context).encode()
+            self._stateless.reply(address, peer.control(address, 0, closed, now=now).data)
             peer.end(Status.OK, reason="closed by the other end")
         elif isinstance(packet, Closed):
             peer.handle_closed()
         else:
             peer.handle_reset()
 
-    def _handle_answer(self, peer: PeerCore, packet: Retry | Accept | Refuse, *, now: float) -> None:
+    def _handle_answer(self, peer: PeerCore, packet: Retry | Accept | SecureAccept | Refuse, *, now: float) -> None:
         """Process the answer to a HELLO of this end; for a peer that is open it comes too late."""
         if peer.initiator is None:
             return
@@ -320,6 +378,9 @@ class EndpointCore:
             peer.initiator.retry(packet, now=now)
         elif isinstance(packet, Accept):
             self._opened(peer, packet, now=now)
+        elif isinstance(packet, SecureAccept):
+            accept, secured = peer.initiator.accepted_untrusted(packet, now=now)
+            self._opened(peer, accept, secured=secured, now=now)
         else:
             peer.handle_refuse(packet)
 
@@ -328,22 +389,44 @@ class EndpointCore:
         if peer is None:
             if not self._stateless.validate_address(hello, address, now=now, has_room=self._has_room(address)):
                 return
-            peer = self._by_remote[hello.own_context] = self._add(address, now=now)
-            self._unaccepted.add(peer.number)
-            self._opened(peer, hello, now=now)
-            self._after(peer, now=now)
+            if (peer := self._accept_untrusted(hello, address, now=now)) is None:
+                return
         elif peer.address != address:
             return  # this end's context is sent only to the validated address of the initiator
-        accept = Accept(
+        accept = peer.accept if self._security is not None else self._accept(hello, peer).encode()
+        if accept:  # else the initiator has it, as an authentic packet showed
+            self._stateless.reply(address, accept, path=hello.path)
+
+    def _accept(self, hello: Hello, peer: PeerCore) -> Accept:
+        return Accept(
             hello.own_context,
             peer.own_context,
             self._config.receive_window_bytes,
             self._config.receive_window_messages,
             self._config.max_message_bytes,
             self._config.window_packets,
-            peer.datagram_bytes,
+            min(hello.datagram_bytes, self._datagram_bytes),
         )
-        self._stateless.reply(address, accept.encode(), path=hello.path)
+
+    def _accept_untrusted(self, hello: Hello, address: Address, *, now: float) -> PeerCore | None:
+        """Make the peer of a HELLO with a valid cookie, or refuse it. Raises PacketError if it is not authentic."""
+        response = None
+        if self._security is not None:
+            response = self._security.respond_untrusted(hello.message, transcript=hello.transcript)
+            if not response.is_authorized:
+                status, reason = Status.REMOTE_ERROR_BAD_DEST_QPN, RefuseReason.NOT_AUTHORIZED
+                self._stateless.refuse(hello, address, status=status, reason=reason)
+                return None
+        peer = self._by_remote[hello.own_context] = self._add(address, now=now)
+        self._unaccepted.add(peer.number)
+        secured = None
+        if response is not None:
+            body = self._accept(hello, peer).body
+            message, secured = response.write(body, context=peer.own_context, now=now)
+            peer.accept = SecureAccept(hello.own_context, message).encode()
+        self._opened(peer, hello, secured=secured, now=now)
+        self._after(peer, now=now)
+        return peer
 
     def _has_room(self, address: Address) -> bool:
         """Whether one more peer may be opened from `address`."""
@@ -353,7 +436,11 @@ class EndpointCore:
             and self._hosts.get(host_of(address), 0) < self._config.max_peers_per_address
         )
 
-    def _opened(self, peer: PeerCore, packet: Hello | Accept, *, now: float) -> None:
+    def _opened(self, peer: PeerCore, packet: Hello | Accept, *, secured: Secured | None = None, now: float) -> None:
+        if secured is not None:
+            peer.secure(secured, remote_context=packet.own_context)
+            self.protections[peer.own_context] = secured.protection
+            self._by_reset[packet.own_context] = peer
         peer.opened(packet, datagram_bytes=min(packet.datagram_bytes, self._datagram_bytes), now=now)
 
     def handle_icmp_unreachable(self, address: Address, *, now: float) -> None:
@@ -458,8 +545,12 @@ class EndpointCore:
             if not self._hosts[host]:
                 del self._hosts[host]
             del self._by_context[peer.own_context]
-            if self._by_remote.get(peer.remote_context) is peer:
-                del self._by_remote[peer.remote_context]
+            for table in (self._by_remote, self._by_reset):
+                if table.get(peer.remote_context) is peer:
+                    del table[peer.remote_context]
+            self.protections.pop(peer.own_context, None)
+            if not peer.is_confirmed:
+                self._unaccepted.discard(peer.number)
             self._ready.pop(peer.number, None)
             self._active_peers.busy.discard(peer.number)
             self._timers.arm(peer.number, at=None)

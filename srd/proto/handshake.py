@@ -14,6 +14,10 @@
    others, since single links may be dead or have a smaller MTU. The initiator proposes the largest size first, and a
    smaller one after a few HELLOs without an answer.
 3. A HELLO whose peer exists is answered with the same ACCEPT again.
+4. With a `Security` the RETRY has the responder's credential (public key or certificate), the HELLO with the cookie and
+   the ACCEPT each have a handshake message (see `srd.secure.handshake`), and nothing costs the responder a public-key
+   operation before the cookie is valid. An answer that is not authentic, or has a wrong credential, may be anybody's:
+   it is ignored, and named when the attempt ends.
 """
 
 from __future__ import annotations
@@ -21,9 +25,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
+from dataclasses import replace
 
 from srd.proto.config import ProtocolConfig
-from srd.proto.wire.control import Hello, Retry
+from srd.proto.errors import PacketError
+from srd.proto.security import CredentialCheck, Initiation, Secured, Security, SecurityMode
+from srd.proto.wire.control import Accept, Hello, Retry, SecureAccept, accept_untrusted
 from srd.proto.wire.data import Address
 
 COOKIE_LIFETIME_S = 10
@@ -99,8 +106,16 @@ class Initiator:
         own_context: int,
         config: ProtocolConfig,
         sizes: tuple[int, ...],
+        security: Security | None = None,
+        check_credential: CredentialCheck | None = None,
         now: float,
     ) -> None:
+        self.failure = ""  # why an answer was ignored, if one was
+        self._security = security
+        self._mode = SecurityMode.PLAIN if security is None else security.mode
+        self._check_credential = check_credential
+        self._credential = b""  # the responder's
+        self._initiations: dict[int, Initiation] = {}  # by the size proposed, for the present cookie
         self._own_context = own_context
         self._config = config
         self._sizes = sizes
@@ -121,6 +136,12 @@ class Initiator:
             return
         if retry.path >= self._config.paths:
             return  # not a path of this end
+        if self._security is not None:
+            if self._check_credential is not None and (reason := self._check_credential(retry.credential)) is not None:
+                self.failure = reason
+                return
+            self._credential = retry.credential
+            self._initiations.clear()
         self._cookie, self._path = retry.cookie, retry.path
         self._sent_at = None
         passed = self._sizes.index(retry.size_bytes) if retry.size_bytes in self._sizes else len(self._sizes)
@@ -136,7 +157,7 @@ class Initiator:
         self._hellos += 1
         self._sent_at = now if self._sent_at is None else math.inf
         self.send_at = now + config.initial_rtt_s
-        return Hello(
+        hello = Hello(
             self._own_context,
             config.receive_window_bytes,
             config.receive_window_messages,
@@ -145,7 +166,42 @@ class Initiator:
             size,
             self._cookie,
             path,
+            self._mode,
         )
+        return hello if self._security is None or not self._credential else self._secured(hello, self._security)
+
+    def _secured(self, hello: Hello, security: Security) -> Hello:
+        """Return a HELLO with its handshake message, or one without a cookie if the responder's answer was invalid."""
+        try:
+            return self._secured_untrusted(hello, security)
+        except PacketError as error:
+            self.failure = str(error)
+            self._cookie = self._credential = b""
+            return replace(hello, cookie=b"")
+
+    def _secured_untrusted(self, hello: Hello, security: Security) -> Hello:
+        """Return a HELLO with its handshake message: one for each size, since the HELLO's content is bound to it."""
+        initiation = self._initiations.get(hello.datagram_bytes)
+        if initiation is None:
+            initiation = security.initiate_untrusted(
+                self._credential, transcript=hello.transcript, context=self._own_context
+            )
+            self._initiations[hello.datagram_bytes] = initiation
+        secured = replace(hello, message=initiation.message)
+        if len(secured.encode()) > hello.datagram_bytes:
+            raise PacketError(f"this end's certificate does not fit into {hello.datagram_bytes} bytes")
+        return secured
+
+    def accepted_untrusted(self, packet: SecureAccept, *, now: float) -> tuple[Accept, Secured]:
+        """Complete the handshake that an ACCEPT answers. Raises PacketError if it is authentic for none."""
+        for initiation in self._initiations.values():
+            try:
+                secured = initiation.read_untrusted(packet.message, now=now)
+            except PacketError:
+                continue
+            return accept_untrusted(packet.context, secured.payload), secured
+        self.failure = "the answer is not authentic: is the symmetric key, or the public key, another one there?"
+        raise PacketError("an accept is not authentic")
 
     def round_trip_s(self, *, now: float) -> float | None:
         """Return the round trip of the HELLO whose answer has just arrived.

@@ -1,4 +1,4 @@
-"""The core's interface to registered memory: whether a key, an access and a range are allowed, and where the bytes lie.
+"""The core's interface to registered memory: whether a peer, a key and a range are allowed, and where the bytes lie.
 
 The core never touches payload. `devmem.Registry` is the implementation on real memory; a test may use a dictionary. The
 check is repeated for every packet, so that a deregistered key stops working at once.
@@ -18,8 +18,8 @@ class Memory(Protocol):
     def local_writable(self, key: int, *, offset: int, length: int) -> int | None:
         """Return where a READ of this end may land."""
 
-    def remote_readable(self, key: int, *, offset: int, length: int) -> int | None:
-        """Return where the other end may read."""
+    def remote_readable(self, key: int, *, peer: int, offset: int, length: int) -> int | None:
+        """Return where the other end of a peer may read."""
 
-    def remote_writable(self, key: int, *, offset: int, length: int) -> int | None:
-        """Return where the other end may write."""
+    def remote_writable(self, key: int, *, peer: int, offset: int, length: int) -> int | None:
+        """Return where the other end of a peer may write."""

@@ -2,8 +2,11 @@
 
 States and their transitions (`TRANSITIONS`):
 
-    OPENING --accepted--> OPEN --close()--> DRAINING --all requests done--> CLOSING --CLOSED or retries spent--> ENDED
+    OPENING --opened--> OPEN --close()--> DRAINING --all requests done--> CLOSING --CLOSED or retries spent--> ENDED
     any --Close, Reset, Refuse, keepalive timeout--> ENDED, with every open request completed first
+
+An incoming peer with a `Security` is confirmed, and so open, with its first authentic packet: it shows that the
+initiator has the keys. Until then nothing is sent to it but the ACCEPT, when a HELLO asks again.
 
 What a peer waits for is a `Timer`; the state says which timers run (`TIMERS`), and `deadline` when one fires.
 
@@ -36,6 +39,7 @@ from srd.proto.paths.validation import AddressValidation
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.rdma import Rdma
 from srd.proto.recv.receiver import Receiver
+from srd.proto.security import PacketProtection, Secured
 from srd.proto.send.batch import received
 from srd.proto.send.sender import Sender
 from srd.proto.wire.control import (
@@ -50,8 +54,10 @@ from srd.proto.wire.control import (
     PathResponse,
     Probe,
     Refuse,
+    RefuseReason,
 )
 from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, Address, Burst, ReceivedBurst
+from srd.proto.wire.protected import CONTROL_OVERHEAD_BYTES, STAGE_BYTES, TAG_BYTES
 from srd.proto.wire.status import Status, refusal_untrusted
 
 CLOSE_ATTEMPTS = 5
@@ -134,6 +140,17 @@ TIMERS: dict[PeerState, tuple[Timer, ...]] = {
 """The timers that run in each state."""
 
 
+_REASONS: dict[int, str] = {
+    RefuseReason.NEEDS_PLAIN: "the other end speaks plain text only",
+    RefuseReason.NEEDS_PSK: "the other end wants a symmetric key (psk)",
+    RefuseReason.NEEDS_KEYS: "the other end wants encryption by public keys",
+    RefuseReason.NEEDS_CERT: "the other end wants encryption by certificates",
+    RefuseReason.NOT_AUTHORIZED: "the other end does not accept this end's key or certificate",
+    RefuseReason.TOO_SMALL: "the other end's certificate does not fit into datagrams of this size",
+}
+_REASON_STATUSES = (Status.REMOTE_ERROR_FEATURE_MISMATCH, Status.REMOTE_ERROR_BAD_DEST_QPN)
+
+
 class PeerCore:
     """One peer. Driven by `EndpointCore`, which finds it by its context id."""
 
@@ -164,6 +181,10 @@ class PeerCore:
         self.sender: Sender | None = None
         self.rdma: Rdma | None = None
         self.initiator: Initiator | None = None
+        self.protection: PacketProtection | None = None  # None: plain text
+        self.credential = b""  # the other end's public key or certificate, where it proves something
+        self.reset_token = b""  # of the other end
+        self.accept = b""  # the ACCEPT, until the peer is confirmed
         self.ended: tuple[Status, str] | None = None  # how and why it has ended
         self.control_due = True  # an event occurred since `poll_control` last returned None
         self._config = config
@@ -178,30 +199,43 @@ class PeerCore:
         self._probes_unanswered = self._closes = 0
         self._probes_due = 0  # keepalive probes of the current round that are still to be sent
         self._close_at = 0.0
+        self._is_incoming = False
+        self._confirm_by = math.inf  # when an incoming peer that was not confirmed ends
+        self._awaits_packet = False  # whether the responder's first packet is still to come
         self._responses: dict[int, int] = {}  # by path of this end: tokens to be returned over it
 
     # -- opening ------------------------------------------------------------------------------------------------
+
+    def secure(self, secured: Secured, *, remote_context: int) -> None:
+        """Note the keys of the peer, before it is `opened`."""
+        self.protection, self.credential, self.reset_token = secured.protection, secured.credential, secured.reset_token
+        self.protection.on_contexts(own=self.own_context, remote=remote_context)
 
     def opened(self, packet: Hello | Accept, *, datagram_bytes: int, now: float) -> None:
         """Process the packet that completes the handshake at this end."""
         initiator, self.initiator = self.initiator, None
         self.remote_context = packet.own_context
         self.datagram_bytes = datagram_bytes
-        self.receiver.segment_bytes = datagram_bytes - HEADER_BYTES
+        plain_bytes = datagram_bytes - TAG_BYTES * self._is_secure  # of header and payload
+        self.receiver.segment_bytes = plain_bytes - HEADER_BYTES
+        self.receiver.overhead_bytes = CONTROL_OVERHEAD_BYTES * self._is_secure
         self.sender = Sender(
             self.number,
             config=self._config,
             events=self._events,
             address=self.address,
             context=packet.own_context,
-            datagram_bytes=datagram_bytes,
+            datagram_bytes=plain_bytes,
+            ack_bytes=datagram_bytes - self.receiver.overhead_bytes,
+            burst_bytes=STAGE_BYTES if self._is_secure else None,
+            protection=self.protection,
             credit_bytes=packet.credit_bytes,
             credit_messages=packet.credit_messages,
             max_message_bytes=packet.max_message_bytes,
             window_packets=packet.window_packets,
             inflight_limit=InflightLimit(
                 self._config.min_inflight_limit_bytes,
-                datagram_bytes=datagram_bytes,
+                datagram_bytes=plain_bytes,
                 active_peers=self._active_peers,
                 number=self.number,
             ),
@@ -219,9 +253,34 @@ class PeerCore:
             events=self._events,
             trace=self.trace,
         )
-        self._apply(PeerEvent.OPENED)
         self.on_packet(now=now)
-        self._events.append(PeerOpened(self.number, self.address, initiator is None))
+        self._is_incoming = initiator is None
+        if self._is_secure and self._is_incoming:
+            self._confirm_by = now + self._config.handshake_timeout_s
+            return
+        if self._is_secure:
+            self._probes_due, self._awaits_packet = 1, True  # confirms the keys to the responder
+        self._open()
+
+    @property
+    def _is_secure(self) -> bool:
+        return self.protection is not None
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether it was open: False for an incoming peer of which no authentic packet ever arrived."""
+        return self._confirm_by == math.inf or not self.accept
+
+    def confirm(self) -> None:
+        """Note that an authentic packet arrived."""
+        if self.state is PeerState.OPENING and self.sender is not None:
+            self.accept = b""
+            self._open()
+        self._awaits_packet = False
+
+    def _open(self) -> None:
+        self._apply(PeerEvent.OPENED)
+        self._events.append(PeerOpened(self.number, self.address, self._is_incoming))
 
     def _apply(self, event: PeerEvent) -> None:
         """Change the state by an event."""
@@ -291,6 +350,8 @@ class PeerCore:
         if self.sender is None:
             return
         self.sender.handle_ack(ack, now=now, received_at=received_at)
+        if self.protection is not None:
+            self.protection.rtt_s = self.sender.rtt_s
         self.on_packet(now=now)
         self.sender.queue.fail_unready()
 
@@ -308,7 +369,10 @@ class PeerCore:
 
     def handle_refuse(self, refuse: Refuse) -> None:
         """Process a REFUSE: end the peer with a status that depends on the packet's."""
-        if refuse.status == Status.REMOTE_ERROR_FEATURE_MISMATCH:
+        if (reason := _REASONS.get(refuse.reason)) is not None:
+            status = Status(refuse.status) if refuse.status in _REASON_STATUSES else Status.REMOTE_ERROR_ABORT
+            self.end(status, reason=f"refused: {reason}")
+        elif refuse.status == Status.REMOTE_ERROR_FEATURE_MISMATCH:
             self.end(Status.REMOTE_ERROR_FEATURE_MISMATCH, reason="the other end has another version of the protocol")
         elif refuse.status == Status.REMOTE_ERROR_BAD_DEST_QPN:
             self.end(Status.REMOTE_ERROR_BAD_DEST_QPN, reason="refused: the other end takes no peers")
@@ -329,10 +393,13 @@ class PeerCore:
     def handle_reset(self) -> None:
         """Process a RESET: the other end does not know this peer any more. Never an orderly end.
 
-        It is ignored after a CLOSE was sent: the other end may have received the CLOSE, and its CLOSED may be lost. The
-        next CLOSE is answered.
+        In plain text it is ignored after a CLOSE was sent: the other end may have received the CLOSE, and its CLOSED
+        may be lost. The next CLOSE is answered, with CLOSED. With keys that answer is this RESET.
         """
-        if self.state is not PeerState.CLOSING:
+        if self.state is PeerState.CLOSING:
+            if self._is_secure:
+                self.end(Status.OK, reason="closed")
+        else:
             self.end(Status.REMOTE_ERROR_UNKNOWN_PEER, reason="the other end has no state of this peer any more")
 
     def cancel(self, request: int) -> None:
@@ -396,7 +463,10 @@ class PeerCore:
         """Process the timeouts that are due."""
         if self.initiator is not None and now >= self.initiator.give_up_at:
             seconds = self._config.handshake_timeout_s
-            self.end(Status.LOCAL_ERROR_UNREACH_REMOTE, reason=f"no answer within {seconds:g} s")
+            reason = self.initiator.failure or f"no answer within {seconds:g} s"
+            self.end(Status.LOCAL_ERROR_UNREACH_REMOTE, reason=reason)
+        if self.state is PeerState.OPENING and now >= self._confirm_by:
+            self.end(Status.LOCAL_ERROR_UNREACH_REMOTE, reason="the initiator did not show that it has the keys")
         if self.sender is None or self.state is PeerState.ENDED:
             return
         self.sender.handle_timeout(now=now)
@@ -426,7 +496,7 @@ class PeerCore:
     def deadline(self, timer: Timer, *, now: float) -> float:
         """When a timer fires; infinite while it waits for nothing."""
         if timer is Timer.HANDSHAKE:
-            return math.inf if self.initiator is None else self.initiator.wake_at
+            return self._confirm_by if self.initiator is None else self.initiator.wake_at
         if timer is Timer.ACK:
             return math.inf if self.receiver.ack_at is None else self.receiver.ack_at
         if timer is Timer.REASSEMBLY:
@@ -454,7 +524,9 @@ class PeerCore:
     def _keepalive_at(self) -> float:
         """When the next keepalive probe is due, or the peer is to be declared unresponsive."""
         interval_s = self._config.probe_after_s
-        if self.sender is not None and self.sender.idle and not self.receiver.incomplete:
+        if self._awaits_packet:
+            interval_s = self._config.initial_rtt_s
+        elif self.sender is not None and self.sender.idle and not self.receiver.incomplete:
             if not self._probes_unanswered:
                 interval_s = max(interval_s, min(IDLE_PROBE_S * len(self._active_peers), MAX_IDLE_PROBE_S))
         elif self.sender is not None and self.sender.credit_blocked:
@@ -475,18 +547,19 @@ class PeerCore:
         if self.initiator is not None:
             hello = self.initiator.poll_hello(now=now)
             return Datagram(self.address, hello.path, hello.encode()) if hello else None
-        if self.sender is None or self.rdma is None or self.state is PeerState.ENDED:
+        if self.sender is None or self.rdma is None or self.state in (PeerState.OPENING, PeerState.ENDED):
             return None
         self._start_timers(self.sender, now=now)
         if (owed := self._poll_urgent_control(self.rdma, now=now)) is not None:
             return owed
         if self.receiver.ack_at is not None and now >= self.receiver.ack_at:
-            due = self.receiver.ack(context=self.remote_context, now=now, room_bytes=self.datagram_bytes)
+            room_bytes = self.datagram_bytes - self.receiver.overhead_bytes
+            due = self.receiver.ack(context=self.remote_context, now=now, room_bytes=room_bytes)
             if due is not None:
                 ack, address, path = due
                 if self.trace is not None:
                     self.trace.ack_sent(ack, now=now)
-                return Datagram(address, path, ack.encode())
+                return self.control(address, path, ack.encode(), now=now)
         if probed := self.sender.poll_probe(now=now):
             return self._probe(*probed, now=now)
         if now >= self._keepalive_at():
@@ -520,28 +593,37 @@ class PeerCore:
         self._close_at = now + max(2 * sender.rtt_s, self._config.min_rto_s) * (1 << self._closes)
         self._closes += 1
         path, _ = sender.probe_any()
-        return Datagram(self.address, path.index, Close(self.remote_context, self.own_context).encode())
+        close = Close(self.remote_context, self.own_context)
+        return self.control(self.address, path.index, close.encode(), now=now)
 
     def _poll_urgent_control(self, rdma: Rdma, *, now: float) -> Datagram | None:
         """Return what goes before an ack: a NACK, a PATH_RESPONSE, a PATH_CHALLENGE."""
         if rdma.nacks:
             message, status = rdma.nacks.popitem()
-            return Datagram(self.address, 0, Nack(self.remote_context, message, status).encode())
+            return self.control(self.address, 0, Nack(self.remote_context, message, status).encode(), now=now)
         if self._responses:
             path, token = self._responses.popitem()
-            return Datagram(self.address, path, PathResponse(self.remote_context, token, path).encode())
+            response = PathResponse(self.remote_context, token, path)
+            return self.control(self.address, path, response.encode(), now=now)
         if self.receiver.validation.due:
-            asked = self.receiver.validation.poll(context=self.remote_context, now=now)
+            overhead_bytes = self.receiver.overhead_bytes
+            asked = self.receiver.validation.poll(context=self.remote_context, overhead_bytes=overhead_bytes, now=now)
             if asked is not None:
                 challenge, address, path = asked
-                return Datagram(address, path, challenge.encode())
+                return self.control(address, path, challenge.encode(), now=now)
         return None
+
+    def control(self, address: Address, path: int, packet: bytes, *, now: float) -> Datagram:
+        """Return a control packet of this peer as it is sent, protected if there are keys."""
+        if self.protection is not None:
+            packet = self.protection.seal_control(packet, context=self.remote_context, now=now)
+        return Datagram(address, path, packet)
 
     def _probe(self, path: Path, sequence: int, *, now: float) -> Datagram:
         ack_path = self.sender.ack_path if self.sender is not None else NO_ACK_PATH
-        size_bytes = self.datagram_bytes if path.mtu_suspect else 0
+        size_bytes = self.datagram_bytes - self.receiver.overhead_bytes if path.mtu_suspect else 0
         if self.trace is not None:
             self.trace.probe_sent(path, path_sequence=sequence, now=now)
         sent_us = int(now * 1e6) & 0xFFFFFFFF
         probe = Probe(self.remote_context, self.own_context, path.index, sequence, sent_us, *ack_path, size_bytes)
-        return Datagram(self.address, path.index, probe.encode())
+        return self.control(self.address, path.index, probe.encode(), now=now)

@@ -101,7 +101,9 @@ class Rdma:
             return  # not acknowledged, as all that breaks the protocol
         target = None
         if self._memory is not None and burst.length <= MAX_MESSAGE_BYTES:
-            target = self._memory.remote_writable(burst.key, offset=burst.offset, length=burst.payload_bytes)
+            target = self._memory.remote_writable(
+                burst.key, peer=self._peer, offset=burst.offset, length=burst.payload_bytes
+            )
         if target is None:
             self.refuse(burst, status=Status.REMOTE_ERROR_BAD_ADDRESS, now=now)
         elif self._queue_copies(burst, target=target, hint=self._hint_after_write(burst, target), now=now):
@@ -118,7 +120,9 @@ class Rdma:
             return
         payload_offset = None
         if self._memory is not None and burst.length <= MAX_MESSAGE_BYTES:
-            payload_offset = self._memory.remote_readable(burst.key, offset=burst.offset, length=burst.length)
+            payload_offset = self._memory.remote_readable(
+                burst.key, peer=self._peer, offset=burst.offset, length=burst.length
+            )
         self._queue.respond(burst.message, payload_offset=payload_offset, length=burst.length, key=burst.key)
 
     def _handle_response(self, burst: ReceivedBurst, *, now: float) -> None:
@@ -147,7 +151,7 @@ class Rdma:
         left_bytes = burst.length - burst.payload_bytes - (burst.offset - burst.immediate & 0xFFFFFFFF)
         if burst.flags & IMMEDIATE or left_bytes <= 0 or self._memory is None:
             return None
-        if self._memory.remote_writable(burst.key, offset=end, length=left_bytes) is None:
+        if self._memory.remote_writable(burst.key, peer=self._peer, offset=end, length=left_bytes) is None:
             return None
         return PlacementHint(burst.context, burst.message, Opcode.WRITE, end, target + burst.payload_bytes, left_bytes)
 

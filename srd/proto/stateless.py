@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 from srd.proto.handshake import CookieJar
+from srd.proto.security import Security, SecurityMode
 from srd.proto.wire.control import (
     Accept,
     Close,
@@ -17,7 +18,9 @@ from srd.proto.wire.control import (
     Datagram,
     Hello,
     Probe,
+    Protected,
     Refuse,
+    RefuseReason,
     Reset,
     Retry,
     foreign_hello_untrusted,
@@ -32,12 +35,16 @@ MAX_REPLIES = 64
 class StatelessResponder:
     """Queues stateless replies; `replies` are to be sent before anything else."""
 
-    def __init__(self, *, secret: bytes, accepting: bool, paths: int, datagram_bytes: int) -> None:
+    def __init__(
+        self, *, secret: bytes, accepting: bool, paths: int, datagram_bytes: int, security: Security | None
+    ) -> None:
         self.accepting = accepting
         self.replies: deque[Datagram] = deque()
         self._cookies = CookieJar(secret=secret)
         self._paths = paths
         self._datagram_bytes = datagram_bytes
+        self._security = security
+        self._mode = SecurityMode.PLAIN if security is None else security.mode
 
     def reply(self, address: Address, data: bytes, *, path: int = 0) -> None:
         """Queue a reply, over this end's path of number `path` modulo the number of paths."""
@@ -45,8 +52,16 @@ class StatelessResponder:
             self.replies.append(Datagram(address, path % self._paths, data))
 
     def on_unknown_context(self, packet: Control, address: Address) -> None:
-        """Reply to a packet for a context that this end does not know (any more). The reply names both contexts."""
-        if isinstance(packet, Close):
+        """Reply to a packet for a context that this end does not know (any more).
+
+        The reply names both contexts, or has the token that this end had given with that context.
+        """
+        if self._security is not None:
+            if isinstance(packet, Protected):
+                reset = Reset(0, packet.context, self._security.reset_token(packet.context)).encode()
+                if len(reset) < len(packet.data):  # two ends without state must not answer each other for ever
+                    self.reply(address, reset)
+        elif isinstance(packet, Close):
             self.reply(address, Closed(packet.own_context, packet.context).encode())
         elif isinstance(packet, Probe):
             self.reply(address, Reset(packet.own_context, packet.context).encode())
@@ -58,9 +73,9 @@ class StatelessResponder:
         if (context := foreign_hello_untrusted(data)) is not None:
             self.reply(address, Refuse(context, Status.REMOTE_ERROR_FEATURE_MISMATCH).encode())
 
-    def refuse(self, hello: Hello, address: Address, *, status: Status) -> None:
+    def refuse(self, hello: Hello, address: Address, *, status: Status, reason: int = RefuseReason.NONE) -> None:
         """Refuse a HELLO."""
-        self.reply(address, Refuse(hello.own_context, status).encode(), path=hello.path)
+        self.reply(address, Refuse(hello.own_context, status, reason).encode(), path=hello.path)
 
     def validate_address(self, hello: Hello, address: Address, *, now: float, has_room: bool) -> bool:
         """Whether a HELLO may open a peer: its cookie shows that the initiator receives at its address. Else reply.
@@ -69,6 +84,10 @@ class StatelessResponder:
         """
         if not self.accepting:
             self.refuse(hello, address, status=Status.REMOTE_ERROR_BAD_DEST_QPN)
+            return False
+        if hello.security != self._mode:
+            reason = RefuseReason.NEEDS_PLAIN + self._mode
+            self.refuse(hello, address, status=Status.REMOTE_ERROR_FEATURE_MISMATCH, reason=reason)
             return False
         if not has_room or self._cookies.is_full(now=now):
             self.refuse(hello, address, status=Status.REMOTE_ERROR_RNR)
@@ -81,5 +100,11 @@ class StatelessResponder:
         cookie = self._cookies.make(address=address, context=hello.own_context, now=now)
         # As long as the HELLO, to test that size in this direction, but not longer than what this end receives.
         size_bytes = min(hello.datagram_bytes, self._datagram_bytes)
-        self.reply(address, Retry(hello.own_context, cookie, hello.path, size_bytes).encode(), path=hello.path)
+        credential = b"" if self._security is None else self._security.credential
+        retry = Retry(hello.own_context, cookie, hello.path, size_bytes, credential).encode()
+        if len(retry) > size_bytes:
+            status = Status.REMOTE_ERROR_FEATURE_MISMATCH
+            self.refuse(hello, address, status=status, reason=RefuseReason.TOO_SMALL)
+        else:
+            self.reply(address, retry, path=hello.path)
         return False

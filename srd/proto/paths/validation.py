@@ -88,8 +88,11 @@ class AddressValidation:
         """Whether `poll` may have a challenge."""
         return bool(self._due)
 
-    def poll(self, *, context: int, now: float) -> tuple[PathChallenge, Address, int] | None:
-        """Return the next challenge, its destination address, and the path to send it from, another each time."""
+    def poll(self, *, context: int, overhead_bytes: int, now: float) -> tuple[PathChallenge, Address, int] | None:
+        """Return the next challenge, its destination address, and the path to send it from, another each time.
+
+        `overhead_bytes`: what protection adds to it.
+        """
         while self._due:
             path, source = self._due.popitem()
             if source.validated or now < source.challenge_at:
@@ -97,7 +100,7 @@ class AddressValidation:
             if not source.challenges:
                 source.token = self._new_token()
             challenge = PathChallenge(context, source.token, path)
-            size_bytes = len(challenge.encode())
+            size_bytes = len(challenge.encode()) + overhead_bytes
             if not source.admits(size_bytes):
                 continue
             source.sent_bytes += size_bytes

@@ -117,6 +117,7 @@ class Receiver:
         "duplicates",
         "landed_bytes",
         "no_memory_at",
+        "overhead_bytes",
         "packets",
         "protocol_error",
         "refused_at",
@@ -132,6 +133,7 @@ class Receiver:
         self.duplicates = 0
         self.landed_bytes = 0  # new payload, of complete and incomplete messages
         self.segment_bytes = MAX_DATAGRAM_BYTES - HEADER_BYTES  # payload of a full packet; set after the handshake
+        self.overhead_bytes = 0  # what protection adds to a control packet; likewise
         self.no_memory_at = -math.inf  # when data was last dropped because the memory was full
         self.refused_at = -math.inf  # when it was last dropped for lack of memory, full or reserved for other messages
         self.check_at = math.inf  # not later than when some incomplete message will be overdue
@@ -488,7 +490,7 @@ class Receiver:
         if bitmap.bit_length() > room_bits:
             bitmap &= mask(room_bits)
         path, remote_path, address = self._select_ack_path(
-            candidates, size_bytes=ack_bytes(bitmap, reports=len(reports)), now=now
+            candidates, size_bytes=ack_bytes(bitmap, reports=len(reports)) + self.overhead_bytes, now=now
         )
         credit = (self._granted_bytes, self._granted_messages)
         return Ack(context, self._window.base, bitmap, *credit, reports, flags, path, remote_path), address, path

@@ -23,6 +23,7 @@ from srd.proto.paths.selector import PathSelector
 from srd.proto.paths.table import PathTable
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recovery.rack import RackState, detect_losses, probe_timeout_s
+from srd.proto.security import PacketProtection
 from srd.proto.send.batch import max_packets
 from srd.proto.send.flow_control import Credit
 from srd.proto.send.inflight import Inflight, InflightBurst, LostRange, PsnRange
@@ -38,6 +39,7 @@ from srd.proto.wire.data import (
     Address,
     Burst,
 )
+from srd.proto.wire.protected import TAG_BYTES
 
 BURSTS_PER_WINDOW = 16
 """A burst is at most this fraction of the window, so that a window is spread over paths and not sent to one queue. The
@@ -55,6 +57,7 @@ class Sender:
         "_active",
         "_address",
         "_all_timed_out_at",
+        "_burst_packets",
         "_check_losses_at",
         "_config",
         "_context",
@@ -64,6 +67,7 @@ class Sender:
         "_lost",
         "_pacer",
         "_probe_turn",
+        "_protection",
         "_rack",
         "_rtt",
         "_scheduler",
@@ -93,6 +97,9 @@ class Sender:
         address: Address,
         context: int,
         datagram_bytes: int,
+        ack_bytes: int,
+        burst_bytes: int | None,
+        protection: PacketProtection | None,
         credit_bytes: int,
         credit_messages: int,
         max_message_bytes: int,
@@ -101,6 +108,7 @@ class Sender:
         rng: Random,
         trace: PeerTrace | None = None,
     ) -> None:
+        """`datagram_bytes`: header and payload; `ack_bytes`: longest ACK; `burst_bytes`: longest burst, None: any."""
         self._table = PathTable(config, trace=trace)
         self.paths = self._table.all
         self.controller = (config.controller or MajorityDelay)(config, packet_bytes=datagram_bytes)
@@ -109,14 +117,17 @@ class Sender:
         self.max_message_bytes = min(max_message_bytes, credit_bytes)
         self.packets = self.retransmitted = 0
         self.ack_path = NO_ACK_PATH  # ack path of the last ack that arrived
+        self._protection = protection
         self._trace = trace
         self._config = config
         # An ack must have bits for the whole window: packets without a bit would be declared lost.
-        bitmap_bytes = bitmap_room_bytes(datagram_bytes, reports=max_reports(datagram_bytes))
+        bitmap_bytes = bitmap_room_bytes(ack_bytes, reports=max_reports(ack_bytes))
         self._window_packets = min(config.window_packets, window_packets, 8 * bitmap_bytes)
         self._address = address
         self._context = context
         self._datagram_bytes = datagram_bytes
+        most = MAX_BURST_PACKETS if burst_bytes is None else burst_bytes // (datagram_bytes + TAG_BYTES)
+        self._burst_packets = max(min(most, MAX_BURST_PACKETS), 1)
         self._train_packets = min(MAX_DATAGRAM_BYTES // datagram_bytes, MAX_TRAIN_PACKETS)  # one segment train
         self._selector = PathSelector(rng=rng)
         self._pacer = Pacer(depth_s=config.pacing_depth_s)
@@ -358,7 +369,7 @@ class Sender:
                 self._send_limit.on_limited(now)
             return None
         window_packets = int(self.controller.window_bytes) // self._datagram_bytes
-        limit = min(window_packets - self._table.inflight_bytes // self._datagram_bytes, MAX_BURST_PACKETS)
+        limit = min(window_packets - self._table.inflight_bytes // self._datagram_bytes, self._burst_packets)
         if not self._send_limit.cpu_limited(now, rtt_s=self.rtt_s):
             limit = min(limit, window_packets // BURSTS_PER_WINDOW)
         limit = max(limit - limit % self._train_packets if limit > self._train_packets else limit, 1)
@@ -458,6 +469,7 @@ class Sender:
             segment_bytes,
             message.flags,
             payload_addresses,
+            self._protection,
         )
         if message.aborted:
             burst.flags, burst.immediate, burst.offset = message.flags | ABORTED, message.reason, psns.end_psn(first)

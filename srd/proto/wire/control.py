@@ -13,9 +13,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import NamedTuple
 
 from srd.proto.errors import PacketError
+from srd.proto.security import MAX_CREDENTIAL_BYTES
 from srd.proto.wire.data import MAX_DATAGRAM_BYTES, MIN_DATAGRAM_BYTES, PREFIX_BYTES, VERSION, Address, PacketType
 
 
@@ -107,6 +109,7 @@ class Ack(NamedTuple):
 
 
 _HELLO = struct.Struct(">QQIIIHBB")
+_LENGTH = struct.Struct(">H")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +127,25 @@ class Hello:
     cookie: bytes = b""
     path: int = 0
     """Path that it is sent over; the answers repeat it."""
+    security: int = 0
+    """A `SecurityMode`."""
+    message: bytes = b""
+    """Unless that is PLAIN: the handshake message, once there is a cookie."""
+
+    @property
+    def transcript(self) -> bytes:
+        """What the handshake message is bound to: the packet up to the cookie."""
+        credit = (self.credit_bytes, self.credit_messages)
+        limits = (self.max_message_bytes, self.window_packets, self.datagram_bytes)
+        body = _HELLO.pack(self.own_context, *credit, *limits, len(self.cookie), self.security)
+        return _prefix(PacketType.HELLO, context=0, path=self.path) + body + self.cookie
 
     def encode(self) -> bytes:
         """Return the packet, padded with zeros."""
-        credit = (self.credit_bytes, self.credit_messages)
-        limits = (self.max_message_bytes, self.window_packets, self.datagram_bytes)
-        body = _HELLO.pack(self.own_context, *credit, *limits, len(self.cookie), 0)
-        prefix = _prefix(PacketType.HELLO, context=0, path=self.path)
-        return (prefix + body + self.cookie).ljust(self.datagram_bytes, b"\0")
+        packet = self.transcript
+        if self.security:
+            packet += _LENGTH.pack(len(self.message)) + self.message
+        return packet.ljust(self.datagram_bytes, b"\0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +157,15 @@ class Retry:
     path: int = 0
     """Path of the HELLO, as the HELLO gave it."""
     size_bytes: int = 0
-    """Size of the whole packet; if that is less than the cookie needs, as long as needed."""
+    """Size of the whole packet; if that is less than the content needs, as long as needed."""
+    credential: bytes = b""
+    """The responder's public key or certificate; empty in plain text."""
 
     def encode(self) -> bytes:
         """Return the packet, padded with zeros."""
         prefix = _prefix(PacketType.RETRY, context=self.context, path=self.path)
-        return (prefix + bytes([len(self.cookie)]) + self.cookie).ljust(self.size_bytes, b"\0")
+        body = bytes([len(self.cookie)]) + self.cookie + _LENGTH.pack(len(self.credential)) + self.credential
+        return (prefix + body).ljust(self.size_bytes, b"\0")
 
 
 _ACCEPT = struct.Struct(">QQIIIH")
@@ -168,9 +185,39 @@ class Accept:
 
     def encode(self) -> bytes:
         """Return the packet."""
+        return _prefix(PacketType.ACCEPT, context=self.context) + self.body
+
+    @property
+    def body(self) -> bytes:
+        """What follows the prefix; the payload of the responder's handshake message."""
         credit = (self.credit_bytes, self.credit_messages)
         limits = (self.max_message_bytes, self.window_packets, self.datagram_bytes)
-        return _prefix(PacketType.ACCEPT, context=self.context) + _ACCEPT.pack(self.own_context, *credit, *limits)
+        return _ACCEPT.pack(self.own_context, *credit, *limits)
+
+
+@dataclass(frozen=True, slots=True)
+class SecureAccept:
+    """The responder's handshake message, in which an ACCEPT's body is encrypted."""
+
+    context: int
+    message: bytes
+
+    def encode(self) -> bytes:
+        """Return the packet."""
+        return _prefix(PacketType.SECURE_ACCEPT, context=self.context) + self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """A control packet that is encrypted: only the `PacketProtection` of its context makes and opens it."""
+
+    context: int
+    data: bytes
+    """The whole packet."""
+
+    def encode(self) -> bytes:
+        """Return the packet."""
+        return self.data
 
 
 _PROBE = struct.Struct(">QIBB")
@@ -203,16 +250,33 @@ class Probe:
         return (prefix + body).ljust(self.size_bytes, b"\0")
 
 
+class RefuseReason(IntEnum):
+    """Why a peer is refused, beside the status."""
+
+    NONE = 0
+    NEEDS_PLAIN = 1
+    """The responder's `SecurityMode`, plus one, where the modes differ."""
+    NEEDS_PSK = 2
+    NEEDS_KEYS = 3
+    NEEDS_CERT = 4
+    TOO_SMALL = 254
+    """The datagram size that the initiator proposes has no room for the responder's certificate."""
+    NOT_AUTHORIZED = 255
+    """The responder does not accept the initiator's key or certificate."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refuse:
     """The peer will not be opened; `status` is the reason."""
 
     context: int
     status: int
+    reason: int = RefuseReason.NONE
+    """A `RefuseReason`, or a number that this end does not know."""
 
     def encode(self) -> bytes:
         """Return the packet."""
-        return _prefix(PacketType.REFUSE, context=self.context) + bytes([self.status])
+        return _prefix(PacketType.REFUSE, context=self.context) + bytes([self.status, self.reason])
 
 
 _CONTEXT = struct.Struct(">Q")
@@ -245,15 +309,19 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Answers a PROBE for an unknown context, with its two contexts exchanged."""
+    """Answers a packet for an unknown context: in plain text a PROBE, with its two contexts exchanged.
+
+    Else any protected packet, whose sender's context is not known: `context` is 0, and the token shows who answers.
+    """
 
     context: int
     own_context: int
     """The unknown one."""
+    token: bytes = b""
 
     def encode(self) -> bytes:
         """Return the packet."""
-        return _prefix(PacketType.RESET, context=self.context) + _CONTEXT.pack(self.own_context)
+        return _prefix(PacketType.RESET, context=self.context) + _CONTEXT.pack(self.own_context) + self.token
 
 
 _NACK = struct.Struct(">IB")
@@ -307,7 +375,10 @@ class PathResponse:
         return prefix + _CONTEXT.pack(self.token)
 
 
-Control = Ack | Hello | Retry | Accept | Probe | Refuse | Close | Closed | Reset | Nack | PathChallenge | PathResponse
+Inner = Ack | Probe | Close | Closed | Nack | PathChallenge | PathResponse
+"""Control packets of open peers: with a `Security` they are sent as Protected, and accepted in no other way."""
+INNER_TYPES = (Ack, Probe, Close, Closed, Nack, PathChallenge, PathResponse)
+Control = Inner | Hello | Retry | Accept | SecureAccept | Protected | Refuse | Reset
 
 
 def decode_untrusted(data: bytes) -> Control:
@@ -317,13 +388,18 @@ def decode_untrusted(data: bytes) -> Control:
     version, kind, _, path, path_sequence, context = _PREFIX.unpack_from(data)
     if version != VERSION and kind != PacketType.REFUSE:
         raise PacketError(f"version {version} is not {VERSION}")
+    if kind == PacketType.PROTECTED:
+        return Protected(context, data)
     decode = _DECODERS.get(kind)
     if decode is None:
         raise PacketError(f"packet type {kind} is no control packet")
     try:
-        return decode(context, path, path_sequence, data[PREFIX_BYTES:])
+        packet = decode(context, path, path_sequence, data[PREFIX_BYTES:])
     except (struct.error, IndexError) as error:
         raise PacketError(f"packet type {kind} of {len(data)} bytes is cut short") from error
+    if isinstance(packet, _CANONICAL) and version == VERSION and packet.encode() != data:
+        raise PacketError(f"packet type {kind} has reserved bits set")
+    return packet
 
 
 def foreign_hello_untrusted(data: bytes) -> int | None:
@@ -347,15 +423,21 @@ def _decode_ack(context: int, path: int, _path_sequence: int, body: bytes) -> Ac
 
 def _decode_hello(_context: int, path: int, _path_sequence: int, body: bytes) -> Hello:
     own_context, credit_bytes, credit_messages, *rest = _HELLO.unpack_from(body)
-    max_message, window_packets, datagram_bytes, cookie_bytes, _ = rest
-    cookie = body[_HELLO.size : _HELLO.size + cookie_bytes]
+    max_message, window_packets, datagram_bytes, cookie_bytes, security = rest
+    end = _HELLO.size + cookie_bytes
+    cookie, message = body[_HELLO.size : end], b""
+    if security:
+        (message_bytes,) = _LENGTH.unpack_from(body, end)
+        message = body[end + _LENGTH.size : end + _LENGTH.size + message_bytes]
+        if len(message) != message_bytes:
+            raise PacketError(f"a handshake message of {message_bytes} bytes has {len(message)}")
     if len(body) + PREFIX_BYTES != datagram_bytes or len(cookie) != cookie_bytes:
         raise PacketError(f"a hello for {datagram_bytes} bytes has {len(body) + PREFIX_BYTES}")
     if datagram_bytes < MIN_DATAGRAM_BYTES:
         raise PacketError(f"a hello for {datagram_bytes} bytes asks for less than {MIN_DATAGRAM_BYTES}")
     _check_window(window_packets)
     limits = (max_message, window_packets, datagram_bytes)
-    return Hello(own_context, credit_bytes, credit_messages, *limits, cookie, path)
+    return Hello(own_context, credit_bytes, credit_messages, *limits, cookie, path, security, message)
 
 
 def _check_window(window_packets: int) -> None:
@@ -369,7 +451,21 @@ def _decode_retry(context: int, path: int, _path_sequence: int, body: bytes) -> 
         raise PacketError(f"a cookie of {cookie_bytes} bytes is longer than {MAX_COOKIE_BYTES}")
     if len(body) <= cookie_bytes:
         raise PacketError(f"a cookie of {cookie_bytes} bytes has {len(body) - 1}")
-    return Retry(context, body[1 : 1 + cookie_bytes], path, PREFIX_BYTES + len(body))
+    end = 1 + cookie_bytes
+    (credential_bytes,) = _LENGTH.unpack_from(body, end)
+    start = end + _LENGTH.size
+    credential = body[start : start + credential_bytes]
+    if len(credential) != credential_bytes or credential_bytes > MAX_CREDENTIAL_BYTES:
+        raise PacketError(f"a credential of {credential_bytes} bytes has {len(credential)}")
+    return Retry(context, body[1:end], path, PREFIX_BYTES + len(body), credential)
+
+
+def accept_untrusted(context: int, body: bytes) -> Accept:
+    """Decode what follows the prefix of an ACCEPT. Raises PacketError."""
+    try:
+        return _decode_accept(context, 0, 0, body)
+    except struct.error as error:
+        raise PacketError(f"an accept of {len(body)} bytes is cut short") from error
 
 
 def _decode_accept(context: int, _path: int, _path_sequence: int, body: bytes) -> Accept:
@@ -382,6 +478,10 @@ def _decode_accept(context: int, _path: int, _path_sequence: int, body: bytes) -
     return Accept(context, own_context, credit_bytes, credit_messages, *limits)
 
 
+def _decode_refuse(context: int, _path: int, _path_sequence: int, body: bytes) -> Refuse:
+    return Refuse(context, body[0], body[1] if len(body) > 1 else RefuseReason.NONE)  # other versions have no reason
+
+
 def _decode_probe(context: int, path: int, path_sequence: int, body: bytes) -> Probe:
     own_context, sent_us, ack_path, ack_remote_path = _PROBE.unpack_from(body)
     return Probe(
@@ -389,21 +489,26 @@ def _decode_probe(context: int, path: int, path_sequence: int, body: bytes) -> P
     )
 
 
+_CANONICAL = (Hello, Retry, SecureAccept, Refuse, Reset)
+"""What may be received unprotected though there are keys: it must be what `encode` returns, bit by bit."""
 _DECODERS: dict[int, Callable[[int, int, int, bytes], Control]] = {
     PacketType.ACK: _decode_ack,
     PacketType.HELLO: _decode_hello,
     PacketType.RETRY: _decode_retry,
     PacketType.ACCEPT: _decode_accept,
-    PacketType.REFUSE: lambda context, _path, _sequence, body: Refuse(context, body[0]),
+    PacketType.REFUSE: _decode_refuse,
     PacketType.PROBE: _decode_probe,
     PacketType.CLOSE: lambda context, _path, _sequence, body: Close(context, *_CONTEXT.unpack_from(body)),
     PacketType.CLOSED: lambda context, _path, _sequence, body: Closed(context, *_CONTEXT.unpack_from(body)),
-    PacketType.RESET: lambda context, _path, _sequence, body: Reset(context, *_CONTEXT.unpack_from(body)),
+    PacketType.RESET: lambda context, _path, _sequence, body: Reset(
+        context, _CONTEXT.unpack_from(body)[0], body[_CONTEXT.size :]
+    ),
     PacketType.PATH_CHALLENGE: lambda context, _path, _sequence, body: PathChallenge(
         context, *_CHALLENGE.unpack_from(body)
     ),
     PacketType.PATH_RESPONSE: lambda context, path, _sequence, body: PathResponse(
         context, _CONTEXT.unpack_from(body)[0], path
     ),
+    PacketType.SECURE_ACCEPT: lambda context, _path, _sequence, body: SecureAccept(context, body),
     PacketType.NACK: lambda context, _path, _sequence, body: Nack(context, *_NACK.unpack_from(body)),
 }

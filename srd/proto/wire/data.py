@@ -21,7 +21,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-VERSION = 2
+from srd.proto.security import PacketProtection
+
+VERSION = 3
 PREFIX_BYTES = 16
 MIN_DATAGRAM_BYTES = 576
 """Smallest datagram that two ends may agree on: what any IPv4 host must receive (RFC 1122)."""
@@ -45,6 +47,8 @@ class PacketType(IntEnum):
     NACK = 11
     PATH_CHALLENGE = 12
     PATH_RESPONSE = 13
+    SECURE_ACCEPT = 14
+    PROTECTED = 15
 
 
 class Opcode(IntEnum):
@@ -148,6 +152,8 @@ class Burst:
     payload_addresses: Lanes | None = None
     """For a batch: where each payload starts. Each packet is a message of its own; `message` is the number of the
     first."""
+    protection: PacketProtection | None = None
+    """What the packets are encrypted with; None: plain text."""
 
 
 @lru_cache(maxsize=256)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
 from srd.proto.memory import Memory
@@ -20,7 +23,11 @@ def test_memory__right_and_range(
     keys = Keys()
     keys.ranges[7] = (50, 100, rights)
     memory: Memory = keys
-    asked = (memory.local_writable, memory.remote_readable, memory.remote_writable)
+    asked: tuple[Callable[..., int | None], ...] = (
+        memory.local_writable,
+        partial(memory.remote_readable, peer=1),
+        partial(memory.remote_writable, peer=1),
+    )
     for ask, allowed in zip(asked, answers, strict=True):
         assert ask(7, offset=offset, length=length) == (place if allowed else None)
         assert ask(8, offset=offset, length=length) is None

@@ -13,7 +13,7 @@ from tests.srd.proto.byhand import hello
 
 
 def responder(*, accepting: bool = True) -> StatelessResponder:
-    return StatelessResponder(secret=b"s" * 16, accepting=accepting, paths=4, datagram_bytes=8972)
+    return StatelessResponder(secret=b"s" * 16, accepting=accepting, paths=4, datagram_bytes=8972, security=None)
 
 
 def replies_of(to: StatelessResponder) -> list[Control]:
@@ -91,10 +91,10 @@ def hello_with_cookie(ours: StatelessResponder, *, context: int, now: float) -> 
 @pytest.mark.parametrize(
     ("data", "answered"),
     [
-        (b"\x03" + hello().encode()[1:], True),
+        (b"\x09" + hello().encode()[1:], True),
         (hello().encode(), False),  # of this version, so it is malformed otherwise
-        (b"\x03" + hello().encode()[1:575], False),  # too short for a HELLO: the reply would be longer
-        (b"\x03\x04" + hello().encode()[2:], False),
+        (b"\x09" + hello().encode()[1:575], False),  # too short for a HELLO: the reply would be longer
+        (b"\x09\x04" + hello().encode()[2:], False),
         (b"", False),
     ],
 )

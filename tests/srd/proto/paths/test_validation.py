@@ -214,9 +214,9 @@ def test_poll__with_the_first_packet_and_again_with_back_off_while_packets_come(
     at, paths = [], []
     for step in range(1, 400):
         now = step * 0.01
-        assert ours.poll(context=1, now=now) is None, "without a packet there is no challenge"
+        assert ours.poll(overhead_bytes=0, context=1, now=now) is None, "without a packet there is no challenge"
         ours.on_packet(2, source, size_bytes=100)
-        if due := ours.poll(context=1, now=now):
+        if due := ours.poll(overhead_bytes=0, context=1, now=now):
             assert due[:2] == (PathChallenge(1, 100, 2), "a:1")
             at.append(now)
             paths.append(due[2])
@@ -227,9 +227,9 @@ def test_poll__with_the_first_packet_and_again_with_back_off_while_packets_come(
 def test_poll__no_budget_no_challenge() -> None:
     ours, source = validation(), RemoteAddress("a:1", validated=False, sent_bytes=100)
     ours.on_packet(2, source, size_bytes=30)
-    assert ours.poll(context=1, now=1.0) is None
+    assert ours.poll(overhead_bytes=0, context=1, now=1.0) is None
     ours.on_packet(2, source, size_bytes=30)
-    assert ours.poll(context=1, now=1.0) is not None
+    assert ours.poll(overhead_bytes=0, context=1, now=1.0) is not None
     assert source.sent_bytes == 125
 
 

@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from srd.proto.errors import PacketError
+from srd.proto.security import MAX_CREDENTIAL_BYTES
 from srd.proto.wire.control import (
     MAX_COOKIE_BYTES,
     MIN_PEER_WINDOW_PACKETS,
@@ -26,6 +27,7 @@ from srd.proto.wire.control import (
     Refuse,
     Reset,
     Retry,
+    SecureAccept,
     bitmap_room_bytes,
     decode_untrusted,
     max_reports,
@@ -60,11 +62,20 @@ HELLOS = st.builds(
     cookie=st.binary(max_size=MAX_COOKIE_BYTES),
     path=U8,
 )
+SECURE_HELLOS = st.builds(replace, HELLOS, security=st.integers(1, 255), message=st.binary(max_size=400))
 SIZES = st.integers(MIN_DATAGRAM_BYTES, MAX_DATAGRAM_BYTES)
 PACKETS: st.SearchStrategy[Control] = st.one_of(
     ACKS,
     HELLOS,
-    st.builds(Retry, context=U64, cookie=st.binary(max_size=64), path=U8, size_bytes=SIZES),
+    SECURE_HELLOS,
+    st.builds(
+        Retry,
+        context=U64,
+        cookie=st.binary(max_size=64),
+        path=U8,
+        size_bytes=SIZES,
+        credential=st.binary(max_size=MAX_CREDENTIAL_BYTES),
+    ),
     st.builds(
         Accept,
         context=U64,
@@ -78,10 +89,11 @@ PACKETS: st.SearchStrategy[Control] = st.one_of(
     st.builds(
         Probe, context=U64, own_context=U64, path=U8, path_sequence=U32, sent_us=U32, ack_path=U8, ack_remote_path=U8
     ),
-    st.builds(Refuse, context=U64, status=U8),
+    st.builds(Refuse, context=U64, status=U8, reason=U8),
+    st.builds(SecureAccept, context=U64, message=st.binary(max_size=400)),
     st.builds(Close, context=U64, own_context=U64),
     st.builds(Closed, context=U64, own_context=U64),
-    st.builds(Reset, context=U64, own_context=U64),
+    st.builds(Reset, context=U64, own_context=U64, token=st.binary(max_size=16)),
     st.builds(Nack, context=U64, message=U32, status=U8),
     st.builds(PathChallenge, context=U64, token=U64, remote_path=U8),
     st.builds(PathResponse, context=U64, token=U64, path=U8),
@@ -124,7 +136,7 @@ def test_decode_untrusted__arbitrary_body(kind: PacketType, rest: bytes) -> None
 def test_decode_untrusted__truncated_anywhere(packet: Control, data: st.DataObject) -> None:
     whole = packet.encode()
     cut = decoded(whole[: data.draw(st.integers(0, len(whole) - 1))])
-    if not isinstance(packet, Retry):  # the length of these is known
+    if not isinstance(packet, Retry | Refuse | Reset | SecureAccept):  # the length of the others is known
         assert cut is None
 
 
@@ -139,12 +151,12 @@ def test_decode_untrusted__errors() -> None:
     close = Close(1, 2).encode()
     with pytest.raises(PacketError, match="15 bytes are no packet"):
         decode_untrusted(close[:15])
-    with pytest.raises(PacketError, match="version 9 is not 2"):
+    with pytest.raises(PacketError, match="version 9 is not 3"):
         decode_untrusted(b"\x09" + close[1:])
     with pytest.raises(PacketError, match="type 200"):
-        decode_untrusted(b"\x02\xc8" + close[2:])
+        decode_untrusted(b"\x03\xc8" + close[2:])
     with pytest.raises(PacketError, match="type 1 is no control packet"):
-        decode_untrusted(b"\x02\x01" + close[2:])
+        decode_untrusted(b"\x03\x01" + close[2:])
     with pytest.raises(PacketError, match="cut short"):
         decode_untrusted(Probe(1, 6, 2, 3, 4).encode()[:-1])
 
@@ -167,7 +179,10 @@ ACCEPT = Accept(1, 2, 3, 4, max_message_bytes=9, window_packets=64, datagram_byt
         (replace(HELLO, window_packets=63).encode(), "a window of 63 packets is less than 64"),
         (replace(ACCEPT, window_packets=63).encode(), "a window of 63 packets is less than 64"),
         (Retry(1, bytes(MAX_COOKIE_BYTES + 1)).encode(), "a cookie of 65 bytes is longer than 64"),
-        (Retry(1, bytes(24)).encode()[:-1], "a cookie of 24 bytes has 23"),
+        (Retry(1, bytes(24)).encode()[:-3], "a cookie of 24 bytes has 23"),
+        (Retry(1, bytes(24), credential=bytes(32)).encode()[:-1], "a credential of 32 bytes has 31"),
+        (Retry(1, b"", credential=bytes(MAX_CREDENTIAL_BYTES + 1)).encode(), "a credential of 961 bytes has 961"),
+        (replace(HELLO, security=2, message=bytes(600)).encode()[:576], "a handshake message of 600 bytes has"),
         (Retry(1, b"").encode()[:-1], "is cut short"),
         (replace(ACCEPT, datagram_bytes=MIN_DATAGRAM_BYTES - 1).encode(), "out of range"),
         (replace(ACCEPT, datagram_bytes=MAX_DATAGRAM_BYTES + 1).encode(), "out of range"),

@@ -33,6 +33,7 @@ from srd.proto.wire.control import (
     Refuse,
     Reset,
     Retry,
+    SecureAccept,
 )
 from srd.proto.wire.data import (
     HEADER,
@@ -116,7 +117,7 @@ def test_write_headers__bytes_on_the_wire() -> None:
     """The only test without the dtype: big endian, byte by byte."""
     data = headers_of(burst(count=1, offset=0x0102030405060708, key=0x1112131415161718)).tobytes()
     assert data.hex(" ", 8) == (
-        "02010005000003e8 1122334455667788 0000000000000046 0001e24000000009 "
+        "03010005000003e8 1122334455667788 0000000000000046 0001e24000000009 "
         "000009c40000abcd 0102030405060708 1112131415161718"
     )  # fmt: skip
 
@@ -274,19 +275,29 @@ EXAMPLES: dict[str, Control] = {
         17,
     ),
     "HELLO": Hello(
-        0x4041424344454647, 0x5051525354555657, 0x31323334, 0x61626364, 0x71727374, 600, b"0123456789abcdefghijklmn", 9
+        0x4041424344454647,
+        0x5051525354555657,
+        0x31323334,
+        0x61626364,
+        0x71727374,
+        600,
+        b"0123456789abcdefghijklmn",
+        9,
+        2,
+        bytes(range(113)),
     ),
-    "RETRY": Retry(0x1011121314151617, b"0123456789abcdefghijklmn", 9, 600),
+    "RETRY": Retry(0x1011121314151617, b"0123456789abcdefghijklmn", 9, 600, bytes(range(32))),
     "ACCEPT": Accept(
         0x1011121314151617, 0x4041424344454647, 0x5051525354555657, 0x31323334, 0x61626364, 0x71727374, 0x2328
     ),
-    "REFUSE": Refuse(0x1011121314151617, 15),
+    "REFUSE": Refuse(0x1011121314151617, 15, 3),
     "PROBE": Probe(0x1011121314151617, 0x2021222324252627, 9, 0x61626364, 0x71727374, 5, 6, 600),
     "CLOSE": Close(0x1011121314151617, 0x2021222324252627),
     "CLOSED": Closed(0x1011121314151617, 0x2021222324252627),
-    "RESET": Reset(0x1011121314151617, 0x2021222324252627),
+    "RESET": Reset(0x1011121314151617, 0x2021222324252627, bytes(range(16))),
     "PATH_CHALLENGE": PathChallenge(0x1011121314151617, 0x2021222324252627, 17),
     "PATH_RESPONSE": PathResponse(0x1011121314151617, 0x2021222324252627, 9),
+    "SECURE_ACCEPT": SecureAccept(0x1011121314151617, bytes(range(80))),
     "NACK": Nack(0x1011121314151617, 0x61626364, 10),
 }
 
@@ -352,6 +363,10 @@ def length_of(packet: Control, field: str) -> int:
             return len(packet.reports)
         case Hello() | Retry(), "cookie_length":
             return len(packet.cookie)
+        case Hello(), "message_length":
+            return len(packet.message)
+        case Retry(), "credential_length":
+            return len(packet.credential)
     raise AssertionError(field)
 
 

@@ -88,7 +88,7 @@ def connecting(prepare: Callable[[Network], None]) -> Reached:
 def another_version(network: Network) -> None:
     def refuse(*_args: object, controls: Sequence[tuple[bytes, str, float]], **_kwargs: object) -> ReceiveResult:
         for data, source, _ in controls:
-            network.b.core._stateless.on_malformed(b"\x03" + data[1:], source)
+            network.b.core._stateless.on_malformed(b"\x09" + data[1:], source)
         return ReceiveResult()
 
     network.b.core.handle_packets = refuse  # type: ignore[method-assign,assignment]  # it has another version

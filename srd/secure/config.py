@@ -1,0 +1,236 @@
+"""Who an endpoint talks to, and how: the settings of `EndpointConfig.security`."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from srd.proto.errors import UsageError
+from srd.proto.security import CredentialCheck, SecurityMode
+from srd.secure.certificates import (
+    INITIATOR,
+    RESPONDER,
+    Authorities,
+    certificate_in,
+    key_of_untrusted,
+    names_of,
+    parse_untrusted,
+    read_authorities,
+    utc_now,
+)
+from srd.secure.handshake import NO_PSK, PSK_BYTES, Handshakes
+from srd.secure.keys import directory, fingerprint, private_key_in, read_secret, user_key
+from srd.secure.known_hosts import KnownHosts
+from srd.secure.noise import public_bytes
+from srd.secure.session import SecretLog
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who the other end of a peer is, as far as the handshake has shown."""
+
+    mode: SecurityMode
+    public_key: bytes = b""
+    """Its own, with `Keys` and `Cert`; else empty."""
+    names: tuple[str, ...] = ()
+    """Host names and addresses in its certificate, with `Cert`."""
+
+    @property
+    def fingerprint(self) -> str:
+        """How people compare the key; empty without one."""
+        return fingerprint(self.public_key) if self.public_key else ""
+
+
+class Trust:
+    """What an endpoint has opened for its security: the handshakes, and the hosts that it knows."""
+
+    def __init__(
+        self,
+        mode: SecurityMode,
+        handshakes: Handshakes | None = None,
+        *,
+        known_hosts: KnownHosts | None = None,
+        authorities: Authorities | None = None,
+    ) -> None:
+        self.mode = mode
+        self.handshakes = handshakes
+        self.known_hosts = known_hosts
+        self._authorities = authorities
+
+    def credential_check(self, host: str, *, name: str, expected: str | None) -> CredentialCheck | None:
+        """Return the check of the credential of a host. `expected`: its key's fingerprint, if that is known.
+
+        `name`: host and port, as the known hosts have it. Raises UsageError for a fingerprint where it proves nothing.
+        """
+        if expected is not None:
+            if self.mode is not SecurityMode.KEYS:
+                raise UsageError(f"{name}: a fingerprint needs security by keys; this endpoint has {self.mode.name}")
+            return lambda key: None if fingerprint(key) == expected else f"{name} has another key than {expected}"
+        hosts, authorities = self.known_hosts, self._authorities
+        if authorities is not None:
+            return lambda der: authorities.refusal_untrusted(der, use=RESPONDER, host=host, now=utc_now())
+        return None if hosts is None else lambda key: hosts.check(name, key)
+
+    @property
+    def own_identity(self) -> Identity:
+        """What other ends see of this one."""
+        if self.handshakes is None or self.mode is SecurityMode.PSK:
+            return self.identity(b"")
+        return self.identity(self.handshakes.credential)
+
+    def identity(self, credential: bytes) -> Identity:
+        """Return the identity of a peer with a valid credential."""
+        if credential and self.mode is SecurityMode.CERT:
+            return Identity(self.mode, key_of_untrusted(credential), names_of(parse_untrusted(credential)))
+        return Identity(self.mode, credential)
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """Nothing is encrypted, and nobody is known: for networks that are trusted, and for comparisons."""
+
+    def open(self, *, port: int) -> Trust:
+        """Return what an endpoint with this UDP port needs."""
+        del port
+        return Trust(SecurityMode.PLAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Psk:
+    """Both ends know a symmetric key; whoever has it is trusted."""
+
+    key: bytes
+    """32 bytes: random ones, or of a passphrase (`srd.secure.keys.psk_of`)."""
+
+    def __post_init__(self) -> None:
+        """Check the length. Raises UsageError."""
+        if len(self.key) != PSK_BYTES:
+            raise UsageError(f"key: {len(self.key)} bytes are no symmetric key; it has {PSK_BYTES}")
+
+    def __repr__(self) -> str:
+        """Return a text without the key."""
+        return "Psk(...)"
+
+    def open(self, *, port: int) -> Trust:
+        """Return what an endpoint with this UDP port needs."""
+        static = X25519PrivateKey.generate()
+        handshakes = Handshakes(SecurityMode.PSK, static=static, psk=self.key, port=port, log_secret=_secret_log())
+        return Trust(SecurityMode.PSK, handshakes)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Each end has a key pair, as with SSH. Without settings: this user's key, and trust on first use."""
+
+    private_key: X25519PrivateKey | None = None
+    """This end's; None: this user's, in `srd.secure.keys.directory()`, made at the first use."""
+
+    known_hosts: Path | None = None
+    """The file of the responders' keys; None: this user's, in the same directory."""
+
+    authorized: frozenset[bytes] | None = None
+    """Public keys of the initiators that may open a peer; None: any. Others are refused in the handshake."""
+
+    psk: bytes = NO_PSK
+    """A symmetric key that both ends must have as well, 32 bytes; it holds where X25519 is broken one day (by a quantum
+    computer). Zeros: none."""
+
+    def __post_init__(self) -> None:
+        """Check the length. Raises UsageError."""
+        if len(self.psk) != PSK_BYTES:
+            raise UsageError(f"psk: {len(self.psk)} bytes are no symmetric key; it has {PSK_BYTES}")
+
+    def __repr__(self) -> str:
+        """Return a text without secrets."""
+        return f"Keys(known_hosts={self.known_hosts}, authorized={self.authorized and len(self.authorized)})"
+
+    def open(self, *, port: int) -> Trust:
+        """Return what an endpoint with this UDP port needs. Raises UsageError for files that cannot be used."""
+        static = self.private_key or user_key()
+        authorized = self.authorized
+        handshakes = Handshakes(
+            SecurityMode.KEYS,
+            static=static,
+            psk=self.psk,
+            port=port,
+            authorize=None if authorized is None else authorized.__contains__,
+            log_secret=_secret_log(),
+        )
+        hosts = KnownHosts(self.known_hosts or directory() / "known_hosts", own_key=public_bytes(static))
+        return Trust(SecurityMode.KEYS, handshakes, known_hosts=hosts)
+
+
+@dataclass(frozen=True, slots=True)
+class Cert:
+    """Each end has a certificate of its key (X.509) by an authority that the other end trusts."""
+
+    private_key: X25519PrivateKey
+    certificate: bytes
+    """Of this key, in DER (`srd.secure.certificates.certificate_in` reads PEM). A responder's names its host."""
+    authorities: Authorities
+    """Who may certify the other end (`srd.secure.certificates.read_authorities`)."""
+
+    def __post_init__(self) -> None:
+        """Check that key and certificate are a pair. Raises UsageError."""
+        if key_of_untrusted(self.certificate) != public_bytes(self.private_key):
+            raise UsageError("certificate: is not of this private key; give the two that belong together")
+
+    @classmethod
+    def read(cls, path: Path, *, authorities: Path) -> Cert:
+        """Read certificate and private key from one PEM file, and the authorities from another. Raises UsageError."""
+        text = read_secret(path)
+        return cls(private_key_in(text, path), certificate_in(text, path), read_authorities(authorities))
+
+    def __repr__(self) -> str:
+        """Return a text without the key."""
+        return f"Cert({', '.join(names_of(parse_untrusted(self.certificate)))})"
+
+    def open(self, *, port: int) -> Trust:
+        """Return what an endpoint with this UDP port needs."""
+        authorities = self.authorities
+        handshakes = Handshakes(
+            SecurityMode.CERT,
+            static=self.private_key,
+            certificate=self.certificate,
+            port=port,
+            authorize=lambda der: authorities.refusal_untrusted(der, use=INITIATOR, host=None, now=utc_now()) is None,
+            log_secret=_secret_log(),
+        )
+        return Trust(SecurityMode.CERT, handshakes, authorities=authorities)
+
+
+SecurityConfig = Plain | Psk | Keys | Cert
+
+
+def _secret_log() -> SecretLog | None:
+    """Return what logs the secrets of peers to $SRDKEYLOGFILE, for debugging, as SSLKEYLOGFILE does for TLS.
+
+    Raises UsageError if that file cannot be written.
+    """
+    path = os.environ.get("SRDKEYLOGFILE")
+    if not path:
+        return None
+    try:
+        _append_secret(path, b"")
+    except OSError as error:
+        raise UsageError(
+            f"SRDKEYLOGFILE={path}: cannot be written: {error.strerror}; unset it, or name a file"
+        ) from error
+    return lambda context, secret: _log_secret(path, context, secret)
+
+
+def _log_secret(path: str, context: int, secret: bytes) -> None:
+    with suppress(OSError):  # a full disk must not end peers
+        _append_secret(path, f"SRD_SECRET {context:016x} {secret.hex()}\n".encode())
+
+
+def _append_secret(path: str, line: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)

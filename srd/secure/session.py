@@ -1,0 +1,391 @@
+"""Packet protection: the keys of one peer, and what they do to data and control packets.
+
+Rules.
+1. Each direction has a secret of its own, from the handshake. Key, IV, the immediates' key and the next secret are
+   derived from it with the labels "srd key", "srd iv", "srd im" and "srd ku" (HKDF-Expand, as in RFC 9001, section
+   5.1).
+2. The nonce is the IV, added bit by bit to the path (a byte; `CONTROL` for control packets) and the full path sequence
+   (64 bits). No path sequence is used twice, so neither is a nonce. Control packets have a counter of their own.
+3. Packets carry the lower 32 bits of the sequence. The receiver takes the number nearest to the highest that was
+   authentic on that path, and drops what it has seen (`ReplayWindow`).
+4. Headers are authenticated and readable, as a protected one would cost more than 5 % (docs/security.md), but for the
+   one field that the application chooses: the immediate is added bit by bit to the first four bytes of AES(immediates'
+   key, message number). So it is encrypted alike in every packet of its message.
+5. Key update is that of RFC 9001, section 6: both directions change together. Either end may start, after
+   `UPDATE_PACKETS` or `UPDATE_S`, once it has received a packet with the present keys. The receiver computes the next
+   keys beforehand. It keeps the old ones for three round trips, for packets that were overtaken.
+6. Nothing changes for a packet that is not authentic, but the counter `forged`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import struct
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher as BlockCipher
+from cryptography.hazmat.primitives.ciphers import algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+
+from srd.proto.config import MAX_PATH_NUMBERS
+from srd.proto.errors import PacketError
+from srd.proto.seqset import mask
+from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, PREFIX_BYTES, VERSION, PacketType, expand
+from srd.proto.wire.protected import KEY_PHASE, TAG_BYTES
+
+UPDATE_PACKETS = 1 << 30
+"""Packets after which the keys change: 2^39 blocks of AES at most, for an attacker's advantage of 2^-50 (McGrew and
+Viega's bound; RFC 9001, appendix B, computes with it)."""
+UPDATE_S = 600.0
+"""Time after which the keys change, also those of a quiet peer."""
+OLD_KEYS_RTTS = 3
+"""Round trips for which the receiver keeps old keys: a packet that was overtaken by more is late, and sent again."""
+FEW_HEADERS = 16
+"""Up to so many headers are changed one by one: NumPy's calls cost more."""
+REPLAY_WINDOW = 8192
+"""Path sequences, from the highest received one down, of which a receiver knows whether it received them. What is older
+is dropped. As many as WireGuard's; a path is FIFO, so less would do where no link reorders."""
+CONTROL = 255
+"""Stands for the path in the nonce of a control packet; data has path numbers below 128."""
+SecretLog = Callable[[int, bytes], None]
+"""Takes a context and the first secret of the packets that carry it."""
+_PREFIX = struct.Struct(">BBBBIQ")
+_NUMBER = struct.Struct(">BBI")  # flags, path and path sequence
+_NUMBER_AT = 2
+_U32 = struct.Struct(">I")
+_MESSAGE = struct.Struct(">III")  # message, length, immediate
+_MESSAGE_AT, _IMMEDIATE_AT = 28, 36
+
+
+class Suite(IntEnum):
+    """What encrypts packets. Agreed on in the handshake."""
+
+    AES_256_GCM = 1
+    CHACHA20_POLY1305 = 2
+    """For processors without instructions for AES. Immediates are encrypted by AES nevertheless: they are short."""
+
+
+def derive(secret: bytes, label: bytes) -> bytes:
+    """Return 32 bytes of HKDF-Expand (RFC 5869) of a secret."""
+    return hmac.digest(secret, label + b"\x01", "sha256")
+
+
+class DirectionKeys:
+    """The keys of one direction and one generation."""
+
+    def __init__(self, secret: bytes, *, suite: Suite) -> None:
+        key = derive(secret, b"srd key")
+        self.aead = AESGCM(key) if suite is Suite.AES_256_GCM else ChaCha20Poly1305(key)
+        self.iv = int.from_bytes(derive(secret, b"srd iv")[:12], "big")
+        self._ecb = BlockCipher(algorithms.AES(derive(secret, b"srd im")), modes.ECB()).encryptor()  # noqa: S305 - a mask
+        self._mask = (-1, 0)  # the last message, and its immediate's mask
+        self._secret = secret
+        self._suite = suite
+
+    def immediate_mask(self, message: int) -> int:
+        """Return what a message's immediate is added to, bit by bit, for encryption and decryption."""
+        if self._mask[0] != message:
+            self._mask = (message, int.from_bytes(self._ecb.update(message.to_bytes(16, "big"))[:4], "big"))
+        return self._mask[1]
+
+    def next(self) -> DirectionKeys:
+        """Return the keys of the next generation."""
+        return DirectionKeys(derive(self._secret, b"srd ku"), suite=self._suite)
+
+
+class ReplayWindow:
+    """The numbers received on one path, or of control packets: the highest, and which of `REPLAY_WINDOW` below it."""
+
+    __slots__ = ("_bits", "_run", "next")
+
+    def __init__(self) -> None:
+        self.next = 0  # one more than the highest number received
+        self._run = 0  # so many numbers below `next` were received in order, and are not in `_bits` yet
+        self._bits = 0  # bit i: the number `next` - `_run` - 1 - i was received
+
+    def is_new(self, number: int) -> bool:
+        """Whether a number was not received, and is not too old to tell."""
+        if number >= self.next:
+            return True
+        age = self.next - self._run - 1 - number
+        return 0 <= age < REPLAY_WINDOW and not self._bits >> age & 1
+
+    def add_run(self, first: int, count: int) -> None:
+        """Note `count` numbers from `first` on as received, which is above all others."""
+        self.add(first)
+        self._run += count - 1
+        self.next += count - 1
+
+    def add(self, number: int) -> None:
+        """Note a number as received."""
+        if number == self.next:  # in order
+            self._run += 1
+            self.next += 1
+            return
+        bits = self._bits << self._run | mask(self._run)
+        self._run = 0
+        if number > self.next:
+            bits = bits << (number + 1 - self.next) | 1 if number - self.next < REPLAY_WINDOW else 1
+            self.next = number + 1
+        else:
+            bits |= 1 << (self.next - 1 - number)
+        self._bits = bits & _WINDOW_MASK
+
+
+_WINDOW_MASK = mask(REPLAY_WINDOW)
+
+
+class Session:
+    """The keys of one peer, at one end. Times are seconds of the core's clock."""
+
+    def __init__(
+        self,
+        *,
+        send_secret: bytes,
+        receive_secret: bytes,
+        suite: Suite,
+        now: float,
+        log_secret: SecretLog | None = None,
+    ) -> None:
+        """Begin with the secrets of the handshake, 32 bytes each."""
+        self._log = None if log_secret is None else (log_secret, send_secret, receive_secret)
+        self.forged = 0  # packets that were not authentic
+        self.replayed = 0  # authentic once, and received before
+        self.generation = 0  # of the keys
+        self.rtt_s = 0.0  # round trip to the peer; its owner sets it
+        self._send = DirectionKeys(send_secret, suite=suite)
+        self._receive = DirectionKeys(receive_secret, suite=suite)
+        self._next_receive = self._receive.next()
+        self._old_receive: DirectionKeys | None = None
+        self._update_at = now + UPDATE_S
+        self._drop_old_at = now
+        self._packets = 0  # sent with the present keys
+        self._is_confirmed = False  # whether a packet with the present keys was received
+        self._phase = 0  # KEY_PHASE in odd generations
+        self._control_counter = 0
+        self._control_window = ReplayWindow()
+        self._windows: dict[int, ReplayWindow] = {}
+
+    def on_contexts(self, *, own: int, remote: int) -> None:
+        """Log the secrets, if they are to be, with the contexts of the packets that they protect."""
+        if self._log is not None:
+            log_secret, send_secret, receive_secret = self._log
+            log_secret(remote, send_secret)
+            log_secret(own, receive_secret)
+            self._log = None
+
+    # -- control packets ------------------------------------------------------------------------------------------
+
+    def seal_control(self, packet: bytes, *, context: int, now: float) -> bytes:
+        """Return a control packet protected, for the peer's `context`."""
+        keys = self._keys_to_send(1, now=now)
+        counter, self._control_counter = self._control_counter, self._control_counter + 1
+        prefix = _PREFIX.pack(VERSION, PacketType.PROTECTED, self._phase, 0, counter & 0xFFFFFFFF, context)
+        return prefix + keys.aead.encrypt((keys.iv ^ (CONTROL << 64 | counter)).to_bytes(12, "big"), packet, prefix)
+
+    def open_control_untrusted(self, data: bytes, *, now: float) -> bytes:
+        """Return the control packet in a protected one. Raises PacketError if it is not authentic, or not new."""
+        if len(data) < 2 * PREFIX_BYTES + TAG_BYTES:
+            raise PacketError(f"{len(data)} bytes are no protected packet")
+        prefix = data[:PREFIX_BYTES]
+        flags, path, low = _NUMBER.unpack_from(prefix, _NUMBER_AT)
+        window = self._control_window
+        counter = expand(low, near=window.next)
+        if flags & ~KEY_PHASE or path:
+            raise self._forgery()
+        keys = self._keys_of(flags & KEY_PHASE, now=now)
+        if not window.is_new(counter):
+            self.replayed += 1
+            raise PacketError("a control packet was received before")
+        nonce = (keys.iv ^ (CONTROL << 64 | counter)).to_bytes(12, "big")
+        try:
+            packet = keys.aead.decrypt(nonce, data[PREFIX_BYTES:], prefix)
+        except InvalidTag:
+            raise self._forgery() from None
+        window.add(counter)
+        self._on_authentic(keys, now=now)
+        return packet
+
+    def _forgery(self) -> PacketError:
+        self.forged += 1
+        return PacketError("a packet is not authentic")
+
+    # -- data -----------------------------------------------------------------------------------------------------
+
+    def seal_data(
+        self,
+        headers: memoryview,
+        payloads: Sequence[memoryview],
+        *,
+        path: int,
+        path_sequence: int,
+        out: memoryview,
+        now: float,
+    ) -> int:
+        """Write the encrypted payloads of a burst to `out`, each with its tag, back to back; return their size.
+
+        `headers`: 56 bytes each, which become those of encrypted packets; `path_sequence`: the first packet's, in full.
+        """
+        keys = self._keys_to_send(len(payloads), now=now)
+        if self._phase or headers[_NUMBER_AT] & IMMEDIATE:
+            self._mark(headers, keys=keys)
+        number, encrypt, at, header_at = keys.iv ^ path << 64, keys.aead.encrypt_into, 0, 0
+        for payload in payloads:
+            nonce = (number ^ path_sequence).to_bytes(12, "big")
+            at += encrypt(
+                nonce, payload, headers[header_at : header_at + HEADER_BYTES], out[at : at + len(payload) + TAG_BYTES]
+            )
+            header_at += HEADER_BYTES
+            path_sequence += 1
+        return at
+
+    def _mark(self, headers: memoryview, *, keys: DirectionKeys) -> None:
+        """Write the key phase to the headers of a burst, and encrypt the immediate."""
+        flags = headers[_NUMBER_AT] | self._phase
+        rows = np.frombuffer(headers, np.uint8).reshape(-1, HEADER_BYTES)
+        messages = rows[:, _MESSAGE_AT : _MESSAGE_AT + 4].tobytes() if len(rows) > FEW_HEADERS else b""
+        if messages and messages == messages[:4] * len(rows):
+            rows[:, _NUMBER_AT] = flags
+            if flags & IMMEDIATE:
+                mask = keys.immediate_mask(int.from_bytes(messages[:4], "big"))
+                rows[:, _IMMEDIATE_AT : _IMMEDIATE_AT + 4] ^= np.frombuffer(_U32.pack(mask), np.uint8)
+            return
+        for at in range(0, len(headers), HEADER_BYTES):
+            headers[at + _NUMBER_AT] = flags
+            if flags & IMMEDIATE:
+                _mask_immediate(headers, at, keys=keys)
+
+    def open_train_untrusted(self, datagrams: memoryview, *, datagram_bytes: int, out: memoryview) -> tuple[int, int]:
+        """Decrypt the payloads of a train to `out`, back to back, as far as they are as expected.
+
+        That is what nearly all are: authentic, with the present keys, numbered one by one, and later than all before.
+        Returns how many packets these are, and their payload. `open_data_untrusted` is for what follows.
+        """
+        flags, path, low = _NUMBER.unpack_from(datagrams, _NUMBER_AT)
+        window, keys = self._windows.get(path), self._receive
+        if window is None or flags & KEY_PHASE != self._phase or not self._is_confirmed:
+            return 0, 0
+        first = number = expand(low, near=window.next)
+        if number < window.next:
+            return 0, 0
+        base, decrypt, length, written = keys.iv ^ path << 64, keys.aead.decrypt_into, len(datagrams), 0
+        try:
+            for at in range(0, length, datagram_bytes):
+                end, payload_at = min(at + datagram_bytes, length), at + HEADER_BYTES
+                after = written + end - payload_at - TAG_BYTES
+                nonce = (base ^ number).to_bytes(12, "big")
+                decrypt(nonce, datagrams[payload_at:end], datagrams[at:payload_at], out[written:after])
+                number += 1
+                written = after
+        except InvalidTag:
+            pass
+        if number > first:
+            window.add_run(first, number - first)
+        return number - first, written
+
+    def unmark(self, headers: npt.NDArray[np.uint8]) -> None:
+        """Make headers (rows of 56 bytes) that `open_train_untrusted` has accepted those of packets in plain text."""
+        count = len(headers)
+        if count <= FEW_HEADERS:
+            bytes_of = headers.reshape(-1).data
+            for at in range(0, count * HEADER_BYTES, HEADER_BYTES):
+                if (flag := bytes_of[at + _NUMBER_AT]) & (KEY_PHASE | IMMEDIATE):
+                    self._unmark(bytes_of, at, flag, keys=self._receive)
+            return
+        flags = headers[:, _NUMBER_AT].tobytes()
+        uniform = flags.count(flags[0]) == count
+        if uniform and not flags[0] & (KEY_PHASE | IMMEDIATE):
+            return
+        messages = headers[:, _MESSAGE_AT : _MESSAGE_AT + 4].tobytes()
+        if uniform and messages == messages[:4] * count:
+            headers[:, _NUMBER_AT] = flags[0] & ~KEY_PHASE
+            if flags[0] & IMMEDIATE:
+                mask = self._receive.immediate_mask(int.from_bytes(messages[:4], "big"))
+                headers[:, _IMMEDIATE_AT : _IMMEDIATE_AT + 4] ^= np.frombuffer(_U32.pack(mask), np.uint8)
+            return
+        for row, flag in zip(headers, flags, strict=True):
+            self._unmark(row.data, 0, flag, keys=self._receive)
+
+    def open_data_untrusted(self, header: memoryview, sealed: memoryview, *, out: memoryview, now: float) -> bool:
+        """Decrypt the payload of one packet to `out`, which must be as long; return whether it is authentic and new.
+
+        `header` becomes that of the packet in plain text. For False the content of `out` is undefined.
+        """
+        flags, path, low = _NUMBER.unpack_from(header, _NUMBER_AT)
+        known = self._windows.get(path)
+        if known is None and path >= MAX_PATH_NUMBERS:
+            self.forged += 1
+            return False
+        window = known or ReplayWindow()
+        number = expand(low, near=window.next)
+        if not window.is_new(number):
+            self.replayed += 1
+            return False
+        keys = self._receive if flags & KEY_PHASE == self._phase else self._keys_of(flags & KEY_PHASE, now=now)
+        try:
+            keys.aead.decrypt_into((keys.iv ^ (path << 64 | number)).to_bytes(12, "big"), sealed, header, out)
+        except InvalidTag:
+            self.forged += 1
+            return False
+        window.add(number)
+        if known is None:
+            self._windows[path] = window
+        if keys is not self._receive or not self._is_confirmed:
+            self._on_authentic(keys, now=now)
+        if flags & (KEY_PHASE | IMMEDIATE):
+            self._unmark(header, 0, flags, keys=keys)
+        return True
+
+    def _unmark(self, headers: memoryview, at: int, flags: int, *, keys: DirectionKeys) -> None:
+        """Remove the key phase from the header at `at`, and decrypt the immediate."""
+        headers[at + _NUMBER_AT] = flags & ~KEY_PHASE
+        if flags & IMMEDIATE:
+            _mask_immediate(headers, at, keys=keys)
+
+    # -- key update -----------------------------------------------------------------------------------------------
+
+    def _keys_to_send(self, packets: int, *, now: float) -> DirectionKeys:
+        self._packets += packets
+        if (self._packets >= UPDATE_PACKETS or now >= self._update_at) and self._is_confirmed:
+            self.update(now=now)
+            self._packets = packets
+        return self._send
+
+    def _keys_of(self, phase: int, *, now: float) -> DirectionKeys:
+        """Return the keys that a packet of this phase was encrypted with."""
+        if phase == self._phase:
+            return self._receive
+        if self._old_receive is not None and now < self._drop_old_at:
+            return self._old_receive
+        self._old_receive = None
+        return self._next_receive
+
+    def _on_authentic(self, keys: DirectionKeys, *, now: float) -> None:
+        if keys is self._next_receive:
+            self.update(now=now)
+        if keys is self._receive:
+            self._is_confirmed = True
+
+    def update(self, *, now: float) -> None:
+        """Change the keys of both directions."""
+        self.generation += 1
+        self._phase ^= KEY_PHASE
+        self._send = self._send.next()
+        self._old_receive, self._receive, self._next_receive = (
+            self._receive,
+            self._next_receive,
+            self._next_receive.next(),
+        )
+        self._packets, self._is_confirmed = 0, False
+        self._update_at = now + UPDATE_S
+        self._drop_old_at = now + OLD_KEYS_RTTS * self.rtt_s
+
+
+def _mask_immediate(headers: memoryview, at: int, *, keys: DirectionKeys) -> None:
+    """Encrypt the immediate in the header at `at`, or decrypt it, which is the same operation."""
+    message, _, immediate = _MESSAGE.unpack_from(headers, at + _MESSAGE_AT)
+    _U32.pack_into(headers, at + _IMMEDIATE_AT, immediate ^ keys.immediate_mask(message))

@@ -1,0 +1,90 @@
+"""Shared by the tests of packet protection: two ends with the same secrets, and packets of a burst."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from srd.proto.wire.data import HEADER_BYTES, Burst, write_headers
+from srd.proto.wire.protected import TAG_BYTES
+from srd.secure.session import SecretLog, Session, Suite
+
+ONE, OTHER = bytes(range(32)), bytes(range(100, 132))
+CONTEXT = 0x1122334455667788
+
+
+@dataclass
+class Sealed:
+    """An encrypted data packet."""
+
+    header: bytes
+    payload: bytes
+
+    @property
+    def datagram(self) -> bytes:
+        return self.header + self.payload
+
+    def flipped(self, bit: int) -> Sealed:
+        raw = bytearray(self.datagram)
+        raw[bit // 8] ^= 1 << bit % 8
+        return Sealed(bytes(raw[:HEADER_BYTES]), bytes(raw[HEADER_BYTES:]))
+
+
+def pair(
+    *, suite: Suite = Suite.AES_256_GCM, now: float = 0.0, log_secret: SecretLog | None = None
+) -> tuple[Session, Session]:
+    return (
+        Session(send_secret=ONE, receive_secret=OTHER, suite=suite, now=now, log_secret=log_secret),
+        Session(send_secret=OTHER, receive_secret=ONE, suite=suite, now=now),
+    )
+
+
+def plain_headers(count: int, *, path: int, sequence: int, flags: int, message: int, segment: int) -> bytes:
+    """The headers of a burst in plain text."""
+    burst = Burst(
+        "", path, sequence, CONTEXT, 5, count, 0, message, count * segment, 0, 0, 0, 0, count * segment, segment
+    )
+    burst.flags, burst.immediate = flags, 0xABCD1234
+    out = bytearray(count * HEADER_BYTES)
+    write_headers(burst, out=memoryview(out))
+    return bytes(out)
+
+
+def seal(
+    session: Session,
+    payloads: list[bytes],
+    *,
+    sequence: int = 0,
+    path: int = 0,
+    flags: int = 0,
+    message: int = 9,
+    now: float = 0.0,
+) -> list[Sealed]:
+    """Encrypt a burst."""
+    segment = len(payloads[0])
+    headers = bytearray(
+        plain_headers(len(payloads), path=path, sequence=sequence, flags=flags, message=message, segment=segment)
+    )
+    out = bytearray(sum(map(len, payloads)) + TAG_BYTES * len(payloads))
+    session.seal_data(
+        memoryview(headers),
+        [memoryview(payload) for payload in payloads],
+        path=path,
+        path_sequence=sequence,
+        out=memoryview(out),
+        now=now,
+    )
+    packets, at = [], 0
+    for index, payload in enumerate(payloads):
+        end = at + len(payload) + TAG_BYTES
+        header = bytes(headers[index * HEADER_BYTES : (index + 1) * HEADER_BYTES])
+        packets.append(Sealed(header, bytes(out[at:end])))
+        at = end
+    return packets
+
+
+def unseal(session: Session, packet: Sealed, *, now: float = 0.0) -> tuple[bytes, bytes] | None:
+    """Return header and payload in plain text, or None if the packet is not accepted."""
+    header, out = bytearray(packet.header), bytearray(len(packet.payload) - TAG_BYTES)
+    if session.open_data_untrusted(memoryview(header), memoryview(packet.payload), out=memoryview(out), now=now):
+        return bytes(header), bytes(out)
+    return None

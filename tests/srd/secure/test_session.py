@@ -1,0 +1,384 @@
+"""srd.secure.session: packets are private, authentic and new; nonces are used once; keys change under way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srd.proto.errors import PacketError
+from srd.proto.wire.control import Close
+from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE
+from srd.proto.wire.protected import KEY_PHASE, TAG_BYTES
+from srd.secure import session as module
+from srd.secure.session import OLD_KEYS_RTTS, REPLAY_WINDOW, UPDATE_S, ReplayWindow, Session, Suite
+from tests.srd.secure.sessions import CONTEXT, Sealed, pair, plain_headers, seal, unseal
+
+CLOSE = Close(CONTEXT, 7).encode()
+PAYLOADS = [bytes([number]) * 100 for number in range(5)]
+
+
+def state(session: Session) -> dict[str, Any]:
+    """Everything that decides what is accepted, without counters of what was not."""
+    windows = {path: (window.next, window._run, window._bits) for path, window in session._windows.items()}
+    control = session._control_window
+    return {
+        "windows": windows,
+        "control": (control.next, control._run, control._bits),
+        "generation": session.generation,
+        "keys": (id(session._send), id(session._receive), id(session._next_receive)),
+        "phase": session._phase,
+    }
+
+
+# -- both directions -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suite", Suite)
+@pytest.mark.parametrize("flags", [0, IMMEDIATE])
+@pytest.mark.parametrize("count", [1, 5, 40])
+def test_seal_data__is_inverted_and_hides_payload_and_immediate(suite: Suite, flags: int, count: int) -> None:
+    one, other = pair(suite=suite)
+    payloads = [bytes([number]) * 100 for number in range(count)]
+    plain = plain_headers(count, path=3, sequence=7, flags=flags, message=9, segment=100)
+    for index, packet in enumerate(seal(one, payloads, sequence=7, path=3, flags=flags)):
+        assert payloads[index] not in packet.payload
+        assert (b"\xab\xcd\x12\x34" in packet.header) is not flags
+        assert unseal(other, packet) == (plain[index * HEADER_BYTES : (index + 1) * HEADER_BYTES], payloads[index])
+
+
+def test_seal_control__is_inverted_and_hides_the_packet() -> None:
+    one, other = pair()
+    data = one.seal_control(CLOSE, context=CONTEXT, now=0.0)
+    assert CLOSE not in data
+    assert other.open_control_untrusted(data, now=0.0) == CLOSE
+
+
+def test_immediates__differ_from_message_to_message_and_not_within_one() -> None:
+    one, _ = pair()
+    first, again = seal(one, PAYLOADS[:2], flags=IMMEDIATE)
+    (other,) = seal(one, PAYLOADS[:1], sequence=5, flags=IMMEDIATE, message=10)
+    assert first.header[36:40] == again.header[36:40] != other.header[36:40]
+
+
+# -- forged ----------------------------------------------------------------------------------------------------------
+
+
+def test_open_data__each_bit_flipped_once() -> None:
+    one, other = pair()
+    first, second = seal(one, PAYLOADS[:2], flags=IMMEDIATE)
+    assert unseal(other, first)
+    before = state(other)
+    for bit in range(
+        16,  # what has another version or type does not get here
+        8 * len(second.datagram),
+    ):
+        forged, replayed = other.forged, other.replayed
+        assert unseal(other, second.flipped(bit)) is None, bit
+        assert (other.forged - forged) + (other.replayed - replayed) == 1, bit
+        assert state(other) == before, bit
+    assert unseal(other, second) is not None
+
+
+def test_open_control__each_bit_flipped_once() -> None:
+    one, other = pair()
+    assert other.open_control_untrusted(one.seal_control(CLOSE, context=CONTEXT, now=0.0), now=0.0)
+    data = one.seal_control(CLOSE, context=CONTEXT, now=0.0)
+    before = state(other)
+    for bit in range(8 * len(data)):
+        forged = bytearray(data)
+        forged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(PacketError):
+            other.open_control_untrusted(bytes(forged), now=0.0)
+        assert state(other) == before, bit
+    assert other.open_control_untrusted(data, now=0.0) == CLOSE
+
+
+@given(st.binary(max_size=200))
+def test_open_control__arbitrary_bytes(data: bytes) -> None:
+    _, other = pair()
+    with pytest.raises(PacketError):
+        other.open_control_untrusted(data, now=0.0)
+
+
+@given(st.binary(min_size=HEADER_BYTES + TAG_BYTES, max_size=300))
+def test_open_data__arbitrary_bytes(data: bytes) -> None:
+    _, other = pair()
+    assert unseal(other, Sealed(data[:HEADER_BYTES], data[HEADER_BYTES:])) is None
+
+
+def test_open__what_was_sent_is_not_accepted_by_its_sender() -> None:
+    """Reflection: each direction has keys of its own."""
+    one, _ = pair()
+    (packet,) = seal(one, PAYLOADS[:1])
+    assert unseal(one, packet) is None
+    with pytest.raises(PacketError):
+        one.open_control_untrusted(one.seal_control(CLOSE, context=CONTEXT, now=0.0), now=0.0)
+
+
+def test_open__of_a_former_life() -> None:
+    """Another handshake has other secrets."""
+    (packet,) = seal(pair()[0], PAYLOADS[:1])
+    later = Session(send_secret=bytes(32), receive_secret=bytes([1]) * 32, suite=Suite.AES_256_GCM, now=0.0)
+    assert unseal(later, packet) is None
+
+
+# -- replayed --------------------------------------------------------------------------------------------------------
+
+
+def test_open__each_packet_once() -> None:
+    one, other = pair()
+    packets = seal(one, PAYLOADS)
+    for packet in reversed(packets):
+        assert unseal(other, packet) is not None
+    assert [unseal(other, packet) for packet in packets] == [None] * len(packets)
+    assert other.replayed == len(packets)
+    data = one.seal_control(CLOSE, context=CONTEXT, now=0.0)
+    other.open_control_untrusted(data, now=0.0)
+    with pytest.raises(PacketError, match="received before"):
+        other.open_control_untrusted(data, now=0.0)
+
+
+@given(st.lists(st.integers(0, 3 * REPLAY_WINDOW), max_size=200), st.integers(0, 1 << 40))
+def test_replay_window__as_a_set(numbers: list[int], start: int) -> None:
+    window, received = ReplayWindow(), set[int]()
+    window.add(start)
+    received.add(start)
+    for number in (start + number for number in numbers):
+        expected = number not in received and number > max(received) - REPLAY_WINDOW
+        assert window.is_new(number) is expected, number
+        if expected:
+            window.add(number)
+            received.add(number)
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 40)), max_size=30))
+def test_replay_window__runs(runs: list[tuple[int, int]]) -> None:
+    """`add_run` is as many `add`."""
+    one, other = ReplayWindow(), ReplayWindow()
+    for gap, count in runs:
+        first = one.next + gap
+        one.add_run(first, count)
+        for number in range(first, first + count):
+            other.add(number)
+        assert one.next == other.next
+        for number in range(max(one.next - 200, 0), one.next + 3):
+            assert one.is_new(number) is other.is_new(number)
+
+
+# -- trains ----------------------------------------------------------------------------------------------------------
+
+
+def open_train(session: Session, packets: list[Sealed], *, size: int) -> tuple[int, bytes, bytes]:
+    """Return how many packets were accepted as expected ones, their headers and their payloads."""
+    datagrams = b"".join(packet.datagram for packet in packets)
+    out = bytearray(len(datagrams))
+    kept, written = session.open_train_untrusted(memoryview(datagrams), datagram_bytes=size, out=memoryview(out))
+    headers = np.array([list(packet.header) for packet in packets[:kept]], np.uint8).reshape(kept, HEADER_BYTES)
+    if kept:
+        session.unmark(headers)
+    return kept, headers.tobytes(), bytes(out[:written])
+
+
+@pytest.mark.parametrize("count", [2, 7, 16, 17, 44])
+@pytest.mark.parametrize("flags", [0, IMMEDIATE])
+@pytest.mark.parametrize("last", [100, 33])
+def test_open_train__as_one_by_one(count: int, flags: int, last: int) -> None:
+    one, other = pair()
+    payloads = [bytes([number]) * (100 if number < count else last) for number in range(count + 1)]
+    confirm, *packets = seal(one, payloads, sequence=3, path=1, flags=flags)
+    assert unseal(other, confirm)
+    kept, headers, written = open_train(other, packets, size=HEADER_BYTES + 100 + TAG_BYTES)
+    assert kept == count
+    assert written == b"".join(payloads[1:])
+    whole = plain_headers(count + 1, path=1, sequence=3, flags=flags, message=9, segment=100)
+    assert headers == whole[HEADER_BYTES:]
+    assert [unseal(other, packet) for packet in packets] == [None] * count, "all were received"
+
+
+def test_open_train__of_several_messages() -> None:
+    one, other = pair()
+    packets = seal(one, PAYLOADS * 2, flags=IMMEDIATE) + seal(
+        one, PAYLOADS * 2, sequence=10, flags=IMMEDIATE, message=8
+    )
+    assert unseal(other, packets[0])
+    kept, headers, _ = open_train(other, packets[1:], size=HEADER_BYTES + 100 + TAG_BYTES)
+    assert kept == 19
+    assert {headers[at + 36 : at + 40] for at in range(0, len(headers), HEADER_BYTES)} == {b"\xab\xcd\x12\x34"}
+
+
+@given(data=st.data())
+def test_open_train__stops_where_a_packet_is_not_as_expected(data: st.DataObject) -> None:
+    one, other = pair()
+    first, *packets = seal(one, PAYLOADS * 4)
+    assert unseal(other, first)
+    broken = data.draw(st.integers(0, len(packets) - 1))
+    bit = data.draw(st.integers(16, 8 * len(packets[0].datagram) - 1))
+    packets[broken] = packets[broken].flipped(bit)
+    kept, _, _ = open_train(other, packets, size=HEADER_BYTES + 100 + TAG_BYTES)
+    assert kept in (broken, 0)  # 0: the first packet decides whether it is tried at all
+    assert unseal(other, packets[broken]) is None
+    assert all(unseal(other, packet) for packet in packets[broken + 1 :])
+
+
+def test_open_train__before_the_peer_is_confirmed_or_of_an_earlier_number() -> None:
+    one, other = pair()
+    packets = seal(one, PAYLOADS)
+    size = HEADER_BYTES + 100 + TAG_BYTES
+    assert open_train(other, packets, size=size)[0] == 0, "nothing has shown yet that the peer has the keys"
+    assert unseal(other, packets[-1])
+    assert open_train(other, packets, size=size)[0] == 0, "they were overtaken"
+
+
+# -- nonces and keys -------------------------------------------------------------------------------------------------
+
+
+class Recording:
+    """Encrypts, and fails if a nonce is used twice with one key."""
+
+    def __init__(self, aead: Any, used: set[tuple[int, bytes]]) -> None:
+        self._aead, self._used = aead, used
+
+    def _note(self, nonce: bytes) -> None:
+        assert (id(self._aead), nonce) not in self._used, "a nonce was used twice"
+        self._used.add((id(self._aead), nonce))
+
+    def encrypt(self, nonce: bytes, *rest: Any) -> bytes:
+        self._note(nonce)
+        encrypted: bytes = self._aead.encrypt(nonce, *rest)
+        return encrypted
+
+    def encrypt_into(self, nonce: bytes, *rest: Any) -> int:
+        self._note(nonce)
+        size: int = self._aead.encrypt_into(nonce, *rest)
+        return size
+
+
+@pytest.mark.sources
+def test_nonces__over_paths_wraps_control_packets_and_key_updates() -> None:
+    one, other = pair()
+    used, kept = set[tuple[int, bytes]](), []
+    for generation in range(4):
+        kept.append(one._send.aead)  # so that no id is reused
+        one._send.aead = Recording(one._send.aead, used)  # type: ignore[assignment]
+        for path in (0, 1, 127):
+            for sequence in (0, (1 << 32) - 5, 1 << 32, (1 << 40) - 5):
+                for packet in seal(one, PAYLOADS, sequence=sequence, path=path):
+                    assert packet.header[3] == path
+        for _ in range(50):
+            one.seal_control(CLOSE, context=CONTEXT, now=0.0)
+        if generation < 3:
+            one.update(now=0.0)
+    assert len(used) == 4 * (3 * 4 * 5 + 50)
+    assert other.forged == 0
+
+
+def test_sequences__beyond_2_to_32() -> None:
+    """Packets carry 32 bits; the receiver takes the number nearest to the highest one, so up to 2^31 may be lost."""
+    one, other = pair()
+    for start in ((1 << 31) - 3, (1 << 32) - 5, 1 << 32, (1 << 32) + (1 << 31) - 3, (1 << 33) - 5):
+        assert all(unseal(other, packet) for packet in seal(one, PAYLOADS, sequence=start))
+    assert other.forged == 0
+
+
+def exchange(one: Session, other: Session, *, sequence: int, now: float) -> None:
+    """A packet in each direction."""
+    for sender, receiver in ((one, other), (other, one)):
+        (packet,) = seal(sender, PAYLOADS[:1], sequence=sequence, now=now)
+        assert unseal(receiver, packet, now=now)
+
+
+def test_update__after_its_time_without_a_pause() -> None:
+    one, other = pair()
+    for number in range(6):
+        now = number * (UPDATE_S + 1)
+        exchange(one, other, sequence=number, now=now)
+    assert one.generation == other.generation == 5
+    assert one.forged == other.forged == 0
+
+
+@pytest.mark.sources  # replaces a constant
+def test_update__after_so_many_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "UPDATE_PACKETS", 10)
+    one, other = pair()
+    for number in range(40):
+        exchange(one, other, sequence=number, now=0.0)
+    assert one.generation >= 3
+    assert abs(one.generation - other.generation) <= 1
+    assert one.forged == other.forged == 0
+
+
+def test_update__not_before_a_packet_with_the_present_keys_has_arrived() -> None:
+    """Else the ends could be two generations apart."""
+    one, other = pair()
+    seal(one, PAYLOADS[:1], now=UPDATE_S + 1)
+    assert one.generation == 0, "nothing has arrived yet"
+    exchange(one, other, sequence=1, now=2 * UPDATE_S)
+    assert one.generation == other.generation == 1
+    seal(one, PAYLOADS[:1], sequence=2, now=4 * UPDATE_S)
+    seal(one, PAYLOADS[:1], sequence=3, now=6 * UPDATE_S)
+    assert one.generation == 2
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_update__packets_that_were_overtaken(late: bool) -> None:  # noqa: FBT001 - parametrised
+    one, other = pair()
+    exchange(one, other, sequence=0, now=0.0)
+    other.rtt_s = 0.1
+    (overtaken,) = seal(one, PAYLOADS[:1], sequence=1, now=0.0)
+    one.update(now=0.0)
+    (newer,) = seal(one, PAYLOADS[1:2], sequence=2, now=0.0)
+    assert newer.header[2] & KEY_PHASE
+    found = unseal(other, newer, now=0.0)
+    assert found is not None
+    assert not found[0][2] & KEY_PHASE, "it is not part of the packet in plain text"
+    assert other.generation == 1
+    assert (unseal(other, overtaken, now=1.0 if late else 0.29) is None) is late
+    assert other.generation == 1
+
+
+def test_update__the_generations_keys_differ() -> None:
+    one, _ = pair()
+    seen = set()
+    for _ in range(4):
+        (packet,) = seal(one, PAYLOADS[:1])  # the same sequence, for comparison only
+        seen.add(packet.payload)
+        one.update(now=0.0)
+    assert len(seen) == 4
+
+
+@given(
+    st.lists(st.sampled_from(["data", "control", "update", "back"]), min_size=1, max_size=60),
+    st.randoms(use_true_random=False),
+)
+def test_update__packets_are_reordered_over_it(steps: list[str], rng: Any) -> None:
+    """None that is authentic and in time is lost, and none is accepted twice."""
+    one, other = pair()
+    other.rtt_s = one.rtt_s = 1.0
+    flying: list[Sealed] = []
+    sequence = back = 0
+    now = 0.0
+    for step in steps:
+        if step == "data":
+            flying += seal(one, PAYLOADS[:1], sequence=sequence, now=now)
+            sequence += 1
+        elif step == "control":
+            data = one.seal_control(CLOSE, context=CONTEXT, now=now)
+            assert other.open_control_untrusted(data, now=now) == CLOSE
+        elif step == "back":
+            (packet,) = seal(other, PAYLOADS[:1], sequence=back, now=now)
+            back += 1
+            assert unseal(one, packet, now=now)
+        elif one._is_confirmed:
+            now += OLD_KEYS_RTTS  # the keys before are gone
+            one.update(now=now)
+            flying += seal(one, PAYLOADS[:1], sequence=sequence, now=now)
+            sequence += 1
+            rng.shuffle(flying)
+            assert all(unseal(other, packet, now=now) for packet in flying)
+            assert not any(unseal(other, packet, now=now) for packet in flying)
+            flying = []
+    assert one.forged == other.forged == 0
