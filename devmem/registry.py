@@ -1,13 +1,15 @@
 """Registrations: the parts of regions that peers may read and write, under keys that cannot be guessed.
 
-1. A registration is a range of a region, access rights, and two random 64-bit keys (lkey and rkey). The remote key
-   conveys the remote rights; the application sends it, in a message, to the peers that shall have them.
-2. The rights are InfiniBand's (`ibv_access_flags`), with its rule that REMOTE_WRITE requires LOCAL_WRITE. Reading local
+1. A registration is a range of a region, access rights, and two random 64-bit keys (lkey and rkey). The application
+   sends the remote key, in a message, to the peers that shall have the remote rights.
+2. It names these peers (by number, which is never used again). The key is of no use to any other, whoever has learned
+   it: as with the protection domains of InfiniBand, but for single peers.
+3. The rights are InfiniBand's (`ibv_access_flags`), with its rule that REMOTE_WRITE requires LOCAL_WRITE. Reading local
    memory needs no right. Memory that is mapped read-only cannot be registered for writing.
-3. A registration keeps its region mapped: `Region.close` raises while the registration exists.
+4. A registration keeps its region mapped: `Region.close` raises while the registration exists.
 
-A lookup returns an address in this process. It checks the key and the bounds each time, so a withdrawn key stops
-working at once.
+A lookup returns an address in this process. It checks the key, the peer and the bounds each time, so a withdrawn key
+stops working at once.
 """
 
 from __future__ import annotations
@@ -35,16 +37,25 @@ class Registration:
     A peer uses `remote_key`, with offsets from the beginning of the range; local reads use `local_key`.
     """
 
-    __slots__ = ("_view", "access", "length", "local_key", "offset", "region", "remote_key")
+    __slots__ = ("_view", "access", "length", "local_key", "offset", "peers", "region", "remote_key")
 
     def __init__(
-        self, region: Region, *, offset: int, length: int, access: Access, local_key: int, remote_key: int
+        self,
+        region: Region,
+        *,
+        offset: int,
+        length: int,
+        access: Access,
+        peers: frozenset[int] | None,
+        local_key: int,
+        remote_key: int,
     ) -> None:
         self._view: memoryview | None = region.view(offset, length=length)  # keeps the region from being closed
         self.region = region
         self.offset = offset
         self.length = length
         self.access = access
+        self.peers = peers
         self.local_key = local_key
         self.remote_key = remote_key
 
@@ -70,20 +81,32 @@ class Registry:
         """Return the number of registrations."""
         return len(self._by_remote_key)
 
-    def register(self, region: Region, *, offset: int, length: int, access: Access) -> Registration:
+    def register(
+        self,
+        region: Region,
+        *,
+        offset: int,
+        length: int,
+        access: Access,
+        peers: frozenset[int] | None = frozenset(),
+    ) -> Registration:
         """Register `length` bytes of `region` from `offset`, and allocate their memory.
 
-        Raises RegionError for a range out of bounds or lack of memory, RegistrationError for invalid rights.
+        `peers`: numbers of those that have the remote rights; None: all. Raises RegionError for a range out of bounds
+        or lack of memory, RegistrationError for invalid rights.
         """
         if Access.REMOTE_WRITE in access and Access.LOCAL_WRITE not in access:
             raise RegistrationError("access: REMOTE_WRITE needs LOCAL_WRITE too; add it")
         if access & (Access.LOCAL_WRITE | Access.REMOTE_WRITE) and not region.writable:
             raise RegistrationError(f"access: {access!r} of a region that is mapped read-only; map it writable")
+        if access & (Access.REMOTE_READ | Access.REMOTE_WRITE) and peers is not None and not peers:
+            raise RegistrationError(f"peers: {access!r} is for nobody; name the peers, or None for all")
         registration = Registration(
             region,
             offset=offset,
             length=length,
             access=access,
+            peers=peers,
             local_key=_new_key(self._by_local_key),
             remote_key=_new_key(self._by_remote_key),
         )
@@ -110,13 +133,17 @@ class Registry:
         """Return the address where a local read may land; None if it is not allowed."""
         return _place(self._by_local_key.get(key), Access.LOCAL_WRITE, offset=offset, length=length)
 
-    def remote_readable(self, key: int, *, offset: int, length: int) -> int | None:
+    def remote_readable(self, key: int, *, peer: int, offset: int, length: int) -> int | None:
         """Return the address of a range that a peer wants to read; None if it is not allowed."""
-        return _place(self._by_remote_key.get(key), Access.REMOTE_READ, offset=offset, length=length)
+        return _place(self._of_peer(key, peer), Access.REMOTE_READ, offset=offset, length=length)
 
-    def remote_writable(self, key: int, *, offset: int, length: int) -> int | None:
+    def remote_writable(self, key: int, *, peer: int, offset: int, length: int) -> int | None:
         """Return the address of a range that a peer wants to write; None if it is not allowed."""
-        return _place(self._by_remote_key.get(key), Access.REMOTE_WRITE, offset=offset, length=length)
+        return _place(self._of_peer(key, peer), Access.REMOTE_WRITE, offset=offset, length=length)
+
+    def _of_peer(self, key: int, peer: int) -> Registration | None:
+        found = self._by_remote_key.get(key)
+        return found if found is not None and (found.peers is None or peer in found.peers) else None
 
 
 def _new_key(taken: Container[int]) -> int:

@@ -17,19 +17,25 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
 from srd.qlog.writer import TraceWriter
+from srd.secure.config import Cert, Identity, Keys, Plain, Psk
 
 __all__ = [
     "BatchRequest",
+    "Cert",
     "CompletionQueue",
     "Endpoint",
     "EndpointConfig",
     "Engine",
+    "Identity",
+    "Keys",
     "Message",
     "MessageBatch",
     "PathStats",
     "Peer",
     "PeerError",
+    "Plain",
     "ProtocolConfig",
+    "Psk",
     "SrdError",
     "Status",
     "TraceWriter",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from srd.io.rx import SLOTS
 from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes
+from srd.io.rx_memory import SLOTS
 from srd.proto.config import ProtocolConfig
 from srd.proto.errors import UsageError
 from srd.proto.wire.data import MAX_DATAGRAM_BYTES, MIN_DATAGRAM_BYTES
+from srd.secure.config import Keys, SecurityConfig
 
 MAX_ADAPTIVE_POLL_S = 0.1
 """Upper bound of `adaptive_poll_s`; to poll for longer, use `busy_poll`."""
@@ -38,6 +39,10 @@ class EndpointConfig:
     sleeps when idle. Several times the cost of sleeping and waking up on a virtual CPU, which polling saves four times
     per round trip. It does not poll during a stream, nor while other threads compete for the CPU. Within this time an
     application's reply is also sent before the ACKs, even with `busy_poll`."""
+
+    security: SecurityConfig = field(default_factory=Keys)
+    """How peers are encrypted and known: `Keys` (public keys, as with SSH), `Psk` (a symmetric key), `Plain` (neither).
+    By default this user's key, and trust on first use. Both ends must have the same."""
 
     busy_poll: bool = False
     """Whether to poll the sockets continuously instead of sleeping, as an EFA application polls its completion queue.

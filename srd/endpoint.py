@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self, cast
@@ -20,7 +20,7 @@ from srd.config import EndpointConfig
 from srd.engine import Engine
 from srd.errors import PeerError, SrdError
 from srd.inbox import Inbox
-from srd.io.addresses import canonical, split_zone
+from srd.io.addresses import canonical, host_port_text, split_zone
 from srd.io.syscalls import Address
 from srd.message import Message, WriteNotification
 from srd.notify import Notify
@@ -38,6 +38,7 @@ from srd.proto.events import (
 from srd.proto.trace import Trace
 from srd.proto.wire.status import Status
 from srd.rx_queue import RxQueue
+from srd.secure.config import Identity
 
 
 async def resolve(host: str, *, port: int, passive: bool) -> tuple[socket.AddressFamily, Address]:
@@ -89,6 +90,7 @@ class Endpoint:
         self._peers: dict[int, Peer] = {}
         self._inboxes: dict[int, Inbox] = {}  # of these peers
         self._opening: dict[int, asyncio.Future[Peer]] = {}
+        self._first_use: dict[int, str] = {}  # of these: host and port, where the key may be a new one
         self.completions = CompletionQueue()
         """Completions of the batches posted with `Peer.post_send`, to all peers."""
         self._incoming: dict[int, Peer] = {}  # opened by the other end and not accepted yet, in order
@@ -116,8 +118,11 @@ class Endpoint:
 
     # -- peers --------------------------------------------------------------------------------------------------
 
-    async def connect(self, host: str, *, port: int) -> Peer:
+    async def connect(self, host: str, *, port: int, fingerprint: str | None = None) -> Peer:
         """Connect to a peer. Raises PeerError when it does not answer or refuses, SrdError for an unknown host.
+
+        `fingerprint`: of the public key that it must have; without one the known hosts decide, and a host that is not
+        among them is trusted and added.
 
         A peer that the other end closes at once is returned nevertheless, as it may have sent messages before. When
         the call is cancelled, for example by a timeout, a peer that is opened meanwhile is closed.
@@ -125,7 +130,11 @@ class Endpoint:
         self._check_open()
         family, address = await resolve(host, port=port, passive=False)
         self._check_open()
-        number = self._engine.connect(address, family=family, name=host)
+        name = host_port_text(host, port)
+        check = self._engine.trust.credential_check(host, name=name, expected=fingerprint)
+        number = self._engine.connect(address, family=family, name=host, check_credential=check)
+        if fingerprint is None:
+            self._first_use[number] = name
         future: asyncio.Future[Peer] = asyncio.get_running_loop().create_future()
         self._opening[number] = future
         try:
@@ -133,6 +142,8 @@ class Endpoint:
         except asyncio.CancelledError:
             self._abandon(number)
             raise
+        finally:
+            self._first_use.pop(number, None)
 
     def _abandon(self, number: int) -> None:
         """Close a peer that is being opened, or has just been opened."""
@@ -148,33 +159,47 @@ class Endpoint:
         self._closing_peers.add(task)
         task.add_done_callback(self._closing_peers.discard)
 
-    async def accept(self) -> Peer:
+    async def accept(self, *, authorize: Callable[[Identity], bool] | None = None) -> Peer:
         """Return the next peer that was opened by the other end. Raises SrdError once the endpoint is closed.
 
-        A peer that has ended meanwhile is skipped, unless messages of it wait to be received.
+        A peer that has ended meanwhile is skipped, unless messages of it wait to be received. One that `authorize`
+        returns False for is closed. To refuse in the handshake who may not open a peer, set `Keys.authorized`.
         """
-        self._check_open()
-        while not self._incoming:
-            if self._rejects_incoming:
-                raise SrdError("the endpoint is closed")
-            await self._arrived.wait()
-        number = next(iter(self._incoming))
-        self._engine.accepted(number)
-        return self._incoming.pop(number)
+        while True:
+            self._check_open()
+            while not self._incoming:
+                if self._rejects_incoming:
+                    raise SrdError("the endpoint is closed")
+                await self._arrived.wait()
+            number = next(iter(self._incoming))
+            self._engine.accepted(number)
+            peer = self._incoming.pop(number)
+            if authorize is None or authorize(peer.identity):
+                return peer
+            self._close_peer_later(peer)
 
     def _check_open(self) -> None:
         if self._end_reason is not None:
             raise SrdError(self._end_reason)
 
+    @property
+    def identity(self) -> Identity:
+        """What other ends see of this one."""
+        return self._engine.trust.own_identity
+
     # -- registered memory --------------------------------------------------------------------------------------------
 
-    def register(self, region: Region, *, offset: int, length: int, access: Access) -> Registration:
-        """Register `length` bytes of `region` from `offset`, for peers that know the remote key to read or write.
+    def register(
+        self, region: Region, *, offset: int, length: int, access: Access, peers: Iterable[Peer] | None = ()
+    ) -> Registration:
+        """Register `length` bytes of `region` from `offset`, for `peers` that know the remote key to read or write.
 
-        Raises RegionError for a range out of bounds, RegistrationError for invalid rights.
+        `peers`: None for all of this endpoint, also later ones. Raises RegionError for a range out of bounds,
+        RegistrationError for invalid rights, UsageError for a peer of another endpoint.
         """
         self._check_open()
-        return self._registry.register(region, offset=offset, length=length, access=access)
+        numbers = None if peers is None else frozenset(peer.number_at(self._engine) for peer in peers)
+        return self._registry.register(region, offset=offset, length=length, access=access, peers=numbers)
 
     def deregister(self, registration: Registration) -> None:
         """Withdraw a registration at once: requests that use it end in error at both ends. The memory is free to use.
@@ -253,8 +278,20 @@ class Endpoint:
         future = self._opening.pop(event.peer, None)
         if future is None or future.done():
             self._close_peer_later(peer)
+            return
+        try:
+            self._remember(peer)
+        except SrdError as error:
+            self._close_peer_later(peer)
+            future.set_exception(error)
         else:
             future.set_result(peer)
+
+    def _remember(self, peer: Peer) -> None:
+        """Note the key of a host that was connected to for the first time. Raises SrdError."""
+        hosts, name = self._engine.trust.known_hosts, self._first_use.get(peer.number)
+        if hosts is not None and name is not None:
+            peer.is_first_contact = hosts.add(name, peer.identity.public_key)
 
     def _on_ended(self, event: PeerEnded) -> None:
         peer, inbox = self._peers.pop(event.peer, None), self._inboxes.pop(event.peer, None)

@@ -35,6 +35,7 @@ from srd.proto.events import Event, Extent, MessageAborted, PeerEnded
 from srd.proto.memory import Memory
 from srd.proto.peer import PeerCore
 from srd.proto.recv.admission import AdmissionFactory, TurnAdmission
+from srd.proto.security import CredentialCheck
 from srd.proto.trace import Trace
 from srd.proto.wire.data import MIN_DATAGRAM_BYTES
 from srd.proto.wire.status import Status
@@ -76,24 +77,23 @@ class Engine:
             sockets = _open_sockets(address, family=family, count=config.protocol.paths, opened=opened)
             bound = canonical(sockets[0].getsockname())
             self.address: tuple[str, int] = (host_text(bound), bound[1])
+            self.trust = config.security.open(port=bound[1])
+            secure = self.trust.handshakes is not None
             # First what may reject the configuration, then what has to be released.
-            self._core = EndpointCore(
-                config.protocol,
-                datagram_bytes=config.datagram_bytes,
-                secret=os.urandom(32),
-                new_context=lambda: int.from_bytes(os.urandom(8), "big"),
-                rng=random.Random(os.urandom(16)),  # noqa: S311 - chooses paths, not secrets
-                accepting=accepting,
-                trace=trace,
-                memory=memory,
-                admission=admission,
-            )
+            self._core = self._new_core(accepting=accepting, memory=memory, admission=admission, trace=trace)
             self._region = Region(config.receive_region_bytes, name="srd-receive")
-            self.queues = RxQueueTable(config, self._region, first=sockets[0], contexts=self._core.contexts)
+            self.queues = RxQueueTable(
+                config,
+                self._region,
+                first=sockets[0],
+                contexts=self._core.contexts,
+                protections=self._core.protections if secure else None,
+            )
             self._driver = Driver(
                 self._core,
                 sockets=sockets,
                 queue=self.queues.host,
+                secure=secure,
                 open_socket=partial(_open_another, address, family=family),
                 busy_poll=config.busy_poll,
                 adaptive_poll_s=config.adaptive_poll_s,
@@ -103,12 +103,36 @@ class Engine:
             self.queues.start(self._driver)
             opened.pop_all()  # the driver closes them from now on
 
+    def _new_core(
+        self, *, accepting: bool, memory: Memory, admission: AdmissionFactory, trace: Trace | None
+    ) -> EndpointCore:
+        return EndpointCore(
+            self.config.protocol,
+            datagram_bytes=self.config.datagram_bytes,
+            secret=os.urandom(32),
+            new_context=lambda: int.from_bytes(os.urandom(8), "big"),
+            rng=random.Random(os.urandom(16)),  # noqa: S311 - chooses paths, not secrets
+            accepting=accepting,
+            trace=trace,
+            memory=memory,
+            security=self.trust.handshakes,
+            admission=admission,
+        )
+
     # -- peers --------------------------------------------------------------------------------------------------
 
-    def connect(self, address: Address, *, family: socket.AddressFamily, name: str) -> int:
+    def connect(
+        self,
+        address: Address,
+        *,
+        family: socket.AddressFamily,
+        name: str,
+        check_credential: CredentialCheck | None = None,
+    ) -> int:
         """Start to open a peer; return its number. PeerOpened or PeerEnded follows.
 
-        Raises SrdError, which calls the peer by `name`, without a route that carries SRD.
+        `check_credential`: which credential it must have. Raises SrdError, which calls the peer by `name`, without a
+        route that carries SRD.
         """
         try:
             mtu = route_mtu(address, family=family)
@@ -123,7 +147,7 @@ class Engine:
         largest = min(mtu - header_bytes, self.config.datagram_bytes)
         smaller = (size - header_bytes for size in FALLBACK_MTUS)
         sizes = (largest, *(size for size in smaller if size < largest))
-        number = self._core.connect(address, sizes=sizes, now=time.monotonic())
+        number = self._core.connect(address, sizes=sizes, check_credential=check_credential, now=time.monotonic())
         self._driver.wake()
         return number
 

@@ -20,6 +20,7 @@ from srd.proto.peer import PeerCore
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
+from srd.secure.config import Identity
 
 
 def _immediate(immediate: SupportsIndex | None) -> int | None:
@@ -51,7 +52,7 @@ def _stats(path: Path) -> PathStats:
 class Peer:
     """A remote endpoint: send to it, receive from it, close it. Made by `Endpoint.connect` and `Endpoint.accept`."""
 
-    __slots__ = ("_core", "_engine", "_inbox", "_next_request", "address", "number")
+    __slots__ = ("_core", "_engine", "_inbox", "_next_request", "address", "is_first_contact", "number")
 
     def __init__(self, engine: Engine, core: PeerCore, inbox: Inbox) -> None:
         self.number = core.number
@@ -60,6 +61,8 @@ class Peer:
         self._core = core  # its counters can still be read after the peer has ended
         self._inbox = inbox
         self._next_request = 0
+        self.is_first_contact = False
+        """Whether its key was trusted because nothing was known of the host, and was added to the known hosts."""
 
     # -- work requests: the result is the completion status. Cancelling the future ends the request; when an await of it
     #    returns, the memory is not read any more ----------------------------------------------------------------------
@@ -71,7 +74,8 @@ class Peer:
     ) -> asyncio.Future[Status]:
         """Send `length` bytes of `region` from `offset` as one message, optionally with a 32-bit immediate.
 
-        Until the request completes the memory must not change, and the region cannot be closed. Raises RegionError for
+        Until the request completes the memory must not change, and the region cannot be closed. With encryption this
+        process reads it, so a file that is mapped must not become shorter (SIGBUS). Raises RegionError for
         a range out of bounds, UsageError for an invalid message, PeerError when the peer has ended or is being
         closed.
         """
@@ -268,6 +272,17 @@ class Peer:
         finally:
             timer.cancel()
         return self._inbox.ended
+
+    @property
+    def identity(self) -> Identity:
+        """Who the peer is, as far as the handshake has shown."""
+        return self._engine.trust.identity(self._core.credential)
+
+    def number_at(self, engine: Engine) -> int:
+        """Return the peer's number, for its endpoint's own use. Raises UsageError for a peer of another endpoint."""
+        if self._engine is not engine:
+            raise UsageError(f"the peer at {host_port_text(*self.address)} belongs to another endpoint")
+        return self.number
 
     @property
     def context(self) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import socket
 import warnings
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from devmem.errors import PoolError
@@ -25,17 +25,20 @@ from devmem.uapi import MAX_AREA, ZCRX_RQE
 from srd.config import EndpointConfig
 from srd.errors import SrdError, UsageError
 from srd.io.driver import Driver
-from srd.io.rx import SLOTS, RxRing
+from srd.io.rx import RxRing
 from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes
+from srd.io.rx_memory import SLOTS, RxMemory
+from srd.io.secure_rx import SecureRxRing
 from srd.io.steering import Rule, Steering
 from srd.proto.events import REGION_SHIFT, Extent
+from srd.proto.security import PacketProtection
 
 
 @dataclass(slots=True, eq=False)
 class BoundRing:
     """A receive queue over an application's region, and its socket."""
 
-    ring: RxRing
+    ring: RxMemory
     sock: socket.socket | None
     """None: it is unbound."""
     contexts: set[int | None] = field(default_factory=set)
@@ -46,10 +49,20 @@ class RxQueueTable:
     """All receive queues of an endpoint, and the extents that the application holds."""
 
     def __init__(
-        self, config: EndpointConfig, region: Region, *, first: socket.socket, contexts: Container[int]
+        self,
+        config: EndpointConfig,
+        region: Region,
+        *,
+        first: socket.socket,
+        contexts: Container[int],
+        protections: Mapping[int, PacketProtection] | None,
     ) -> None:
-        """Create the table with queue 0; `contexts` is a live view of the open peers' contexts."""
+        """Create the table with queue 0.
+
+        `contexts` is a live view of the open peers' contexts, `protections` one of their keys; None: plain text.
+        """
         self.tokens = Tokens()
+        self._protections = protections
         self._contexts = contexts
         self.host = self._make(config, region, chunk_bytes=config.chunk_bytes, number=0)
         self._config = config
@@ -67,14 +80,23 @@ class RxQueueTable:
         """Set the driver that reads the sockets."""
         self._driver = driver
 
-    def _make(self, config: EndpointConfig, region: Region, *, chunk_bytes: int, number: int) -> RxRing:
+    def _make(self, config: EndpointConfig, region: Region, *, chunk_bytes: int, number: int) -> RxMemory:
+        # The longest message may have an extent in a chunk of every slot.
+        reserve_bytes = config.protocol.max_message_bytes + (SLOTS + 1) * chunk_bytes
+        if self._protections is not None:
+            return SecureRxRing(
+                region,
+                chunk_bytes=chunk_bytes,
+                protections=self._protections,
+                reserve_bytes=reserve_bytes,
+                number=number,
+            )
         return RxRing(
             region,
             chunk_bytes=chunk_bytes,
             datagram_bytes=config.datagram_bytes,
             contexts=self._contexts,
-            # The longest message may have an extent in a chunk of every slot.
-            reserve_bytes=config.protocol.max_message_bytes + (SLOTS + 1) * chunk_bytes,
+            reserve_bytes=reserve_bytes,
             number=number,
         )
 
@@ -145,12 +167,12 @@ class RxQueueTable:
         bound.ring.buffers.close()
         self._try_retire(bound.ring)
 
-    def _try_retire(self, queue: RxRing) -> None:
+    def _try_retire(self, queue: RxMemory) -> None:
         """Release the region of an unbound queue, if no extent in it is held."""
         if queue.buffers.closed and queue.pool.idle and queue.number in self._queues:
             self._retire(queue)
 
-    def _retire(self, queue: RxRing) -> None:
+    def _retire(self, queue: RxMemory) -> None:
         copied, refused = self._before
         self._before = (copied + queue.bytes_copied, refused + queue.refused_packets)
         del self._queues[queue.number]

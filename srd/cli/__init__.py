@@ -1,4 +1,4 @@
-"""The `srd` command: `srd recv`, `srd send` and `srd trace`.
+"""The `srd` command: `srd recv`, `srd send`, `srd keygen` and `srd trace`.
 
 Exit status 0: everything was done and verified; 1: it failed; 2: wrong usage. Errors are one line on stderr.
 """
@@ -13,6 +13,7 @@ import click
 from devmem import DevmemError
 from srd.build import BUILD
 from srd.cli.recv import recv
+from srd.cli.security import keygen
 from srd.cli.send import send
 from srd.cli.trace import trace
 from srd.errors import SrdError
@@ -32,6 +33,7 @@ def cli(context: click.Context) -> None:
 
 cli.add_command(recv)
 cli.add_command(send)
+cli.add_command(keygen)
 cli.add_command(trace)
 
 

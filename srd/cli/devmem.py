@@ -8,8 +8,8 @@ from devmem.region import Region
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.file_transfer.protocol import CHUNK_BYTES
-from srd.io.rx import SLOTS
 from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes
+from srd.io.rx_memory import SLOTS
 from srd.proto.config import ProtocolConfig
 from srd.rx_queue import RxQueue
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import tempfile
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -16,6 +17,7 @@ from devmem import DevmemError, RegionError
 from srd.cli.devmem import DeviceMemory
 from srd.cli.options import HostPort, Interrupted, Size, busy_poll_option, emit, is_directory, run
 from srd.cli.progress import ProgressWatch
+from srd.cli.security import authorized_keys_option, security_config, security_options
 from srd.cli.tracing import check_trace_file, trace_option, tracing
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
@@ -42,6 +44,8 @@ from srd.proto.trace import Trace
     help="Maximum number of concurrent transfers; further senders are refused and retry.",
 )
 @click.option("--devmem", type=Size(), help="Receive all payload into one region of this size (256M, 1G).")
+@security_options
+@authorized_keys_option
 @busy_poll_option
 @trace_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines on stdout.")
@@ -53,11 +57,18 @@ def recv(
     overwrite: bool,
     max_transfers: int,
     devmem: int | None,
+    plain: bool,
+    psk_file: Path | None,
+    cert: Path | None,
+    ca: Path | None,
+    authorized_keys: Path | None,
     busy_poll: bool,
     trace_file: Path | None,
     as_json: bool,
 ) -> int:
     """Receive files into a directory until stopped.
+
+    Prints the address and the fingerprint of its key: what srd send takes. All is encrypted.
 
     A file has a temporary name until it has been received completely, verified (SHA-256) and synced; then it is renamed
     to its final name. Existing files are refused without --overwrite, names with a directory part always. The partial
@@ -72,8 +83,9 @@ def recv(
             f"--output {output}: cannot be written to ({error.strerror}); choose another directory"
         ) from error
     check_trace_file(trace_file, inputs=[])
+    security = security_config(plain=plain, psk_file=psk_file, cert=cert, ca=ca, authorized_keys=authorized_keys)
     memory = None if devmem is None else DeviceMemory(devmem)
-    config = replace(memory.config if memory else EndpointConfig(), busy_poll=busy_poll)
+    config = replace(memory.config if memory else EndpointConfig(), busy_poll=busy_poll, security=security)
     inbox = Inbox(output, overwrite=overwrite, max_transfers=max_transfers)
     daemon = Daemon(inbox, config=config, memory=memory, as_json=as_json)
     return run(_serve(daemon, listen, once=once, trace_file=trace_file))
@@ -103,11 +115,7 @@ class Daemon:
         try:
             if self._memory:
                 self._memory.bind(endpoint)
-            host, port = endpoint.address
-            if self._as_json:
-                emit("listening", address=host, port=port)
-            else:
-                self._say(f"listening on {host_port_text(host, port)}, files go to {self._inbox.directory}")
+            self._say_listening(endpoint)
             self._spawn(self._accept(endpoint))
             for leftover in left:
                 self._spawn(self._expire(leftover, counts=False))
@@ -125,6 +133,16 @@ class Daemon:
                 self._inbox.close()
                 if self._memory:
                     self._memory.close()
+
+    def _say_listening(self, endpoint: Endpoint) -> None:
+        host, port = endpoint.address
+        code = endpoint.identity.fingerprint
+        if self._as_json:
+            emit("listening", address=host, port=port, fingerprint=code)
+            return
+        self._say(f"listening on {host_port_text(host, port)}, files go to {self._inbox.directory}")
+        reached_as = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
+        self._say(f"send with: srd send FILE {host_port_text(reached_as, port)}{'#' * bool(code)}{code}")
 
     async def _leftovers(self) -> list[Leftover]:
         """Return the leftovers of earlier daemons. If the directory cannot be read, log that and return none."""

@@ -11,8 +11,9 @@ from typing import Any
 
 import click
 
-from srd.cli.options import HostPort, busy_poll_option, emit, is_directory, is_file, run
+from srd.cli.options import busy_poll_option, emit, is_directory, is_file, run
 from srd.cli.progress import TransferProgress, rate_text
+from srd.cli.security import Target, known_hosts_option, security_config, security_options
 from srd.cli.tracing import check_trace_file, trace_option, tracing
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
@@ -23,6 +24,7 @@ from srd.io.addresses import host_port_text
 from srd.peer import Peer
 from srd.printable import printable
 from srd.proto.config import MAX_PATHS, ProtocolConfig
+from srd.secure.config import Keys
 
 RETRY_FOR_S = 60
 """Default of --retry-for: long enough for a restart of the receiver, a migration of its host, or a flapping link."""
@@ -45,7 +47,7 @@ class SendOptions:
 
 
 @click.command()
-@click.argument("arguments", metavar="FILE... HOST:PORT", nargs=-1, required=True)
+@click.argument("arguments", metavar="FILE... HOST:PORT[#FINGERPRINT]", nargs=-1, required=True)
 @click.option(
     "--paths",
     type=click.IntRange(1, MAX_PATHS),
@@ -62,7 +64,9 @@ class SendOptions:
     show_default=True,
     help="Retry for this long when the receiver is lost during a file; 0: fail at once.",
 )
-@click.option("--devmem", is_flag=True, help="Map files, and send them directly from the page cache.")
+@click.option("--devmem", is_flag=True, help="Map files, and send them directly from the page cache; needs --plain.")
+@security_options
+@known_hosts_option
 @busy_poll_option
 @trace_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines on stdout.")
@@ -72,19 +76,31 @@ def send(
     paths: int,
     retry_for_s: int,
     devmem: bool,
+    plain: bool,
+    psk_file: Path | None,
+    cert: Path | None,
+    ca: Path | None,
+    known_hosts: Path | None,
     busy_poll: bool,
     trace_file: Path | None,
     as_json: bool,
 ) -> int:
     """Send files to an `srd recv` at HOST:PORT.
 
+    All is encrypted. The receiver must have the key with the FINGERPRINT, which srd recv prints. Without it a receiver
+    is trusted the first time, and must have the same key from then on, as with SSH.
+
     The exit status is 0 only if the receiver has verified every byte of every file. If the receiver is lost during a
     file, the transfer is retried (--retry-for) and resumed: what the receiver already has is not sent again.
     """
     if len(arguments) < 2:
         raise click.UsageError("give at least one FILE, and HOST:PORT last")
-    *names, target = arguments
-    host, port = HostPort().convert(target, None, None)
+    if devmem and not plain:
+        raise click.UsageError(
+            "--devmem: sends the pages of a file as they are, which cannot be encrypted; add --plain"
+        )
+    *names, last = arguments
+    target = Target().convert(last, None, None)
     files = [Path(name) for name in names]
     for file in files:
         if is_directory(file):
@@ -92,36 +108,42 @@ def send(
         if not is_file(file):
             raise click.UsageError(f"{file}: no such file; check the name")
     check_trace_file(trace_file, inputs=files)
-    config = EndpointConfig(protocol=ProtocolConfig(paths=paths), busy_poll=busy_poll)
+    security = security_config(plain=plain, psk_file=psk_file, cert=cert, ca=ca, known_hosts=known_hosts)
+    if target[2] is not None and not isinstance(security, Keys):
+        raise click.UsageError(
+            f"{last}: a fingerprint is of a public key; leave out --plain, --psk-file and --cert, or it"
+        )
+    config = EndpointConfig(protocol=ProtocolConfig(paths=paths), busy_poll=busy_poll, security=security)
     options = SendOptions(retry_for_s=retry_for_s, devmem=devmem, as_json=as_json)
-    return run(_send(files, host, port=port, config=config, options=options, trace_file=trace_file))
+    return run(_send(files, target, config=config, options=options, trace_file=trace_file))
 
 
 async def _send(
     files: list[Path],
-    host: str,
+    target: tuple[str, int, str | None],
     *,
-    port: int,
     config: EndpointConfig,
     options: SendOptions,
     trace_file: Path | None,
 ) -> int:
+    host, port, _ = target
     with tracing(trace_file, title=f"srd send to {host_port_text(host, port)}", vantage_point="client") as trace:
         async with await Endpoint.open(towards=host, config=config, trace=trace) as endpoint:
             for file in files:
                 with SourceFile(file) as source:
-                    await Delivery(endpoint, source, host, port=port, options=options).run()
+                    await Delivery(endpoint, source, target, options=options).run()
     return 0
 
 
 class Delivery:
     """The delivery of one file in one or more attempts. Each has a new peer, so that its counters are the file's."""
 
-    def __init__(self, endpoint: Endpoint, source: SourceFile, host: str, *, port: int, options: SendOptions) -> None:
+    def __init__(
+        self, endpoint: Endpoint, source: SourceFile, target: tuple[str, int, str | None], *, options: SendOptions
+    ) -> None:
         self._endpoint = endpoint
         self._source = source
-        self._host = host
-        self._port = port
+        self._host, self._port, self._fingerprint = target
         self._options = options
         self._best_bytes = 0  # the most bytes acknowledged in any attempt
         self._is_begun = False  # whether a peer has ever been open
@@ -164,13 +186,19 @@ class Delivery:
             raise error
         if not self._is_begun:
             if isinstance(error, PeerError):
-                raise SrdError(
-                    f"{host_port_text(self._host, self._port)}: {error}; is srd recv running there?"
-                ) from error
+                is_silent = str(error).startswith(("no answer", "nothing listens"))
+                hint = "; is srd recv running there?" if is_silent else ""
+                raise SrdError(f"{host_port_text(self._host, self._port)}: {error}{hint}") from error
             raise error
 
     async def _attempt(self, progress: TransferProgress) -> tuple[Sent, Peer]:
-        peer = await self._endpoint.connect(self._host, port=self._port)
+        peer = await self._endpoint.connect(self._host, port=self._port, fingerprint=self._fingerprint)
+        if peer.is_first_contact:
+            click.echo(
+                f"srd send: {host_port_text(self._host, self._port)} is new: its key has the fingerprint "
+                f"{peer.identity.fingerprint}, and is trusted from now on",
+                err=True,
+            )
         self._is_begun = True
         acked_bytes = 0
 

@@ -25,7 +25,7 @@ from typing import Any, Self
 
 from devmem.errors import RegionError
 from devmem.region import Region
-from srd.errors import PeerError
+from srd.errors import PeerError, UsageError
 from srd.file_transfer.protocol import (
     CHUNK_BYTES,
     CONTROL_MESSAGE,
@@ -38,6 +38,7 @@ from srd.file_transfer.protocol import (
 from srd.file_transfer.worker import start_worker
 from srd.notify import Notify
 from srd.peer import Peer
+from srd.proto.security import SecurityMode
 from srd.proto.wire.status import Status
 
 SLOTS = 16
@@ -136,13 +137,15 @@ class SourceFile:
 class FileSender:
     """Sends files to one peer, one after the other. `on_progress(bytes)` is called for acknowledged bytes.
 
-    With `mapped`, files are sent directly from the page cache and must not be truncated meanwhile. `retry_for_s` is how
-    long the receiver shall keep the partial file when the peer is lost.
+    With `mapped`, files are sent directly from the page cache (to a peer in plain text only), and must not be truncated
+    meanwhile. `retry_for_s` is how long the receiver shall keep the partial file when the peer is lost.
     """
 
     def __init__(
         self, peer: Peer, *, on_progress: Callable[[int], None], mapped: bool = False, retry_for_s: int = 0
     ) -> None:
+        if mapped and peer.identity.mode is not SecurityMode.PLAIN:
+            raise UsageError("mapped: encryption would read the mapped file, and be killed if that became shorter")
         self._peer = peer
         self._on_progress = on_progress
         self._is_mapped = mapped

@@ -36,7 +36,8 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum, auto
 
 from srd.io.adaptive_poll import AdaptivePoller
-from srd.io.rx import RxRing
+from srd.io.rx_memory import RxMemory
+from srd.io.secure_tx import SecureTransmitter
 from srd.io.socket import dropped_packets, unreachable_addresses
 from srd.io.timer import TimerFd
 from srd.io.tx import MAX_TRIES, Transmitter
@@ -110,7 +111,8 @@ class Driver:
         core: EndpointCore,
         *,
         sockets: Sequence[socket.socket],
-        queue: RxRing,
+        queue: RxMemory,
+        secure: bool = False,
         open_socket: Callable[[], socket.socket],
         busy_poll: bool = False,
         adaptive_poll_s: float,
@@ -121,13 +123,14 @@ class Driver:
 
         `queue` receives from `sockets`; `add_queue` adds further queues. `open_socket` opens the socket of a standby
         path when the core first uses that path; it may raise OSError. `on_failure` is called once for an internal
-        error, after the driver has closed itself. `adaptive_poll_s`: see `EndpointConfig`.
+        error, after the driver has closed itself. `adaptive_poll_s`: see `EndpointConfig`. `secure`: whether bursts are
+        encrypted.
         """
         self._core = core
         self._sockets = {sock.fileno(): sock for sock in sockets}
         self._paths = list(sockets)
         self._queue = queue
-        self._queues: dict[int, RxRing] = {}  # of sockets that belong to no path, by descriptor
+        self._queues: dict[int, RxMemory] = {}  # of sockets that belong to no path, by descriptor
         self._open_socket = open_socket
         self._on_event = on_event
         self._on_failure = on_failure
@@ -136,7 +139,7 @@ class Driver:
         self._epoll = select.epoll()
         for fd in self._sockets:
             self._epoll.register(fd, select.EPOLLIN)
-        self._transmitter = Transmitter(drain=self._icmp)
+        self._transmitter = SecureTransmitter(drain=self._icmp) if secure else Transmitter(drain=self._icmp)
         self._wake_due = False
         self._full: socket.socket | None = None
         self._deferred: Burst | Datagram | None = (
@@ -158,7 +161,7 @@ class Driver:
             self._loop.add_reader(self._epoll.fileno(), self._on_readable)
         self._loop.add_reader(self._timer.fd, self._on_timer)
 
-    def add_queue(self, sock: socket.socket, queue: RxRing) -> None:
+    def add_queue(self, sock: socket.socket, queue: RxMemory) -> None:
         """Receive from a socket that belongs to no path into a queue of its own."""
         self._sockets[sock.fileno()] = sock
         self._queues[sock.fileno()] = queue

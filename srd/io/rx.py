@@ -14,31 +14,26 @@ Rules.
    another segment size, all slots are laid out for that size (`_expect`), and only between two batches.
 
 `rx_buffers` chooses where each slot's payload lands, and handles an empty pool.
-
-An endpoint may have several receive queues, each with its own sockets and region. Outside of the queue, an offset in
-its region carries the queue's number in the upper 16 bits (like the area of io_uring zcrx); inside, offsets are plain.
 """
 
 from __future__ import annotations
 
 import ctypes
 import socket
-from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from devmem.pool import Pool
 from devmem.region import Region
 from srd.io import syscalls
 from srd.io.clock import wall_to_monotonic_s
-from srd.io.placement_predictor import PLACED, PlacementPredictor
+from srd.io.placement_predictor import PLACED
 from srd.io.recvmmsg import RecvmmsgResults
-from srd.io.rx_buffers import SUPER_BYTES, RxBuffers, scratch_bytes
+from srd.io.rx_buffers import SUPER_BYTES
+from srd.io.rx_memory import SLOTS, RxBatch, RxMemory
 from srd.io.syscalls import IOVEC, Address
-from srd.proto.events import REGION_SHIFT, Extent, ReceiveResult, TargetCopy
 from srd.proto.wire.data import (
     HEADER,
     HEADER_BYTES,
@@ -51,9 +46,6 @@ from srd.proto.wire.data import (
     Octets,
     PacketType,
 )
-
-SLOTS = 16
-"""Messages per system call: 1 MiB with GRO; without GRO enough to amortise the call."""
 
 FEW_SLOTS = 3
 """Up to this many slots are aimed one by one, as that costs less than the array operation over all slots."""
@@ -72,32 +64,8 @@ def _datagram_type(payload_bytes: int) -> np.dtype[np.void]:
     return np.dtype([("header", f"V{HEADER_BYTES}"), ("payload", f"V{payload_bytes}")])
 
 
-class RxBatch:
-    """What one system call received.
-
-    `controls`: control packets as (bytes, source address, time of receipt). `no_memory`: contexts of data that was
-    dropped because no memory was free. `full`: whether every slot was filled, so that more datagrams may be waiting.
-    `low_region`: the region that the data landed in, if it is short of memory.
-    """
-
-    def __init__(self, *, full: bool = False) -> None:  # no dataclass, whose constructor is not compiled
-        self.datagrams: list[GroDatagram] = []
-        self.controls: list[tuple[bytes, Address, float]] = []
-        self.no_memory: set[int] = set()
-        self.full = full
-        self.low_region: int | None = None
-
-    @property
-    def payload_bytes(self) -> int:
-        """Payload of all data packets."""
-        return sum(datagram.payload_bytes for datagram in self.datagrams)
-
-
-class RxRing:
-    """Receives from sockets into a region.
-
-    `receive` a batch, pass it to the core, `commit` the core's result; only then `receive` again.
-    """
+class RxRing(RxMemory):
+    """Receives from sockets into a region; see `RxMemory` for the order of calls."""
 
     def __init__(
         self,
@@ -114,19 +82,8 @@ class RxRing:
         `contexts` is a live view of the open peers' contexts; data of other contexts is dropped. While less than
         `reserve_bytes` of memory is free, admission control applies (`recv.admission`).
         """
-        self.number = number
-        self.region = region
-        self.bytes_copied = 0
-        self.refused_packets = 0  # data packets (or trains) for which no memory was free, or that were not admitted
-        self.landed_bytes = 0
-        self.pool = Pool(region, chunk_bytes=chunk_bytes, size_bytes=region.size_bytes - scratch_bytes(SLOTS))
-        self.buffers = RxBuffers(region, self.pool, slots=SLOTS)
-        self.refill: Callable[[], None] | None = None  # called before memory is needed
-        self.predictor = PlacementPredictor(SLOTS)
-        self._reserve_bytes = reserve_bytes
-        self._area = number << REGION_SHIFT
+        super().__init__(region, chunk_bytes=chunk_bytes, reserve_bytes=reserve_bytes, number=number, slots=SLOTS)
         self._contexts = contexts
-        self._region = region
         self._headers = np.zeros(SLOTS * MAX_TRAIN_PACKETS, HEADER)
         self._extras = np.zeros(SLOTS, HEADER)
         self._iov = np.zeros((SLOTS, MAX_TRAIN_PACKETS + 1, 2), IOVEC)
@@ -134,15 +91,7 @@ class RxRing:
         self._results = RecvmmsgResults(SLOTS)
         rows = np.arange(SLOTS, dtype=np.uint64)
         self._results.messages["iov"] = self._iov.ctypes.data + rows * np.uint64(self._iov[0].nbytes)
-        self._open: GroDatagram | None = None  # the datagram that the next slot may continue
         self._next_slot = 0
-        self._count = 0  # messages of the last batch
-        self._copied: list[
-            tuple[int, int, int]
-        ] = []  # of this batch: start and end of each copied train, and its datagram size
-        self._copied_bytes: dict[int, int] = {}  # kept bytes of such trains since the last decision, by datagram size
-        self._decided_bytes = 0  # kept bytes in all up to the last decision
-        self._placed_bytes = 0
         self._expect(datagram_bytes)
 
     # -- memory -------------------------------------------------------------------------------------------------
@@ -192,11 +141,6 @@ class RxRing:
             self._aim(range(SLOTS), aimed=aimed)
         self._results.reset(self._count)
 
-    @property
-    def _kept_bytes(self) -> int:
-        """Payload that the core kept or had copied to a landing target."""
-        return self.landed_bytes + self._placed_bytes
-
     def _choose_layout(self) -> None:
         """Lay the slots out for another size if more than three quarters of the recently kept data came in it.
 
@@ -206,59 +150,6 @@ class RxRing:
         if 4 * most_bytes > 3 * (self._kept_bytes - self._decided_bytes):
             self._expect(size)
         self._copied_bytes.clear()
-
-    def _note_copied(self, offset: int, size_bytes: int) -> None:
-        """Count what was kept of a train that had to be copied because its segment size did not match the layout."""
-        for start, end, size in self._copied:
-            if start <= offset < end:
-                if not self._copied_bytes:
-                    self._decided_bytes = self._kept_bytes
-                self._copied_bytes[size] = self._copied_bytes.get(size, 0) + size_bytes
-
-    def _copy_to_target(self, placement: TargetCopy) -> None:
-        """Copy a payload to its target, an address in registered memory, unless it landed there."""
-        self.predictor.set_hint(placement.hint)
-        if placement.region_offset & PLACED:
-            source = placement.region_offset ^ PLACED
-            if source == placement.target:
-                return
-        else:
-            source = self._region.address + placement.region_offset - self._area
-        ctypes.memmove(placement.target, source, placement.length)
-        self.bytes_copied += placement.length
-        if self._copied:
-            self._note_copied(placement.region_offset, placement.length)
-        self._placed_bytes += placement.length
-
-    @property
-    def memory_low(self) -> bool:
-        """Whether less memory than the reserve is free."""
-        return self.pool.free_bytes < self._reserve_bytes
-
-    def commit(self, batch: RxBatch, result: ReceiveResult) -> None:
-        """Carry out what the core has decided about a batch: hold what it kept, copy, and reuse the rest."""
-        self.hold(result.kept)
-        self.refused_packets += result.refused_packets
-        if batch.low_region is not None:
-            self._reuse(batch.datagrams, kept=result.kept)
-        for placement in result.copies:
-            self._copy_to_target(placement)
-
-    def hold(self, extents: Iterable[Extent]) -> None:
-        """Hold the memory of extents until `drop`."""
-        for extent in extents:
-            self.pool.hold(extent.region_offset - self._area, length=extent.length)
-            if self._copied:
-                self._note_copied(extent.region_offset, extent.length)
-            self.landed_bytes += extent.length
-
-    def drop(self, extent: Extent) -> None:
-        """Release the memory of an extent."""
-        self.pool.drop(extent.region_offset - self._area, length=extent.length)
-
-    def view(self, extent: Extent) -> memoryview:
-        """Return a view of an extent that is held. Its memory is not reused while the view exists."""
-        return self.pool.view(extent.region_offset - self._area, length=extent.length)
 
     # -- receiving ----------------------------------------------------------------------------------------------
 
@@ -277,16 +168,6 @@ class RxRing:
         if self.memory_low:
             batch.low_region = self.number
         return batch
-
-    def _reuse(self, datagrams: Iterable[GroDatagram], *, kept: Iterable[Extent]) -> None:
-        """Reuse the memory of datagrams of which nothing was kept, so that kept data does not fragment the pool."""
-        starts = sorted(extent.region_offset - self._area for extent in kept)
-        for datagram in datagrams:
-            if datagram.payload_offset & PLACED:
-                continue
-            offset, size_bytes = datagram.payload_offset - self._area, datagram.payload_bytes
-            if bisect_left(starts, offset) == bisect_left(starts, offset + size_bytes):
-                self.buffers.rewind(offset, size_bytes=size_bytes)
 
     def _receive_slot(self, batch: RxBatch, slot: int, clock_offset_s: float) -> None:
         """Describe what landed in a slot: a datagram, or a train of equal ones (the last may be shorter)."""

@@ -62,7 +62,7 @@ class RxBuffers:
         return offset
 
     def rewind(self, offset: int, *, size_bytes: int) -> None:
-        """Reuse the memory of what landed last in a slot's chunk and is not kept. Call it before the next batch.
+        """Reuse the memory of what landed last in a chunk, or was copied there, and is not kept; before the next batch.
 
         Nothing happens if it landed elsewhere: a copy may end where the chunk of a slot begins.
         """
@@ -71,6 +71,13 @@ class RxBuffers:
             if self._chunks[chunk] <= offset and self._ends[chunk] == offset + size_bytes:
                 self.cursors[slot] = self._ends[chunk] = offset
                 return
+        chunk = self._copies
+        if 0 <= self._chunks[chunk] <= offset and self._ends[chunk] == offset + size_bytes:
+            self._ends[chunk] = offset
+
+    def trim_copy(self, end: int) -> None:
+        """Reuse the memory behind `end`, in the last buffer for a copy."""
+        self._ends[self._copies] = end
 
     def allocate_copy(self, size_bytes: int) -> int | None:
         """Return the offset of a buffer for a copy of `size_bytes` (at least 1); None when there is no memory."""

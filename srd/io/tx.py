@@ -84,21 +84,17 @@ def _name(address: Address) -> _CopiedPayload:
     return _CopiedPayload.of(syscalls.pack_address(address))
 
 
-def messages_of(burst: Burst) -> int:
-    """Return how many messages a burst is sent as."""
-    return -(-burst.count // _per_message(burst.segment_bytes))
-
-
-def _per_message(segment_bytes: int) -> int:
-    return max(min(MAX_TRAIN_PACKETS, MAX_DATAGRAM_BYTES // (HEADER_BYTES + segment_bytes)), 1)
+def _per_message(datagram_bytes: int) -> int:
+    return max(min(MAX_TRAIN_PACKETS, MAX_DATAGRAM_BYTES // datagram_bytes), 1)
 
 
 class Transmitter:
     """Collects bursts of one path in `add`, sends them in `flush`. Reuses its arrays; allocates nothing per burst."""
 
-    def __init__(self, *, drain: Callable[[socket.socket], object] = unreachable_addresses) -> None:
-        """Create a transmitter; `drain` drains a socket's error queue."""
+    def __init__(self, *, drain: Callable[[socket.socket], object] = unreachable_addresses, tag_bytes: int = 0) -> None:
+        """Create a transmitter; `drain` drains a socket's error queue, `tag_bytes`: what follows each payload."""
         self._drain = drain
+        self._overhead_bytes = HEADER_BYTES + tag_bytes
         self.path: int | None = None  # of the queued bursts; None when there are none
         headers = np.zeros(PACKETS, HEADER)
         self._iov = np.zeros((PACKETS, 2), IOVEC)
@@ -124,8 +120,12 @@ class Transmitter:
         """Whether a burst can be added before the next `flush`."""
         if self.path is None:
             return True
-        fits = self._packets + burst.count <= PACKETS and self._count + messages_of(burst) <= MESSAGES
+        fits = self._packets + burst.count <= PACKETS and self._count + self.messages_of(burst) <= MESSAGES
         return fits and self.path == burst.path
+
+    def messages_of(self, burst: Burst) -> int:
+        """Return how many messages a burst is sent as."""
+        return -(-burst.count // _per_message(self._overhead_bytes + burst.segment_bytes))
 
     def add(self, burst: Burst) -> None:
         """Queue a burst of the same path as the queued ones. Its payload is referred to, not copied."""
@@ -145,22 +145,28 @@ class Transmitter:
                 burst.payload_addresses,
                 segment,
             )
-        elif count <= FEW_PACKETS:
-            pairs, address = self._pairs, burst.payload_offset
+        else:
+            self._point_at(burst.payload_offset, first, count, segment=segment, size_bytes=burst.payload_bytes)
+
+    def _point_at(self, address: int, first: int, count: int, *, segment: int, size_bytes: int) -> None:
+        """Point `count` rows at what lies back to back from `address`: `segment` bytes each, `size_bytes` in all."""
+        if count <= FEW_PACKETS:
+            pairs, each = self._pairs, address
             for at in range(4 * first + 2, 4 * (first + count), 4):
-                pairs[at], pairs[at + 1] = address, segment
-                address += segment
+                pairs[at], pairs[at + 1] = each, segment
+                each += segment
         else:
             end = first + count
-            np.add(_steps(segment)[:count], np.uint64(burst.payload_offset), out=self._addresses[first:end])
+            np.add(_steps(segment)[:count], np.uint64(address), out=self._addresses[first:end])
             self._lengths[first:end] = segment
-        self._pairs[4 * (first + count) - 1] = burst.payload_bytes - (count - 1) * segment
+        self._pairs[4 * (first + count) - 1] = size_bytes - (count - 1) * segment
 
     def _describe(self, burst: Burst, first: int) -> None:
         """Write the kernel's messages for a burst whose rows begin at `first`."""
         words, left = self._words, burst.count
-        per_message = _per_message(burst.segment_bytes)
-        name, control = _name(burst.address), _segmentation(HEADER_BYTES + burst.segment_bytes)
+        datagram_bytes = self._overhead_bytes + burst.segment_bytes
+        per_message = _per_message(datagram_bytes)
+        name, control = _name(burst.address), _segmentation(datagram_bytes)
         self._alive += (name, control)
         iov_at = self._iov_at + first * 2 * IOVEC.itemsize
         while left > 0:

@@ -24,8 +24,8 @@ def lookups(registry: Registry, keys: tuple[int, int], *, offset: int, length: i
     local, remote = keys
     return [
         registry.local_writable(local, offset=offset, length=length),
-        registry.remote_writable(remote, offset=offset, length=length),
-        registry.remote_readable(remote, offset=offset, length=length),
+        registry.remote_writable(remote, peer=1, offset=offset, length=length),
+        registry.remote_readable(remote, peer=1, offset=offset, length=length),
     ]
 
 
@@ -39,7 +39,7 @@ def keys_of(registration: Registration) -> tuple[int, int]:
 )
 def test_find__only_with_the_right(access: Access) -> None:
     registry = Registry()
-    registration = registry.register(REGION, offset=100, length=50, access=access)
+    registration = registry.register(REGION, offset=100, length=50, access=access, peers=None)
     place = REGION.address + 107
     assert lookups(registry, keys_of(registration), offset=7, length=43) == [
         place if right in access else None for right in (Access.LOCAL_WRITE, Access.REMOTE_WRITE, Access.REMOTE_READ)
@@ -50,7 +50,7 @@ def test_find__only_with_the_right(access: Access) -> None:
 @given(offset=st.integers(-3, 103), length=st.integers(-3, 103))
 def test_find__only_within_bounds(offset: int, length: int) -> None:
     registry = Registry()
-    registration = registry.register(REGION, offset=64, length=100, access=ALL)
+    registration = registry.register(REGION, offset=64, length=100, access=ALL, peers=None)
     inside = offset >= 0 and length >= 0 and offset + length <= 100
     expected = REGION.address + 64 + offset if inside else None
     assert lookups(registry, keys_of(registration), offset=offset, length=length) == [expected] * 3
@@ -60,14 +60,18 @@ def test_find__only_within_bounds(offset: int, length: int) -> None:
 @pytest.mark.parametrize("offset", [2**63, 2**64 - 1, 2**64])
 def test_find__offsets_that_would_wrap(offset: int) -> None:
     registry = Registry()
-    keys = keys_of(registry.register(REGION, offset=0, length=SIZE, access=ALL))
+    keys = keys_of(registry.register(REGION, offset=0, length=SIZE, access=ALL, peers=None))
     assert lookups(registry, keys, offset=offset, length=1) == [None] * 3
     registry.close()
 
 
 def test_register__keys_are_all_different_and_64_bits_long() -> None:
     registry = Registry()
-    keys = {key for _ in range(1000) for key in keys_of(registry.register(REGION, offset=0, length=1, access=ALL))}
+    keys = {
+        key
+        for _ in range(1000)
+        for key in keys_of(registry.register(REGION, offset=0, length=1, access=ALL, peers=None))
+    }
     assert len(keys) == 2 * len(registry) == 2000
     assert 0 not in keys
     assert max(keys) < 1 << 64
@@ -81,18 +85,18 @@ def test_register__keys_are_all_different_and_64_bits_long() -> None:
 def test_register__out_of_bounds_bad_flow(offset: int, length: int) -> None:
     registry = Registry()
     with pytest.raises(RegionError, match=f"not within a region of {SIZE}"):
-        registry.register(REGION, offset=offset, length=length, access=ALL)
+        registry.register(REGION, offset=offset, length=length, access=ALL, peers=None)
     assert len(registry) == 0
 
 
 def test_register__remote_write_needs_local_write() -> None:
     with pytest.raises(RegistrationError, match="REMOTE_WRITE needs LOCAL_WRITE too; add it"):
-        Registry().register(REGION, offset=0, length=1, access=Access.REMOTE_WRITE)
+        Registry().register(REGION, offset=0, length=1, access=Access.REMOTE_WRITE, peers=None)
 
 
 def test_find__local_and_remote_keys_differ() -> None:
     registry = Registry()
-    local, remote = keys_of(registry.register(REGION, offset=0, length=SIZE, access=ALL))
+    local, remote = keys_of(registry.register(REGION, offset=0, length=SIZE, access=ALL, peers=None))
     assert lookups(registry, (remote, local), offset=0, length=1) == [None] * 3
     registry.close()
 
@@ -100,7 +104,7 @@ def test_find__local_and_remote_keys_differ() -> None:
 def test_find__random_keys_are_unknown() -> None:
     """10^5 random keys, and all keys that differ from a valid one in one bit, against a hundred registrations."""
     registry = Registry()
-    true = [keys_of(registry.register(REGION, offset=0, length=SIZE, access=ALL)) for _ in range(100)]
+    true = [keys_of(registry.register(REGION, offset=0, length=SIZE, access=ALL, peers=None)) for _ in range(100)]
     rng = random.Random(SEED)
     guesses = [(rng.getrandbits(64), rng.getrandbits(64)) for _ in range(100_000)]
     guesses += [(local ^ 1 << bit, remote ^ 1 << bit) for local, remote in true for bit in range(64)]
@@ -122,7 +126,7 @@ class RegistryMachine(RuleBasedStateMachine):
     @rule(start=st.integers(0, SIZE), length=st.integers(0, SIZE), access=st.sampled_from([Access.LOCAL_WRITE, ALL]))
     def register(self, start: int, length: int, access: Access) -> None:
         if start + length <= SIZE:
-            self.live.append(self.registry.register(REGION, offset=start, length=length, access=access))
+            self.live.append(self.registry.register(REGION, offset=start, length=length, access=access, peers=None))
 
     @precondition(lambda self: self.live)
     @rule(data=st.data())
@@ -163,16 +167,16 @@ def test_register__read_only_memory_for_writing_bad_flow(access: Access) -> None
     registry = Registry()
     with Region.from_fd(REGION.fd, writable=False) as region:
         with pytest.raises(RegistrationError, match="mapped read-only; map it writable"):
-            registry.register(region, offset=0, length=1, access=access)
-        registration = registry.register(region, offset=0, length=1, access=Access.REMOTE_READ)
+            registry.register(region, offset=0, length=1, access=access, peers=None)
+        registration = registry.register(region, offset=0, length=1, access=Access.REMOTE_READ, peers=None)
         assert lookups(registry, keys_of(registration), offset=0, length=1) == [None, None, region.address]
         registry.close()
 
 
 def test_deregister__the_key_stops_working_at_once() -> None:
     registry, other = Registry(), Registry()
-    one = registry.register(REGION, offset=0, length=10, access=ALL)
-    two = registry.register(REGION, offset=0, length=10, access=ALL)
+    one = registry.register(REGION, offset=0, length=10, access=ALL, peers=None)
+    two = registry.register(REGION, offset=0, length=10, access=ALL, peers=None)
     with pytest.raises(RegistrationError, match="not registered here"):
         other.deregister(one)
     registry.deregister(one)
@@ -186,7 +190,7 @@ def test_deregister__the_key_stops_working_at_once() -> None:
 def test_registration__keeps_its_region_open_and_hides_its_keys() -> None:
     registry = Registry()
     with Region(SIZE) as region:
-        registration: Registration = registry.register(region, offset=0, length=10, access=ALL)
+        registration: Registration = registry.register(region, offset=0, length=10, access=ALL, peers=None)
         for key in keys_of(registration):
             assert str(key) not in repr(registration)
             assert f"{key:x}" not in repr(registration)
@@ -207,3 +211,18 @@ def test_register__allocates_pages() -> None:
         registry.register(region, offset=4096, length=4096, access=Access.LOCAL_WRITE)
         assert os.fstat(region.fd).st_blocks * 512 == 4096
         registry.close()
+
+
+def test_register__for_some_peers() -> None:
+    registry = Registry()
+    registration = registry.register(REGION, offset=0, length=10, access=ALL, peers=frozenset((3, 5)))
+    for ask in (registry.remote_readable, registry.remote_writable):
+        found = [ask(registration.remote_key, peer=peer, offset=0, length=10) for peer in range(7)]
+        assert [peer for peer, place in enumerate(found) if place is not None] == [3, 5]
+    registry.close()
+
+
+@pytest.mark.parametrize("access", [Access.REMOTE_READ, Access.LOCAL_WRITE | Access.REMOTE_WRITE])
+def test_register__remote_rights_for_nobody_bad_flow(access: Access) -> None:
+    with pytest.raises(RegistrationError, match="is for nobody"):
+        Registry().register(REGION, offset=0, length=1, access=access)

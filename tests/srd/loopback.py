@@ -8,6 +8,7 @@ import random
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 
 from devmem.region import Region
 from srd.config import EndpointConfig
@@ -15,6 +16,7 @@ from srd.endpoint import Endpoint
 from srd.peer import Peer
 from srd.proto.config import ProtocolConfig
 from srd.proto.wire.status import Status
+from srd.secure.config import Plain
 from tests.patience import PATIENCE_S
 
 SMALL = EndpointConfig(
@@ -22,6 +24,8 @@ SMALL = EndpointConfig(
     chunk_bytes=256 << 10,
     protocol=ProtocolConfig(paths=4, receive_window_bytes=8 << 20, max_message_bytes=4 << 20),
 )
+
+PLAIN = replace(SMALL, security=Plain())
 
 
 def content(size_bytes: int, *, seed: int) -> bytes:

@@ -161,7 +161,7 @@ class Owner:
     def __init__(self, region: Region) -> None:
         self.region = region
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first:
-            self.queues = RxQueueTable(SMALL, region, first=first, contexts=())
+            self.queues = RxQueueTable(SMALL, region, first=first, contexts=(), protections=None)
         self.returned: list[tuple[int, Sequence[Extent], int, int]] = []
         event = MessagesReceived(3, 7, 4, 10, 5, 100)
         self.queues.host.hold((event.extent,))

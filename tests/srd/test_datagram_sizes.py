@@ -141,7 +141,7 @@ async def test_write_and_read__of_datagrams_of_any_size(datagram_bytes: int) -> 
             source.array[:length] = pattern(1, 2, length)
             target.array[:] = back.array[:] = 0xA5
             rights = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
-            there = two.register(target, offset=100, length=length, access=rights)
+            there = two.register(target, offset=100, length=length, access=rights, peers=None)
             here = one.register(back, offset=100, length=length, access=Access.LOCAL_WRITE)
             key = there.remote_key
             assert await peer.write(source, offset=0, length=length, key=key, target_offset=0) is Status.OK

@@ -22,15 +22,15 @@ from srd.config import EndpointConfig
 from srd.endpoint import Endpoint, resolve
 from srd.errors import PeerError, SrdError
 from srd.inbox import Inbox
-from srd.io.rx import SLOTS
 from srd.io.rx_buffers import SUPER_BYTES, scratch_bytes
+from srd.io.rx_memory import SLOTS
 from srd.message import Message
 from srd.peer import Peer
 from srd.proto.config import ProtocolConfig
 from srd.proto.wire.control import Close
 from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S
-from tests.srd.loopback import SMALL, closed_port, content, memory, open_files, pair, receive, send
+from tests.srd.loopback import PLAIN, SMALL, closed_port, content, memory, open_files, pair, receive, send
 
 HOSTS = ["127.0.0.1", "::1", "localhost"]
 SEED = 21
@@ -171,7 +171,7 @@ async def test_connect__agrees_on_the_smaller_datagram() -> None:
         assert await receive(there) == payload
         assert await receive(here) == payload
         first_time = [peer.packets_sent - peer.packets_retransmitted for peer in (here, there)]
-        assert first_time == [-(-500_000 // (1472 - 56))] * 2
+        assert first_time == [-(-500_000 // (1472 - 56 - 16))] * 2
         assert one.dropped_packets == two.dropped_packets == 0
 
 
@@ -318,7 +318,7 @@ async def test_close__nothing_may_be_started_after_it_bad_flow() -> None:
             await endpoint.close()
         with Region(4096) as region:
             for begin in (
-                lambda: one.register(region, offset=0, length=1, access=Access.REMOTE_READ),
+                lambda: one.register(region, offset=0, length=1, access=Access.REMOTE_READ, peers=None),
                 lambda: one.bind_rx(region),
                 one.refill_ring,
             ):
@@ -516,7 +516,7 @@ async def test_bytes_copied__nothing_on_the_fast_path() -> None:
 
 async def test_on_event__a_close_that_is_not_handled_yet_ends_a_send_in_a_peer_error() -> None:
     """The core may process the other end's CLOSE a turn before the peer does."""
-    async with pair() as (one, _, here, _):
+    async with pair(config=PLAIN) as (one, _, here, _):
         core = one._engine._core.peer(here.number)
         goodbye = Close(core.own_context, core.remote_context).encode()
         one._engine._core.handle_packets([], controls=[(goodbye, core.address, time.monotonic())], now=time.monotonic())

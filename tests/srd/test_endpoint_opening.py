@@ -29,7 +29,7 @@ from srd.proto.wire.control import Accept, Close, Control, Hello, Retry, decode_
 from srd.proto.wire.status import Status
 from srd.rx_queues import RxQueueTable
 from tests.patience import PATIENCE_S
-from tests.srd.loopback import SMALL, pair, receive, send
+from tests.srd.loopback import PLAIN, SMALL, pair, receive, send
 
 NOBODY = 99
 """Number of a peer that does not exist."""
@@ -78,8 +78,8 @@ async def test_connect__to_one_that_closes_at_once_is_a_peer_that_has_ended() ->
     async with (
         asyncio.timeout(PATIENCE_S),
         responding(closes=True) as (_, port),
-        await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
-        await Endpoint.open(towards="127.0.0.1", config=SMALL) as one,
+        await Endpoint.listen("127.0.0.1", port=0, config=PLAIN) as two,
+        await Endpoint.open(towards="127.0.0.1", config=PLAIN) as one,
     ):
         for _ in range(3):
             peer = await one.connect("127.0.0.1", port=port)
@@ -109,7 +109,7 @@ def open_and_close(two: Endpoint, *, context: int) -> None:
 
 async def test_accept__of_peers_that_opened_and_ended_in_one_batch() -> None:
     """They do not count as unaccepted peers, and are not accepted later; other peers are not affected."""
-    async with pair() as (one, two, here, there):
+    async with pair(config=PLAIN) as (one, two, here, there):
         for context in range(3):
             open_and_close(two, context=context)
         two._engine._driver.wake()
@@ -191,7 +191,7 @@ async def test_connect__cancelled_while_opening_closes_both_ends() -> None:
     async with (
         responding(closes=False) as (responder, port),
         asyncio.timeout(PATIENCE_S),
-        await Endpoint.open(towards="127.0.0.1", config=SMALL) as one,
+        await Endpoint.open(towards="127.0.0.1", config=PLAIN) as one,
     ):
         connecting = asyncio.ensure_future(one.connect("127.0.0.1", port=port))
         while not any(isinstance(packet, Hello) and packet.cookie for packet in responder.received):  # noqa: ASYNC110 - no event

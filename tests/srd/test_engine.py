@@ -92,7 +92,8 @@ async def test_post__a_send_and_a_write(owners: tuple[Owner, Owner]) -> None:
     payload = content(MIB, seed=SEED)
     here, there = await connected(one, two)
     with memory(payload) as source, Region(MIB) as target:
-        remote = two.registry.register(target, offset=0, length=MIB, access=Access.REMOTE_WRITE | Access.LOCAL_WRITE)
+        rights = Access.REMOTE_WRITE | Access.LOCAL_WRITE
+        remote = two.registry.register(target, offset=0, length=MIB, access=rights, peers=frozenset((there,)))
         one.engine.post(here, WorkRequest(7, MIB, source.address, immediate=5))
         one.engine.post(here, WorkRequest(8, MIB, source.address, Opcode.WRITE, immediate=6, key=remote.remote_key))
         assert (await one.until(Completion, lambda event: event.request == 7)).status is Status.OK

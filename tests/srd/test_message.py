@@ -28,7 +28,7 @@ class Owner:
     def __init__(self, region: Region) -> None:
         self.region = region
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first:
-            self.queues = RxQueueTable(SMALL, region, first=first, contexts=())
+            self.queues = RxQueueTable(SMALL, region, first=first, contexts=(), protections=None)
         for piece, content in zip(EXTENTS, (b"one", b"four", b"12"), strict=True):
             region.array[piece.region_offset : piece.region_offset + piece.length] = np.frombuffer(content, np.uint8)
         self.queues.host.hold(EXTENTS)

@@ -185,9 +185,10 @@ async def test_send__its_region_cannot_be_closed_before_it_has_ended() -> None:
 
 
 async def test_write__its_region_cannot_be_closed_before_it_has_ended() -> None:
-    async with pair() as (_, two, here, _):
+    async with pair() as (_, two, here, there):
         with memory(bytes(1 << 20)) as region, Region(1 << 20) as target:
-            theirs = two.register(target, offset=0, length=1 << 20, access=Access.LOCAL_WRITE | Access.REMOTE_WRITE)
+            rights = Access.LOCAL_WRITE | Access.REMOTE_WRITE
+            theirs = two.register(target, offset=0, length=1 << 20, access=rights, peers=[there])
             future = here.write(region, offset=0, length=1 << 20, key=theirs.remote_key, target_offset=0)
             with pytest.raises(RegionError, match="requests in flight"):
                 region.close()

@@ -17,11 +17,11 @@ from srd.proto.wire.control import NOT_READY, Accept, Ack, Control, Hello, Probe
 from srd.proto.wire.data import HEADER_BYTES, Burst, write_headers
 from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S
-from tests.srd.loopback import SMALL, content, receive, send
+from tests.srd.loopback import PLAIN, content, receive, send
 
 SIZE = 8972
 SEGMENT = SIZE - HEADER_BYTES
-LENGTH = SMALL.protocol.max_message_bytes
+LENGTH = PLAIN.protocol.max_message_bytes
 AT_ONCE = 8
 
 
@@ -135,11 +135,11 @@ async def attackers(two: Endpoint, *, count: int) -> AsyncIterator[None]:
 async def test_transfers_continue_beside_peers_that_hold_memory_and_never_finish() -> None:
     async with (
         asyncio.timeout(3 * PATIENCE_S),
-        await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as two,
+        await Endpoint.listen("127.0.0.1", port=0, config=PLAIN) as two,
         attackers(two, count=3),
     ):
         assert two._engine.queues.host.memory_low
-        async with await Endpoint.open(towards="127.0.0.1", config=SMALL) as one:
+        async with await Endpoint.open(towards="127.0.0.1", config=PLAIN) as one:
             here = await one.connect("127.0.0.1", port=two.address[1])
             there = await two.accept()
             for number in range(6):

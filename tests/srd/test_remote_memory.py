@@ -13,6 +13,7 @@ import pytest
 from devmem.errors import RegionError, RegistrationError
 from devmem.region import Region
 from devmem.registry import Access
+from srd.endpoint import Endpoint
 from srd.errors import PeerError, UsageError
 from srd.message import WriteNotification
 from srd.proto.config import MAX_MESSAGE_BYTES
@@ -21,7 +22,7 @@ from srd.proto.wire.control import MIN_PEER_WINDOW_PACKETS
 from srd.proto.wire.data import GroDatagram
 from srd.proto.wire.status import Status
 from tests.patience import PATIENCE_S
-from tests.srd.loopback import SMALL, content, memory, pair, receive, send
+from tests.srd.loopback import PLAIN, SMALL, content, memory, pair, receive, send
 
 SEED = 31
 MIB = 1 << 20
@@ -46,7 +47,7 @@ async def test_write__lands_at_its_target(host: str, size: int) -> None:
     payload = content(size, seed=SEED)
     with Region(size + 8192) as target, memory(payload) as source:
         async with pair(host=host) as (_, two, here, there):
-            registration = two.register(target, offset=1000, length=size + 100, access=ALL)
+            registration = two.register(target, offset=1000, length=size + 100, access=ALL, peers=[there])
             writing = here.write(
                 source, offset=0, length=size, key=registration.remote_key, target_offset=77, immediate=0xFFFFFFFF
             )
@@ -64,8 +65,8 @@ async def test_write__lands_at_its_target(host: str, size: int) -> None:
 async def test_read__fetches_the_bytes(size: int) -> None:
     payload = content(size, seed=SEED)
     with Region(size + 8192) as target, memory(payload + bytes(100)) as source:
-        async with pair() as (one, two, here, _):
-            remote = two.register(source, offset=0, length=size + 100, access=Access.REMOTE_READ)
+        async with pair() as (one, two, here, there):
+            remote = two.register(source, offset=0, length=size + 100, access=Access.REMOTE_READ, peers=[there])
             local = one.register(target, offset=500, length=size + 100, access=Access.LOCAL_WRITE)
             async with asyncio.timeout(PATIENCE_S):
                 status = await here.read(local, offset=33, length=size, key=remote.remote_key, source_offset=0)
@@ -79,7 +80,7 @@ async def test_both__everything_at_once() -> None:
     payload = content(4 * MIB, seed=SEED)
     with Region(4 * MIB) as target, Region(4 * MIB) as back, memory(payload) as source:
         async with pair() as (one, two, here, there):
-            remote = two.register(target, offset=0, length=4 * MIB, access=ALL)
+            remote = two.register(target, offset=0, length=4 * MIB, access=ALL, peers=[there])
             local = one.register(back, offset=0, length=4 * MIB, access=Access.LOCAL_WRITE)
             step = MIB // 4
             futures = [
@@ -108,8 +109,8 @@ async def test_predicted__lands_in_place_and_nowhere_else(lost: float, seed: int
     payload = content(size, seed=SEED)
     with Region(2 * size + 8192) as target, memory(payload) as source, Region(16 * MIB) as device:
         target.array[:] = 0xEE
-        async with pair() as (_, two, here, there):
-            remote = two.register(target, offset=1000, length=2 * size + 100, access=ALL)
+        async with pair(config=PLAIN) as (_, two, here, there):
+            remote = two.register(target, offset=1000, length=2 * size + 100, access=ALL, peers=[there])
             queue = two.bind_rx(device)
             queue.steer(there)
             handle = two._engine._core.handle_packets
@@ -141,12 +142,12 @@ async def test_predicted__lands_in_place_and_nowhere_else(lost: float, seed: int
 async def test_predicted__writes_and_reads(*, reads: bool) -> None:
     payload = content(24 * MIB, seed=SEED)
     with Region(24 * MIB) as target, memory(payload) as source, Region(16 * MIB) as device:
-        async with pair() as (one, two, here, there):
+        async with pair(config=PLAIN) as (one, two, here, there):
             end, peer = (one, here) if reads else (two, there)
             queue = end.bind_rx(device)
             queue.steer(peer)
-            local = end.register(target, offset=0, length=len(payload), access=ALL)
-            other = two.register(source, offset=0, length=len(payload), access=Access.REMOTE_READ)
+            local = end.register(target, offset=0, length=len(payload), access=ALL, peers=[peer])
+            other = two.register(source, offset=0, length=len(payload), access=Access.REMOTE_READ, peers=[there])
             async with asyncio.timeout(PATIENCE_S):
                 if reads:
                     done = here.read(local, offset=0, length=len(payload), key=other.remote_key, source_offset=0)
@@ -163,8 +164,8 @@ async def test_predicted__writes_and_reads(*, reads: bool) -> None:
 async def test_predicted__not_with_an_immediate_and_not_in_a_shared_queue() -> None:
     payload = content(4 * MIB, seed=SEED)
     with Region(4 * MIB) as target, memory(payload) as source, Region(16 * MIB) as device:
-        async with pair() as (_, two, here, there):
-            remote = two.register(target, offset=0, length=len(payload), access=ALL)
+        async with pair(config=PLAIN) as (_, two, here, there):
+            remote = two.register(target, offset=0, length=len(payload), access=ALL, peers=[there])
             queue = two.bind_rx(device)
             queue.steer(there)
             for immediate in (5, None):
@@ -186,10 +187,12 @@ async def test_refused__each_with_its_status_and_the_others_complete() -> None:
     bad = Status.REMOTE_ERROR_BAD_ADDRESS
     with Region(MIB) as target, Region(MIB) as mine, memory(content(MIB, seed=SEED)) as source:
         async with pair() as (one, two, here, there):
-            readable = two.register(target, offset=0, length=1000, access=Access.REMOTE_READ)
-            writable = two.register(target, offset=0, length=1000, access=Access.LOCAL_WRITE | Access.REMOTE_WRITE)
+            readable = two.register(target, offset=0, length=1000, access=Access.REMOTE_READ, peers=[there])
+            writable = two.register(
+                target, offset=0, length=1000, access=Access.LOCAL_WRITE | Access.REMOTE_WRITE, peers=[there]
+            )
             local = one.register(mine, offset=0, length=1000, access=Access.LOCAL_WRITE)
-            unwritable = one.register(mine, offset=0, length=1000, access=Access.REMOTE_READ)
+            unwritable = one.register(mine, offset=0, length=1000, access=Access.REMOTE_READ, peers=[here])
             cases = [
                 (here.write(source, offset=0, length=MIB, key=readable.remote_key, target_offset=0), bad),
                 (here.write(source, offset=0, length=1, key=readable.remote_key ^ 1, target_offset=0), bad),
@@ -213,10 +216,43 @@ async def test_refused__each_with_its_status_and_the_others_complete() -> None:
             assert await receive(there) == b"and goes on"
 
 
+async def test_refused__a_key_of_another_peer() -> None:
+    """Each peer has learned all keys; a registration belongs to those that it names."""
+    with Region(200) as target, memory(b"0123456789") as source, Region(10) as back:
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            await Endpoint.listen("127.0.0.1", port=0, config=SMALL) as server,
+            await Endpoint.open(towards="127.0.0.1", config=SMALL) as client,
+        ):
+            port = server.address[1]
+            ends = [(await client.connect("127.0.0.1", port=port), await server.accept()) for _ in range(2)]
+            keys = [
+                server.register(target, offset=100 * index, length=100, access=ALL, peers=[there]).remote_key
+                for index, (_, there) in enumerate(ends)
+            ]
+            shared = server.register(target, offset=0, length=200, access=ALL, peers=[there for _, there in ends])
+            local = client.register(back, offset=0, length=10, access=Access.LOCAL_WRITE)
+            for index, (here, _) in enumerate(ends):
+                for number, key in enumerate([*keys, shared.remote_key]):
+                    expected = Status.OK if number in (index, 2) else Status.REMOTE_ERROR_BAD_ADDRESS
+                    assert await here.write(source, offset=0, length=10, key=key, target_offset=20) is expected
+                    assert await here.read(local, offset=0, length=10, key=key, source_offset=20) is expected
+            assert bytes_of(target, 20, 10) == bytes_of(target, 120, 10) == b"0123456789"
+
+
+async def test_register__for_nobody_and_for_a_peer_of_another_endpoint_bad_flow() -> None:
+    with Region(4096) as region:
+        async with pair() as (one, two, here, _):
+            with pytest.raises(RegistrationError, match="name the peers, or None for all"):
+                one.register(region, offset=0, length=1, access=Access.REMOTE_READ)
+            with pytest.raises(UsageError, match="belongs to another endpoint"):
+                two.register(region, offset=0, length=1, access=Access.REMOTE_READ, peers=[here])
+
+
 async def test_post__invalid_arguments_bad_flow() -> None:
     with Region(4096) as region:
         async with pair() as (one, _, here, there):
-            local = one.register(region, offset=0, length=4096, access=ALL)
+            local = one.register(region, offset=0, length=4096, access=ALL, peers=[here])
             with pytest.raises(RegionError, match="not within"):
                 here.write(region, offset=1, length=4096, key=1, target_offset=0)
             with pytest.raises(UsageError, match="immediate: -1"):
@@ -224,7 +260,7 @@ async def test_post__invalid_arguments_bad_flow() -> None:
             status = await here.read(local, offset=0, length=MAX_MESSAGE_BYTES + 1, key=1, source_offset=0)
             assert status is Status.LOCAL_ERROR_BAD_LENGTH
             with pytest.raises(RegistrationError, match="needs LOCAL_WRITE"):
-                one.register(region, offset=0, length=1, access=Access.REMOTE_WRITE)
+                one.register(region, offset=0, length=1, access=Access.REMOTE_WRITE, peers=[here])
             await here.close()
             with pytest.raises(PeerError):
                 here.write(region, offset=0, length=1, key=1, target_offset=0)
@@ -240,7 +276,7 @@ async def test_recv_write__makes_room_for_the_next() -> None:
     config = replace(SMALL, protocol=replace(SMALL.protocol, receive_window_messages=8))
     async with asyncio.timeout(PATIENCE_S), pair(config=config) as (_, two, here, there):
         with Region(100) as target, memory(b"0123456789") as source:
-            registration = two.register(target, offset=0, length=100, access=ALL)
+            registration = two.register(target, offset=0, length=100, access=ALL, peers=[there])
             key = registration.remote_key
             writing = [
                 here.write(source, offset=0, length=1, key=key, target_offset=0, immediate=number)
@@ -317,8 +353,8 @@ async def test_deregister__during_a_transfer_ends_it_at_both_ends(*, reads: bool
     assert MIN_PEER_WINDOW_PACKETS * config.datagram_bytes <= size // 32
     with Region(size) as target, Region(size) as source:
         async with pair(config=config) as (one, two, here, there):
-            remote = two.register(target, offset=0, length=size, access=ALL)
-            local = one.register(source, offset=0, length=size, access=ALL)
+            remote = two.register(target, offset=0, length=size, access=ALL, peers=[there])
+            local = one.register(source, offset=0, length=size, access=ALL, peers=[here])
             if reads:
                 end, request = here, here.read(local, offset=0, length=size, key=remote.remote_key, source_offset=0)
             else:
@@ -336,8 +372,8 @@ async def test_deregister__during_a_transfer_ends_it_at_both_ends(*, reads: bool
 
 async def test_close__releases_registered_regions() -> None:
     region = Region(4096)
-    async with pair() as (one, _, _, _):
-        one.register(region, offset=0, length=4096, access=ALL)
+    async with pair() as (one, _, here, _):
+        one.register(region, offset=0, length=4096, access=ALL, peers=[here])
         with pytest.raises(RegionError, match="live views"):
             region.close()
     region.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 import re
 import resource
@@ -128,6 +129,11 @@ def test_recv__prints_its_address_and_each_file_to_stderr(inputs: Path, output: 
         )
         assert greeting is not None
         assert greeting[2] == str(output)
+        code = re.fullmatch(
+            r"srd recv: send with: srd send FILE (127\.0\.0\.1:\d+)#[\w-]{43}", process.stderr.next() or ""
+        )
+        assert code is not None
+        assert code[1] == greeting[1]
         assert srd("send", str(file), greeting[1]).returncode == 0
         assert process.wait() == 0
         assert process.events() == []
@@ -283,7 +289,7 @@ def test_recv__a_closed_output_ends_it(inputs: Path, output: Path) -> None:
         try:
             assert process.stdout is not None
             assert process.stderr is not None
-            port = int(process.stdout.readline().partition('"port": ')[2].rstrip("}\n"))
+            port = json.loads(process.stdout.readline())["port"]
             process.stdout.close()
             srd("send", str(file_of(inputs, 1 << 20)), f"127.0.0.1:{port}")
             assert process.wait(PATIENCE_S) == 1

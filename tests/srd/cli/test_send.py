@@ -141,10 +141,11 @@ def test_send__fails_when_one_of_several_fails(inputs: Path, output: Path, file:
     assert (output / "a.bin").exists()
 
 
-def test_send__from_the_page_cache_into_a_region(file: Path, output: Path) -> None:
-    """Both ends with --devmem: payload lands in the region, and nowhere else."""
-    with receiver(output, "--devmem", "64M", "--once") as (process, target):
-        result = srd("send", str(file), target, "--devmem", "--json")
+@pytest.mark.parametrize("options", [[], ["--devmem", "--plain"]], ids=str)
+def test_send__into_a_region(file: Path, output: Path, options: list[str]) -> None:
+    """Payload lands in the region, and nowhere else: decrypted into it, or in plain text and from the page cache."""
+    with receiver(output, "--devmem", "64M", "--once", *options[1:]) as (process, target):
+        result = srd("send", str(file), target, *options, "--json")
         assert result.returncode == 0, result.stderr
         received = process.event("received")
         assert process.wait() == 0
@@ -162,10 +163,13 @@ def test_send__ipv6(file: Path, output: Path) -> None:
         assert process.wait() == 0
 
 
-@pytest.mark.parametrize("options", [[], ["--devmem"]], ids=str)
+@pytest.mark.parametrize("options", [[], ["--devmem", "--plain"]], ids=str)
 def test_send__a_file_that_shrinks_bad_flow(inputs: Path, output: Path, options: list[str]) -> None:
     path = sparse(inputs)
-    with receiver(output) as (process, target), Process(command("send", str(path), target, *options)) as sender:
+    with (
+        receiver(output, *options[1:]) as (process, target),
+        Process(command("send", str(path), target, *options)) as sender,
+    ):
         process.event("progress")
         with path.open("r+b") as file:
             file.truncate(1000)

@@ -13,7 +13,7 @@ from srd.file_transfer.receiving import FileReceiver, Inbox
 from srd.file_transfer.sending import FileSender
 from srd.peer import Peer
 from tests.patience import PATIENCE_S
-from tests.srd.loopback import content, pair, receive, send
+from tests.srd.loopback import PLAIN, SMALL, content, pair, receive, send
 
 TRANSFER = "0123456789abcdef" * 2
 OFFER: dict[str, Any] = {
@@ -34,7 +34,7 @@ async def ends(
     on_start: Callable[[Offer], None] = lambda _: None,
     retry_for_s: int = 0,
 ) -> AsyncIterator[tuple[FileSender, FileReceiver]]:
-    async with pair() as (_, _, here, there):
+    async with pair(config=PLAIN if mapped else SMALL) as (_, _, here, there):
         sender = FileSender(here, on_progress=lambda _: None, mapped=mapped, retry_for_s=retry_for_s)
         inbox = Inbox(output, overwrite=overwrite)
         receiver = FileReceiver(there, inbox=inbox, on_start=lambda offer, _: on_start(offer))

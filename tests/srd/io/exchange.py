@@ -6,7 +6,7 @@ import random
 import select
 import socket
 import struct
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -14,14 +14,20 @@ from typing import Self
 
 from devmem.region import Region
 from srd.io.placement_predictor import PLACED
-from srd.io.rx import SLOTS, RxBatch, RxRing
+from srd.io.rx import RxRing
 from srd.io.rx_buffers import scratch_bytes
+from srd.io.rx_memory import SLOTS, RxBatch, RxMemory
+from srd.io.secure_rx import SecureRxRing
+from srd.io.secure_tx import SecureTransmitter
 from srd.io.socket import open_socket
 from srd.io.syscalls import UDP_GRO, UDP_SEGMENT, Address
 from srd.io.tx import Transmitter
 from srd.proto.events import Extent, ReceiveResult, TargetCopy
+from srd.proto.security import PacketProtection
 from srd.proto.wire.data import Burst, ReceivedBurst, received_bursts_untrusted
+from srd.secure.session import Session
 from tests.patience import PATIENCE_S
+from tests.srd.secure.sessions import CONTEXT
 
 LOOPBACK: dict[socket.AddressFamily, Address] = {
     socket.AF_INET: ("127.0.0.1", 0),
@@ -57,12 +63,18 @@ class Receiver:
         chunks: int = SLOTS + 9,
         address: Address | None = None,
         contexts: Container[int] | None = None,
+        protections: Mapping[int, PacketProtection] | None = None,
     ) -> None:
+        """`protections`: the keys of encrypted data, by context; None: plain text of `contexts`."""
         self.socket = open_socket(address or LOOPBACK[family], family=family)
         self.region = Region(chunks * chunk_bytes + scratch_bytes(SLOTS))
-        self.queue = RxRing(
-            self.region, chunk_bytes=chunk_bytes, datagram_bytes=datagram_bytes, contexts=contexts or AllContexts()
-        )
+        self.queue: RxMemory
+        if protections is not None:
+            self.queue = SecureRxRing(self.region, chunk_bytes=chunk_bytes, protections=protections)
+        else:
+            self.queue = RxRing(
+                self.region, chunk_bytes=chunk_bytes, datagram_bytes=datagram_bytes, contexts=contexts or AllContexts()
+            )
         self.pool, self.buffers = self.queue.pool, self.queue.buffers
         self.bursts: list[ReceivedBurst] = []
         self.controls: list[tuple[bytes, Address, float]] = []
@@ -142,6 +154,8 @@ class Source:
     socket: socket.socket
     region: Region
     transmitter: Transmitter
+    protection: Session | None = None
+    """What its bursts are encrypted with."""
     psn: int = 0
 
     def burst(
@@ -154,7 +168,7 @@ class Source:
             address=to,
             path=3,
             path_sequence=self.psn - count,
-            context=0x1122334455667788,
+            context=CONTEXT,
             psn=self.psn - count,
             count=count,
             sent_us=0xCAFE0000,
@@ -166,6 +180,7 @@ class Source:
             payload_offset=self.region.address + offset,
             payload_bytes=size_bytes,
             segment_bytes=segment_bytes,
+            protection=self.protection,
         )
 
     def fill(self, payload: bytes) -> None:
@@ -204,9 +219,12 @@ class Source:
 
 
 @contextmanager
-def source(*, family: socket.AddressFamily = socket.AF_INET) -> Iterator[Source]:
+def source(
+    *, family: socket.AddressFamily = socket.AF_INET, protection: Session | None = None
+) -> Iterator[Source]:
+    transmitter = Transmitter() if protection is None else SecureTransmitter()
     with Region(1 << 20, name="test-source") as region, open_socket(LOOPBACK[family], family=family) as sock:
-        yield Source(sock, region, Transmitter())
+        yield Source(sock, region, transmitter, protection)
 
 
 def to_copy(copy: TargetCopy) -> ReceiveResult:

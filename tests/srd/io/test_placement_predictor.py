@@ -11,7 +11,7 @@ import pytest
 
 from devmem.region import Region
 from srd.io.placement_predictor import PLACED
-from srd.io.rx import RxBatch
+from srd.io.rx_memory import RxBatch
 from srd.proto.events import PlacementHint, TargetCopy
 from srd.proto.wire.data import HEADER_BYTES, Burst, Opcode, ReceivedBurst, write_headers
 from tests.srd.io.exchange import Receiver, Source, content, source, to_copy

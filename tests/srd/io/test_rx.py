@@ -9,7 +9,8 @@ import time
 import numpy as np
 import pytest
 
-from srd.io.rx import LAYOUT_BYTES, SLOTS, RxBatch
+from srd.io.rx import LAYOUT_BYTES
+from srd.io.rx_memory import SLOTS, RxBatch
 from srd.io.socket import ECT_0
 from srd.proto.events import TargetCopy
 from srd.proto.wire.control import Probe

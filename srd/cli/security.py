@@ -1,0 +1,130 @@
+"""The options for encryption, and `srd keygen`. Keys are in files, never on a command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from srd.cli.options import HostPort
+from srd.errors import UsageError
+from srd.secure.config import Cert, Keys, Plain, Psk, SecurityConfig
+from srd.secure.keys import (
+    FINGERPRINT_CHARACTERS,
+    create,
+    create_psk,
+    fingerprint,
+    load,
+    public_text,
+    read_authorized,
+    read_psk,
+    user_key_path,
+)
+from srd.secure.noise import public_bytes
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_FINGERPRINT = re.compile(rf"[A-Za-z0-9_-]{{{FINGERPRINT_CHARACTERS}}}")
+
+
+class Target(click.ParamType[tuple[str, int, str | None]]):
+    """HOST:PORT, or HOST:PORT#FINGERPRINT, as `srd recv` prints it."""
+
+    name = "HOST:PORT[#FINGERPRINT]"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int, str | None]:
+        """Return host, port and fingerprint; fail with one line that describes the error."""
+        if isinstance(value, tuple):
+            return value
+        text, sign, expected = str(value).partition("#")
+        host, port = HostPort().convert(text, param, ctx)
+        if sign and not _FINGERPRINT.fullmatch(expected):
+            self.fail(f"{value!r}: after # comes a fingerprint of 43 characters, as srd recv prints it", param, ctx)
+        return host, port, expected or None
+
+
+def security_options(command: _F) -> _F:
+    """Add the options that both ends have."""
+    for option in (
+        click.option(
+            "--psk-file", type=_FILE, help="Use the symmetric key or passphrase in this file, as the other end does."
+        ),
+        click.option(
+            "--cert",
+            type=_FILE,
+            help="Use the certificate and the private key in this file (PEM), and accept ends that --ca certifies.",
+        ),
+        click.option("--ca", type=_FILE, help="With --cert: the certificates of the authorities to trust (PEM)."),
+        click.option("--plain", is_flag=True, help="Do not encrypt: for trusted networks, and for comparisons."),
+    ):
+        command = option(command)
+    return command
+
+
+known_hosts_option = click.option(
+    "--known-hosts", type=_FILE, help="Use this file of receivers' public keys instead of the user's."
+)
+authorized_keys_option = click.option(
+    "--authorized-keys", type=_FILE, help="Accept only senders whose public key is in this file, one a line."
+)
+
+
+def security_config(
+    *,
+    plain: bool,
+    psk_file: Path | None,
+    cert: Path | None,
+    ca: Path | None,
+    known_hosts: Path | None = None,
+    authorized_keys: Path | None = None,
+) -> SecurityConfig:
+    """Return the setting that the options say. Raises click.UsageError if they contradict each other, or for a file."""
+    given = {
+        "--plain": plain,
+        "--psk-file": psk_file,
+        "--cert": cert,
+        "--known-hosts": known_hosts,
+        "--authorized-keys": authorized_keys,
+    }
+    names = [name for name, value in given.items() if value]
+    if len(names) > 1:
+        raise click.UsageError(f"{' and '.join(names)} exclude each other; give one of them")
+    if (cert is None) is not (ca is None):
+        raise click.UsageError("--cert and --ca belong together; give both, or neither")
+    try:
+        if plain:
+            return Plain()
+        if cert is not None and ca is not None:
+            return Cert.read(cert, authorities=ca)
+        if psk_file is not None:
+            return Psk(read_psk(psk_file))
+        authorized = None if authorized_keys is None else read_authorized(authorized_keys)
+        return Keys(known_hosts=known_hosts, authorized=authorized)
+    except UsageError as error:
+        raise click.UsageError(str(error)) from error
+
+
+@click.command()
+@click.argument("file", type=_FILE, required=False)
+@click.option("--psk", is_flag=True, help="Make a symmetric key in FILE, for --psk-file at both ends.")
+def keygen(*, file: Path | None, psk: bool) -> int:
+    """Make a key pair in FILE, by default this user's, or show the one that is there.
+
+    Prints the public key, for --authorized-keys, and its fingerprint, as it follows # in an address.
+    """
+    if psk:
+        if file is None:
+            raise click.UsageError("--psk needs a FILE for the symmetric key")
+        create_psk(file)
+        click.echo(f"{file}: has a new symmetric key; copy the file to the other end, and keep it secret")
+        return 0
+    path = user_key_path() if file is None else file
+    key = load(path) if path.exists() else create(path)
+    click.echo(public_text(public_bytes(key)))
+    click.echo(f"fingerprint {fingerprint(public_bytes(key))}, key in {path}")
+    return 0

@@ -1,0 +1,370 @@
+"""Endpoints with encryption on real sockets: who each end is, who is refused, what stays secret."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devmem.region import Region
+from devmem.registry import Access
+from srd.config import EndpointConfig
+from srd.endpoint import Endpoint
+from srd.errors import PeerError, SrdError, UsageError
+from srd.proto.security import SecurityMode
+from srd.proto.wire.status import Status
+from srd.secure.certificates import Authorities
+from srd.secure.config import Cert, Identity, Keys, Plain, Psk, SecurityConfig
+from srd.secure.keys import fingerprint
+from srd.secure.noise import public_bytes
+from srd.secure.session import DirectionKeys, Suite
+from tests.patience import PATIENCE_S
+from tests.srd.loopback import SMALL, content, memory, receive, send
+from tests.srd.secure import ends as ends_module
+from tests.srd.secure.ends import authority, certificate, static
+
+SEED = 71
+MIB = 1 << 20
+
+
+def secured(security: SecurityConfig) -> EndpointConfig:
+    return replace(SMALL, security=security)
+
+
+def keys(name: str, directory: Path, **options: Any) -> Keys:
+    return Keys(static(name), known_hosts=directory / f"known_hosts_of_{name}", **options)
+
+
+def public(name: str) -> bytes:
+    return public_bytes(static(name))
+
+
+async def exchange(one: SecurityConfig, two: SecurityConfig, *, print_of_two: str | None = None) -> list[Identity]:
+    """Send a message each way, byte by byte the right one; return who the ends are to each other."""
+    payload = content(MIB, seed=SEED)
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        await Endpoint.listen("127.0.0.1", port=0, config=secured(two)) as server,
+        await Endpoint.open(towards="127.0.0.1", config=secured(one)) as client,
+    ):
+        here = await client.connect("127.0.0.1", port=server.address[1], fingerprint=print_of_two)
+        there = await server.accept()
+        for sender, receiver in ((here, there), (there, here)):
+            sending = asyncio.ensure_future(send(sender, payload, immediate=7))
+            assert await receive(receiver) == payload
+            assert await sending is Status.OK
+        return [here.identity, there.identity]
+
+
+async def refused(one: SecurityConfig, two: SecurityConfig, *, print_of_two: str | None = None) -> PeerError:
+    """Return the error of a connection that must not come about; the other end must not see a peer."""
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        await Endpoint.listen("127.0.0.1", port=0, config=secured(two)) as server,
+        await Endpoint.open(towards="127.0.0.1", config=secured(one)) as client,
+    ):
+        with pytest.raises(PeerError) as caught:
+            await client.connect("127.0.0.1", port=server.address[1], fingerprint=print_of_two)
+        assert not server._peers
+        return caught.value
+
+
+# -- who each end is -------------------------------------------------------------------------------------------------
+
+
+async def test_keys__are_each_others_identity(tmp_path: Path) -> None:
+    here, there = await exchange(keys("a", tmp_path), keys("b", tmp_path))
+    assert here == Identity(SecurityMode.KEYS, public("b"))
+    assert there == Identity(SecurityMode.KEYS, public("a"))
+    assert here.fingerprint == fingerprint(public("b"))
+
+
+async def test_default__is_by_keys_of_this_user() -> None:
+    here, there = await exchange(EndpointConfig().security, EndpointConfig().security)
+    assert here == there
+    assert here.mode is SecurityMode.KEYS
+    assert here.fingerprint
+
+
+async def test_psk__and_plain__have_no_identity() -> None:
+    key = bytes(range(32))
+    assert await exchange(Psk(key), Psk(key)) == [Identity(SecurityMode.PSK)] * 2
+    assert await exchange(Plain(), Plain()) == [Identity(SecurityMode.PLAIN)] * 2
+    assert Identity(SecurityMode.PSK).fingerprint == ""
+
+
+def cert(name: str, *, issuer: str = "authority", names: tuple[str, ...] = ("127.0.0.1",)) -> Cert:
+    """Valid today."""
+    days = (datetime.now(UTC) - ends_module.NOW).days
+    der = certificate(name, names=names, issuer=issuer, from_days=days - 1, to_days=days + 2)
+    return Cert(static(name), der, Authorities((authority(from_days=days - 1, to_days=days + 2),)))
+
+
+async def test_cert__names_are_the_identity() -> None:
+    here, there = await exchange(cert("a", names=("worker-1",)), cert("b"))
+    assert here == Identity(SecurityMode.CERT, public("b"), ("127.0.0.1",))
+    assert there == Identity(SecurityMode.CERT, public("a"), ("worker-1",))
+
+
+async def test_endpoint__its_own_identity(tmp_path: Path) -> None:
+    async with await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as endpoint:
+        assert endpoint.identity == Identity(SecurityMode.KEYS, public("b"))
+    async with await Endpoint.listen("127.0.0.1", port=0, config=secured(Psk(bytes(32)))) as endpoint:
+        assert endpoint.identity == Identity(SecurityMode.PSK)
+
+
+# -- who is refused --------------------------------------------------------------------------------------------------
+
+
+async def test_modes__that_differ_refuse_each_other(tmp_path: Path) -> None:
+    modes: list[tuple[SecurityConfig, str]] = [
+        (Plain(), "plain text only"),
+        (Psk(bytes(32)), "symmetric key"),
+        (keys("a", tmp_path), "public keys"),
+        (cert("a"), "certificates"),
+    ]
+    for one, _ in modes:
+        for two, wanted in modes:
+            if one is not two:
+                error = await refused(one, two)
+                assert error.status is Status.REMOTE_ERROR_FEATURE_MISMATCH
+                assert wanted in str(error)
+
+
+async def test_psk__another_one_bad_flow() -> None:
+    error = await refused(Psk(bytes(32)), Psk(bytes([1]) * 32))
+    assert "not authentic: is the symmetric key, or the public key, another one there?" in str(error)
+
+
+async def test_fingerprint__of_another_key_bad_flow(tmp_path: Path) -> None:
+    one, two = keys("a", tmp_path), keys("b", tmp_path)
+    await exchange(one, two, print_of_two=fingerprint(public("b")))
+    assert not (tmp_path / "known_hosts_of_a").exists(), "who is known by a fingerprint is not recorded"
+    assert "has another key than" in str(await refused(one, two, print_of_two=fingerprint(public("c"))))
+
+
+async def test_fingerprint__needs_keys_bad_flow() -> None:
+    async with await Endpoint.open(towards="127.0.0.1", config=secured(Plain())) as client:
+        with pytest.raises(UsageError, match="a fingerprint needs security by keys; this endpoint has PLAIN"):
+            await client.connect("127.0.0.1", port=1, fingerprint="x" * 43)
+
+
+async def test_known_hosts__trust_on_first_use(tmp_path: Path) -> None:
+    """A host has the same key at the next connection, or is refused; the known hosts are not touched then."""
+    known = tmp_path / "known_hosts_of_a"
+    async with asyncio.timeout(PATIENCE_S):
+        async with await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as server:
+            port = server.address[1]
+            async with await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))) as client:
+                first = await client.connect("127.0.0.1", port=port)
+                again = await client.connect("127.0.0.1", port=port)
+                assert [first.is_first_contact, again.is_first_contact] == [True, False]
+        text = known.read_text()
+        assert text.startswith(f"127.0.0.1:{port} srd-x25519 ")
+        async with (
+            await Endpoint.listen("127.0.0.1", port=port, config=secured(keys("c", tmp_path))),
+            await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))) as client,
+        ):
+            with pytest.raises(PeerError, match="has another key than before"):
+                await client.connect("127.0.0.1", port=port)
+        assert known.read_text() == text
+
+
+async def test_known_hosts__that_cannot_be_written_bad_flow(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    config = Keys(static("a"), known_hosts=tmp_path / "file" / "known_hosts")
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as server,
+        await Endpoint.open(towards="127.0.0.1", config=secured(config)) as client,
+    ):
+        with pytest.raises(SrdError, match="name another known-hosts file"):
+            await client.connect("127.0.0.1", port=server.address[1])
+
+
+async def test_authorized__others_are_refused_in_the_handshake(tmp_path: Path) -> None:
+    two = keys("b", tmp_path, authorized=frozenset((public("a"),)))
+    await exchange(keys("a", tmp_path), two)
+    error = await refused(keys("c", tmp_path), two)
+    assert error.status is Status.REMOTE_ERROR_BAD_DEST_QPN
+    assert "does not accept this end's key" in str(error)
+
+
+async def test_accept__authorize_by_identity(tmp_path: Path) -> None:
+    """Who is not authorised is closed; the next one is returned."""
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as server,
+        await Endpoint.open(towards="127.0.0.1", config=secured(keys("c", tmp_path))) as stranger,
+        await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))) as friend,
+    ):
+        accepting = asyncio.ensure_future(server.accept(authorize=lambda who: who.public_key == public("a")))
+        refused_peer = await stranger.connect("127.0.0.1", port=server.address[1])
+        await refused_peer.wait_ended()
+        await friend.connect("127.0.0.1", port=server.address[1])
+        assert (await accepting).identity.public_key == public("a")
+
+
+async def test_cert__of_another_name_or_authority_bad_flow() -> None:
+    error = await refused(cert("a"), cert("b", names=("other.example.com",)))
+    assert "its certificate is for other.example.com, not for 127.0.0.1" in str(error)
+    assert "which is not trusted" in str(await refused(cert("a"), cert("b", issuer="evil")))
+    error = await refused(cert("a", issuer="evil"), cert("b"))
+    assert "does not accept this end's key or certificate" in str(error)
+
+
+# -- what is on the wire ---------------------------------------------------------------------------------------------
+
+
+async def relayed(one: SecurityConfig, two: SecurityConfig, payload: bytes) -> list[bytes]:
+    """Send a message over a relay on loopback; return all datagrams that it saw."""
+    seen: list[bytes] = []
+    loop = asyncio.get_running_loop()
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as front,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as back,
+    ):
+        for sock in (front, back):
+            sock.bind(("127.0.0.1", 0))
+            sock.settimeout(0)
+        config = replace(secured(one), datagram_bytes=1200)
+        config = replace(config, protocol=replace(config.protocol, paths=1))
+        ends: dict[socket.socket, Any] = {}  # where each socket sends what the other has received
+
+        def forward(received: socket.socket, other: socket.socket) -> None:
+            data, ends[received] = received.recvfrom(65_536)
+            seen.append(data)
+            other.sendto(data, ends[other])
+
+        try:
+            async with (
+                asyncio.timeout(PATIENCE_S),
+                await Endpoint.listen("127.0.0.1", port=0, config=secured(two)) as server,
+                await Endpoint.open(towards="127.0.0.1", config=config) as client,
+            ):
+                ends[back] = server.address
+                loop.add_reader(front, forward, front, back)
+                loop.add_reader(back, forward, back, front)
+                here = await client.connect("127.0.0.1", port=front.getsockname()[1])
+                there = await server.accept()
+                sending = asyncio.ensure_future(send(here, payload, immediate=0xABCDEF01))
+                assert await receive(there) == payload
+                assert await sending is Status.OK
+        finally:
+            loop.remove_reader(front)
+            loop.remove_reader(back)
+    return seen
+
+
+async def test_wire__nothing_of_the_application_is_readable(tmp_path: Path) -> None:
+    words = b"attack at dawn, "
+    payload = words * 500
+    plain = await relayed(Plain(), Plain(), payload)
+    assert any(words in data for data in plain), "the relay sees what is sent"
+    assert any(b"\xab\xcd\xef\x01" in data for data in plain)
+    seen = await relayed(keys("a", tmp_path), keys("b", tmp_path), payload)
+    assert len(seen) > 10
+    for data in seen:
+        assert words not in data
+        assert b"\xab\xcd\xef\x01" not in data
+        assert public("a") not in data
+
+
+async def test_key_log__decrypts_what_was_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As SSLKEYLOGFILE: context, and the secret of the packets that carry it."""
+    log = tmp_path / "keys.log"
+    monkeypatch.setenv("SRDKEYLOGFILE", str(log))
+    payload = content(800, seed=SEED)
+    seen = await relayed(keys("a", tmp_path), keys("b", tmp_path), payload)
+    assert log.stat().st_mode & 0o777 == 0o600
+    lines = [line.split() for line in log.read_text().splitlines()]
+    assert {word for word, _, _ in lines} == {"SRD_SECRET"}
+    assert len(lines) == 4, "both ends log both directions"
+    secrets = {int(context, 16): bytes.fromhex(secret) for _, context, secret in lines}
+    assert len(secrets) == 2
+    found = []
+    for data in seen:
+        if data[1] != 1 or len(data) < 800:
+            continue
+        key = DirectionKeys(secrets[int.from_bytes(data[8:16], "big")], suite=Suite.AES_256_GCM)
+        nonce = key.iv ^ (data[3] << 64 | int.from_bytes(data[4:8], "big"))
+        found.append(key.aead.decrypt(nonce.to_bytes(12, "big"), data[56:], data[:56]))
+    assert payload in found
+
+
+async def test_key_log__that_cannot_be_written_bad_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SRDKEYLOGFILE", str(tmp_path / "gone" / "keys.log"))
+    with pytest.raises(UsageError, match=r"SRDKEYLOGFILE=.*: cannot be written: No such file"):
+        async with await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))):
+            pass
+
+
+async def test_bytes_from_anywhere__do_not_end_an_endpoint(tmp_path: Path) -> None:
+    """Datagrams of all types and lengths with the right context, to a secure endpoint with an open peer."""
+    payload = content(100_000, seed=SEED)
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as server,
+        await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))) as client,
+    ):
+        here = await client.connect("127.0.0.1", port=server.address[1])
+        there = await server.accept()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            for kind in range(20):
+                for length in (1, 15, 16, 39, 55, 56, 71, 72, 73, 200, 1400):
+                    head = bytes([3, kind, 0, 0]) + bytes(4) + there.context.to_bytes(8, "big")
+                    sock.sendto((head + os.urandom(1400))[:length], server.address)
+        sending = asyncio.ensure_future(send(here, payload))
+        assert await receive(there) == payload
+        assert await sending is Status.OK
+        assert not here.ended
+        assert not there.ended
+
+
+async def test_restart__of_the_responder_ends_the_peer_at_once(tmp_path: Path) -> None:
+    """By the RESET with its token, though it has another process's memory."""
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))) as client,
+    ):
+        server = await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path)))
+        port = server.address[1]
+        here = await client.connect("127.0.0.1", port=port)
+        server._engine._core._peers.clear()  # it dies without a word
+        await server.close()
+        async with await Endpoint.listen("127.0.0.1", port=port, config=secured(keys("b", tmp_path))):
+            with memory(bytes(100)) as region:
+                assert await here.send(region, offset=0, length=100) is Status.REMOTE_ERROR_UNKNOWN_PEER
+
+
+async def test_registered_memory__only_authentic_bytes_ever_reach_it(tmp_path: Path) -> None:
+    """Forged packets of a write, one for each packet that is sent, under the true context, before and after it."""
+    size = 200_000
+    payload = content(size, seed=SEED)
+    with Region(size) as target, memory(payload) as source:
+        target.array[:] = 0xEE
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as server,
+            await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))) as client,
+        ):
+            here = await client.connect("127.0.0.1", port=server.address[1])
+            there = await server.accept()
+            rights = Access.LOCAL_WRITE | Access.REMOTE_WRITE
+            registration = server.register(target, offset=0, length=size, access=rights, peers=[there])
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                for number in range(200):
+                    head = bytes([3, 1, 2, 0]) + number.to_bytes(4, "big") + there.context.to_bytes(8, "big")
+                    rest = number.to_bytes(8, "big") + bytes(4) + bytes(4) + size.to_bytes(4, "big") + bytes(4)
+                    rest += bytes(8) + registration.remote_key.to_bytes(8, "big")
+                    sock.sendto(head + rest + bytes([0x55]) * 1000, server.address)
+            status = await here.write(source, offset=0, length=size, key=registration.remote_key, target_offset=0)
+            assert status is Status.OK
+            assert target.array[:size].tobytes() == payload
+            server.deregister(registration)
