@@ -8,7 +8,11 @@ Exit status: 0: it ran, whatever the values; 1: no valid measurement was possibl
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 
 import click
 from rich.console import Console
@@ -48,8 +52,16 @@ EPILOG = "\b\n" + "\n".join(f"{case.name:12} {case.summary}" for case in CASES.v
     "--runs", type=click.IntRange(min=1), help="How many runs: of chaos, each with a seed of its own; else rounds."
 )
 @click.option("--packets", type=click.IntRange(min=1), help="How many hostile packets to send.")
+@click.option("--plain", is_flag=True, help="Send hostile packets beside a transfer that is not encrypted.")
 def main(
-    *, name: str, as_json: bool, seconds: float | None, seed: int | None, runs: int | None, packets: int | None
+    *,
+    name: str,
+    as_json: bool,
+    seconds: float | None,
+    seed: int | None,
+    runs: int | None,
+    packets: int | None,
+    plain: bool,
 ) -> None:
     """Run bench CASE and compare its figures with their requirements."""
     case = CASES[name]
@@ -59,12 +71,15 @@ def main(
         raise click.UsageError(f"--runs: {name} makes one round for each seed; leave it out")
     if packets is not None and not case.packeted:
         raise click.UsageError(f"--packets: {name} sends what its messages need; leave it out")
+    if plain and not case.packeted:
+        raise click.UsageError(f"--plain: {name} has its own settings; leave it out")
     if seed is not None and not case.seeded:
         raise click.UsageError(f"--seed: {name} draws no random numbers; leave it out")
     console = Console(stderr=as_json, highlight=False)
     try:
-        with unwinding():
-            outcome = _measure(case, Request(seed=seed, seconds=seconds, runs=runs, packets=packets))
+        with unwinding(), _own_keys():
+            request = Request(seed=seed, seconds=seconds, runs=runs, packets=packets, plain=plain)
+            outcome = _measure(case, request)
     except (BenchError, SimulationError) as error:
         click.echo(f"scripts/bench {name}: {error}", err=True)
         sys.exit(1)
@@ -74,6 +89,14 @@ def main(
         console.print(f"{wanted.figure} {value:.4g}, wanted {wanted}: {mark}")
     if as_json:
         click.echo(json.dumps(outcome.to_dict()))
+
+
+@contextmanager
+def _own_keys() -> Iterator[None]:
+    """Have all processes use keys of the bench instead of the user's."""
+    with TemporaryDirectory(prefix="srd-bench-keys-") as directory:
+        os.environ["SRD_HOME"] = directory
+        yield
 
 
 def _measure(case: Case, request: Request) -> Outcome:

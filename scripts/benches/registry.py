@@ -31,6 +31,7 @@ from scripts.benches.cases import (
     python,
     rate,
     relay,
+    secure,
     slow_path,
     tcp_fidelity,
     torture,
@@ -55,6 +56,7 @@ class Request:
     seconds: float | None = None
     runs: int | None = None
     packets: int | None = None
+    plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Case:
     counted: bool = False
     """Whether `runs` is the number of its runs."""
     packeted: bool = False
-    """Whether `packets` is the number of packets that it sends."""
+    """Whether `packets` is the number of packets that it sends, and `plain` whether to a transfer in plain text."""
     seeded: bool = True
     """Whether it draws random numbers that a seed can reproduce."""
 
@@ -117,7 +119,8 @@ def _chaos(request: Request) -> Iterator[Round]:
 
 def _hostile(request: Request) -> Iterator[Round]:
     """Yield one round with the requested number of packets."""
-    yield hostile.measure(SEEDS[0] if request.seed is None else request.seed, request.packets or hostile.PACKETS)
+    seed = SEEDS[0] if request.seed is None else request.seed
+    yield hostile.measure(seed, request.packets or hostile.PACKETS, secure=not request.plain)
 
 
 def _torture(request: Request) -> Iterator[Round]:
@@ -203,6 +206,7 @@ _TABLE: Final = (
     _veth("latency", "ping-pong beside kernel TCP, idle and loaded", latency.rounds, latency.WANTED, latency.SECONDS),
     _veth("rate", "small messages a second, 1 and 100 peers", rate.rounds, rate.WANTED, rate.SECONDS),
     _veth("peers", "1 to 10,000 peers on one endpoint", peers.rounds, peers.WANTED),
+    _veth("secure", "encrypted, beside plain text and aioquic", secure.rounds, secure.WANTED, secure.SECONDS),
     _veth("python", "the same transfer by aioquic", python.rounds, python.WANTED, python.SECONDS),
 )
 

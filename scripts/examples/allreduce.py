@@ -159,10 +159,9 @@ class Ring:
         pieces = _pieces(4 * -(-elements // len(info.hosts)), piece_bytes=piece_bytes)
         with Region(3 * 4 * elements) as region:
             async with await Endpoint.listen(address, port=info.port, config=config) as endpoint:
-                sums = endpoint.register(region, offset=4 * elements, length=2 * 4 * elements, access=WRITABLE)
-                hello = HELLO.pack(rank, len(info.hosts), elements, sums.remote_key)
                 connecting = asyncio.gather(
-                    _connect_right(endpoint, info, hello=hello), _connect_left(endpoint, info, hello=hello)
+                    _connect_right(endpoint, info, hello=HELLO.pack(rank, len(info.hosts), elements, 0)),
+                    _connect_left(endpoint, info, region=region, elements=elements),
                 )
                 try:
                     (to_right, key), from_left = await asyncio.wait_for(connecting, timeout_s)
@@ -266,11 +265,14 @@ async def _connect_right(endpoint: Endpoint, info: RankInfo, *, hello: bytes) ->
     return peer, await _exchange(peer, hello, expected=info.right)
 
 
-async def _connect_left(endpoint: Endpoint, info: RankInfo, *, hello: bytes) -> Peer:
-    """Return the left neighbour, once it has connected and identified itself."""
+async def _connect_left(endpoint: Endpoint, info: RankInfo, *, region: Region, elements: int) -> Peer:
+    """Return the left neighbour, once it has identified itself. It may write what lies behind the input."""
     while True:
         peer = await endpoint.accept()
+        size_bytes = 4 * elements
         try:
+            sums = endpoint.register(region, offset=size_bytes, length=2 * size_bytes, access=WRITABLE, peers=[peer])
+            hello = HELLO.pack(info.rank, len(info.hosts), elements, sums.remote_key)
             await _exchange(peer, hello, expected=info.left)
         except PeerError:
             continue  # the neighbour has abandoned this attempt and will connect again

@@ -95,7 +95,7 @@ async def receive_message(peer: Peer) -> bytes:
 
 async def exchange(endpoint: Endpoint, peer: Peer, mine: Region, theirs: Region, scratch: Region) -> float:
     """Write this end's tensor into the other end's region, and vice versa; return the duration in seconds."""
-    registration = endpoint.register(theirs, offset=0, length=theirs.size_bytes, access=WRITABLE)
+    registration = endpoint.register(theirs, offset=0, length=theirs.size_bytes, access=WRITABLE, peers=[peer])
     try:
         elements = mine.size_bytes // 4
         await send_message(peer, scratch, HELLO.pack(registration.remote_key, elements))

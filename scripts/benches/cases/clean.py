@@ -1,4 +1,4 @@
-"""Clean: bulk data over a veth pair without loss: SRD, the UDP probe's ceiling, iperf3 (TCP cubic, bbr).
+"""Clean: bulk data over a veth pair without loss: SRD in plain text, the UDP probe's ceiling, iperf3 (TCP cubic, bbr).
 
 MTU 9000 and 1500, segmentation offload on and off (see veth/veth_pair.py), one flow, in turn within each round.
 `*_gbps` is payload that arrived (the probe's: with its headers); `*_cpu_s_per_gb` is the CPU time of both processes,
@@ -70,7 +70,7 @@ def ratios(ours: Figures, baselines: dict[str, dict[str, float]], *, link: str) 
 
 def _flows(two: VethPair, *, mtu: int, seconds: float) -> Iterator[tuple[str, iperf.Flow]]:
     """Run the contestants, one after the other."""
-    runs: dict[str, Callable[[], iperf.Flow]] = {OURS: partial(ours_flow, two, seconds=seconds)}
+    runs: dict[str, Callable[[], iperf.Flow]] = {OURS: partial(ours_flow, two, seconds=seconds, plain=True)}
     for algorithm in iperf.ALGORITHMS:
         runs[f"tcp_{algorithm}"] = partial(iperf.run, two, algorithm=algorithm, seconds=seconds)
     runs["probe"] = partial(_probe, two, mtu=mtu, seconds=seconds)
@@ -81,12 +81,16 @@ def _flows(two: VethPair, *, mtu: int, seconds: float) -> Iterator[tuple[str, ip
         yield name, flow
 
 
-def ours_flow(two: VethPair, *, seconds: float) -> iperf.Flow:
-    """Run the SRD flow. Raises BenchError for a damaged byte, or a datagram that a host dropped."""
+def ours_flow(two: VethPair, *, seconds: float, plain: bool) -> iperf.Flow:
+    """Run the SRD flow, in plain text or encrypted.
+
+    Raises BenchError for a damaged byte, or a datagram that a host dropped.
+    """
+    options = ["--plain"] if plain else []
     received, sent = run_both(
         two,
-        server=python(WORKER, "bulk-receive", two.receiver),
-        client=lambda host, port: python(WORKER, "bulk-send", host, str(port), "--seconds", str(seconds)),
+        server=python(WORKER, "bulk-receive", two.receiver, *options),
+        client=lambda host, port: python(WORKER, "bulk-send", host, str(port), "--seconds", str(seconds), *options),
         bound_s=START_S + 5 * seconds,
     )
     if not received["intact"]:

@@ -1,8 +1,9 @@
-"""Hostile packets beside a regular transfer, on loopback: a million by default, 10,000 a second.
+"""Hostile packets beside a regular, encrypted transfer (or `--plain`), on loopback: a million, 10,000 a second.
 
 Packets are malformed, well-formed but unexpected, mutated from the transfer's own packets, or have every field at its
 limits. They come from unknown senders, from addresses that never opened a peer, and from open peers that misbehave;
-single and in GSO trains. Time slices with and without them alternate. The receiver compares every byte of the transfer.
+single and in GSO trains. Those of open peers are authentic, but for a fifth. Time slices with and without them
+alternate. The receiver compares every byte of the transfer.
 
 `transfer_ok`: all data was right, and no request failed. `crashes`: ends that died or wrote a traceback.
 `rss_growth_mb`: of the receiver, without the receive region, whose size is fixed. `amplification_ratio`: bytes sent to
@@ -29,8 +30,8 @@ WANTED: Final = (
 )
 
 
-def measure(seed: int, packets: int) -> Round:
+def measure(seed: int, packets: int, *, secure: bool = True) -> Round:
     """Make one round."""
     if os.geteuid():
         raise BenchError("hostile captures packets of its own transfer, which needs root; run it with sudo")
-    return Round(seed, measure_packets(packets, seed=seed))
+    return Round(seed, measure_packets(packets, seed=seed, secure=secure))

@@ -1,8 +1,8 @@
 """Latency: round trips of messages of 64 B to 1 MiB, compared with kernel TCP with TCP_NODELAY.
 
-A veth pair with segmentation offload, MTU 9000, one round trip at a time (veth/worker/pingpong.py). Idle: SRD with its
-defaults (adaptive polling), SRD with `busy_poll` at both ends (`busy_poll_*`), and TCP with blocking sockets. Loaded:
-64 B beside an unlimited bulk flow; SRD's is a second peer of the same two endpoints, TCP's an iperf3.
+A veth pair with segmentation offload, MTU 9000, one round trip at a time (veth/worker/pingpong.py), in plain text.
+Idle: SRD with its defaults (adaptive polling), SRD with `busy_poll` at both ends (`busy_poll_*`), and TCP with blocking
+sockets. Loaded: 64 B beside an unlimited bulk flow; SRD's is a second peer of the same two endpoints, TCP's an iperf3.
 `p50_ratio`, `p50_busy_poll_ratio`, `p999_loaded_ratio`: SRD over TCP, 64 B.
 """
 
@@ -35,10 +35,10 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
     with veth_pair(mtu=9000, offload=True) as two:
         for number in range(count):
             before = Drops.read(two.namespaces)
-            ours = _figures(_ours(two, seconds=seconds))
-            ours |= _figures(_ours(two, "--busy-poll", seconds=seconds), prefix="busy_poll_")
+            ours = _figures(ours_latency(two, "--plain", seconds=seconds))
+            ours |= _figures(ours_latency(two, "--plain", "--busy-poll", seconds=seconds), prefix="busy_poll_")
             tcp = _figures(_tcp(two, seconds=seconds))
-            loaded = _ours(two, seconds=seconds, loaded=True)
+            loaded = ours_latency(two, "--plain", seconds=seconds, loaded=True)
             ours |= _figures(loaded, prefix="loaded_") | {"loaded_bulk_gbps": loaded["bulk_gbps"]}
             tcp |= _loaded_tcp(two, seconds=seconds)
             Drops.read(two.namespaces).require_none_since(before, during="latency")
@@ -62,7 +62,8 @@ def _figures(measured: Event, *, prefix: str = "") -> dict[str, float]:
     }
 
 
-def _ours(two: VethPair, *options: str, seconds: float, loaded: bool = False) -> Event:
+def ours_latency(two: VethPair, *options: str, seconds: float, loaded: bool = False) -> Event:
+    """Run ping-pong over SRD; return its measurements. Raises BenchError for a dropped datagram."""
     more = ["--loaded"] if loaded else []
     received, measured = run_both(
         two,

@@ -110,16 +110,21 @@ class Keys(Memory):
 
     def local_writable(self, key: int, *, offset: int, length: int) -> int | None:
         """As `remote_writable`: one key serves as both."""
-        return self.remote_writable(key, offset=offset, length=length)
+        return self._writable(key, offset=offset, length=length)
 
-    def remote_writable(self, key: int, *, offset: int, length: int) -> int | None:
-        """Return target and offset as one number."""
+    def remote_writable(self, key: int, *, peer: int, offset: int, length: int) -> int | None:
+        """Return target and offset as one number. There is one peer."""
+        del peer
+        return self._writable(key, offset=offset, length=length)
+
+    def _writable(self, key: int, *, offset: int, length: int) -> int | None:
         if key != self.current.key or not 0 <= offset <= self.current.size_bytes - length:
             return None
         return (len(self.targets) - 1 << 32) + GUARD_BYTES + offset
 
-    def remote_readable(self, key: int, *, offset: int, length: int) -> int | None:
+    def remote_readable(self, key: int, *, peer: int, offset: int, length: int) -> int | None:
         """Return an offset in the noise."""
+        del peer
         if key != self.current.read_key or not 0 <= offset <= self.readable_bytes - length:
             return None
         return READABLE_FROM + offset

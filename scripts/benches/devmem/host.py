@@ -33,19 +33,20 @@ import uvloop
 from devmem import Region, ranges
 from scripts.benches.devmem.mprotect_guard import guarded
 from scripts.harness.events import emit
-from srd import Endpoint, EndpointConfig, Message, Peer, PeerError, ProtocolConfig, Status
+from srd import Endpoint, EndpointConfig, Message, Peer, PeerError, Plain, ProtocolConfig, Status
 
 MESSAGE_BYTES: Final = 1 << 20
 SLOTS: Final = 64
 WARM: Final = 64
 DEPTH: Final = 16
 """Messages in flight."""
-CONFIG: Final = EndpointConfig(protocol=ProtocolConfig(paths=1))
+CONFIG: Final = EndpointConfig(security=Plain(), protocol=ProtocolConfig(paths=1))
 """One path, as there is one link."""
 GUARDED: Final = ("guarded", "guarded-gather")
 GUARDED_BYTES: Final = 16 << 20
 """Region of a guarded receiver: small, as mprotect costs time per page and system call."""
 GUARDED_CONFIG: Final = EndpointConfig(
+    security=Plain(),
     chunk_bytes=256 << 10,
     protocol=ProtocolConfig(paths=1, receive_window_bytes=4 * MESSAGE_BYTES, max_message_bytes=MESSAGE_BYTES),
 )

@@ -19,11 +19,11 @@ from contextlib import suppress
 from random import Random
 from typing import Final
 
-from scripts.benches.hostile.packets import Forge, Session
+from scripts.benches.hostile.packets import Forge, OpenPeer
 from scripts.harness.events import emit
+from scripts.harness.rogue import RogueInitiator
 from srd.io.syscalls import SO_RCVBUFFORCE, UDP_SEGMENT
-from srd.proto.errors import PacketError
-from srd.proto.wire.control import Accept, Hello, Retry, decode_untrusted
+from srd.proto.wire.control import Hello, Probe
 from srd.proto.wire.data import HEADER_BYTES
 
 PEERS: Final = 3
@@ -69,29 +69,30 @@ class Tally:
                 self.received_bytes += len(self.socket.recv(1 << 16))
 
 
-def open_peer(target: Target, *, rng: Random) -> tuple[Tally, Session]:
+def open_peer(target: Target, *, rng: Random, secure: bool) -> tuple[Tally, OpenPeer]:
     """Open a peer with a regular handshake. Raises TimeoutError."""
-    tally, own = Tally("127.0.0.1"), rng.getrandbits(64)
-    cookie, give_up_at = b"", time.monotonic() + _OPEN_BOUND_S
+    hello = Hello(
+        own_context=rng.getrandbits(64),
+        credit_bytes=1 << 20,
+        credit_messages=1 << 10,
+        max_message_bytes=1 << 20,
+        window_packets=4096,
+        datagram_bytes=_PROPOSED_BYTES,
+    )
+    tally, initiator, give_up_at = (
+        Tally("127.0.0.1"),
+        RogueInitiator(hello, secure=secure),
+        time.monotonic() + _OPEN_BOUND_S,
+    )
     while time.monotonic() < give_up_at:
-        hello = Hello(
-            own_context=own,
-            credit_bytes=1 << 20,
-            credit_messages=1 << 10,
-            max_message_bytes=1 << 20,
-            window_packets=4096,
-            datagram_bytes=_PROPOSED_BYTES,
-            cookie=cookie,
-        )
-        tally.send(hello.encode(), target)
+        tally.send(initiator.packet, target)
         tally.socket.settimeout(0.2)
-        with suppress(TimeoutError, PacketError, ConnectionRefusedError):
-            reply = decode_untrusted(tally.socket.recv(1 << 16))
-            if isinstance(reply, Retry):
-                cookie = reply.cookie
-            elif isinstance(reply, Accept):
+        with suppress(TimeoutError, ConnectionRefusedError):
+            if (rogue := initiator.handle_reply(tally.socket.recv(1 << 16))) is not None:
                 tally.socket.settimeout(0)
-                return tally, Session(reply.own_context, own, reply.datagram_bytes - HEADER_BYTES)
+                tally.send(rogue.seal(Probe(rogue.context, rogue.own_context, 0, 0, 0).encode()), target)
+                segment_bytes = rogue.datagram_bytes - HEADER_BYTES
+                return tally, OpenPeer(rogue.context, rogue.own_context, segment_bytes, rogue.seal)
     raise TimeoutError(f"the target did not open a peer within {_OPEN_BOUND_S:g} s")
 
 
@@ -113,8 +114,9 @@ def capture(port: int, *, count: int) -> list[bytes]:
 class Attack:
     """The sockets and packets of the attack, and the bytes received in reply."""
 
-    def __init__(self, target: Target, *, seed: int) -> None:
+    def __init__(self, target: Target, *, seed: int, secure: bool) -> None:
         self._target = target
+        self._secure = secure
         self._rng = Random(seed)  # noqa: S311 - reproducible, not secret
         self._unknown_senders = [Tally("127.0.0.1") for _ in range(4)]
         self._victims = [Tally(f"127.0.0.{10 + number}") for number in range(VICTIMS)]
@@ -125,10 +127,10 @@ class Attack:
         """Prepare packets for the next `send`; open new peers, as the previous ones may have ended."""
         for peer in self._peers:
             peer.socket.close()
-        opened = [open_peer(self._target, rng=self._rng) for _ in range(PEERS)]
+        opened = [open_peer(self._target, rng=self._rng, secure=self._secure) for _ in range(PEERS)]
         self._peers = [tally for tally, _ in opened]
         captured = capture(self._target[1], count=CAPTURED)
-        forge = Forge(self._rng, sessions=[session for _, session in opened], captured=captured)
+        forge = Forge(self._rng, peers=[peer for _, peer in opened], captured=captured)
         self._packets = [forge.packet() for _ in range(count)]
         emit("forged", packets=count, captured=len(captured))
 
@@ -168,8 +170,8 @@ class Attack:
 
 def main() -> None:
     """Serve stdin."""
-    host, port, seed = sys.argv[1:]
-    attack = Attack((host, int(port)), seed=int(seed))
+    host, port, seed, security = sys.argv[1:]
+    attack = Attack((host, int(port)), seed=int(seed), secure=security != "plain")
     commands: dict[str, Callable[[str], None]] = {
         "forge": lambda text: attack.forge(int(text)),
         "send": lambda text: attack.send(float(text)),

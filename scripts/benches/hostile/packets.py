@@ -16,7 +16,7 @@ from typing import Any, Final, get_args
 
 import numpy as np
 
-from srd.proto.wire.control import Ack, Control, Hello, PathReport
+from srd.proto.wire.control import Ack, Control, Hello, Nack, PathReport, Protected, Reset
 from srd.proto.wire.data import (
     ABORTED,
     HEADER,
@@ -50,11 +50,13 @@ _WIDTHS: Final = {1: ">B", 2: ">H", 4: ">I", 8: ">Q"}
 _CONTEXT_AT: Final = 8
 _PREFIX_BYTES: Final = 16
 MAX_PAYLOAD_BYTES: Final = 1400
+UNSEALED_SHARE: Final = 0.2
+"""Fraction of the packets of open peers that are not encrypted, although they should be."""
 _FLAGS: Final = [*Opcode, *(flag | extra for flag in Opcode for extra in (IMMEDIATE, ABORTED)), 0x10, 0xFF]
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class OpenPeer:
     """An open peer, from the attacker's view."""
 
     context: int
@@ -62,14 +64,16 @@ class Session:
     own_context: int
     segment_bytes: int
     """Payload of a full data packet."""
+    seal: Callable[[bytes], bytes] | None = None
+    """Makes a packet to the peer authentic; None: nobody can."""
 
 
 class Forge:
     """Creates packets; `captured` are datagrams of the transfer to the target."""
 
-    def __init__(self, rng: Random, *, sessions: Sequence[Session], captured: Sequence[bytes]) -> None:
+    def __init__(self, rng: Random, *, peers: Sequence[OpenPeer], captured: Sequence[bytes]) -> None:
         self._rng = rng
-        self._sessions = sessions
+        self._peers = {peer.context.to_bytes(8, "big"): peer for peer in peers}
         self._captured = captured
         self._psn = 0
 
@@ -83,14 +87,21 @@ class Forge:
             self._edge,
             self._edge,
         ]
-        return self._rng.choice(kinds)()
+        return self._sealed(self._rng.choice(kinds)())
 
-    def _session(self) -> Session:
+    def _sealed(self, packet: bytes) -> bytes:
+        """Return a packet of an open peer as an authentic one, but for some that are not; any other as it is."""
+        peer = self._peers.get(packet[_CONTEXT_AT:_PREFIX_BYTES])
+        if peer is None or peer.seal is None or self._rng.random() < UNSEALED_SHARE:
+            return packet
+        return peer.seal(packet)
+
+    def _peer(self) -> OpenPeer:
         """Return an open peer, or one with a random context."""
         rng = self._rng
-        if self._sessions and rng.random() < 0.7:
-            return rng.choice(self._sessions)
-        return Session(rng.getrandbits(64), rng.getrandbits(64), MAX_PAYLOAD_BYTES)
+        if self._peers and rng.random() < 0.7:
+            return rng.choice(list(self._peers.values()))
+        return OpenPeer(rng.getrandbits(64), rng.getrandbits(64), MAX_PAYLOAD_BYTES)
 
     def _noise(self) -> bytes:
         """Return random bytes of any length, nearly always after a valid version and type."""
@@ -100,29 +111,27 @@ class Forge:
 
     def _control(self) -> bytes:
         """Return a well-formed but unexpected control packet of any kind."""
-        session, rng = self._session(), self._rng
+        peer, rng = self._peer(), self._rng
         kind: type = rng.choice(get_args(Control))
-        return _control_packet(kind, session, rng)
+        return _control_packet(kind, peer, rng)
 
     def _data(self) -> bytes:
         """Return data of an open peer: well-formed, or violating some rules of messages and windows."""
-        session, rng = self._session(), self._rng
+        peer, rng = self._peer(), self._rng
         self._psn += rng.choice([0, 1, 1, 1, 2, 3000])
-        length = rng.choice([0, 1, session.segment_bytes, 2 * session.segment_bytes, 1 << 20, (1 << 32) - 1])
-        payload_bytes = rng.choice(
-            [0, 1, min(length, session.segment_bytes), min(session.segment_bytes, MAX_PAYLOAD_BYTES)]
-        )
+        length = rng.choice([0, 1, peer.segment_bytes, 2 * peer.segment_bytes, 1 << 20, (1 << 32) - 1])
+        payload_bytes = rng.choice([0, 1, min(length, peer.segment_bytes), min(peer.segment_bytes, MAX_PAYLOAD_BYTES)])
         psn, edge = self._psn, rng.choice(EDGES)
         header = np.zeros(1, HEADER)
         header["version"], header["type"], header["flags"] = VERSION, PacketType.DATA, rng.choice(_FLAGS)
         header["path"] = edge & 0xFF
         header["path_sequence"] = rng.choice([psn, edge]) & 0xFFFFFFFF
-        header["context"] = session.context
+        header["context"] = peer.context
         header["psn"] = rng.choice([psn, psn, edge])
         header["sent_us"], header["immediate"] = rng.getrandbits(32), rng.getrandbits(32)
         header["message"] = rng.choice([psn, edge]) & 0xFFFFFFFF
         header["length"] = length
-        header["offset"] = rng.choice([0, 0, session.segment_bytes, edge])
+        header["offset"] = rng.choice([0, 0, peer.segment_bytes, edge])
         header["key"] = rng.choice([0, rng.getrandbits(64)])
         return header.tobytes() + bytes(payload_bytes)
 
@@ -133,7 +142,7 @@ class Forge:
             return self._noise()
         packet = bytearray(rng.choice(self._captured))
         if len(packet) >= _PREFIX_BYTES:
-            packet[_CONTEXT_AT:_PREFIX_BYTES] = self._session().context.to_bytes(8, "big")
+            packet[_CONTEXT_AT:_PREFIX_BYTES] = self._peer().context.to_bytes(8, "big")
         for _ in range(rng.randrange(4)):
             at = rng.randrange(len(packet))
             if not _CONTEXT_AT <= at < _PREFIX_BYTES:
@@ -156,28 +165,37 @@ class Forge:
         return bytes(packet)
 
 
-def _control_packet(kind: type, session: Session, rng: Random) -> bytes:
+def _control_packet(kind: type, peer: OpenPeer, rng: Random) -> bytes:
     """Return a packet of a kind, with values that its fields may have."""
     values: dict[str, Any] = {
-        "context": session.context,
-        "own_context": session.own_context,
+        "context": peer.context,
+        "own_context": peer.own_context,
         "bitmap": rng.getrandbits(rng.choice([8, 64, 1024])) & ~1,
         "reports": tuple(PathReport(rng.randrange(4), rng.randrange(9), 0, 0, 1, 0) for _ in range(rng.randrange(3))),
         "cookie": rng.randbytes(rng.choice([0, 24, 64])),
+        "message": rng.randbytes(rng.choice([0, 48, 113, 200])),
+        "credential": rng.randbytes(rng.choice([0, 31, 32, 900])),
+        "security": rng.randrange(4),
+        "reason": rng.randrange(256),
         "datagram_bytes": rng.choice([MIN_DATAGRAM_BYTES, 1472]),
         "size_bytes": rng.choice([24, MIN_DATAGRAM_BYTES]),
         "credit_bytes": rng.choice([0, 1 << 25, (1 << 63) - 1]),
         "credit_messages": rng.choice([0, 1 << 10, (1 << 32) - 1]),
         "max_message_bytes": 1 << 20,
         "window_packets": 4096,
-        "token": rng.getrandbits(64),
+        "token": rng.randbytes(16) if kind is Reset else rng.getrandbits(64),
         "flags": rng.randrange(2) if kind is Ack else 0,
         "path": rng.randrange(130),
-        "towards": rng.randrange(130),
+        "remote_path": rng.randrange(130),
         "status": rng.randrange(20),
     }
     if kind is Hello:
         values["context"] = 0
+    if kind is Protected:
+        prefix = bytes([VERSION, PacketType.PROTECTED]) + rng.randbytes(6) + peer.context.to_bytes(8, "big")
+        return prefix + rng.randbytes(rng.choice([0, 16, 48, 100]))
+    if kind is Nack:
+        values["message"] = rng.randrange(64)
     known = {name: values.get(name, rng.randrange(64)) for name in signature(kind).parameters}
     encoded: bytes = kind(**known).encode()
     return encoded

@@ -132,17 +132,22 @@ class Tally:
         return self.bytes / self.seconds
 
 
-def measure(packets: int, *, seed: int) -> dict[str, float]:
-    """Send `packets` hostile packets; return the figures. Raises BenchError if no measurement is possible."""
+def measure(packets: int, *, seed: int, secure: bool = True) -> dict[str, float]:
+    """Send `packets` hostile packets beside a transfer, which is encrypted or not; return the figures.
+
+    Raises BenchError if no measurement is possible.
+    """
     quiet, hostile = Tally(), Tally()
     amplification = late_s = 0.0
     sent = 0
+    transfer, security = "scripts.benches.hostile.transfer", "keys" if secure else "plain"
     with ExitStack() as running:
-        receiver = running.enter_context(worker("receiver", "scripts.benches.hostile.transfer", "receive"))
+        receiver = running.enter_context(worker("receiver", transfer, security, "receive"))
         port = str(receiver.event("listening", bound_s=START_BOUND_S)["port"])
-        sender = running.enter_context(worker("sender", "scripts.benches.hostile.transfer", "send", _HOST, port))
+        sender = running.enter_context(worker("sender", transfer, security, "send", _HOST, port))
         sender.event("sending", bound_s=START_BOUND_S)
-        attack = running.enter_context(worker("attacker", "scripts.benches.hostile.attack", _HOST, port, str(seed)))
+        arguments = (_HOST, port, str(seed), security)
+        attack = running.enter_context(worker("attacker", "scripts.benches.hostile.attack", *arguments))
 
         def sample() -> tuple[float, int, float]:
             return time.monotonic(), int(sender.request("", "total")["bytes"]), receiver.cpu_s

@@ -1,7 +1,7 @@
 """The regular transfer, as two processes: an endless stream of messages; the receiver compares every byte.
 
-    python -m scripts.benches.hostile.transfer receive            listening {port}
-    python -m scripts.benches.hostile.transfer send HOST PORT     sending
+    python -m scripts.benches.hostile.transfer SECURITY receive            listening {port}
+    python -m scripts.benches.hostile.transfer SECURITY send HOST PORT     sending
 
 The reply to each line on stdin is one event with the totals so far:
 
@@ -21,9 +21,10 @@ import numpy.typing as npt
 
 from devmem.region import Region
 from scripts.harness.events import emit
-from srd import Endpoint, Message, Peer, Status
+from srd import Endpoint, EndpointConfig, Message, Peer, Status
 from srd.cli.options import run
 from srd.errors import PeerError
+from srd.secure.config import Keys, Plain
 
 MESSAGE_BYTES: Final = 1 << 20
 PATTERNS: Final = 8
@@ -39,7 +40,7 @@ def pattern(number: int) -> npt.NDArray[np.uint8]:
     return (lanes ^ np.uint64((number % PATTERNS) << 56)).view(np.uint8)
 
 
-async def receive() -> int:
+async def receive(config: EndpointConfig) -> int:
     """Listen, and check the messages of all peers."""
     totals = {"messages": 0, "wrong_messages": 0, "wrong_bytes": 0, "bytes": 0}
     expected = [pattern(number) for number in range(PATTERNS)]
@@ -66,7 +67,7 @@ async def receive() -> int:
             except PeerError:
                 return
 
-    async with await Endpoint.listen("127.0.0.1", port=0) as endpoint:
+    async with await Endpoint.listen("127.0.0.1", port=0, config=config) as endpoint:
         _report_totals(lambda: {**totals, "dropped": endpoint.dropped_packets})
         emit("listening", port=endpoint.address[1])
         serving: set[asyncio.Task[None]] = set()
@@ -76,13 +77,13 @@ async def receive() -> int:
             task.add_done_callback(serving.discard)
 
 
-async def send(host: str, *, port: int) -> int:
+async def send(host: str, *, port: int, config: EndpointConfig) -> int:
     """Send endlessly, with several messages in flight."""
     totals = {"bytes": 0, "failed": 0}
     with Region(PATTERNS * MESSAGE_BYTES, name="hostile-source") as region:
         for number in range(PATTERNS):
             region.array[number * MESSAGE_BYTES :][:MESSAGE_BYTES] = pattern(number)
-        async with await Endpoint.open(towards=host) as endpoint:
+        async with await Endpoint.open(towards=host, config=config) as endpoint:
             peer = await endpoint.connect(host, port=port)
             _report_totals(lambda: dict(totals))
             emit("sending")
@@ -116,8 +117,11 @@ def _report_totals(totals: Callable[[], dict[str, Any]]) -> None:
 
 def main() -> None:
     """Run one end."""
-    role, *arguments = sys.argv[1:]
-    sys.exit(run(receive() if role == "receive" else send(arguments[0], port=int(arguments[1]))))
+    security, role, *arguments = sys.argv[1:]
+    config = EndpointConfig(security=Plain() if security == "plain" else Keys())
+    if role == "receive":
+        sys.exit(run(receive(config)))
+    sys.exit(run(send(arguments[0], port=int(arguments[1]), config=config)))
 
 
 if __name__ == "__main__":

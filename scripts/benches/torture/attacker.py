@@ -20,9 +20,9 @@ from random import Random
 from typing import Any, Final, get_args
 
 from scripts.benches.torture.plans import AttackerPlan
+from scripts.harness.rogue import RogueInitiator, RoguePeer
 from srd.proto.errors import PacketError
 from srd.proto.wire.control import (
-    Accept,
     Ack,
     Close,
     Closed,
@@ -30,8 +30,8 @@ from srd.proto.wire.control import (
     Hello,
     Nack,
     Probe,
+    Protected,
     Reset,
-    Retry,
     decode_untrusted,
 )
 from srd.proto.wire.data import HEADER_BYTES, MAX_DATAGRAM_BYTES, VERSION, PacketType
@@ -47,19 +47,22 @@ RETRANSMIT_S: Final = 0.1
 MAX_AHEAD: Final = 2000
 """Maximum of unacknowledged packets: less than the advertised window."""
 HELLO_BYTES: Final = 1472
-_EMPTY_FIELDS: Final[dict[str, Any]] = {"reports": (), "cookie": b""}
+_EMPTY: Final[dict[str, Any]] = {"bytes": b"", "tuple": ()}
+"""Values of fields that are no numbers, by their type."""
 _PREFIX: Final = struct.Struct(">BBBBIQ")
 _HEADER: Final = struct.Struct(">BBBBIQQIIIIQQ")
 
 
 def control_packet(kind: type[Control], **values: Any) -> bytes:
     """Return a control packet with these values for the fields that it has; other fields are empty or 0."""
+    if kind is Protected:
+        return _PREFIX.pack(VERSION, PacketType.PROTECTED, 0, 0, 0, values.get("context", 0)) + bytes(48)
     found: dict[str, Any] = {}
     for name, each in signature(kind).parameters.items():
         if name in values:
             found[name] = values[name]
         elif each.default is each.empty:
-            found[name] = _EMPTY_FIELDS.get(name, 0)
+            found[name] = next((empty for word, empty in _EMPTY.items() if word in str(each.annotation)), 0)
     return kind(**found).encode()
 
 
@@ -67,10 +70,7 @@ def control_packet(kind: type[Control], **values: Any) -> bytes:
 class OpenPeer:
     """A peer that the receiver has accepted."""
 
-    own: int
-    """Context chosen by the attacker."""
-    context: int
-    """Context chosen by the receiver."""
+    rogue: RoguePeer
     psn: int
     """Next PSN."""
     acknowledged: int
@@ -78,6 +78,16 @@ class OpenPeer:
     path_sequence: int = 0
     progress_at: float = 0.0
     """Time of the last increase of `acknowledged`."""
+
+    @property
+    def context(self) -> int:
+        """Context chosen by the receiver."""
+        return self.rogue.context
+
+    @property
+    def own(self) -> int:
+        """Context chosen by the attacker."""
+        return self.rogue.own_context
 
     @property
     def window_full(self) -> bool:
@@ -205,40 +215,41 @@ class Attacker:
 
     # -- handshakes -------------------------------------------------------------------------------------------------
 
-    def _hello(self, own: int | None = None, *, cookie: bytes = b"") -> bytes:
-        own = self._rng.getrandbits(64) if own is None else own
+    def _hello(self) -> bytes:
         return control_packet(
             Hello,
-            own_context=own,
+            own_context=self._rng.getrandbits(64),
             credit_bytes=1 << 25,
             credit_messages=1 << 14,
             max_message_bytes=1 << 24,
             window_packets=4096,
             datagram_bytes=HELLO_BYTES,
-            cookie=cookie,
         )
 
-    def _reply(self, own: int, wanted: type[Retry | Accept]) -> Control:
-        """Return the reply to a HELLO. Raises OSError when none arrives."""
+    def _ask(self, initiator: RogueInitiator) -> None:
+        """Send the first HELLO until the initiator has a cookie. Raises OSError when none arrives."""
+        first = initiator.packet
+        self._sock.sendto(first, self._target)
         for _ in range(1000):
-            with suppress(PacketError):
-                packet = decode_untrusted(self._sock.recv(MAX_DATAGRAM_BYTES))
-                if isinstance(packet, wanted) and packet.context == own:
-                    return packet
+            initiator.handle_reply(self._sock.recv(MAX_DATAGRAM_BYTES))
+            if initiator.packet != first:
+                return
         raise TimeoutError
 
-    def _cookie(self, own: int) -> bytes:
-        self._sock.sendto(self._hello(own), self._target)
-        retry = self._reply(own, Retry)
-        return retry.cookie if isinstance(retry, Retry) else b""
+    def _initiator(self) -> RogueInitiator:
+        hello = decode_untrusted(self._hello())
+        assert isinstance(hello, Hello)  # noqa: S101 - for mypy
+        return RogueInitiator(hello, secure=self._plan.secure)
 
     def _open(self) -> OpenPeer:
         """Open a peer. Raises OSError when that fails."""
-        own = self._rng.getrandbits(64)
-        self._sock.sendto(self._hello(own, cookie=self._cookie(own)), self._target)
-        accept = self._reply(own, Accept)
-        assert isinstance(accept, Accept)  # noqa: S101 - for mypy
-        return OpenPeer(own, accept.own_context, self._plan.first_psn, self._plan.first_psn)
+        initiator = self._initiator()
+        self._ask(initiator)
+        self._sock.sendto(initiator.packet, self._target)
+        for _ in range(1000):
+            if (rogue := initiator.handle_reply(self._sock.recv(MAX_DATAGRAM_BYTES))) is not None:
+                return OpenPeer(rogue, self._plan.first_psn, self._plan.first_psn)
+        raise TimeoutError
 
     def _handshake(self) -> bytes:
         """Open a peer and abandon it; above the limit, close an old one."""
@@ -249,14 +260,15 @@ class Attacker:
 
     @staticmethod
     def _to(peer: OpenPeer, kind: type[Control]) -> bytes:
-        return control_packet(kind, context=peer.context, own_context=peer.own)
+        return peer.rogue.seal(control_packet(kind, context=peer.context, own_context=peer.own))
 
     def _reset(self) -> bytes:
         """Return a RESET or CLOSED that directly follows a HELLO, so that both wait in the socket together."""
-        own = self._rng.getrandbits(64)
-        cookie = self._cookie(own)
-        self._sock.sendto(self._hello(own, cookie=cookie), self._target)
-        return control_packet(self._rng.choice((Reset, Closed)), context=own, own_context=self._rng.getrandbits(64))
+        initiator = self._initiator()
+        self._ask(initiator)
+        self._sock.sendto(initiator.packet, self._target)
+        own, kind = self._rng.getrandbits(64), self._rng.choice((Reset, Closed))
+        return control_packet(kind, context=initiator.own_context, own_context=own)
 
     # -- violations by open peers -----------------------------------------------------------------------------------
 
@@ -265,15 +277,15 @@ class Attacker:
             self._peers.append(self._open())
         return self._rng.choice(self._peers)
 
-    def _next(self, *, length: int) -> bytes:
-        """Return the header of a packet that begins a message."""
+    def _next(self, payload: bytes, *, length: int) -> bytes:
+        """Return a packet that begins a message."""
         peer = self._peer()
         header = self._header(
             peer.context, psn=peer.psn, path_sequence=peer.path_sequence, message=peer.psn, length=length
         )
         peer.psn += 1
         peer.path_sequence += 1
-        return header
+        return peer.rogue.seal(header + payload)
 
     def _partial(self) -> bytes:
         """Return the first packet of a message that is never completed, or an unexpected control packet."""
@@ -281,11 +293,11 @@ class Attacker:
         if rng.random() < 0.02:
             return self._to(self._peer(), rng.choice((Close, Nack, Probe)))
         payload = bytes(rng.choice((1, 100, 1000, 1416)))
-        return self._next(length=len(payload) + rng.choice((0, 1, 1 << 16))) + payload
+        return self._next(payload, length=len(payload) + rng.choice((0, 1, 1 << 16)))
 
     def _empty(self) -> bytes:
         """Return a packet without payload that begins a message."""
-        return self._next(length=1)
+        return self._next(b"", length=1)
 
     # -- ICMP errors ------------------------------------------------------------------------------------------------
 

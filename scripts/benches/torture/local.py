@@ -9,6 +9,7 @@ import json
 import mmap
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.proto.config import ProtocolConfig
 from srd.proto.events import Event, PeerOpened
+from srd.secure.config import Keys, Plain, Psk, SecurityConfig
 
 UDP_GRO: Final = 104
 SOL_UDP: Final = 17
@@ -148,17 +150,22 @@ def start_near_wrap(plan: EndpointPlan) -> None:
 
     def on_event(self: Any, event: Event) -> None:
         original(self, event)
-        if isinstance(event, PeerOpened) and event.peer in self._peers:  # before it has sent or received any data
+        if isinstance(event, PeerOpened) and event.peer in self._peers:  # before it has sent any data
             _set_numbers(self._peers[event.peer]._core, plan)  # noqa: SLF001
 
     parts._on_event = on_event  # noqa: SLF001
 
 
 def _set_numbers(peer: Any, plan: EndpointPlan) -> None:
-    """Set the first numbers: PSNs in both directions, the others for sending."""
-    peer.receiver._window.base = plan.first_psn  # noqa: SLF001
-    inflight = peer.sender._inflight  # noqa: SLF001
-    inflight.base = inflight.next_psn = plan.first_psn
+    """Set the first numbers: PSNs in both directions, the others for sending.
+
+    Data of an encrypted peer may have arrived with the packet that opened it; with a first PSN it was outside of the
+    window.
+    """
+    if plan.first_psn:
+        peer.receiver._window.base = plan.first_psn  # noqa: SLF001
+        inflight = peer.sender._inflight  # noqa: SLF001
+        inflight.base = inflight.next_psn = plan.first_psn
     peer.sender.queue._next_message = plan.first_message  # noqa: SLF001
     if plan.first_sequence:
         for path in peer.sender.paths:
@@ -174,6 +181,13 @@ def set_offloads(endpoint: Endpoint, plan: EndpointPlan) -> None:
             sock.setsockopt(SOL_UDP, UDP_GRO, 0)
         if not plan.gso:
             driver._transmitter._no_gso.add(fd)  # noqa: SLF001
+
+
+SECURITY: Final[dict[str, Callable[[], SecurityConfig]]] = {
+    "keys": Keys,
+    "psk": lambda: Psk(bytes(range(32))),
+    "plain": Plain,
+}
 
 
 def config(plan: EndpointPlan) -> EndpointConfig:
@@ -192,6 +206,7 @@ def config(plan: EndpointPlan) -> EndpointConfig:
         chunk_bytes=plan.chunk_bytes,
         datagram_bytes=plan.datagram_bytes,
         busy_poll=plan.busy_poll,
+        security=SECURITY[plan.security](),
     )
 
 

@@ -75,6 +75,8 @@ class EndpointPlan:
     """First PSN in both directions; the same for all endpoints of a scenario."""
     first_message: int = 0
     first_sequence: int = 0
+    security: str = "keys"
+    """`keys`, `psk` or `plain`; the same for all endpoints of a scenario."""
     clock_wraps_after_s: float | None = None
     """Time until the monotonic clock in microseconds wraps at 32 bits, in a time namespace; None: no wrap."""
 
@@ -148,6 +150,8 @@ class AttackerPlan:
     seconds: float
     first_psn: int = 0
     """First PSN of all endpoints of the scenario."""
+    secure: bool = True
+    """Whether its own peers are encrypted, with keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,5 +216,6 @@ class Scenario:
         parts += [f"{event.what} {event.worker or 'receiver'}" for event in self.events]
         parts += [f"attackers {'+'.join(attacker.kinds)}" for attacker in self.attackers]
         parts += ["files"] if self.files else []
+        parts += [self.receiver.endpoint.security]
         parts += ["compiled"] if self.receiver.endpoint.compiled else []
         return ", ".join(parts)

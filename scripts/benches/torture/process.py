@@ -158,7 +158,7 @@ def start(
             stdout=errors,
             stderr=errors,
             cwd=ROOT,
-            env=environment(compiled=plan.compiled),
+            env=environment(directory, compiled=plan.compiled),
             start_new_session=True,
         )
     return Process(popen, directory, worker, incarnation=incarnation)
@@ -168,9 +168,9 @@ def _until_wrap_s(now: float) -> float:
     return _WRAP_S - now % _WRAP_S
 
 
-def environment(*, compiled: bool) -> dict[str, str]:
-    """Return the environment of a worker: the installed package, or the sources of the checkout."""
-    variables = {**os.environ, "PYTHONSAFEPATH": "1"}
+def environment(directory: Path, *, compiled: bool) -> dict[str, str]:
+    """Return the environment of a worker: the installed package or the sources, and keys in `directory`."""
+    variables = {**os.environ, "PYTHONSAFEPATH": "1", "SRD_HOME": str(directory)}
     variables.pop("PYTHONPATH", None)
     if not compiled:
         variables["PYTHONPATH"] = str(ROOT)

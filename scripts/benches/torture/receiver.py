@@ -132,11 +132,14 @@ class Receiver:
                 memory = self._target(sender, incarnation)
                 region = mapped(memory, self._directory, seed=self.seed)
                 both = Access.LOCAL_WRITE | Access.REMOTE_WRITE
-                made = [endpoint.register(region, offset=at, length=size, access=both) for at, size in memory.ranges]
+                made = [
+                    endpoint.register(region, offset=at, length=size, access=both, peers=None)
+                    for at, size in memory.ranges
+                ]
                 self._targets[sender, incarnation], self._registered[sender, incarnation] = region, made
                 keys[f"{sender}.{incarnation}"] = [(each.remote_key, each.offset, each.length) for each in made]
         ranges = [
-            endpoint.register(source, offset=at, length=size, access=Access.REMOTE_READ)
+            endpoint.register(source, offset=at, length=size, access=Access.REMOTE_READ, peers=None)
             for at, size in self._source().ranges
         ]
         return {"keys": keys, "source": [(each.remote_key, each.offset, each.length) for each in ranges]}

@@ -232,7 +232,7 @@ class Run:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
                     cwd=ROOT,
-                    env=environment(compiled=False),
+                    env=environment(self._directory, compiled=False),
                     start_new_session=True,
                 )
             )

@@ -60,7 +60,7 @@ def scenario(seed: int, *, capabilities: Capabilities, seconds: float) -> Scenar
     net = _choose(rng, {Net.LOOPBACK: 5, Net.ROUTED: 3, Net.RELAY: 2})
     count = rng.randint(2, 5)
     network = _network(rng, net if capabilities.namespaces else Net.LOOPBACK, count)
-    common = _common(rng)
+    common = replace(_common(rng), security=_security(seed))
     endpoints = [_endpoint(rng, common, capabilities=capabilities, network=network) for _ in range(count + 1)]
     receiver = _receiver(rng, endpoints[0], count=count, seconds=seconds)
     senders = tuple(_sender(rng, each, longest=receiver.endpoint.max_message_bytes) for each in endpoints[1:])
@@ -115,6 +115,12 @@ def _network(rng: Random, net: Net, count: int) -> NetworkPlan:
 
 
 # -- endpoints -----------------------------------------------------------------------------------------------------
+
+
+def _security(seed: int) -> str:
+    """Draw the security; from numbers of its own, so that all else of a seed is the same for each."""
+    rng = Random(f"torture/{seed}/security")  # noqa: S311 - reproducible, not secret
+    return rng.choice(("keys", "keys", "psk", "plain"))
 
 
 def _common(rng: Random) -> EndpointPlan:
@@ -219,6 +225,7 @@ def _attackers(rng: Random, common: EndpointPlan, *, seconds: float, raw: bool) 
             kinds={kind: rng.choice((1.0, 3.0)) for kind in rng.sample(available, rng.randint(1, 6))},
             seconds=seconds,
             first_psn=common.first_psn,
+            secure=common.security != "plain",
         )
         for _ in range(rng.randint(1, 2))
     ]
@@ -277,7 +284,7 @@ def _files(rng: Random, plain: Scenario) -> Scenario:
     files = FilesPlan(
         sizes=tuple(rng.choice((0, 1, MIB - 1, MIB, MIB + 1, rng.randint(2, 24 * MIB))) for _ in range(3)),
         cancel_after_s=_maybe(rng, 0.3, rng.uniform(0.01, 0.5), None),
-        mapped=rng.random() < 0.3,
+        mapped=rng.random() < 0.3 and plain.receiver.endpoint.security == "plain",
     )
     (sender,) = plain.senders
     sending = replace(sender.endpoint, max_message_bytes=4 * MIB, receive_window_bytes=8 * MIB)

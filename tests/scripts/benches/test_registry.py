@@ -35,6 +35,12 @@ CHECKS = {
     "rate": {"messages_per_second_64b": ">= 150000"},
     "peers": {"bytes_per_peer": "<= 8192", "cost_ratio_10000": "<= 1.25"},
     "python": {"aioquic_ratio": ">= 50"},
+    "secure": {
+        "secure_over_plain_ratio_mtu9000": ">= 0.6",
+        "secure_over_plain_ratio_mtu1500": ">= 0.4",
+        "aioquic_ratio": ">= 20",
+        "p50_64b_added_us": "<= 10",
+    },
     "placement": {"bad_over_required_ratio": "> 1.5", "assign_2500_ms": "< 250", "growth_10x_ratio": "<= 12"},
     "relay": {"packets_per_second": ">= 100000", "mean_late_us": "<= 200"},
     "lab": {"up_seconds": "< 3", "down_seconds": "< 2", "left_over": "<= 0"},

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from devmem.region import Region
 from scripts.harness.errors import BenchError
 from scripts.harness.events import emit
-from srd import Endpoint, EndpointConfig, Message, Peer, PeerError, ProtocolConfig, Status
+from srd import Endpoint, EndpointConfig, Message, Peer, PeerError, Plain, ProtocolConfig, Psk, Status
 
 SEED: Final = 1
 MESSAGE_BYTES: Final = 1 << 20
@@ -35,6 +35,8 @@ CONFIG: Final = EndpointConfig(
     receive_region_bytes=2 * TURN_BYTES + (24 << 20),
 )
 """The defaults, except for a window that holds a turn, and for peers that do not reply while they compare bytes."""
+PSK: Final = Psk(bytes(range(32)))
+"""Encrypts like every mode; without files of keys."""
 WARM_UP_TURNS: Final = 3
 """Turns that do not count. After them every page of the receive region has been written to once."""
 INTACT: Final = 1
@@ -69,12 +71,17 @@ class Account:
         self.turns_bps.append(8 * TURN_BYTES / seconds)
 
 
-async def send(host: str, *, port: int, seconds: float) -> int:
+def settings(*, plain: bool) -> EndpointConfig:
+    """Return the settings of both ends."""
+    return replace(CONFIG, security=Plain() if plain else PSK)
+
+
+async def send(host: str, *, port: int, seconds: float, plain: bool) -> int:
     """Send turns until `seconds` were timed."""
     account = Account()
     with Region(SOURCE_BYTES, name="bench-bulk") as region:
         region.array[:] = content()
-        async with await Endpoint.open(towards=host, config=CONFIG) as endpoint:
+        async with await Endpoint.open(towards=host, config=settings(plain=plain)) as endpoint:
             peer = await endpoint.connect(host, port=port)
             for _ in range(WARM_UP_TURNS):
                 await _turn(peer, region)
@@ -113,10 +120,10 @@ async def _turn(peer: Peer, region: Region) -> tuple[float, float]:
     return seconds, cpu_s
 
 
-async def receive(host: str) -> int:
+async def receive(host: str, *, plain: bool) -> int:
     """Receive turns until the sender closes."""
     account, expected = Account(), content()
-    async with await Endpoint.listen(host, port=0, config=CONFIG) as endpoint:
+    async with await Endpoint.listen(host, port=0, config=settings(plain=plain)) as endpoint:
         with Region(1, name="bench-result") as empty:
             emit("listening", port=endpoint.address[1])
             peer = await endpoint.accept()

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from scripts.benches.veth.worker import bulk, pingpong, rate
+from scripts.benches.veth.worker import bulk, handshakes, pingpong, rate
 from scripts.benches.veth.worker import peers as peers_role
 from scripts.harness.errors import BenchError
 from srd.cli.options import run
@@ -28,20 +28,25 @@ def _run(role: Coroutine[Any, Any, int]) -> None:
         raise click.ClickException(str(error)) from error
 
 
+_plain = click.option("--plain", is_flag=True, help="Do not encrypt.")
+
+
 @main.command()
 @click.argument("host")
-def bulk_receive(host: str) -> None:
+@_plain
+def bulk_receive(host: str, *, plain: bool) -> None:
     """Receive bulk turns at HOST, and check every byte."""
-    _run(bulk.receive(host))
+    _run(bulk.receive(host, plain=plain))
 
 
 @main.command()
 @click.argument("host")
 @click.argument("port", type=int)
 @click.option("--seconds", type=float, required=True)
-def bulk_send(host: str, port: int, seconds: float) -> None:
+@_plain
+def bulk_send(host: str, port: int, seconds: float, *, plain: bool) -> None:
     """Send bulk turns for SECONDS of timed sending."""
-    _run(bulk.send(host, port=port, seconds=seconds))
+    _run(bulk.send(host, port=port, seconds=seconds, plain=plain))
 
 
 @main.command()
@@ -89,9 +94,10 @@ def rate_send(host: str, port: int, message_bytes: int, peers: int, seconds: flo
 @main.command()
 @click.argument("host")
 @click.option("--busy-poll", is_flag=True)
-def ping_receive(host: str, *, busy_poll: bool) -> None:
+@_plain
+def ping_receive(host: str, *, busy_poll: bool, plain: bool) -> None:
     """Answer messages at HOST."""
-    _run(pingpong.receive(host, busy_poll=busy_poll))
+    _run(pingpong.receive(host, busy_poll=busy_poll, plain=plain))
 
 
 @main.command()
@@ -100,9 +106,28 @@ def ping_receive(host: str, *, busy_poll: bool) -> None:
 @click.option("--seconds", type=float, required=True)
 @click.option("--busy-poll", is_flag=True)
 @click.option("--loaded", is_flag=True)
-def ping_send(host: str, port: int, seconds: float, *, busy_poll: bool, loaded: bool) -> None:
+@_plain
+def ping_send(host: str, port: int, seconds: float, *, busy_poll: bool, loaded: bool, plain: bool) -> None:
     """Measure round trips for SECONDS."""
-    _run(pingpong.send(host, port=port, seconds=seconds, busy_poll=busy_poll, loaded=loaded))
+    _run(pingpong.send(host, port=port, seconds=seconds, busy_poll=busy_poll, loaded=loaded, plain=plain))
+
+
+@main.command()
+@click.argument("host")
+@_plain
+def handshakes_receive(host: str, *, plain: bool) -> None:
+    """Accept peers at HOST."""
+    _run(handshakes.receive(host, plain=plain))
+
+
+@main.command()
+@click.argument("host")
+@click.argument("port", type=int)
+@click.option("--seconds", type=float, required=True)
+@_plain
+def handshakes_send(host: str, port: int, seconds: float, *, plain: bool) -> None:
+    """Open and close peers for SECONDS, and send a flood of HELLOs."""
+    _run(handshakes.send(host, port=port, seconds=seconds, plain=plain))
 
 
 @main.command()

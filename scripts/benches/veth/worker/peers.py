@@ -19,7 +19,7 @@ import numpy as np
 from devmem.region import Region
 from scripts.harness.errors import BenchError
 from scripts.harness.events import emit
-from srd import Endpoint, EndpointConfig, Peer, PeerError, ProtocolConfig, Status
+from srd import Endpoint, EndpointConfig, Peer, PeerError, Plain, ProtocolConfig, Status
 
 MESSAGE_BYTES: Final = 4096
 MESSAGES: Final = 20_000
@@ -28,7 +28,7 @@ AT_A_TIME: Final = 50
 MAX_PEERS: Final = 16_384
 """Limit of peers; more than are measured."""
 CONFIG: Final = EndpointConfig(
-    adaptive_poll_s=0, protocol=ProtocolConfig(max_peers=MAX_PEERS, max_peers_per_address=MAX_PEERS)
+    security=Plain(), adaptive_poll_s=0, protocol=ProtocolConfig(max_peers=MAX_PEERS, max_peers_per_address=MAX_PEERS)
 )
 """Settings without polling, as waiting is no cost of a packet, and with many peers of one host."""
 

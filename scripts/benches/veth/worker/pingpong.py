@@ -18,11 +18,11 @@ from typing import Final
 import numpy as np
 
 from devmem.region import Region
-from scripts.benches.veth.worker.bulk import MESSAGE_BYTES
+from scripts.benches.veth.worker.bulk import MESSAGE_BYTES, PSK
 from scripts.compare.tcp_socket import CUBIC, make_socket
 from scripts.harness.errors import BenchError
 from scripts.harness.events import emit
-from srd import Endpoint, EndpointConfig, Peer, PeerError, Status
+from srd import Endpoint, EndpointConfig, Peer, PeerError, Plain, Status
 
 SIZES: Final = {"64b": 64, "4kib": 4 << 10, "64kib": 64 << 10, "1mib": 1 << 20}
 WARM_UP: Final = 200
@@ -46,9 +46,9 @@ def pattern(size: int) -> bytes:
 # -- ours -------------------------------------------------------------------------------------------------------------
 
 
-async def receive(host: str, *, busy_poll: bool) -> int:
+async def receive(host: str, *, busy_poll: bool, plain: bool) -> int:
     """Echo messages of all peers until the first one has closed."""
-    config = EndpointConfig(busy_poll=busy_poll)
+    config = EndpointConfig(busy_poll=busy_poll, security=Plain() if plain else PSK)
     async with await Endpoint.listen(host, port=0, config=config) as endpoint:
         emit("listening", port=endpoint.address[1])
         peer = await endpoint.accept()
@@ -85,10 +85,10 @@ async def _echo(peer: Peer) -> None:
             sent.append(peer.send(region, offset=0, length=at))
 
 
-async def send(host: str, *, port: int, seconds: float, busy_poll: bool, loaded: bool) -> int:
+async def send(host: str, *, port: int, seconds: float, busy_poll: bool, loaded: bool, plain: bool) -> int:
     """Measure each size for its share of `seconds`; under load the smallest alone."""
     sizes = {"64b": SIZES["64b"]} if loaded else SIZES
-    config, figures = EndpointConfig(busy_poll=busy_poll), {}
+    config, figures = EndpointConfig(busy_poll=busy_poll, security=Plain() if plain else PSK), {}
     async with await Endpoint.open(towards=host, config=config) as endpoint:
         peer = await endpoint.connect(host, port=port)
         bulk = Bulk(await endpoint.connect(host, port=port)) if loaded else None

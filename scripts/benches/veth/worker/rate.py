@@ -20,7 +20,7 @@ from devmem.region import Region
 from scripts.benches.veth.worker.bulk import DAMAGED, INTACT, WARM_UP_TURNS, Account
 from scripts.harness.errors import BenchError
 from scripts.harness.events import emit
-from srd import Endpoint, EndpointConfig, Message, MessageBatch, Peer, PeerError, ProtocolConfig, Status
+from srd import Endpoint, EndpointConfig, Message, MessageBatch, Peer, PeerError, Plain, ProtocolConfig, Status
 
 SEED: Final = 2
 TURN_BYTES: Final = 64 << 20
@@ -29,6 +29,7 @@ MESSAGES: Final = 1 << 16
 WINDOW: Final = 2048
 """Outstanding messages per peer: half the protocol's window."""
 CONFIG: Final = EndpointConfig(
+    security=Plain(),
     protocol=ProtocolConfig(
         receive_window_bytes=TURN_BYTES, receive_window_messages=2 * MESSAGES, unresponsive_after_s=10.0
     ),

@@ -107,7 +107,7 @@ def all_new(window: SequenceSet, first: int, *, count: int) -> int:
     return mask(count)
 
 
-def always_writable(keys: Keys, _key: int, *, offset: int, length: int) -> int:  # noqa: ARG001 - as the real one
+def always_writable(keys: Keys, _key: int, *, peer: int, offset: int, length: int) -> int:  # noqa: ARG001 - as the real one
     return (len(keys.targets) - 1 << 32) + 4096 + offset
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -19,7 +20,7 @@ def keys() -> Keys:
 
 
 def write(keys: Keys, data: Bytes, *, offset: int) -> None:
-    address = keys.remote_writable(keys.current.key, offset=offset, length=len(data))
+    address = keys.remote_writable(keys.current.key, peer=0, offset=offset, length=len(data))
     assert address is not None
     keys.put(address, data)
 
@@ -69,13 +70,13 @@ def test_faults__spare_bytes_may_be_written(keys: Keys) -> None:
 def test_renew__old_key_is_invalid_and_old_memory_must_not_change(keys: Keys) -> None:
     old = keys.current
     old.expect(7, offset=0, data=DATA)
-    address = keys.remote_writable(old.key, offset=0, length=200)
+    address = keys.remote_writable(old.key, peer=0, offset=0, length=200)
     assert address is not None
     keys.put(address, DATA[:100])
     keys.renew()
-    assert keys.remote_writable(old.key, offset=0, length=1) is None
+    assert keys.remote_writable(old.key, peer=0, offset=0, length=1) is None
     assert keys.local_writable(old.key, offset=0, length=1) is None
-    assert keys.remote_readable(old.read_key, offset=0, length=1) is None
+    assert keys.remote_readable(old.read_key, peer=0, offset=0, length=1) is None
     assert faults(keys) == []
     assert not old.arrived(7)
     keys.put(address, DATA)
@@ -88,7 +89,7 @@ def test_renew__old_key_is_invalid_and_old_memory_must_not_change(keys: Keys) ->
     [(0, 0, True), (0, SIZE, True), (-1, 1, False), (SIZE + SPARE_BYTES, 0, True), (SIZE + SPARE_BYTES, 1, False)],
 )
 def test_remote_writable__within_bounds(keys: Keys, offset: int, length: int, *, allowed: bool) -> None:
-    for writable in (keys.remote_writable, keys.local_writable):
+    for writable in (partial(keys.remote_writable, peer=0), keys.local_writable):
         assert (writable(keys.current.key, offset=offset, length=length) is not None) == allowed
         assert writable(keys.current.key ^ 1, offset=offset, length=length) is None
         assert writable(keys.current.read_key, offset=offset, length=length) is None
@@ -97,7 +98,7 @@ def test_remote_writable__within_bounds(keys: Keys, offset: int, length: int, *,
 def test_remote_readable__within_bounds(keys: Keys) -> None:
     key, size = keys.current.read_key, 100_000 - 2 * READABLE_FROM
     assert keys.readable_bytes == size
-    assert keys.remote_readable(key, offset=5, length=size - 5) == READABLE_FROM + 5
-    assert keys.remote_readable(key, offset=6, length=size - 5) is None
-    assert keys.remote_readable(key, offset=-1, length=5) is None
-    assert keys.remote_readable(keys.current.key, offset=0, length=5) is None
+    assert keys.remote_readable(key, peer=0, offset=5, length=size - 5) == READABLE_FROM + 5
+    assert keys.remote_readable(key, peer=0, offset=6, length=size - 5) is None
+    assert keys.remote_readable(key, peer=0, offset=-1, length=5) is None
+    assert keys.remote_readable(keys.current.key, peer=0, offset=0, length=5) is None

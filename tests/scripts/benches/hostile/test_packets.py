@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from random import Random
 
-from scripts.benches.hostile.packets import Forge, Session
+from scripts.benches.hostile.packets import Forge, OpenPeer
 from srd.proto.errors import PacketError
 from srd.proto.wire.control import decode_untrusted
 from srd.proto.wire.data import VERSION, PacketType
 
-OPENED = Session(context=0x1122334455667788, own_context=7, segment_bytes=1416)
+OPENED = OpenPeer(context=0x1122334455667788, own_context=7, segment_bytes=1416)
 CAPTURED = [bytes([VERSION, PacketType.DATA]) + bytes(range(200))]
 
 
 def forged(seed: int, count: int) -> list[bytes]:
-    forge = Forge(Random(seed), sessions=[OPENED], captured=CAPTURED)
+    forge = Forge(Random(seed), peers=[OPENED], captured=CAPTURED)
     return [forge.packet() for _ in range(count)]
 
 

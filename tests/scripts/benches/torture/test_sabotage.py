@@ -39,7 +39,9 @@ class Case:
 
 
 def endpoint(**settings: int) -> EndpointPlan:
-    return with_region(replace(EndpointPlan(), request_timeout_s=2.0, **settings), factor=1.0)  # type: ignore[arg-type]
+    """In plain text, whose receive layout some of the defects are of."""
+    plain = EndpointPlan(security="plain", request_timeout_s=2.0)
+    return with_region(replace(plain, **settings), factor=1.0)  # type: ignore[arg-type]
 
 
 def sender(weights: dict[Kind, float], *, longest: int, datagram_bytes: int) -> SenderPlan:
@@ -57,7 +59,9 @@ def over_loopback(*senders: SenderPlan, seconds: float = 3.0) -> Scenario:
 
 def with_attackers(plain: Scenario) -> Scenario:
     kinds = {"empty": 1.0}
-    attackers = tuple(AttackerPlan(200_000, trains=1.0, kinds=kinds, seconds=plain.seconds) for _ in range(2))
+    attackers = tuple(
+        AttackerPlan(200_000, trains=1.0, kinds=kinds, seconds=plain.seconds, secure=False) for _ in range(2)
+    )
     return replace(plain, attackers=attackers)
 
 

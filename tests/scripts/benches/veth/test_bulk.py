@@ -21,7 +21,7 @@ def test_is_intact(damaged_at: int | None) -> None:
         Region(SMALL.receive_region_bytes, name="test-bulk") as region,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first,
     ):
-        queues = RxQueueTable(SMALL, region, first=first, contexts=())
+        queues = RxQueueTable(SMALL, region, first=first, contexts=(), protections=None)
         region.array[: bulk.MESSAGE_BYTES] = expected[number * bulk.MESSAGE_BYTES : (number + 1) * bulk.MESSAGE_BYTES]
         if damaged_at is not None:
             region.array[damaged_at] ^= 1

@@ -1,0 +1,100 @@
+"""Secure: encrypted peers compared with peers in plain text, aioquic (QUIC) and WireGuard, over a veth pair.
+
+Bulk: one flow with segmentation offload, MTU 9000 and 1500, plain and encrypted in turn (veth/worker/bulk.py);
+`secure_over_plain_ratio_*` is the ratio of their goodputs, `aioquic_ratio` that of the encrypted flow and aioquic's at
+MTU 1500, `wireguard_ratio_*` that of the encrypted flow and kernel TCP (cubic) through wireguard-go. Latency:
+`p50_64b_added_us` is what encryption adds to the median round trip of a message of 64 B.
+Handshakes: `handshakes_per_s` of one initiator and one responder, a process each; `handshake_cost_us` and
+`hello_cost_us` are the responder's CPU time for a peer that opens and closes, and for a HELLO without a cookie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from scripts.benches.cases.clean import START_S, WORKER, ours_flow
+from scripts.benches.cases.latency import ours_latency
+from scripts.benches.cases.python import aioquic_gbps
+from scripts.benches.outcome import Round, Wanted
+from scripts.benches.veth import iperf
+from scripts.benches.veth.wireguard import tunnel
+from scripts.compare.tcp_socket import CUBIC
+from scripts.harness.client_server import python, run_both
+from scripts.harness.drops import Drops
+from scripts.harness.veth_pair import VethPair, veth_pair
+
+WANTED: Final = (
+    Wanted("secure_over_plain_ratio_mtu9000", ">=", 0.6, over="median"),
+    Wanted("secure_over_plain_ratio_mtu1500", ">=", 0.4, over="median"),
+    Wanted("aioquic_ratio", ">=", 20, over="median"),
+    Wanted("p50_64b_added_us", "<=", 10, over="median"),
+)
+SECONDS: Final = 2.0
+MTUS: Final = (9000, 1500)
+SMALL: Final = "64b"
+
+
+def rounds(count: int, seconds: float) -> Iterator[Round]:
+    """Make `count` rounds. Plain and encrypted take turns, and change who is first in each round."""
+    for number in range(count):
+        order = (True, False) if number % 2 else (False, True)
+        found: dict[bool, dict[str, float]] = {True: {}, False: {}}
+        theirs: dict[str, float] = {}
+        tunnelled: dict[str, float] = {}
+        for mtu in MTUS:
+            with veth_pair(mtu=mtu, offload=True) as two:
+                before = Drops.read(two.namespaces)
+                for plain in order:
+                    flow = ours_flow(two, seconds=seconds, plain=plain)
+                    figures = {f"gbps_mtu{mtu}": flow.gbps, f"cpu_s_per_gb_mtu{mtu}": flow.cpu_s_per_gb}
+                    found[plain] |= figures
+                if mtu == min(MTUS):
+                    theirs[f"gbps_mtu{mtu}"] = aioquic_gbps(two, mtu=mtu, seconds=seconds)
+                else:
+                    for plain in order:
+                        found[plain] |= _round_trips(two, seconds=seconds, plain=plain)
+                        found[plain] |= _handshakes(two, seconds=seconds, plain=plain)
+                Drops.read(two.namespaces).require_none_since(before, during="secure")
+                with tunnel(two, mtu=mtu) as inner:  # drops at its sockets are its own
+                    tunnelled[f"gbps_mtu{mtu}"] = iperf.run(inner, algorithm=CUBIC, seconds=seconds).gbps
+        yield Round(
+            number + 1,
+            found[False] | ratios(found[False], found[True], theirs) | over_wireguard(found[False], tunnelled),
+            {"plain": found[True], "aioquic": theirs, "wireguard": tunnelled},
+        )
+
+
+def ratios(ours: dict[str, float], plain: dict[str, float], theirs: dict[str, float]) -> dict[str, float]:
+    """Return the figures of encrypted peers over those of others."""
+    found = {f"secure_over_plain_ratio_mtu{mtu}": ours[f"gbps_mtu{mtu}"] / plain[f"gbps_mtu{mtu}"] for mtu in MTUS}
+    found["aioquic_ratio"] = ours[f"gbps_mtu{min(MTUS)}"] / theirs[f"gbps_mtu{min(MTUS)}"]
+    found["p50_64b_added_us"] = ours["p50_64b_us"] - plain["p50_64b_us"]
+    return found
+
+
+def over_wireguard(ours: dict[str, float], tunnelled: dict[str, float]) -> dict[str, float]:
+    """Return the goodput of encrypted peers over that of kernel TCP through a WireGuard tunnel in user space."""
+    return {f"wireguard_ratio_mtu{mtu}": ours[f"gbps_mtu{mtu}"] / tunnelled[f"gbps_mtu{mtu}"] for mtu in MTUS}
+
+
+def _options(*, plain: bool) -> list[str]:
+    return ["--plain"] if plain else []
+
+
+def _round_trips(two: VethPair, *, seconds: float, plain: bool) -> dict[str, float]:
+    measured = ours_latency(two, *_options(plain=plain), seconds=seconds)
+    return {f"{name.removesuffix('_us')}_{SMALL}_us": value for name, value in measured["figures"][SMALL].items()}
+
+
+def _handshakes(two: VethPair, *, seconds: float, plain: bool) -> dict[str, float]:
+    options = _options(plain=plain)
+    _, measured = run_both(
+        two,
+        server=python(WORKER, "handshakes-receive", two.receiver, *options),
+        client=lambda host, port: python(
+            WORKER, "handshakes-send", host, str(port), "--seconds", str(seconds), *options
+        ),
+        bound_s=START_S + seconds,
+    )
+    return {name: measured[name] for name in ("handshakes_per_s", "handshake_cost_us", "hello_cost_us")}

@@ -1,0 +1,80 @@
+"""A WireGuard tunnel in user space (wireguard-go) over a veth pair: what encrypts kernel TCP without the kernel's help.
+
+It is configured over its own socket, as wg(8) does (wireguard.com/xplatform). Each end is a process in its namespace
+that makes a tun device there.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from scripts.harness.errors import BenchError
+from scripts.harness.process import ManagedProcess, ProcessSet
+from scripts.harness.veth_pair import RECEIVER, SENDER, VethPair
+
+SOCKETS: Final = Path("/var/run/wireguard")
+OVERHEAD_BYTES: Final = 60
+"""What a tunnel adds to a packet over IPv4: IP, UDP, type, index, counter and tag."""
+_PORT: Final = 51820
+_ADDRESSES: Final = {SENDER: "192.168.77.1", RECEIVER: "192.168.77.2"}
+_BOUND_S: Final = 5.0
+
+
+@contextmanager
+def tunnel(pair: VethPair, *, mtu: int) -> Iterator[VethPair]:
+    """Build a tunnel; yields the pair with the tunnel's addresses. Raises BenchError if it does not come up."""
+    keys = {node: X25519PrivateKey.generate() for node in _ADDRESSES}
+    outer = {SENDER: pair.sender, RECEIVER: pair.receiver}
+    with ProcessSet() as pipes:
+        for node, other in ((SENDER, RECEIVER), (RECEIVER, SENDER)):
+            name = f"srdwg{os.getpid()}{node[0]}"  # the sockets' directory is the same for all namespaces
+            argv = pair.command(node, ["wireguard-go", "-f", name])
+            process = pipes.add(ManagedProcess.start("wireguard-go", command=argv))
+            _configure(
+                process,
+                SOCKETS / f"{name}.sock",
+                f"private_key={keys[node].private_bytes_raw().hex()}\n"
+                f"listen_port={_PORT}\n"
+                f"public_key={keys[other].public_key().public_bytes_raw().hex()}\n"
+                f"endpoint={outer[other]}:{_PORT}\n"
+                f"allowed_ip={_ADDRESSES[other]}/32\n",
+            )
+            _ip(pair, node, "address", "add", f"{_ADDRESSES[node]}/24", "dev", name)
+            _ip(pair, node, "link", "set", name, "mtu", str(mtu - OVERHEAD_BYTES), "up")
+        yield replace(pair, sender=_ADDRESSES[SENDER], receiver=_ADDRESSES[RECEIVER])
+
+
+def _ip(pair: VethPair, node: str, *arguments: str) -> None:
+    done = subprocess.run(pair.command(node, ["ip", *arguments]), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BenchError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+
+
+def _configure(process: ManagedProcess, path: Path, settings: str) -> None:
+    """Send the settings to a process, once it listens. Raises BenchError."""
+    give_up_at = time.monotonic() + _BOUND_S
+    while process.exit_status is None and time.monotonic() < give_up_at:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+            try:
+                sock.connect(str(path))
+            except OSError:  # not yet
+                time.sleep(0.02)
+                continue
+            sock.sendall(f"set=1\n{settings}\n".encode())
+            answer = sock.recv(1000).decode()
+            if answer.strip() != "errno=0":
+                raise BenchError(f"wireguard-go: refused its settings ({answer.strip()})")
+            return
+    process.stop()
+    reason = process.last_error or f"no socket {path}; install wireguard-go (Debian: apt-get install wireguard-go)"
+    raise BenchError(f"wireguard-go: {reason}")
