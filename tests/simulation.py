@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import accumulate, count
+from itertools import count
 from random import Random
 from typing import cast
 
@@ -28,7 +28,7 @@ from srd.proto.trace import Trace
 from srd.proto.wire.control import Datagram
 from srd.proto.wire.data import HEADER, HEADER_BYTES, VERSION, Burst, GroDatagram, write_headers
 from srd.proto.wire.protected import TAG_BYTES
-from srd.secure.session import Session
+from srd.secure.session import Session, packet_views
 
 IP_UDP_ETHERNET_BYTES = 42
 Packet = tuple[bytes, bytes]  # header (or whole control packet), payload
@@ -225,13 +225,15 @@ class Network:
         if isinstance(out, Datagram):
             self._send(node.name, source, str(out.address), (out.data, b""))
             return
-        headers = np.zeros(out.count, HEADER)
-        write_headers(out, out=headers.view(np.uint8).data)
         payloads = list(self._payloads(node, out))
         if out.protection is not None:
-            payloads = self._sealed(out, headers.view(np.uint8).data, payloads)
-        for header, payload in zip(headers, payloads, strict=True):
-            self._send(node.name, source, str(out.address), (header.tobytes(), payload))
+            packets = self._sealed(out, payloads)
+        else:
+            headers = np.zeros(out.count, HEADER)
+            write_headers(out, out=headers.view(np.uint8).data)
+            packets = [(header.tobytes(), payload) for header, payload in zip(headers, payloads, strict=True)]
+        for packet in packets:
+            self._send(node.name, source, str(out.address), packet)
 
     @staticmethod
     def _payloads(node: Node, out: Burst) -> Iterator[bytes]:
@@ -241,19 +243,24 @@ class Network:
             place = out.payload_offset + start if out.payload_addresses is None else int(out.payload_addresses[index])
             yield node.region[place : place + size].tobytes()
 
-    def _sealed(self, out: Burst, headers: memoryview, payloads: list[bytes]) -> list[bytes]:
+    def _sealed(self, out: Burst, payloads: list[bytes]) -> list[Packet]:
         """Encrypt a burst as the transmitter does."""
-        sealed = memoryview(bytearray(out.payload_bytes + out.count * TAG_BYTES))
+        size = HEADER_BYTES + out.segment_bytes + TAG_BYTES
+        packets = memoryview(bytearray(out.count * size))
+        write_headers(out, out=packets, stride=size)
+        views = packet_views(packets, size_bytes=size, count=out.count)
         cast(Session, out.protection).seal_data(
-            headers,
+            packets,
+            views,
             [memoryview(payload) for payload in payloads],
             path=out.path,
             path_sequence=out.path_sequence,
-            out=sealed,
             now=self.now,
         )
-        ends = list(accumulate(len(payload) + TAG_BYTES for payload in payloads))
-        return [bytes(sealed[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+        return [
+            (bytes(header), bytes(sealed[: len(payload) + TAG_BYTES]))
+            for (header, sealed), payload in zip(views, payloads, strict=True)
+        ]
 
     def _send(self, direction: str, source: str, target: str, packet: Packet) -> None:
         self.wire_packets += 1

@@ -17,7 +17,7 @@ from srd.proto.wire.control import Accept, Hello, Retry, SecureAccept, accept_un
 from srd.proto.wire.data import HEADER_BYTES, PacketType
 from srd.proto.wire.protected import TAG_BYTES
 from srd.secure.config import Keys
-from srd.secure.session import Session
+from srd.secure.session import Session, packet_views
 
 _SEQUENCE: Final = struct.Struct(">I")
 _SEQUENCE_AT: Final = 4
@@ -45,18 +45,18 @@ class RoguePeer:
 
     def _seal_data(self, packet: bytes, *, session: Session) -> bytes:
         """Encrypt data. Its path sequence becomes the next one, which the receiver takes for new."""
-        header, sealed = bytearray(packet[:HEADER_BYTES]), bytearray(len(packet) - HEADER_BYTES + TAG_BYTES)
+        sealed = memoryview(bytearray(packet) + bytes(TAG_BYTES))
         sequence, self._path_sequence = self._path_sequence, self._path_sequence + 1
-        _SEQUENCE.pack_into(header, _SEQUENCE_AT, sequence & 0xFFFFFFFF)
+        _SEQUENCE.pack_into(sealed, _SEQUENCE_AT, sequence & 0xFFFFFFFF)
         session.seal_data(
-            memoryview(header),
+            sealed,
+            packet_views(sealed, size_bytes=len(sealed), count=1),
             [memoryview(packet)[HEADER_BYTES:]],
             path=packet[3],
             path_sequence=sequence,
-            out=memoryview(sealed),
             now=time.monotonic(),
         )
-        return bytes(header + sealed)
+        return bytes(sealed)
 
 
 class RogueInitiator:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from devmem.region import Region
 from srd.io import syscalls
 from srd.io.clock import wall_to_monotonic_s
+from srd.io.packet_views import PacketViewCache
 from srd.io.recvmmsg import RecvmmsgResults
 from srd.io.rx_buffers import SUPER_BYTES
 from srd.io.rx_memory import RxBatch, RxMemory
@@ -67,6 +68,7 @@ class SecureRxRing(RxMemory):
         self._results.messages["iovlen"] = 1
         self._header_bytes = self._plain_headers.reshape(-1).data
         self._flat_rows = [row.data for row in self._flat]
+        self._views = PacketViewCache(self._flat.reshape(-1).data)
         self._used_headers = 0
         self._memory = memoryview(b"")  # the region, while a batch is received
 
@@ -175,18 +177,21 @@ class SecureRxRing(RxMemory):
         self, session: Session, slot: int, start: int, length: int, size: int, offset: int, *, now: float
     ) -> tuple[int, int]:
         """Decrypt a train to the region, at `offset`; return how many packets are authentic, and their payload."""
-        datagrams, out = self._flat_rows[slot][start : start + length], self._memory[offset:]
+        views = self._views.get(slot * SUPER_BYTES + start, size_bytes=size, count=-(-length // size))
+        if (last_bytes := length % size) > 0:
+            header, sealed = views[-1]
+            views[-1] = (header, sealed[: last_bytes - HEADER_BYTES])
+        out = self._memory[offset:]
         kept = payload_bytes = 0
         if length > size:
-            kept, payload_bytes = session.open_train_untrusted(datagrams, datagram_bytes=size, out=out)
+            kept, payload_bytes = session.open_train_untrusted(views, out=out)
             session.unmark(self._copy_headers(self._flat[slot][start : start + length], kept, size))
         first, headers = self._used_headers, self._header_bytes
-        for at in range(kept * size, length, size):  # what is not as expected
-            end, payload_at = min(at + size, length), at + HEADER_BYTES
+        for view, sealed in views[kept:]:  # what is not as expected
             header = headers[(first + kept) * HEADER_BYTES : (first + kept + 1) * HEADER_BYTES]
-            header[:] = datagrams[at:payload_at]
-            after = payload_bytes + end - payload_at - TAG_BYTES
-            if session.open_data_untrusted(header, datagrams[payload_at:end], out=out[payload_bytes:after], now=now):
+            header[:] = view
+            after = payload_bytes + len(sealed) - TAG_BYTES
+            if session.open_data_untrusted(header, sealed, out=out[payload_bytes:after], now=now):
                 kept += 1
                 payload_bytes = after
         return kept, payload_bytes

@@ -1,7 +1,7 @@
 """Sending encrypted bursts: each packet is encrypted from the application's memory into a stage that the kernel copies.
 
 1. The stage is reused for every system call and small enough to stay in the cache, so that encrypting takes the place
-   of the kernel's first touch of the payload. Payloads and their tags lie in it back to back.
+   of the kernel's first touch of the payload. Packets lie in it back to back, so a packet is one piece for the kernel.
 2. A burst is encrypted when it is queued, once: a path sequence has one content. What is dropped after that counts as
    lost, and is sent again under another path sequence. Queued bursts do not refer to the application's memory.
 """
@@ -16,6 +16,7 @@ from typing import cast
 
 import numpy as np
 
+from srd.io.packet_views import PacketViewCache
 from srd.io.socket import unreachable_addresses
 from srd.io.tx import Transmitter
 from srd.proto.wire.data import HEADER_BYTES, Burst, write_headers
@@ -23,8 +24,9 @@ from srd.proto.wire.protected import STAGE_BYTES, TAG_BYTES
 from srd.secure.session import Session
 
 SLACK_BYTES = 64 << 10
-"""Room beyond the longest burst: bursts are limited by their payload, and each small packet has a tag as well."""
-_Memory = ctypes.c_ubyte * (STAGE_BYTES + SLACK_BYTES)  # one type for all, as ctypes is slow to make another
+"""Room beyond the longest burst: bursts are limited by their payload, and each small packet has header and tag."""
+OVERHEAD_BYTES = HEADER_BYTES + TAG_BYTES
+_Memory = ctypes.c_ubyte * STAGE_BYTES  # one type for all, as ctypes is slow to make another
 
 
 def _memory(address: int) -> memoryview:
@@ -37,33 +39,33 @@ class SecureTransmitter(Transmitter):
 
     def __init__(self, *, drain: Callable[[socket.socket], object] = unreachable_addresses) -> None:
         """Create a transmitter; `drain` drains a socket's error queue."""
-        super().__init__(drain=drain, tag_bytes=TAG_BYTES)
+        super().__init__(drain=drain, overhead_bytes=OVERHEAD_BYTES, pieces=1)
         stage = np.zeros(STAGE_BYTES + SLACK_BYTES, np.uint8)
         self._stage, self._stage_address, self._stage_bytes = stage.data, stage.ctypes.data, len(stage)
         self._staged_bytes = 0
+        self._views = PacketViewCache(self._stage)
 
     def has_room_for(self, burst: Burst) -> bool:
         """Whether a burst can be added before the next `flush`."""
-        needed_bytes = burst.payload_bytes + burst.count * TAG_BYTES
+        needed_bytes = burst.payload_bytes + burst.count * OVERHEAD_BYTES
         fits = self._staged_bytes + needed_bytes <= self._stage_bytes
         return self.path is None or (fits and super().has_room_for(burst))
 
     def add(self, burst: Burst) -> None:
         """Queue a burst of the same path as the queued ones, encrypted."""
         first, count, start = self._packets, burst.count, self._staged_bytes
-        headers = self._headers[first * HEADER_BYTES : (first + count) * HEADER_BYTES]
-        write_headers(burst, out=headers)
-        session = cast(Session, burst.protection)
-        sealed_bytes = session.seal_data(
-            headers,
+        size = burst.segment_bytes + OVERHEAD_BYTES
+        packets = self._stage[start:]
+        write_headers(burst, out=packets, stride=size)
+        sealed_bytes = cast(Session, burst.protection).seal_data(
+            packets,
+            self._views.get(start, size_bytes=size, count=count),
             _payloads(burst),
             path=burst.path,
             path_sequence=burst.path_sequence,
-            out=self._stage[start:],
             now=time.monotonic(),
         )
-        segment = burst.segment_bytes + TAG_BYTES
-        self._point_at(self._stage_address + start, first, count, segment=segment, size_bytes=sealed_bytes)
+        self._point_at(self._stage_address + start, first, count, segment=size, size_bytes=sealed_bytes)
         self._describe(burst, first)
         self._bursts.append((burst, self._count))
         self._staged_bytes = start + sealed_bytes
@@ -83,5 +85,5 @@ def _payloads(burst: Burst) -> list[memoryview]:
         return [_memory(address)[:size] for address in burst.payload_addresses.tolist()]
     if not burst.payload_bytes:
         return [memoryview(b"")] * burst.count
-    memory = _memory(burst.payload_offset)
-    return [memory[at : min(at + size, burst.payload_bytes)] for at in range(0, burst.count * size, size)]
+    memory = _memory(burst.payload_offset)[: burst.payload_bytes]
+    return [memory[at : at + size] for at in range(0, burst.payload_bytes, size)]

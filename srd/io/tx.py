@@ -91,24 +91,35 @@ def _per_message(datagram_bytes: int) -> int:
 class Transmitter:
     """Collects bursts of one path in `add`, sends them in `flush`. Reuses its arrays; allocates nothing per burst."""
 
-    def __init__(self, *, drain: Callable[[socket.socket], object] = unreachable_addresses, tag_bytes: int = 0) -> None:
-        """Create a transmitter; `drain` drains a socket's error queue, `tag_bytes`: what follows each payload."""
+    def __init__(
+        self,
+        *,
+        drain: Callable[[socket.socket], object] = unreachable_addresses,
+        overhead_bytes: int = HEADER_BYTES,
+        pieces: int = 2,
+    ) -> None:
+        """Create a transmitter; `drain` drains a socket's error queue.
+
+        `overhead_bytes`: what a datagram has beside the payload; `pieces`: where it lies in memory, 2: header and
+        payload, each for itself, 1: together.
+        """
         self._drain = drain
-        self._overhead_bytes = HEADER_BYTES + tag_bytes
+        self._overhead_bytes = overhead_bytes
+        self._pieces = pieces
         self.path: int | None = None  # of the queued bursts; None when there are none
         headers = np.zeros(PACKETS, HEADER)
-        self._iov = np.zeros((PACKETS, 2), IOVEC)
+        self._iov = np.zeros((PACKETS, pieces), IOVEC)
         self._iov[:, 0]["base"] = headers.ctypes.data + np.arange(PACKETS, dtype=np.uint64) * np.uint64(HEADER_BYTES)
         self._iov[:, 0]["length"] = HEADER_BYTES
         self._messages = np.zeros(MESSAGES, MMSGHDR)
         self._single = np.zeros(MAX_TRAIN_PACKETS, MMSGHDR)  # for the fallback: one message per datagram
         self._iov_at, self._messages_at = self._iov.ctypes.data, self._messages.ctypes.data
-        # Flat views of 64-bit lanes: of the messages (see MMSGHDR), and of the iovec with four lanes per packet.
+        # Flat views of 64-bit lanes: of the messages (see MMSGHDR), and of the iovec with two lanes per piece.
         # Writing a field of a structured array is slower.
         self._headers = headers.view(np.uint8).data
         self._words = self._messages.view(np.uint64).data
         self._pairs = self._iov.view(np.uint64).reshape(-1).data
-        self._addresses, self._lengths = self._iov["base"][:, 1], self._iov["length"][:, 1]
+        self._addresses, self._lengths = self._iov["base"][:, -1], self._iov["length"][:, -1]
         self._packets = 0  # rows in use
         self._count = 0  # messages in use
         self._first = 0  # index of the first message that has not been sent
@@ -150,16 +161,17 @@ class Transmitter:
 
     def _point_at(self, address: int, first: int, count: int, *, segment: int, size_bytes: int) -> None:
         """Point `count` rows at what lies back to back from `address`: `segment` bytes each, `size_bytes` in all."""
+        lanes = 2 * self._pieces  # of a row; the payload's are the last two
         if count <= FEW_PACKETS:
             pairs, each = self._pairs, address
-            for at in range(4 * first + 2, 4 * (first + count), 4):
+            for at in range(lanes * (first + 1) - 2, lanes * (first + count), lanes):
                 pairs[at], pairs[at + 1] = each, segment
                 each += segment
         else:
             end = first + count
             np.add(_steps(segment)[:count], np.uint64(address), out=self._addresses[first:end])
             self._lengths[first:end] = segment
-        self._pairs[4 * (first + count) - 1] = size_bytes - (count - 1) * segment
+        self._pairs[lanes * (first + count) - 1] = size_bytes - (count - 1) * segment
 
     def _describe(self, burst: Burst, first: int) -> None:
         """Write the kernel's messages for a burst whose rows begin at `first`."""
@@ -168,16 +180,17 @@ class Transmitter:
         per_message = _per_message(datagram_bytes)
         name, control = _name(burst.address), _segmentation(datagram_bytes)
         self._alive += (name, control)
-        iov_at = self._iov_at + first * 2 * IOVEC.itemsize
+        row_bytes = self._pieces * IOVEC.itemsize
+        iov_at = self._iov_at + first * row_bytes
         while left > 0:
             count = min(left, per_message)
             at = self._count * _WORDS
             words[at + _NAME], words[at + _NAME_BYTES] = name.address, name.size_bytes
-            words[at + _IOV], words[at + _IOV_COUNT] = iov_at, 2 * count
+            words[at + _IOV], words[at + _IOV_COUNT] = iov_at, self._pieces * count
             words[at + _CONTROL] = control.address
             words[at + _CONTROL_BYTES] = control.size_bytes if count > 1 else 0
             self._count += 1
-            iov_at += count * 2 * IOVEC.itemsize
+            iov_at += count * row_bytes
             left -= count
 
     def flush(self, sock: socket.socket) -> bool:
@@ -212,14 +225,15 @@ class Transmitter:
 
     def _is_series(self) -> bool:
         """Whether the first unsent message has several datagrams."""
-        return int(self._messages[self._first]["iovlen"]) > 2
+        return int(self._messages[self._first]["iovlen"]) > self._pieces
 
     def _advance(self, datagrams: int) -> None:
         """Remove the first `datagrams` datagrams from the first unsent message."""
         message = self._messages[self._first]
-        if 2 * datagrams < message["iovlen"]:
-            message["iov"] += 2 * IOVEC.itemsize * datagrams
-            message["iovlen"] -= 2 * datagrams
+        pieces = self._pieces * datagrams
+        if pieces < message["iovlen"]:
+            message["iov"] += IOVEC.itemsize * pieces
+            message["iovlen"] -= pieces
         else:
             self._first += 1
 
@@ -251,9 +265,9 @@ class Transmitter:
     def _send_singly(self, fd: int) -> None:
         """Send each datagram of the first unsent message as a message of its own, as many as the socket takes."""
         message = self._messages[self._first]
-        count = int(message["iovlen"]) // 2
+        count = int(message["iovlen"]) // self._pieces
         single = self._single[:count]
         single["name"], single["namelen"] = message["name"], message["namelen"]
-        single["iov"] = message["iov"] + _INDEX[:count] * np.uint64(2 * IOVEC.itemsize)
-        single["iovlen"] = 2
+        single["iov"] = message["iov"] + _INDEX[:count] * np.uint64(self._pieces * IOVEC.itemsize)
+        single["iovlen"] = self._pieces
         self._advance(syscalls.sendmmsg(fd, messages=single.ctypes.data, count=count))

@@ -139,6 +139,19 @@ class ReplayWindow:
 _WINDOW_MASK = mask(REPLAY_WINDOW)
 
 
+PacketViews = tuple[memoryview, memoryview]
+"""Views of an encrypted data packet: its header; its payload and tag."""
+
+
+def packet_views(packets: memoryview, *, size_bytes: int, count: int) -> list[PacketViews]:
+    """Return views of `count` packets of `size_bytes` that lie back to back; the last one may be shorter."""
+    views = []
+    for at in range(0, count * size_bytes, size_bytes):
+        payload_at = at + HEADER_BYTES
+        views.append((packets[at:payload_at], packets[payload_at : at + size_bytes]))
+    return views
+
+
 class Session:
     """The keys of one peer, at one end. Times are seconds of the core's clock."""
 
@@ -218,69 +231,69 @@ class Session:
 
     def seal_data(
         self,
-        headers: memoryview,
+        packets: memoryview,
+        views: Sequence[PacketViews],
         payloads: Sequence[memoryview],
         *,
         path: int,
         path_sequence: int,
-        out: memoryview,
         now: float,
     ) -> int:
-        """Write the encrypted payloads of a burst to `out`, each with its tag, back to back; return their size.
+        """Write the encrypted payloads of a burst behind its headers, each with its tag; return the size of all.
 
-        `headers`: 56 bytes each, which become those of encrypted packets; `path_sequence`: the first packet's, in full.
+        `packets`: where the packets lie back to back, with headers as in plain text, which become those of encrypted
+        packets; `views` of these packets; `path_sequence`: the first packet's, in full. The last payload may be shorter
+        than the others, and so is its packet.
         """
         keys = self._keys_to_send(len(payloads), now=now)
-        if self._phase or headers[_NUMBER_AT] & IMMEDIATE:
-            self._mark(headers, keys=keys)
-        number, encrypt, at, header_at = keys.iv ^ path << 64, keys.aead.encrypt_into, 0, 0
-        for payload in payloads:
-            nonce = (number ^ path_sequence).to_bytes(12, "big")
-            at += encrypt(
-                nonce, payload, headers[header_at : header_at + HEADER_BYTES], out[at : at + len(payload) + TAG_BYTES]
-            )
-            header_at += HEADER_BYTES
+        if self._phase or packets[_NUMBER_AT] & IMMEDIATE:
+            self._mark(packets, views, keys=keys)
+        number, encrypt = keys.iv ^ path << 64, keys.aead.encrypt_into
+        last = len(payloads) - 1
+        for view, payload in zip(views[:last], payloads, strict=False):
+            encrypt((number ^ path_sequence).to_bytes(12, "big"), payload, view[0], view[1])
             path_sequence += 1
-        return at
+        header, room = views[last]
+        last_bytes = len(payloads[last]) + TAG_BYTES
+        encrypt((number ^ path_sequence).to_bytes(12, "big"), payloads[last], header, room[:last_bytes])
+        return last * (HEADER_BYTES + len(room)) + HEADER_BYTES + last_bytes
 
-    def _mark(self, headers: memoryview, *, keys: DirectionKeys) -> None:
+    def _mark(self, packets: memoryview, views: Sequence[PacketViews], *, keys: DirectionKeys) -> None:
         """Write the key phase to the headers of a burst, and encrypt the immediate."""
-        flags = headers[_NUMBER_AT] | self._phase
-        rows = np.frombuffer(headers, np.uint8).reshape(-1, HEADER_BYTES)
-        messages = rows[:, _MESSAGE_AT : _MESSAGE_AT + 4].tobytes() if len(rows) > FEW_HEADERS else b""
-        if messages and messages == messages[:4] * len(rows):
-            rows[:, _NUMBER_AT] = flags
+        flags, count = packets[_NUMBER_AT] | self._phase, len(views)
+        if count > FEW_HEADERS:
+            rows = np.ndarray((count, HEADER_BYTES), np.uint8, packets, strides=(HEADER_BYTES + len(views[0][1]), 1))
+            messages = rows[:, _MESSAGE_AT : _MESSAGE_AT + 4].tobytes()
+            if messages == messages[:4] * count:
+                rows[:, _NUMBER_AT] = flags
+                if flags & IMMEDIATE:
+                    _mask_immediates(rows, messages[:4], keys=keys)
+                return
+        for header, _ in views:
+            header[_NUMBER_AT] = flags
             if flags & IMMEDIATE:
-                mask = keys.immediate_mask(int.from_bytes(messages[:4], "big"))
-                rows[:, _IMMEDIATE_AT : _IMMEDIATE_AT + 4] ^= np.frombuffer(_U32.pack(mask), np.uint8)
-            return
-        for at in range(0, len(headers), HEADER_BYTES):
-            headers[at + _NUMBER_AT] = flags
-            if flags & IMMEDIATE:
-                _mask_immediate(headers, at, keys=keys)
+                _mask_immediate(header, 0, keys=keys)
 
-    def open_train_untrusted(self, datagrams: memoryview, *, datagram_bytes: int, out: memoryview) -> tuple[int, int]:
+    def open_train_untrusted(self, views: Sequence[PacketViews], *, out: memoryview) -> tuple[int, int]:
         """Decrypt the payloads of a train to `out`, back to back, as far as they are as expected.
 
         That is what nearly all are: authentic, with the present keys, numbered one by one, and later than all before.
         Returns how many packets these are, and their payload. `open_data_untrusted` is for what follows.
         """
-        flags, path, low = _NUMBER.unpack_from(datagrams, _NUMBER_AT)
+        flags, path, low = _NUMBER.unpack_from(views[0][0], _NUMBER_AT)
         window, keys = self._windows.get(path), self._receive
         if window is None or flags & KEY_PHASE != self._phase or not self._is_confirmed:
             return 0, 0
         first = number = expand(low, near=window.next)
         if number < window.next:
             return 0, 0
-        base, decrypt, length, written = keys.iv ^ path << 64, keys.aead.decrypt_into, len(datagrams), 0
+        base, decrypt, written = keys.iv ^ path << 64, keys.aead.decrypt_into, 0
         try:
-            for at in range(0, length, datagram_bytes):
-                end, payload_at = min(at + datagram_bytes, length), at + HEADER_BYTES
-                after = written + end - payload_at - TAG_BYTES
-                nonce = (base ^ number).to_bytes(12, "big")
-                decrypt(nonce, datagrams[payload_at:end], datagrams[at:payload_at], out[written:after])
+            for header, sealed in views:
+                end = written + len(sealed) - TAG_BYTES
+                decrypt((base ^ number).to_bytes(12, "big"), sealed, header, out[written:end])
                 number += 1
-                written = after
+                written = end
         except InvalidTag:
             pass
         if number > first:
@@ -304,8 +317,7 @@ class Session:
         if uniform and messages == messages[:4] * count:
             headers[:, _NUMBER_AT] = flags[0] & ~KEY_PHASE
             if flags[0] & IMMEDIATE:
-                mask = self._receive.immediate_mask(int.from_bytes(messages[:4], "big"))
-                headers[:, _IMMEDIATE_AT : _IMMEDIATE_AT + 4] ^= np.frombuffer(_U32.pack(mask), np.uint8)
+                _mask_immediates(headers, messages[:4], keys=self._receive)
             return
         for row, flag in zip(headers, flags, strict=True):
             self._unmark(row.data, 0, flag, keys=self._receive)
@@ -389,3 +401,9 @@ def _mask_immediate(headers: memoryview, at: int, *, keys: DirectionKeys) -> Non
     """Encrypt the immediate in the header at `at`, or decrypt it, which is the same operation."""
     message, _, immediate = _MESSAGE.unpack_from(headers, at + _MESSAGE_AT)
     _U32.pack_into(headers, at + _IMMEDIATE_AT, immediate ^ keys.immediate_mask(message))
+
+
+def _mask_immediates(headers: npt.NDArray[np.uint8], message: bytes, *, keys: DirectionKeys) -> None:
+    """Do the same in all of these headers, one a row, of the same message."""
+    immediates = headers[:, _IMMEDIATE_AT : _IMMEDIATE_AT + 4]
+    immediates ^= np.frombuffer(_U32.pack(keys.immediate_mask(int.from_bytes(message, "big"))), np.uint8)

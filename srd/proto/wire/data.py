@@ -166,10 +166,10 @@ MESSAGE_STEPS: Lanes = _INDEX * np.array([1, 0, 1, 1, 0, 0, 0], dtype=np.uint64)
 """Row i: what header i of a batch adds to the first: path sequence, PSN and message number grow."""
 
 
-def write_headers(burst: Burst, *, out: memoryview) -> None:
-    """Write the burst's headers to `out`: bytes, at least `burst.count` headers long."""
+def write_headers(burst: Burst, *, out: memoryview, stride: int = HEADER_BYTES) -> None:
+    """Write the burst's headers to `out` (bytes), one every `stride` bytes; what lies between them stays."""
     if burst.count <= FEW_PACKETS:
-        _write_few(burst, out)
+        _write_few(burst, out, stride)
         return
     first = [
         _DATA_WORD | burst.flags << 40 | burst.path << 32 | (burst.path_sequence & 0xFFFFFFFF),
@@ -180,20 +180,20 @@ def write_headers(burst: Burst, *, out: memoryview) -> None:
         burst.offset,
         burst.key,
     ]
-    lanes = np.frombuffer(out, ">u8", count=burst.count * HEADER_LANES).reshape(-1, HEADER_LANES)
+    lanes: Lanes = np.ndarray((burst.count, HEADER_LANES), ">u8", out, strides=(stride, 8))
     # Compute all headers at once; NumPy swaps the bytes on output.
     row = np.array(first, dtype=np.uint64)
     steps = header_steps(burst.segment_bytes) if burst.payload_addresses is None else MESSAGE_STEPS
     np.add(row, steps[: burst.count], out=lanes, casting="unsafe")
 
 
-def _write_few(burst: Burst, out: memoryview) -> None:
+def _write_few(burst: Burst, out: memoryview, stride: int) -> None:
     path, context, sent_us, message = burst.path, burst.context, burst.sent_us, burst.message
     length, immediate, key = burst.length, burst.immediate, burst.key
     step, message_step = (burst.segment_bytes, 0) if burst.payload_addresses is None else (0, 1)
     path_sequence, psn, offset = burst.path_sequence & 0xFFFFFFFF, burst.psn, burst.offset
     flags = burst.flags
-    for at in range(0, burst.count * HEADER_BYTES, HEADER_BYTES):
+    for at in range(0, burst.count * stride, stride):
         _PACKED.pack_into(
             out,
             at,

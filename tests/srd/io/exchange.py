@@ -86,6 +86,12 @@ class Receiver:
         return address
 
     @property
+    def ring(self) -> RxRing:
+        """The queue, of data in plain text."""
+        assert isinstance(self.queue, RxRing)
+        return self.queue
+
+    @property
     def packets(self) -> int:
         return sum(burst.count for burst in self.bursts)
 
@@ -156,6 +162,7 @@ class Source:
     transmitter: Transmitter
     protection: Session | None = None
     """What its bursts are encrypted with."""
+    context: int = CONTEXT
     psn: int = 0
 
     def burst(
@@ -168,7 +175,7 @@ class Source:
             address=to,
             path=3,
             path_sequence=self.psn - count,
-            context=CONTEXT,
+            context=self.context,
             psn=self.psn - count,
             count=count,
             sent_us=0xCAFE0000,
@@ -219,9 +226,7 @@ class Source:
 
 
 @contextmanager
-def source(
-    *, family: socket.AddressFamily = socket.AF_INET, protection: Session | None = None
-) -> Iterator[Source]:
+def source(*, family: socket.AddressFamily = socket.AF_INET, protection: Session | None = None) -> Iterator[Source]:
     transmitter = Transmitter() if protection is None else SecureTransmitter()
     with Region(1 << 20, name="test-source") as region, open_socket(LOOPBACK[family], family=family) as sock:
         yield Source(sock, region, transmitter, protection)

@@ -172,7 +172,7 @@ def send_until_kept(one: Source, two: Receiver, *, segment_bytes: int, size_byte
 def test_receive__the_layout_adapts_to_the_size_of_kept_packets() -> None:
     with source() as one, Receiver(datagram_bytes=8972) as two:
         send_until_kept(one, two, segment_bytes=1400, size_bytes=LAYOUT_BYTES + 100_000)
-        assert two.queue.payload_bytes == 1400
+        assert two.ring.payload_bytes == 1400
         copied = two.queue.bytes_copied
         assert LAYOUT_BYTES <= copied <= LAYOUT_BYTES + 100_000
         send_until_kept(one, two, segment_bytes=1400, size_bytes=1 << 20, first=1000)
@@ -188,7 +188,7 @@ def test_receive__packets_that_are_not_kept_change_no_layout() -> None:
             wait_readable(two.socket)
             while two.queue.receive(two.socket) is not None:
                 pass
-        assert two.queue.payload_bytes == 8916
+        assert two.ring.payload_bytes == 8916
 
 
 def test_receive__data_for_no_open_peer_is_dropped_before_memory_is_allocated() -> None:
@@ -236,7 +236,7 @@ def test_receive__random_sizes(seed: int) -> None:
         for turn in range(12):
             sent: dict[int, bytes] = {}
             if turn in (4, 8):  # as if most of the kept bytes had that size
-                two.queue._expect(max(sizes[turn // 4 - 1], 1024) + HEADER_BYTES)
+                two.ring._expect(max(sizes[turn // 4 - 1], 1024) + HEADER_BYTES)
             while sum(map(len, sent.values())) < 700_000:
                 sender, segment_bytes, message = rng.choice((one, other)), rng.choice(sizes), len(sent)
                 sent[message] = content(rng.randrange(1, min(64 * segment_bytes, 250_000)), seed=rng.randrange(1 << 30))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from srd.proto.wire.data import HEADER_BYTES, Burst, write_headers
 from srd.proto.wire.protected import TAG_BYTES
-from srd.secure.session import SecretLog, Session, Suite
+from srd.secure.session import SecretLog, Session, Suite, packet_views
 
 ONE, OTHER = bytes(range(32)), bytes(range(100, 132))
 CONTEXT = 0x1122334455667788
@@ -60,26 +60,25 @@ def seal(
     now: float = 0.0,
 ) -> list[Sealed]:
     """Encrypt a burst."""
-    segment = len(payloads[0])
-    headers = bytearray(
-        plain_headers(len(payloads), path=path, sequence=sequence, flags=flags, message=message, segment=segment)
-    )
-    out = bytearray(sum(map(len, payloads)) + TAG_BYTES * len(payloads))
-    session.seal_data(
-        memoryview(headers),
+    segment, count = len(payloads[0]), len(payloads)
+    size = HEADER_BYTES + segment + TAG_BYTES
+    packets = memoryview(bytearray(count * size))
+    headers = plain_headers(count, path=path, sequence=sequence, flags=flags, message=message, segment=segment)
+    for index in range(count):
+        packets[index * size : index * size + HEADER_BYTES] = headers[index * HEADER_BYTES : (index + 1) * HEADER_BYTES]
+    sealed_bytes = session.seal_data(
+        packets,
+        packet_views(packets, size_bytes=size, count=count),
         [memoryview(payload) for payload in payloads],
         path=path,
         path_sequence=sequence,
-        out=memoryview(out),
         now=now,
     )
-    packets, at = [], 0
-    for index, payload in enumerate(payloads):
-        end = at + len(payload) + TAG_BYTES
-        header = bytes(headers[index * HEADER_BYTES : (index + 1) * HEADER_BYTES])
-        packets.append(Sealed(header, bytes(out[at:end])))
-        at = end
-    return packets
+    starts = range(0, sealed_bytes, size)
+    return [
+        Sealed(bytes(packets[at : at + HEADER_BYTES]), bytes(packets[at + HEADER_BYTES : min(at + size, sealed_bytes)]))
+        for at in starts
+    ]
 
 
 def unseal(session: Session, packet: Sealed, *, now: float = 0.0) -> tuple[bytes, bytes] | None:

@@ -14,7 +14,7 @@ from srd.proto.wire.control import Close
 from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE
 from srd.proto.wire.protected import KEY_PHASE, TAG_BYTES
 from srd.secure import session as module
-from srd.secure.session import OLD_KEYS_RTTS, REPLAY_WINDOW, UPDATE_S, ReplayWindow, Session, Suite
+from srd.secure.session import OLD_KEYS_RTTS, REPLAY_WINDOW, UPDATE_S, ReplayWindow, Session, Suite, packet_views
 from tests.srd.secure.sessions import CONTEXT, Sealed, pair, plain_headers, seal, unseal
 
 CLOSE = Close(CONTEXT, 7).encode()
@@ -176,7 +176,8 @@ def open_train(session: Session, packets: list[Sealed], *, size: int) -> tuple[i
     """Return how many packets were accepted as expected ones, their headers and their payloads."""
     datagrams = b"".join(packet.datagram for packet in packets)
     out = bytearray(len(datagrams))
-    kept, written = session.open_train_untrusted(memoryview(datagrams), datagram_bytes=size, out=memoryview(out))
+    views = packet_views(memoryview(datagrams), size_bytes=size, count=len(packets))
+    kept, written = session.open_train_untrusted(views, out=memoryview(out))
     headers = np.array([list(packet.header) for packet in packets[:kept]], np.uint8).reshape(kept, HEADER_BYTES)
     if kept:
         session.unmark(headers)
