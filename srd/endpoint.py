@@ -174,8 +174,12 @@ class Endpoint:
             number = next(iter(self._incoming))
             self._engine.accepted(number)
             peer = self._incoming.pop(number)
-            if authorize is None or authorize(peer.identity):
-                return peer
+            try:
+                if authorize is None or authorize(peer.identity):
+                    return peer
+            except BaseException:
+                self._close_peer_later(peer)
+                raise
             self._close_peer_later(peer)
 
     def _check_open(self) -> None:

@@ -28,12 +28,14 @@ from srd.io.rx_memory import RxBatch, RxMemory
 from srd.io.syscalls import IOVEC, Address
 from srd.proto.events import Extent
 from srd.proto.security import PacketProtection
-from srd.proto.wire.data import HEADER_BYTES, MAX_BURST_PACKETS, VERSION, GroDatagram, PacketType
+from srd.proto.wire.data import HEADER_BYTES, MAX_BURST_PACKETS, PREFIX_BYTES, VERSION, GroDatagram, PacketType
 from srd.proto.wire.protected import TAG_BYTES
 from srd.secure.session import Session
 
 SECURE_SLOTS = 8
 """Messages per system call: 512 KiB."""
+_ROW_BYTES = SUPER_BYTES + PREFIX_BYTES
+"""A slot, and room behind it: a last datagram may be too short for the prefix that `_parts` looks at."""
 _OVERHEAD_BYTES = HEADER_BYTES + TAG_BYTES
 _DATA = bytes([VERSION, PacketType.DATA])
 _KIND = np.dtype("V2")
@@ -54,12 +56,12 @@ class SecureRxRing(RxMemory):
         number: int = 0,
     ) -> None:
         """Create a queue that receives into `region`; `protections`: a live view of the keys, by context."""
-        self._flat = np.zeros((SECURE_SLOTS, SUPER_BYTES), np.uint8)
+        self._flat = np.zeros((SECURE_SLOTS, _ROW_BYTES), np.uint8)
         self._plain_headers = np.zeros((SECURE_SLOTS * SUPER_BYTES // _OVERHEAD_BYTES, HEADER_BYTES), np.uint8)
         self._protections = protections
         super().__init__(region, chunk_bytes=chunk_bytes, reserve_bytes=reserve_bytes, number=number, slots=0)
         flat_iov = np.zeros(SECURE_SLOTS, IOVEC)
-        flat_iov["base"] = self._flat.ctypes.data + np.arange(SECURE_SLOTS, dtype=np.uint64) * np.uint64(SUPER_BYTES)
+        flat_iov["base"] = self._flat.ctypes.data + np.arange(SECURE_SLOTS, dtype=np.uint64) * np.uint64(_ROW_BYTES)
         flat_iov["length"] = SUPER_BYTES
         self._flat_iov = flat_iov
         self._results = RecvmmsgResults(SECURE_SLOTS)
@@ -159,12 +161,13 @@ class SecureRxRing(RxMemory):
             return
         first, size = self._used_headers, min(size, length)
         total_bytes = length - -(-length // size) * _OVERHEAD_BYTES
-        offset = self.buffers.allocate_copy(max(total_bytes, 1))
+        offset = self.buffers.allocate_copy(total_bytes) if total_bytes else 0  # a header alone takes no memory
         if offset is None:
             self._drop_train(batch, session, row[start : start + length], size, context, now=now)
             return
         kept, payload_bytes = self._decrypt(session, slot, start, length, size, offset, now=now)
-        self.buffers.trim_copy(offset + payload_bytes)
+        if total_bytes:
+            self.buffers.trim_copy(offset + payload_bytes)
         if not kept:
             return
         self._used_headers = first + kept
@@ -177,7 +180,7 @@ class SecureRxRing(RxMemory):
         self, session: Session, slot: int, start: int, length: int, size: int, offset: int, *, now: float
     ) -> tuple[int, int]:
         """Decrypt a train to the region, at `offset`; return how many packets are authentic, and their payload."""
-        views = self._views.get(slot * SUPER_BYTES + start, size_bytes=size, count=-(-length // size))
+        views = self._views.get(slot * _ROW_BYTES + start, size_bytes=size, count=-(-length // size))
         if (last_bytes := length % size) > 0:
             header, sealed = views[-1]
             views[-1] = (header, sealed[: last_bytes - HEADER_BYTES])

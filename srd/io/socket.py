@@ -12,9 +12,11 @@ the options of both are set.
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import struct
 from contextlib import suppress
+from pathlib import Path
 
 from srd.io import syscalls
 from srd.io.addresses import canonical
@@ -27,6 +29,7 @@ ECT_0 = 2
 """ECN-capable transport (RFC 3168, section 5), in the low two bits of IPv4's TOS and IPv6's traffic class."""
 MAX_ERRORS = 256
 """Errors read from an error queue at a time: bounds the work where ICMP errors arrive faster than they are drained."""
+BOOT_ID, NETWORK_NAMESPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/net")
 IP_UDP_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}
 
 
@@ -59,6 +62,19 @@ def open_socket(address: Address, *, family: socket.AddressFamily, share_port: b
         sock.close()
         raise
     return sock
+
+
+def place_of(address: Address) -> bytes:
+    """Return what no other bound socket has at the same time, in the whole network, and this one again after a restart.
+
+    That is the boot of this host, its network namespace, and the local address. Where there is no /proc it is random.
+    """
+    try:
+        boot = BOOT_ID.read_text().strip()
+        namespace = NETWORK_NAMESPACE.stat().st_ino
+    except OSError:
+        return os.urandom(16)
+    return f"{boot} {namespace} {address!r}".encode()
 
 
 def _enable_ecn(sock: socket.socket, *, family: socket.AddressFamily) -> None:

@@ -417,6 +417,8 @@ class EndpointCore:
                 status, reason = Status.REMOTE_ERROR_BAD_DEST_QPN, RefuseReason.NOT_AUTHORIZED
                 self._stateless.refuse(hello, address, status=status, reason=reason)
                 return None
+        if not self._stateless.spend_cookie(hello, address, now=now):
+            return None
         peer = self._by_remote[hello.own_context] = self._add(address, now=now)
         self._unaccepted.add(peer.number)
         secured = None

@@ -93,6 +93,8 @@ class CookieJar:
         return text + hmac.new(self._secret, bound, hashlib.sha256).digest()[: COOKIE_BYTES - 8]
 
 
+MAX_INITIATIONS = 8
+"""Handshakes that an ACCEPT may answer: of the sizes that are tried, with one cookie and the next."""
 MIN_RTT_S = 1e-6
 """Smallest round trip, as for a path's samples: the pacing rate divides by it, and the clock may not have advanced."""
 
@@ -115,11 +117,12 @@ class Initiator:
         self._mode = SecurityMode.PLAIN if security is None else security.mode
         self._check_credential = check_credential
         self._credential = b""  # the responder's
-        self._initiations: dict[int, Initiation] = {}  # by the size proposed, for the present cookie
+        self._initiations: dict[tuple[bytes, int], Initiation] = {}  # by cookie and size proposed, the oldest first
         self._own_context = own_context
         self._config = config
         self._sizes = sizes
         self._cookie = b""
+        self._is_answered = False  # whether a RETRY was processed
         self._path = 0  # with a cookie: the path that it came over, since it is valid for that address only
         self._hellos = 0
         self._sent_at: float | None = None  # when the unanswered HELLO was sent; infinite: it was repeated
@@ -127,10 +130,10 @@ class Initiator:
         self.give_up_at = now + config.handshake_timeout_s
 
     def retry(self, retry: Retry, *, now: float) -> None:
-        """Process a RETRY: send the HELLO again at once, with its cookie, over the path that was answered.
+        """Process a RETRY: send the HELLO again, with its cookie, over the path that was answered.
 
-        The size is the one proposed last, or that of the RETRY, if it is one of the proposed sizes and larger, since it
-        passed.
+        The first RETRY is answered at once, any other when the next HELLO is due: it may be anybody's. The size is the
+        one proposed last, or that of the RETRY, if it is one of the proposed sizes and larger, since it passed.
         """
         if retry.cookie == self._cookie or (self._cookie and retry.path != self._path):
             return
@@ -141,12 +144,12 @@ class Initiator:
                 self.failure = reason
                 return
             self._credential = retry.credential
-            self._initiations.clear()
         self._cookie, self._path = retry.cookie, retry.path
         self._sent_at = None
         passed = self._sizes.index(retry.size_bytes) if retry.size_bytes in self._sizes else len(self._sizes)
         self._hellos = min(max(self._hellos - 1, 0) // HELLOS_PER_SIZE, passed) * HELLOS_PER_SIZE
-        self.send_at = now
+        if not self._is_answered:
+            self._is_answered, self.send_at = True, now
 
     def poll_hello(self, *, now: float) -> Hello | None:
         """Return the HELLO that is due."""
@@ -170,23 +173,26 @@ class Initiator:
         )
         return hello if self._security is None or not self._credential else self._secured(hello, self._security)
 
-    def _secured(self, hello: Hello, security: Security) -> Hello:
-        """Return a HELLO with its handshake message, or one without a cookie if the responder's answer was invalid."""
+    def _secured(self, hello: Hello, security: Security) -> Hello | None:
+        """Return a HELLO with its handshake message, or None if the responder's answer was invalid: then ask again."""
         try:
             return self._secured_untrusted(hello, security)
         except PacketError as error:
             self.failure = str(error)
             self._cookie = self._credential = b""
-            return replace(hello, cookie=b"")
+            return None
 
     def _secured_untrusted(self, hello: Hello, security: Security) -> Hello:
-        """Return a HELLO with its handshake message: one for each size, since the HELLO's content is bound to it."""
-        initiation = self._initiations.get(hello.datagram_bytes)
+        """Return a HELLO with its handshake message: one for each cookie and size, as its content is bound to it."""
+        key = (hello.cookie, hello.datagram_bytes)
+        initiation = self._initiations.get(key)
         if initiation is None:
             initiation = security.initiate_untrusted(
                 self._credential, transcript=hello.transcript, context=self._own_context
             )
-            self._initiations[hello.datagram_bytes] = initiation
+            if len(self._initiations) >= MAX_INITIATIONS:
+                del self._initiations[next(iter(self._initiations))]
+            self._initiations[key] = initiation
         secured = replace(hello, message=initiation.message)
         if len(secured.encode()) > hello.datagram_bytes:
             raise PacketError(f"this end's certificate does not fit into {hello.datagram_bytes} bytes")

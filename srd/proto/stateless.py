@@ -93,9 +93,6 @@ class StatelessResponder:
             self.refuse(hello, address, status=Status.REMOTE_ERROR_RNR)
             return False
         if self._cookies.check(hello.cookie, address=address, context=hello.own_context, now=now):
-            if self._cookies.spend(hello.cookie, now=now):
-                self.refuse(hello, address, status=Status.REMOTE_ERROR_ABORT)  # the peer of this cookie has ended
-                return False
             return True
         cookie = self._cookies.make(address=address, context=hello.own_context, now=now)
         # As long as the HELLO, to test that size in this direction, but not longer than what this end receives.
@@ -108,3 +105,13 @@ class StatelessResponder:
         else:
             self.reply(address, retry, path=hello.path)
         return False
+
+    def spend_cookie(self, hello: Hello, address: Address, *, now: float) -> bool:
+        """Whether a valid cookie opens a peer, which it does once. Else reply: its peer has ended.
+
+        Only an authentic HELLO spends its cookie: others could use up the memory for cookies, or an initiator's own.
+        """
+        if self._cookies.spend(hello.cookie, now=now):
+            self.refuse(hello, address, status=Status.REMOTE_ERROR_ABORT)
+            return False
+        return True

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
@@ -71,24 +70,30 @@ class Authorities:
             certificate = parse_untrusted(der)
         except PacketError as error:
             return str(error)
-        issuer = next((issuer for issuer in self.certificates if _has_issued(issuer, certificate)), None)
-        if issuer is None:
+        issuers = [issuer for issuer in self.certificates if _has_issued(issuer, certificate)]
+        if not issuers:
             return f"its certificate is issued by {certificate.issuer.rfc4514_string()!r}, which is not trusted"
-        for found, name in ((certificate, "its certificate"), (issuer, "its authority's certificate")):
-            if not found.not_valid_before_utc <= now <= found.not_valid_after_utc:
-                return (
-                    f"{name} is valid from {found.not_valid_before_utc:%F %T} to {found.not_valid_after_utc:%F %T} "
-                    f"UTC, and it is {now:%F %T}"
-                )
+        if (reason := _refusal_by_time(certificate, "its certificate", now)) is not None:
+            return reason
+        reasons = [_refusal_by_time(issuer, "its authority's certificate", now) for issuer in issuers]
+        if None not in reasons:  # else an authority that has renewed its certificate is known by the new one, too
+            return reasons[0]
         return _refusal_by_extension(certificate, use) or _refusal_by_name(certificate, host)
 
 
 def _has_issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature):
+    except Exception:  # noqa: BLE001 - what the other end has sent, parsed lazily: errors of many kinds
         return False
     return True
+
+
+def _refusal_by_time(certificate: x509.Certificate, name: str, now: datetime) -> str | None:
+    first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if first <= now <= last:
+        return None
+    return f"{name} is valid from {first:%F %T} to {last:%F %T} UTC, and it is {now:%F %T}"
 
 
 def _refusal_by_extension(certificate: x509.Certificate, use: ObjectIdentifier) -> str | None:

@@ -73,7 +73,7 @@ class Trust:
         hosts, authorities = self.known_hosts, self._authorities
         if authorities is not None:
             return lambda der: authorities.refusal_untrusted(der, use=RESPONDER, host=host, now=utc_now())
-        return None if hosts is None else lambda key: hosts.check(name, key)
+        return None if hosts is None else lambda key: _refusal_by_hosts(hosts, name, key)
 
     @property
     def own_identity(self) -> Identity:
@@ -89,13 +89,21 @@ class Trust:
         return Identity(self.mode, credential)
 
 
+def _refusal_by_hosts(hosts: KnownHosts, name: str, key: bytes) -> str | None:
+    """Return why a key is not that of a known host. A file that cannot be read refuses all, and ends no endpoint."""
+    try:
+        return hosts.check(name, key)
+    except UsageError as error:
+        return str(error)
+
+
 @dataclass(frozen=True, slots=True)
 class Plain:
     """Nothing is encrypted, and nobody is known: for networks that are trusted, and for comparisons."""
 
-    def open(self, *, port: int) -> Trust:
-        """Return what an endpoint with this UDP port needs."""
-        del port
+    def open(self, *, place: bytes) -> Trust:
+        """Return what an endpoint at `place` needs (`srd.io.socket.place_of`)."""
+        del place
         return Trust(SecurityMode.PLAIN)
 
 
@@ -115,10 +123,10 @@ class Psk:
         """Return a text without the key."""
         return "Psk(...)"
 
-    def open(self, *, port: int) -> Trust:
-        """Return what an endpoint with this UDP port needs."""
+    def open(self, *, place: bytes) -> Trust:
+        """Return what an endpoint at `place` needs (`srd.io.socket.place_of`)."""
         static = X25519PrivateKey.generate()
-        handshakes = Handshakes(SecurityMode.PSK, static=static, psk=self.key, port=port, log_secret=_secret_log())
+        handshakes = Handshakes(SecurityMode.PSK, static=static, psk=self.key, place=place, log_secret=_secret_log())
         return Trust(SecurityMode.PSK, handshakes)
 
 
@@ -148,15 +156,15 @@ class Keys:
         """Return a text without secrets."""
         return f"Keys(known_hosts={self.known_hosts}, authorized={self.authorized and len(self.authorized)})"
 
-    def open(self, *, port: int) -> Trust:
-        """Return what an endpoint with this UDP port needs. Raises UsageError for files that cannot be used."""
+    def open(self, *, place: bytes) -> Trust:
+        """Return what an endpoint at `place` needs (`srd.io.socket.place_of`). Raises UsageError for unusable files."""
         static = self.private_key or user_key()
         authorized = self.authorized
         handshakes = Handshakes(
             SecurityMode.KEYS,
             static=static,
             psk=self.psk,
-            port=port,
+            place=place,
             authorize=None if authorized is None else authorized.__contains__,
             log_secret=_secret_log(),
         )
@@ -189,14 +197,14 @@ class Cert:
         """Return a text without the key."""
         return f"Cert({', '.join(names_of(parse_untrusted(self.certificate)))})"
 
-    def open(self, *, port: int) -> Trust:
-        """Return what an endpoint with this UDP port needs."""
+    def open(self, *, place: bytes) -> Trust:
+        """Return what an endpoint at `place` needs (`srd.io.socket.place_of`)."""
         authorities = self.authorities
         handshakes = Handshakes(
             SecurityMode.CERT,
             static=self.private_key,
             certificate=self.certificate,
-            port=port,
+            place=place,
             authorize=lambda der: authorities.refusal_untrusted(der, use=INITIATOR, host=None, now=utc_now()) is None,
             log_secret=_secret_log(),
         )

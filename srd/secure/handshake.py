@@ -56,16 +56,17 @@ class Handshakes:
         *,
         static: X25519PrivateKey,
         psk: bytes = NO_PSK,
-        port: int,
+        place: bytes = b"",
         certificate: bytes = b"",
         authorize: Callable[[bytes], bool] | None = None,
         suite: Suite | None = None,
         log_secret: SecretLog | None = None,
     ) -> None:
-        """Take the endpoint's static key, and its UDP port.
+        """Take the endpoint's static key.
 
-        `certificate`: of that key, with `CERT`; `authorize`: whether the holder of a credential may open a peer, None:
-        everybody; `suite`: what this end prefers; `log_secret`: receives the secrets of each peer.
+        `place`: where this endpoint is, and no other one at the same time, before and after a restart; `certificate`:
+        of the key, with `CERT`; `authorize`: whether the holder of a credential may open a peer, None: everybody;
+        `suite`: what this end prefers; `log_secret`: receives the secrets of each peer.
         """
         self.mode = mode
         self.credential = certificate or public_bytes(static)
@@ -73,9 +74,7 @@ class Handshakes:
         self.certificate = certificate
         self._suite = suite or preferred_suite()
         self._log_secret = log_secret
-        # Of the static key, so that a restarted endpoint can reset peers of its former life; of the port, so that
-        # another endpoint with that key cannot be asked for the tokens of this one (RFC 9000, section 21.11).
-        self._reset_key = derive(static.private_bytes_raw(), b"srd reset %d" % port)
+        self._reset_key = derive(static.private_bytes_raw(), b"srd reset " + place)
 
     def reset_token(self, context: int) -> bytes:
         """Return what proves that this end chose `context`."""

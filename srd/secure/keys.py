@@ -15,6 +15,7 @@ import re
 import stat
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -54,12 +55,12 @@ def public_text(public_key: bytes) -> str:
 
 
 def parse_public(text: str) -> bytes:
-    """Return the public key of a line. Raises UsageError."""
+    """Return the public key of a line. Raises UsageError, which does not quote it: it may be a secret."""
     words = text.split()
+    if words and words[0] == PRIVATE_WORD:
+        raise UsageError(f"is a private key, not a public one: give what srd keygen prints, {PUBLIC_WORD} BASE64")
     if len(words) < 2 or words[0] != PUBLIC_WORD:
-        raise UsageError(
-            f"{text.strip()[:60]!r} is no public key: it has the form {PUBLIC_WORD} BASE64; see srd keygen"
-        )
+        raise UsageError(f"is no public key, which has the form {PUBLIC_WORD} BASE64; see srd keygen")
     return _decode(words[1])
 
 
@@ -69,7 +70,7 @@ def _decode(text: str) -> bytes:
     except (binascii.Error, ValueError):
         key = b""
     if len(key) != PUBLIC_KEY_BYTES:
-        raise UsageError(f"{text[:8]}...: not a key of {PUBLIC_KEY_BYTES} bytes in base64; see srd keygen")
+        raise UsageError(f"has no key of {PUBLIC_KEY_BYTES} bytes in base64; see srd keygen")
     return key
 
 
@@ -77,14 +78,44 @@ def read_secret(path: Path) -> str:
     """Return the content of a file with a secret. Raises UsageError: not readable, or by others, too."""
     try:
         with path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            if stat.S_ISREG(status.st_mode) and status.st_mode & 0o077:
-                raise UsageError(f"{path}: others may read it (mode {status.st_mode & 0o777:o}); run: chmod 600 {path}")
+            _check_mode(file, path, others_may_not="read it", mask=0o077)
             return file.read(MAX_FILE_BYTES).decode()
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: is no text, so it has no key; see srd keygen") from error
+
+
+def _check_mode(file: IO[bytes], path: Path, *, others_may_not: str, mask: int) -> None:
+    """Raise UsageError unless a file is of this user (or root) alone. What is not a regular file is not checked."""
+    status = os.fstat(file.fileno())
+    if not stat.S_ISREG(status.st_mode):
+        return
+    if status.st_mode & mask:
+        mode = f"mode {status.st_mode & 0o777:o}"
+        raise UsageError(f"{path}: others may {others_may_not} ({mode}); run: chmod go-rwx {path}")
+    if status.st_uid not in (0, os.geteuid()):
+        raise UsageError(f"{path}: belongs to another user (uid {status.st_uid}); run: chown $USER {path}")
+
+
+def trusted_lines(path: Path) -> list[tuple[int, str]]:
+    """Return the lines of a file of public keys, with their numbers; not empty ones, and those with #.
+
+    Raises FileNotFoundError, and UsageError for any other reason, also if others may write to it.
+    """
+    try:
+        with path.open("rb") as file:
+            _check_mode(file, path, others_may_not="write to it", mask=0o022)
+            lines = file.read(MAX_FILE_BYTES).decode().splitlines()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}; name another file") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: is no text; repair it, or name another file") from error
+    return [
+        (number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith("#")
+    ]
 
 
 def load(path: Path) -> X25519PrivateKey:
@@ -99,7 +130,10 @@ def private_key_in(text: str, path: Path) -> X25519PrivateKey:
     words = text.split()
     if len(words) < 2 or words[0] != PRIVATE_WORD:
         raise UsageError(f"{path}: has no private key; make one with: srd keygen {path}")
-    return X25519PrivateKey.from_private_bytes(_decode(words[1]))
+    try:
+        return X25519PrivateKey.from_private_bytes(_decode(words[1]))
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
 
 
 def _pem_key(text: str, path: Path) -> X25519PrivateKey:
@@ -167,14 +201,16 @@ def user_key() -> X25519PrivateKey:
 
 def read_authorized(path: Path) -> frozenset[bytes]:
     """Return the public keys in a file, one a line; empty lines and those with # are skipped. Raises UsageError."""
+    keys = set()
     try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
-    try:
-        return frozenset(parse_public(line) for line in lines if line.strip() and not line.lstrip().startswith("#"))
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from error
+        for number, line in trusted_lines(path):
+            try:
+                keys.add(parse_public(line))
+            except UsageError as error:
+                raise UsageError(f"{path}, line {number}: {error}") from error
+    except FileNotFoundError as error:
+        raise UsageError(f"{path}: no such file; make it with a line for each public key") from error
+    return frozenset(keys)
 
 
 def read_psk(path: Path) -> bytes:

@@ -10,10 +10,11 @@ Rules.
    authentic on that path, and drops what it has seen (`ReplayWindow`).
 4. Headers are authenticated and readable, as a protected one would cost more than 5 % (docs/security.md), but for the
    one field that the application chooses: the immediate is added bit by bit to the first four bytes of AES(immediates'
-   key, message number). So it is encrypted alike in every packet of its message.
+   key, message number). So it is encrypted alike in every packet of its message. In an ABORTED packet that field has
+   the reason instead, and is readable: two values must not be encrypted alike.
 5. Key update is that of RFC 9001, section 6: both directions change together. Either end may start, after
    `UPDATE_PACKETS` or `UPDATE_S`, once it has received a packet with the present keys. The receiver computes the next
-   keys beforehand. It keeps the old ones for three round trips, for packets that were overtaken.
+   keys beforehand. It keeps the old ones for three round trips (`MIN_OLD_KEYS_S`), for packets that were overtaken.
 6. Nothing changes for a packet that is not authentic, but the counter `forged`.
 """
 
@@ -34,16 +35,22 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from srd.proto.config import MAX_PATH_NUMBERS
 from srd.proto.errors import PacketError
 from srd.proto.seqset import mask
-from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, PREFIX_BYTES, VERSION, PacketType, expand
+from srd.proto.wire.data import ABORTED, HEADER_BYTES, IMMEDIATE, PREFIX_BYTES, VERSION, PacketType, expand
 from srd.proto.wire.protected import KEY_PHASE, TAG_BYTES
 
 UPDATE_PACKETS = 1 << 30
-"""Packets after which the keys change: 2^39 blocks of AES at most, for an attacker's advantage of 2^-50 (McGrew and
-Viega's bound; RFC 9001, appendix B, computes with it)."""
+"""Packets after which the keys change: 2^37 blocks of AES at MTU 1500, 2^42 with the longest datagrams. An attacker's
+advantage is 2^-54 at most, 2^-44 with these, by the bound of RFC 9001, appendix B.1."""
+UPDATE_FORGERIES = 1 << 35
+"""Packets that were not authentic, after which the keys change, too (RFC 9001, section 6.6, which allows 2^36 with
+ChaCha20-Poly1305)."""
 UPDATE_S = 600.0
 """Time after which the keys change, also those of a quiet peer."""
 OLD_KEYS_RTTS = 3
 """Round trips for which the receiver keeps old keys: a packet that was overtaken by more is late, and sent again."""
+MIN_OLD_KEYS_S = 0.5
+"""Least time for which it does: packets wait in the sockets of busy hosts, and an end that sends no data knows no round
+trip."""
 FEW_HEADERS = 16
 """Up to so many headers are changed one by one: NumPy's calls cost more."""
 REPLAY_WINDOW = 8192
@@ -126,7 +133,8 @@ class ReplayWindow:
             self._run += 1
             self.next += 1
             return
-        bits = self._bits << self._run | mask(self._run)
+        run = min(self._run, REPLAY_WINDOW)
+        bits = self._bits << run | mask(run)
         self._run = 0
         if number > self.next:
             bits = bits << (number + 1 - self.next) | 1 if number - self.next < REPLAY_WINDOW else 1
@@ -175,6 +183,7 @@ class Session:
         self._next_receive = self._receive.next()
         self._old_receive: DirectionKeys | None = None
         self._update_at = now + UPDATE_S
+        self._forged_limit = UPDATE_FORGERIES
         self._drop_old_at = now
         self._packets = 0  # sent with the present keys
         self._is_confirmed = False  # whether a packet with the present keys was received
@@ -210,18 +219,19 @@ class Session:
         counter = expand(low, near=window.next)
         if flags & ~KEY_PHASE or path:
             raise self._forgery()
-        keys = self._keys_of(flags & KEY_PHASE, now=now)
         if not window.is_new(counter):
             self.replayed += 1
             raise PacketError("a control packet was received before")
-        nonce = (keys.iv ^ (CONTROL << 64 | counter)).to_bytes(12, "big")
-        try:
-            packet = keys.aead.decrypt(nonce, data[PREFIX_BYTES:], prefix)
-        except InvalidTag:
-            raise self._forgery() from None
-        window.add(counter)
-        self._on_authentic(keys, now=now)
-        return packet
+        for keys in self._candidates(flags & KEY_PHASE, now=now):
+            nonce = (keys.iv ^ (CONTROL << 64 | counter)).to_bytes(12, "big")
+            try:
+                packet = keys.aead.decrypt(nonce, data[PREFIX_BYTES:], prefix)
+            except InvalidTag:
+                continue
+            window.add(counter)
+            self._on_authentic(keys, now=now)
+            return packet
+        raise self._forgery()
 
     def _forgery(self) -> PacketError:
         self.forged += 1
@@ -266,12 +276,12 @@ class Session:
             messages = rows[:, _MESSAGE_AT : _MESSAGE_AT + 4].tobytes()
             if messages == messages[:4] * count:
                 rows[:, _NUMBER_AT] = flags
-                if flags & IMMEDIATE:
+                if _hides_immediate(flags):
                     _mask_immediates(rows, messages[:4], keys=keys)
                 return
         for header, _ in views:
             header[_NUMBER_AT] = flags
-            if flags & IMMEDIATE:
+            if _hides_immediate(flags):
                 _mask_immediate(header, 0, keys=keys)
 
     def open_train_untrusted(self, views: Sequence[PacketViews], *, out: memoryview) -> tuple[int, int]:
@@ -316,7 +326,7 @@ class Session:
         messages = headers[:, _MESSAGE_AT : _MESSAGE_AT + 4].tobytes()
         if uniform and messages == messages[:4] * count:
             headers[:, _NUMBER_AT] = flags[0] & ~KEY_PHASE
-            if flags[0] & IMMEDIATE:
+            if _hides_immediate(flags[0]):
                 _mask_immediates(headers, messages[:4], keys=self._receive)
             return
         for row, flag in zip(headers, flags, strict=True):
@@ -337,44 +347,48 @@ class Session:
         if not window.is_new(number):
             self.replayed += 1
             return False
-        keys = self._receive if flags & KEY_PHASE == self._phase else self._keys_of(flags & KEY_PHASE, now=now)
-        try:
-            keys.aead.decrypt_into((keys.iv ^ (path << 64 | number)).to_bytes(12, "big"), sealed, header, out)
-        except InvalidTag:
-            self.forged += 1
-            return False
-        window.add(number)
-        if known is None:
-            self._windows[path] = window
-        if keys is not self._receive or not self._is_confirmed:
-            self._on_authentic(keys, now=now)
-        if flags & (KEY_PHASE | IMMEDIATE):
-            self._unmark(header, 0, flags, keys=keys)
-        return True
+        for keys in self._candidates(flags & KEY_PHASE, now=now):
+            try:
+                keys.aead.decrypt_into((keys.iv ^ (path << 64 | number)).to_bytes(12, "big"), sealed, header, out)
+            except InvalidTag:
+                continue
+            window.add(number)
+            if known is None:
+                self._windows[path] = window
+            if keys is not self._receive or not self._is_confirmed:
+                self._on_authentic(keys, now=now)
+            if flags & (KEY_PHASE | IMMEDIATE):
+                self._unmark(header, 0, flags, keys=keys)
+            return True
+        self.forged += 1
+        return False
 
     def _unmark(self, headers: memoryview, at: int, flags: int, *, keys: DirectionKeys) -> None:
         """Remove the key phase from the header at `at`, and decrypt the immediate."""
         headers[at + _NUMBER_AT] = flags & ~KEY_PHASE
-        if flags & IMMEDIATE:
+        if _hides_immediate(flags):
             _mask_immediate(headers, at, keys=keys)
 
     # -- key update -----------------------------------------------------------------------------------------------
 
     def _keys_to_send(self, packets: int, *, now: float) -> DirectionKeys:
         self._packets += packets
-        if (self._packets >= UPDATE_PACKETS or now >= self._update_at) and self._is_confirmed:
+        is_due = self._packets >= UPDATE_PACKETS or now >= self._update_at or self.forged >= self._forged_limit
+        if is_due and self._is_confirmed:
             self.update(now=now)
             self._packets = packets
+        elif now >= self._drop_old_at:
+            self._old_receive = None
         return self._send
 
-    def _keys_of(self, phase: int, *, now: float) -> DirectionKeys:
-        """Return the keys that a packet of this phase was encrypted with."""
+    def _candidates(self, phase: int, *, now: float) -> tuple[DirectionKeys, ...]:
+        """Return the keys that a packet of this phase may have been encrypted with."""
         if phase == self._phase:
-            return self._receive
+            return (self._receive,)
         if self._old_receive is not None and now < self._drop_old_at:
-            return self._old_receive
+            return (self._old_receive, self._next_receive)
         self._old_receive = None
-        return self._next_receive
+        return (self._next_receive,)
 
     def _on_authentic(self, keys: DirectionKeys, *, now: float) -> None:
         if keys is self._next_receive:
@@ -394,7 +408,13 @@ class Session:
         )
         self._packets, self._is_confirmed = 0, False
         self._update_at = now + UPDATE_S
-        self._drop_old_at = now + OLD_KEYS_RTTS * self.rtt_s
+        self._forged_limit = self.forged + UPDATE_FORGERIES
+        self._drop_old_at = now + max(OLD_KEYS_RTTS * self.rtt_s, MIN_OLD_KEYS_S)
+
+
+def _hides_immediate(flags: int) -> bool:
+    """Whether a header with these flags has an immediate that is encrypted."""
+    return flags & (IMMEDIATE | ABORTED) == IMMEDIATE
 
 
 def _mask_immediate(headers: memoryview, at: int, *, keys: DirectionKeys) -> None:

@@ -184,7 +184,7 @@ async def test_known_hosts__that_cannot_be_written_bad_flow(tmp_path: Path) -> N
         await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as server,
         await Endpoint.open(towards="127.0.0.1", config=secured(config)) as client,
     ):
-        with pytest.raises(SrdError, match="name another known-hosts file"):
+        with pytest.raises(SrdError, match="name another file"):
             await client.connect("127.0.0.1", port=server.address[1])
 
 
@@ -209,6 +209,64 @@ async def test_accept__authorize_by_identity(tmp_path: Path) -> None:
         await refused_peer.wait_ended()
         await friend.connect("127.0.0.1", port=server.address[1])
         assert (await accepting).identity.public_key == public("a")
+
+
+async def test_accept__authorize_that_raises(tmp_path: Path) -> None:
+    def broken(who: Identity) -> bool:
+        raise ValueError(who.mode.name)
+
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as server,
+        await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))) as client,
+    ):
+        accepting = asyncio.ensure_future(server.accept(authorize=broken))
+        peer = await client.connect("127.0.0.1", port=server.address[1])
+        with pytest.raises(ValueError, match="KEYS"):
+            await accepting
+        await peer.wait_ended()
+
+
+async def test_known_hosts__damaged_while_another_peer_is_open(tmp_path: Path) -> None:
+    """The error is that of the connection, and of no other peer."""
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as server,
+        await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("c", tmp_path))) as other,
+        await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))) as client,
+    ):
+        here = await client.connect("127.0.0.1", port=server.address[1])
+        there = await server.accept()
+        with (tmp_path / "known_hosts_of_a").open("a") as file:
+            file.write("damaged\n")
+        with pytest.raises(PeerError, match=r"known_hosts_of_a, line 2: is no public key"):
+            await client.connect("127.0.0.1", port=other.address[1])
+        sending = asyncio.ensure_future(send(here, b"still here"))
+        assert await receive(there) == b"still here"
+        assert await sending is Status.OK
+
+
+async def test_reset_token__not_that_of_another_endpoint_with_the_key_and_port(tmp_path: Path) -> None:
+    """Who sees a context cannot have another endpoint of the same user end the peer (RFC 9000, section 21.11)."""
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as server,
+        await Endpoint.listen("127.0.0.2", port=server.address[1], config=secured(keys("b", tmp_path))) as other,
+        await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))) as client,
+    ):
+        here = await client.connect("127.0.0.1", port=server.address[1])
+        there = await server.accept()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.settimeout(PATIENCE_S)
+            unknown = bytes([3, 15, 0, 0]) + bytes(4) + there.context.to_bytes(8, "big") + bytes(48)
+            await asyncio.to_thread(sock.sendto, unknown, other.address)
+            reset = await asyncio.to_thread(sock.recv, 100)
+            assert reset[1] == 10
+            sock.sendto(reset, client._engine._driver._paths[0].getsockname())
+        sending = asyncio.ensure_future(send(here, b"still here"))
+        assert await receive(there) == b"still here"
+        assert await sending is Status.OK
+        assert not here.ended
 
 
 async def test_cert__of_another_name_or_authority_bad_flow() -> None:

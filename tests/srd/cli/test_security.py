@@ -98,7 +98,7 @@ def test_recv__options_bad_flow(output: Path, called: Command, tmp_path: Path) -
     (tmp_path / "keys").write_text("nonsense\n")
     for options, error in (
         (["--plain", "--authorized-keys", "x"], "--plain and --authorized-keys exclude each other"),
-        (["--authorized-keys", str(tmp_path / "keys")], "'nonsense' is no public key"),
+        (["--authorized-keys", str(tmp_path / "keys")], "keys, line 1: is no public key"),
     ):
         assert_fails(called(*listen, *options), status=2, error=error)
 

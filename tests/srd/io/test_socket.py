@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
+from srd.io import socket as module
 from srd.io import syscalls
-from srd.io.socket import ECT_0, dropped_packets, open_socket, route_mtu, unreachable_addresses
+from srd.io.socket import ECT_0, dropped_packets, open_socket, place_of, route_mtu, unreachable_addresses
 from tests.srd.io.exchange import LOOPBACK, wait_readable
 
 FAMILIES = [socket.AF_INET, socket.AF_INET6]
@@ -91,3 +93,23 @@ def test_dropped_packets__counts_what_a_full_buffer_lost(family: socket.AddressF
             received += 1
         assert received > 0
         assert dropped_packets(two) == 100 - received
+
+
+@pytest.mark.sources  # replaces the files
+def test_place_of__the_same_after_a_restart_and_nowhere_else(
+    family: socket.AddressFamily, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    del family
+    here = place_of(("10.0.0.1", 7000))
+    assert place_of(("10.0.0.1", 7000)) == here
+    others = [place_of(("10.0.0.2", 7000)), place_of(("10.0.0.1", 7001))]
+    (tmp_path / "boot_id").write_text("another boot\n")
+    for name, path in (
+        ("BOOT_ID", tmp_path / "boot_id"),
+        ("NETWORK_NAMESPACE", tmp_path),
+        ("BOOT_ID", tmp_path / "gone"),
+    ):
+        monkeypatch.setattr(module, name, path)
+        others.append(place_of(("10.0.0.1", 7000)))
+    others.append(place_of(("10.0.0.1", 7000)))  # without /proc it is random
+    assert len({here, *others}) == 7

@@ -61,11 +61,10 @@ def test_validate_address__a_cookie_once() -> None:
     (retry,) = replies_of(ours)
     assert isinstance(retry, Retry)
     ours.replies.clear()
-    welcome = [
-        ours.validate_address(hello(cookie=retry.cookie), "x:1", now=now, has_room=True)
-        for now in (100.0, 101.0, 119.9)
-    ]
-    assert welcome == [True, False, False]
+    second = hello(cookie=retry.cookie)
+    for now, is_first in ((100.0, True), (101.0, False), (119.9, False)):
+        assert ours.validate_address(second, "x:1", now=now, has_room=True)
+        assert ours.spend_cookie(second, "x:1", now=now) is is_first
     assert replies_of(ours) == [Refuse(77, Status.REMOTE_ERROR_ABORT)] * 2
 
 
@@ -81,7 +80,8 @@ def test_validate_address__while_no_more_spent_cookies_can_be_stored(monkeypatch
 def hello_with_cookie(ours: StatelessResponder, *, context: int, now: float) -> list[Control]:
     """Send a HELLO with a valid cookie; return the replies, if it is not accepted."""
     cookie = CookieJar(secret=b"s" * 16).make(address="x:1", context=context, now=now)
-    welcome = ours.validate_address(hello(context=context, cookie=cookie), "x:1", now=now, has_room=True)
+    second = hello(context=context, cookie=cookie)
+    welcome = ours.validate_address(second, "x:1", now=now, has_room=True) and ours.spend_cookie(second, "x:1", now=now)
     out = replies_of(ours)
     ours.replies.clear()
     assert welcome is (not out)

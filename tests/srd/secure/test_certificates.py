@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,6 +79,30 @@ def test_refusal__an_authority_that_has_expired() -> None:
     found = refusal(der, days=11)
     assert found is not None
     assert found.startswith("its authority's certificate is valid from")
+
+
+def test_refusal__an_authority_that_has_renewed_its_certificate() -> None:
+    """Whichever of both comes first."""
+    old, new = authority(from_days=-20, to_days=-5), authority(from_days=-6, to_days=10)
+    for order in ((old, new), (new, old)):
+        assert refusal(certificate("b", names=("b",)), authorities=Authorities(order)) is None
+
+
+def test_refusal__a_signature_of_an_unknown_algorithm() -> None:
+    """Whoever knows the name of an authority with an RSA key can send one; the library raises for it."""
+    key = rsa.generate_private_key(65537, 2048)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "rsa")])
+    builder = x509.CertificateBuilder().issuer_name(name).serial_number(1)
+    builder = builder.not_valid_before(NOW - timedelta(days=1)).not_valid_after(NOW + timedelta(days=1))
+    issuer = builder.subject_name(name).public_key(key.public_key())
+    issuer = issuer.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    pss = padding.PSS(mgf=padding.MGF1(hashes.SHA256()), salt_length=32)
+    made = builder.subject_name(name).public_key(static("b").public_key()).sign(key, hashes.SHA256(), rsa_padding=pss)
+    sha256 = bytes.fromhex("0609608648016503040201")
+    unknown = made.public_bytes(Encoding.DER).replace(sha256, sha256[:-1] + b"\x7f")
+    found = refusal(unknown, authorities=Authorities((issuer.sign(key, hashes.SHA256()),)))
+    assert found is not None
+    assert "is not trusted" in found
 
 
 def test_refusal__of_an_authority_with_the_same_name_and_another_key() -> None:

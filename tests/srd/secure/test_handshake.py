@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from srd.proto.wire.data import PREFIX_BYTES, PacketType
 from srd.proto.wire.status import Status
 from srd.secure.certificates import parse_untrusted
 from srd.secure.handshake import Handshakes, preferred_suite
+from srd.secure.noise import public_bytes
 from srd.secure.session import Session, Suite
 from tests.srd.secure.ends import PSK, End, certificate, check_of, end, security, static
 
@@ -172,7 +174,9 @@ def test_keys__an_authorised_list(name: str, *, allowed: bool) -> None:
 
 
 def test_cert__of_another_authority_is_refused_by_both_ends() -> None:
-    foreign = Handshakes(CERT, static=static("c"), certificate=certificate("c", names=("b",), issuer="evil"), port=1)
+    foreign = Handshakes(
+        CERT, static=static("c"), certificate=certificate("c", names=("b",), issuer="evil"), place=b"1"
+    )
     opening = Opening(CERT, b=foreign)
     assert not opening.a.take(opening.retry(), now=NOW)
     assert "is issued by 'CN=evil', which is not trusted" in opening.a.core.peer(0).initiator.failure  # type: ignore[union-attr]
@@ -182,7 +186,7 @@ def test_cert__of_another_authority_is_refused_by_both_ends() -> None:
 
 def test_cert__of_another_key() -> None:
     """Who has copied a certificate does not have its key."""
-    thief = Handshakes(CERT, static=static("thief"), certificate=certificate("a", names=("b",)), port=1)
+    thief = Handshakes(CERT, static=static("thief"), certificate=certificate("a", names=("b",)), place=b"1")
     opening = Opening(CERT, a=thief)
     assert not opening.b.take(opening.second(), now=NOW)
     assert opening.b.core.malformed == 1
@@ -195,7 +199,7 @@ def test_cert__that_does_not_fit_into_the_datagrams() -> None:
     names = tuple(f"a-rather-long-name-of-a-host-{number}.example.com" for number in range(14))
     large = certificate("b", names=("b", *names))
     assert 576 < len(large) < 960
-    big = Handshakes(CERT, static=static("b"), certificate=large, port=1)
+    big = Handshakes(CERT, static=static("b"), certificate=large, place=b"1")
     for a, b, expected in ((None, big, "the other end's certificate"), (big, None, "this end's certificate")):
         opening = Opening(CERT, a=a, b=b)
         opening.a.core.close(0, now=NOW)
@@ -383,6 +387,27 @@ def test_hello__its_message_in_another_hello() -> None:
         assert probe.b.core.malformed == 1
 
 
+@pytest.mark.parametrize("mode", SECURE)
+def test_hello__a_forged_one_does_not_spend_the_cookie(mode: SecurityMode) -> None:
+    """Neither the initiator's own, nor the memory for those of others."""
+    opening = Opening(mode)
+    second = opening.second()
+    hello = decode_untrusted(second)
+    assert isinstance(hello, Hello)
+    for _ in range(3):
+        assert not opening.b.take(replace(hello, message=bytes(len(hello.message))).encode(), now=NOW)
+    assert opening.b.core._stateless._cookies.used_count == 0
+    assert kinds(opening.b.take(second, now=NOW)) == [SecureAccept]
+
+
+def test_hello__refused_for_its_key_gets_the_same_reason_again() -> None:
+    opening = Opening(b=security(KEYS, "b", only=frozenset()))
+    second = opening.second()
+    first, again = (opening.b.take(second, now=NOW) for _ in range(2))
+    assert kinds(first) == [Refuse]
+    assert first == again
+
+
 def test_hello__of_a_former_life_of_the_responder() -> None:
     opening = Opening()
     hello = opening.second()
@@ -400,6 +425,59 @@ def test_accept__of_an_earlier_attempt() -> None:
     opening.second()
     opening.a.take(accept, now=NOW)
     assert not opening.a.opened
+
+
+def answers_per_s(a: End, retry: Callable[[Hello, int], bytes]) -> float:
+    """How many HELLOs an initiator sends that gets one RETRY after another, 0.1 ms after each HELLO."""
+    hellos, now, count = a.poll(NOW), NOW, 0
+    while now < NOW + 0.5:
+        now += 0.0001
+        asked = [decode_untrusted(data) for data in hellos]
+        hellos = [out for hello in asked if isinstance(hello, Hello) for out in a.take(retry(hello, count), now=now)]
+        a.core.handle_timeout(now)
+        hellos += a.poll(now)
+        count += len(hellos)
+    return 2 * count
+
+
+@pytest.mark.parametrize("credential", [b"x" * 31, bytes(32), public_bytes(static("b"))], ids=["31", "zeros", "good"])
+def test_retry__many_are_not_answered_at_the_rate_of_round_trips(credential: bytes) -> None:
+    a = end("a", security(KEYS, "a"))
+    a.core.connect("b:0", sizes=(1472,), now=NOW)
+    assert answers_per_s(a, lambda hello, n: Retry(
+        hello.own_context, n.to_bytes(24, "big"), hello.path, 1472, credential
+    ).encode()) <= 50  # fmt: skip
+
+
+def test_retry__where_the_own_certificate_does_not_fit() -> None:
+    long = certificate("a", names=tuple(f"host-{number:03d}.example.org" for number in range(20)))
+    a = end("a", Handshakes(CERT, static=static("a"), certificate=long, place=b"1"))
+    b = end("b", security(CERT, "b"))
+    a.core.connect("b:0", sizes=(720,), now=NOW)
+    assert answers_per_s(a, lambda hello, _: (b.take(hello.encode(), now=NOW) or [b""])[0]) <= 50
+    a.core.handle_timeout(NOW + 2)
+    a.poll(NOW + 2)
+    assert "this end's certificate does not fit into 720 bytes" in a.ended[0].reason
+
+
+@pytest.mark.parametrize("mode", SECURE)
+def test_retry__another_while_the_accept_is_under_way(mode: SecurityMode) -> None:
+    """Two HELLOs were answered on both sides of a boundary of the cookies' time; the ACCEPT is of the first cookie."""
+    opening = Opening(mode)
+    first = opening.hello()
+    opening.a.core.handle_timeout(NOW + 0.051)
+    (later,) = opening.a.poll(NOW + 0.051)
+    assert later == first, "nothing has arrived yet"
+    (retry,), (other,) = opening.b.take(first, now=NOW - 1), opening.b.take(later, now=NOW + 0.06)
+    assert retry != other
+    (hello,) = opening.a.take(retry, now=NOW + 0.06)
+    (accept,) = opening.b.take(hello, now=NOW + 0.06)
+    opening.a.take(other, now=NOW + 0.07)
+    opening.a.core.handle_timeout(NOW + 0.2)
+    (repeated,) = opening.a.poll(NOW + 0.2)
+    assert repeated != hello, "sabotage: the handshake goes on with the other cookie"
+    opening.a.take(accept, now=NOW + 0.21)
+    assert opening.a.opened
 
 
 # -- reset -----------------------------------------------------------------------------------------------------------
@@ -432,8 +510,8 @@ def test_reset__is_shorter_than_what_it_answers() -> None:
 
 @pytest.mark.parametrize("name", ["c", "port"])
 def test_reset_token__of_another_key_or_port(name: str) -> None:
-    b = Handshakes(KEYS, static=static("b"), port=1)
-    other = Handshakes(KEYS, static=static("c" if name == "c" else "b"), port=1 if name == "c" else 2)
+    b = Handshakes(KEYS, static=static("b"), place=b"1")
+    other = Handshakes(KEYS, static=static("c" if name == "c" else "b"), place=b"1" if name == "c" else b"2")
     assert b.reset_token(7) != other.reset_token(7)
     assert b.reset_token(7) != b.reset_token(8)
 
@@ -444,7 +522,9 @@ def test_reset_token__of_another_key_or_port(name: str) -> None:
 @pytest.mark.parametrize("mine", Suite)
 @pytest.mark.parametrize("theirs", Suite)
 def test_suite__aes_where_both_have_its_instructions(mine: Suite, theirs: Suite) -> None:
-    a, b = (Handshakes(KEYS, static=static(name), port=1, suite=suite) for name, suite in (("a", mine), ("b", theirs)))
+    a, b = (
+        Handshakes(KEYS, static=static(name), place=b"1", suite=suite) for name, suite in (("a", mine), ("b", theirs))
+    )
     opening = Opening(a=a, b=b)
     opening.open()
     expected = max(mine, theirs)
@@ -464,20 +544,20 @@ def test_preferred_suite__by_the_processors_instructions(tmp_path: Path, text: s
 
 def test_choose__none_in_common() -> None:
     with pytest.raises(PacketError, match="none in common"):
-        Handshakes(KEYS, static=static("b"), port=1).choose(4)
+        Handshakes(KEYS, static=static("b"), place=b"1").choose(4)
 
 
 @given(st.binary(max_size=300))
 def test_respond__arbitrary_bytes(message: bytes) -> None:
     with pytest.raises(PacketError):
-        Handshakes(KEYS, static=static("b"), psk=PSK, port=1).respond_untrusted(message, transcript=b"")
+        Handshakes(KEYS, static=static("b"), psk=PSK, place=b"1").respond_untrusted(message, transcript=b"")
 
 
 @given(st.binary(max_size=17))
 def test_respond__a_short_payload(payload: bytes) -> None:
     """Of an initiator that does not follow the protocol."""
-    b = Handshakes(KEYS, static=static("b"), port=1)
-    rogue = Handshakes(KEYS, static=static("a"), port=1)
+    b = Handshakes(KEYS, static=static("b"), place=b"1")
+    rogue = Handshakes(KEYS, static=static("a"), place=b"1")
     state = rogue.state(transcript=b"", responder_key=b.credential)
     message = state.write_message(payload)
     try:
@@ -490,7 +570,7 @@ def test_respond__a_short_payload(payload: bytes) -> None:
 @given(st.binary(max_size=60))
 def test_accept__a_payload_that_violates_the_protocol(payload: bytes) -> None:
     """Of a responder that has the keys."""
-    a, b = Handshakes(KEYS, static=static("a"), port=1), Handshakes(KEYS, static=static("b"), port=1)
+    a, b = Handshakes(KEYS, static=static("a"), place=b"1"), Handshakes(KEYS, static=static("b"), place=b"1")
     initiation = a.initiate_untrusted(b.credential, transcript=b"t", context=1)
     state = b.state(transcript=b"t", responder_key=None)
     state.read_message_untrusted(initiation.message)

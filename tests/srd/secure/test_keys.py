@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,7 +69,7 @@ def test_read__a_file_that_others_may_read_bad_flow(tmp_path: Path, mode: int, r
     path = tmp_path / "key"
     create(path)
     path.chmod(mode)
-    with pytest.raises(UsageError, match=rf"others may read it \(mode {mode:o}\); run: chmod 600 {path}"):
+    with pytest.raises(UsageError, match=rf"others may read it \(mode {mode:o}\); run: chmod go-rwx {path}"):
         read(path)
 
 
@@ -77,8 +78,8 @@ def test_read__a_file_that_others_may_read_bad_flow(tmp_path: Path, mode: int, r
     [
         (b"", "has no private key; make one with: srd keygen"),
         (b"srd-x25519-private", "has no private key"),
-        (b"srd-x25519-private AAAA", "not a key of 32 bytes in base64"),
-        (b"srd-x25519-private !!!!", "not a key of 32 bytes in base64"),
+        (b"srd-x25519-private AAAA", "has no key of 32 bytes in base64"),
+        (b"srd-x25519-private !!!!", "has no key of 32 bytes in base64"),
         (b"\xff\xfe", "is no text"),
     ],
 )
@@ -151,10 +152,39 @@ def test_read_authorized__skips_comments_and_empty_lines(tmp_path: Path) -> None
     path.write_text(f"# friends\n\n{public_text(ONE)} alice\n  {public_text(OTHER)}\n")
     assert read_authorized(path) == {ONE, OTHER}
     path.write_text("nonsense\n")
-    with pytest.raises(UsageError, match=rf"{path}: 'nonsense' is no public key"):
+    with pytest.raises(UsageError, match=rf"{path}, line 1: is no public key"):
         read_authorized(path)
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="no such file"):
         read_authorized(tmp_path / "gone")
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_authorized(tmp_path)
+
+
+def test_read_authorized__a_private_key_is_not_quoted_bad_flow(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    create(path)
+    with pytest.raises(UsageError, match=rf"{path}, line 1: is a private key, not a public one") as caught:
+        read_authorized(path)
+    assert path.read_text().split()[1][:8] not in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_read__a_file_that_others_may_write_bad_flow(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "file"
+    path.write_text(f"h:1 {public_text(ONE)}\n")
+    path.chmod(mode)
+    for read in (lambda: read_authorized(path), lambda: KnownHosts(path, own_key=OWN).check("h:1", ONE)):
+        with pytest.raises(UsageError, match=rf"others may write to it \(mode {mode:o}\)"):
+            read()
+
+
+def test_read__a_file_of_another_user_bad_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = secret(tmp_path / "psk", ONE.hex())
+    uid = os.geteuid()
+    os.chown(path, uid or 1, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: (uid or 1) + 1)
+    with pytest.raises(UsageError, match="belongs to another user"):
+        read_psk(path)
 
 
 @pytest.mark.parametrize("text", [ONE.hex(), base64.b64encode(ONE).decode(), ONE.hex() + "\n"])
@@ -215,9 +245,41 @@ def test_known_hosts__trusts_the_first_key_of_each_host(tmp_path: Path) -> None:
 
 def test_known_hosts__this_users_own_key_is_accepted_and_not_recorded(tmp_path: Path) -> None:
     hosts = KnownHosts(tmp_path / "known_hosts", own_key=OWN)
+    assert hosts.check("h:1", OWN) is None
     assert not hosts.add("h:1", OWN)
     hosts.add("h:1", ONE)
-    assert hosts.check("h:1", OWN) is None
+    assert hosts.check("h:1", OWN) is not None, "another key is known: somebody may send this user back to itself"
+
+
+def test_known_hosts__a_second_first_contact_with_another_key_bad_flow(tmp_path: Path) -> None:
+    """Both have passed the check before either was added."""
+    hosts = KnownHosts(tmp_path / "known_hosts", own_key=OWN)
+    assert hosts.check("h:1", ONE) is hosts.check("h:1", OTHER) is None
+    assert hosts.add("h:1", ONE)
+    with pytest.raises(UsageError, match="h:1 has another key than before"):
+        hosts.add("h:1", OTHER)
+    assert hosts.check("h:1", ONE) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "asked"),
+    [
+        ("host.example:1", "HOST.Example.:1"),
+        ("Host.example.:1", "host.example:1"),
+        ("[2001:db8::1]:1", "[2001:DB8:0:0::1]:1"),
+        ("[FE80::1%eth0]:1", "[fe80::1%eth0]:1"),
+        ("127.0.0.1:1", "127.0.0.1:1"),
+    ],
+)
+def test_known_hosts__spellings_of_one_host(tmp_path: Path, written: str, asked: str) -> None:
+    path = tmp_path / "known_hosts"
+    path.write_text(f"# a comment\n\n{written}\t  {public_text(ONE)}\n")
+    hosts = KnownHosts(path, own_key=OWN)
+    assert hosts.check(asked, OTHER) is not None
+    assert not hosts.add(asked, ONE)
+    other = KnownHosts(tmp_path / "other", own_key=OWN)
+    other.add(asked, ONE)
+    assert other.check(written, OTHER) is not None
 
 
 def test_known_hosts__another_process_adds_the_host_meanwhile(tmp_path: Path) -> None:
@@ -229,13 +291,14 @@ def test_known_hosts__another_process_adds_the_host_meanwhile(tmp_path: Path) ->
 
 
 def test_known_hosts__damaged_bad_flow(tmp_path: Path) -> None:
+    """A line that cannot be read may be that of the host, in whatever form."""
     path = tmp_path / "known_hosts"
-    path.write_text("h:1 nonsense\n")
-    with pytest.raises(UsageError, match="is no public key"):
-        KnownHosts(path, own_key=OWN).check("h:1", ONE)
+    path.write_text(f"g:1 {public_text(ONE)}\nh:1 nonsense\n")
+    with pytest.raises(UsageError, match=rf"{path}, line 2: is no public key.*; repair it, or remove it"):
+        KnownHosts(path, own_key=OWN).check("h:2", ONE)
     path.write_bytes(b"\xff")
-    with pytest.raises(UsageError, match="is no text; repair it, or name another known-hosts file"):
+    with pytest.raises(UsageError, match="is no text; repair it, or name another file"):
         KnownHosts(path, own_key=OWN).check("h:1", ONE)
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot be read: Not a directory; name another known-hosts file"):
+    with pytest.raises(UsageError, match="cannot be read: Not a directory; name another file"):
         KnownHosts(tmp_path / "file" / "known_hosts", own_key=OWN).add("h:1", ONE)

@@ -24,9 +24,9 @@ KEY_A, KEY_B = 11, 12
 PSK = bytes(range(32))
 
 
-def security(*, port: int = 1) -> Handshakes:
-    static = X25519PrivateKey.from_private_bytes(bytes([port]) * 32)
-    return Handshakes(SecurityMode.KEYS, static=static, psk=PSK, port=port)
+def security(*, place: bytes = b"a") -> Handshakes:
+    static = X25519PrivateKey.from_private_bytes(place * 32)
+    return Handshakes(SecurityMode.KEYS, static=static, psk=PSK, place=place)
 
 
 def network_of(*, seed: int, shape: Shape | None = None, conditions: Conditions | None = None) -> Network:
@@ -36,7 +36,7 @@ def network_of(*, seed: int, shape: Shape | None = None, conditions: Conditions 
         conditions=conditions,
         datagram_bytes=1472,
         region_bytes=4 * MIB,
-        security={"a": security(port=1), "b": security(port=2)},
+        security={"a": security(place=b"a"), "b": security(place=b"b")},
     )
     network.a.keys.ranges[KEY_A] = network.b.keys.ranges[KEY_B] = (0, 4 * MIB, "lrw")
     return network

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from srd.proto.errors import PacketError
 from srd.proto.wire.control import Close
-from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE
+from srd.proto.wire.data import ABORTED, HEADER_BYTES, IMMEDIATE
 from srd.proto.wire.protected import KEY_PHASE, TAG_BYTES
 from srd.secure import session as module
 from srd.secure.session import OLD_KEYS_RTTS, REPLAY_WINDOW, UPDATE_S, ReplayWindow, Session, Suite, packet_views
@@ -62,6 +62,22 @@ def test_immediates__differ_from_message_to_message_and_not_within_one() -> None
     first, again = seal(one, PAYLOADS[:2], flags=IMMEDIATE)
     (other,) = seal(one, PAYLOADS[:1], sequence=5, flags=IMMEDIATE, message=10)
     assert first.header[36:40] == again.header[36:40] != other.header[36:40]
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_immediates__of_aborted_packets_are_readable_reasons(count: int) -> None:
+    """They would be encrypted like the immediate: both, and the reason, tell the immediate."""
+    one, other = pair()
+    payloads = [b""] * count
+    found = seal(one, payloads, flags=IMMEDIATE | ABORTED)
+    assert {packet.header[36:40] for packet in found} == {b"\xab\xcd\x12\x34"}
+    first, *rest = found
+    opened = unseal(other, first)
+    assert opened is not None
+    assert opened[0] == first.header
+    kept, headers, _ = open_train(other, rest, size=HEADER_BYTES + TAG_BYTES) if rest else (0, b"", b"")
+    assert kept == count - 1
+    assert headers == b"".join(packet.header for packet in rest)
 
 
 # -- forged ----------------------------------------------------------------------------------------------------------
@@ -167,6 +183,16 @@ def test_replay_window__runs(runs: list[tuple[int, int]]) -> None:
         assert one.next == other.next
         for number in range(max(one.next - 200, 0), one.next + 3):
             assert one.is_new(number) is other.is_new(number)
+
+
+def test_replay_window__a_gap_after_a_long_run_costs_nothing() -> None:
+    """A run of 2^40 packets is not kept as so many bits."""
+    window = ReplayWindow()
+    window.add_run(0, 1 << 40)
+    window.add((1 << 40) + 5)
+    assert window.is_new((1 << 40) + 4)
+    assert not window.is_new((1 << 40) - 1)
+    assert window._bits.bit_length() <= REPLAY_WINDOW
 
 
 # -- trains ----------------------------------------------------------------------------------------------------------
@@ -328,7 +354,7 @@ def test_update__not_before_a_packet_with_the_present_keys_has_arrived() -> None
 def test_update__packets_that_were_overtaken(late: bool) -> None:  # noqa: FBT001 - parametrised
     one, other = pair()
     exchange(one, other, sequence=0, now=0.0)
-    other.rtt_s = 0.1
+    other.rtt_s = 0.3
     (overtaken,) = seal(one, PAYLOADS[:1], sequence=1, now=0.0)
     one.update(now=0.0)
     (newer,) = seal(one, PAYLOADS[1:2], sequence=2, now=0.0)
@@ -337,8 +363,55 @@ def test_update__packets_that_were_overtaken(late: bool) -> None:  # noqa: FBT00
     assert found is not None
     assert not found[0][2] & KEY_PHASE, "it is not part of the packet in plain text"
     assert other.generation == 1
-    assert (unseal(other, overtaken, now=1.0 if late else 0.29) is None) is late
+    assert (unseal(other, overtaken, now=1.0 if late else 0.89) is None) is late
     assert other.generation == 1
+
+
+def test_update__old_keys_of_an_end_that_knows_no_round_trip() -> None:
+    """One that sends no data: what waits in its socket is authentic."""
+    one, other = pair()
+    exchange(one, other, sequence=0, now=0.0)
+    waiting = seal(one, PAYLOADS, sequence=1, now=UPDATE_S)
+    data = other.seal_control(CLOSE, context=CONTEXT, now=UPDATE_S)  # starts the update
+    assert other.generation == 1
+    assert all(unseal(other, packet, now=UPDATE_S + 0.4) for packet in waiting)
+    assert one.open_control_untrusted(data, now=UPDATE_S)
+    assert unseal(other, *seal(one, PAYLOADS[:1], sequence=9, now=UPDATE_S), now=UPDATE_S)
+    assert other.forged == 0
+
+
+def test_update__twice_while_older_keys_are_kept() -> None:
+    one, other = pair()
+    for number in range(5):
+        exchange(one, other, sequence=number, now=0.0)
+        one.update(now=0.0)
+    exchange(one, other, sequence=9, now=0.0)
+    assert one.generation == other.generation == 5
+    assert one.forged == other.forged == 0
+
+
+@pytest.mark.sources  # replaces a constant
+def test_update__after_so_many_forged_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "UPDATE_FORGERIES", 10)
+    one, other = pair()
+    other._forged_limit = 10
+    exchange(one, other, sequence=0, now=0.0)
+    (packet,) = seal(one, PAYLOADS[:1], sequence=1)
+    for bit in range(25):
+        assert unseal(other, packet.flipped(800 + bit)) is None
+    exchange(other, one, sequence=1, now=0.0)
+    assert other.generation == 1
+    exchange(other, one, sequence=2, now=0.0)
+    assert other.generation == 1, "counted from the last update on"
+
+
+def test_update__old_keys_are_forgotten() -> None:
+    one, other = pair()
+    exchange(one, other, sequence=0, now=0.0)
+    one.update(now=0.0)
+    exchange(one, other, sequence=1, now=0.1)
+    exchange(one, other, sequence=2, now=10.0)
+    assert [session._old_receive for session in (one, other)] == [None, None]
 
 
 def test_update__the_generations_keys_differ() -> None:
