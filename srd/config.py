@@ -34,10 +34,11 @@ class EndpointConfig:
     datagram_bytes: int = 8972
     """Largest datagram received: MTU 9000 without the IPv4 and UDP headers. Larger ones gain little."""
 
-    adaptive_poll_s: float = 0.0003
+    adaptive_poll_s: float = 0.0005
     """How long the event loop polls after a message that followed another within this time, in seconds; 0: it always
     sleeps when idle. Several times the cost of sleeping and waking up on a virtual CPU, which polling saves four times
-    per round trip. It does not poll during a stream, nor while other threads compete for the CPU. Within this time an
+    per round trip; and longer than an encrypted round trip with these four on a slow host, 0.3 ms, or polling would not
+    begin again once it had ended. It does not poll during a stream, nor while other threads compete for the CPU. Within this time an
     application's reply is also sent before the ACKs, even with `busy_poll`."""
 
     security: SecurityConfig = field(default_factory=Keys)

@@ -30,17 +30,15 @@ from srd.proto.events import Extent
 from srd.proto.security import PacketProtection
 from srd.proto.wire.data import HEADER_BYTES, MAX_BURST_PACKETS, PREFIX_BYTES, VERSION, GroDatagram, PacketType
 from srd.proto.wire.protected import TAG_BYTES
-from srd.secure.session import Session
+from srd.secure.session import FEW_HEADERS, PacketViews, Session
 
 SECURE_SLOTS = 8
 """Messages per system call: 512 KiB."""
-_ROW_BYTES = SUPER_BYTES + PREFIX_BYTES
-"""A slot, and room behind it: a last datagram may be too short for the prefix that `_parts` looks at."""
 _OVERHEAD_BYTES = HEADER_BYTES + TAG_BYTES
 _DATA = bytes([VERSION, PacketType.DATA])
-_KIND = np.dtype("V2")
-_CONTEXT = np.dtype("V8")
 _CONTEXT_AT = 8
+_Source = tuple[Address, float, bool]
+"""Where datagrams came from, when they were received, and whether they had a congestion mark."""
 
 
 class SecureRxRing(RxMemory):
@@ -56,12 +54,12 @@ class SecureRxRing(RxMemory):
         number: int = 0,
     ) -> None:
         """Create a queue that receives into `region`; `protections`: a live view of the keys, by context."""
-        self._flat = np.zeros((SECURE_SLOTS, _ROW_BYTES), np.uint8)
+        self._flat = np.zeros((SECURE_SLOTS, SUPER_BYTES), np.uint8)
         self._plain_headers = np.zeros((SECURE_SLOTS * SUPER_BYTES // _OVERHEAD_BYTES, HEADER_BYTES), np.uint8)
         self._protections = protections
         super().__init__(region, chunk_bytes=chunk_bytes, reserve_bytes=reserve_bytes, number=number, slots=0)
         flat_iov = np.zeros(SECURE_SLOTS, IOVEC)
-        flat_iov["base"] = self._flat.ctypes.data + np.arange(SECURE_SLOTS, dtype=np.uint64) * np.uint64(_ROW_BYTES)
+        flat_iov["base"] = self._flat.ctypes.data + np.arange(SECURE_SLOTS, dtype=np.uint64) * np.uint64(SUPER_BYTES)
         flat_iov["length"] = SUPER_BYTES
         self._flat_iov = flat_iov
         self._results = RecvmmsgResults(SECURE_SLOTS)
@@ -101,141 +99,108 @@ class SecureRxRing(RxMemory):
         super()._reuse(reversed(list(datagrams)), kept=kept)  # all lie in one chunk, which is reused from its end
 
     def _receive_flat(self, batch: RxBatch, slot: int, clock_offset_s: float, *, now: float) -> None:
-        """Describe what landed in a slot: trains of data of one peer each, and control packets."""
+        """Describe what landed in a slot: a train of data as far as it is as expected, then each datagram by itself."""
         length, size, marked, seconds = self._results.read(slot)
         if length <= 0:
             self.refused_packets += length < 0
             return
-        address, received_at = self._results.address(slot), seconds + clock_offset_s
-        at = 0
-        for end, is_data in self._parts(self._flat[slot], length=length, size=size):
-            if is_data:
-                self._receive_train(batch, slot, at, end, size, address, received_at, marked=marked, now=now)
-            else:
-                batch.controls.append((bytes(self._flat_rows[slot][at:end]), address, received_at))
-            at = end
+        source = (self._results.address(slot), seconds + clock_offset_s, marked)
+        at = self._receive_train(batch, slot, length, size, source) if length > size else 0
+        for start in range(at, length, size):
+            self._receive_one(batch, slot, start, min(start + size, length), source, now=now)
 
-    def _parts(self, flat: npt.NDArray[np.uint8], *, length: int, size: int) -> list[tuple[int, bool]]:
-        """Return the end of each part of a train, and whether it is data: packets of one context, 256 at most."""
-        count = -(-length // size)
-        if count == 1:
-            return [(length, length >= HEADER_BYTES and flat.item(0) == VERSION and flat.item(1) == PacketType.DATA)]
-        last_bytes = length - (count - 1) * size
-        kinds = np.ndarray((count,), _KIND, flat, strides=(size,)).tobytes()
-        contexts = np.ndarray((count,), _CONTEXT, flat, offset=_CONTEXT_AT, strides=(size,)).tobytes()
-        if (
-            kinds == _DATA * count
-            and contexts == contexts[:8] * count
-            and last_bytes >= HEADER_BYTES <= size
-            and count <= MAX_BURST_PACKETS
-        ):
-            return [(length, True)]
-        parts: list[tuple[int, bool]] = []  # a train of several kinds is rare: each datagram is a part
-        for index in range(count):
-            end = min((index + 1) * size, length)
-            is_data = end - index * size >= HEADER_BYTES and kinds[2 * index : 2 * index + 2] == _DATA
-            parts.append((end, is_data))
-        return parts
+    def _session_of(self, row: memoryview, start: int, end: int) -> Session | None:
+        """Return the keys for the datagram from `start` to `end` of a slot; None unless it is data of an open peer."""
+        if end - start < _OVERHEAD_BYTES or row[start : start + 2] != _DATA:
+            return None
+        context = int.from_bytes(row[start + _CONTEXT_AT : start + PREFIX_BYTES], "big")
+        return cast("Session | None", self._protections.get(context))
 
-    def _receive_train(
-        self,
-        batch: RxBatch,
-        slot: int,
-        start: int,
-        end: int,
-        size: int,
-        address: Address,
-        received_at: float,
-        *,
-        marked: bool,
-        now: float,
-    ) -> None:
-        """Decrypt the datagrams from `start` to `end` of a slot, and describe those that are authentic."""
+    def _receive_train(self, batch: RxBatch, slot: int, length: int, size: int, source: _Source) -> int:
+        """Decrypt datagrams as long as they continue the first one; return the bytes of those that did.
+
+        Whether they do, their tags show: what is no data, or of another peer, is not authentic with the next number.
+        """
         row = self._flat_rows[slot]
-        context = int.from_bytes(row[start + _CONTEXT_AT : start + _CONTEXT_AT + 8], "big")
-        session = cast("Session | None", self._protections.get(context))
-        length = end - start
-        if length % size and length % size < _OVERHEAD_BYTES:
-            length -= length % size  # no packet is that short
-        if session is None or length <= 0 or min(size, length) < _OVERHEAD_BYTES:
-            return
-        first, size = self._used_headers, min(size, length)
-        total_bytes = length - -(-length // size) * _OVERHEAD_BYTES
-        offset = self.buffers.allocate_copy(total_bytes) if total_bytes else 0  # a header alone takes no memory
+        session = self._session_of(row, 0, size)
+        count = min(length // size, MAX_BURST_PACKETS)
+        last_bytes = length - count * size
+        if session is None or size - _OVERHEAD_BYTES <= 0:
+            return 0
+        views = self._views.get(slot * SUPER_BYTES, size_bytes=size, count=count)
+        if _OVERHEAD_BYTES <= last_bytes < size and count < MAX_BURST_PACKETS:
+            at = count * size
+            views.append((row[at : at + HEADER_BYTES], row[at + HEADER_BYTES : length]))
+        offset = self.buffers.allocate_copy(length - len(views) * _OVERHEAD_BYTES)
         if offset is None:
-            self._drop_train(batch, session, row[start : start + length], size, context, now=now)
-            return
-        kept, payload_bytes = self._decrypt(session, slot, start, length, size, offset, now=now)
-        if total_bytes:
-            self.buffers.trim_copy(offset + payload_bytes)
-        if not kept:
-            return
-        self._used_headers = first + kept
-        self._describe_train(
-            batch, first, kept, self._area + offset, payload_bytes, size - _OVERHEAD_BYTES, address, received_at,
-            marked=marked,
-        )  # fmt: skip
+            return 0
+        kept, payload_bytes = session.open_train_untrusted(views, out=self._memory[offset:])
+        self.buffers.trim_copy(offset + payload_bytes)
+        if kept:
+            first = self._used_headers
+            self._used_headers = first + kept
+            session.unmark(self._copy_headers(views, first, kept, size, slot))
+            self._describe(batch, first, kept, offset, payload_bytes, size - _OVERHEAD_BYTES, source)
+        return min(kept * size, length)
 
-    def _decrypt(
-        self, session: Session, slot: int, start: int, length: int, size: int, offset: int, *, now: float
-    ) -> tuple[int, int]:
-        """Decrypt a train to the region, at `offset`; return how many packets are authentic, and their payload."""
-        views = self._views.get(slot * _ROW_BYTES + start, size_bytes=size, count=-(-length // size))
-        if (last_bytes := length % size) > 0:
-            header, sealed = views[-1]
-            views[-1] = (header, sealed[: last_bytes - HEADER_BYTES])
-        out = self._memory[offset:]
-        kept = payload_bytes = 0
-        if length > size:
-            kept, payload_bytes = session.open_train_untrusted(views, out=out)
-            session.unmark(self._copy_headers(self._flat[slot][start : start + length], kept, size))
-        first, headers = self._used_headers, self._header_bytes
-        for view, sealed in views[kept:]:  # what is not as expected
-            header = headers[(first + kept) * HEADER_BYTES : (first + kept + 1) * HEADER_BYTES]
-            header[:] = view
-            after = payload_bytes + len(sealed) - TAG_BYTES
-            if session.open_data_untrusted(header, sealed, out=out[payload_bytes:after], now=now):
-                kept += 1
-                payload_bytes = after
-        return kept, payload_bytes
-
-    def _copy_headers(self, datagrams: npt.NDArray[np.uint8], count: int, size: int) -> npt.NDArray[np.uint8]:
-        """Copy the headers of the first `count` datagrams behind the used ones; return them, one a row."""
-        rows = self._plain_headers[self._used_headers : self._used_headers + count]
-        whole = min(count, len(datagrams) // size)
-        rows[:whole] = datagrams[: whole * size].reshape(whole, size)[:, :HEADER_BYTES]
-        if whole < count:
-            rows[whole] = datagrams[whole * size : whole * size + HEADER_BYTES]
+    def _copy_headers(
+        self, views: list[PacketViews], first: int, count: int, size: int, slot: int
+    ) -> npt.NDArray[np.uint8]:
+        """Copy the headers of the first `count` packets of a slot to row `first` on; return these rows."""
+        rows, copied = self._plain_headers[first : first + count], 0
+        if count > FEW_HEADERS:
+            copied = count - (len(views[count - 1][1]) < size - HEADER_BYTES)
+            rows[:copied] = self._flat[slot][: copied * size].reshape(copied, size)[:, :HEADER_BYTES]
+        at = (first + copied) * HEADER_BYTES
+        for header, _ in views[copied:count]:
+            self._header_bytes[at : at + HEADER_BYTES] = header
+            at += HEADER_BYTES
         return rows
 
-    def _drop_train(
-        self, batch: RxBatch, session: Session, datagrams: memoryview, size: int, context: int, *, now: float
-    ) -> None:
-        """Drop a train for which no memory is free; report that to its sender if its first packet is authentic."""
+    def _receive_one(self, batch: RxBatch, slot: int, start: int, end: int, source: _Source, *, now: float) -> None:
+        """Describe one datagram: a control packet, or data that is authentic."""
+        row = self._flat_rows[slot]
+        if end - start < HEADER_BYTES or row[start : start + 2] != _DATA:
+            batch.controls.append((bytes(row[start:end]), source[0], source[1]))
+            return
+        session = self._session_of(row, start, end)
+        if session is None:
+            return
+        at, size_bytes = self._used_headers * HEADER_BYTES, end - start - _OVERHEAD_BYTES
+        header, sealed = self._header_bytes[at : at + HEADER_BYTES], row[start + HEADER_BYTES : end]
+        offset = self.buffers.allocate_copy(size_bytes) if size_bytes else 0  # a header alone takes no memory
+        if offset is None:
+            self._drop(batch, session, row[start:end], now=now)
+            return
+        header[:] = row[start : start + HEADER_BYTES]
+        is_authentic = session.open_data_untrusted(
+            header, sealed, out=self._memory[offset : offset + size_bytes], now=now
+        )
+        if is_authentic:
+            self._used_headers += 1
+            self._describe(batch, self._used_headers - 1, 1, offset, size_bytes, size_bytes, source)
+        elif size_bytes:
+            self.buffers.trim_copy(offset)
+
+    def _drop(self, batch: RxBatch, session: Session, datagram: memoryview, *, now: float) -> None:
+        """Drop data for which no memory is free; report that to its sender, once in a batch, if it is authentic."""
         self.refused_packets += 1
-        sealed = datagrams[HEADER_BYTES : min(size, len(datagrams))]
-        at = self._used_headers * HEADER_BYTES
+        context = int.from_bytes(datagram[_CONTEXT_AT:PREFIX_BYTES], "big")
+        if context in batch.no_memory:
+            return
+        header, sealed = memoryview(bytearray(datagram[:HEADER_BYTES])), datagram[HEADER_BYTES:]
         out = memoryview(bytearray(len(sealed) - TAG_BYTES))
-        header = self._header_bytes[at : at + HEADER_BYTES]
-        header[:] = datagrams[:HEADER_BYTES]
         if session.open_data_untrusted(header, sealed, out=out, now=now):
             batch.no_memory.add(context)
 
-    def _describe_train(
-        self,
-        batch: RxBatch,
-        first: int,
-        count: int,
-        offset: int,
-        payload_bytes: int,
-        segment_bytes: int,
-        address: Address,
-        received_at: float,
-        *,
-        marked: bool,
+    def _describe(
+        self, batch: RxBatch, first: int, count: int, at: int, payload_bytes: int, segment_bytes: int, source: _Source
     ) -> None:
-        """Add a train to the batch: as a continuation of the last one, if both lie back to back and are alike."""
-        last = self._open
+        """Add packets to the batch: as a continuation of the last ones, if both lie back to back and are alike.
+
+        `first`: row of the first header; `at`: where the payload lies in the region.
+        """
+        last, offset, (address, received_at, marked) = self._open, self._area + at, source
         if (
             last is not None
             and last.segment_bytes == segment_bytes

@@ -207,8 +207,7 @@ class SecureAccept:
         return _prefix(PacketType.SECURE_ACCEPT, context=self.context) + self.message
 
 
-@dataclass(frozen=True, slots=True)
-class Protected:
+class Protected(NamedTuple):
     """A control packet that is encrypted: only the `PacketProtection` of its context makes and opens it."""
 
     context: int

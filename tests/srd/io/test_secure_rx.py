@@ -8,7 +8,6 @@ import time
 import pytest
 
 from srd.io.rx_memory import SLOTS, RxBatch
-from srd.io.secure_rx import SecureRxRing
 from srd.proto.events import ReceiveResult
 from srd.proto.wire.control import Probe
 from srd.proto.wire.data import HEADER_BYTES, VERSION, PacketType
@@ -306,16 +305,3 @@ def test_receive__a_header_alone_takes_no_memory() -> None:
         batch = receive_one(two)
         assert not batch.no_memory
         assert [(each.count, each.payload_bytes) for each in batch.datagrams] == [(1, 0)]
-
-
-@pytest.mark.sources  # calls a private method with arrays of its own
-@pytest.mark.parametrize("length", [65_507, 65_527, 65_536])
-def test_parts__of_the_longest_trains(length: int) -> None:
-    """IPv6 datagrams may be longer than what IPv4 carries, and a kernel may join more. Every size, at the last slot."""
-    _, two_session = confirmed_pair()
-    with Receiver(protections={CONTEXT: two_session}) as two:
-        ring = two.queue
-        assert isinstance(ring, SecureRxRing)
-        for size in [*range(1, 3000), 32_761, length - 1, length]:
-            parts = ring._parts(ring._flat[-1], length=length, size=size)
-            assert parts[-1][0] == length

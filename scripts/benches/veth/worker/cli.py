@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import click
@@ -20,10 +21,10 @@ def main() -> None:
     """Run one end of a bench on real sockets; prints its figures as events."""
 
 
-def _run(role: Coroutine[Any, Any, int]) -> None:
-    """Run on the event loop of the daemons (uvloop); print an error as one line."""
+def _run(role: Coroutine[Any, Any, int], *, runner: Callable[[Coroutine[Any, Any, int]], int] = run) -> None:
+    """Run with `runner`, by default on the event loop of the daemons (uvloop); print an error as one line."""
     try:
-        sys.exit(run(role))
+        sys.exit(runner(role))
     except (BenchError, SrdError) as error:
         raise click.ClickException(str(error)) from error
 
@@ -56,7 +57,7 @@ def quic_receive(host: str, mtu: int) -> None:
     """Receive aioquic's turns at HOST, and check every byte."""
     from scripts.benches.veth.worker import quic  # noqa: PLC0415 - aioquic is needed only here
 
-    _run(quic.receive(host, mtu=mtu))
+    _run(quic.receive(host, mtu=mtu), runner=asyncio.run)  # on uvloop aioquic is slower, and more so turn by turn
 
 
 @main.command()
@@ -68,7 +69,7 @@ def quic_send(host: str, port: int, mtu: int, seconds: float) -> None:
     """Send aioquic's turns for SECONDS of timed sending."""
     from scripts.benches.veth.worker import quic  # noqa: PLC0415 - as above
 
-    _run(quic.send(host, port=port, seconds=seconds, mtu=mtu))
+    _run(quic.send(host, port=port, seconds=seconds, mtu=mtu), runner=asyncio.run)
 
 
 @main.command()
