@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,10 +21,10 @@ from srd.secure.certificates import (
     utc_now,
 )
 from srd.secure.handshake import NO_PSK, PSK_BYTES, Handshakes
+from srd.secure.key_log import secret_log
 from srd.secure.keys import directory, fingerprint, private_key_in, read_secret, user_key
 from srd.secure.known_hosts import KnownHosts
 from srd.secure.noise import public_bytes
-from srd.secure.session import SecretLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,7 @@ class Psk:
     def open(self, *, place: bytes) -> Trust:
         """Return what an endpoint at `place` needs (`srd.io.socket.place_of`)."""
         static = X25519PrivateKey.generate()
-        handshakes = Handshakes(SecurityMode.PSK, static=static, psk=self.key, place=place, log_secret=_secret_log())
+        handshakes = Handshakes(SecurityMode.PSK, static=static, psk=self.key, place=place, log_secret=secret_log())
         return Trust(SecurityMode.PSK, handshakes)
 
 
@@ -166,7 +164,7 @@ class Keys:
             psk=self.psk,
             place=place,
             authorize=None if authorized is None else authorized.__contains__,
-            log_secret=_secret_log(),
+            log_secret=secret_log(),
         )
         hosts = KnownHosts(self.known_hosts or directory() / "known_hosts", own_key=public_bytes(static))
         return Trust(SecurityMode.KEYS, handshakes, known_hosts=hosts)
@@ -206,39 +204,9 @@ class Cert:
             certificate=self.certificate,
             place=place,
             authorize=lambda der: authorities.refusal_untrusted(der, use=INITIATOR, host=None, now=utc_now()) is None,
-            log_secret=_secret_log(),
+            log_secret=secret_log(),
         )
         return Trust(SecurityMode.CERT, handshakes, authorities=authorities)
 
 
 SecurityConfig = Plain | Psk | Keys | Cert
-
-
-def _secret_log() -> SecretLog | None:
-    """Return what logs the secrets of peers to $SRDKEYLOGFILE, for debugging, as SSLKEYLOGFILE does for TLS.
-
-    Raises UsageError if that file cannot be written.
-    """
-    path = os.environ.get("SRDKEYLOGFILE")
-    if not path:
-        return None
-    try:
-        _append_secret(path, b"")
-    except OSError as error:
-        raise UsageError(
-            f"SRDKEYLOGFILE={path}: cannot be written: {error.strerror}; unset it, or name a file"
-        ) from error
-    return lambda context, secret: _log_secret(path, context, secret)
-
-
-def _log_secret(path: str, context: int, secret: bytes) -> None:
-    with suppress(OSError):  # a full disk must not end peers
-        _append_secret(path, f"SRD_SECRET {context:016x} {secret.hex()}\n".encode())
-
-
-def _append_secret(path: str, line: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(descriptor, line)
-    finally:
-        os.close(descriptor)

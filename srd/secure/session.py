@@ -58,8 +58,8 @@ REPLAY_WINDOW = 8192
 is dropped. As many as WireGuard's; a path is FIFO, so less would do where no link reorders."""
 CONTROL = 255
 """Stands for the path in the nonce of a control packet; data has path numbers below 128."""
-SecretLog = Callable[[int, bytes], None]
-"""Takes a context and the first secret of the packets that carry it."""
+SecretLog = Callable[[int, int, bytes], None]
+"""Takes a context, and the suite and the first secret of the packets that carry it."""
 _PREFIX = struct.Struct(">BBBBIQ")
 _NUMBER = struct.Struct(">BBI")  # flags, path and path sequence
 _NUMBER_AT = 2
@@ -173,7 +173,7 @@ class Session:
         log_secret: SecretLog | None = None,
     ) -> None:
         """Begin with the secrets of the handshake, 32 bytes each."""
-        self._log = None if log_secret is None else (log_secret, send_secret, receive_secret)
+        self._log = None if log_secret is None else (log_secret, suite, send_secret, receive_secret)
         self.forged = 0  # packets that were not authentic
         self.replayed = 0  # authentic once, and received before
         self.generation = 0  # of the keys
@@ -195,9 +195,9 @@ class Session:
     def on_contexts(self, *, own: int, remote: int) -> None:
         """Log the secrets, if they are to be, with the contexts of the packets that they protect."""
         if self._log is not None:
-            log_secret, send_secret, receive_secret = self._log
-            log_secret(remote, send_secret)
-            log_secret(own, receive_secret)
+            log_secret, suite, send_secret, receive_secret = self._log
+            log_secret(remote, suite, send_secret)
+            log_secret(own, suite, receive_secret)
             self._log = None
 
     # -- control packets ------------------------------------------------------------------------------------------
@@ -410,6 +410,15 @@ class Session:
         self._update_at = now + UPDATE_S
         self._forged_limit = self.forged + UPDATE_FORGERIES
         self._drop_old_at = now + max(OLD_KEYS_RTTS * self.rtt_s, MIN_OLD_KEYS_S)
+
+
+def plain_header(header: bytes, *, keys: DirectionKeys) -> bytes:
+    """Return the header of an encrypted data packet as plain text has it."""
+    out = bytearray(header)
+    out[_NUMBER_AT] = flags = header[_NUMBER_AT] & ~KEY_PHASE
+    if _hides_immediate(flags):
+        _mask_immediate(memoryview(out), 0, keys=keys)
+    return bytes(out)
 
 
 def _hides_immediate(flags: int) -> bool:

@@ -18,12 +18,13 @@ from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError, UsageError
 from srd.proto.security import SecurityMode
+from srd.proto.wire.data import HEADER_BYTES, PacketType
 from srd.proto.wire.status import Status
 from srd.secure.certificates import Authorities
 from srd.secure.config import Cert, Identity, Keys, Plain, Psk, SecurityConfig
+from srd.secure.key_log import KeyLog
 from srd.secure.keys import fingerprint
 from srd.secure.noise import public_bytes
-from srd.secure.session import DirectionKeys, Suite
 from tests.patience import PATIENCE_S
 from tests.srd.loopback import SMALL, content, memory, receive, send
 from tests.srd.secure import ends as ends_module
@@ -342,18 +343,14 @@ async def test_key_log__decrypts_what_was_recorded(tmp_path: Path, monkeypatch: 
     seen = await relayed(keys("a", tmp_path), keys("b", tmp_path), payload)
     assert log.stat().st_mode & 0o777 == 0o600
     lines = [line.split() for line in log.read_text().splitlines()]
-    assert {word for word, _, _ in lines} == {"SRD_SECRET"}
+    assert {line[0] for line in lines} == {"SRD_SECRET"}
     assert len(lines) == 4, "both ends log both directions"
-    secrets = {int(context, 16): bytes.fromhex(secret) for _, context, secret in lines}
-    assert len(secrets) == 2
-    found = []
-    for data in seen:
-        if data[1] != 1 or len(data) < 800:
-            continue
-        key = DirectionKeys(secrets[int.from_bytes(data[8:16], "big")], suite=Suite.AES_256_GCM)
-        nonce = key.iv ^ (data[3] << 64 | int.from_bytes(data[4:8], "big"))
-        found.append(key.aead.decrypt(nonce.to_bytes(12, "big"), data[56:], data[:56]))
-    assert payload in found
+    key_log = KeyLog.read(log)
+    opened = [key_log.open_untrusted(data) for data in seen if data[1] in (PacketType.DATA, PacketType.PROTECTED)]
+    (message,) = [packet for packet in opened if packet[1] == PacketType.DATA]
+    assert message[HEADER_BYTES:] == payload
+    assert int.from_bytes(message[36:40], "big") == 0xABCDEF01, "the immediate"
+    assert {PacketType.ACK, PacketType.PROBE} <= {packet[1] for packet in opened}
 
 
 async def test_key_log__that_cannot_be_written_bad_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
