@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from srd.secure.certificates import (
     names_of,
     parse_untrusted,
     read_authorities,
+    utc_now,
 )
 from srd.secure.config import Cert
 from tests.srd.secure.ends import AUTHORITIES, NOW, authority, authority_key, certificate, static
@@ -196,3 +199,13 @@ def test_read_authorities__bad_flow(tmp_path: Path) -> None:
         read_authorities(tmp_path / "gone.pem")
     with pytest.raises(UsageError, match="no certificate of an X25519 key"):
         certificate_in("nothing", tmp_path)
+
+
+def test_cert_read__made_by_openssl_as_the_documentation_says(tmp_path: Path) -> None:
+    text = (Path(__file__).resolve().parents[3] / "docs" / "security.md").read_text()
+    (commands,) = re.findall(r"```\n(openssl .*?)```", text, re.DOTALL)
+    subprocess.run(["bash", "-euc", commands], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    cert = Cert.read(tmp_path / "host.pem", authorities=tmp_path / "ca.pem")
+    for host, use in (("receiver.example", RESPONDER), ("127.0.0.1", RESPONDER), (None, INITIATOR)):
+        refused = cert.authorities.refusal_untrusted(cert.certificate, use=use, host=host, now=utc_now())
+        assert refused is None
