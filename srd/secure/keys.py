@@ -201,15 +201,16 @@ def user_key() -> X25519PrivateKey:
 
 def read_authorized(path: Path) -> frozenset[bytes]:
     """Return the public keys in a file, one a line; empty lines and those with # are skipped. Raises UsageError."""
-    keys = set()
     try:
-        for number, line in trusted_lines(path):
-            try:
-                keys.add(parse_public(line))
-            except UsageError as error:
-                raise UsageError(f"{path}, line {number}: {error}") from error
+        lines = trusted_lines(path)
     except FileNotFoundError as error:
         raise UsageError(f"{path}: no such file; make it with a line for each public key") from error
+    keys = set()
+    for number, line in lines:
+        try:
+            keys.add(parse_public(line))
+        except UsageError as invalid:
+            raise UsageError(f"{path}, line {number}: {invalid}") from invalid
     return frozenset(keys)
 
 

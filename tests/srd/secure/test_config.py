@@ -60,6 +60,7 @@ def test_keys__authorized_decides_who_may_open_a_peer(tmp_path: Path) -> None:
     assert [each.admits(key) for each in (anybody, only) for key in (A, B)] == [True, True, True, False]
 
 
+@pytest.mark.sources  # replaces the clock
 def test_cert__admits_what_an_authority_has_certified(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "utc_now", lambda: NOW)
     handshakes = cert().open(place=b"here").handshakes
@@ -96,6 +97,7 @@ def test_credential_check__known_hosts(tmp_path: Path) -> None:
     assert "line 1: is no public key" in (check(B) or ""), "an unreadable file refuses, and raises nothing"
 
 
+@pytest.mark.sources  # replaces the clock
 def test_credential_check__certificates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "utc_now", lambda: NOW)
     check = cert().open(place=b"here").credential_check("b", name="b:1", expected=None)
