@@ -253,7 +253,7 @@ class Session:
 
         `packets`: where the packets lie back to back, with headers as in plain text, which become those of encrypted
         packets; `views` of these packets; `path_sequence`: the first packet's, in full. The last payload may be shorter
-        than the others, and so is its packet.
+        than the others, and so is its packet; the room for it may be, too.
         """
         keys = self._keys_to_send(len(payloads), now=now)
         if self._phase or packets[_NUMBER_AT] & IMMEDIATE:
@@ -266,7 +266,7 @@ class Session:
         header, room = views[last]
         last_bytes = len(payloads[last]) + TAG_BYTES
         encrypt((number ^ path_sequence).to_bytes(12, "big"), payloads[last], header, room[:last_bytes])
-        return last * (HEADER_BYTES + len(room)) + HEADER_BYTES + last_bytes
+        return last * (HEADER_BYTES + len(views[0][1])) + HEADER_BYTES + last_bytes
 
     def _mark(self, packets: memoryview, views: Sequence[PacketViews], *, keys: DirectionKeys) -> None:
         """Write the key phase to the headers of a burst, and encrypt the immediate."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from inspect import signature
+from dataclasses import dataclass, fields
 from random import Random
 from typing import Any, Final, get_args
 
@@ -196,6 +195,7 @@ def _control_packet(kind: type, peer: OpenPeer, rng: Random) -> bytes:
         return prefix + rng.randbytes(rng.choice([0, 16, 48, 100]))
     if kind is Nack:
         values["message"] = rng.randrange(64)
-    known = {name: values.get(name, rng.randrange(64)) for name in signature(kind).parameters}
+    names = getattr(kind, "_fields", None) or [field.name for field in fields(kind)]  # of a named tuple or a dataclass
+    known = {name: values.get(name, rng.randrange(64)) for name in names}
     encoded: bytes = kind(**known).encode()
     return encoded

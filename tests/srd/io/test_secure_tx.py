@@ -161,6 +161,26 @@ def test_has_room_for__the_longest_burst_and_then_what_fits(datagram_bytes: int)
         assert one.transmitter.has_room_for(small)
 
 
+def test_add__a_burst_whose_short_last_packet_ends_the_stage() -> None:
+    """There is room for what it has, but not for as many whole packets. Twice, as its views are kept."""
+    one_session, two_session = pair(now=time.monotonic())
+    first, second = content(8 * 65_435, seed=1), content(40_001, seed=2)
+    with source(protection=one_session) as one, Receiver(protections={CONTEXT: two_session}, chunks=60) as two:
+        for turn in range(2):
+            packets = one.add(two.address, first, segment_bytes=65_435, message=2 * turn)
+            burst = one.burst(
+                two.address, message=2 * turn + 1, offset=0, size_bytes=40_001, length=40_001, segment_bytes=40_000
+            )
+            assert one.transmitter.has_room_for(burst)
+            assert not one.transmitter.has_room_for(replace(burst, payload_bytes=80_000))
+            one.fill(second)
+            one.transmitter.add(burst)
+            assert one.transmitter.flush(one.socket)
+            two.receive(packets=two.packets + packets + 2)
+            assert two.message(2 * turn) == first
+            assert two.message(2 * turn + 1) == second
+
+
 def test_discard__its_place_is_used_again() -> None:
     one_session, two_session = pair(now=time.monotonic())
     with source(protection=one_session) as one, Receiver(protections={CONTEXT: two_session}) as two:
