@@ -30,7 +30,7 @@ demo:
 
 test:
 	@scripts/require-root "make test" "runs its integration tests in network namespaces"
-	@PYTHON="$(PYTHON)" scripts/setup --dependencies chromium:chromium linux.uml:user-mode-linux insmod:kmod openssl:openssl
+	@PYTHON="$(PYTHON)" scripts/setup --dependencies chromium:chromium linux.uml:user-mode-linux insmod:kmod openssl:openssl wireguard-go:wireguard-go
 	@$(MAKE) --no-print-directory -j2 setup test-unbuilt
 	@$(BIN)/python -m pytest -m "not compiled" $(WORKERS) --cov --cov-append --cov-report=term $(PYTEST_FLAGS) $(UNBUILT:%=--ignore=%)
 	@$(BIN)/python scripts/coverage_floor.py

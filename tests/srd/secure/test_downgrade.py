@@ -249,6 +249,7 @@ def check_agreement(here: PeerCore, others: list[PeerCore], what: str) -> None:
         assert other.open_control_untrusted(data, now=NOW) == b"x" * 20, what
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", CASES)
 def test_downgrade__no_sequence_of_an_attackers_choices(name: str) -> None:
     case = CASES[name]
