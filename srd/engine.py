@@ -28,7 +28,7 @@ from srd.config import EndpointConfig
 from srd.errors import SrdError, UsageError
 from srd.io.addresses import canonical, host_port_text, host_text
 from srd.io.driver import Driver
-from srd.io.socket import IP_UDP_BYTES, open_socket, place_of, route_mtu
+from srd.io.socket import IP_UDP_BYTES, open_socket, route_mtu, socket_id
 from srd.io.syscalls import Address
 from srd.proto.core import EndpointCore
 from srd.proto.events import Event, Extent, MessageAborted, PeerEnded
@@ -77,7 +77,7 @@ class Engine:
             sockets = _open_sockets(address, family=family, count=config.protocol.paths, opened=opened)
             bound = canonical(sockets[0].getsockname())
             self.address: tuple[str, int] = (host_text(bound), bound[1])
-            self.trust = config.security.open(place=place_of(bound))
+            self.trust = config.security.open(socket_id=socket_id(bound))
             secure = self.trust.handshakes is not None
             # First what may reject the configuration, then what has to be released.
             self._core = self._new_core(accepting=accepting, memory=memory, admission=admission, trace=trace)

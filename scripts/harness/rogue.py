@@ -64,7 +64,7 @@ class RogueInitiator:
 
     def __init__(self, hello: Hello, *, secure: bool) -> None:
         """Begin with a HELLO that has no cookie yet; `secure`: by keys instead of in plain text."""
-        self._handshakes = Keys().open(place=b"").handshakes if secure else None
+        self._handshakes = Keys().open(socket_id=b"").handshakes if secure else None
         self._hello = replace(hello, security=SecurityMode.KEYS if secure else SecurityMode.PLAIN)
         self._initiation: Initiation | None = None
 

@@ -139,7 +139,7 @@ class SecureRxRing(RxMemory):
         if kept:
             first = self._used_headers
             self._used_headers = first + kept
-            session.unmark(self._copy_headers(views, first, kept, size, slot))
+            session.restore_headers(self._copy_headers(views, first, kept, size, slot))
             self._describe(batch, first, kept, offset, payload_bytes, size - _OVERHEAD_BYTES, source)
         return min(kept * size, length)
 

@@ -64,7 +64,7 @@ def open_socket(address: Address, *, family: socket.AddressFamily, share_port: b
     return sock
 
 
-def place_of(address: Address) -> bytes:
+def socket_id(address: Address) -> bytes:
     """Return what no other bound socket has at the same time, in the whole network, and this one again after a restart.
 
     That is the boot of this host, its network namespace, and the local address. Where there is no /proc it is random.

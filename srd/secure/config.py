@@ -99,9 +99,9 @@ def _refusal_by_hosts(hosts: KnownHosts, name: str, key: bytes) -> str | None:
 class Plain:
     """Nothing is encrypted, and nobody is known: for networks that are trusted, and for comparisons."""
 
-    def open(self, *, place: bytes) -> Trust:
-        """Return what an endpoint at `place` needs (`srd.io.socket.place_of`)."""
-        del place
+    def open(self, *, socket_id: bytes) -> Trust:
+        """Return what an endpoint needs; `socket_id`: see `srd.io.socket`."""
+        del socket_id
         return Trust(SecurityMode.PLAIN)
 
 
@@ -121,10 +121,12 @@ class Psk:
         """Return a text without the key."""
         return "Psk(...)"
 
-    def open(self, *, place: bytes) -> Trust:
-        """Return what an endpoint at `place` needs (`srd.io.socket.place_of`)."""
+    def open(self, *, socket_id: bytes) -> Trust:
+        """Return what an endpoint needs; `socket_id`: see `srd.io.socket`."""
         static = X25519PrivateKey.generate()
-        handshakes = Handshakes(SecurityMode.PSK, static=static, psk=self.key, place=place, log_secret=secret_log())
+        handshakes = Handshakes(
+            SecurityMode.PSK, static=static, psk=self.key, socket_id=socket_id, log_secret=secret_log()
+        )
         return Trust(SecurityMode.PSK, handshakes)
 
 
@@ -154,15 +156,15 @@ class Keys:
         """Return a text without secrets."""
         return f"Keys(known_hosts={self.known_hosts}, authorized={self.authorized and len(self.authorized)})"
 
-    def open(self, *, place: bytes) -> Trust:
-        """Return what an endpoint at `place` needs (`srd.io.socket.place_of`). Raises UsageError for unusable files."""
+    def open(self, *, socket_id: bytes) -> Trust:
+        """Return what an endpoint needs; `socket_id`: see `srd.io.socket`. Raises UsageError for unusable files."""
         static = self.private_key or user_key()
         authorized = self.authorized
         handshakes = Handshakes(
             SecurityMode.KEYS,
             static=static,
             psk=self.psk,
-            place=place,
+            socket_id=socket_id,
             authorize=None if authorized is None else authorized.__contains__,
             log_secret=secret_log(),
         )
@@ -195,14 +197,14 @@ class Cert:
         """Return a text without the key."""
         return f"Cert({', '.join(names_of(parse_untrusted(self.certificate)))})"
 
-    def open(self, *, place: bytes) -> Trust:
-        """Return what an endpoint at `place` needs (`srd.io.socket.place_of`)."""
+    def open(self, *, socket_id: bytes) -> Trust:
+        """Return what an endpoint needs; `socket_id`: see `srd.io.socket`."""
         authorities = self.authorities
         handshakes = Handshakes(
             SecurityMode.CERT,
             static=self.private_key,
             certificate=self.certificate,
-            place=place,
+            socket_id=socket_id,
             authorize=lambda der: authorities.refusal_untrusted(der, use=INITIATOR, host=None, now=utc_now()) is None,
             log_secret=secret_log(),
         )

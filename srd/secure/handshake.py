@@ -56,7 +56,7 @@ class Handshakes:
         *,
         static: X25519PrivateKey,
         psk: bytes = NO_PSK,
-        place: bytes = b"",
+        socket_id: bytes = b"",
         certificate: bytes = b"",
         authorize: Callable[[bytes], bool] | None = None,
         suite: Suite | None = None,
@@ -64,7 +64,7 @@ class Handshakes:
     ) -> None:
         """Take the endpoint's static key.
 
-        `place`: where this endpoint is, and no other one at the same time, before and after a restart; `certificate`:
+        `socket_id`: what only the socket of this endpoint has (`srd.io.socket.socket_id`); `certificate`:
         of the key, with `CERT`; `authorize`: whether the holder of a credential may open a peer, None: everybody;
         `suite`: what this end prefers; `log_secret`: receives the secrets of each peer.
         """
@@ -74,7 +74,7 @@ class Handshakes:
         self.certificate = certificate
         self._suite = suite or preferred_suite()
         self._log_secret = log_secret
-        self._reset_key = derive(static.private_bytes_raw(), b"srd reset " + place)
+        self._reset_key = derive(static.private_bytes_raw(), b"srd reset " + socket_id)
 
     def reset_token(self, context: int) -> bytes:
         """Return what proves that this end chose `context`."""

@@ -257,7 +257,7 @@ class Session:
         """
         keys = self._keys_to_send(len(payloads), now=now)
         if self._phase or packets[_NUMBER_AT] & IMMEDIATE:
-            self._mark(packets, views, keys=keys)
+            self._protect_headers(packets, views, keys=keys)
         number, encrypt = keys.iv ^ path << 64, keys.aead.encrypt_into
         last = len(payloads) - 1
         for view, payload in zip(views[:last], payloads, strict=False):
@@ -268,7 +268,7 @@ class Session:
         encrypt((number ^ path_sequence).to_bytes(12, "big"), payloads[last], header, room[:last_bytes])
         return last * (HEADER_BYTES + len(views[0][1])) + HEADER_BYTES + last_bytes
 
-    def _mark(self, packets: memoryview, views: Sequence[PacketViews], *, keys: DirectionKeys) -> None:
+    def _protect_headers(self, packets: memoryview, views: Sequence[PacketViews], *, keys: DirectionKeys) -> None:
         """Write the key phase to the headers of a burst, and encrypt the immediate."""
         flags, count = packets[_NUMBER_AT] | self._phase, len(views)
         if count > FEW_HEADERS:
@@ -310,14 +310,14 @@ class Session:
             window.add_run(first, number - first)
         return number - first, written
 
-    def unmark(self, headers: npt.NDArray[np.uint8]) -> None:
+    def restore_headers(self, headers: npt.NDArray[np.uint8]) -> None:
         """Make headers (rows of 56 bytes) that `open_train_untrusted` has accepted those of packets in plain text."""
         count = len(headers)
         if count <= FEW_HEADERS:
             bytes_of = headers.reshape(-1).data
             for at in range(0, count * HEADER_BYTES, HEADER_BYTES):
                 if (flag := bytes_of[at + _NUMBER_AT]) & (KEY_PHASE | IMMEDIATE):
-                    self._unmark(bytes_of, at, flag, keys=self._receive)
+                    _restore_header(bytes_of, at, flag, keys=self._receive)
             return
         flags = headers[:, _NUMBER_AT].tobytes()
         uniform = flags.count(flags[0]) == count
@@ -330,7 +330,7 @@ class Session:
                 _mask_immediates(headers, messages[:4], keys=self._receive)
             return
         for row, flag in zip(headers, flags, strict=True):
-            self._unmark(row.data, 0, flag, keys=self._receive)
+            _restore_header(row.data, 0, flag, keys=self._receive)
 
     def open_data_untrusted(self, header: memoryview, sealed: memoryview, *, out: memoryview, now: float) -> bool:
         """Decrypt the payload of one packet to `out`, which must be as long; return whether it is authentic and new.
@@ -358,16 +358,10 @@ class Session:
             if keys is not self._receive or not self._is_confirmed:
                 self._on_authentic(keys, now=now)
             if flags & (KEY_PHASE | IMMEDIATE):
-                self._unmark(header, 0, flags, keys=keys)
+                _restore_header(header, 0, flags, keys=keys)
             return True
         self.forged += 1
         return False
-
-    def _unmark(self, headers: memoryview, at: int, flags: int, *, keys: DirectionKeys) -> None:
-        """Remove the key phase from the header at `at`, and decrypt the immediate."""
-        headers[at + _NUMBER_AT] = flags & ~KEY_PHASE
-        if _hides_immediate(flags):
-            _mask_immediate(headers, at, keys=keys)
 
     # -- key update -----------------------------------------------------------------------------------------------
 
@@ -415,10 +409,15 @@ class Session:
 def plain_header(header: bytes, *, keys: DirectionKeys) -> bytes:
     """Return the header of an encrypted data packet as plain text has it."""
     out = bytearray(header)
-    out[_NUMBER_AT] = flags = header[_NUMBER_AT] & ~KEY_PHASE
-    if _hides_immediate(flags):
-        _mask_immediate(memoryview(out), 0, keys=keys)
+    _restore_header(memoryview(out), 0, header[_NUMBER_AT], keys=keys)
     return bytes(out)
+
+
+def _restore_header(headers: memoryview, at: int, flags: int, *, keys: DirectionKeys) -> None:
+    """Remove the key phase from the header at `at`, and decrypt the immediate."""
+    headers[at + _NUMBER_AT] = flags & ~KEY_PHASE
+    if _hides_immediate(flags):
+        _mask_immediate(headers, at, keys=keys)
 
 
 def _hides_immediate(flags: int) -> bool:

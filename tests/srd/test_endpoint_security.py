@@ -360,6 +360,27 @@ async def test_key_log__that_cannot_be_written_bad_flow(tmp_path: Path, monkeypa
             pass
 
 
+async def test_key_update__of_endpoints_with_messages_under_way(tmp_path: Path) -> None:
+    """Both directions at once, each message after the next update; every byte is compared."""
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        await Endpoint.listen("127.0.0.1", port=0, config=secured(keys("b", tmp_path))) as server,
+        await Endpoint.open(towards="127.0.0.1", config=secured(keys("a", tmp_path))) as client,
+    ):
+        here = await client.connect("127.0.0.1", port=server.address[1])
+        there = await server.accept()
+        sessions: list[Any] = [peer._core.protection for peer in (here, there)]
+        for number in range(12):
+            sending = [asyncio.ensure_future(send(here, content(300_000, seed=number))) for _ in range(3)]
+            back = asyncio.ensure_future(send(there, content(200_000, seed=100 + number)))
+            sessions[number % 2]._update_at = 0.0  # as if the time of the keys were up
+            for _ in sending:
+                assert await receive(there) == content(300_000, seed=number)
+            assert await receive(here) == content(200_000, seed=100 + number)
+            assert await asyncio.gather(*sending, back) == [Status.OK] * 4
+        assert min(session.generation for session in sessions) >= 6
+
+
 async def test_bytes_from_anywhere__do_not_end_an_endpoint(tmp_path: Path) -> None:
     """Datagrams of all types and lengths with the right context, to a secure endpoint with an open peer."""
     payload = content(100_000, seed=SEED)

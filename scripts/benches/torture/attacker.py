@@ -215,9 +215,8 @@ class Attacker:
 
     # -- handshakes -------------------------------------------------------------------------------------------------
 
-    def _hello(self) -> bytes:
-        return control_packet(
-            Hello,
+    def _new_hello(self) -> Hello:
+        return Hello(
             own_context=self._rng.getrandbits(64),
             credit_bytes=1 << 25,
             credit_messages=1 << 14,
@@ -225,6 +224,9 @@ class Attacker:
             window_packets=4096,
             datagram_bytes=HELLO_BYTES,
         )
+
+    def _hello(self) -> bytes:
+        return self._new_hello().encode()
 
     def _ask(self, initiator: RogueInitiator) -> None:
         """Send the first HELLO until the initiator has a cookie. Raises OSError when none arrives."""
@@ -237,9 +239,7 @@ class Attacker:
         raise TimeoutError
 
     def _initiator(self) -> RogueInitiator:
-        hello = decode_untrusted(self._hello())
-        assert isinstance(hello, Hello)  # noqa: S101 - for mypy
-        return RogueInitiator(hello, secure=self._plan.secure)
+        return RogueInitiator(self._new_hello(), secure=self._plan.secure)
 
     def _open(self) -> OpenPeer:
         """Open a peer. Raises OSError when that fails."""

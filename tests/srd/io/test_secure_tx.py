@@ -13,7 +13,7 @@ import pytest
 from srd.io.tx import PACKETS
 from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, Burst
 from srd.proto.wire.protected import STAGE_BYTES, TAG_BYTES
-from srd.secure.session import Session, packet_views
+from srd.secure.session import Session, Suite, packet_views
 from tests.srd.io.exchange import Receiver, Source, content, source
 from tests.srd.io.test_tx import FAMILIES, SHAPES, refuse_segmentation
 from tests.srd.secure.sessions import CONTEXT, pair
@@ -56,6 +56,15 @@ def test_flush__arrives_byte_for_byte(
         assert two.message(0) == payload
         assert two.packets == packets == max(-(-size_bytes // segment_bytes), 1)
         assert (two_session.forged, two_session.replayed) == (0, 0)
+
+
+def test_flush__chacha20_poly1305() -> None:
+    one_session, two_session = pair(suite=Suite.CHACHA20_POLY1305, now=time.monotonic())
+    payload = content(200_000, seed=SEED)
+    with source(protection=one_session) as one, Receiver(protections={CONTEXT: two_session}) as two:
+        packets = one.send(two.address, payload, segment_bytes=1400)
+        two.receive(packets=packets)
+        assert two.message(0) == payload
 
 
 @pytest.mark.parametrize("count", [1, 5, 40])

@@ -10,7 +10,7 @@ import pytest
 
 from srd.io import socket as module
 from srd.io import syscalls
-from srd.io.socket import ECT_0, dropped_packets, open_socket, place_of, route_mtu, unreachable_addresses
+from srd.io.socket import ECT_0, dropped_packets, open_socket, route_mtu, socket_id, unreachable_addresses
 from tests.srd.io.exchange import LOOPBACK, wait_readable
 
 FAMILIES = [socket.AF_INET, socket.AF_INET6]
@@ -96,13 +96,13 @@ def test_dropped_packets__counts_what_a_full_buffer_lost(family: socket.AddressF
 
 
 @pytest.mark.sources  # replaces the files
-def test_place_of__the_same_after_a_restart_and_nowhere_else(
+def test_socket_id__the_same_after_a_restart_and_nowhere_else(
     family: socket.AddressFamily, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     del family
-    here = place_of(("10.0.0.1", 7000))
-    assert place_of(("10.0.0.1", 7000)) == here
-    others = [place_of(("10.0.0.2", 7000)), place_of(("10.0.0.1", 7001))]
+    here = socket_id(("10.0.0.1", 7000))
+    assert socket_id(("10.0.0.1", 7000)) == here
+    others = [socket_id(("10.0.0.2", 7000)), socket_id(("10.0.0.1", 7001))]
     (tmp_path / "boot_id").write_text("another boot\n")
     for name, path in (
         ("BOOT_ID", tmp_path / "boot_id"),
@@ -110,6 +110,6 @@ def test_place_of__the_same_after_a_restart_and_nowhere_else(
         ("BOOT_ID", tmp_path / "gone"),
     ):
         monkeypatch.setattr(module, name, path)
-        others.append(place_of(("10.0.0.1", 7000)))
-    others.append(place_of(("10.0.0.1", 7000)))  # without /proc it is random
+        others.append(socket_id(("10.0.0.1", 7000)))
+    others.append(socket_id(("10.0.0.1", 7000)))  # without /proc it is random
     assert len({here, *others}) == 7

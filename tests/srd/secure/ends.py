@@ -103,11 +103,11 @@ def security(
             mode,
             static=static(name),
             certificate=certificate(name, names=("b",)),
-            place=b"1",
+            socket_id=b"1",
             authorize=lambda der: AUTHORITIES.refusal_untrusted(der, use=INITIATOR, host=None, now=NOW) is None,
         )
     authorize = None if only is None else only.__contains__
-    return Handshakes(mode, static=static(name), psk=psk or default, place=b"1", authorize=authorize)
+    return Handshakes(mode, static=static(name), psk=psk or default, socket_id=b"1", authorize=authorize)
 
 
 def check_of(mode: SecurityMode, expected: Handshakes | None) -> CredentialCheck | None:

@@ -38,7 +38,7 @@ def cert(name: str = "a") -> Cert:
     ids=["plain", "psk", "keys", "cert"],
 )
 def test_open__mode_and_own_identity(config: SecurityConfig, mode: SecurityMode, own: Identity) -> None:
-    trust = config.open(place=b"here")
+    trust = config.open(socket_id=b"here")
     assert trust.mode is mode
     assert trust.own_identity == own
     assert (trust.handshakes is None) is (mode is SecurityMode.PLAIN)
@@ -47,14 +47,16 @@ def test_open__mode_and_own_identity(config: SecurityConfig, mode: SecurityMode,
 
 def test_keys__of_this_user_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SRD_HOME", str(tmp_path / "home"))
-    one, other = (Keys().open(place=b"here").own_identity for _ in range(2))
+    one, other = (Keys().open(socket_id=b"here").own_identity for _ in range(2))
     assert one == other
     assert user_key_path().exists()
 
 
 def test_keys__authorized_decides_who_may_open_a_peer(tmp_path: Path) -> None:
-    anybody = keys(tmp_path).open(place=b"here").handshakes
-    only = Keys(static("a"), known_hosts=tmp_path / "none", authorized=frozenset((A,))).open(place=b"here").handshakes
+    anybody = keys(tmp_path).open(socket_id=b"here").handshakes
+    only = (
+        Keys(static("a"), known_hosts=tmp_path / "none", authorized=frozenset((A,))).open(socket_id=b"here").handshakes
+    )
     assert anybody is not None
     assert only is not None
     assert [each.admits(key) for each in (anybody, only) for key in (A, B)] == [True, True, True, False]
@@ -63,7 +65,7 @@ def test_keys__authorized_decides_who_may_open_a_peer(tmp_path: Path) -> None:
 @pytest.mark.sources  # replaces the clock
 def test_cert__admits_what_an_authority_has_certified(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "utc_now", lambda: NOW)
-    handshakes = cert().open(place=b"here").handshakes
+    handshakes = cert().open(socket_id=b"here").handshakes
     assert handshakes is not None
     assert handshakes.admits(certificate("b"))
     assert not handshakes.admits(certificate("b", issuer="evil"))
@@ -73,7 +75,7 @@ def test_cert__admits_what_an_authority_has_certified(monkeypatch: pytest.Monkey
 
 
 def test_credential_check__a_fingerprint(tmp_path: Path) -> None:
-    check = keys(tmp_path).open(place=b"here").credential_check("h", name="h:1", expected=fingerprint(B))
+    check = keys(tmp_path).open(socket_id=b"here").credential_check("h", name="h:1", expected=fingerprint(B))
     assert check is not None
     assert check(B) is None
     assert check(A) == f"h:1 has another key than {fingerprint(B)}"
@@ -82,11 +84,11 @@ def test_credential_check__a_fingerprint(tmp_path: Path) -> None:
 @pytest.mark.parametrize("config", [Plain(), Psk(bytes(32)), cert()], ids=["plain", "psk", "cert"])
 def test_credential_check__a_fingerprint_that_proves_nothing_bad_flow(config: SecurityConfig) -> None:
     with pytest.raises(UsageError, match="a fingerprint needs security by keys; this endpoint has"):
-        config.open(place=b"here").credential_check("h", name="h:1", expected="x")
+        config.open(socket_id=b"here").credential_check("h", name="h:1", expected="x")
 
 
 def test_credential_check__known_hosts(tmp_path: Path) -> None:
-    trust = keys(tmp_path).open(place=b"here")
+    trust = keys(tmp_path).open(socket_id=b"here")
     assert trust.known_hosts is not None
     trust.known_hosts.add("h:1", B)
     check = trust.credential_check("h", name="h:1", expected=None)
@@ -100,7 +102,7 @@ def test_credential_check__known_hosts(tmp_path: Path) -> None:
 @pytest.mark.sources  # replaces the clock
 def test_credential_check__certificates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "utc_now", lambda: NOW)
-    check = cert().open(place=b"here").credential_check("b", name="b:1", expected=None)
+    check = cert().open(socket_id=b"here").credential_check("b", name="b:1", expected=None)
     assert check is not None
     assert check(certificate("b", names=("b",))) is None
     assert "not for b" in (check(certificate("b", names=("c",))) or "")
@@ -108,7 +110,7 @@ def test_credential_check__certificates(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("config", [Plain(), Psk(bytes(32))], ids=["plain", "psk"])
 def test_credential_check__none_where_it_proves_nothing(config: SecurityConfig) -> None:
-    assert config.open(place=b"here").credential_check("h", name="h:1", expected=None) is None
+    assert config.open(socket_id=b"here").credential_check("h", name="h:1", expected=None) is None
 
 
 # -- certificates ------------------------------------------------------------------------------------------------------
@@ -131,7 +133,7 @@ def test_cert_read__from_files(tmp_path: Path) -> None:
 
 
 def test_identity__of_a_peer() -> None:
-    trust = cert().open(place=b"here")
+    trust = cert().open(socket_id=b"here")
     assert trust.identity(certificate("b", names=("b", "10.0.0.1"))) == Identity(
         SecurityMode.CERT, B, ("b", "10.0.0.1")
     )

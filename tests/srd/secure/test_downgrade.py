@@ -56,7 +56,7 @@ class Attacker:
 
     def handshakes(self) -> Handshakes:
         foreign = certificate("evil", names=("a", "b"), issuer="evil") if self.mode is CERT else b""
-        return Handshakes(self.mode or KEYS, static=static("evil"), certificate=foreign, place=b"1")
+        return Handshakes(self.mode or KEYS, static=static("evil"), certificate=foreign, socket_id=b"1")
 
     def choices(self, target: str, data: bytes) -> Iterator[tuple[str, bytes]]:
         """What it may give to whom instead of a packet for `target`."""

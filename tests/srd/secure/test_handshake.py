@@ -175,7 +175,7 @@ def test_keys__an_authorised_list(name: str, *, allowed: bool) -> None:
 
 def test_cert__of_another_authority_is_refused_by_both_ends() -> None:
     foreign = Handshakes(
-        CERT, static=static("c"), certificate=certificate("c", names=("b",), issuer="evil"), place=b"1"
+        CERT, static=static("c"), certificate=certificate("c", names=("b",), issuer="evil"), socket_id=b"1"
     )
     opening = Opening(CERT, b=foreign)
     assert not opening.a.take(opening.retry(), now=NOW)
@@ -186,7 +186,7 @@ def test_cert__of_another_authority_is_refused_by_both_ends() -> None:
 
 def test_cert__of_another_key() -> None:
     """Who has copied a certificate does not have its key."""
-    thief = Handshakes(CERT, static=static("thief"), certificate=certificate("a", names=("b",)), place=b"1")
+    thief = Handshakes(CERT, static=static("thief"), certificate=certificate("a", names=("b",)), socket_id=b"1")
     opening = Opening(CERT, a=thief)
     assert not opening.b.take(opening.second(), now=NOW)
     assert opening.b.core.malformed == 1
@@ -199,7 +199,7 @@ def test_cert__that_does_not_fit_into_the_datagrams() -> None:
     names = tuple(f"a-rather-long-name-of-a-host-{number}.example.com" for number in range(14))
     large = certificate("b", names=("b", *names))
     assert 576 < len(large) < 960
-    big = Handshakes(CERT, static=static("b"), certificate=large, place=b"1")
+    big = Handshakes(CERT, static=static("b"), certificate=large, socket_id=b"1")
     for a, b, expected in ((None, big, "the other end's certificate"), (big, None, "this end's certificate")):
         opening = Opening(CERT, a=a, b=b)
         opening.a.core.close(0, now=NOW)
@@ -451,7 +451,7 @@ def test_retry__many_are_not_answered_at_the_rate_of_round_trips(credential: byt
 
 def test_retry__where_the_own_certificate_does_not_fit() -> None:
     long = certificate("a", names=tuple(f"host-{number:03d}.example.org" for number in range(20)))
-    a = end("a", Handshakes(CERT, static=static("a"), certificate=long, place=b"1"))
+    a = end("a", Handshakes(CERT, static=static("a"), certificate=long, socket_id=b"1"))
     b = end("b", security(CERT, "b"))
     a.core.connect("b:0", sizes=(720,), now=NOW)
     assert answers_per_s(a, lambda hello, _: (b.take(hello.encode(), now=NOW) or [b""])[0]) <= 50
@@ -510,8 +510,8 @@ def test_reset__is_shorter_than_what_it_answers() -> None:
 
 @pytest.mark.parametrize("name", ["c", "port"])
 def test_reset_token__of_another_key_or_port(name: str) -> None:
-    b = Handshakes(KEYS, static=static("b"), place=b"1")
-    other = Handshakes(KEYS, static=static("c" if name == "c" else "b"), place=b"1" if name == "c" else b"2")
+    b = Handshakes(KEYS, static=static("b"), socket_id=b"1")
+    other = Handshakes(KEYS, static=static("c" if name == "c" else "b"), socket_id=b"1" if name == "c" else b"2")
     assert b.reset_token(7) != other.reset_token(7)
     assert b.reset_token(7) != b.reset_token(8)
 
@@ -523,7 +523,8 @@ def test_reset_token__of_another_key_or_port(name: str) -> None:
 @pytest.mark.parametrize("theirs", Suite)
 def test_suite__aes_where_both_have_its_instructions(mine: Suite, theirs: Suite) -> None:
     a, b = (
-        Handshakes(KEYS, static=static(name), place=b"1", suite=suite) for name, suite in (("a", mine), ("b", theirs))
+        Handshakes(KEYS, static=static(name), socket_id=b"1", suite=suite)
+        for name, suite in (("a", mine), ("b", theirs))
     )
     opening = Opening(a=a, b=b)
     opening.open()
@@ -544,20 +545,20 @@ def test_preferred_suite__by_the_processors_instructions(tmp_path: Path, text: s
 
 def test_choose__none_in_common() -> None:
     with pytest.raises(PacketError, match="none in common"):
-        Handshakes(KEYS, static=static("b"), place=b"1").choose(4)
+        Handshakes(KEYS, static=static("b"), socket_id=b"1").choose(4)
 
 
 @given(st.binary(max_size=300))
 def test_respond__arbitrary_bytes(message: bytes) -> None:
     with pytest.raises(PacketError):
-        Handshakes(KEYS, static=static("b"), psk=PSK, place=b"1").respond_untrusted(message, transcript=b"")
+        Handshakes(KEYS, static=static("b"), psk=PSK, socket_id=b"1").respond_untrusted(message, transcript=b"")
 
 
 @given(st.binary(max_size=17))
 def test_respond__a_short_payload(payload: bytes) -> None:
     """Of an initiator that does not follow the protocol."""
-    b = Handshakes(KEYS, static=static("b"), place=b"1")
-    rogue = Handshakes(KEYS, static=static("a"), place=b"1")
+    b = Handshakes(KEYS, static=static("b"), socket_id=b"1")
+    rogue = Handshakes(KEYS, static=static("a"), socket_id=b"1")
     state = rogue.state(transcript=b"", responder_key=b.credential)
     message = state.write_message(payload)
     try:
@@ -570,7 +571,7 @@ def test_respond__a_short_payload(payload: bytes) -> None:
 @given(st.binary(max_size=60))
 def test_accept__a_payload_that_violates_the_protocol(payload: bytes) -> None:
     """Of a responder that has the keys."""
-    a, b = Handshakes(KEYS, static=static("a"), place=b"1"), Handshakes(KEYS, static=static("b"), place=b"1")
+    a, b = Handshakes(KEYS, static=static("a"), socket_id=b"1"), Handshakes(KEYS, static=static("b"), socket_id=b"1")
     initiation = a.initiate_untrusted(b.credential, transcript=b"t", context=1)
     state = b.state(transcript=b"t", responder_key=None)
     state.read_message_untrusted(initiation.message)

@@ -24,9 +24,9 @@ KEY_A, KEY_B = 11, 12
 PSK = bytes(range(32))
 
 
-def security(*, place: bytes = b"a") -> Handshakes:
-    static = X25519PrivateKey.from_private_bytes(place * 32)
-    return Handshakes(SecurityMode.KEYS, static=static, psk=PSK, place=place)
+def security(*, socket_id: bytes = b"a") -> Handshakes:
+    static = X25519PrivateKey.from_private_bytes(socket_id * 32)
+    return Handshakes(SecurityMode.KEYS, static=static, psk=PSK, socket_id=socket_id)
 
 
 def network_of(*, seed: int, shape: Shape | None = None, conditions: Conditions | None = None) -> Network:
@@ -36,7 +36,7 @@ def network_of(*, seed: int, shape: Shape | None = None, conditions: Conditions 
         conditions=conditions,
         datagram_bytes=1472,
         region_bytes=4 * MIB,
-        security={"a": security(place=b"a"), "b": security(place=b"b")},
+        security={"a": security(socket_id=b"a"), "b": security(socket_id=b"b")},
     )
     network.a.keys.ranges[KEY_A] = network.b.keys.ranges[KEY_B] = (0, 4 * MIB, "lrw")
     return network

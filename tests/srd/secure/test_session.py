@@ -206,7 +206,7 @@ def open_train(session: Session, packets: list[Sealed], *, size: int) -> tuple[i
     kept, written = session.open_train_untrusted(views, out=memoryview(out))
     headers = np.array([list(packet.header) for packet in packets[:kept]], np.uint8).reshape(kept, HEADER_BYTES)
     if kept:
-        session.unmark(headers)
+        session.restore_headers(headers)
     return kept, headers.tobytes(), bytes(out[:written])
 
 
