@@ -211,7 +211,7 @@ class Endpoint:
         Raises RegistrationError for a registration that is not (or no longer) of this endpoint.
         """
         self._registry.deregister(registration)
-        self._engine.on_deregistered(registration.local_key, registration.remote_key)
+        self._engine.on_deregistered({registration.local_key, registration.remote_key}.__contains__)
 
     # -- device memory ----------------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from srd.io.socket import IP_UDP_BYTES, open_socket, route_mtu, socket_id
 from srd.io.syscalls import Address
 from srd.proto.core import EndpointCore
 from srd.proto.events import Event, Extent, MessageAborted, PeerEnded
-from srd.proto.memory import Memory
+from srd.proto.memory import Inbox, Memory
 from srd.proto.peer import PeerCore
 from srd.proto.recv.admission import AdmissionFactory, TurnAdmission
 from srd.proto.security import CredentialCheck
@@ -59,6 +59,7 @@ class Engine:
         family: socket.AddressFamily,
         accepting: bool,
         memory: Memory,
+        inbox: Inbox | None = None,
         on_event: Callable[[Event], None],
         on_failure: Callable[[str], None],
         admission: AdmissionFactory = TurnAdmission,
@@ -66,9 +67,9 @@ class Engine:
     ) -> None:
         """Bind `address`, and start. Raises SrdError if that cannot be had.
 
-        `accepting`: whether others may open peers; `memory`: the registrations for writes and reads; `on_failure`:
-        called with the reason; `admission`: which sends are received while a region is short of memory; `trace`:
-        receives the trace events of every peer.
+        `accepting`: whether others may open peers; `memory`: the registrations for writes and reads; `inbox`: who takes
+        messages, None: the owner takes all; `on_failure`: called with the reason; `admission`: which sends are received
+        while a region is short of memory; `trace`: receives the trace events of every peer.
         """
         self.config = config
         self._on_event = on_event
@@ -80,7 +81,9 @@ class Engine:
             self.trust = config.security.open(socket_id=socket_id(bound))
             secure = self.trust.handshakes is not None
             # First what may reject the configuration, then what has to be released.
-            self._core = self._new_core(accepting=accepting, memory=memory, admission=admission, trace=trace)
+            self._core = self._new_core(
+                accepting=accepting, memory=memory, inbox=inbox, admission=admission, trace=trace
+            )
             self._region = Region(config.receive_region_bytes, name="srd-receive")
             self.queues = RxQueueTable(
                 config,
@@ -104,7 +107,13 @@ class Engine:
             opened.pop_all()  # the driver closes them from now on
 
     def _new_core(
-        self, *, accepting: bool, memory: Memory, admission: AdmissionFactory, trace: Trace | None
+        self,
+        *,
+        accepting: bool,
+        memory: Memory,
+        inbox: Inbox | None,
+        admission: AdmissionFactory,
+        trace: Trace | None,
     ) -> EndpointCore:
         return EndpointCore(
             self.config.protocol,
@@ -115,6 +124,7 @@ class Engine:
             accepting=accepting,
             trace=trace,
             memory=memory,
+            inbox=inbox,
             security=self.trust.handshakes,
             admission=admission,
         )
@@ -202,10 +212,9 @@ class Engine:
 
     # -- memory -------------------------------------------------------------------------------------------------
 
-    def on_deregistered(self, *keys: int) -> None:
-        """Note that registrations no longer exist: requests that use them end in error at both ends."""
-        for key in keys:
-            self._core.on_deregistered(key, now=time.monotonic())
+    def on_deregistered(self, is_withdrawn: Callable[[int], bool]) -> None:
+        """Note that registrations no longer exist, by key: requests that use them end in error at both ends."""
+        self._core.on_deregistered(is_withdrawn, now=time.monotonic())
         self._driver.drop_unsent()
         self._driver.wake()
 

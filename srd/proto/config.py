@@ -20,6 +20,10 @@ MAX_PATH_NUMBERS = 128
 """Path numbers: the primary paths (`MAX_PATHS` at most), and the reserve of standby paths."""
 
 
+MAX_FLOWS = 256
+"""Flows of one peer that take turns (see `send.scheduler`): as many as an emulated card has queue pairs."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProtocolConfig:
     """Settings of one endpoint's protocol core. Times are in seconds."""

@@ -27,7 +27,7 @@ from srd.proto.congestion.pacer import ActivePeers
 from srd.proto.errors import PacketError, UsageError
 from srd.proto.events import Completion, Event, EventQueue, PeerEnded, ReceiveResult, TargetCopy
 from srd.proto.handshake import Initiator
-from srd.proto.memory import Memory
+from srd.proto.memory import Inbox, Memory
 from srd.proto.peer import PeerCore, PeerState
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recv.admission import Admission, AdmissionFactory, TurnAdmission
@@ -81,6 +81,7 @@ class EndpointCore:
         rng: Random,
         accepting: bool,
         memory: Memory | None = None,
+        inbox: Inbox | None = None,
         security: Security | None = None,
         admission: AdmissionFactory = TurnAdmission,
         trace: Trace | None = None,
@@ -89,9 +90,9 @@ class EndpointCore:
 
         `datagram_bytes`: the largest datagram that this end receives; `secret`: the cookies' key; `new_context`: a
         source of unguessable 64-bit ids; `rng`: random numbers for the choice of paths; `accepting`: whether others may
-        open peers; `memory`: registrations for writes and reads, None without any; `security`: handshakes and keys,
-        None: plain text; `admission`: which sends are received while memory is short; `trace`: receives the trace
-        events of every peer.
+        open peers; `memory`: registrations for writes and reads, None without any; `inbox`: who takes messages, None:
+        whoever owns the core takes all; `security`: handshakes and keys, None: plain text; `admission`: which sends are
+        received while memory is short; `trace`: receives the trace events of every peer.
         """
         self.malformed = 0
         self.expects_more_data = False  # whether the messages of the last batch of data lack more than a datagram
@@ -108,6 +109,7 @@ class EndpointCore:
         self._new_context = new_context
         self._rng = rng
         self._memory = memory
+        self._inbox = inbox
         self._copies: list[TargetCopy] = []  # of the batch that is being processed
         self._new_admission = admission
         self._admissions: dict[int, Admission] = {}  # by region
@@ -199,10 +201,10 @@ class EndpointCore:
             core.end(status, reason=reason)
             self._after(core, now=now)
 
-    def on_deregistered(self, key: int, *, now: float) -> None:
-        """Note that registration `key` of this end no longer exists: its users end in error, at both ends."""
+    def on_deregistered(self, is_withdrawn: Callable[[int], bool], *, now: float) -> None:
+        """Note that registrations of this end no longer exist, by key: their users end in error, at both ends."""
         for core in list(self._peers.values()):
-            core.on_deregistered(key)
+            core.on_deregistered(is_withdrawn)
             self._after(core, now=now)
 
     def release(self, peer: int, *, size_bytes: int, messages: int, now: float) -> None:
@@ -520,6 +522,7 @@ class EndpointCore:
             new_token=self._new_context,
             rng=self._rng,
             memory=self._memory,
+            inbox=self._inbox,
             copies=self._copies,
             events=self._events,
             active_peers=self._active_peers,

@@ -56,6 +56,8 @@ class MessageReceived(NamedTuple):
     """The sender's immediate; None: it gave none."""
     extents: tuple[Extent, ...]
     """In order of their offset; together they are the message."""
+    key: int = 0
+    """The sender's `WorkRequest.key`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class MessagesReceived:
     """The immediate of all of them; None: there is none."""
     region_offset: int
     """Where the first landed in the receive region, bytes; the others follow contiguously."""
+    key: int = 0
+    """The key of all of them."""
 
     @property
     def extent(self) -> Extent:
@@ -84,6 +88,7 @@ class MessageAborted(NamedTuple):
 
     peer: int
     released: tuple[Extent, ...]
+    key: int = 0
 
 
 class WriteReceived(NamedTuple):
@@ -92,6 +97,7 @@ class WriteReceived(NamedTuple):
     peer: int
     length: int
     immediate: int
+    key: int = 0
 
 
 class PlacementHint(NamedTuple):

@@ -1,12 +1,18 @@
-"""The core's interface to registered memory: whether a peer, a key and a range are allowed, and where the bytes lie.
+"""The core's interfaces to its owner: registered memory, and who takes a message.
 
-The core never touches payload. `devmem.Registry` is the implementation on real memory; a test may use a dictionary. The
-check is repeated for every packet, so that a deregistered key stops working at once.
+`Memory`: whether a peer, a key and a range are allowed, and where the bytes lie. The core never touches payload.
+`devmem.Registry` is the implementation on real memory; a test may use a dictionary. The check is repeated for every
+packet, so that a deregistered key stops working at once.
+
+`Inbox`: who, behind this endpoint, takes a message. An endpoint of an application has none: it takes every message for
+which it has granted credit. A network card has queue pairs, each with receive buffers of its own.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
+
+from srd.proto.wire.status import Status
 
 
 class Memory(Protocol):
@@ -23,3 +29,23 @@ class Memory(Protocol):
 
     def remote_writable(self, key: int, *, peer: int, offset: int, length: int) -> int | None:
         """Return where the other end of a peer may write."""
+
+
+class Inbox(Protocol):
+    """Queue pairs by key. The key of a send is its sender's, as `WorkRequest.key` gives it."""
+
+    def admit(self, key: int, *, peer: int, length: int, count: int) -> Status | None:
+        """Take `count` sends of `length` bytes each, or none of them; return why not, one of REFUSALS. None: taken.
+
+        Called before any of them is acknowledged. A send that was taken is reported as received or as aborted, or its
+        peer ends.
+        """
+
+    def admit_write(self, key: int, *, peer: int) -> Status | None:
+        """Take the notification of a write with immediate; return why not, None: taken. Reported as a send is."""
+
+    def refusal(self, key: int) -> Status:
+        """Return why a write or a read whose range `Memory` does not allow is refused."""
+
+    def flow(self, key: int) -> int:
+        """Return the flow of the answer to a read; see `WorkRequest.flow`."""

@@ -27,20 +27,19 @@ from srd.proto.errors import UsageError
 from srd.proto.events import (
     EventQueue,
     Extent,
-    MessageReceived,
     PeerEnded,
     PeerOpened,
     TargetCopy,
 )
 from srd.proto.handshake import Initiator
-from srd.proto.memory import Memory
+from srd.proto.memory import Inbox, Memory
 from srd.proto.paths.path import Path
 from srd.proto.paths.validation import AddressValidation
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.rdma import Rdma
 from srd.proto.recv.receiver import Receiver
+from srd.proto.recv.sends import Sends
 from srd.proto.security import PacketProtection, Secured
-from srd.proto.send.batch import received
 from srd.proto.send.sender import Sender
 from srd.proto.wire.control import (
     NO_ACK_PATH,
@@ -164,6 +163,7 @@ class PeerCore:
         new_token: Callable[[], int],
         rng: Random,
         memory: Memory | None,
+        inbox: Inbox | None,
         copies: list[TargetCopy],
         events: EventQueue,
         active_peers: ActivePeers,
@@ -180,6 +180,7 @@ class PeerCore:
         self.receiver = Receiver(config, validation=AddressValidation(address, paths=config.paths, new_token=new_token))
         self.sender: Sender | None = None
         self.rdma: Rdma | None = None
+        self._sends: Sends | None = None
         self.initiator: Initiator | None = None
         self.protection: PacketProtection | None = None  # None: plain text
         self.credential = b""  # the other end's public key or certificate, where it proves something
@@ -191,6 +192,7 @@ class PeerCore:
         self._active_peers = active_peers  # all peers of the endpoint
         self._rng = rng
         self._memory = memory
+        self._inbox = inbox
         self._copies = copies
         self._events = events
         self._last_packet_at = now
@@ -249,9 +251,17 @@ class PeerCore:
             receiver=self.receiver,
             send_queue=self.sender.queue,
             memory=self._memory,
+            inbox=self._inbox,
             copies=self._copies,
             events=self._events,
             trace=self.trace,
+        )
+        self._sends = Sends(
+            self.number,
+            receiver=self.receiver,
+            rdma=self.rdma,
+            inbox=self._inbox,
+            events=self._events,
         )
         self.on_packet(now=now)
         self._is_incoming = initiator is None
@@ -297,27 +307,16 @@ class PeerCore:
     def handle_burst(self, burst: ReceivedBurst, *, now: float) -> list[Extent]:
         """Process received data; return the pieces of memory that are kept."""
         self.on_packet(now=now)
-        if self.rdma is None:
+        if self.rdma is None or self._sends is None:
             return []
         kept: list[Extent] = []
         before_bytes = self.receiver.landed_bytes
         if burst.flags & ~IMMEDIATE:
             self.rdma.handle(burst, now=now)
         elif burst.length > self._config.max_message_bytes:
-            self.rdma.refuse(burst, status=Status.REMOTE_ERROR_BAD_LENGTH, now=now)
-        elif self.receiver.has_discarded(burst.message):
-            self.rdma.refuse(burst, status=Status.REMOTE_ERROR_RNR, now=now)
-        elif burst.batch:
-            batches = received(burst, self.receiver.accept_batch(burst, now=now), peer=self.number)
-            self._events.extend(batches)
-            kept = [batch.extent for batch in batches]
+            self._sends.refuse(burst, status=Status.REMOTE_ERROR_BAD_LENGTH, now=now)
         else:
-            kept, message = self.receiver.accept(burst, now=now)
-            if message is not None:
-                extents = tuple(message.extents)
-                self._events.append(
-                    MessageReceived(self.number, burst.message, message.length, message.immediate_value, extents)
-                )
+            kept = self._sends.handle(burst, now=now)
         if self.trace is not None:
             kept_bytes = self.receiver.landed_bytes - before_bytes
             self.trace.data_received(burst, kept_bytes=kept_bytes, incomplete=self.receiver.incomplete, now=now)
@@ -412,10 +411,10 @@ class PeerCore:
         if self.sender is not None:
             self.sender.queue.flush(status=Status.FLUSHED)
 
-    def on_deregistered(self, key: int) -> None:
+    def on_deregistered(self, is_withdrawn: Callable[[int], bool]) -> None:
         """End what uses a registration of this end that no longer exists."""
         if self.sender is not None:
-            self.sender.queue.on_deregistered(key)
+            self.sender.queue.on_deregistered(is_withdrawn)
 
     def handle_probe(self, probe: Probe, *, address: Address, now: float, received_at: float) -> None:
         """Process a probe: the ack that it requests is due."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from srd.proto.config import MAX_MESSAGE_BYTES
 from srd.proto.events import Completion, EventQueue, Extent, MessageAborted, PlacementHint, TargetCopy, WriteReceived
-from srd.proto.memory import Memory
+from srd.proto.memory import Inbox, Memory
 from srd.proto.peer_trace import PeerTrace
 from srd.proto.recv.reassembly import new_parts
 from srd.proto.recv.receiver import Receiver
@@ -42,6 +42,7 @@ class Rdma:
         receiver: Receiver,
         send_queue: SendQueue,
         memory: Memory | None,
+        inbox: Inbox | None,
         copies: list[TargetCopy],
         events: EventQueue,
         trace: PeerTrace | None = None,
@@ -51,6 +52,7 @@ class Rdma:
         self._receiver = receiver
         self._queue = send_queue
         self._memory = memory
+        self._inbox = inbox
         self._copies = copies
         self._events = events
         self._trace = trace
@@ -83,8 +85,9 @@ class Rdma:
 
     def on_discarded(self, message: int) -> tuple[Extent, ...]:
         """Discard an incomplete send of the peer; return its pieces."""
-        released = self._receiver.discard(message)
-        self._events.append(MessageAborted(self._peer, released))
+        discarded = self._receiver.discard(message)
+        released, discarded.extents = tuple(discarded.extents), []
+        self._events.append(MessageAborted(self._peer, released, discarded.key))
         self.send_nack(message, status=Status.REMOTE_ERROR_RNR)
         return released
 
@@ -99,19 +102,37 @@ class Rdma:
     def _handle_write(self, burst: ReceivedBurst, *, now: float) -> None:
         if not self._has_consistent_layout(burst):
             return  # not acknowledged, as all that breaks the protocol
+        if (refused := self._receiver.refusal(burst.message)) is not None:
+            self.refuse(burst, status=refused, now=now)
+            return
         target = None
         if self._memory is not None and burst.length <= MAX_MESSAGE_BYTES:
             target = self._memory.remote_writable(
                 burst.key, peer=self._peer, offset=burst.offset, length=burst.payload_bytes
             )
         if target is None:
-            self.refuse(burst, status=Status.REMOTE_ERROR_BAD_ADDRESS, now=now)
+            self.refuse(burst, status=self._refusal(burst.key), now=now)
+        elif (status := self._admit_write(burst)) is not None:
+            self._receiver.refuse_message(burst, status=status)
+            self.refuse(burst, status=status, now=now)
         elif self._queue_copies(burst, target=target, hint=self._hint_after_write(burst, target), now=now):
             self._receiver.finish(burst.message, now=now)
             if self._trace is not None:
                 self._trace.write_received(burst, now=now)
             if burst.flags & IMMEDIATE:
-                self._events.append(WriteReceived(self._peer, burst.length, burst.immediate))
+                self._events.append(WriteReceived(self._peer, burst.length, burst.immediate, burst.key))
+
+    def _refusal(self, key: int) -> Status:
+        """Return why a range is not allowed."""
+        return Status.REMOTE_ERROR_BAD_ADDRESS if self._inbox is None else self._inbox.refusal(key)
+
+    def _admit_write(self, burst: ReceivedBurst) -> Status | None:
+        """Have the inbox take the notification of a write that begins; return why it does not."""
+        if self._inbox is None or not burst.flags & IMMEDIATE or self._receiver.is_incomplete(burst.message):
+            return None
+        if self._receiver.is_aborted(burst.message) or not self._receiver.unseen(burst):
+            return None
+        return self._inbox.admit_write(burst.key, peer=self._peer)
 
     def _handle_read(self, burst: ReceivedBurst, *, now: float) -> None:
         if burst.payload_bytes or burst.count > 1 or self._queue.responses >= 2 * MAX_READS:
@@ -123,7 +144,14 @@ class Rdma:
             payload_offset = self._memory.remote_readable(
                 burst.key, peer=self._peer, offset=burst.offset, length=burst.length
             )
-        self._queue.respond(burst.message, payload_offset=payload_offset, length=burst.length, key=burst.key)
+        self._queue.respond(
+            burst.message,
+            payload_offset=payload_offset,
+            length=burst.length,
+            key=burst.key,
+            flow=0 if self._inbox is None else self._inbox.flow(burst.key),
+            refusal=self._refusal(burst.key),
+        )
 
     def _handle_response(self, burst: ReceivedBurst, *, now: float) -> None:
         if not self._receiver.has_consistent_layout(burst, offset=burst.offset):
@@ -185,12 +213,13 @@ class Rdma:
         return reassembly.landed_bytes >= reassembly.length and not self._receiver.protocol_error
 
     def _handle_aborted(self, burst: ReceivedBurst, *, now: float) -> None:
+        had_begun = self._receiver.is_incomplete(burst.message)
         released = self._receiver.on_abort(burst, now=now)
         if released is None:
             return
         if self._trace is not None:
             self._trace.message_aborted(burst, released=released, now=now)
-        if released:
-            self._events.append(MessageAborted(self._peer, released))
+        if released or (had_begun and self._inbox is not None):
+            self._events.append(MessageAborted(self._peer, released, burst.key))
         if burst.flags & OPCODE_BITS == Opcode.RESPONSE and (read := self._queue.read(burst.key)) is not None:
             self._queue.abort(read, status=refusal_untrusted(burst.immediate))

@@ -62,5 +62,11 @@ class SequenceSet:
         wanted = mask(max(first + count - self.base - start, 0))
         return self.bits >> start & wanted == wanted
 
+    def missing(self, first: int, *, count: int) -> int:
+        """Return which of `count` numbers from `first` are no members, as bits relative to `first`."""
+        shift = first - self.base
+        below = min(max(-shift, 0), count)
+        return (mask(count - below) & ~(self.bits >> max(shift, 0))) << below
+
     def __contains__(self, number: int) -> bool:
         return number < self.base or bool(self.bits >> (number - self.base) & 1)

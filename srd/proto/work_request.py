@@ -29,13 +29,16 @@ class WorkRequest:
     immediate: int | None = None
     """SEND, WRITE: 32 bits for the responder's application."""
     key: int = 0
-    """WRITE, READ: the responder's registration."""
+    """WRITE, READ: the responder's registration. SEND: for the responder's `Inbox`, if it has one."""
     offset: int = 0
     """WRITE, READ: where the range begins in that registration."""
     local_key: int = 0
     """READ: this end's registration that the bytes go to."""
     local_offset: int = 0
     """READ: where in that registration."""
+    flow: int = 0
+    """WRITE: messages of different flows take turns, burst by burst; those of one go in the order of posting. An
+    emulated card's flows are its queue pairs."""
 
     def check(self) -> None:
         """Raise UsageError if no packet can encode it."""
@@ -76,6 +79,8 @@ class BatchRequest:
     """Of all of them."""
     owner: Any = None
     """Kept alive until all have ended."""
+    key: int = 0
+    """Of all of them; see `WorkRequest.key`."""
 
     def check(self, *, packet_bytes: int) -> None:
         """Raise UsageError if these are no messages of one packet, which carries `packet_bytes`."""

@@ -84,7 +84,7 @@ class Host(SimHost):
         old = self.keys.current
         self.keys.renew()
         for key in (old.key, old.read_key):
-            self.core.on_deregistered(key, now=self.now)
+            self.core.on_deregistered(key.__eq__, now=self.now)
         self.serve()
 
     def end_faults(self) -> None:

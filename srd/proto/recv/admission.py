@@ -80,7 +80,7 @@ class TurnAdmission(Admission):
         """Return whether the burst needs no memory that is kept, or belongs to the one message that is admitted."""
         if not burst.payload_bytes or burst.flags & OPCODE_BITS != Opcode.SEND:
             return True
-        if peer.receiver.has_discarded(burst.message):
+        if peer.receiver.refusal(burst.message) is not None:
             return True  # it is refused with a NACK in any case
         self._end_turn(peers)
         if self._turn is None:

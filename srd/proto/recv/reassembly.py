@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from srd.proto.events import Extent
 from srd.proto.seqset import ranges
 from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Opcode, ReceivedBurst
+from srd.proto.wire.status import Status
 
 _SEND = int(Opcode.SEND)
 
@@ -25,6 +26,10 @@ class Reassembly:
     extents: list[Extent] = field(default_factory=list)
     """Of a send; data for registered memory is copied and leaves none."""
     flags: int = 0
+    key: int = 0
+    """As its packets give it: a send's destination, or the registration."""
+    status: Status = Status.REMOTE_ERROR_RNR
+    """If it was refused or discarded here: what its sender is told."""
     high: int = 0
     """For registered memory: end of what has landed, as offset in its headers."""
 
@@ -54,6 +59,8 @@ class Reassembly:
             return f"message {burst.message} is announced with {burst.length} and {self.length} bytes"
         if burst.flags & ~ABORTED != self.flags:
             return f"message {burst.message} is announced with flags {burst.flags} and {self.flags}"
+        if burst.key != self.key:
+            return f"message {burst.message} is announced with two keys"
         return ""
 
 

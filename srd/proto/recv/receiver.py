@@ -25,7 +25,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from srd.proto.config import MAX_PATH_NUMBERS, ProtocolConfig
+from srd.proto.config import MAX_FLOWS, MAX_PATH_NUMBERS, ProtocolConfig
 from srd.proto.events import Extent
 from srd.proto.paths.validation import AddressValidation, RemoteAddress
 from srd.proto.recv.ack_path import AckPath, AckPathSelector
@@ -41,6 +41,7 @@ from srd.proto.wire.data import (
     expand,
     takes_credit,
 )
+from srd.proto.wire.status import Status
 
 ACK_EVERY_PACKETS = 4
 """Packets after which an ack is due at once. An ack costs both ends and the fabric more than a data packet does: it is
@@ -55,10 +56,10 @@ PROBE_ANSWERS = 4
 one answer is lost three times in four, and all four are lost one time in three."""
 MAX_ANSWERS = 16
 """Largest number of acks due at one time to answer probes."""
-INCOMPLETE_BEYOND_WINDOW = 2
+INCOMPLETE_BEYOND_WINDOW = 1 + MAX_FLOWS
 """Incomplete messages that a peer may have beyond one per PSN of the window. An incomplete message lacks a packet that
-was sent, whose PSN is within the window, or is partially packetized: there are two of these, one per queue that
-alternates (see `send.scheduler`)."""
+was sent, whose PSN is within the window, or is partially packetized: one send, and one message of each flow (see
+`send.scheduler`)."""
 _ABORTED_LIMIT = 64
 
 
@@ -270,9 +271,40 @@ class Receiver:
         """Whether a message was aborted by its sender while some of its PSNs are still missing."""
         return self._aborted.get(message, 0) > self._window.base
 
-    def has_discarded(self, message: int) -> bool:
-        """Whether a message was discarded here, and its sender has not turned it ABORTED yet."""
-        return message in self._discarded
+    def unseen(self, burst: ReceivedBurst) -> int:
+        """Return which packets of a burst are new and would be accepted, as bits."""
+        if burst.path >= MAX_PATH_NUMBERS or burst.psn + burst.count > self._window.base + self._config.window_packets:
+            return 0
+        return self._window.missing(burst.psn, count=burst.count)
+
+    def begins(self, burst: ReceivedBurst, *, offset: int) -> bool:
+        """Whether a burst, from `offset` of its message on, is the first that is accepted of it."""
+        if burst.message in self._incomplete or self.is_aborted(burst.message):
+            return False
+        return self.has_consistent_layout(burst, offset=offset) and self.unseen(burst) != 0
+
+    def is_incomplete(self, message: int) -> bool:
+        """Whether a part of a message has landed, and not all of it."""
+        return message in self._incomplete
+
+    def refusal(self, message: int) -> Status | None:
+        """Return why a message was refused or discarded here, until its sender has turned it ABORTED."""
+        reassembly = self._discarded.get(message)
+        return None if reassembly is None else reassembly.status
+
+    @property
+    def has_refused(self) -> bool:
+        """Whether some message was refused or discarded here, and its sender has not turned it ABORTED yet."""
+        return bool(self._discarded)
+
+    def refuse_message(self, burst: ReceivedBurst, *, status: Status) -> None:
+        """Refuse a message that has not begun, with this status, until its sender turns it ABORTED.
+
+        Like one that was discarded, it takes the peer's credit until then, which bounds what is remembered.
+        """
+        refused = Reassembly(burst.length, 0, flags=burst.flags, key=burst.key, status=status)
+        self._discarded[burst.message] = refused
+        self._begin(refused.credit_bytes, messages=1)
 
     def refuse(self, burst: ReceivedBurst, *, now: float) -> None:
         """Record a burst without accepting it: its path is reported, and its PSNs are not acknowledged."""
@@ -294,7 +326,9 @@ class Receiver:
         return reassembly
 
     def _open(self, burst: ReceivedBurst, *, now: float) -> Reassembly:
-        reassembly = self._incomplete[burst.message] = Reassembly(burst.length, burst.immediate, now, flags=burst.flags)
+        reassembly = self._incomplete[burst.message] = Reassembly(
+            burst.length, burst.immediate, now, flags=burst.flags, key=burst.key
+        )
         self._missing_bytes += burst.length
         if takes_credit(burst.flags):
             self._begin(reassembly.credit_bytes, messages=1)
@@ -326,7 +360,7 @@ class Receiver:
             self._note_aborted(burst.message, end=min(burst.offset, base + self._config.window_packets))
         reassembly = self._incomplete.get(burst.message) or self._discarded.get(burst.message)
         if reassembly is None:
-            reassembly = Reassembly(burst.length, 0, flags=burst.flags & ~ABORTED)
+            reassembly = Reassembly(burst.length, 0, flags=burst.flags & ~ABORTED, key=burst.key)
             if takes_credit(burst.flags):
                 self._begin(reassembly.credit_bytes, messages=1)
         elif conflict := reassembly.conflicts_with(burst):
@@ -346,15 +380,13 @@ class Receiver:
             self._aborted = {message: end for message, end in self._aborted.items() if end > base}
             self._aborted_limit = max(2 * len(self._aborted), _ABORTED_LIMIT)
 
-    def discard(self, message: int) -> tuple[Extent, ...]:
-        """Discard an incomplete send; return its pieces. Its packets are refused until its sender turns it ABORTED.
+    def discard(self, message: int) -> Reassembly:
+        """Discard an incomplete send; return it. Its packets are refused until its sender turns it ABORTED.
 
         It takes the peer's credit until then, which bounds what is remembered.
         """
-        reassembly = self._close(message)
-        extents, reassembly.extents = tuple(reassembly.extents), []
-        self._discarded[message] = reassembly
-        return extents
+        reassembly = self._discarded[message] = self._close(message)
+        return reassembly
 
     @property
     def _patience_s(self) -> float:

@@ -15,6 +15,7 @@ from typing import Any
 from srd.proto.events import MessagesReceived
 from srd.proto.seqset import mask, ranges
 from srd.proto.wire.data import IMMEDIATE, MAX_BURST_PACKETS, MAX_TRAIN_PACKETS, SMALL_BYTES, Lanes, ReceivedBurst
+from srd.proto.wire.status import Status
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +33,8 @@ class SendBatch:
     """Bit i: message i has completed."""
     fresh: list[tuple[int, int]] = field(default_factory=list)
     """Ranges (first, count) that were acknowledged since `pop_completed`."""
+    refused: dict[int, Status] = field(default_factory=dict)
+    """Messages that the responder refused: their packets are sent again as ABORTED."""
 
     @property
     def count(self) -> int:
@@ -39,9 +42,18 @@ class SendBatch:
         return len(self.payload_addresses)
 
     def acknowledge(self, first: int, *, bits: int) -> None:
-        """Note that messages were acknowledged, as bits from `first` on."""
+        """Note that messages were acknowledged, as bits from `first` on. Of one that was refused its abort was."""
+        new = bits & ~(self.ended >> first)
         self.ended |= bits << first
-        self.fresh += [(first + skip, count) for skip, count in ranges(bits)]
+        self.fresh += [(first + skip, count) for skip, count in ranges(new)]
+
+    def refuse(self, index: int, *, status: Status) -> bool:
+        """Note that the responder refused a message; return False if it had ended before."""
+        if self.ended >> index & 1:
+            return False
+        self.ended |= 1 << index
+        self.refused[index] = status
+        return True
 
     def pop_completed(self) -> list[tuple[int, int]]:
         """Return the ranges that were acknowledged since the last call."""
@@ -73,6 +85,7 @@ def received(burst: ReceivedBurst, arrived: Iterable[tuple[int, int]], *, peer: 
             burst.length,
             immediate,
             burst.payload_offset + first * burst.length,
+            burst.key,
         )
         for first, count in arrived
     ]

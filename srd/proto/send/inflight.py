@@ -45,6 +45,15 @@ class PsnRange:
         payload_bytes = min(count * segment_bytes, message.carried_bytes - offset)
         return message.message, offset, message.payload_offset + offset, payload_bytes, segment_bytes, None
 
+    def abort_reason(self, first: int) -> int | None:
+        """Return why the message that PSN `first` belongs to was aborted; None: it was not."""
+        message = self.message
+        if message.aborted:
+            return message.reason
+        if message.batch is None or not message.batch.refused:
+            return None
+        return message.batch.refused.get(self.offset + first - self.first)
+
     def end_psn(self, first: int) -> int:
         """Return the PSN after the last of the message that PSN `first` belongs to."""
         return self.message.end_psn if self.message.batch is None else first + 1

@@ -11,8 +11,9 @@ packets are reported.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from srd.proto.config import MAX_FLOWS
 from srd.proto.events import BatchCompletion, Completion, EventQueue
 from srd.proto.send.batch import SendBatch
 from srd.proto.send.flow_control import Credit
@@ -28,10 +29,12 @@ from srd.proto.work_request import BatchRequest, WorkRequest
 class SendQueue:
     """`post` and `respond` add messages; `on_acknowledged`, `abort` and `finish` remove them."""
 
-    def __init__(self, peer: int, *, inflight: Inflight, credit: Credit, events: EventQueue) -> None:
-        """Take the peer's number, and `events`, to which the completions are appended."""
+    def __init__(
+        self, peer: int, *, inflight: Inflight, credit: Credit, events: EventQueue, flows: int = MAX_FLOWS
+    ) -> None:
+        """Take the peer's number; `events`, to which the completions are appended; how many `flows` take turns."""
         self.credit = credit
-        self.scheduler = SendScheduler(credit)
+        self.scheduler = SendScheduler(credit, flows=flows)
         self.work_queue = WorkQueue()
         self.responses = 0  # RESPONSEs that are not wholly acknowledged
         self._peer = peer
@@ -57,6 +60,7 @@ class SendQueue:
                 wr.offset,
                 wr.local_key,
                 wr.local_offset,
+                wr.flow,
             )
         )
 
@@ -64,9 +68,9 @@ class SendQueue:
         """Queue sends of one packet each."""
         flags = Opcode.SEND if batch.immediate is None else Opcode.SEND | IMMEDIATE
         message = self._allocate(len(batch.payload_addresses))
-        wqe = WorkQueueEntry(batch.first_request, message, 0, batch.length, batch.immediate or 0, flags)
-        self._add(wqe)
+        wqe = WorkQueueEntry(batch.first_request, message, 0, batch.length, batch.immediate or 0, flags, batch.key)
         wqe.batch = SendBatch(batch.payload_addresses, batch.owner)
+        self._add(wqe)
 
     def _allocate(self, count: int) -> int:
         """Return the first of `count` message numbers; they have 32 bits, and do not wrap within a batch."""
@@ -81,15 +85,24 @@ class SendQueue:
         self.scheduler.add(wqe)
         self.work_queue.add(wqe)
 
-    def respond(self, read: int, *, payload_offset: int | None, length: int, key: int) -> None:
+    def respond(
+        self,
+        read: int,
+        *,
+        payload_offset: int | None,
+        length: int,
+        key: int,
+        flow: int = 0,
+        refusal: Status = Status.REMOTE_ERROR_BAD_ADDRESS,
+    ) -> None:
         """Answer the peer's READ of message number `read` from registration `key`; without an offset refuse it."""
         wqe = WorkQueueEntry(
-            None, self._allocate(1), payload_offset or 0, length, 0, Opcode.RESPONSE, key=read, local_key=key
+            None, self._allocate(1), payload_offset or 0, length, 0, Opcode.RESPONSE, key=read, local_key=key, flow=flow
         )
         self._add(wqe)
         self.responses += 1
         if payload_offset is None:
-            self.abort(wqe, status=Status.REMOTE_ERROR_BAD_ADDRESS)
+            self.abort(wqe, status=refusal)
 
     def read(self, message: int) -> WorkQueueEntry | None:
         """Return the READ of this message number, if it is open."""
@@ -147,9 +160,19 @@ class SendQueue:
 
     def on_nack(self, message: int, *, status: Status) -> None:
         """Abort the message of this number, which the responder refused."""
-        wqe = self.work_queue.by_message(message)
-        if wqe is not None and wqe.end_psn:
+        if (batch_wqe := self.work_queue.batch_of(message)) is not None:
+            self._on_nack_in_batch(batch_wqe, message, status=status)
+        elif (wqe := self.work_queue.by_message(message)) is not None and wqe.end_psn:
             self.abort(wqe, status=status)
+
+    def _on_nack_in_batch(self, wqe: WorkQueueEntry, message: int, *, status: Status) -> None:
+        """End one message of a batch; its packet is sent again as ABORTED, the others are not affected."""
+        batch, index = wqe.batch, message - wqe.message
+        if batch is None or index >= batch.packetized or not batch.refuse(index, status=status):
+            return
+        self._events.append(Completion(self._peer, (wqe.request or 0) + index, status))
+        if batch.ended == mask(batch.count):
+            self.finish(wqe)
 
     def fail_unready(self) -> None:
         """End the sends that wait for credit and whose RNR retries are exhausted."""
@@ -171,8 +194,8 @@ class SendQueue:
             waited = wqe.needs_credit and not wqe.end_psn and self.scheduler.needs_credit
             self.abort(wqe, status=Status.REMOTE_ERROR_RNR if waited else Status.LOCAL_ERROR_UNRESP_REMOTE)
 
-    def on_deregistered(self, key: int) -> None:
-        """End the requests that use a registration of this end that no longer exists."""
-        for wqe in self.work_queue.using_key(key):
+    def on_deregistered(self, is_withdrawn: Callable[[int], bool]) -> None:
+        """End the requests whose registration of this end no longer exists."""
+        for wqe in self.work_queue.using_keys(is_withdrawn):
             reads = wqe.opcode == Opcode.READ
             self.abort(wqe, status=Status.LOCAL_ERROR_INVALID_LKEY if reads else Status.REMOTE_ERROR_BAD_ADDRESS)

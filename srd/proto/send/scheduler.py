@@ -1,15 +1,18 @@
 """Messages that are not wholly packetized: which one the next burst is taken from.
 
-Three queues, each in the order of posting. READs go first: each is one header, and at most MAX_READS may be unanswered.
+Three queues. READs go first: each is one header, and at most MAX_READS may be unanswered.
 Messages that need credit (SEND, WRITE with immediate) and those that do not (WRITE, RESPONSE) alternate, burst by
-burst, so that neither a long message of one kind nor a receiver that grants no credit blocks the other kind.
+burst, so that neither a long message of one kind nor a receiver that grants no credit blocks the other kind. Of the
+latter the flows take turns, too (`send.flow_queue`).
 """
 
 from __future__ import annotations
 
+from srd.proto.config import MAX_FLOWS
 from srd.proto.lazy_deque import LazyDeque
 from srd.proto.send.batch import SendBatch
 from srd.proto.send.flow_control import Credit
+from srd.proto.send.flow_queue import FlowQueue
 from srd.proto.send.work_queue import WorkQueueEntry
 from srd.proto.wire.data import Opcode
 
@@ -25,17 +28,23 @@ class SendScheduler:
 
     __slots__ = ("_credit", "_reads", "_sends", "_tagged", "_tagged_turn", "outstanding_reads")
 
-    def __init__(self, credit: Credit) -> None:
+    def __init__(self, credit: Credit, *, flows: int = MAX_FLOWS) -> None:
+        """`flows`: how many may have a message that is partially packetized."""
         self.outstanding_reads = 0
         self._credit = credit
         self._reads = LazyDeque[WorkQueueEntry]()
-        self._tagged = LazyDeque[WorkQueueEntry]()
+        self._tagged = FlowQueue(limit=flows)
         self._sends = LazyDeque[WorkQueueEntry]()
         self._tagged_turn = False
 
     def add(self, wqe: WorkQueueEntry) -> None:
         """Queue a message."""
-        self._queue_of(wqe).append(wqe)
+        if wqe.needs_credit:
+            self._sends.append(wqe)
+        elif wqe.opcode == _READ:
+            self._reads.append(wqe)
+        else:
+            self._tagged.append(wqe)
 
     def head(self) -> WorkQueueEntry | None:
         """Return the message that is next, if any may be sent."""
@@ -45,23 +54,31 @@ class SendScheduler:
         if send is not None and not (send.next_offset or self._credit.covers(send.credit_bytes)):
             send = None
         if self._tagged and (self._tagged_turn or send is None):
-            return self._tagged[0]
+            return self._tagged.head()
         return send
+
+    @property
+    def partial_flows(self) -> int:
+        """Flows with a message that is partially packetized."""
+        return self._tagged.partial
 
     def on_packetized(self, wqe: WorkQueueEntry, *, size_bytes: int) -> None:
         """Note that up to `size_bytes` of `head`'s payload were packetized."""
+        before = wqe.next_offset
+        wqe.next_offset = min(before + size_bytes, wqe.carried_bytes)
+        wqe.packetized = wqe.next_offset == wqe.carried_bytes
         if wqe.needs_credit:
             self._tagged_turn = True
-            if wqe.next_offset == 0:
+            if before == 0:
                 self._credit.consume(wqe.credit_bytes, messages=1)
+            if wqe.packetized:
+                self._sends.popleft()
         elif wqe.opcode == _READ:
             self.outstanding_reads += 1
+            self._reads.popleft()
         else:
             self._tagged_turn = False
-        wqe.next_offset = min(wqe.next_offset + size_bytes, wqe.carried_bytes)
-        if wqe.next_offset == wqe.carried_bytes:
-            wqe.packetized = True
-            self._queue_of(wqe).popleft()
+            self._tagged.advance(wqe, was_partial=before > 0)
 
     def on_batch_packetized(self, wqe: WorkQueueEntry, batch: SendBatch, *, count: int) -> None:
         """Note that so many messages of a batch, the `head`, were packetized."""
@@ -74,7 +91,12 @@ class SendScheduler:
 
     def remove(self, wqe: WorkQueueEntry) -> None:
         """Remove a message that is not wholly packetized."""
-        self._queue_of(wqe).remove(wqe)
+        if wqe.needs_credit:
+            self._sends.remove(wqe)
+        elif wqe.opcode == _READ:
+            self._reads.remove(wqe)
+        else:
+            self._tagged.remove(wqe)
 
     @property
     def needs_credit(self) -> bool:
@@ -89,8 +111,3 @@ class SendScheduler:
         if not self.needs_credit:
             return []
         return [send for send in self._sends if not send.next_offset and self._credit.retries_exhausted(send.rnr_count)]
-
-    def _queue_of(self, wqe: WorkQueueEntry) -> LazyDeque[WorkQueueEntry]:
-        if wqe.needs_credit:
-            return self._sends
-        return self._reads if wqe.opcode == _READ else self._tagged

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from random import Random
 
-from srd.proto.config import ProtocolConfig
+from srd.proto.config import MAX_FLOWS, ProtocolConfig
 from srd.proto.congestion.delay import MajorityDelay
 from srd.proto.congestion.pacer import InflightLimit, Pacer, SendLimit
 from srd.proto.events import EventQueue
@@ -46,8 +46,10 @@ BURSTS_PER_WINDOW = 16
 limit does not apply to a CPU-limited sender (see `SendLimit`), whose bursts cost less per packet the longer they
 are."""
 ABORT_PSNS = 2
-"""PSNs of the window reserved for messages that are aborted while partially packetized: as many as there can be (see
-`send.scheduler`)."""
+"""PSNs of the window reserved for messages that are aborted while partially packetized, beside those of the flows that
+take turns: the send, and the message that begins next (see `send.scheduler`)."""
+WINDOW_PER_FLOWS = 8
+"""Packets of the window for each flow that may take turns, as the abort of each takes one."""
 
 
 class Sender:
@@ -135,7 +137,8 @@ class Sender:
         self._inflight = Inflight()
         self._lost = self._inflight.lost
         credit = Credit(credit_bytes, granted_messages=credit_messages, retries=config.rnr_retry)
-        self.queue = SendQueue(peer, inflight=self._inflight, credit=credit, events=events)
+        flows = max(min(MAX_FLOWS, self._window_packets // WINDOW_PER_FLOWS), 1)
+        self.queue = SendQueue(peer, inflight=self._inflight, credit=credit, events=events, flows=flows)
         self._scheduler = self.queue.scheduler
         self._active = self._table.active
         self._rack = RackState(jitter_s=config.min_delay_target_s)
@@ -386,15 +389,17 @@ class Sender:
 
     def _window_room_packets(self) -> int:
         window_packets = min(self._window_packets, self._inflight_limit.span_packets)
-        return window_packets - ABORT_PSNS - (self._inflight.next_psn - self._inflight.base)
+        reserved = ABORT_PSNS + self._scheduler.partial_flows
+        return window_packets - reserved - (self._inflight.next_psn - self._inflight.base)
 
     def _retransmit(self, limit: int, *, now: float) -> Burst | None:
         while self._lost:
             lost = self._lost.pop(0)
             psns, first, count = lost.psns, lost.first, lost.count
             missing = self._inflight.missing(first, count=count)
-            if psns.message.batch is not None:  # aborted messages each carry their own end PSN
-                limit = 1 if psns.message.aborted else max_packets(limit, psns.packet_bytes, self._datagram_bytes)
+            if (batch := psns.message.batch) is not None:  # aborted messages each carry their own end PSN
+                singly = psns.message.aborted or batch.refused
+                limit = 1 if singly else max_packets(limit, psns.packet_bytes, self._datagram_bytes)
             for skip, length in ranges(missing):  # only the first is sent now
                 sent = min(length, limit)
                 rest = skip + sent
@@ -471,7 +476,7 @@ class Sender:
             payload_addresses,
             self._protection,
         )
-        if message.aborted:
-            burst.flags, burst.immediate, burst.offset = message.flags | ABORTED, message.reason, psns.end_psn(first)
+        if (reason := psns.abort_reason(first)) is not None:
+            burst.flags, burst.immediate, burst.offset = message.flags | ABORTED, reason, psns.end_psn(first)
             burst.payload_bytes = burst.segment_bytes = 0
         return burst

@@ -9,7 +9,7 @@ peer's first turn after the posting, which follows at once: posting itself needs
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from srd.proto.lazy_deque import LazyDeque
@@ -40,6 +40,8 @@ class WorkQueueEntry:
     """READ, RESPONSE: the registration of this end that it writes or reads."""
     local_offset: int = 0
     """READ: where in that registration the answer begins."""
+    flow: int = 0
+    """WRITE, RESPONSE: see `WorkRequest.flow`."""
     opcode: int = field(init=False)
     """The `Opcode` of `flags`, computed once since it is read several times per message."""
     needs_credit: bool = field(init=False)
@@ -88,11 +90,12 @@ class WorkQueueEntry:
 class WorkQueue:
     """`add`, find and `remove` messages; `start_timers` of the new ones, find the `overdue` ones."""
 
-    __slots__ = ("_by_message", "_by_request", "_timed", "_untimed")
+    __slots__ = ("_batches", "_by_message", "_by_request", "_timed", "_untimed")
 
     def __init__(self) -> None:
         self._by_request: dict[int, WorkQueueEntry] = {}
         self._by_message: dict[int, WorkQueueEntry] = {}
+        self._batches: dict[int, WorkQueueEntry] = {}  # by first message
         self._untimed: list[WorkQueueEntry] = []
         self._timed = LazyDeque[WorkQueueEntry]()  # may contain some that have ended
 
@@ -118,6 +121,8 @@ class WorkQueue:
     def add(self, wqe: WorkQueueEntry) -> None:
         """Add a message. A RESPONSE has no request number, and no deadline but that of the READ."""
         self._by_message[wqe.message] = wqe
+        if wqe.batch is not None:
+            self._batches[wqe.message] = wqe
         if wqe.request is not None:
             self._by_request[wqe.request] = wqe
             self._untimed.append(wqe)
@@ -126,6 +131,7 @@ class WorkQueue:
         """Remove a message that has ended."""
         wqe.ended = True
         self._by_message.pop(wqe.message, None)
+        self._batches.pop(wqe.message, None)
         if wqe.request is not None:
             self._by_request.pop(wqe.request, None)
 
@@ -137,9 +143,16 @@ class WorkQueue:
         """Return the open message of this number."""
         return self._by_message.get(message)
 
-    def using_key(self, local_key: int) -> list[WorkQueueEntry]:
-        """Return the open READs and RESPONSEs that use this registration of this end."""
-        return [wqe for wqe in self._by_message.values() if wqe.local_key == local_key]
+    def batch_of(self, message: int) -> WorkQueueEntry | None:
+        """Return the open batch that has a message of this number."""
+        for wqe in self._batches.values():
+            if wqe.batch is not None and 0 <= message - wqe.message < wqe.batch.count:
+                return wqe
+        return None
+
+    def using_keys(self, is_wanted: Callable[[int], bool]) -> list[WorkQueueEntry]:
+        """Return the open READs and RESPONSEs that use these registrations of this end."""
+        return [wqe for wqe in self._by_message.values() if wqe.local_key and is_wanted(wqe.local_key)]
 
     def started_sends(self) -> list[WorkQueueEntry]:
         """Return the open sends that have a payload and of which some was packetized."""

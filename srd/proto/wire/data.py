@@ -90,7 +90,7 @@ HEADER = np.dtype(
         ("length", ">u4"),  # of the whole message, bytes
         ("immediate", ">u4"),  # with IMMEDIATE the sender's value; with ABORTED a status
         ("offset", ">u8"),  # of this payload in the message; READ, WRITE: in the registration; ABORTED: end PSN
-        ("key", ">u8"),  # READ, WRITE: the responder's registration; RESPONSE: the READ's message; SEND: 0
+        ("key", ">u8"),  # READ, WRITE: the responder's registration; RESPONSE: the READ's message; SEND: see Inbox
     ]
 )
 HEADER_BYTES = HEADER.itemsize
@@ -264,6 +264,30 @@ class ReceivedBurst:
     ecn_ce: bool = False
     batch: bool = False
     """Whether each packet is a message of its own, numbered consecutively from `message`."""
+
+
+def single_packet(burst: ReceivedBurst, index: int) -> ReceivedBurst:
+    """Return one message of a batch, as a burst of its own."""
+    return ReceivedBurst(
+        burst.path,
+        burst.path_sequence + index & 0xFFFFFFFF,
+        burst.context,
+        burst.psn + index,
+        1,
+        burst.sent_us,
+        burst.message + index & 0xFFFFFFFF,
+        burst.length,
+        burst.immediate,
+        burst.offset,
+        burst.key,
+        burst.payload_offset + index * burst.length,
+        burst.length,
+        burst.length,
+        burst.address,
+        burst.received_at,
+        burst.flags,
+        burst.ecn_ce,
+    )
 
 
 def received_bursts_untrusted(datagram: GroDatagram) -> list[ReceivedBurst]:

@@ -34,7 +34,7 @@ class Status(IntEnum):
     REMOTE_ERROR_ABORT = 8
     """The responder closed the peer, or discarded the message, while the request was in flight."""
     REMOTE_ERROR_BAD_DEST_QPN = 9
-    """The endpoint at the other end accepts no peers."""
+    """The endpoint at the other end accepts no peers; or, of a card, there is no such queue pair."""
     REMOTE_ERROR_RNR = 10
     """The receiver was not ready: it had no memory for the message, more often than `rnr_retry` allows."""
     REMOTE_ERROR_BAD_LENGTH = 11
@@ -54,6 +54,7 @@ class Status(IntEnum):
 REFUSALS = {
     Status.REMOTE_ERROR_BAD_ADDRESS,
     Status.REMOTE_ERROR_ABORT,
+    Status.REMOTE_ERROR_BAD_DEST_QPN,
     Status.REMOTE_ERROR_RNR,
     Status.REMOTE_ERROR_BAD_LENGTH,
 }

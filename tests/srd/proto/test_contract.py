@@ -77,7 +77,7 @@ class Run:
         elif dice < 0.42:
             self.withdrawn = True
             self.pair.b.keys.ranges.pop(KEY_B, None)
-            self.pair.b.core.on_deregistered(KEY_B, now=self.pair.network.now)
+            self.pair.b.core.on_deregistered(KEY_B.__eq__, now=self.pair.network.now)
 
     def consume(self) -> bool:
         """Check and release what has arrived; return whether every request has ended."""

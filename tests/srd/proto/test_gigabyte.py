@@ -105,7 +105,7 @@ def test_write__of_a_gib(lose_every: int) -> None:
     pipe.cores["a"].post(0, WorkRequest(request=1, length=LENGTH, opcode=Opcode.WRITE, key=KEY, immediate=9))
     pipe.run_until("a", Completion)
     assert pipe.of("a", Completion) == [Completion(0, 1, Status.OK)]
-    assert pipe.of("b", WriteReceived) == [WriteReceived(0, LENGTH, 9)]
+    assert pipe.of("b", WriteReceived) == [WriteReceived(0, LENGTH, 9, KEY)]
     assert whole(pipe.placed["b"])
 
 

@@ -243,7 +243,7 @@ def test_on_deregistered__during_a_write() -> None:
     receiver = pair.b.core.peer(pair.at_b).receiver
     pair.network.run(until=lambda: receiver.landed_bytes > MIB, seconds=5)
     del pair.b.keys.ranges[KEY_B]
-    pair.b.core.on_deregistered(KEY_B, now=pair.network.now)
+    pair.b.core.on_deregistered(KEY_B.__eq__, now=pair.network.now)
     landed = pair.b.target.copy()
     pair.run(1, 2)
     assert pair.statuses() == {1: BAD, 2: Status.OK}
@@ -258,7 +258,7 @@ def test_on_deregistered__during_a_read_at_the_responder() -> None:
     receiver = pair.a.core.peer(pair.at_a).receiver
     pair.network.run(until=lambda: receiver.landed_bytes > MIB, seconds=5)
     del pair.b.keys.ranges[KEY_B]
-    pair.b.core.on_deregistered(KEY_B, now=pair.network.now)
+    pair.b.core.on_deregistered(KEY_B.__eq__, now=pair.network.now)
     pair.run(1, 2)
     assert pair.statuses() == {1: BAD, 2: BAD}
     pair.send(3, length=100)
@@ -275,7 +275,7 @@ def test_on_deregistered__during_a_read_at_the_requester(*, notified: bool) -> N
     pair.network.run(until=lambda: receiver.landed_bytes > MIB, seconds=5)
     del pair.a.keys.ranges[KEY_A]
     if notified:
-        pair.a.core.on_deregistered(KEY_A, now=pair.network.now)
+        pair.a.core.on_deregistered(KEY_A.__eq__, now=pair.network.now)
     landed = pair.a.target.copy()
     pair.run(1)
     assert pair.statuses() == {1: Status.LOCAL_ERROR_INVALID_LKEY}

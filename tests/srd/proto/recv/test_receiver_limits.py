@@ -14,6 +14,7 @@ from srd.proto.events import Extent
 from srd.proto.recv.reassembly import Reassembly
 from srd.proto.recv.receiver import INCOMPLETE_BEYOND_WINDOW, Receiver
 from srd.proto.wire.data import ABORTED, IMMEDIATE, Opcode, ReceivedBurst
+from srd.proto.wire.status import Status
 from tests.srd.proto.recv.test_receiver import SEGMENT, abort, ack_of, burst_of, receiver, unvalidated
 
 # -- protocol errors ------------------------------------------------------------------------------------------------
@@ -122,11 +123,12 @@ def test_release__grants_messages_at_once_when_there_are_many() -> None:
 
 def test_land__more_incomplete_messages_than_an_honest_sender_can_have() -> None:
     ours = receiver(window_packets=64)
-    for psn in range(64 + INCOMPLETE_BEYOND_WINDOW):
+    most = 64 + INCOMPLETE_BEYOND_WINDOW
+    for psn in range(most):
         ours.on_landed(burst_of(psn, length=9000, message=psn, flags=Opcode.WRITE), landed_bytes=SEGMENT, now=10.0)
     assert not refused(ours)
-    ours.on_landed(burst_of(66, length=9000, message=66, flags=Opcode.WRITE), landed_bytes=SEGMENT, now=10.0)
-    assert refused(ours) == "has 67 incomplete messages, more than an honest sender can have"
+    ours.on_landed(burst_of(most, length=9000, message=most, flags=Opcode.WRITE), landed_bytes=SEGMENT, now=10.0)
+    assert refused(ours) == f"has {most + 1} incomplete messages, more than an honest sender can have"
 
 
 @pytest.mark.parametrize("changes", [{"length": 2**32 - 1}, {"length": 1}, {"flags": ABORTED | IMMEDIATE}], ids=str)
@@ -160,12 +162,12 @@ def test_discard__credit_returns_with_the_abort() -> None:
     ours = receiver()
     before = ours.credit_bytes, ours.credit_messages
     ours.accept(burst_of(0, length=5000), now=10.0)
-    assert ours.discard(0) == (Extent(0, 100_000, 1000),)
-    assert ours.has_discarded(0)
+    assert ours.discard(0).extents == [Extent(0, 100_000, 1000)]
+    assert ours.refusal(0) is Status.REMOTE_ERROR_RNR
     assert not ours.incomplete
     assert (ours.credit_bytes, ours.credit_messages) == before
     assert ours.on_abort(abort(1, end=5, length=5000), now=10.0) == ()
-    assert not ours.has_discarded(0)
+    assert ours.refusal(0) is None
     assert (ours.credit_bytes, ours.credit_messages) == (before[0] + 5000, before[1] + 1)
 
 

@@ -54,4 +54,4 @@ def test_using__requests_of_a_registration() -> None:
     one, two = request(1, message=1, local_key=5), request(None, message=2, local_key=5)
     for wqe in (one, two, request(3, message=3, local_key=6)):
         requests.add(wqe)
-    assert requests.using_key(5) == [one, two]
+    assert requests.using_keys((5).__eq__) == [one, two]
