@@ -169,6 +169,11 @@ class Engine:
         """Return the core's state of a peer; its counters can be read after the peer has ended, too."""
         return self._core.peer(number)
 
+    @property
+    def peers(self) -> list[int]:
+        """Numbers of the peers that have not ended, whether open yet or not."""
+        return self._core.open_peers
+
     def close_peer(self, peer: int) -> None:
         """Close a peer in an orderly way, after what was posted; PeerEnded follows."""
         with suppress(UsageError):  # the peer has ended

@@ -416,7 +416,7 @@ class Driver:
             self._deferred = None
 
     def _clear_hints(self) -> None:
-        for queue in self._queues.values():
+        for queue in (self._queue, *self._queues.values()):
             queue.predictor.clear_hint()
 
     def _send_turn(self, *, acks_last: bool) -> bool:

@@ -89,6 +89,10 @@ class MessageAborted(NamedTuple):
     peer: int
     released: tuple[Extent, ...]
     key: int = 0
+    length: int = 0
+    """Of the whole message."""
+    opcode: int = 0
+    """An `Opcode`: SEND or WRITE."""
 
 
 class WriteReceived(NamedTuple):

@@ -25,7 +25,7 @@ from srd.proto.recv.receiver import Receiver
 from srd.proto.send.queue import SendQueue
 from srd.proto.send.scheduler import MAX_READS
 from srd.proto.send.work_queue import WorkQueueEntry
-from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Opcode, ReceivedBurst
+from srd.proto.wire.data import ABORTED, IMMEDIATE, OPCODE_BITS, Opcode, ReceivedBurst, takes_credit
 from srd.proto.wire.status import Status, refusal_untrusted
 
 MAX_NACKS = 64
@@ -85,9 +85,8 @@ class Rdma:
 
     def on_discarded(self, message: int) -> tuple[Extent, ...]:
         """Discard an incomplete send of the peer; return its pieces."""
-        discarded = self._receiver.discard(message)
-        released, discarded.extents = tuple(discarded.extents), []
-        self._events.append(MessageAborted(self._peer, released, discarded.key))
+        released, discarded = self._receiver.discard(message)
+        self._events.append(MessageAborted(self._peer, released, discarded.key, discarded.length))
         self.send_nack(message, status=Status.REMOTE_ERROR_RNR)
         return released
 
@@ -122,6 +121,10 @@ class Rdma:
             if burst.flags & IMMEDIATE:
                 self._events.append(WriteReceived(self._peer, burst.length, burst.immediate, burst.key))
 
+    def _takes(self, burst: ReceivedBurst) -> bool:
+        """Whether the inbox takes the message of a burst, or the notification of it."""
+        return self._inbox is not None and takes_credit(burst.flags)
+
     def _refusal(self, key: int) -> Status:
         """Return why a range is not allowed."""
         return Status.REMOTE_ERROR_BAD_ADDRESS if self._inbox is None else self._inbox.refusal(key)
@@ -150,7 +153,7 @@ class Rdma:
             length=burst.length,
             key=burst.key,
             flow=0 if self._inbox is None else self._inbox.flow(burst.key),
-            refusal=self._refusal(burst.key),
+            refusal=self._refusal(burst.key) if payload_offset is None else Status.OK,
         )
 
     def _handle_response(self, burst: ReceivedBurst, *, now: float) -> None:
@@ -202,7 +205,10 @@ class Rdma:
         if not new or late:
             return False
         parts = new_parts(burst, new=new)
-        reassembly = self._receiver.on_landed(burst, landed_bytes=sum(extent.length for extent in parts), now=now)
+        landed_bytes = sum(extent.length for extent in parts)
+        if burst.flags & OPCODE_BITS == Opcode.WRITE:
+            self._receiver.written_bytes += landed_bytes
+        reassembly = self._receiver.on_landed(burst, landed_bytes=landed_bytes, now=now)
         end = burst.offset + burst.payload_bytes
         reassembly.high = max(reassembly.high, end)
         if hint is not None:
@@ -213,13 +219,15 @@ class Rdma:
         return reassembly.landed_bytes >= reassembly.length and not self._receiver.protocol_error
 
     def _handle_aborted(self, burst: ReceivedBurst, *, now: float) -> None:
-        had_begun = self._receiver.is_incomplete(burst.message)
+        was_taken = self._takes(burst) and self._receiver.is_incomplete(burst.message)
         released = self._receiver.on_abort(burst, now=now)
         if released is None:
             return
         if self._trace is not None:
             self._trace.message_aborted(burst, released=released, now=now)
-        if released or (had_begun and self._inbox is not None):
-            self._events.append(MessageAborted(self._peer, released, burst.key))
+        if released or was_taken:
+            self._events.append(
+                MessageAborted(self._peer, released, burst.key, burst.length, burst.flags & OPCODE_BITS)
+            )
         if burst.flags & OPCODE_BITS == Opcode.RESPONSE and (read := self._queue.read(burst.key)) is not None:
             self._queue.abort(read, status=refusal_untrusted(burst.immediate))

@@ -37,8 +37,8 @@ class WorkRequest:
     local_offset: int = 0
     """READ: where in that registration."""
     flow: int = 0
-    """WRITE: messages of different flows take turns, burst by burst; those of one go in the order of posting. An
-    emulated card's flows are its queue pairs."""
+    """WRITE without immediate: messages of different flows take turns, burst by burst; those of one go in the order of
+    posting. All that needs credit goes in the order of posting. An emulated card's flows are its queue pairs."""
 
     def check(self) -> None:
         """Raise UsageError if no packet can encode it."""

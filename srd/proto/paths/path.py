@@ -78,9 +78,13 @@ class PathCounters:
     bytes: int = 0
     retransmitted: int = 0
     """Packets sent on this path that had been sent before, on another path."""
+    retransmitted_bytes: int = 0
+    """Header and payload of these packets."""
     lost: int = 0
     """Packets of this path declared lost."""
     timeouts: int = 0
+    quarantines: int = 0
+    """Times that it was quarantined."""
     duplicates: int = 0
     """Packets of this path that the receiver had already: spurious retransmissions."""
     ecn_ce: int = 0
@@ -155,7 +159,9 @@ class Path:
 
     def apply(self, event: PathEvent) -> None:
         """Change its state by an event."""
-        self.state = TRANSITIONS[self.state, event]
+        before, self.state = self.state, TRANSITIONS[self.state, event]
+        if self.state is PathState.QUARANTINED is not before:
+            self.counters.quarantines += 1
 
     def on_probe_sent(self, *, now: float, alone: bool) -> int:
         """Return the path sequence of a probe that is due; if the previous one was not answered, apply a TIMEOUT.

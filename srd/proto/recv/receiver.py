@@ -124,6 +124,7 @@ class Receiver:
         "refused_at",
         "segment_bytes",
         "validation",
+        "written_bytes",
     )  # fmt: skip
 
     def __init__(self, config: ProtocolConfig, *, validation: AddressValidation) -> None:
@@ -133,6 +134,7 @@ class Receiver:
         self.packets = 0
         self.duplicates = 0
         self.landed_bytes = 0  # new payload, of complete and incomplete messages
+        self.written_bytes = 0  # of this, that of writes
         self.segment_bytes = MAX_DATAGRAM_BYTES - HEADER_BYTES  # payload of a full packet; set after the handshake
         self.overhead_bytes = 0  # what protection adds to a control packet; likewise
         self.no_memory_at = -math.inf  # when data was last dropped because the memory was full
@@ -380,13 +382,15 @@ class Receiver:
             self._aborted = {message: end for message, end in self._aborted.items() if end > base}
             self._aborted_limit = max(2 * len(self._aborted), _ABORTED_LIMIT)
 
-    def discard(self, message: int) -> Reassembly:
-        """Discard an incomplete send; return it. Its packets are refused until its sender turns it ABORTED.
+    def discard(self, message: int) -> tuple[tuple[Extent, ...], Reassembly]:
+        """Discard an incomplete send; return its pieces, and what is left of it.
 
-        It takes the peer's credit until then, which bounds what is remembered.
+        Its packets are refused until its sender turns it ABORTED. It takes the peer's credit until then, which bounds
+        what is remembered.
         """
         reassembly = self._discarded[message] = self._close(message)
-        return reassembly
+        extents, reassembly.extents = tuple(reassembly.extents), []
+        return extents, reassembly
 
     @property
     def _patience_s(self) -> float:

@@ -396,12 +396,12 @@ class Sender:
         while self._lost:
             lost = self._lost.pop(0)
             psns, first, count = lost.psns, lost.first, lost.count
-            missing = self._inflight.missing(first, count=count)
+            missing, most = self._inflight.missing(first, count=count), limit
             if (batch := psns.message.batch) is not None:  # aborted messages each carry their own end PSN
                 singly = psns.message.aborted or batch.refused
-                limit = 1 if singly else max_packets(limit, psns.packet_bytes, self._datagram_bytes)
+                most = 1 if singly else max_packets(limit, psns.packet_bytes, self._datagram_bytes)
             for skip, length in ranges(missing):  # only the first is sent now
-                sent = min(length, limit)
+                sent = min(length, most)
                 rest = skip + sent
                 if missing >> rest:
                     self._lost.insert(0, LostRange(psns, first + rest, count - rest, lost.path))
@@ -410,6 +410,7 @@ class Sender:
                 path = self._selector.select_for_retransmission(self._active, now=now, avoid=lost_on)
                 if lost_on is not None:
                     path.counters.retransmitted += sent
+                    path.counters.retransmitted_bytes += sent * psns.packet_bytes
                     self.retransmitted += sent
                 return self._transmit(psns, first + skip, count=sent, path=path, now=now)
         return self._send_new(limit, now=now)

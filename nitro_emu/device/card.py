@@ -1,0 +1,235 @@
+"""The card: virtual functions, each at its Unix socket, in one process and one loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import struct
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from nitro_emu.abi.admin import AenqGroup
+from nitro_emu.abi.memory import CardState
+from nitro_emu.config import CardConfig
+from nitro_emu.device.connection import Connection
+from nitro_emu.device.poller import Poller
+from nitro_emu.device.user_context import UserContext
+from nitro_emu.device.virtual_function import VirtualFunction
+from nitro_emu.errors import CardError
+from srd.errors import UsageError
+
+KEEP_ALIVE_S: Final = 1.0
+"""How often programs that want it get a keep-alive event, as from the hardware."""
+BACKLOG: Final = 16
+_UCRED: Final = struct.Struct("3i")
+
+
+class Device:
+    """A virtual function at its socket."""
+
+    def __init__(self, vf: VirtualFunction, path: Path) -> None:
+        """Listen at `path`. Raises CardError."""
+        self.vf = vf
+        self.path = path
+        self.connections: set[Connection] = set()
+        self._allowed = {0, os.getuid() if vf.config.uid is None else vf.config.uid}
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        try:
+            self._sock.bind(str(path))
+            path.chmod(0o600 if vf.config.uid is None else 0o666)  # the credentials are checked in any case
+            self._sock.listen(BACKLOG)
+        except OSError as error:
+            self._sock.close()
+            raise CardError(f"{path}: cannot listen: {error.strerror}") from error
+        asyncio.get_running_loop().add_reader(self._sock.fileno(), self._on_connecting)
+
+    def _on_connecting(self) -> None:
+        try:
+            sock, _ = self._sock.accept()
+        except OSError as error:
+            if not isinstance(error, BlockingIOError):
+                self.vf.device.alloc_ucontext_err += 1
+                self._pause(error)
+            return
+        sock.setblocking(False)  # noqa: FBT003 - the library's signature
+        pid, uid, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+        if uid not in self._allowed or len(self.connections) >= self.vf.config.max_connections:
+            self.vf.log.warning("pid %d of user %d may not open the device, or too many have", pid, uid)
+            self.vf.device.alloc_ucontext_err += 1
+            sock.close()
+            return
+        self.vf.log.info("pid %d has opened the device", pid)
+        connection = Connection(sock, UserContext(self.vf, pid), on_closed=self._on_closed)
+        self.connections.add(connection)
+
+    def _pause(self, error: OSError) -> None:
+        """Accept nothing for a while: no descriptor is left, and the socket stays readable."""
+        self.vf.log.error("a program cannot open the device: %s", error.strerror)
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._sock.fileno())
+        loop.call_later(0.1, self._resume)
+
+    def _resume(self) -> None:
+        if self._sock.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(self._sock.fileno(), self._on_connecting)
+
+    def _on_closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self.vf.log.info("pid %d has closed the device", connection.context.pid)
+
+    def announce(self, state: CardState, *, group: AenqGroup) -> None:
+        """Show the card's state to all programs, with an event."""
+        for connection in self.connections:
+            if (uar := connection.context.uar) is not None:
+                uar.events.set_state(state)
+                uar.events.push(group)
+
+    def keep_alive(self) -> None:
+        """Send the keep-alive event to the programs that want it."""
+        for connection in self.connections:
+            if (uar := connection.context.uar) is not None:
+                uar.events.push(AenqGroup.KEEP_ALIVE)
+
+    def stop_accepting(self) -> None:
+        """Let no further program open the device."""
+        if self._sock.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(self._sock.fileno())
+            self._sock.close()
+            with suppress(FileNotFoundError):
+                self.path.unlink()
+
+    def close(self) -> None:
+        """End all connections, and the virtual function."""
+        with ExitStack() as stack:
+            stack.callback(self.vf.close)
+            for connection in list(self.connections):
+                stack.callback(connection.close)
+            stack.callback(self.stop_accepting)
+
+
+class Card:
+    """All virtual functions of a configuration. `start`, then serve until `drain` and `close`."""
+
+    def __init__(self, config: CardConfig) -> None:
+        self.config = config
+        self.log = logging.getLogger("nitro_emu")
+        self.failed = asyncio.Event()
+        """Set when an engine has failed: the card cannot go on."""
+        self.failure = ""
+        self._devices: list[Device] = []
+        self._poller: Poller | None = None
+        self._state = CardState.READY
+        self._keep_alive: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Open all virtual functions. Raises NitroError when one cannot be had; then none is."""
+        loop = asyncio.get_running_loop()
+        self._poller = Poller(poll_s=self.config.poll_s, busy_poll=self.config.busy_poll)
+        with ExitStack() as opened:
+            opened.callback(self._poller.close)
+            for vf_config in self.config.vfs:
+                device = self._open(self._poller, vf_config.name)
+                opened.callback(device.close)
+                self._devices.append(device)
+            opened.pop_all()
+        self._keep_alive = loop.call_later(KEEP_ALIVE_S, self._on_keep_alive)
+
+    def _open(self, poller: Poller, name: str) -> Device:
+        vf_config = next(each for each in self.config.vfs if each.name == name)
+        try:
+            security = self.config.security_of(vf_config)
+        except UsageError as error:
+            raise CardError(f"{name}: {error}") from error
+        vf = VirtualFunction(
+            vf_config, security=security, poller=poller, on_failure=lambda reason: self._fail(name, reason)
+        )
+        with ExitStack() as opened:
+            opened.callback(vf.close)
+            vf.start()
+            device = Device(vf, self.config.run_dir / f"{name}.sock")
+            opened.pop_all()
+        return device
+
+    def _fail(self, name: str, reason: str) -> None:
+        self.failure = f"{name}: {reason}"
+        self._announce(CardState.FATAL, group=AenqGroup.FATAL_ERROR)
+        self.failed.set()
+
+    def _announce(self, state: CardState, *, group: AenqGroup) -> None:
+        self._state = state
+        for device in self._devices:
+            device.announce(state, group=group)
+
+    def _on_keep_alive(self) -> None:
+        for device in self._devices:
+            device.keep_alive()
+        self._keep_alive = asyncio.get_running_loop().call_later(KEEP_ALIVE_S, self._on_keep_alive)
+
+    async def drain(self, *, timeout_s: float) -> bool:
+        """Let no further program in, and wait for the requests in progress; return whether all have ended."""
+        for device in self._devices:
+            device.stop_accepting()
+        self._announce(CardState.DRAINING, group=AenqGroup.NOTIFICATION)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await asyncio.gather(*(device.vf.requester.idle.wait() for device in self._devices))
+        return all(device.vf.is_idle for device in self._devices)
+
+    def close(self) -> None:
+        """End all programs' connections and all virtual functions, even if steps raise."""
+        with ExitStack() as stack:
+            if self._keep_alive is not None:
+                stack.callback(self._keep_alive.cancel)
+            if self._poller is not None:
+                stack.callback(self._poller.close)
+            while self._devices:
+                stack.callback(self._devices.pop().close)
+
+    # -- what it says of itself ---------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the card and of its virtual functions."""
+        return {
+            "name": self.config.name,
+            "state": self._state.name.lower(),
+            "vfs": {device.vf.config.name: _status(device) for device in self._devices},
+        }
+
+    def stats(self) -> dict[str, Any]:
+        """Return the counters of all virtual functions."""
+        return {"vfs": {device.vf.config.name: _stats(device) for device in self._devices}}
+
+
+def _status(device: Device) -> dict[str, Any]:
+    vf = device.vf
+    return {
+        "address": vf.config.address,
+        "port": vf.config.port,
+        "gid": vf.gid.hex(":", 2),
+        "mtu_bytes": vf.mtu_bytes,
+        "security": vf.security_mode,
+        "programs": sorted(connection.context.pid for connection in device.connections),
+        "peers": len(vf.engine().peers),
+    }
+
+
+def _stats(device: Device) -> dict[str, Any]:
+    vf = device.vf
+    tables = vf.tables
+    return {
+        "port": vf.counters().as_dict(),
+        "device": vf.device.as_dict(),
+        "qkey_viol": vf.responder.qkey_violations,
+        "bytes_copied": vf.bytes_copied,
+        "resources": {
+            "qps": len(tables.queue_pairs),
+            "cqs": len(tables.completion_queues),
+            "pds": len(tables.domains),
+            "mrs": len(tables.memory),
+            "ahs": len(tables.handles),
+            "registered_bytes": tables.registered_bytes,
+        },
+    }

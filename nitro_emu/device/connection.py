@@ -1,0 +1,127 @@
+"""A program's connection at the admin socket: entries in, entries out, one command at a time.
+
+A program that does not read its answers is not served until it does: the card keeps at most one answer for it.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from nitro_emu.abi.admin import (
+    ENTRY_BYTES,
+    QUEUE_DEPTH,
+    AdminStatus,
+    decode_command_untrusted,
+    encode_reply,
+)
+from nitro_emu.abi.memory import ring_phase
+from nitro_emu.device.admin_commands import AdminCommands, Answer
+from nitro_emu.device.user_context import UserContext
+from nitro_emu.errors import AdminError
+
+MAX_DESCRIPTORS: Final = 4
+"""Descriptors that an entry may come with; the kernel closes the rest."""
+_Message = tuple[bytes, tuple[int, ...]]
+
+
+class Connection:
+    """Serves one program until it ends or is `close`d."""
+
+    def __init__(self, sock: socket.socket, context: UserContext, *, on_closed: Callable[[Connection], None]) -> None:
+        """Start to serve `sock`, a non-blocking SOCK_SEQPACKET socket; `on_closed` is called once."""
+        self.context = context
+        self._sock = sock
+        self._commands = AdminCommands(context)
+        self._on_closed = on_closed
+        self._count = 0
+        self._unsent: _Message | None = None
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(sock.fileno(), self._on_readable)
+
+    def _on_readable(self) -> None:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._sock, ENTRY_BYTES + 1, MAX_DESCRIPTORS)
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+            return
+        try:
+            if not data:
+                self.close()
+                return
+            self._serve(data, descriptors)
+        finally:
+            for fd in descriptors:
+                os.close(fd)
+
+    def _serve(self, data: bytes, descriptors: list[int]) -> None:
+        device, log = self.context.vf.device, self.context.vf.log
+        device.submitted_cmds += 1
+        phase = ring_phase(self._count, depth=QUEUE_DEPTH)
+        self._count += 1
+        command_id, status = 0, AdminStatus.SUCCESS
+        answer: Answer | None = None
+        try:
+            command_id, sent_phase, command = decode_command_untrusted(data)
+            _check_phase(sent_phase, wanted=phase, command_id=command_id)
+            answer = self._commands.execute(command, descriptors)
+        except AdminError as error:
+            status = AdminStatus(error.status)
+            command_id = command_id if error.command_id is None else error.command_id
+            log.info("pid %d: %s: %s", self.context.pid, status.name, error)
+        except Exception:
+            status = AdminStatus.UNKNOWN_ERROR
+            log.exception("pid %d: an admin command failed by an internal error", self.context.pid)
+        device.cmds_err += status is not AdminStatus.SUCCESS
+        reply, fds = answer or (None, ())
+        self._unsent = encode_reply(reply, command_id=command_id, phase=phase, status=status), fds
+        if not self._try_send():
+            device.no_completion_cmds += 1
+            self._loop.remove_reader(self._sock.fileno())
+            self._loop.add_writer(self._sock.fileno(), self._on_writable)
+
+    def _try_send(self) -> bool:
+        """Send the answer; return False if the program does not read."""
+        if self._unsent is None:
+            return True
+        data, fds = self._unsent
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        try:
+            self._sock.sendmsg([data], rights)
+        except BlockingIOError:
+            return False
+        except OSError:  # the program has ended: the next read says so
+            pass
+        self._unsent = None
+        self._commands.close_sent()
+        self.context.vf.device.completed_cmds += 1
+        return True
+
+    def _on_writable(self) -> None:
+        if self._try_send():
+            self._loop.remove_writer(self._sock.fileno())
+            self._loop.add_reader(self._sock.fileno(), self._on_readable)
+
+    def close(self) -> None:
+        """End the connection, and destroy all that it has made."""
+        if self._sock.fileno() < 0:
+            return
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.remove_writer(self._sock.fileno())
+        self._sock.close()
+        self._commands.close_sent()
+        try:
+            self.context.close()
+        finally:
+            self._on_closed(self)
+
+
+def _check_phase(sent: int, *, wanted: int, command_id: int) -> None:
+    if sent != wanted:
+        raise AdminError(AdminStatus.MALFORMED_REQUEST, f"phase: {sent}, not {wanted}", command_id=command_id)

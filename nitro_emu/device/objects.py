@@ -1,0 +1,29 @@
+"""Protection domains and address handles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from nitro_emu.device.remote import Remote
+
+
+@dataclass(slots=True, eq=False)
+class ProtectionDomain:
+    """What its queue pairs, memory regions and address handles may use of each other."""
+
+    number: int
+    users: int = 0
+    """Objects that belong to it."""
+    handles: dict[int, AddressHandle] = field(default_factory=dict)
+    by_gid: dict[bytes, AddressHandle] = field(default_factory=dict)
+    """The first address handle of each GID: what a completion names as its source."""
+
+
+@dataclass(slots=True, eq=False)
+class AddressHandle:
+    """A destination."""
+
+    number: int
+    pd: ProtectionDomain
+    gid: bytes
+    remote: Remote

@@ -1,0 +1,380 @@
+"""What arrives from other cards: admission by queue pairs, landing in posted buffers, completions.
+
+1. The key of a send names the queue pair, its queue key and the sender's queue pair; that of a write or a read the
+   rkey and both queue pairs (`send_key`, `memory_key`). The transport carries it and does not look at it.
+2. A send is admitted before it is acknowledged: its queue pair must exist, receive, have the queue key, and a posted
+   buffer that is long enough. What is not admitted is refused with a status, and disturbs nothing else.
+3. A send's payload is copied once, from the receive region to the posted buffers, and its credit is returned at once.
+   Payload of writes and of answers to reads lands in registered memory.
+4. What arrives before its sender has named itself (see `remote`) waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nitro_emu.abi import io
+from nitro_emu.abi.admin import MrPermission
+from nitro_emu.abi.gid import GID_BYTES, address_of_untrusted
+from nitro_emu.counters import PortCounters
+from nitro_emu.device.completion_queue import rx_lane, rx_source_lane
+from nitro_emu.device.landing import Piece, Words, land_batch, land_message
+from nitro_emu.device.memory_region import MemoryRegion
+from nitro_emu.device.queue_pair import QueuePair
+from nitro_emu.device.recv_queue import RecvQueue, Slots
+from nitro_emu.device.remote import HELLO_KEY
+from nitro_emu.errors import AbiError
+from srd.engine import Engine
+from srd.io.addresses import host_text
+from srd.proto.events import REGION_SHIFT, MessageAborted, MessageReceived, MessagesReceived, WriteReceived
+from srd.proto.wire.data import Opcode
+from srd.proto.wire.status import Status
+
+_OFFSET_MASK: Final = (1 << REGION_SHIFT) - 1
+Arrival = MessageReceived | MessagesReceived | WriteReceived
+
+
+@dataclass(slots=True, eq=False)
+class Source:
+    """A peer that another card has opened."""
+
+    host: str
+    gid: bytes | None = None
+    """None: it has not named itself yet."""
+    waiting: list[Arrival] = field(default_factory=list)
+    queue_pairs: set[int] = field(default_factory=set)
+    """Numbers of those that have reserved receive requests for it."""
+
+
+class Responder:
+    """The receiving direction of a virtual function; the `Inbox` and the `Memory` of its engine."""
+
+    def __init__(
+        self,
+        *,
+        engine: Callable[[], Engine],
+        counters: PortCounters,
+        find_queue_pair: Callable[[int], QueuePair | None],
+        find_memory: Callable[[int], MemoryRegion | None],
+        find_remote_memory: Callable[[int], MemoryRegion | None],
+        is_outgoing: Callable[[int], bool],
+        on_broken: Callable[[QueuePair, str], None],
+    ) -> None:
+        """Take what it needs of the virtual function.
+
+        `find_memory`: by lkey, `find_remote_memory`: by rkey; `is_outgoing`: whether this end has opened a peer;
+        `on_broken`: called when a program broke the rules of a ring.
+        """
+        self._sources: dict[int, Source] = {}
+        self.qkey_violations = 0
+        self.bytes_copied = 0
+        self._engine = engine
+        self._counters = counters
+        self._queue_pair = find_queue_pair
+        self._memory = find_memory
+        self._remote_memory = find_remote_memory
+        self._is_outgoing = is_outgoing
+        self._on_broken = on_broken
+
+    # -- admission (srd.proto.memory.Inbox) -----------------------------------------------------------------------
+
+    def admit(self, key: int, *, peer: int, length: int, count: int) -> Status | None:
+        """Reserve receive requests for sends."""
+        source = self._source(peer)
+        if source is None:
+            return Status.REMOTE_ERROR_BAD_DEST_QPN
+        if key == HELLO_KEY:
+            return None if length == GID_BYTES and count == 1 and source.gid is None else Status.REMOTE_ERROR_ABORT
+        qp = self._queue_pair(key >> 48)
+        if qp is None or not qp.receives:
+            return Status.REMOTE_ERROR_BAD_DEST_QPN
+        if key & 0xFFFFFFFF != qp.qkey:
+            self.qkey_violations += count
+            return Status.REMOTE_ERROR_BAD_DEST_QPN
+        slots = self._reserve(qp, count)
+        if slots is None or qp.rq is None:
+            return Status.REMOTE_ERROR_RNR
+        if length and (refusal := self._check_buffers(qp, qp.rq, slots, length=length)) is not None:
+            return refusal
+        source.queue_pairs.add(qp.number)
+        qp.reserve_send(peer, length=length, slots=slots)
+        return None
+
+    def admit_write(self, key: int, *, peer: int) -> Status | None:
+        """Reserve a receive request for the notification of a write."""
+        source, qp = self._source(peer), self._queue_pair(key >> 16 & 0xFFFF)
+        if source is None or qp is None or not qp.receives:
+            return Status.REMOTE_ERROR_BAD_DEST_QPN
+        if qp.is_unsolicited:
+            return None
+        slots = self._reserve(qp, 1)
+        if slots is None:
+            return Status.REMOTE_ERROR_RNR
+        source.queue_pairs.add(qp.number)
+        qp.reserve_write(peer, slots)
+        return None
+
+    def refusal(self, key: int) -> Status:
+        """Return why a range is refused: there is no such queue pair, or its memory does not allow it."""
+        qp = self._queue_pair(key >> 16 & 0xFFFF)
+        if qp is None or not qp.receives:
+            return Status.REMOTE_ERROR_BAD_DEST_QPN
+        return Status.REMOTE_ERROR_BAD_ADDRESS
+
+    def flow(self, key: int) -> int:
+        """Return the requester's queue pair: answers to different ones take turns."""
+        return key & 0xFFFF
+
+    def _source(self, peer: int) -> Source | None:
+        """Return the source behind a peer, which is known from its first packet on; None: this end has opened it."""
+        source = self._sources.get(peer)
+        if source is None and not self._is_outgoing(peer):
+            source = self._sources[peer] = Source(host_text(self._engine().peer(peer).address))
+            self._choose_prediction()
+        return source
+
+    def _choose_prediction(self) -> None:
+        """Let payload of writes land without a copy while there is one source (`srd.io.placement_predictor`).
+
+        With several, a wrong guess could write one's payload to where another's message belongs, until it is corrected.
+        """
+        engine = self._engine()
+        predictor = engine.queues.host.predictor
+        only = next(iter(self._sources)) if len(self._sources) == 1 else None
+        predictor.context = None if only is None else engine.peer(only).own_context
+        predictor.clear_hint()
+
+    def _reserve(self, qp: QueuePair, count: int) -> Slots | None:
+        rq = qp.rq
+        if rq is None:
+            return None
+        if rq.available < count:
+            try:
+                rq.fetch()
+            except AbiError as error:
+                self._on_broken(qp, str(error))
+                return None
+        return rq.reserve(count) if rq.available >= count else None
+
+    def _check_buffers(self, qp: QueuePair, rq: RecvQueue, slots: Slots, *, length: int) -> Status | None:
+        """Return why messages of this length do not fit into the buffers of these requests, which are then not taken.
+
+        A single request with a buffer that is not registered completes in error, so that it does not block others.
+        """
+        if rq.room(slots) < length:
+            rq.give_back(slots)
+            return Status.REMOTE_ERROR_BAD_LENGTH
+        if all(self._is_registered(qp, *buffer) for buffer in rq.spans(slots)):
+            return None
+        if len(slots) > 1:
+            rq.give_back(slots)  # the messages come again one by one
+            return Status.REMOTE_ERROR_ABORT
+        req_ids, _ = rq.take(slots)
+        lane = rx_lane(
+            int(req_ids[0]), status=Status.LOCAL_ERROR_INVALID_LKEY, qp_num=qp.number, op=io.SendOp.SEND, length=0,
+            has_imm=False,
+        )  # fmt: skip
+        qp.recv_cq.push(lane, rx_source_lane(io.UNKNOWN_AH, src_qp_num=0, immediate=0))
+        return Status.REMOTE_ERROR_ABORT
+
+    def _is_registered(self, qp: QueuePair, address: int, length: int, lkey: int) -> bool:
+        return self._landing(qp, address, length=length, lkey=lkey) is not None
+
+    def _landing(self, qp: QueuePair, address: int, *, length: int, lkey: int) -> int | None:
+        """Return where a buffer of a receive request lies; None: it is not registered for that."""
+        memory = self._memory(lkey)
+        if memory is None or memory.pd is not qp.pd or not memory.permissions & MrPermission.LOCAL_WRITE:
+            return None
+        return memory.place(address, length=length)
+
+    # -- registered memory (srd.proto.memory.Memory) ----------------------------------------------------------------
+
+    def local_writable(self, key: int, *, offset: int, length: int) -> int | None:
+        """Return where the answer to a read lands; `key` is an lkey."""
+        if not length:
+            return 0
+        memory = self._memory(key)
+        if memory is None or not memory.permissions & MrPermission.LOCAL_WRITE:
+            return None
+        return memory.place(offset, length=length)
+
+    def remote_readable(self, key: int, *, peer: int, offset: int, length: int) -> int | None:
+        """Return where another card reads."""
+        place = self._remote_place(key, peer=peer, offset=offset, length=length, right=MrPermission.REMOTE_READ)
+        if place is not None:
+            self._counters.rdma_read_resp_bytes += length
+        return place
+
+    def remote_writable(self, key: int, *, peer: int, offset: int, length: int) -> int | None:
+        """Return where another card writes."""
+        return self._remote_place(key, peer=peer, offset=offset, length=length, right=MrPermission.REMOTE_WRITE)
+
+    def _remote_place(self, key: int, *, peer: int, offset: int, length: int, right: MrPermission) -> int | None:
+        memory, qp = self._remote_memory(key >> 32), self._queue_pair(key >> 16 & 0xFFFF)
+        if qp is None or not qp.receives or self._is_outgoing(peer):
+            return None
+        if not length:
+            return 0  # nothing is touched, so nothing has to be registered
+        if memory is None or memory.pd is not qp.pd or not memory.permissions & right:
+            return None
+        return memory.place(offset, length=length)
+
+    # -- arrival ------------------------------------------------------------------------------------------------
+
+    def on_arrival(self, event: Arrival) -> None:
+        """Deliver what has arrived, or keep it until its sender has named itself."""
+        source = self._sources.get(event.peer)
+        if source is None:  # of a peer that this end has opened, or that has ended
+            self._release(event)
+        elif event.key == HELLO_KEY and isinstance(event, MessageReceived):
+            self._on_hello(source, event)
+        elif source.gid is None:
+            source.waiting.append(event)
+        else:
+            self._deliver(event, source.gid)
+
+    def _on_hello(self, source: Source, event: MessageReceived) -> None:
+        """Note the sender's GID, if its host is where its packets come from."""
+        gid = b"".join(bytes(self._engine().queues.view(extent)) for extent in event.extents)
+        self._release(event)
+        try:
+            host, _ = address_of_untrusted(gid)
+        except AbiError:
+            host = ""
+        if host != source.host:
+            self._engine().close_peer(event.peer)
+            return
+        source.gid = gid
+        waiting, source.waiting = source.waiting, []
+        for arrival in waiting:
+            self._deliver(arrival, gid)
+
+    def _release(self, event: Arrival) -> None:
+        if isinstance(event, MessageReceived):
+            self._engine().release(event.peer, event.extents, event.length, 1)
+        elif isinstance(event, MessagesReceived):
+            self._engine().release(event.peer, (event.extent,), event.count * event.length, event.count)
+        else:
+            self._engine().release(event.peer, (), 0, 1)
+
+    def _deliver(self, event: Arrival, gid: bytes) -> None:
+        try:
+            if isinstance(event, WriteReceived):
+                self._deliver_write(event, gid)
+            else:
+                self._deliver_sends(event, gid)
+        finally:
+            self._release(event)
+
+    def _source_lane(self, qp: QueuePair, gid: bytes, *, src_qp_num: int, immediate: int | None) -> int:
+        handle = qp.pd.by_gid.get(gid)
+        ah = io.UNKNOWN_AH if handle is None else handle.number
+        return rx_source_lane(ah, src_qp_num=src_qp_num, immediate=immediate or 0)
+
+    def _deliver_sends(self, event: MessageReceived | MessagesReceived, gid: bytes) -> None:
+        qp = self._queue_pair(event.key >> 48)
+        if qp is None or qp.rq is None:
+            return
+        left = 1 if isinstance(event, MessageReceived) else event.count
+        done = 0
+        while left:
+            slots = qp.take_send(event.peer, length=event.length, count=left)
+            if slots is None:  # the queue pair was made, or reset, after the messages were admitted
+                return
+            req_ids, buffers = qp.rq.take(slots)
+            landed = self._land(qp, event, buffers, done=done)
+            self._complete_receives(qp, event, gid, req_ids[landed], status=Status.OK)
+            if not landed.all():
+                self._complete_receives(qp, event, gid, req_ids[~landed], status=Status.LOCAL_ERROR_INVALID_LKEY)
+            done += len(slots)
+            left -= len(slots)
+
+    def _land(
+        self, qp: QueuePair, event: MessageReceived | MessagesReceived, buffers: Words, *, done: int
+    ) -> npt.NDArray[np.bool_]:
+        """Copy messages, of which `done` were copied before; return which of them landed."""
+
+        def place(address: int, length: int, lkey: int) -> int | None:
+            return self._landing(qp, address, length=length, lkey=lkey)
+
+        count = buffers.shape[2]
+        if not event.length:
+            return np.ones(count, np.bool_)
+        base = self._engine().queues.host.region.address
+        self.bytes_copied += count * event.length
+        if isinstance(event, MessagesReceived):
+            source = base + (event.region_offset & _OFFSET_MASK) + done * event.length
+            return land_batch(source, buffers, length=event.length, place=place)
+        pieces = [Piece(base + (extent.region_offset & _OFFSET_MASK), extent.length) for extent in event.extents]
+        return np.array([land_message(pieces, buffers[:, :, 0], length=event.length, place=place)])
+
+    def _complete_receives(
+        self, qp: QueuePair, event: MessageReceived | MessagesReceived, gid: bytes, req_ids: Words, *, status: Status
+    ) -> None:
+        if not len(req_ids):
+            return
+        length = event.length if status is Status.OK else 0
+        if status is Status.OK:
+            self._counters.recv_wrs += len(req_ids)
+            self._counters.recv_bytes += len(req_ids) * length
+        lane = rx_lane(
+            0, status=status, qp_num=qp.number, op=io.SendOp.SEND, length=length, has_imm=event.immediate is not None
+        )
+        source = self._source_lane(qp, gid, src_qp_num=event.key >> 32 & 0xFFFF, immediate=event.immediate)
+        if len(req_ids) == 1:
+            qp.recv_cq.push(int(req_ids[0]) | lane, source, extra=gid)
+            return
+        lanes = req_ids | np.uint64(lane)
+        qp.recv_cq.push_many(lanes, np.full(len(req_ids), source, np.uint64), extra=gid)
+
+    def _deliver_write(self, event: WriteReceived, gid: bytes) -> None:
+        qp = self._queue_pair(event.key >> 16 & 0xFFFF)
+        if qp is None:
+            return
+        req_id, unsolicited = 0, qp.is_unsolicited
+        if not unsolicited:
+            slots = qp.take_write(event.peer)
+            if slots is None or qp.rq is None:
+                return
+            req_ids, _ = qp.rq.take(slots)
+            req_id = int(req_ids[0])
+            self._counters.recv_wrs += 1
+        lane = rx_lane(
+            req_id, status=Status.OK, qp_num=qp.number, op=io.SendOp.RDMA_WRITE, length=event.length, has_imm=True,
+            unsolicited=unsolicited,
+        )  # fmt: skip
+        second = self._source_lane(qp, gid, src_qp_num=event.key & 0xFFFF, immediate=event.immediate)
+        qp.recv_cq.push(lane, second, extra=io.LENGTH_HI.pack(event.length >> 16))
+
+    def on_aborted(self, event: MessageAborted) -> None:
+        """Give back what was reserved for a message that will never arrive."""
+        qp = self._queue_pair(event.key >> 48 if event.opcode == Opcode.SEND else event.key >> 16 & 0xFFFF)
+        if qp is None or qp.rq is None or event.key == HELLO_KEY:
+            return
+        if event.opcode == Opcode.SEND:
+            slots = qp.take_send(event.peer, length=event.length, count=1)
+        else:
+            slots = qp.take_write(event.peer)
+        if slots is not None:
+            qp.rq.give_back(slots)
+
+    def on_ended(self, peer: int) -> None:
+        """Forget a peer, and give back what was reserved for it."""
+        source = self._sources.pop(peer, None)
+        self._choose_prediction()
+        for number in () if source is None else source.queue_pairs:
+            if (qp := self._queue_pair(number)) is not None:
+                qp.forget(peer)
+
+    def flush(self, qp: QueuePair) -> None:
+        """Complete all posted receive requests of a queue pair in the error state with FLUSHED."""
+        if qp.rq is None:
+            return
+        for req_id in qp.rq.take_all():
+            lane = rx_lane(req_id, status=Status.FLUSHED, qp_num=qp.number, op=io.SendOp.SEND, length=0, has_imm=False)
+            qp.recv_cq.push(lane, rx_source_lane(io.UNKNOWN_AH, src_qp_num=0, immediate=0))

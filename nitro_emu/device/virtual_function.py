@@ -1,0 +1,391 @@
+"""A virtual function: a tenant's device, with an engine, keys, registrations and numbers of its own.
+
+It accepts programs at its Unix socket, and joins the two directions of the data path to its engine's events. Nothing in
+it is shared with another virtual function but the process and its loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Final
+
+from devmem.region import Region
+from nitro_emu.abi.gid import GID_BYTES, gid_of
+from nitro_emu.abi.limits import MAX_KEY
+from nitro_emu.config import VfConfig
+from nitro_emu.counters import DeviceCounters, PortCounters
+from nitro_emu.device.interface import interface_mtu
+from nitro_emu.device.memory_region import MemoryRegion
+from nitro_emu.device.objects import AddressHandle, ProtectionDomain
+from nitro_emu.device.poller import Poller
+from nitro_emu.device.queue_pair import QueuePair
+from nitro_emu.device.remote import Remote
+from nitro_emu.device.requester import Requester
+from nitro_emu.device.responder import Responder
+from nitro_emu.device.tables import Table
+from nitro_emu.errors import AbiError, CardError
+from srd.config import EndpointConfig
+from srd.engine import Engine
+from srd.errors import SrdError
+from srd.proto.config import ProtocolConfig
+from srd.proto.events import (
+    BatchCompletion,
+    Completion,
+    Event,
+    MessageAborted,
+    PeerEnded,
+    PeerOpened,
+)
+from srd.proto.peer import PeerCore
+from srd.proto.wire.data import HEADER_BYTES
+from srd.proto.wire.protected import TAG_BYTES
+from srd.proto.wire.status import Status
+from srd.secure.config import Plain, SecurityConfig
+
+MAX_DATAGRAM_BYTES: Final = 8972
+"""Longest datagram without a setting: of an MTU of 9000; see `srd.config.EndpointConfig.datagram_bytes`."""
+SQ_SHARE: Final = 128
+"""Entries that one pass takes from a send queue, so that no queue pair waits for another's."""
+MESSAGE_BYTES: Final = 64 << 10
+"""Longest message of the transport that carries a send: more than any MTU."""
+_IP_UDP_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}
+
+
+@dataclass(slots=True)
+class Tables:
+    """The objects of all programs of a virtual function, by number."""
+
+    queue_pairs: Table[QueuePair]
+    completion_queues: Table[object]
+    domains: Table[ProtectionDomain]
+    handles: Table[AddressHandle]
+    memory: Table[MemoryRegion]
+    by_rkey: dict[int, MemoryRegion] = field(default_factory=dict)
+    registered_bytes: int = 0
+
+    @classmethod
+    def of(cls, config: VfConfig) -> Tables:
+        """Return empty tables with the limits of the settings."""
+        return cls(
+            Table("queue pairs", limit=config.max_qps, numbers=1 << 16),
+            Table("completion queues", limit=config.max_cqs, numbers=1 << 16),
+            Table("protection domains", limit=config.max_pds, numbers=1 << 16),
+            Table("address handles", limit=config.max_ahs, numbers=(1 << 16) - 1),
+            Table("memory regions", limit=config.max_mrs, numbers=MAX_KEY),
+        )
+
+
+class VirtualFunction:
+    """One device. `start` it in a running event loop; `close` it."""
+
+    def __init__(
+        self, config: VfConfig, *, security: SecurityConfig, poller: Poller, on_failure: Callable[[str], None]
+    ) -> None:
+        """`on_failure` is called with the reason when the engine has failed."""
+        self.config = config
+        self.poller = poller
+        self.tables = Tables.of(config)
+        self.port = PortCounters()
+        self.device = DeviceCounters()
+        self.log = logging.getLogger(f"nitro_emu.{config.name}")
+        self._security = security
+        self._on_failure = on_failure
+        self._engine: Engine | None = None
+        self._remotes: dict[bytes, Remote] = {}
+        self._outgoing: dict[int, Remote] = {}  # by number of the peer that this end opened
+        self._cores: dict[int, PeerCore] = {}  # of all peers, for their counters
+        self._own_gid = Region(GID_BYTES, name="nitro-gid")
+        try:
+            self.gid = gid_of(config.address, port=config.port)
+            self.mtu_bytes = self._datagram_bytes() - HEADER_BYTES - TAG_BYTES * (not isinstance(security, Plain))
+        except AbiError as error:
+            raise CardError(f"{config.name}: {error}") from error
+        with memoryview(self._own_gid) as view:
+            view[:GID_BYTES] = self.gid
+        self.requester = Requester(
+            engine=self.engine,
+            counters=self.port,
+            mtu=self.mtu_bytes,
+            find_memory=self.tables.memory.get,
+            on_room=self.run_later,
+        )
+        self.responder = Responder(
+            engine=self.engine,
+            counters=self.port,
+            find_queue_pair=self.tables.queue_pairs.get,
+            find_memory=self.tables.memory.get,
+            find_remote_memory=self.tables.by_rkey.get,
+            is_outgoing=self._outgoing.__contains__,
+            on_broken=self.break_queue_pair,
+        )
+        self._runs: dict[QueuePair, Callable[[], None]] = {}
+        self._on_broken: dict[QueuePair, Callable[[], None]] = {}
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open the engine. Raises CardError when the address cannot be had."""
+        config = self.config
+        family = socket.AF_INET6 if ":" in config.address else socket.AF_INET
+        address = (config.address, config.port, 0, 0) if ":" in config.address else (config.address, config.port)
+        protocol = ProtocolConfig(
+            paths=config.paths,
+            receive_window_bytes=config.receive_window_bytes,
+            max_message_bytes=min(MESSAGE_BYTES, config.receive_window_bytes),
+        )
+        endpoint = EndpointConfig(
+            protocol=protocol,
+            receive_region_bytes=config.memory_bytes,
+            chunk_bytes=config.chunk_bytes,
+            datagram_bytes=self._datagram_bytes(),
+            adaptive_poll_s=0.0,  # the card polls, for all of its engines
+            security=self._security,
+        )
+        try:
+            self._engine = Engine(
+                endpoint, address, family=family, accepting=True, memory=self.responder, inbox=self.responder,
+                on_event=self._on_event, on_failure=self._on_failure,
+            )  # fmt: skip
+        except SrdError as error:
+            raise CardError(f"{config.name}: {error}") from error
+
+    def _datagram_bytes(self) -> int:
+        config = self.config
+        if config.mtu is not None:
+            return config.mtu
+        mtu = interface_mtu(config.address)
+        if mtu is None:
+            return MAX_DATAGRAM_BYTES
+        family = socket.AF_INET6 if ":" in config.address else socket.AF_INET
+        return min(mtu - _IP_UDP_BYTES[family], MAX_DATAGRAM_BYTES)
+
+    def engine(self) -> Engine:
+        """Return the engine. Raises CardError before `start`."""
+        if self._engine is None:
+            raise CardError(f"{self.config.name} has not started")
+        return self._engine
+
+    @property
+    def security_mode(self) -> str:
+        """How its peers are encrypted and known."""
+        return type(self._security).__name__.lower()
+
+    @property
+    def bytes_copied(self) -> int:
+        """Payload bytes that were copied after they landed: to posted buffers, or to registered memory."""
+        return self.responder.bytes_copied + self.engine().queues.bytes_copied
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is in progress."""
+        return self.requester.idle.is_set()
+
+    def close(self) -> None:
+        """Close the engine, and release the memory."""
+        with ExitStack() as stack:
+            stack.callback(self._own_gid.close)
+            if self._engine is not None:
+                stack.callback(self._engine.close)
+
+    # -- queue pairs ------------------------------------------------------------------------------------------------
+
+    def add_queue_pair(self, qp: QueuePair, *, on_broken: Callable[[], None]) -> None:
+        """Make a queue pair known to the network; `on_broken` is called when its program has broken a rule."""
+        self.tables.queue_pairs.add(qp.number, qp)
+        self._on_broken[qp] = on_broken
+
+        def run() -> None:
+            self._run(qp)
+
+        self._runs[qp] = run
+
+    def run_later(self, qp: QueuePair) -> None:
+        """Look at a send queue in the next pass."""
+        if (run := self._runs.get(qp)) is not None:
+            self.poller.run_soon(run)
+
+    def _run(self, qp: QueuePair) -> None:
+        if not qp.is_destroyed:
+            self.on_send_doorbell(qp)
+
+    def on_send_doorbell(self, qp: QueuePair) -> None:
+        """Carry out what a program has posted, one share at a time."""
+        if qp.sq is None or qp.state not in (qp.state.RTS, qp.state.ERR):
+            return
+        phase = qp.sq.phase
+        try:
+            raw = qp.sq.fetch(SQ_SHARE)
+            if raw and qp.state is qp.state.RTS:
+                self.requester.process(qp, raw, phase=phase)
+            elif raw:
+                self.requester.flush(qp, raw)
+            if not qp.is_destroyed and qp.sq.waiting:
+                qp.is_blocked = not raw
+                if raw:
+                    self.run_later(qp)
+        except AbiError as error:
+            self.break_queue_pair(qp, str(error))
+
+    def on_recv_doorbell(self, qp: QueuePair) -> None:
+        """Take the receive requests that a program has posted."""
+        if qp.rq is None:
+            return
+        try:
+            qp.rq.fetch()
+        except AbiError as error:
+            self.break_queue_pair(qp, str(error))
+            return
+        if qp.state is qp.state.ERR:
+            self.responder.flush(qp)
+
+    def break_queue_pair(self, qp: QueuePair, reason: str) -> None:
+        """Put a queue pair whose program broke the rules of a ring into the error state."""
+        if qp.state is qp.state.ERR:
+            return
+        self.log.warning("queue pair %d: %s; it is in the error state", qp.number, reason)
+        qp.state = qp.state.ERR
+        self.flush(qp)
+        self._on_broken[qp]()
+
+    def flush(self, qp: QueuePair) -> None:
+        """End all requests of a queue pair with FLUSHED."""
+        self.requester.cancel(lambda request: request.qp is qp)
+        self.responder.flush(qp)
+        self.run_later(qp)
+
+    def reset(self, qp: QueuePair) -> None:
+        """Drop all requests of a queue pair without a completion."""
+        qp.reset()
+        self.requester.cancel(lambda request: request.qp is qp)
+
+    def remove_queue_pair(self, qp: QueuePair) -> None:
+        """Destroy a queue pair: its requests end without a completion; others hear REMOTE_ERROR_BAD_DEST_QPN."""
+        del self._runs[qp], self._on_broken[qp]
+        self.tables.queue_pairs.remove(qp.number)
+        qp.epoch += 1
+        qp.close()
+        self.requester.cancel(lambda request: request.qp is qp)
+
+    # -- address handles --------------------------------------------------------------------------------------------
+
+    def remote(self, gid: bytes) -> Remote:
+        """Return the destination of a GID, which gets one more user."""
+        remote = self._remotes.get(gid)
+        if remote is None:
+            remote = self._remotes[gid] = Remote(
+                gid, engine=self.engine, hello_address=self._own_gid.address, on_opening=self._outgoing.__setitem__
+            )
+        remote.users += 1
+        return remote
+
+    def drop_handle(self, handle: AddressHandle) -> None:
+        """Remove an address handle; its requests end with FLUSHED."""
+        self.tables.handles.remove(handle.number)
+        del handle.pd.handles[handle.number]
+        if handle.pd.by_gid.get(handle.gid) is handle:
+            del handle.pd.by_gid[handle.gid]
+            others = (other for other in handle.pd.handles.values() if other.gid == handle.gid)
+            if (other := next(others, None)) is not None:
+                handle.pd.by_gid[handle.gid] = other
+        handle.pd.users -= 1
+        self.requester.cancel(lambda request: request.handle is handle)
+        handle.remote.users -= 1
+        if not handle.remote.users:
+            del self._remotes[handle.gid]
+            handle.remote.close()
+
+    # -- memory -------------------------------------------------------------------------------------------------------
+
+    def drop_memory(self, memory: MemoryRegion) -> None:
+        """Deregister memory: requests of others that use it end in error."""
+        tables = self.tables
+        tables.memory.remove(memory.lkey)
+        del tables.by_rkey[memory.rkey]
+        tables.registered_bytes -= memory.length
+        lkey, rkey = memory.lkey, memory.rkey
+        # A read's own key is its lkey; an answer's is the requester's: see `responder`.
+        self.engine().on_deregistered(lambda key: key == lkey or key >> 32 == rkey)
+        memory.deregister()
+
+    # -- events -----------------------------------------------------------------------------------------------------
+
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case Completion():
+                self.requester.on_completed(event.request, count=1, status=event.status)
+            case BatchCompletion():
+                self.requester.on_completed(event.request, count=event.count, status=Status.OK)
+            case PeerOpened():
+                self._on_opened(event)
+            case PeerEnded():
+                self._on_ended(event)
+            case MessageAborted():
+                self.responder.on_aborted(event)
+            case _:
+                self.responder.on_arrival(event)
+
+    def _on_opened(self, event: PeerOpened) -> None:
+        self._cores[event.peer] = self.engine().peer(event.peer)
+        if event.incoming:
+            self.engine().accepted(event.peer)
+            return
+        remote = self._outgoing.get(event.peer)
+        if remote is None:
+            return
+        trust = self.engine().trust
+        if trust.known_hosts is not None:
+            try:
+                identity = trust.identity(self.engine().peer(event.peer).credential)
+                trust.known_hosts.add(remote.name, identity.public_key)
+            except SrdError as error:
+                self.log.warning("%s: its key cannot be noted: %s", remote.name, error)
+        remote.on_opened()
+
+    def _on_ended(self, event: PeerEnded) -> None:
+        self._count_ended(event)
+        remote = self._outgoing.pop(event.peer, None)
+        if remote is None:
+            self.responder.on_ended(event.peer)
+            return
+        if event.status is not Status.OK:
+            self.log.warning("%s: %s (%s)", remote.name, event.reason, event.status.name)
+        remote.on_ended(event.status)
+
+    # -- counters -----------------------------------------------------------------------------------------------------
+
+    def _count_ended(self, event: PeerEnded) -> None:
+        if event.status in (Status.LOCAL_ERROR_UNRESP_REMOTE, Status.LOCAL_ERROR_UNREACH_REMOTE):
+            self.port.unresponsive_remote_events += 1
+        core = self._cores.pop(event.peer, None)
+        if core is not None:  # it was open
+            _add(self.port, core, is_incoming=event.peer not in self._outgoing)
+
+    def counters(self) -> PortCounters:
+        """Return the port's counters as of now."""
+        total = PortCounters(**self.port.as_dict())
+        for number, core in self._cores.items():
+            _add(total, core, is_incoming=number not in self._outgoing)
+        total.rx_drops += self.engine().dropped_packets
+        return total
+
+
+def _add(total: PortCounters, core: PeerCore, *, is_incoming: bool) -> None:
+    """Add a peer's counters."""
+    total.rx_pkts += core.receiver.packets
+    total.rx_bytes += core.receiver.landed_bytes
+    if is_incoming:
+        total.rdma_write_recv_bytes += core.receiver.written_bytes
+    if core.sender is None:
+        return
+    for path in core.sender.paths:
+        counters = path.counters
+        total.tx_pkts += counters.packets
+        total.tx_bytes += counters.bytes - counters.packets * HEADER_BYTES
+        total.retrans_pkts += counters.retransmitted
+        total.retrans_bytes += counters.retransmitted_bytes - counters.retransmitted * HEADER_BYTES
+        total.retrans_timeout_events += counters.timeouts
+        total.impaired_remote_conn_events += counters.quarantines
