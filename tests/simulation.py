@@ -22,11 +22,20 @@ from netns.netem.shape import Shape
 from srd.proto.config import ProtocolConfig
 from srd.proto.core import EndpointCore
 from srd.proto.events import Completion, Event, Extent, MessageAborted, MessageReceived, PeerEnded, PeerOpened
-from srd.proto.memory import Memory
+from srd.proto.memory import Inbox, Memory
 from srd.proto.security import Security
 from srd.proto.trace import Trace
 from srd.proto.wire.control import Datagram
-from srd.proto.wire.data import HEADER, HEADER_BYTES, VERSION, Burst, GroDatagram, write_headers
+from srd.proto.wire.data import (
+    HEADER,
+    HEADER_BYTES,
+    MAX_DATAGRAM_BYTES,
+    MAX_TRAIN_PACKETS,
+    VERSION,
+    Burst,
+    GroDatagram,
+    write_headers,
+)
 from srd.proto.wire.protected import TAG_BYTES
 from srd.secure.session import Session, packet_views
 
@@ -110,6 +119,7 @@ class Network:
         region_bytes: int = 48 << 20,
         traces: Mapping[str, Trace] | None = None,
         security: Mapping[str, Security] | None = None,
+        inboxes: Mapping[str, Inbox] | None = None,
     ) -> None:
         self.now = 100.0
         self.accepts = True  # applications accept peers at once
@@ -130,6 +140,9 @@ class Network:
         self.config = config or ProtocolConfig()
         self.traces = traces or {}  # by node
         self.security = security or {}  # by node; without one its packets are plain text
+        self.inboxes = inboxes or {}  # by node; one without takes everything
+        self.joins = False  # whether packets that arrive together are joined to segment trains (GRO)
+        self.loses: Callable[[str, Packet], bool] | None = None  # which packets are lost, by source and packet
         self.carried: list[tuple[str, str, Packet]] = []  # source, target and packet of all that arrived
         self.keeps_carried = False
         self.a = self._node("a", region_bytes)
@@ -146,6 +159,7 @@ class Network:
             accepting=True,
             trace=self.traces.get(name),
             memory=keys,
+            inbox=self.inboxes.get(name),
             security=self.security.get(name),
         )
         target, landing = np.zeros(region_bytes, np.uint8), np.zeros(2 * region_bytes, np.uint8)
@@ -264,6 +278,8 @@ class Network:
 
     def _send(self, direction: str, source: str, target: str, packet: Packet) -> None:
         self.wire_packets += 1
+        if self.loses is not None and self.loses(direction, packet):
+            return
         size_bytes = len(packet[0]) + len(packet[1])
         if size_bytes > self.conditions.largest_bytes or (
             direction == "b" and size_bytes > self.conditions.largest_back_bytes
@@ -315,7 +331,8 @@ class Network:
         controls = [(p[0] + p[1], s, self.now) for s, p in batch if not (p[0][1] == 1 and len(p[0]) == HEADER_BYTES)]
         dropped = {int.from_bytes(packet[0][8:16], "big") for _, packet in data if node.full and packet[1]}
         data = [(source, packet) for source, packet in data if not (node.full and packet[1])]
-        arrivals = [self._land(node, source, packet) for source, packet in data]
+        trains = self._trains(data) if self.joins else [[packet] for packet in data]
+        arrivals = [self._land(node, train) for train in trains]
         scarce = node.plenty_bytes is not None and node.held_bytes > node.plenty_bytes
         result = node.core.handle_packets(
             arrivals, controls=controls, no_memory=dropped, low_region=0 if scarce else None, now=self.now
@@ -335,19 +352,36 @@ class Network:
         is_new = session.open_data_untrusted(memoryview(header), memoryview(sealed), out=memoryview(out), now=self.now)
         return (bytes(header), bytes(out)) if is_new else None
 
-    def _land(self, node: Node, source: str, packet: Packet) -> GroDatagram:
-        header, payload = packet
+    @staticmethod
+    def _trains(data: list[tuple[str, Packet]]) -> list[list[tuple[str, Packet]]]:
+        """Join neighbours from one source, of equal size but for the last."""
+        trains: list[list[tuple[str, Packet]]] = []
+        for source, packet in data:
+            size_bytes = len(packet[1])
+            if trains and source == trains[-1][0][0]:
+                train = trains[-1]
+                first, last = len(train[0][1][1]), len(train[-1][1][1])
+                total = (len(train) + 1) * (first + HEADER_BYTES)
+                if size_bytes <= first == last and len(train) < MAX_TRAIN_PACKETS and total <= MAX_DATAGRAM_BYTES:
+                    train.append((source, packet))
+                    continue
+            trains.append([(source, packet)])
+        return trains
+
+    def _land(self, node: Node, train: list[tuple[str, Packet]]) -> GroDatagram:
+        source, headers = train[0][0], b"".join(header for _, (header, _) in train)
+        payload = b"".join(payload for _, (_, payload) in train)
         if node.landing_at + len(payload) > len(node.landing):
             node.landing_at = 0
         offset = node.landing_at
         node.landing[offset : offset + len(payload)] = np.frombuffer(payload, np.uint8)
         node.landing_at += len(payload)
         return GroDatagram(
-            headers=memoryview(header),
-            count=1,
+            headers=memoryview(headers),
+            count=len(train),
             payload_offset=offset,
             payload_bytes=len(payload),
-            segment_bytes=len(payload),
+            segment_bytes=len(train[0][1][1]),
             address=source,
             received_at=self.now,
         )

@@ -32,10 +32,11 @@ PROTO_MAY_IMPORT = {
 }  # fmt: skip
 
 # Third-party libraries that only these packages import.
-ONLY_IN = {
+ONLY_IN: dict[str, str | tuple[str, ...]] = {
     "cryptography": "srd.secure",
     "pyroute2": "netns",
-    "uvloop": "srd",
+    "uvloop": ("srd", "nitro_emu.daemon"),
+    "prometheus_client": "nitro_emu.metrics",
     "matplotlib": "srd.qlog.plot",
     "jinja2": "scripts",
 }

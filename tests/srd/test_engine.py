@@ -12,9 +12,11 @@ import pytest
 from devmem.errors import PoolError
 from devmem.region import Region
 from devmem.registry import Access, Registry
+from srd.config import EndpointConfig
 from srd.engine import Engine
 from srd.errors import SrdError, UsageError
 from srd.proto.events import Completion, Event, MessageAborted, MessageReceived, PeerEnded, PeerOpened, WriteReceived
+from srd.proto.memory import Inbox
 from srd.proto.peer import PeerCore
 from srd.proto.recv.admission import Admission, AdmissionFactory, TurnAdmission
 from srd.proto.wire.data import Opcode
@@ -31,17 +33,24 @@ T = TypeVar("T", bound=Event)
 class Owner:
     """An engine, its registrations, and its events."""
 
-    def __init__(self, *, admission: AdmissionFactory = TurnAdmission) -> None:
+    def __init__(
+        self,
+        *,
+        config: EndpointConfig = SMALL,
+        inbox: Inbox | None = None,
+        admission: AdmissionFactory = TurnAdmission,
+    ) -> None:
         self.events: list[Event] = []
         self.registry = Registry()
         self.breaks_on: type[Event] | None = None
         self._changed = asyncio.Event()
         self.engine = Engine(
-            SMALL,
+            config,
             ("127.0.0.1", 0),
             family=socket.AF_INET,
             accepting=True,
             memory=self.registry,
+            inbox=inbox,
             on_event=self._on_event,
             on_failure=pytest.fail,
             admission=admission,
@@ -60,8 +69,12 @@ class Owner:
                 for event in self.events:
                     if isinstance(event, kind) and wanted(event):
                         return event
-                self._changed.clear()
-                await self._changed.wait()
+                await self.next_event()
+
+    async def next_event(self) -> None:
+        """Wait for an event."""
+        self._changed.clear()
+        await self._changed.wait()
 
     def close(self) -> None:
         self.engine.close()

@@ -38,11 +38,12 @@ def data_packet(
     size: int = 1472,
     payload_bytes: int | None = None,
     source: str | None = None,
+    key: int = 0,
 ) -> GroDatagram:
     """A packet of a message of `length` bytes, full for datagrams of `size` bytes."""
     if payload_bytes is None:
         payload_bytes = min(length - offset, size - HEADER_BYTES)
-    burst = Burst("", path, path_sequence, context, psn, 1, 0, message, length, 0, offset, 0, 0, 0, 0, flags)
+    burst = Burst("", path, path_sequence, context, psn, 1, 0, message, length, 0, offset, key, 0, 0, 0, flags)
     headers = memoryview(bytearray(HEADER_BYTES))
     write_headers(burst, out=headers)
     return GroDatagram(headers, 1, psn * size, payload_bytes, payload_bytes, source or f"x:{path}", 100.0)

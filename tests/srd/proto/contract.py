@@ -8,6 +8,7 @@ from typing import Any
 from netns.netem.shape import Shape
 from srd.proto.config import ProtocolConfig
 from srd.proto.events import MessageAborted, WriteReceived
+from srd.proto.memory import Inbox
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import WorkRequest
@@ -24,27 +25,44 @@ class Pair:
     """`a` is the requester, `b` the responder; both have registered SIZE bytes with all rights."""
 
     def __init__(
-        self, *, seed: int = 1, shape: Shape | None = None, conditions: Conditions | None = None, **config: Any
+        self,
+        *,
+        seed: int = 1,
+        shape: Shape | None = None,
+        conditions: Conditions | None = None,
+        inbox: Inbox | None = None,
+        **config: Any,
     ) -> None:
+        """`inbox` is b's."""
         self.network = Network(
             seed=seed,
             shape=shape,
             conditions=conditions,
             config=replace(ProtocolConfig(), **config),
             region_bytes=16 << 20,
+            inboxes={} if inbox is None else {"b": inbox},
         )
         self.a, self.b = self.network.a, self.network.b
         self.a.keys.ranges[KEY_A] = (START_A, SIZE, "lrw")
         self.b.keys.ranges[KEY_B] = (START_B, SIZE, "lrw")
         self.at_a, self.at_b = self.network.connect()
 
-    def send(self, request: int, *, length: int, at: int = 0, immediate: int | None = None) -> None:
-        self.a.core.post(self.at_a, WorkRequest(request=request, payload_offset=at, length=length, immediate=immediate))
+    def send(self, request: int, *, length: int, at: int = 0, immediate: int | None = None, key: int = 0) -> None:
+        send = WorkRequest(request=request, payload_offset=at, length=length, immediate=immediate, key=key)
+        self.a.core.post(self.at_a, send)
 
     def write(
-        self, request: int, *, length: int, at: int = 0, offset: int = 0, key: int = KEY_B, immediate: int | None = None
+        self,
+        request: int,
+        *,
+        length: int,
+        at: int = 0,
+        offset: int = 0,
+        key: int = KEY_B,
+        immediate: int | None = None,
+        flow: int = 0,
     ) -> None:
-        write = WorkRequest(request, length, at, Opcode.WRITE, key=key, offset=offset, immediate=immediate)
+        write = WorkRequest(request, length, at, Opcode.WRITE, key=key, offset=offset, immediate=immediate, flow=flow)
         self.a.core.post(self.at_a, write)
 
     def read(

@@ -3,11 +3,13 @@ from __future__ import annotations
 import pytest
 
 from srd.proto.events import (
+    BatchCompletion,
     Completion,
     Event,
     Extent,
     MessageAborted,
     MessageReceived,
+    MessagesReceived,
     PeerEnded,
     PeerOpened,
     TargetCopy,
@@ -19,9 +21,11 @@ EVENTS: list[Event | Extent | TargetCopy] = [
     PeerOpened(peer=1, address="b:0", incoming=False),
     PeerEnded(peer=1, status=Status.OK, reason="closed", released=(Extent(0, 4096, 10),)),
     MessageReceived(peer=1, message=2, length=10, immediate=3, extents=(Extent(0, 4096, 10),)),
-    MessageAborted(peer=1, released=(Extent(0, 4096, 10),)),
-    WriteReceived(peer=1, length=10, immediate=3),
+    MessagesReceived(peer=1, message=2, count=3, length=10, immediate=None, region_offset=4096, key=7),
+    MessageAborted(peer=1, released=(Extent(0, 4096, 10),), key=7),
+    WriteReceived(peer=1, length=10, immediate=3, key=7),
     Completion(peer=1, request=7, status=Status.FLUSHED),
+    BatchCompletion(peer=1, request=7, count=3),
     TargetCopy(target=1, region_offset=4096, length=10),
     Extent(0, 4096, 10),
 ]
@@ -35,3 +39,7 @@ def test_events__are_values(event: Event | Extent | TargetCopy) -> None:
             setattr(event, name, 99)
     assert not hasattr(event, "__dict__")
     assert hash(event) == hash(event)
+
+
+def test_messages_received__extent_of_all() -> None:
+    assert MessagesReceived(1, 2, 3, 10, None, 4096).extent == Extent(0, 4096, 30)

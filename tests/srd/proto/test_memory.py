@@ -1,4 +1,4 @@
-"""The registrations of the tests implement `Memory`."""
+"""The registrations of the tests implement `Memory`, and their inbox `Inbox`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from functools import partial
 
 import pytest
 
-from srd.proto.memory import Memory
+from srd.proto.memory import Inbox, Memory
+from srd.proto.wire.status import Status
 from tests.simulation import Keys
+from tests.srd.proto.recording_inbox import RNR, RecordingInbox
 
 
 @pytest.mark.parametrize(
@@ -31,3 +33,15 @@ def test_memory__right_and_range(
     for ask, allowed in zip(asked, answers, strict=True):
         assert ask(7, offset=offset, length=length) == (place if allowed else None)
         assert ask(8, offset=offset, length=length) is None
+
+
+def test_inbox__takes_all_of_them_or_none() -> None:
+    recording = RecordingInbox(lambda _key, count: RNR if count > 2 else None)
+    inbox: Inbox = recording
+    assert inbox.admit(7, peer=1, length=10, count=3) is RNR
+    assert inbox.admit(7, peer=1, length=10, count=2) is None
+    assert inbox.admit_write(8, peer=1) is None
+    assert inbox.refusal(9) is Status.REMOTE_ERROR_BAD_ADDRESS
+    assert inbox.flow(9) == 0
+    assert recording.taken == {7: 2, 8: 1}
+    assert recording.refused == {7: 3}

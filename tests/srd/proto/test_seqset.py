@@ -42,6 +42,11 @@ class SetMachine(RuleBasedStateMachine):
     def covers(self, first: int, count: int) -> None:
         assert self.ours.covers(first, count=count) == (set(range(first, first + count)) <= self.model)
 
+    @rule(first=FIRST, count=COUNT)
+    def missing(self, first: int, count: int) -> None:
+        missing = self.ours.missing(first, count=count)
+        assert {first + index for index in members(missing)} == set(range(first, first + count)) - self.model
+
     @rule(number=st.integers(0, 10_000))
     def contains(self, number: int) -> None:
         assert (number in self.ours) == (number in self.model)
@@ -85,3 +90,13 @@ def test_ranges__are_maximal_ascending_and_complete(bits: int) -> None:
     assert all(count > 0 for _, count in found)
     for (first, count), (following, _) in pairwise(found):
         assert first + count < following  # a zero lies between
+
+
+def test_missing__changes_nothing_and_is_what_insert_finds_new() -> None:
+    ours = SequenceSet()
+    ours.insert(0, count=3)
+    ours.insert(5, count=2)
+    assert ours.missing(1, count=7) == 0b1001100
+    assert (ours.base, ours.bits) == (3, 0b1100)
+    assert ours.insert(1, count=7) == 0b1001100
+    assert ours.missing(0, count=8) == 0

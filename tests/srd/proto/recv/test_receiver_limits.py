@@ -161,12 +161,13 @@ def test_on_abort__stores_no_more_than_the_window() -> None:
 def test_discard__credit_returns_with_the_abort() -> None:
     ours = receiver()
     before = ours.credit_bytes, ours.credit_messages
-    ours.accept(burst_of(0, length=5000), now=10.0)
-    assert ours.discard(0).extents == [Extent(0, 100_000, 1000)]
+    ours.accept(burst_of(0, length=5000, key=9), now=10.0)
+    released, discarded = ours.discard(0)
+    assert (released, discarded.extents, discarded.key) == ((Extent(0, 100_000, 1000),), [], 9)
     assert ours.refusal(0) is Status.REMOTE_ERROR_RNR
     assert not ours.incomplete
     assert (ours.credit_bytes, ours.credit_messages) == before
-    assert ours.on_abort(abort(1, end=5, length=5000), now=10.0) == ()
+    assert ours.on_abort(replace(abort(1, end=5, length=5000), key=9), now=10.0) == ()
     assert ours.refusal(0) is None
     assert (ours.credit_bytes, ours.credit_messages) == (before[0] + 5000, before[1] + 1)
 

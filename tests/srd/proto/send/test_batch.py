@@ -10,10 +10,12 @@ from srd.proto.config import ProtocolConfig
 from srd.proto.errors import UsageError
 from srd.proto.events import BatchCompletion, Completion, MessageReceived, MessagesReceived
 from srd.proto.send.batch import SendBatch, max_packets, received
+from srd.proto.wire.control import Nack
 from srd.proto.wire.data import HEADER_BYTES, IMMEDIATE, Burst, GroDatagram, ReceivedBurst, write_headers
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
-from tests.simulation import Conditions, Network
+from tests.simulation import Conditions, Network, Packet
+from tests.srd.proto.byhand import give
 
 COUNT = 700
 LENGTH = 64
@@ -199,3 +201,134 @@ def test_post_batch__needs_a_message_of_credit_for_each() -> None:
     network.b.core.release(other, size_bytes=300, messages=300, now=network.now)
     network.run(seconds=1)
     assert len(delivered(network)) == 600
+
+
+# -- refused by the responder ---------------------------------------------------------------------------------------
+
+
+def test_refuse__ends_a_message_once() -> None:
+    batch = SendBatch(np.zeros(4, np.uint64))
+    batch.acknowledge(0, bits=0b0001)
+    assert not batch.refuse(0, status=Status.REMOTE_ERROR_RNR), "it has completed"
+    assert batch.refuse(2, status=Status.REMOTE_ERROR_RNR)
+    assert not batch.refuse(2, status=Status.REMOTE_ERROR_BAD_DEST_QPN)
+    assert batch.refused == {2: Status.REMOTE_ERROR_RNR}
+    assert list(batch.open()) == [1, 3]
+
+
+def test_acknowledge__of_a_refused_message_is_that_of_its_abort() -> None:
+    batch = SendBatch(np.zeros(4, np.uint64))
+    batch.refuse(2, status=Status.REMOTE_ERROR_RNR)
+    batch.acknowledge(1, bits=0b111)
+    assert batch.pop_completed() == [(1, 1), (3, 1)]
+    assert list(batch.open()) == [0]
+
+
+def stalled(count: int, *, start: int = 0) -> tuple[Network, int]:
+    """A batch from message number `start` on, of which nothing has arrived yet."""
+    network = Network(seed=11)
+    peer, _ = network.connect()
+    sender = network.a.core.peer(peer).sender
+    assert sender is not None
+    sender.queue._next_message = start
+    network.loses = lambda direction, packet: direction == "a" and len(packet[1]) > 0
+    post(network, peer, count=count)
+    network.run(seconds=0.001)
+    return network, peer
+
+
+def nack(network: Network, peer: int, message: int, status: int = 10) -> None:
+    context = network.a.core.peer(peer).own_context
+    give(network.a, Nack(context, message, status), now=network.now, source="b:0")
+
+
+@pytest.mark.parametrize("start", [0, 5, 2**32 - 20, 2**32])
+def test_on_nack__ends_one_message_and_the_others_arrive(start: int) -> None:
+    """Also about 2^32, where message numbers start again; a batch does not straddle it."""
+    network, peer = stalled(20, start=start)
+    for index in (0, 7, 19):
+        nack(network, peer, start + index & 0xFFFFFFFF)
+        nack(network, peer, start + index & 0xFFFFFFFF, 9)
+    network.run(seconds=0.001)
+    assert failed(network) == dict.fromkeys((0, 7, 19), Status.REMOTE_ERROR_RNR)
+    network.loses = None
+    network.run(until=lambda: len(completed(network)) == 17, seconds=5)
+    network.run(seconds=0.2)
+    others = sorted(set(range(20)) - {0, 7, 19})
+    assert sorted(completed(network)) == others
+    assert sorted(event.message for event in delivered(network)) == [start + index & 0xFFFFFFFF for index in others]
+    sender = network.a.core.peer(peer).sender
+    assert sender is not None
+    assert sender.idle
+    assert sender._inflight.base == sender._inflight.next_psn == 20
+
+
+def test_on_nack__of_all_ends_the_batch_and_frees_what_it_keeps_alive() -> None:
+    network, peer = stalled(3)
+    sender = network.a.core.peer(peer).sender
+    assert sender is not None
+    wqe = sender.queue.work_queue.by_message(0)
+    assert wqe is not None
+    assert wqe.batch is not None
+    for index in range(3):
+        assert wqe.batch.owner is not None
+        nack(network, peer, index)
+    assert wqe.batch.owner is None
+    assert sender.idle
+    network.run(seconds=0.001)
+    assert failed(network) == dict.fromkeys(range(3), Status.REMOTE_ERROR_RNR)
+    network.loses = None
+    network.run(seconds=0.5)
+    assert delivered(network) == []
+    assert sender._inflight.base == sender._inflight.next_psn == 3, "their aborts were acknowledged"
+
+
+@pytest.mark.parametrize("message", [4, 24, 25, 1000, 2**32 - 1])
+def test_on_nack__of_another_number_is_ignored(message: int) -> None:
+    network, peer = stalled(20, start=5)
+    nack(network, peer, message)
+    network.loses = None
+    network.run(until=lambda: len(completed(network)) == 20 - (message == 24), seconds=5)
+    assert failed(network) == ({19: Status.REMOTE_ERROR_RNR} if message == 24 else {})
+
+
+def test_on_nack__of_a_message_that_was_not_sent_yet_is_ignored() -> None:
+    """A batch starts as far as there is credit."""
+    network = Network(seed=12, config=ProtocolConfig(receive_window_messages=5))
+    peer, other = network.connect()
+    post(network, peer, count=10)
+    network.run(seconds=0.1)
+    assert len(delivered(network)) == 5
+    for index in range(10):
+        nack(network, peer, index)
+    network.run(seconds=0.001)
+    assert failed(network) == {}
+    network.b.core.release(other, size_bytes=5 * LENGTH, messages=5, now=network.now)
+    network.run(until=lambda: len(completed(network)) == 10, seconds=5)
+    assert sorted(completed(network)) == list(range(10))
+
+
+def test_on_nack__in_a_batch_whose_other_packets_are_lost() -> None:
+    """What is sent again is one packet a burst from then on, since an ABORTED packet carries its own end."""
+    network, peer = stalled(40)
+    aborted: list[tuple[int, int]] = []
+
+    def note(direction: str, packet: Packet) -> bool:
+        if direction == "a" and packet[0][1] == 1 and packet[0][2] & 8:
+            aborted.append((int.from_bytes(packet[0][16:24], "big"), int.from_bytes(packet[0][40:48], "big")))
+        return False
+
+    for index in range(0, 40, 2):
+        nack(network, peer, index)
+    network.loses = note
+    network.run(until=lambda: len(completed(network)) == 20, seconds=5)
+    network.run(seconds=0.2)
+    assert {psn for psn, _ in aborted} == set(range(0, 40, 2))
+    assert all(end == psn + 1 for psn, end in aborted)
+    assert sorted(completed(network)) == list(range(1, 40, 2))
+    assert len(delivered(network)) == 20
+
+
+def test_received__with_the_key_of_all() -> None:
+    burst = ReceivedBurst(0, 0, 0, 0, 4, 0, 8, 10, 5, 0, 77, 100, 40, 10, "a", 0.0, batch=True)
+    assert received(burst, [(0, 4)], peer=3) == [MessagesReceived(3, 8, 4, 10, None, 100, 77)]

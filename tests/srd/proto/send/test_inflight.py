@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from srd.proto.errors import PacketError
+from srd.proto.send.batch import SendBatch
 from srd.proto.send.inflight import Inflight, InflightBurst
 from srd.proto.send.work_queue import WorkQueueEntry
+from srd.proto.wire.status import Status
 
 
 def wqe(number: int = 0, *, length: int = 1000) -> WorkQueueEntry:
@@ -125,3 +128,30 @@ def test_inflight_burst__bytes_and_last_sequence() -> None:
     psns = Inflight().add(wqe(), offset=0, count=7, packet_bytes=1000)
     transmission = InflightBurst(psns, first=2, count=3, path_sequence=50, sent_at=10.0)
     assert (transmission.last_sequence, transmission.bytes) == (52, 3000)
+
+
+def test_abort_reason__of_a_message_and_of_one_of_a_batch() -> None:
+    sent, message, many = Inflight(), wqe(), wqe(1)
+    many.batch = SendBatch(np.zeros(8, np.uint64), packetized=2)
+    one, batch = (
+        sent.add(message, offset=0, count=2, packet_bytes=100),
+        sent.add(many, offset=2, count=4, packet_bytes=100),
+    )
+    assert [psns.abort_reason(psns.first) for psns in (one, batch)] == [None, None]
+    message.aborted, message.reason = True, 7
+    many.batch.refuse(3, status=Status.REMOTE_ERROR_RNR)
+    assert [one.abort_reason(psn) for psn in (0, 1)] == [7, 7]
+    assert [batch.abort_reason(psn) for psn in range(2, 6)] == [None, 10, None, None]
+    assert (one.end_psn(0), batch.end_psn(3)) == (2, 4)
+    many.aborted, many.reason = True, 1
+    assert [batch.abort_reason(psn) for psn in range(2, 6)] == [1] * 4
+
+
+def test_acknowledge__of_a_batch_with_a_refused_message() -> None:
+    sent, many = Inflight(), wqe()
+    many.batch = SendBatch(np.zeros(4, np.uint64), packetized=4)
+    many.packetized = True
+    sent.add(many, offset=0, count=4, packet_bytes=100)
+    many.batch.refuse(1, status=Status.REMOTE_ERROR_RNR)
+    assert sent.acknowledge(4, bitmap=0) == (4, 400, [many])
+    assert many.batch.pop_completed() == [(0, 1), (2, 2)]

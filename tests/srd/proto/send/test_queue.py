@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from netns.netem.shape import Shape
 from srd.proto.config import ProtocolConfig
 from srd.proto.errors import UsageError
+from srd.proto.send.inflight import LostRange
 from srd.proto.wire.control import Nack
 from srd.proto.wire.data import Burst
 from srd.proto.wire.status import Status
+from srd.proto.work_request import BatchRequest
 from tests.simulation import Conditions, completed, content, received, release
 from tests.srd.proto.byhand import give
 from tests.srd.proto.congestion.fixed import Fixed
@@ -230,6 +233,7 @@ def test_config__out_of_range(name: str, value: float) -> None:
     [
         (7, Status.REMOTE_ERROR_BAD_ADDRESS),
         (8, Status.REMOTE_ERROR_ABORT),
+        (9, Status.REMOTE_ERROR_BAD_DEST_QPN),
         (10, Status.REMOTE_ERROR_RNR),
         (11, Status.REMOTE_ERROR_BAD_LENGTH),
         (0, Status.REMOTE_ERROR_BAD_STATUS),
@@ -304,3 +308,20 @@ def test_write__lands_around_the_refused_ones() -> None:
         expected = pair.a.region[index : index + 20_000].tobytes() if index % 5 else bytes(20_000)
         assert pair.written(index * 20_000, 20_000) == expected
     assert not pair.b.target[:START_B].any()
+
+
+def test_refused__a_lost_range_of_a_batch_does_not_lengthen_the_next_burst() -> None:
+    """A burst of small messages may have more packets than one of full ones; that holds for the batch alone."""
+    pair = Pair(controller=Fixed, initial_window_packets=16)
+    sender = pair.a.core.peer(pair.at_a).sender
+    assert sender is not None
+    places = np.zeros(40, np.uint64)
+    pair.a.core.post_batch(pair.at_a, BatchRequest(first_request=0, payload_addresses=places, length=64))
+    pair.network.run(until=lambda: sender._inflight.next_psn == 40, seconds=1)
+    (small,) = {id(psns): psns for psns in sender._inflight._ranges.values()}.values()
+    pair.network.run(seconds=0.1)
+    pair.write(100, length=MIB)
+    sender._lost.append(LostRange(small, small.first, small.count, None))  # acknowledged since
+    burst = sender._retransmit(1, now=pair.network.now)
+    assert burst is not None
+    assert (burst.message, burst.count) == (40, 1)

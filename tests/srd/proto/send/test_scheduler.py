@@ -98,3 +98,41 @@ def test_head__a_write_with_immediate_uses_credit_of_one_message_and_no_bytes() 
     assert scheduler.needs_credit
     credit.grant(0, messages=2)
     assert order(scheduler, burst_bytes=1000) == [waits]
+
+
+def test_head__flows_take_turns_and_alternate_with_sends() -> None:
+    scheduler = SendScheduler(Credit(10_000, granted_messages=100, retries=7))
+    send = wqe(Opcode.SEND, length=5000)
+    one, response = wqe(Opcode.WRITE, length=3000), wqe(Opcode.RESPONSE, length=2000)
+    response.flow = 1
+    for message in (send, one, response):
+        scheduler.add(message)
+    assert order(scheduler, burst_bytes=1000) == [send, one, send, response, send, one, send, response, send, one]
+
+
+def test_partial_flows__counts_begun_messages_without_credit() -> None:
+    scheduler = SendScheduler(Credit(10_000, granted_messages=100, retries=7), flows=2)
+    writes = [wqe(Opcode.WRITE, length=2000) for _ in range(3)]
+    for flow, write in enumerate(writes):
+        write.flow = flow
+        scheduler.add(write)
+    scheduler.add(wqe(Opcode.SEND, length=2000))
+    counts = []
+    while (head := scheduler.head()) is not None:
+        scheduler.on_packetized(head, size_bytes=1000)
+        counts.append(scheduler.partial_flows)
+    assert max(counts) == 2
+    assert counts[-1] == 0
+    assert all(write.packetized for write in writes)
+
+
+def test_remove__of_a_begun_message_ends_its_part_of_the_limit() -> None:
+    scheduler = SendScheduler(Credit(0, granted_messages=100, retries=7), flows=1)
+    first, second = wqe(Opcode.WRITE, length=9000), wqe(Opcode.WRITE, length=2000)
+    second.flow = 1
+    for message in (first, second):
+        scheduler.add(message)
+    assert order(scheduler, burst_bytes=1000, most=2) == [first, first]
+    scheduler.remove(first)
+    assert scheduler.partial_flows == 0
+    assert order(scheduler, burst_bytes=1000) == [second, second]

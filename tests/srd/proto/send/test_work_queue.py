@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from srd.proto.send.batch import SendBatch
 from srd.proto.send.work_queue import WorkQueue, WorkQueueEntry
 from srd.proto.wire.data import Opcode
 
@@ -55,3 +58,24 @@ def test_using__requests_of_a_registration() -> None:
     for wqe in (one, two, request(3, message=3, local_key=6)):
         requests.add(wqe)
     assert requests.using_keys((5).__eq__) == [one, two]
+
+
+def test_using__no_registration() -> None:
+    """Key 0 is that of a write, which uses none of this end."""
+    requests = WorkQueue()
+    requests.add(request(1, message=1))
+    assert requests.using_keys(lambda _: True) == []
+
+
+def test_batch_of__every_message_of_an_open_batch() -> None:
+    requests = WorkQueue()
+    first, second = (WorkQueueEntry(name, message, 0, 10, 0) for name, message in ((100, 5), (200, 2**32 - 2)))
+    first.batch, second.batch = SendBatch(np.zeros(3, np.uint64)), SendBatch(np.zeros(2, np.uint64))
+    for wqe in (first, second, request(7, message=8)):
+        requests.add(wqe)
+    found = {message: requests.batch_of(message) for message in (4, 5, 7, 8, 2**32 - 3, 2**32 - 2, 2**32 - 1, 0)}
+    expected = [None, first, first, None, None, second, second, None]
+    assert list(found.values()) == expected
+    requests.remove(first)
+    assert requests.batch_of(5) is None
+    assert requests.batch_of(2**32 - 1) is second

@@ -1,0 +1,66 @@
+"""The command `nitro-card`: a card, and what it says about itself.
+
+Exit status 0: done; 1: it failed; 2: wrong usage, or wrong settings. Errors are one line on stderr. A command's module
+is imported when the command is used: the card's own takes longer to import than most commands to run.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final, NoReturn
+
+import click
+
+from nitro_emu.cli.failures import run_program
+
+COMMANDS: Final = {
+    "attest": "nitro_emu.cli.ask:attest",
+    "env": "nitro_emu.cli.env:env",
+    "logs": "nitro_emu.cli.ask:logs",
+    "run": "nitro_emu.cli.run:run_command",
+    "stats": "nitro_emu.cli.ask:stats",
+    "status": "nitro_emu.cli.ask:status",
+}
+"""Module and object of each command."""
+
+
+class _Group(click.Group):
+    """Imports commands when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as in click
+        """Return the names of all commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as in click
+        """Return a command, or None if there is none of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+
+@click.group(
+    cls=_Group,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="open-srd", prog_name="nitro-card")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Run an emulated EFA card: RDMA devices that programs of this host open, as they open the hardware's.
+
+    First steps:
+
+    \b
+      nitro-card run examples/card-a.yaml      serve the devices in the file, until a signal
+      nitro-card status                        show the devices of a running card
+      nitro-card env -- python my_program.py   run a program that imports pyverbs on them
+    """  # noqa: D301 - \b is click's mark for "do not rewrap"
+    if context.invoked_subcommand is None:
+        raise click.UsageError("no command given; nitro-card --help lists them")
+
+
+def main() -> NoReturn:
+    """Run the command line; the entry point of the console script."""
+    run_program(cli, name="nitro-card")

@@ -1,0 +1,111 @@
+"""`nitro-card status`, `stats`, `logs` and `attest`: what a running card says about itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nitro_emu.cli.options import json_option, run_dir_option
+from nitro_emu.cli.tables import print_fields, print_table, table, table_of
+from nitro_emu.control import MAX_WAIT_S, ControlClient, RequestError, ask, check_nonce_untrusted
+from nitro_emu.errors import CardError
+from nitro_emu.log_ring import Record, text_of
+
+
+@click.command()
+@run_dir_option
+@json_option
+def status(*, run_dir: Path, as_json: bool) -> None:
+    """Show the card and its virtual functions."""
+    found = ask(run_dir, "status")
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    vfs = found.pop("vfs", {})
+    print_fields(found)
+    click.echo()
+    print_table(table_of(vfs, first="vf"))
+
+
+@click.command()
+@run_dir_option
+@json_option
+@click.option("--prometheus", is_flag=True, help="Print metrics in Prometheus' text format.")
+@click.option("--all", "everything", is_flag=True, help="Show the counters that are 0, too.")
+def stats(*, run_dir: Path, as_json: bool, prometheus: bool, everything: bool) -> None:
+    """Show the counters, with the names that EFA's driver gives them, and the resources in use."""
+    if as_json and prometheus:
+        raise click.UsageError("--json and --prometheus exclude each other; give one of them")
+    found = ask(run_dir, "stats")
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    elif prometheus:
+        click.echo(_metrics_text(found), nl=False)
+    else:
+        _print_counters(found["vfs"], everything=everything)
+
+
+def _metrics_text(found: dict[str, Any]) -> str:
+    from nitro_emu.metrics import metrics_text  # noqa: PLC0415 - slow to load, and seldom used
+
+    try:
+        return metrics_text(found)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise CardError(f"the card's statistics are of another version ({error}); restart it") from error
+
+
+def _print_counters(vfs: Mapping[str, Mapping[str, Any]], *, everything: bool) -> None:
+    """Print a row for each counter, and a column for each VF."""
+    rows: dict[str, dict[str, object]] = {}
+    for vf, values in vfs.items():
+        groups = [group for group in values.values() if isinstance(group, Mapping)]
+        alone = {name: value for name, value in values.items() if not isinstance(value, Mapping)}
+        for group in (*groups, alone):
+            for name, value in group.items():
+                rows.setdefault(name, {})[vf] = value
+    made = table("counter", *vfs)
+    for name, row in rows.items():
+        if everything or any(row.values()):
+            made.add_row(name, *(str(row.get(vf, "")) for vf in vfs))
+    if made.row_count:
+        print_table(made)
+    else:
+        click.echo("all counters are 0; --all shows them")
+
+
+@click.command()
+@run_dir_option
+@click.option("--follow", "-f", is_flag=True, help="Go on with new records, until a signal.")
+@click.option("--json", "as_json", is_flag=True, help="Print each record as a JSON line.")
+def logs(*, run_dir: Path, follow: bool, as_json: bool) -> None:
+    """Show the last records of the card's log."""
+    last, wait_s = 0, 0.0
+    with ControlClient(run_dir) as client:
+        while True:
+            records: list[Record] = client.ask("logs", after=last, wait_s=wait_s)["records"]
+            for record in records:
+                click.echo(json.dumps(record) if as_json else text_of(record))
+                last = record["number"]
+            if not follow:
+                return
+            wait_s = MAX_WAIT_S
+
+
+@click.command()
+@run_dir_option
+@click.option("--nonce", metavar="HEX", help="Bytes that the statement repeats, so that it is not an old one.")
+def attest(*, run_dir: Path, nonce: str | None) -> None:
+    """Print what the card states about the software that it runs and its settings, as JSON.
+
+    A card without a security chip cannot sign the statement, which says so.
+    """
+    arguments = {} if nonce is None else {"nonce": nonce}
+    try:
+        check_nonce_untrusted("" if nonce is None else nonce)
+    except RequestError as error:
+        raise click.UsageError(f"--{error}") from error
+    click.echo(json.dumps(ask(run_dir, "attest", **arguments), indent=2))

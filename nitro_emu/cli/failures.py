@@ -1,0 +1,41 @@
+"""How the commands end: errors as one line on stderr, and an exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from devmem.errors import DevmemError
+from nitro_emu.errors import ConfigError, NitroError
+from srd.errors import SrdError
+from srd.printable import printable
+
+
+def run_program(command: click.Command, *, name: str) -> NoReturn:
+    """Run a command line, and leave the process.
+
+    Exit status: what the command returns, by default 0; 2 for wrong usage or settings; 1 for other errors.
+    """
+    try:
+        status = command.main(prog_name=name, standalone_mode=False)
+    except click.ClickException as error:
+        status = _complain(name, error.format_message(), status=error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        status = _complain(name, "interrupted")
+    except ConfigError as error:
+        status = _complain(name, str(error), status=2)
+    except (NitroError, SrdError, DevmemError) as error:
+        status = _complain(name, str(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter reports an error at exit
+        status = _complain(name, "the output was closed by its reader")
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _complain(name: str, line: str, *, status: int = 1) -> int:
+    """Print an error line; return the exit status."""
+    click.echo(f"{name}: {printable(line)}", err=True)
+    return status

@@ -1,0 +1,32 @@
+"""`nitro-card run`: the card itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from nitro_emu.config import load
+from nitro_emu.daemon import run
+
+
+@click.command("run")
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option(
+    "--run-dir",
+    type=click.Path(path_type=Path),
+    help="Directory of the sockets, instead of the file's run_dir.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Write the ready line and the log as JSON lines.")
+def run_command(*, config: Path, run_dir: Path | None, as_json: bool) -> int:
+    """Serve the virtual functions in the file CONFIG until SIGTERM or SIGINT.
+
+    Prints one line when programs can open the devices; the log goes to stderr. The first signal drains the card: open
+    requests may end. The second ends it at once, with exit status 1.
+    """
+    settings = load(config)
+    if run_dir is not None:
+        settings = settings.with_run_dir(run_dir.absolute())
+    from nitro_emu.device import Card  # noqa: PLC0415 - slow to load, and needed by nothing but a card
+
+    return run(settings, make_card=Card, as_json=as_json)

@@ -1,0 +1,222 @@
+"""The process of a card: start, signals, orderly end.
+
+Theory of operation. The run directory is locked first, so that only one card serves it. Then the card and the control
+socket start, and the process says that it is ready: a line on stdout, and READY=1 to systemd. The first SIGTERM or
+SIGINT drains the card: programs are told, open requests may end, for `DRAIN_TIMEOUT_S` at most. A second one ends the
+process at once. In every case what was made is removed, by recorded names. Other errors are exceptions of `run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import uvloop
+
+from devmem.errors import DevmemError
+from nitro_emu.config import CONTROL_SOCKET, CardConfig
+from nitro_emu.control import ControlledCard, ControlServer
+from nitro_emu.errors import CardError, NitroError
+from nitro_emu.log_ring import LineFormatter, LogRing
+from nitro_emu.metrics import MetricsServer, Stats
+from nitro_emu.run_directory import RunDirectory
+from nitro_emu.sd_notify import sd_notify
+from srd.errors import SrdError
+
+DRAIN_TIMEOUT_S: Final = 10.0
+"""How long open requests may take to end after the first signal: several times the time after which a peer counts as
+unresponsive, and little of the 90 s that systemd waits."""
+
+STOP_WITHIN_S: Final = 2.0
+"""Longest time from the second signal to the end of the process."""
+
+STATS_TIMEOUT_S: Final = 5.0
+"""How long a scrape of the metrics waits for the event loop; Prometheus itself gives up after 10 s."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+class RunningCard(ControlledCard, Protocol):
+    """What a card offers to its process."""
+
+    @property
+    def failed(self) -> asyncio.Event:
+        """Set when the card cannot go on."""
+
+    @property
+    def failure(self) -> str:
+        """The reason, then."""
+
+    async def start(self) -> None:
+        """Make the sockets, and serve. Raises NitroError or SrdError."""
+
+    async def drain(self, *, timeout_s: float) -> bool:
+        """Let no new program in, tell the others, and wait for the open requests; return whether all have ended."""
+
+    def close(self) -> None:
+        """End everything at once; also after a failed start."""
+
+
+class _StopSignals:
+    """The signals that end the process: the first drains, the second ends it at once."""
+
+    def __init__(self) -> None:
+        self.first = asyncio.Event()
+        self.second = asyncio.Event()
+        self._backstop: threading.Timer | None = None
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if not self.first.is_set():
+            _log.info("%s: draining; another one ends the card at once", number.name)
+            self.first.set()
+        elif not self.second.is_set():
+            _log.warning("%s: ending at once", number.name)
+            self.second.set()
+            self._backstop = threading.Timer(STOP_WITHIN_S, os._exit, [1])
+            self._backstop.daemon = True
+            self._backstop.start()
+
+    def close(self) -> None:
+        """Cancel the backstop."""
+        if self._backstop is not None:
+            self._backstop.cancel()
+
+
+def run(config: CardConfig, *, make_card: Callable[[CardConfig], RunningCard], as_json: bool = False) -> int:
+    """Run a card until a signal ends it; return the exit status: 0 after a drain, 1 after a second signal.
+
+    `make_card`: the class of the card; `as_json`: write log and ready line as JSON. Raises NitroError, SrdError or
+    DevmemError, as one line, for whatever else ends the card.
+    """
+    _raise_descriptor_limit()
+    with _logging(config, as_json=as_json) as ring:
+        try:
+            return uvloop.run(_serve(config, make_card=make_card, ring=ring, as_json=as_json))
+        except (NitroError, SrdError, DevmemError):
+            raise
+        except Exception as error:
+            if config.log_level == "debug":
+                traceback.print_exc()
+            raise CardError(f"{config.name}: internal error: {type(error).__name__}: {error}") from error
+
+
+async def _serve(
+    config: CardConfig, *, make_card: Callable[[CardConfig], RunningCard], ring: LogRing, as_json: bool
+) -> int:
+    stop = _StopSignals()
+    sockets = [vf.name for vf in config.vfs] + [Path(CONTROL_SOCKET).stem]
+    async with AsyncExitStack() as opened:
+        opened.callback(stop.close)
+        opened.enter_context(RunDirectory.claim(config.run_dir, names=sockets))
+        card = make_card(config)
+        opened.callback(card.close)
+        if not await _done_before(stop.first, card.start()):
+            return 0
+        await _open_doors(card, ring=ring, opened=opened)
+        _tune_collector()
+        _say_ready(config, as_json=as_json)
+        if not await _done_before(card.failed, stop.first.wait()):
+            raise CardError(f"{config.name}: {card.failure}")
+        sd_notify("STOPPING=1")
+        return 0 if await _done_before(stop.second, _drain(card)) else 1
+
+
+async def _drain(card: RunningCard) -> None:
+    if not await card.drain(timeout_s=DRAIN_TIMEOUT_S):
+        _log.warning("requests are still open after %s s", DRAIN_TIMEOUT_S)
+
+
+async def _open_doors(card: RunningCard, *, ring: LogRing, opened: AsyncExitStack) -> None:
+    """Start the control socket, and the metrics if they are configured."""
+    control = ControlServer(card, log=ring)
+    await control.start()
+    opened.push_async_callback(control.close)
+    if (address := card.config.metrics_address) is not None:
+        metrics = MetricsServer(address, stats=_stats_for_threads(card))
+        opened.push_async_callback(asyncio.to_thread, metrics.close)
+        _log.info("metrics at http://%s:%d/metrics", address[0], metrics.port)
+
+
+def _stats_for_threads(card: RunningCard) -> Callable[[], Stats]:
+    """Return a function for other threads that gets the statistics in the event loop's."""
+    loop = asyncio.get_running_loop()
+
+    async def stats() -> Stats:
+        return card.stats()
+
+    return lambda: asyncio.run_coroutine_threadsafe(stats(), loop).result(STATS_TIMEOUT_S)
+
+
+async def _done_before(event: asyncio.Event, work: Coroutine[Any, Any, object]) -> bool:
+    """Run `work`; return whether it ended before the event. If not, it is cancelled. Raises what it raises."""
+    task = asyncio.ensure_future(work)
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task
+            return True
+        return False
+    finally:
+        for each in (task, waiting):
+            each.cancel()
+        await asyncio.gather(task, waiting, return_exceptions=True)
+
+
+def _say_ready(config: CardConfig, *, as_json: bool) -> None:
+    names = [vf.name for vf in config.vfs]
+    line = f"nitro-card: {config.name} serves VFs {', '.join(names)} in {config.run_dir}"
+    if as_json:
+        line = json.dumps({"event": "ready", "name": config.name, "vfs": names, "run_dir": str(config.run_dir)})
+    try:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except OSError as error:
+        raise CardError(f"stdout: cannot be written to: {error.strerror}") from error
+    sd_notify(f"READY=1\nSTATUS={line}")
+
+
+def _tune_collector() -> None:
+    """Exclude existing objects from garbage collection, and collect less often: packets form no reference cycles."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow as many descriptors as the system lets this process have: each program, ring and path takes some."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+@contextmanager
+def _logging(config: CardConfig, *, as_json: bool) -> Iterator[LogRing]:
+    """Log to stderr and into a ring, at the level of the settings."""
+    root = logging.getLogger()
+    ring, console = LogRing(), logging.StreamHandler(sys.stderr)
+    console.setFormatter(LineFormatter(as_json=as_json))
+    level = root.level
+    root.setLevel(config.log_level.upper())
+    for handler in (ring, console):
+        root.addHandler(handler)
+    try:
+        yield ring
+    finally:
+        for handler in (ring, console):
+            root.removeHandler(handler)
+        root.setLevel(level)

@@ -1,0 +1,89 @@
+"""A card's counters for Prometheus, as text and over HTTP.
+
+Names are EFA's with the prefix efa_, as in efa_tx_bytes_total{vf="efa_0"}. Counters of the device have no prefix of
+their own: no name is in both of EFA's groups.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from nitro_emu.errors import CardError
+
+Stats = Mapping[str, Any]
+"""What `Card.stats` returns."""
+
+_GROUPS: Final = {"port": "EFA's counter of the port", "device": "EFA's counter of the device"}
+
+
+class VfCollector(Collector):
+    """Makes metrics of the statistics of the VFs, anew for each collection."""
+
+    def __init__(self, stats: Callable[[], Stats]) -> None:
+        self._stats = stats
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        vfs: dict[str, Mapping[str, Any]] = self._stats()["vfs"]
+        for group, help_text in _GROUPS.items():
+            for name in next(iter(vfs.values()), {}).get(group, ()):
+                family = CounterMetricFamily(f"efa_{name}", f"{help_text}, {name}.", labels=["vf"])
+                for vf, values in vfs.items():
+                    family.add_metric([vf], values[group][name])
+                yield family
+        violations = CounterMetricFamily("efa_qkey_viol", "Messages dropped for a wrong qkey.", labels=["vf"])
+        copied = CounterMetricFamily("efa_bytes_copied", "Payload bytes that the card has copied.", labels=["vf"])
+        resources = GaugeMetricFamily("efa_resources", "Resources in use, by kind.", labels=["vf", "kind"])
+        for vf, values in vfs.items():
+            violations.add_metric([vf], values["qkey_viol"])
+            copied.add_metric([vf], values["bytes_copied"])
+            for kind, count in values["resources"].items():
+                resources.add_metric([vf, kind], count)
+        yield violations
+        yield copied
+        yield resources
+
+
+def metrics_text(stats: Stats) -> str:
+    """Return the metrics in Prometheus' text format."""
+    return generate_latest(_registry(lambda: stats)).decode()
+
+
+def _registry(stats: Callable[[], Stats]) -> CollectorRegistry:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(VfCollector(stats))
+    return registry
+
+
+class MetricsServer:
+    """Serves the metrics over HTTP, in threads of its own."""
+
+    def __init__(self, address: tuple[str, int], *, stats: Callable[[], Stats]) -> None:
+        """Listen. `stats` is called in another thread. Raises CardError."""
+        host, port = address
+        self._server: WSGIServer
+        self._thread: threading.Thread
+        try:
+            self._server, self._thread = start_http_server(port, host, registry=_registry(stats))
+        except OSError as error:
+            raise CardError(
+                f"metrics: cannot listen at {host} port {port}: {error.strerror}; change metrics"
+            ) from error
+
+    @property
+    def port(self) -> int:
+        """The port that it listens at."""
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        """End the server. May take as long as a request that is being served."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()

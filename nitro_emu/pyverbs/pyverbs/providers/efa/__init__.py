@@ -1,0 +1,1 @@
+"""Amazon's Elastic Fabric Adapter."""

@@ -1,0 +1,1 @@
+"""Names of another vendor's provider: see `pyverbs.absent`."""

@@ -1,0 +1,135 @@
+"""The run directory: one card serves it, and removes from it what it has made, by recorded names.
+
+    with RunDirectory.claim(config.run_dir, names=("efa_0", "control")) as directory:
+        ...                                  # bind directory.socket("efa_0")
+
+The lock file is locked (flock) as long as its card lives, whatever ends it, and records the sockets that the card
+makes. So the next card knows which sockets a dead one has left, and removes them; it touches no other file.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from nitro_emu.errors import CardError
+
+LOCK_FILE: Final = "card.lock"
+
+MAX_RECORD_BYTES: Final = 64 << 10
+"""Of a lock file: 256 names of 32 characters take 9 KiB."""
+
+_NAME: Final = re.compile(r"[a-z0-9_-]{1,32}")
+
+
+class RunDirectory:
+    """A run directory that this process has locked; `claim` makes one."""
+
+    def __init__(self, path: Path, *, lock: int, names: Sequence[str], made: bool) -> None:
+        self.path = path
+        self._lock = lock  # the lock file's descriptor
+        self._names = names
+        self._made = made  # whether this process made the directory
+
+    @classmethod
+    def claim(cls, path: Path, *, names: Sequence[str]) -> Self:
+        """Lock the directory, which is made if missing, remove a dead card's sockets, and record the names of ours.
+
+        Raises CardError if another card serves it, or if it cannot be used.
+        """
+        try:
+            made = _make(path)
+            lock = _lock(path / LOCK_FILE)
+        except OSError as error:
+            raise CardError(f"{path}: cannot be used: {error.strerror}; set run_dir to another directory") from error
+        try:
+            for name in {*_recorded_untrusted(lock), *names}:
+                _remove_socket(path / f"{name}.sock")
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, json.dumps({"pid": os.getpid(), "sockets": list(names)}).encode(), 0)
+        except OSError as error:
+            os.close(lock)
+            raise CardError(f"{path}: cannot be used: {error.strerror}; set run_dir to another directory") from error
+        return cls(path, lock=lock, names=names, made=made)
+
+    def socket(self, name: str) -> Path:
+        """Return the path of one of the sockets."""
+        return self.path / f"{name}.sock"
+
+    def close(self) -> None:
+        """Remove the sockets, the lock file, and the directory if this process made it and nothing else is in it."""
+        with suppress(OSError):  # the directory has been removed
+            for name in self._names:
+                _remove_socket(self.socket(name))
+            (self.path / LOCK_FILE).unlink()  # before the lock ends, so that no other card has locked it
+        os.close(self._lock)
+        if self._made:
+            with suppress(OSError):  # not empty, or gone
+                self.path.rmdir()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _make(path: Path) -> bool:
+    """Make the directory, which users of other VFs may enter; return whether it was missing."""
+    try:
+        path.mkdir(mode=0o755, parents=True)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _lock(path: Path) -> int:
+    """Return a descriptor of the locked file. Raises CardError if another process has locked it, and OSError."""
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_same(lock, path):
+                return lock
+            os.close(lock)  # a card that ended meanwhile has removed it
+        except BaseException as error:
+            os.close(lock)
+            if isinstance(error, OSError) and error.errno == errno.EWOULDBLOCK:
+                raise CardError(f"{path.parent}: a card serves it already; stop it, or set another run_dir") from None
+            raise
+
+
+def _is_same(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _recorded_untrusted(lock: int) -> list[str]:
+    """Return the names of the sockets that the last card recorded; none if it recorded nothing that can be read."""
+    try:
+        record = json.loads(os.pread(lock, MAX_RECORD_BYTES, 0))
+    except (ValueError, RecursionError):
+        return []
+    names = record.get("sockets") if isinstance(record, dict) else None
+    return (
+        [name for name in names if isinstance(name, str) and _NAME.fullmatch(name)] if isinstance(names, list) else []
+    )
+
+
+def _remove_socket(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        if stat.S_ISSOCK(path.lstat().st_mode):
+            path.unlink()

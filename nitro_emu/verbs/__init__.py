@@ -1,0 +1,54 @@
+"""The driver of a card's devices in an application's process: verbs.
+
+Devices are found by `discovery`, and opened by `Context`. The names are those of libibverbs; errors are `VerbsError`
+with an errno. Payload lies in a `devmem.Region`, registered by `MemoryRegion`. Everything is a context manager, and is
+also released when nothing refers to it. All calls may be made from several threads.
+"""
+
+from nitro_emu.abi.io import CompStatus, ProcessingHint, SendOp, Sge
+from nitro_emu.errors import VerbsError
+from nitro_emu.verbs.ah import AddressHandle
+from nitro_emu.verbs.comp_channel import CompletionChannel
+from nitro_emu.verbs.completions import COMPLETION, Completions, byte_lengths, wc_status
+from nitro_emu.verbs.context import Context, DeviceAttributes
+from nitro_emu.verbs.cq import CompletionQueue
+from nitro_emu.verbs.discovery import card_directory, device_names
+from nitro_emu.verbs.enums import Access, QpState, SendFlags, SendOps, WcFlags, WcOpcode, WcStatus, WrOpcode
+from nitro_emu.verbs.mr import MemoryRegion
+from nitro_emu.verbs.pd import ProtectionDomain
+from nitro_emu.verbs.qp import QpOptions, QueuePair
+from nitro_emu.verbs.wr import RecvRequest, SendRequest, WorkCompletion
+
+__all__ = [
+    "COMPLETION",
+    "Access",
+    "AddressHandle",
+    "CompStatus",
+    "CompletionChannel",
+    "CompletionQueue",
+    "Completions",
+    "Context",
+    "DeviceAttributes",
+    "MemoryRegion",
+    "ProcessingHint",
+    "ProtectionDomain",
+    "QpOptions",
+    "QpState",
+    "QueuePair",
+    "RecvRequest",
+    "SendFlags",
+    "SendOp",
+    "SendOps",
+    "SendRequest",
+    "Sge",
+    "VerbsError",
+    "WcFlags",
+    "WcOpcode",
+    "WcStatus",
+    "WorkCompletion",
+    "WrOpcode",
+    "byte_lengths",
+    "card_directory",
+    "device_names",
+    "wc_status",
+]

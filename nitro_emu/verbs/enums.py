@@ -1,0 +1,102 @@
+"""Numbers of the verbs API: those of libibverbs, as far as an EFA device has them."""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+from typing import Final
+
+UNKNOWN_AH: Final = 0xFFFF
+"""Address handle of a receive completion whose sender this protection domain has no handle for."""
+
+UNSPECIFIED: Final = -1
+"""Of an attribute that `modify` leaves as it is."""
+
+
+class Access(IntFlag):
+    """What registered memory may be used for (ibv_access_flags). It may always be read locally."""
+
+    LOCAL_WRITE = 1
+    REMOTE_WRITE = 2
+    REMOTE_READ = 4
+
+
+class QpState(IntEnum):
+    """The states of a queue pair (ibv_qp_state)."""
+
+    RESET = 0
+    INIT = 1
+    RTR = 2
+    RTS = 3
+    SQD = 4
+    SQE = 5
+    ERR = 6
+
+
+class SendOps(IntFlag):
+    """The operations that a queue pair's work request builder is created for (ibv_qp_create_send_ops_flags)."""
+
+    RDMA_WRITE = 1
+    RDMA_WRITE_WITH_IMM = 2
+    SEND = 4
+    SEND_WITH_IMM = 8
+    RDMA_READ = 16
+
+
+class WrOpcode(IntEnum):
+    """The operation of a send request (ibv_wr_opcode)."""
+
+    RDMA_WRITE = 0
+    RDMA_WRITE_WITH_IMM = 1
+    SEND = 2
+    SEND_WITH_IMM = 3
+    RDMA_READ = 4
+
+
+class SendFlags(IntFlag):
+    """Flags of a send request (ibv_send_flags)."""
+
+    SIGNALED = 2
+    INLINE = 8
+
+
+class WcStatus(IntEnum):
+    """The status of a work completion (ibv_wc_status)."""
+
+    SUCCESS = 0
+    LOC_LEN_ERR = 1
+    LOC_QP_OP_ERR = 2
+    LOC_EEC_OP_ERR = 3
+    LOC_PROT_ERR = 4
+    WR_FLUSH_ERR = 5
+    MW_BIND_ERR = 6
+    BAD_RESP_ERR = 7
+    LOC_ACCESS_ERR = 8
+    REM_INV_REQ_ERR = 9
+    REM_ACCESS_ERR = 10
+    REM_OP_ERR = 11
+    RETRY_EXC_ERR = 12
+    RNR_RETRY_EXC_ERR = 13
+    LOC_RDD_VIOL_ERR = 14
+    REM_INV_RD_REQ_ERR = 15
+    REM_ABORT_ERR = 16
+    INV_EECN_ERR = 17
+    INV_EEC_STATE_ERR = 18
+    FATAL_ERR = 19
+    RESP_TIMEOUT_ERR = 20
+    GENERAL_ERR = 21
+
+
+class WcOpcode(IntEnum):
+    """The operation that has completed (ibv_wc_opcode). A READ completes as SEND, as in rdma-core."""
+
+    SEND = 0
+    RDMA_WRITE = 1
+    RDMA_READ = 2
+    RECV = 128
+    RECV_RDMA_WITH_IMM = 129
+
+
+class WcFlags(IntFlag):
+    """Flags of a work completion (ibv_wc_flags)."""
+
+    WITH_IMM = 2

@@ -1,0 +1,57 @@
+"""Which changes of a queue pair's state exist, and what has to be and may be set along with them (SRD's table)."""
+
+from __future__ import annotations
+
+import errno
+from typing import Final
+
+from nitro_emu.abi.admin import ModifyMask
+from nitro_emu.errors import VerbsError
+from nitro_emu.verbs.enums import QpState
+
+_NONE: Final = ModifyMask(0)
+_STATES: Final = ModifyMask.QP_STATE | ModifyMask.CUR_QP_STATE
+_QKEY: Final = ModifyMask.QKEY
+_ANY_OF: Final = frozenset(QpState)
+
+_CHANGES: Final = {
+    (QpState.RESET, QpState.INIT): (_QKEY, _QKEY),
+    (QpState.INIT, QpState.INIT): (_NONE, _QKEY),
+    (QpState.INIT, QpState.RTR): (_NONE, _QKEY),
+    (QpState.RTR, QpState.RTS): (ModifyMask.SQ_PSN, ModifyMask.SQ_PSN | _QKEY | ModifyMask.RNR_RETRY),
+    (QpState.RTS, QpState.RTS): (_NONE, _QKEY),
+    (QpState.RTS, QpState.SQD): (_NONE, ModifyMask.SQ_DRAINED_ASYNC_NOTIFY),
+    (QpState.SQD, QpState.RTS): (_NONE, _QKEY),
+    (QpState.SQD, QpState.SQD): (_NONE, _QKEY),
+    (QpState.SQE, QpState.RTS): (_NONE, _QKEY),
+}
+"""(from, to): (what must be set, what may be)."""
+_WITH_PORT: Final = {(QpState.RESET, QpState.INIT): True, (QpState.INIT, QpState.INIT): False}
+_WITH_PKEY: Final = {**_WITH_PORT, (QpState.INIT, QpState.RTR): False, (QpState.SQD, QpState.SQD): False}
+"""(from, to): whether port or P_Key index must be set; they may not be elsewhere."""
+
+
+def check_transition(
+    before: QpState, after: QpState, *, given: ModifyMask, pkey_index: int | None, port: int | None
+) -> None:
+    """Raise VerbsError (EINVAL) for a change that does not exist, or with too little or too much along with it."""
+    change = (before, after)
+    if after in {QpState.RESET, QpState.ERR}:
+        needed = allowed = _NONE
+    elif change in _CHANGES:
+        needed, allowed = _CHANGES[change]
+    else:
+        raise VerbsError(errno.EINVAL, f"a queue pair does not go from {before.name} to {after.name}")
+    if needed & ~given:
+        raise VerbsError(errno.EINVAL, f"{before.name} to {after.name} needs {(needed & ~given)!r}")
+    if given & ~(allowed | _STATES):
+        raise VerbsError(errno.EINVAL, f"{before.name} to {after.name} does not set {(given & ~(allowed | _STATES))!r}")
+    _check_constant("pkey_index", pkey_index, only=0, needed=_WITH_PKEY.get(change))
+    _check_constant("port", port, only=1, needed=_WITH_PORT.get(change))
+
+
+def _check_constant(name: str, value: int | None, *, only: int, needed: bool | None) -> None:
+    if value is None and needed:
+        raise VerbsError(errno.EINVAL, f"{name} is missing")
+    if value is not None and (needed is None or value != only):
+        raise VerbsError(errno.EINVAL, f"{name}: {value} cannot be set here; there is only {only}")

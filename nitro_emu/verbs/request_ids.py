@@ -1,0 +1,89 @@
+"""The request ids of one queue, and the application's work request ids behind them.
+
+A descriptor has 16 bits for its request's id: an index into this table, and above it a generation of the queue, which
+tells a completion that an earlier queue of the same number left behind. Completions come in any order, so free ids are
+a stack. Ids are reserved one by one, or as arrays.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+_REQ_ID_BITS = 16
+
+U16Array = npt.NDArray[np.uint16]
+U64Array = npt.NDArray[np.uint64]
+
+
+class RequestIds:
+    """`count` ids, of which the first `in_flight` of the stack are in use."""
+
+    __slots__ = (
+        "_free",
+        "_free_array",
+        "_generation",
+        "_index_bits",
+        "_mask",
+        "_wr_id_array",
+        "_wr_ids",
+        "count",
+        "in_flight",
+    )
+
+    def __init__(self, count: int, *, generation: int) -> None:
+        self.count = count
+        self._index_bits = (count - 1).bit_length()
+        self._mask = (1 << self._index_bits) - 1
+        self._wr_id_array = np.zeros(count, np.uint64)
+        self._wr_ids = self._wr_id_array.data
+        self._free_array = np.zeros(count, np.uint16)
+        self._free = self._free_array.data
+        self._generation = 0
+        self.in_flight = 0
+        self.reset(generation)
+
+    def reset(self, generation: int) -> None:
+        """Forget all that is in flight, and give out ids of another generation from now on."""
+        self._generation = generation & ((1 << _REQ_ID_BITS - self._index_bits) - 1)
+        self._free_array[:] = np.arange(self.count, dtype=np.uint32) | (self._generation << self._index_bits)
+        self.in_flight = 0
+
+    def reserve(self, wr_id: int) -> int:
+        """Return the id of a new request. There must be one free."""
+        req_id = self._free[self.in_flight]
+        self._wr_ids[req_id & self._mask] = wr_id
+        self.in_flight += 1
+        return req_id
+
+    def reserve_many(self, wr_ids: U64Array) -> U16Array:
+        """Return the ids of new requests. There must be as many free."""
+        first, self.in_flight = self.in_flight, self.in_flight + len(wr_ids)
+        req_ids = self._free_array[first : self.in_flight].copy()
+        self._wr_id_array[req_ids & self._mask] = wr_ids
+        return req_ids
+
+    def complete(self, req_id: int) -> int | None:
+        """Free an id, and return the application's; None if it is not in use: of another generation, for example."""
+        if not self.in_flight or req_id >> self._index_bits != self._generation or req_id & self._mask >= self.count:
+            return None
+        self.in_flight -= 1
+        self._free[self.in_flight] = req_id
+        return self._wr_ids[req_id & self._mask]
+
+    def complete_many(self, req_ids: U16Array) -> tuple[U64Array, npt.NDArray[np.bool_] | None]:
+        """Free ids, and return the application's, and which of `req_ids` are in use (None: all); the others' are 0."""
+        indices = req_ids & self._mask
+        valid = (req_ids >> self._index_bits == self._generation) & (indices < self.count)
+        if len(req_ids) <= self.in_flight and valid.all():
+            self._free_many(req_ids)
+            return self._wr_id_array[indices], None
+        valid[np.flatnonzero(valid)[self.in_flight :]] = False
+        self._free_many(req_ids[valid])
+        wr_ids = np.zeros(len(req_ids), np.uint64)
+        wr_ids[valid] = self._wr_id_array[indices[valid]]
+        return wr_ids, valid
+
+    def _free_many(self, req_ids: U16Array) -> None:
+        last, self.in_flight = self.in_flight, self.in_flight - len(req_ids)
+        self._free_array[self.in_flight : last] = req_ids

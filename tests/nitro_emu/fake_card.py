@@ -1,0 +1,96 @@
+"""A card without devices, for tests of what surrounds it; `python fake_card.py CONFIG BEHAVIOUR` runs one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nitro_emu.cli.failures import run_program
+from nitro_emu.config import CardConfig, VfConfig, load
+from nitro_emu.counters import DeviceCounters, PortCounters
+from nitro_emu.daemon import run
+from nitro_emu.errors import CardError
+
+
+def config_in(run_dir: Path, **changes: Any) -> CardConfig:
+    return CardConfig(name="card", run_dir=run_dir, vfs=(VfConfig(name="efa_0", address="127.0.0.1"),), **changes)
+
+
+class FakeCard:
+    """Does what its behaviour says: "well", or how it fails."""
+
+    def __init__(self, config: CardConfig, *, behaviour: str = "well") -> None:
+        self.config = config
+        self.failed = asyncio.Event()
+        self.failure = ""
+        self.ports = {vf.name: PortCounters() for vf in config.vfs}
+        self._behaviour = behaviour
+
+    async def start(self) -> None:
+        if self._behaviour == "refuses":
+            raise CardError("efa_0: the address is not of this host\x1b[2J")
+        if self._behaviour == "crashes":
+            raise ZeroDivisionError("in the card")
+        if self._behaviour == "starts for ever":
+            sys.stdout.write("starting\n")
+            sys.stdout.flush()
+            await asyncio.Event().wait()
+        logging.getLogger("nitro_emu.device").info("started")
+        if self._behaviour == "fails later":
+            self.failure = "efa_0: the engine has failed"
+            asyncio.get_running_loop().call_soon(self.failed.set)
+
+    async def drain(self, *, timeout_s: float) -> bool:
+        sys.stdout.write(f"draining for {timeout_s} s\n")
+        sys.stdout.flush()
+        if self._behaviour == "drains for ever":
+            await asyncio.Event().wait()
+        if self._behaviour == "crashes in drain":
+            raise ZeroDivisionError("in the drain")
+        return self._behaviour != "drains in part"
+
+    def close(self) -> None:
+        logging.getLogger("nitro_emu.device").info("closed")
+
+    def status(self) -> dict[str, Any]:
+        return {"name": self.config.name, "vfs": {name: {"state": "ready"} for name in self.ports}}
+
+    def stats(self) -> dict[str, Any]:
+        return {"vfs": {name: stats_of(port) for name, port in self.ports.items()}}
+
+
+def stats_of(port: PortCounters) -> dict[str, Any]:
+    resources = {"qps": 2, "cqs": 1}
+    device = DeviceCounters().as_dict()
+    return {"port": port.as_dict(), "device": device, "qkey_viol": 0, "bytes_copied": 0, "resources": resources}
+
+
+class BrokenCard(FakeCard):
+    """A card that cannot say how it is."""
+
+    def status(self) -> dict[str, Any]:
+        raise ZeroDivisionError("in status")
+
+    def stats(self) -> dict[str, Any]:
+        return {"vfs": object()}  # what JSON does not have
+
+
+def maker(behaviour: str) -> Callable[[CardConfig], FakeCard]:
+    return lambda config: FakeCard(config, behaviour=behaviour)
+
+
+if __name__ == "__main__":
+    import click
+
+    @click.command()
+    @click.argument("config", type=click.Path(path_type=Path))
+    @click.argument("behaviour")
+    @click.option("--json", "as_json", is_flag=True)
+    def main(config: Path, behaviour: str, *, as_json: bool) -> int:
+        return run(load(config), make_card=maker(behaviour), as_json=as_json)
+
+    run_program(main, name="nitro-card")

@@ -1,0 +1,27 @@
+"""Cards as processes: with devices, or as `fake_card` makes them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.srd.cli.processes import Process
+
+FAKE_CARD = Path(__file__).with_name("fake_card.py")
+
+
+def card_file(directory: Path, *, more: str = "", run_dir: Path | None = None, vfs: Sequence[str] = ()) -> Path:
+    """Write a card's settings; its run directory is `run` beside them."""
+    path = directory / "card.yaml"
+    listed = "".join(f"  - {{{vf}}}\n" for vf in vfs or ("name: efa_0, address: 127.0.0.1",))
+    path.write_text(f"name: card\nrun_dir: {run_dir or directory / 'run'}\nvfs:\n{listed}{more}")
+    return path
+
+
+def fake_card(config: Path, *, behaviour: str = "well", options: Sequence[str] = ()) -> Process:
+    return Process([sys.executable, str(FAKE_CARD), str(config), behaviour, *options])
+
+
+def nitro_card(*arguments: str) -> Process:
+    return Process([sys.executable, "-m", "nitro_emu.cli", *arguments])

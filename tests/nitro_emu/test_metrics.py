@@ -1,0 +1,71 @@
+"""nitro_emu.metrics: Prometheus' own parser reads what is written."""
+
+from __future__ import annotations
+
+import socket
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from nitro_emu.counters import DeviceCounters, PortCounters
+from nitro_emu.errors import CardError
+from nitro_emu.metrics import MetricsServer, Stats, metrics_text
+from tests.patience import PATIENCE_S
+
+
+def stats() -> Stats:
+    return {
+        "vfs": {
+            name: {
+                "port": PortCounters(tx_bytes=tx_bytes).as_dict(),
+                "device": DeviceCounters(cmds_err=3).as_dict(),
+                "qkey_viol": 4,
+                "bytes_copied": 5,
+                "resources": {"qps": 2, "cqs": 1},
+            }
+            for name, tx_bytes in (("efa_0", 1 << 53), ("efa_1", 0))
+        }
+    }
+
+
+def samples(text: str) -> dict[tuple[str, ...], float]:
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_every_counter_of_every_vf_is_there() -> None:
+    read = samples(metrics_text(stats()))
+    assert read["efa_tx_bytes_total", "efa_0"] == 1 << 53
+    assert read["efa_tx_bytes_total", "efa_1"] == 0
+    assert read["efa_cmds_err_total", "efa_0"] == 3
+    assert read["efa_qkey_viol_total", "efa_0"] == 4
+    assert read["efa_bytes_copied_total", "efa_1"] == 5
+    assert read["efa_resources", "qps", "efa_0"] == 2
+    assert len({name for name, *_ in read}) == 22 + 12 + 2 + 1
+
+
+def test_card_without_vfs_has_no_samples() -> None:
+    assert samples(metrics_text({"vfs": {}})) == {}
+
+
+def test_server_answers_with_the_counters_of_now() -> None:
+    now = stats()
+    server = MetricsServer(("127.0.0.1", 0), stats=lambda: now)
+    try:
+        now["vfs"]["efa_0"]["port"]["tx_bytes"] = 7
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=PATIENCE_S) as page:
+            assert samples(page.read().decode())["efa_tx_bytes_total", "efa_0"] == 7
+    finally:
+        server.close()
+
+
+def test_server_without_a_port_is_an_error() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(CardError, match=r"metrics: cannot listen at 127\.0\.0\.1 port"):
+            MetricsServer(taken.getsockname(), stats=stats)

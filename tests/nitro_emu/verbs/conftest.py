@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.nitro_emu.verbs.fake_card import FakeCard
+from tests.nitro_emu.verbs.rig import Rig, opened
+
+
+@pytest.fixture
+def card(tmp_path: Path) -> Iterator[FakeCard]:
+    card = FakeCard(tmp_path)
+    yield card
+    card.close()
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    with opened(tmp_path) as rig:
+        yield rig

@@ -1,0 +1,240 @@
+"""The connection with the card: commands, events, and its end."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import select
+import threading
+from pathlib import Path
+
+import pytest
+
+from nitro_emu.abi import admin
+from nitro_emu.abi.admin import AdminOpcode, AdminStatus, AenqEntry, AenqGroup
+from nitro_emu.errors import VerbsError
+from nitro_emu.verbs import (
+    AddressHandle,
+    CompletionChannel,
+    CompletionQueue,
+    Context,
+    MemoryRegion,
+    ProtectionDomain,
+    QpOptions,
+    QueuePair,
+    RecvRequest,
+)
+from tests.nitro_emu.verbs.fake_card import FEATURES, GID, FakeCard
+from tests.nitro_emu.verbs.rig import Rig
+from tests.patience import PATIENCE_S
+
+
+def descriptors() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))  # noqa: PTH208 - of names
+
+
+def wait_for_death(context: Context) -> None:
+    ready, _, _ = select.select([context.link.death_fd], [], [], PATIENCE_S)
+    assert ready
+
+
+def test_attributes(card: FakeCard) -> None:
+    with Context("efa_0", directory=card.directory) as context:
+        attributes = context.attributes
+        assert (attributes.gid, attributes.mtu_bytes) == (GID, 8900)
+        assert attributes.queue == FEATURES[admin.Feature.QUEUE_ATTR]
+        assert attributes.wide_inline_bytes == 80
+        assert attributes.vendor_part_id == 0xEFA2
+    enabled = card.of_kind(AdminOpcode.SET_FEATURE)[0]
+    assert isinstance(enabled, admin.SetFeature)
+    assert enabled.enabled_groups == 0b11110
+
+
+def test_statistics_have_the_drivers_names(card: FakeCard) -> None:
+    with Context("efa_0", directory=card.directory) as context:
+        stats = context.query_stats()
+    assert len(stats) == 23
+    assert {"tx_bytes", "qkey_viol", "recv_wrs", "rdma_read_resp_bytes", "rdma_write_recv_bytes"} < stats.keys()
+    assert {"retrans_timeout_events", "impaired_remote_conn_events", "rdma_write_wr_err"} < stats.keys()
+
+
+@pytest.mark.parametrize(
+    ("status", "number"),
+    [
+        (AdminStatus.RESOURCE_ALLOCATION_FAILURE, errno.ENOMEM),
+        (AdminStatus.BAD_OPCODE, errno.EINVAL),
+        (AdminStatus.UNSUPPORTED_OPCODE, errno.EOPNOTSUPP),
+        (AdminStatus.MALFORMED_REQUEST, errno.EINVAL),
+        (AdminStatus.ILLEGAL_PARAMETER, errno.EINVAL),
+        (AdminStatus.UNKNOWN_ERROR, errno.EINVAL),
+        (AdminStatus.RESOURCE_BUSY, errno.EBUSY),
+    ],
+)
+def test_refusals_have_the_kernels_errno(card: FakeCard, status: AdminStatus, number: int) -> None:
+    with Context("efa_0", directory=card.directory) as context:
+        card.refuse[AdminOpcode.ALLOC_PD] = status
+        with pytest.raises(VerbsError, match=f"ALLOC_PD: refused: {status.name}") as raised:
+            ProtectionDomain(context)
+        assert raised.value.errno == number
+        card.refuse.clear()
+        ProtectionDomain(context).close()
+
+
+def test_more_commands_than_the_queue_has_entries(card: FakeCard) -> None:
+    with Context("efa_0", directory=card.directory) as context:
+        for _ in range(3 * admin.QUEUE_DEPTH):  # the card checks ids and phases
+            ProtectionDomain(context).close()
+
+
+def test_a_failed_opening_leaves_nothing(card: FakeCard) -> None:
+    before = descriptors()
+    card.refuse[AdminOpcode.GET_FEATURE] = AdminStatus.UNKNOWN_ERROR
+    with pytest.raises(VerbsError):
+        Context("efa_0", directory=card.directory)
+    assert {fd for fd in descriptors() - before if "socket" not in os.readlink(f"/proc/self/fd/{fd}")} == set()
+
+
+def everything(context: Context) -> list[object]:
+    pd, channel = ProtectionDomain(context), CompletionChannel(context)
+    cq = CompletionQueue(context, 16, channel=channel)
+    qp = QueuePair(pd, send_cq=cq, recv_cq=cq, options=QpOptions())
+    mr, ah = MemoryRegion.allocate(pd, length=4096), AddressHandle(pd, gid=GID)
+    return [ah, mr, qp, cq, channel, pd]
+
+
+def card_descriptors(card: FakeCard) -> int:
+    """How many descriptors the card itself has for the objects of `everything` and its connection."""
+    return 1 + sum(2 + (cq.event_fd is not None) for cq in card.cqs.values()) + 2 * len(card.qps)
+
+
+@pytest.mark.parametrize("how", ["one by one", "with the context", "by garbage collection"])
+def test_no_descriptor_stays_open(card: FakeCard, how: str) -> None:
+    before = descriptors()
+    context = Context("efa_0", directory=card.directory)
+    objects = everything(context)
+    if how == "one by one":
+        for each in objects:
+            each.close()  # type: ignore[attr-defined]
+            each.close()  # type: ignore[attr-defined]
+    if how != "by garbage collection":
+        context.close()
+    del context, objects
+    if how == "one by one":
+        del each
+    gc.collect()
+    assert len(descriptors()) == len(before) + card_descriptors(card)
+    assert not [thread for thread in threading.enumerate() if thread.name == "nitro-verbs"]
+
+
+def test_collected_objects_are_destroyed_in_the_card(card: FakeCard) -> None:
+    with Context("efa_0", directory=card.directory) as context:
+        objects = everything(context)
+        objects.clear()
+        gc.collect()
+        ProtectionDomain(context).close()
+        done = [command.OPCODE for command in card.commands]
+    for opcode in (
+        AdminOpcode.DESTROY_AH,
+        AdminOpcode.DEREG_MR,
+        AdminOpcode.DESTROY_QP,
+        AdminOpcode.DESTROY_CQ,
+        AdminOpcode.DEALLOC_PD,
+    ):
+        assert opcode in done
+
+
+def test_what_is_in_use_stays_open(card: FakeCard) -> None:
+    with Context("efa_0", directory=card.directory) as context:
+        pd = ProtectionDomain(context)
+        card.refuse[AdminOpcode.DEALLOC_PD] = AdminStatus.RESOURCE_BUSY
+        with pytest.raises(VerbsError) as raised:
+            pd.close()
+        assert raised.value.errno == errno.EBUSY
+        assert not pd.closed
+        card.refuse.clear()
+        pd.close()
+        assert pd.closed
+
+
+@pytest.mark.parametrize("by", ["the end of the connection", "a fatal event"])
+def test_after_the_cards_death_every_call_raises_eio(rig: Rig, by: str) -> None:
+    if by == "a fatal event":
+        rig.card.raise_event(AenqEntry(AenqGroup.FATAL_ERROR, 5, 0))
+    else:
+        rig.card.die()
+    wait_for_death(rig.context)
+    calls = [
+        lambda: rig.qp.post_send(rig.request()),
+        lambda: rig.qp.post_recv(RecvRequest(1, (rig.sge(),))),
+        lambda: rig.qp.post_recvs(rig.mr.address, lengths=64, lkey=rig.mr.lkey, wr_ids=[1]),
+        rig.qp.query,
+        lambda: rig.qp.to_rts(qkey=1),
+        rig.cq.poll,
+        rig.cq.next_poll,
+        lambda: rig.cq.poll_array(8),
+        rig.cq.request_notify,
+        rig.channel.get_event,
+        rig.context.query_stats,
+        lambda: ProtectionDomain(rig.context),
+        lambda: CompletionQueue(rig.context, 8),
+        lambda: CompletionChannel(rig.context),
+        lambda: MemoryRegion.allocate(rig.pd, length=1),
+        lambda: AddressHandle(rig.pd, gid=GID),
+    ]
+    for call in calls:
+        with pytest.raises(VerbsError) as raised:
+            call()
+        assert raised.value.errno == errno.EIO
+    for each in (rig.ah, rig.mr, rig.qp, rig.cq, rig.channel, rig.pd, rig.context):
+        each.close()  # closing does not raise: the card has forgotten everything
+
+
+def test_a_command_that_waits_is_woken_by_the_cards_death(card: FakeCard) -> None:
+    raised: list[VerbsError] = []
+
+    def ask() -> None:
+        with pytest.raises(VerbsError) as info:
+            ProtectionDomain(context)
+        raised.append(info.value)
+
+    with Context("efa_0", directory=card.directory) as context:
+        card.hold.clear()
+        thread = threading.Thread(target=ask)
+        thread.start()
+        card.die()
+        thread.join(PATIENCE_S)
+        assert raised[0].errno == errno.EIO
+
+
+def test_events_are_kept_for_the_application(rig: Rig) -> None:
+    for number in range(3):
+        rig.card.raise_event(AenqEntry(AenqGroup.NOTIFICATION, number, 77, b"text"))
+    rig.card.raise_event(AenqEntry(AenqGroup.FATAL_ERROR, 1, 0))  # to wait for
+    wait_for_death(rig.context)
+    events = rig.context.take_events()
+    assert [event.syndrome for event in events[:3]] == [0, 1, 2]
+    assert events[0].data.rstrip(b"\0") == b"text"
+    assert rig.context.take_events() == []
+
+
+def test_many_events_wrap(rig: Rig) -> None:
+    for number in range(150):
+        rig.card.raise_event(AenqEntry(AenqGroup.WARNING, number & 0xFFFF, 0))
+        while len(rig.context.link.events) < min(number + 1, 64) or rig.context.link.events[-1].syndrome != number:
+            threading.Event().wait(0.001)
+    assert not rig.context.link.ended
+
+
+def test_closing_twice_and_using_what_is_closed(card: FakeCard, tmp_path: Path) -> None:
+    context = Context("efa_0", directory=tmp_path)
+    pd = ProtectionDomain(context)
+    context.close()
+    context.close()
+    assert context.closed
+    assert pd.closed
+    pd.close()
+    with pytest.raises(VerbsError, match="closed") as raised:
+        ProtectionDomain(context)
+    assert raised.value.errno == errno.EIO
+    assert card.commands[-1].OPCODE == AdminOpcode.ALLOC_PD

@@ -1,0 +1,265 @@
+"""Flows that take turns: the queue alone, against a plain model, and peers with many flows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from netns.netem.shape import Shape
+from srd.proto.config import MAX_FLOWS
+from srd.proto.send.flow_queue import FlowQueue
+from srd.proto.send.sender import ABORT_PSNS, WINDOW_PER_FLOWS, Sender
+from srd.proto.send.work_queue import WorkQueueEntry
+from srd.proto.wire.data import Opcode, PacketType
+from srd.proto.wire.status import Status
+from tests.simulation import Conditions, Packet, completed
+from tests.srd.proto.congestion.fixed import Fixed
+from tests.srd.proto.contract import KEY_B, MIB, Pair
+
+LIMIT = 3
+SLOW = Shape(delay_us=500, rate_bps=10_000_000, limit_packets=200)
+NARROW: dict[str, Any] = {"window_packets": 64, "controller": Fixed, "initial_window_packets": 64}
+
+
+def wqe(flow: int, *, bursts: int = 1) -> WorkQueueEntry:
+    """A write of so many bursts of one byte."""
+    return WorkQueueEntry(0, 0, 0, bursts, 0, Opcode.WRITE, flow=flow)
+
+
+def packetize(queue: FlowQueue) -> WorkQueueEntry:
+    """Packetize a burst of the head, as `SendScheduler` does."""
+    head = queue.head()
+    before = head.next_offset
+    head.next_offset = min(before + 1, head.carried_bytes)
+    head.packetized = head.next_offset == head.carried_bytes
+    queue.advance(head, was_partial=before > 0)
+    return head
+
+
+def order(queue: FlowQueue, *, most: int = 100) -> Iterator[WorkQueueEntry]:
+    while queue and (most := most - 1) >= 0:
+        yield packetize(queue)
+
+
+# -- the queue ------------------------------------------------------------------------------------------------------
+
+
+def test_head__one_flow_is_in_order_of_posting() -> None:
+    queue = FlowQueue(limit=LIMIT)
+    messages = [wqe(0, bursts=bursts) for bursts in (2, 0, 1)]
+    for message in messages:
+        queue.append(message)
+    assert list(order(queue)) == [messages[0], messages[0], messages[1], messages[2]]
+    assert queue.partial == 0
+
+
+def test_head__flows_take_turns_burst_by_burst() -> None:
+    queue = FlowQueue(limit=LIMIT)
+    one, two, three = (wqe(flow, bursts=3) for flow in range(3))
+    behind = wqe(0)
+    for message in (one, behind, two, three):
+        queue.append(message)
+    assert list(order(queue)) == [one, two, three, one, two, three, one, two, three, behind]
+
+
+def test_head__a_short_message_waits_for_a_burst_of_each_other_flow() -> None:
+    queue = FlowQueue(limit=LIMIT)
+    for flow in range(2):
+        queue.append(wqe(flow, bursts=1000))
+    list(order(queue, most=10))
+    short = wqe(2)
+    queue.append(short)
+    assert list(order(queue, most=3)).index(short) <= 2
+
+
+def test_head__flows_beyond_the_limit_wait_until_a_message_is_packetized() -> None:
+    queue = FlowQueue(limit=2)
+    first, second, third = (wqe(flow, bursts=3) for flow in range(3))
+    for message in (first, second, third):
+        queue.append(message)
+    assert list(order(queue)) == [first, second, first, second, first, third, second, third, third]
+
+
+def test_head__the_limit_holds_up_short_messages_too() -> None:
+    """Whether a burst will be the whole message is not known before it is sent."""
+    queue = FlowQueue(limit=1)
+    long, short = wqe(0, bursts=2), wqe(1)
+    queue.append(long)
+    queue.append(short)
+    assert list(order(queue)) == [long, long, short]
+
+
+def test_remove__gives_the_place_of_a_partial_message_to_another() -> None:
+    queue = FlowQueue(limit=1)
+    first, behind, second = wqe(0, bursts=9), wqe(0), wqe(1, bursts=2)
+    for message in (first, behind, second):
+        queue.append(message)
+    packetize(queue)
+    assert queue.partial == 1
+    queue.remove(first)
+    assert queue.partial == 0
+    assert list(order(queue)) == [second, second, behind]
+    queue.append(first := wqe(5))
+    queue.remove(first)
+    assert not queue
+
+
+class FlowMachine(RuleBasedStateMachine):
+    """Messages of five flows, of which three may be partially packetized, against lists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = FlowQueue(limit=LIMIT)
+        self.model: dict[int, list[WorkQueueEntry]] = {}
+
+    @rule(flow=st.integers(0, 4), bursts=st.integers(0, 4))
+    def append(self, flow: int, bursts: int) -> None:
+        message = wqe(flow, bursts=bursts)
+        self.queue.append(message)
+        self.model.setdefault(flow, []).append(message)
+
+    @precondition(lambda self: self.model)
+    @rule()
+    def packetize(self) -> None:
+        started = self.partial
+        head = self.queue.head()
+        assert head is self.model[head.flow][0], "in order of posting"
+        assert head.next_offset or len(started) < LIMIT
+        fair = [flow for flow in self.model if len(started) < LIMIT or flow in started]
+        assert head.flow == fair[0], "the flow that has waited longest, of those that may"
+        packetize(self.queue)
+        messages = self.model.pop(head.flow)
+        if head.packetized:
+            messages.pop(0)
+        if messages:
+            self.model[head.flow] = messages
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        flow = data.draw(st.sampled_from(sorted(self.model)), "flow")
+        message = data.draw(st.sampled_from(range(len(self.model[flow]))), "message")
+        self.queue.remove(self.model[flow].pop(message))
+        if not self.model[flow]:
+            del self.model[flow]
+
+    @property
+    def partial(self) -> list[int]:
+        return [flow for flow, messages in self.model.items() if messages[0].next_offset]
+
+    @invariant()
+    def the_same(self) -> None:
+        assert self.queue.partial == len(self.partial) <= LIMIT
+        assert bool(self.queue) == bool(self.model)
+
+
+TestFlowQueue = FlowMachine.TestCase
+TestFlowQueue.settings = settings(max_examples=100, stateful_step_count=40)
+
+
+# -- a peer with many flows -----------------------------------------------------------------------------------------
+
+
+def sender_of(pair: Pair) -> Sender:
+    sender = pair.a.core.peer(pair.at_a).sender
+    assert sender is not None
+    return sender
+
+
+def test_write__a_short_one_ends_after_a_bounded_number_of_bursts() -> None:
+    """12 MiB of three other flows take 10 s."""
+    pair = Pair(shape=SLOW)
+    for flow in range(3):
+        pair.write(flow, length=4 * MIB, flow=flow)
+    pair.network.run(seconds=0.5)
+    sent: list[int] = []
+
+    def note(direction: str, packet: Packet) -> bool:
+        if direction == "a" and packet[0][1] == PacketType.DATA:
+            sent.append(int.from_bytes(packet[0][28:32], "big"))
+        return False
+
+    pair.network.loses = note
+    pair.write(9, length=8000, flow=9, offset=MIB)
+    pair.run(9, seconds=1)
+    assert pair.statuses() == {9: Status.OK}
+    before = sent[: sent.index(3)]
+    assert len([message for message, _ in groupby(before)]) <= 3, "a burst of each of the others"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_write__a_hundred_flows_in_a_window_of_64(seed: int) -> None:
+    """No deadlock, whatever part of the window is kept for aborts; no more than the limit are begun."""
+    pair = Pair(seed=seed, shape=Shape(delay_us=500, loss_percent=2), conditions=Conditions(reorder_s=0.001), **NARROW)
+    for flow in range(100):
+        pair.write(flow, length=60_000, at=flow, offset=flow * 60_000, flow=flow)
+    scheduler, most = sender_of(pair).queue.scheduler, 0
+
+    def watch() -> bool:
+        nonlocal most
+        most = max(most, scheduler.partial_flows)
+        return len(completed(pair.a)) == 100
+
+    pair.network.run(until=watch, seconds=60)
+    assert pair.statuses() == dict.fromkeys(range(100), Status.OK)
+    assert 1 < most <= 64 // WINDOW_PER_FLOWS
+    assert scheduler.partial_flows == 0
+    for flow in range(100):
+        assert pair.written(flow * 60_000, 60_000) == pair.a.region[flow : flow + 60_000].tobytes()
+    pair.network.run(seconds=0.2)
+    assert pair.is_idle()
+
+
+@pytest.mark.parametrize("window_packets", [64, 100, 4096])
+def test_init__so_many_flows_as_the_window_has_room_for(window_packets: int) -> None:
+    pair = Pair(window_packets=window_packets)
+    limit = sender_of(pair).queue.scheduler._tagged._limit
+    assert limit == min(window_packets // WINDOW_PER_FLOWS, MAX_FLOWS)
+    assert window_packets - ABORT_PSNS - limit >= window_packets // 2
+
+
+@pytest.mark.parametrize("flows", [1, 3, 8, 20])
+def test_cancel__partially_packetized_messages_of_many_flows_find_a_psn(flows: int) -> None:
+    """With a full window each ABORT still fits into the receiver's window, and the others complete."""
+    pair = Pair(shape=SLOW, **NARROW)
+    for flow in range(flows):
+        pair.write(flow, length=MIB, flow=flow)
+        pair.write(100 + flow, length=10_000, offset=MIB, flow=flow)
+    pair.send(200, length=MIB)
+    sender = sender_of(pair)
+    pair.network.run(until=lambda: sender._window_room_packets() <= 0, seconds=5)
+    assert sender._window_room_packets() <= 0
+    assert sender.queue.scheduler.partial_flows >= min(flows, 6)
+    pair.network.loses = lambda direction, _: direction == "b"  # no ack makes room meanwhile
+    for request in [*range(flows), 200]:
+        pair.cancel(request)
+        assert sender._inflight.next_psn - sender._inflight.base <= 64
+    assert sender.queue.scheduler.partial_flows == 0
+    pair.network.run(seconds=0.1)
+    pair.network.loses = None
+    pair.run(*range(100, 100 + flows))
+    assert pair.statuses() == {
+        **dict.fromkeys([*range(flows), 200], Status.FLUSHED), **dict.fromkeys(range(100, 100 + flows), Status.OK)
+    }  # fmt: skip
+    pair.network.run(seconds=1)
+    assert sender.queue.scheduler.partial_flows == 0
+    assert pair.is_idle()
+
+
+def test_read__refused_answers_of_many_flows() -> None:
+    """An answer that is ABORTED from the beginning takes its turn, and leaves no flow partial."""
+    pair = Pair(shape=SLOW, **NARROW)
+    for request in range(50):
+        pair.read(request, length=100_000 if request % 2 else 10, key=KEY_B if request % 2 else 1)
+    pair.run(*range(50))
+    assert [pair.statuses()[request] is Status.OK for request in range(50)] == [bool(r % 2) for r in range(50)]
+    responder = pair.b.core.peer(pair.at_b).sender
+    assert responder is not None
+    assert responder.queue.scheduler.partial_flows == 0
+    assert pair.is_idle()
