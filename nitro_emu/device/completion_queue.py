@@ -98,7 +98,7 @@ class CompletionQueue:
     def _has_room(self, count: int) -> bool:
         if self.is_broken:
             return False
-        unread = self._producer - parse_cq_doorbell(self._doorbell()).consumer & COUNTER_MASK
+        unread = self._producer - self._doorbell() & COUNTER_MASK  # its low bits are the consumer counter
         if unread + count > self.depth:
             self.is_broken = True
             self._on_overrun(self)

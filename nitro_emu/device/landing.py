@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-Words = npt.NDArray[np.uint64]
+from nitro_emu.device.recv_queue import RecvRequest
+
 Place = Callable[[int, int, int], int | None]
 """Returns where a buffer (address, length, lkey) lies in this process; None: it is not registered for that."""
 FEW: Final = 4
 """Up to so many payloads are copied one by one, more by NumPy if their buffers are equally far apart."""
-_ADDRESS, _LENGTH, _LKEY = range(3)
 
 
 class Piece(NamedTuple):
@@ -24,14 +24,11 @@ class Piece(NamedTuple):
     length: int
 
 
-def land_message(pieces: Iterable[Piece], buffers: Words, *, length: int, place: Place) -> bool:
-    """Copy a message of `length` bytes to its buffers [buffer, (address, length, lkey)].
-
-    Return whether it landed: its buffers are valid, and long enough.
-    """
+def land_message(pieces: Sequence[Piece], request: RecvRequest, *, length: int, place: Place) -> bool:
+    """Copy a message of `length` bytes to the buffers of its request; return whether these are valid, and enough."""
     targets = []
     left = length
-    for address, size, lkey in buffers.tolist():
+    for address, size, lkey in request.buffers:
         used = min(size, left)
         if used:
             target = place(address, used, lkey)
@@ -39,8 +36,13 @@ def land_message(pieces: Iterable[Piece], buffers: Words, *, length: int, place:
                 return False
             targets.append(Piece(target, used))
             left -= used
-    _copy(list(pieces), targets)
-    return left == 0
+    if left:
+        return False
+    if len(pieces) == len(targets) == 1:
+        ctypes.memmove(targets[0].address, pieces[0].address, length)
+    else:
+        _copy(list(pieces), targets)
+    return True
 
 
 def _copy(sources: list[Piece], targets: list[Piece]) -> None:
@@ -59,32 +61,29 @@ def _copy(sources: list[Piece], targets: list[Piece]) -> None:
                 source_at = 0
 
 
-def land_batch(source: int, buffers: Words, *, length: int, place: Place) -> npt.NDArray[np.bool_]:
-    """Copy messages of `length` bytes, back to back at `source`, each to its buffers [buffer, ..., message].
-
-    Return which of them landed; the others' buffers are not valid.
-    """
-    count = buffers.shape[2]
-    if count > FEW and length and _land_equally_spaced(source, buffers, length=length, place=place):
-        return np.ones(count, np.bool_)
-    landed = [
-        land_message([Piece(source + index * length, length)], buffers[:, :, index], length=length, place=place)
-        for index in range(count)
+def land_batch(source: int, requests: list[RecvRequest], *, length: int, place: Place) -> list[bool]:
+    """Copy messages of `length` bytes, back to back at `source`, each to its request; return which of them landed."""
+    if len(requests) > FEW and length and _land_equally_spaced(source, requests, length=length, place=place):
+        return [True] * len(requests)
+    return [
+        land_message([Piece(source + index * length, length)], request, length=length, place=place)
+        for index, request in enumerate(requests)
     ]
-    return np.array(landed, np.bool_)
 
 
-def _land_equally_spaced(source: int, buffers: Words, *, length: int, place: Place) -> bool:
+def _land_equally_spaced(source: int, requests: list[RecvRequest], *, length: int, place: Place) -> bool:
     """Copy all at once if their first buffers are long enough, of one memory region, and equally far apart."""
-    first = buffers[0]
-    addresses, lkey = first[_ADDRESS], int(first[_LKEY, 0])
-    steps = np.diff(addresses.astype(np.int64))
-    step = int(steps[0])
-    if step < length or not (steps == step).all() or not (first[_LKEY] == lkey).all():
+    firsts = [request.buffers[0] for request in requests]
+    low, _, lkey = firsts[0]
+    step = firsts[1][0] - low
+    if step < length:
         return False
-    if int(first[_LENGTH].min()) < length:
-        return False
-    count, low = len(addresses), int(addresses[0])
+    address = low
+    for at, size, key in firsts:
+        if at != address or size < length or key != lkey:
+            return False
+        address += step
+    count = len(firsts)
     target = place(low, (count - 1) * step + length, lkey)
     if target is None:
         return False

@@ -17,7 +17,7 @@ from nitro_emu.abi.admin import AdminStatus, ModifyMask, ModifyQp, QpState
 from nitro_emu.abi.limits import RNR_RETRY_FOREVER
 from nitro_emu.device.completion_queue import CompletionQueue
 from nitro_emu.device.objects import ProtectionDomain
-from nitro_emu.device.recv_queue import RecvQueue, Slots
+from nitro_emu.device.recv_queue import RecvQueue, RecvRequest
 from nitro_emu.device.send_queue import SendQueue
 from nitro_emu.errors import AdminError
 
@@ -41,7 +41,7 @@ class Reservation:
 
     length: int
     """Of each message."""
-    slots: Slots
+    requests: list[RecvRequest]
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +70,7 @@ class QueuePair:
     is_destroyed: bool = False
     sends: dict[int, deque[Reservation]] = field(default_factory=dict)
     """Reservations for sends, by peer."""
-    writes: dict[int, deque[Slots]] = field(default_factory=dict)
+    writes: dict[int, deque[RecvRequest]] = field(default_factory=dict)
     """Reservations for writes with an immediate, by peer."""
 
     @property
@@ -106,38 +106,37 @@ class QueuePair:
             raise AdminError(AdminStatus.ILLEGAL_PARAMETER, f"qp_state: {state.name} does not follow {self.state.name}")
         return state
 
-    def reserve_send(self, peer: int, *, length: int, slots: Slots) -> None:
+    def reserve_send(self, peer: int, *, length: int, requests: list[RecvRequest]) -> None:
         """Note that sends of a peer were admitted."""
-        self.sends.setdefault(peer, deque()).append(Reservation(length, slots))
+        self.sends.setdefault(peer, deque()).append(Reservation(length, requests))
 
-    def reserve_write(self, peer: int, slots: Slots) -> None:
+    def reserve_write(self, peer: int, request: RecvRequest) -> None:
         """Note that the notification of a peer's write was admitted."""
-        self.writes.setdefault(peer, deque()).append(slots)
+        self.writes.setdefault(peer, deque()).append(request)
 
-    def take_send(self, peer: int, *, length: int, count: int) -> Slots | None:
-        """Return the slots reserved for `count` sends of this length, at most as many; None: there are none."""
+    def take_send(self, peer: int, *, length: int, count: int) -> list[RecvRequest]:
+        """Return the requests reserved for `count` sends of this length, at most as many; none: there are none."""
         reservations = self.sends.get(peer, ())
-        found = next((each for each in reservations if each.length == length), None)
-        if found is None:
-            return None
-        slots, found.slots = found.slots[:count], found.slots[count:]
-        if not len(found.slots):
-            self.sends[peer].remove(found)
-        return slots
+        for found in reservations:
+            if found.length == length:
+                taken, found.requests = found.requests[:count], found.requests[count:]
+                if not found.requests:
+                    self.sends[peer].remove(found)
+                return taken
+        return []
 
-    def take_write(self, peer: int) -> Slots | None:
-        """Return the slot reserved for a write with an immediate; None: there is none."""
+    def take_write(self, peer: int) -> list[RecvRequest]:
+        """Return the request reserved for a write with an immediate; none: there is none."""
         reserved = self.writes.get(peer)
-        return reserved.popleft() if reserved else None
+        return [reserved.popleft()] if reserved else []
 
     def forget(self, peer: int) -> None:
         """Give back what was reserved for a peer that has ended."""
         if self.rq is None:
             return
         for reservation in self.sends.pop(peer, ()):
-            self.rq.give_back(reservation.slots)
-        for slots in self.writes.pop(peer, ()):
-            self.rq.give_back(slots)
+            self.rq.give_back(reservation.requests)
+        self.rq.give_back(list(self.writes.pop(peer, ())))
 
     def reset(self) -> None:
         """Forget all requests; the rings begin anew."""

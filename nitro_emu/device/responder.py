@@ -11,22 +11,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from nitro_emu.abi import io
 from nitro_emu.abi.admin import MrPermission
 from nitro_emu.abi.gid import GID_BYTES, address_of_untrusted
 from nitro_emu.counters import PortCounters
 from nitro_emu.device.completion_queue import rx_lane, rx_source_lane
-from nitro_emu.device.landing import Piece, Words, land_batch, land_message
+from nitro_emu.device.landing import Piece, land_batch, land_message
 from nitro_emu.device.memory_region import MemoryRegion
 from nitro_emu.device.queue_pair import QueuePair
-from nitro_emu.device.recv_queue import RecvQueue, Slots
+from nitro_emu.device.recv_queue import Buffer, RecvQueue, RecvRequest
 from nitro_emu.device.remote import HELLO_KEY
 from nitro_emu.errors import AbiError
 from srd.engine import Engine
@@ -96,13 +96,13 @@ class Responder:
         if key & 0xFFFFFFFF != qp.qkey:
             self.qkey_violations += count
             return Status.REMOTE_ERROR_BAD_DEST_QPN
-        slots = self._reserve(qp, count)
-        if slots is None or qp.rq is None:
+        requests = self._reserve(qp, count)
+        if not requests or qp.rq is None:
             return Status.REMOTE_ERROR_RNR
-        if length and (refusal := self._check_buffers(qp, qp.rq, slots, length=length)) is not None:
+        if length and (refusal := self._check_buffers(qp, qp.rq, requests, length=length)) is not None:
             return refusal
         source.queue_pairs.add(qp.number)
-        qp.reserve_send(peer, length=length, slots=slots)
+        qp.reserve_send(peer, length=length, requests=requests)
         return None
 
     def admit_write(self, key: int, *, peer: int) -> Status | None:
@@ -112,11 +112,11 @@ class Responder:
             return Status.REMOTE_ERROR_BAD_DEST_QPN
         if qp.is_unsolicited:
             return None
-        slots = self._reserve(qp, 1)
-        if slots is None:
+        requests = self._reserve(qp, 1)
+        if not requests:
             return Status.REMOTE_ERROR_RNR
         source.queue_pairs.add(qp.number)
-        qp.reserve_write(peer, slots)
+        qp.reserve_write(peer, requests[0])
         return None
 
     def refusal(self, key: int) -> Status:
@@ -149,43 +149,43 @@ class Responder:
         predictor.context = None if only is None else engine.peer(only).own_context
         predictor.clear_hint()
 
-    def _reserve(self, qp: QueuePair, count: int) -> Slots | None:
+    def _reserve(self, qp: QueuePair, count: int) -> list[RecvRequest]:
+        """Reserve receive requests; none: there are not as many."""
         rq = qp.rq
         if rq is None:
-            return None
+            return []
         if rq.available < count:
             try:
                 rq.fetch()
             except AbiError as error:
                 self._on_broken(qp, str(error))
-                return None
-        return rq.reserve(count) if rq.available >= count else None
+                return []
+        return rq.reserve(count) if rq.available >= count else []
 
-    def _check_buffers(self, qp: QueuePair, rq: RecvQueue, slots: Slots, *, length: int) -> Status | None:
+    def _check_buffers(
+        self, qp: QueuePair, rq: RecvQueue, requests: list[RecvRequest], *, length: int
+    ) -> Status | None:
         """Return why messages of this length do not fit into the buffers of these requests, which are then not taken.
 
         A single request with a buffer that is not registered completes in error, so that it does not block others.
         """
-        if rq.room(slots) < length:
-            rq.give_back(slots)
+        if min([request.room for request in requests]) < length:
+            rq.give_back(requests)
             return Status.REMOTE_ERROR_BAD_LENGTH
-        if all(self._is_registered(qp, *buffer) for buffer in rq.spans(slots)):
+        if all(self._landing(qp, *span) is not None for span in _spans(requests)):
             return None
-        if len(slots) > 1:
-            rq.give_back(slots)  # the messages come again one by one
+        if len(requests) > 1:
+            rq.give_back(requests)  # the messages come again one by one
             return Status.REMOTE_ERROR_ABORT
-        req_ids, _ = rq.take(slots)
+        rq.take(requests)
         lane = rx_lane(
-            int(req_ids[0]), status=Status.LOCAL_ERROR_INVALID_LKEY, qp_num=qp.number, op=io.SendOp.SEND, length=0,
+            requests[0].req_id, status=Status.LOCAL_ERROR_INVALID_LKEY, qp_num=qp.number, op=io.SendOp.SEND, length=0,
             has_imm=False,
         )  # fmt: skip
         qp.recv_cq.push(lane, rx_source_lane(io.UNKNOWN_AH, src_qp_num=0, immediate=0))
         return Status.REMOTE_ERROR_ABORT
 
-    def _is_registered(self, qp: QueuePair, address: int, length: int, lkey: int) -> bool:
-        return self._landing(qp, address, length=length, lkey=lkey) is not None
-
-    def _landing(self, qp: QueuePair, address: int, *, length: int, lkey: int) -> int | None:
+    def _landing(self, qp: QueuePair, address: int, length: int, lkey: int) -> int | None:
         """Return where a buffer of a receive request lies; None: it is not registered for that."""
         memory = self._memory(lkey)
         if memory is None or memory.pd is not qp.pd or not memory.permissions & MrPermission.LOCAL_WRITE:
@@ -283,41 +283,44 @@ class Responder:
         left = 1 if isinstance(event, MessageReceived) else event.count
         done = 0
         while left:
-            slots = qp.take_send(event.peer, length=event.length, count=left)
-            if slots is None:  # the queue pair was made, or reset, after the messages were admitted
+            requests = qp.take_send(event.peer, length=event.length, count=left)
+            if not requests:  # the queue pair was made, or reset, after the messages were admitted
                 return
-            req_ids, buffers = qp.rq.take(slots)
-            landed = self._land(qp, event, buffers, done=done)
-            self._complete_receives(qp, event, gid, req_ids[landed], status=Status.OK)
-            if not landed.all():
-                self._complete_receives(qp, event, gid, req_ids[~landed], status=Status.LOCAL_ERROR_INVALID_LKEY)
-            done += len(slots)
-            left -= len(slots)
+            qp.rq.take(requests)
+            landed = self._land(qp, event, requests, done=done)
+            if all(landed):
+                self._complete_receives(qp, event, gid, [request.req_id for request in requests], status=Status.OK)
+            else:
+                for request, is_there in zip(requests, landed, strict=True):
+                    status = Status.OK if is_there else Status.LOCAL_ERROR_INVALID_LKEY
+                    self._complete_receives(qp, event, gid, [request.req_id], status=status)
+            done += len(requests)
+            left -= len(requests)
 
     def _land(
-        self, qp: QueuePair, event: MessageReceived | MessagesReceived, buffers: Words, *, done: int
-    ) -> npt.NDArray[np.bool_]:
+        self, qp: QueuePair, event: MessageReceived | MessagesReceived, requests: list[RecvRequest], *, done: int
+    ) -> list[bool]:
         """Copy messages, of which `done` were copied before; return which of them landed."""
-
-        def place(address: int, length: int, lkey: int) -> int | None:
-            return self._landing(qp, address, length=length, lkey=lkey)
-
-        count = buffers.shape[2]
         if not event.length:
-            return np.ones(count, np.bool_)
+            return [True] * len(requests)
+        place = partial(self._landing, qp)
         base = self._engine().queues.host.region.address
-        self.bytes_copied += count * event.length
+        self.bytes_copied += len(requests) * event.length
         if isinstance(event, MessagesReceived):
             source = base + (event.region_offset & _OFFSET_MASK) + done * event.length
-            return land_batch(source, buffers, length=event.length, place=place)
+            return land_batch(source, requests, length=event.length, place=place)
         pieces = [Piece(base + (extent.region_offset & _OFFSET_MASK), extent.length) for extent in event.extents]
-        return np.array([land_message(pieces, buffers[:, :, 0], length=event.length, place=place)])
+        return [land_message(pieces, requests[0], length=event.length, place=place)]
 
     def _complete_receives(
-        self, qp: QueuePair, event: MessageReceived | MessagesReceived, gid: bytes, req_ids: Words, *, status: Status
+        self,
+        qp: QueuePair,
+        event: MessageReceived | MessagesReceived,
+        gid: bytes,
+        req_ids: list[int],
+        *,
+        status: Status,
     ) -> None:
-        if not len(req_ids):
-            return
         length = event.length if status is Status.OK else 0
         if status is Status.OK:
             self._counters.recv_wrs += len(req_ids)
@@ -327,9 +330,9 @@ class Responder:
         )
         source = self._source_lane(qp, gid, src_qp_num=event.key >> 32 & 0xFFFF, immediate=event.immediate)
         if len(req_ids) == 1:
-            qp.recv_cq.push(int(req_ids[0]) | lane, source, extra=gid)
+            qp.recv_cq.push(req_ids[0] | lane, source, extra=gid)
             return
-        lanes = req_ids | np.uint64(lane)
+        lanes = np.array(req_ids, np.uint64) | np.uint64(lane)
         qp.recv_cq.push_many(lanes, np.full(len(req_ids), source, np.uint64), extra=gid)
 
     def _deliver_write(self, event: WriteReceived, gid: bytes) -> None:
@@ -338,11 +341,11 @@ class Responder:
             return
         req_id, unsolicited = 0, qp.is_unsolicited
         if not unsolicited:
-            slots = qp.take_write(event.peer)
-            if slots is None or qp.rq is None:
+            requests = qp.take_write(event.peer)
+            if not requests or qp.rq is None:
                 return
-            req_ids, _ = qp.rq.take(slots)
-            req_id = int(req_ids[0])
+            qp.rq.take(requests)
+            req_id = requests[0].req_id
             self._counters.recv_wrs += 1
         lane = rx_lane(
             req_id, status=Status.OK, qp_num=qp.number, op=io.SendOp.RDMA_WRITE, length=event.length, has_imm=True,
@@ -357,11 +360,9 @@ class Responder:
         if qp is None or qp.rq is None or event.key == HELLO_KEY:
             return
         if event.opcode == Opcode.SEND:
-            slots = qp.take_send(event.peer, length=event.length, count=1)
+            qp.rq.give_back(qp.take_send(event.peer, length=event.length, count=1))
         else:
-            slots = qp.take_write(event.peer)
-        if slots is not None:
-            qp.rq.give_back(slots)
+            qp.rq.give_back(qp.take_write(event.peer))
 
     def on_ended(self, peer: int) -> None:
         """Forget a peer, and give back what was reserved for it."""
@@ -375,6 +376,22 @@ class Responder:
         """Complete all posted receive requests of a queue pair in the error state with FLUSHED."""
         if qp.rq is None:
             return
-        for req_id in qp.rq.take_all():
-            lane = rx_lane(req_id, status=Status.FLUSHED, qp_num=qp.number, op=io.SendOp.SEND, length=0, has_imm=False)
+        for request in qp.rq.take_all():
+            lane = rx_lane(
+                request.req_id, status=Status.FLUSHED, qp_num=qp.number, op=io.SendOp.SEND, length=0, has_imm=False
+            )
             qp.recv_cq.push(lane, rx_source_lane(io.UNKNOWN_AH, src_qp_num=0, immediate=0))
+
+
+def _spans(requests: list[RecvRequest]) -> Iterator[Buffer]:
+    """Yield the memory of these requests: all of it as one span if it has one lkey, else each buffer.
+
+    If a span is within a memory region, so are all the buffers in it.
+    """
+    buffers = [buffer for request in requests for buffer in request.buffers if buffer[1]]
+    lkey = buffers[0][2]
+    if any(buffer[2] != lkey for buffer in buffers):
+        yield from buffers
+        return
+    low = min(buffers)[0]
+    yield low, max([address + length for address, length, _ in buffers]) - low, lkey
