@@ -1,4 +1,5 @@
 # make demo   the main job: a file over a lossy four-path fabric, by SRD and by kernel TCP (root)
+# make demo-card   two emulated EFA cards on that fabric, with two tenants each (root)
 # make test   everything CI runs: format, lint, types, tests (root)
 # Both install what they need first; see scripts/setup.
 
@@ -18,7 +19,7 @@ COMPILED := tests/srd/proto tests/srd/secure tests/srd/io tests/srd/sim $(wildca
 	tests/netns/backends/virtual tests/netns/backends/relay tests/netns/backends/test_same_departures.py \
 	$(shell grep -rl --include="*.py" "mark.compiled" tests)
 
-.PHONY: setup demo test test-unbuilt check format clean
+.PHONY: setup demo demo-card test test-unbuilt check format clean
 
 setup:
 	@PYTHON="$(PYTHON)" scripts/setup
@@ -27,6 +28,11 @@ demo:
 	@scripts/require-root "make demo" "builds network namespaces"
 	@PYTHON="$(PYTHON)" scripts/setup
 	@$(BIN)/python scripts/demo.py $(if $(FILE),--file "$(FILE)") $(DEMO_FLAGS)
+
+demo-card:
+	@scripts/require-root "make demo-card" "builds network namespaces"
+	@PYTHON="$(PYTHON)" scripts/setup
+	@$(BIN)/python scripts/demo_card.py $(DEMO_FLAGS)
 
 test:
 	@scripts/require-root "make test" "runs its integration tests in network namespaces"

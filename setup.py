@@ -1,4 +1,4 @@
-"""Compiles with mypyc the protocol core and the datapath, what lies above them, and the virtual-time simulation.
+"""Compiles with mypyc the protocol core and the datapath, what lies above them, the card, and the simulation.
 
 The compilation takes place when a wheel is built. It changes only the speed.
 
@@ -30,6 +30,28 @@ COMPILED = (
     "srd/rx_queues.py",
     "srd/notify.py",
     "devmem/pool.py",
+    "nitro_emu/abi/io.py",
+    "nitro_emu/counters.py",
+    *(
+        f"nitro_emu/device/{name}.py"
+        for name in (
+            "completion_queue",
+            "doorbells",
+            "landing",
+            "memory_region",
+            "objects",
+            "poller",
+            "queue_pair",
+            "recv_queue",
+            "remote",
+            "requester",
+            "responder",
+            "send_queue",
+            "tables",
+            "virtual_function",
+            "wqe_runs",
+        )
+    ),
     "netns/backends/virtual/*.py",
     "netns/netem/loss_models.py",
     "netns/netem/queue.py",

@@ -17,6 +17,7 @@ from srd.io.addresses import host_port_text, host_text
 from srd.message import Message, WriteNotification
 from srd.proto.paths.path import Path, PathCounters, PathState
 from srd.proto.peer import PeerCore
+from srd.proto.security import SecurityMode
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 from srd.proto.work_request import BatchRequest, WorkRequest
@@ -277,6 +278,11 @@ class Peer:
     def identity(self) -> Identity:
         """Who the peer is, as far as the handshake has shown."""
         return self._engine.trust.identity(self._core.credential)
+
+    @property
+    def can_send_mapped(self) -> bool:
+        """Whether a region to send may be a mapped file that could become shorter: this process must not read it."""
+        return self.identity.mode is SecurityMode.PLAIN
 
     def number_at(self, engine: Engine) -> int:
         """Return the peer's number, for its endpoint's own use. Raises UsageError for a peer of another endpoint."""

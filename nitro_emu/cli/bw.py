@@ -16,7 +16,7 @@ TX_DEPTH = 128
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@perf_options(default_operation="write", default_size=65536)
+@perf_options("write")
 @depth_option(TX_DEPTH)
 @click.version_option(package_name="open-srd", prog_name="efa-bw")
 def bw(**options: Any) -> None:
@@ -33,3 +33,7 @@ def bw(**options: Any) -> None:
 def main() -> NoReturn:
     """Run the command line; the entry point of the console script."""
     run_program(bw, name="efa-bw")
+
+
+if __name__ == "__main__":
+    main()

@@ -18,6 +18,16 @@ from nitro_emu.perf.session import run_client, run_server
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+DEFAULT_SIZES: Final = {
+    (Tool.LATENCY, Operation.SEND): 64,
+    (Tool.LATENCY, Operation.WRITE): 64,
+    (Tool.LATENCY, Operation.READ): 64,
+    (Tool.BANDWIDTH, Operation.SEND): 1024,
+    (Tool.BANDWIDTH, Operation.WRITE): 65536,
+    (Tool.BANDWIDTH, Operation.READ): 65536,
+}
+"""Bytes. A SEND fits into a packet on any network."""
+
 RULE: Final = "-" * 150
 
 
@@ -30,7 +40,7 @@ class PerfOptions:
     port: int
     device: str | None
     run_dir: Path
-    size: int
+    size: int | None
     iters: int
     all_sizes: bool
     events: bool
@@ -43,22 +53,23 @@ class PerfOptions:
         """Return what is to be measured."""
         operation = Operation(self.operation)
         most = MAX_SEND_BYTES if operation == Operation.SEND else MAX_BYTES
-        sizes = [1 << shift for shift in range(1, most.bit_length())] if self.all_sizes else [self.size]
+        sizes = [1 << shift for shift in range(1, most.bit_length())] if self.all_sizes else []
+        sizes = sizes or [self.size or DEFAULT_SIZES[tool, operation]]
         return Plan(tool, operation, sizes, iterations=self.iters, depth=self.depth, check=self.check)
 
 
-def perf_options(*, default_operation: str, default_size: int) -> Callable[[_F], _F]:
+def perf_options(default_operation: str) -> Callable[[_F], _F]:
     """Add the options, and the argument HOST."""
 
     def add(command: _F) -> _F:
-        for option in reversed(_options(default_operation, default_size=default_size)):
+        for option in reversed(_options(default_operation)):
             command = option(command)
         return command
 
     return add
 
 
-def _options(default_operation: str, *, default_size: int) -> list[Callable[[_F], _F]]:
+def _options(default_operation: str) -> list[Callable[[_F], _F]]:
     number = click.IntRange
     return [
         click.argument("host", required=False),
@@ -75,7 +86,12 @@ def _options(default_operation: str, *, default_size: int) -> list[Callable[[_F]
             )
             for operation in Operation
         ),
-        click.option("-s", "--size", type=number(1, MAX_BYTES), default=default_size, show_default=True, help="Bytes."),
+        click.option(
+            "-s",
+            "--size",
+            type=number(1, MAX_BYTES),
+            help="Bytes; by default 64 for latency, 64 KiB for bandwidth, of SENDs 1 KiB.",
+        ),
         click.option(
             "-n", "--iters", type=number(1, MAX_ITERATIONS), default=1000, show_default=True, help="Messages."
         ),

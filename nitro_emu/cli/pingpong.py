@@ -13,7 +13,7 @@ from nitro_emu.perf.plan import Tool
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@perf_options(default_operation="send", default_size=64)
+@perf_options("send")
 @click.version_option(package_name="open-srd", prog_name="efa-pingpong")
 def pingpong(**options: Any) -> None:
     """Measure round trips between two devices, and print a table of perftest's form.
@@ -29,3 +29,7 @@ def pingpong(**options: Any) -> None:
 def main() -> NoReturn:
     """Run the command line; the entry point of the console script."""
     run_program(pingpong, name="efa-pingpong")
+
+
+if __name__ == "__main__":
+    main()

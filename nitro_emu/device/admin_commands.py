@@ -3,7 +3,7 @@
 Statuses. RESOURCE_ALLOCATION_FAILURE: a limit of the settings, or of the machine. ILLEGAL_PARAMETER: a value, or an
 object that is not of this connection. RESOURCE_BUSY: something still uses the object. UNSUPPORTED_OPCODE: commands of
 the kernel's driver that have no meaning here: event queues are interrupt vectors, of which a completion queue has its
-own in the form of an eventfd; fast registration (ALLOC_MR) is for verbs in the kernel.
+own in the form of a descriptor; fast registration (ALLOC_MR) is for verbs in the kernel.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ from nitro_emu.abi.memory import (
     rq_offset,
     sq_doorbell_offset,
 )
-from nitro_emu.device import features
 from nitro_emu.device.completion_queue import CompletionQueue
 from nitro_emu.device.event_ring import CQ_OVERRUN, SUPPORTED_GROUPS
+from nitro_emu.device.features import SUB_CQS, feature, stats
 from nitro_emu.device.memory_region import MemoryRegion, map_untrusted, new_rkey
 from nitro_emu.device.objects import AddressHandle, ProtectionDomain
 from nitro_emu.device.queue_pair import QueuePair
 from nitro_emu.device.recv_queue import RecvQueue
 from nitro_emu.device.send_queue import SendQueue
-from nitro_emu.device.shared import new_eventfd, shared_region
+from nitro_emu.device.shared import EventSender, shared_region
 from nitro_emu.device.user_context import UAR, CqSlot, QpSlot, Uar, UserContext
 from nitro_emu.errors import AbiError, AdminError
 
@@ -85,7 +85,7 @@ class AdminCommands:
     def __init__(self, context: UserContext) -> None:
         self._context = context
         self._vf = context.vf
-        self._read_only: list[int] = []  # descriptors to be closed when the reply was sent
+        self._to_close: list[int] = []  # descriptors to be closed when the reply was sent
         self._handlers: Mapping[type[Command], Callable[[Any, list[int]], Answer]] = {
             AllocUar: self._alloc_uar,
             DeallocUar: self._dealloc_uar,
@@ -112,7 +112,7 @@ class AdminCommands:
     def execute(self, command: Command, descriptors: list[int]) -> Answer:
         """Carry out a command that came with `descriptors`, which the caller closes. Raises AdminError."""
         try:
-            return self._handlers[type(command)](command, descriptors)
+            return self._carry_out(command, descriptors)
         except AdminError:
             counters = self._vf.device
             match command:
@@ -130,18 +130,24 @@ class AdminCommands:
                     counters.create_ah_err += 1
             raise
 
+    def _carry_out(self, command: Command, descriptors: list[int]) -> Answer:
+        try:
+            return self._handlers[type(command)](command, descriptors)
+        except MemoryError as error:
+            raise _failed("no memory is left") from error
+
     def close_sent(self) -> None:
         """Close the descriptors that were made for the last reply."""
-        while self._read_only:
-            os.close(self._read_only.pop())
+        while self._to_close:
+            os.close(self._to_close.pop())
 
     def _reopen_read_only(self, fd: int) -> int:
         """Return a read-only descriptor of memory that only the card writes."""
         try:
-            self._read_only.append(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC))
+            self._to_close.append(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC))
         except OSError as error:
             raise _failed(f"descriptor: {error.strerror}") from error
-        return self._read_only[-1]
+        return self._to_close[-1]
 
     def _unsupported(self, command: Command, _descriptors: list[int]) -> Answer:
         raise AdminError(AdminStatus.UNSUPPORTED_OPCODE, f"{type(command).__name__} is for the kernel's driver")
@@ -152,12 +158,13 @@ class AdminCommands:
         if self._context.uar is not None:
             raise _failed("uar: a connection has one")
         uar = self._context.open_uar()
+        self._to_close.append(uar.sender.program_fd)
         try:
             status_fd = self._reopen_read_only(uar.events.region.fd)
         except AdminError:
             self._context.close_uar()
             raise
-        return AllocUarReply(UAR), (uar.region.fd, status_fd, uar.kick_fd, uar.event_fd)
+        return AllocUarReply(UAR), (uar.region.fd, status_fd, uar.kick_fd, uar.sender.program_fd)
 
     def _dealloc_uar(self, command: DeallocUar, _descriptors: list[int]) -> Answer:
         if self._context.need_uar(command.uar).queues:
@@ -217,12 +224,14 @@ class AdminCommands:
         uar, depth = self._context.need_uar(command.uar), command.cq_depth
         if depth & depth - 1 or not 0 < depth <= limits.MAX_CQ_DEPTH:
             raise _illegal(f"cq_depth: {depth} is no power of two up to {limits.MAX_CQ_DEPTH}")
-        if command.entry_bytes not in {CQE_BYTES, CQE_EX_BYTES} or command.num_sub_cqs != features.SUB_CQS:
+        if command.entry_bytes not in {CQE_BYTES, CQE_EX_BYTES} or command.num_sub_cqs != SUB_CQS:
             raise _illegal(f"cq: entries of {command.entry_bytes} bytes, {command.num_sub_cqs} parts")
         if command.set_src_addr and command.entry_bytes != CQE_EX_BYTES:
             raise _illegal("cq: entries of 16 bytes have no room for a source address")
         number = self._vf.tables.completion_queues.reserve()
-        eventfd = new_eventfd() if command.interrupt_mode else None
+        events = EventSender() if command.interrupt_mode else None
+        if events is not None:
+            self._to_close.append(events.program_fd)
         slot = uar.free_cq_slots[-1]
         offset = cq_doorbell_offset(slot, max_qp=self._vf.config.max_qps)
         doorbells, poller = uar.doorbells, self._vf.poller
@@ -232,7 +241,7 @@ class AdminCommands:
                 depth=depth,
                 entry_bytes=command.entry_bytes,
                 doorbell=doorbells.word(offset),
-                eventfd=eventfd,
+                events=events,
                 on_completion=lambda: poller.touch(doorbells),
                 on_overrun=self._on_overrun,
             )
@@ -242,12 +251,12 @@ class AdminCommands:
                 cq.close()
                 raise
         except AdminError:
-            if eventfd is not None:
-                os.close(eventfd)
+            if events is not None:
+                events.close()
             raise
         self._add_cq(uar, CqSlot(cq, slot, offset))
         reply = CreateCqReply(number, depth, offset, CqReplyFlag.DB_VALID)
-        return reply, (read_only,) if eventfd is None else (read_only, eventfd)
+        return reply, (read_only,) if events is None else (read_only, events.program_fd)
 
     def _add_cq(self, uar: Uar, slot: CqSlot) -> None:
         uar.free_cq_slots.pop()
@@ -361,7 +370,7 @@ class AdminCommands:
 
     def _get_feature(self, command: GetFeature, _descriptors: list[int]) -> Answer:
         events = None if self._context.uar is None else self._context.uar.events
-        return features.feature(self._vf, command.feature_id, events=events), ()
+        return feature(self._vf, command.feature_id, events=events), ()
 
     def _set_feature(self, command: SetFeature, _descriptors: list[int]) -> Answer:
         if command.feature_id != Feature.AENQ_CONFIG:
@@ -372,7 +381,7 @@ class AdminCommands:
         return EmptyReply(), ()
 
     def _get_stats(self, command: GetStats, _descriptors: list[int]) -> Answer:
-        return features.stats(self._vf, command.stats_type, scope=command.scope), ()
+        return stats(self._vf, command.stats_type, scope=command.scope), ()
 
 
 def _check_qp(command: CreateQp) -> int:

@@ -5,7 +5,7 @@
    steps.)
 2. The program stores its consumer counter in the queue's doorbell. A ring without a free entry is an overrun, the
    program's mistake: the queue is broken from then on, and so are the queue pairs that complete into it.
-3. An armed doorbell asks for one event, by the queue's eventfd: for the next completion, or at once if there are
+3. An armed doorbell asks for one event: for the next completion, or at once if there are
    completions that the program has not consumed when it arms.
 """
 
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from devmem.region import Region
 from nitro_emu.abi import io
 from nitro_emu.abi.memory import COUNTER_MASK, cq_bytes, parse_cq_doorbell
-from nitro_emu.device.shared import card_written_region, signal_eventfd
+from nitro_emu.device.shared import EventSender, card_written_region
 
 _LANE_BYTES = 8
 _PHASE_SHIFT = 24
@@ -38,15 +38,15 @@ class CompletionQueue:
         depth: int,
         entry_bytes: int,
         doorbell: Callable[[], int],
-        eventfd: int | None,
+        events: EventSender | None,
         on_completion: Callable[[], None],
         on_overrun: Callable[[CompletionQueue], None],
     ) -> None:
-        """`doorbell` reads the program's word; `eventfd`: for events, None: the queue is only polled."""
+        """`doorbell` reads the program's word; `events`: None: the queue is only polled."""
         self.number = number
         self.depth = depth
         self.entry_bytes = entry_bytes
-        self.eventfd = eventfd
+        self.events = events
         self.users = 0
         self.is_broken = False
         self.region: Region = card_written_region(cq_bytes(depth, entry_bytes=entry_bytes), name="nitro-cq")
@@ -107,20 +107,20 @@ class CompletionQueue:
 
     def _notify(self) -> None:
         self._on_completion()
-        if self.eventfd is not None:
+        if self.events is not None:
             self.on_doorbell(has_new=True)
 
     def on_doorbell(self, *, has_new: bool = False) -> None:
         """Send the event that the program has asked for, if there is a completion that it has not consumed."""
         word = parse_cq_doorbell(self._doorbell())
-        if self.eventfd is None or not word.arm or word.cmd_sn == self._served_arm:
+        if self.events is None or not word.arm or word.cmd_sn == self._served_arm:
             return
         if has_new or self._producer & COUNTER_MASK != word.consumer:
             self._served_arm = word.cmd_sn
-            signal_eventfd(self.eventfd)
+            self.events.signal()
 
     def close(self) -> None:
-        """Release the ring; the caller closes the eventfd."""
+        """Release the ring; the caller closes `events`."""
         self.is_broken = True
         self._lanes.release()
         self._rows = np.zeros((0, 2), np.uint64)

@@ -10,6 +10,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from nitro_emu.abi.admin import (
@@ -40,12 +41,13 @@ class Connection:
         self._on_closed = on_closed
         self._count = 0
         self._unsent: _Message | None = None
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the least: answers that are not read hold descriptors
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(sock.fileno(), self._on_readable)
 
     def _on_readable(self) -> None:
         try:
-            data, descriptors, _, _ = socket.recv_fds(self._sock, ENTRY_BYTES + 1, MAX_DESCRIPTORS)
+            data, descriptors, flags, _ = socket.recv_fds(self._sock, ENTRY_BYTES + 1, MAX_DESCRIPTORS)
         except BlockingIOError:
             return
         except OSError:
@@ -55,12 +57,12 @@ class Connection:
             if not data:
                 self.close()
                 return
-            self._serve(data, descriptors)
+            self._serve(data, descriptors, is_cut=bool(flags & socket.MSG_CTRUNC))
         finally:
             for fd in descriptors:
                 os.close(fd)
 
-    def _serve(self, data: bytes, descriptors: list[int]) -> None:
+    def _serve(self, data: bytes, descriptors: list[int], *, is_cut: bool) -> None:
         device, log = self.context.vf.device, self.context.vf.log
         device.submitted_cmds += 1
         phase = ring_phase(self._count, depth=QUEUE_DEPTH)
@@ -70,6 +72,8 @@ class Connection:
         try:
             command_id, sent_phase, command = decode_command_untrusted(data)
             _check_phase(sent_phase, wanted=phase, command_id=command_id)
+            if is_cut and len(descriptors) < MAX_DESCRIPTORS:
+                raise AdminError(AdminStatus.RESOURCE_ALLOCATION_FAILURE, "the card has no descriptor left")
             answer = self._commands.execute(command, descriptors)
         except AdminError as error:
             status = AdminStatus(error.status)
@@ -96,8 +100,9 @@ class Connection:
             self._sock.sendmsg([data], rights)
         except BlockingIOError:
             return False
-        except OSError:  # the program has ended: the next read says so
-            pass
+        except OSError:  # the program has ended, or does not take its descriptors: the next read says so to both
+            with suppress(OSError):
+                self._sock.shutdown(socket.SHUT_RDWR)
         self._unsent = None
         self._commands.close_sent()
         self.context.vf.device.completed_cmds += 1

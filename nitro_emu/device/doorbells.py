@@ -67,12 +67,14 @@ class Doorbells:
         """Call the handlers of the doorbells that have changed; return whether there were any."""
         if len(self._handlers) > FEW:
             values = self._array[self._indices]
-            changed = self._indices[values != self._values].tolist()
+            at = np.flatnonzero(values != self._values)
             self._values = values
-            for index in changed:
+            found = list(zip(self._indices[at].tolist(), values[at].tolist(), strict=True))
+            for index, value in found:
                 if handler := self._handlers.get(index):  # an earlier handler may have ended this one
+                    self._seen[index] = value
                     handler()
-            return bool(changed)
+            return bool(found)
         changed = [index for index, seen in self._seen.items() if self._words[index] != seen]
         for index in changed:
             if handler := self._handlers.get(index):

@@ -15,7 +15,7 @@ from nitro_emu.abi.memory import (
     CardState,
     ring_phase,
 )
-from nitro_emu.device.shared import card_written_region, signal_eventfd
+from nitro_emu.device.shared import EventSender, card_written_region
 
 SUPPORTED_GROUPS: Final = sum(1 << group for group in AenqGroup)
 _PHASE_BYTES: Final = 8
@@ -29,10 +29,10 @@ QP_ERROR: Final = 2
 class EventRing:
     """Writes events; those of groups that the program has not enabled are left out, but for fatal errors."""
 
-    def __init__(self, eventfd: int) -> None:
+    def __init__(self, sender: EventSender) -> None:
         self.region: Region = card_written_region(STATUS_BYTES, name="nitro-status")
         self.enabled_groups = 1 << AenqGroup.FATAL_ERROR
-        self._eventfd = eventfd
+        self._sender = sender
         self._view = memoryview(self.region)
         self._words = self._view.cast("I")
         self._count = 0
@@ -52,10 +52,10 @@ class EventRing:
         self._view[at + _PHASE_BYTES : at + ENTRY_BYTES] = raw[_PHASE_BYTES:]
         self._view[at : at + _PHASE_BYTES] = raw[:_PHASE_BYTES]
         self._count += 1
-        signal_eventfd(self._eventfd)
+        self._sender.signal()
 
     def close(self) -> None:
-        """Release the page; the caller closes the eventfd."""
+        """Release the page; the caller closes the sender."""
         self._words.release()
         self._view.release()
         self.region.close()

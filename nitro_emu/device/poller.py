@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 from nitro_emu.device.doorbells import Doorbells
+from nitro_emu.device.shared import drain_eventfd
 
+_log: Final = logging.getLogger(__name__)
 RESCAN_S: Final = 0.05
 """How often doorbells are looked at that the card sleeps on: a missed kick (see `doorbells`) costs this at most."""
 
@@ -37,8 +39,7 @@ class Poller:
         self._loop.add_reader(kick_fd, self._on_kick, doorbells, kick_fd)
 
     def _on_kick(self, doorbells: Doorbells, kick_fd: int) -> None:
-        with suppress(BlockingIOError):  # the program may have read it, too
-            os.eventfd_read(kick_fd)
+        drain_eventfd(kick_fd)
         self.touch(doorbells)
 
     def remove(self, doorbells: Doorbells, *, kick_fd: int) -> None:
@@ -73,26 +74,38 @@ class Poller:
             return
         soon, self._soon = self._soon, {}
         for work in soon:
-            work()
+            self._try(work)
         now = time.monotonic()
         worked = bool(soon)
         for doorbells in list(self._active):
-            if doorbells not in self._active:
-                continue  # an earlier one has ended it
-            if doorbells.scan():
-                worked = True
-                doorbells.active_until = now + self._poll_s
-            elif now >= doorbells.active_until and not self._busy_poll and doorbells.sleep():
-                self._active.pop(doorbells, None)
-                self._asleep[doorbells] = None
+            if doorbells in self._active:  # no earlier one has ended it
+                worked |= bool(self._try(self._look, doorbells, now))
         if self._active or self._soon:
             if not worked:
                 os.sched_yield()  # programs that poll, and other cards, may share this processor
             self._schedule()
 
+    def _look(self, doorbells: Doorbells, now: float) -> bool:
+        """Look at the doorbells of an active program; return whether any had changed."""
+        if doorbells.scan():
+            doorbells.active_until = now + self._poll_s
+            return True
+        if now >= doorbells.active_until and not self._busy_poll and doorbells.sleep():
+            self._active.pop(doorbells, None)
+            self._asleep[doorbells] = None
+        return False
+
+    def _try(self, work: Callable[..., object], *arguments: object) -> object:
+        """Call `work`. An error in it ends neither the loop nor the turns of other programs."""
+        try:
+            return work(*arguments)
+        except Exception:
+            _log.exception("a doorbell's work failed by an internal error")
+            return None
+
     def _on_rescan(self) -> None:
         for doorbells in list(self._asleep):
-            if doorbells in self._asleep and doorbells.scan():
+            if doorbells in self._asleep and self._try(doorbells.scan):
                 self.touch(doorbells)
         self._rescan = self._loop.call_later(RESCAN_S, self._on_rescan)
 

@@ -32,7 +32,9 @@ NEXT: Final = {
     QpState.SQE: (QpState.RTS,),
     QpState.ERR: (),
 }
-"""States that may follow one; RESET and ERR may follow any."""
+"""States that may follow one."""
+ANY: Final = (QpState.RESET, QpState.ERR)
+"""States that may follow any."""
 
 
 @dataclass(slots=True, eq=False)
@@ -102,7 +104,7 @@ class QueuePair:
             state = QpState(command.qp_state)
         except ValueError:
             raise AdminError(AdminStatus.ILLEGAL_PARAMETER, f"qp_state: {command.qp_state} is unknown") from None
-        if state not in (*NEXT[self.state], QpState.RESET, QpState.ERR):
+        if state not in NEXT[self.state] and state not in ANY:
             raise AdminError(AdminStatus.ILLEGAL_PARAMETER, f"qp_state: {state.name} does not follow {self.state.name}")
         return state
 

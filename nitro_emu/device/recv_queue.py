@@ -45,6 +45,7 @@ class RecvQueue:
         self.depth = depth
         self._ring = ring
         self._doorbell = doorbell
+        self._is_broken = False
         self._consumed = 0  # descriptors
         self._held = 0  # of requests that were not taken
         self._partial: list[Buffer] = []  # of a request whose last descriptor was not posted yet
@@ -53,6 +54,7 @@ class RecvQueue:
 
     def reset(self) -> None:
         """Begin anew: nothing is posted. The doorbell has to be 0."""
+        self._is_broken = False
         self._consumed = self._held = 0
         self._partial.clear()
         self._posted.clear()
@@ -63,7 +65,19 @@ class RecvQueue:
         return len(self._posted)
 
     def fetch(self) -> None:
-        """Copy the descriptors that were posted. Raises AbiError when the program breaks the rules of the ring."""
+        """Copy the descriptors that were posted. Raises AbiError when the program breaks the rules of the ring.
+
+        Nothing is taken after that, until `reset`.
+        """
+        if self._is_broken:
+            return
+        try:
+            self._fetch_untrusted()
+        except AbiError:
+            self._is_broken = True
+            raise
+
+    def _fetch_untrusted(self) -> None:
         count = (self._doorbell() & COUNTER_MASK) - self._consumed & COUNTER_MASK
         if not count:
             return

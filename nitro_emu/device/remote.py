@@ -69,11 +69,13 @@ class Remote:
         sender = self._engine().peer(self.peer).sender
         return None if sender is None else sender.segment_bytes
 
+    @property
+    def open_peer(self) -> int | None:
+        """The number of the peer, if it is open."""
+        return self.peer if self.state is RemoteState.OPEN else None
+
     def post(self, post: Callable[[int], None], *, fail: Callable[[Status], None]) -> None:
-        """Call `post` with the number of the peer, now or when it is open; or `fail`, if it cannot be opened."""
-        if self.state is RemoteState.OPEN and self.peer is not None:
-            post(self.peer)
-            return
+        """Call `post` with the number of the peer when it is open; or `fail`, if it cannot be opened."""
         self._posts.append((post, fail))
         if self.state is RemoteState.IDLE:
             self._open()

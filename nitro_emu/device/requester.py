@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -64,33 +63,42 @@ class RefusedError(Exception):
         self.status = status
 
 
-@dataclass(slots=True, eq=False)
 class Request:
-    """One entry, or a run of equal ones."""
+    """One entry, or a run of equal ones.
 
-    qp: QueuePair
-    handle: AddressHandle
-    op: int
-    length: int
-    """Of each."""
-    req_ids: list[int]
-    memory: tuple[MemoryRegion, ...]
-    """What it reads or writes; each counts one use."""
-    owner: Any
-    """What its copy of the payload belongs to."""
-    wr: WorkRequest
-    """Of one entry; of a run, as it would be for the first."""
-    addresses: npt.NDArray[np.uint64] | None = None
-    """Of a run: where each payload lies."""
-    epoch: int = 0
-    """The queue pair's, when the entry was copied."""
-    attempts: int = 0
-    left: int = 0
-    """Entries that have not completed."""
-    peer: int | None = None
-    """Whom it was posted to; None: it waits for its peer to open, or for its next attempt."""
-    timer: asyncio.TimerHandle | None = None
-    is_cancelled: bool = False
+    `memory`: what it reads or writes, each counting one use; `owner`: what its copy of the payload belongs to; `wr`: of
+    one entry, of a run as for its first; `addresses`: of a run, where each payload lies; `attempts`: how often the
+    responder was not ready.
+    """
+
+    def __init__(  # no dataclass, whose constructor is not compiled: there is one of these for each message
+        self,
+        qp: QueuePair,
+        handle: AddressHandle,
+        *,
+        op: int,
+        length: int,
+        req_ids: list[int],
+        memory: tuple[MemoryRegion, ...],
+        owner: Any,
+        wr: WorkRequest,
+        attempts: int = 0,
+    ) -> None:
+        self.qp = qp
+        self.handle = handle
+        self.op = op
+        self.length = length  # of each
+        self.req_ids = req_ids
+        self.memory = memory
+        self.owner = owner
+        self.wr = wr
+        self.addresses: npt.NDArray[np.uint64] | None = None
+        self.epoch = qp.epoch  # when the entry was copied
+        self.attempts = attempts
+        self.left = 0  # entries that have not completed
+        self.peer: int | None = None  # None: it waits for its peer to open, or for its next attempt
+        self.timer: asyncio.TimerHandle | None = None
+        self.is_cancelled = False
 
 
 class Requester:
@@ -199,7 +207,7 @@ class Requester:
         else:
             self._aim(qp, wr, descriptor, descriptor.remote, sges)
         memory = tuple(memory for _, memory in placed)
-        return Request(qp, handle, op, length, [descriptor.req_id], memory, owner, wr, epoch=qp.epoch)
+        return Request(qp, handle, op=op, length=length, req_ids=[descriptor.req_id], memory=memory, owner=owner, wr=wr)
 
     def _aim(
         self,
@@ -273,9 +281,14 @@ class Requester:
         return request
 
     def _post(self, number: int, request: Request) -> None:
-        request.handle.remote.post(
-            lambda peer: self._post_to(peer, number, request), fail=lambda status: self._fail(number, request, status)
-        )
+        remote = request.handle.remote
+        if (peer := remote.open_peer) is not None:
+            self._post_to(peer, number, request)
+        else:
+            remote.post(
+                lambda peer: self._post_to(peer, number, request),
+                fail=lambda status: self._fail(number, request, status),
+            )
 
     def _post_to(self, peer: int, number: int, request: Request) -> None:
         if request.is_cancelled:
@@ -384,9 +397,10 @@ class Requester:
             0, wr.length, address, wr.opcode, immediate=wr.immediate, key=wr.key, offset=wr.offset, flow=wr.flow
         )
         again = Request(
-            request.qp, request.handle, request.op, request.length, [request.req_ids[index]], request.memory,
-            request.owner, single, epoch=request.epoch, attempts=request.attempts + 1, left=1,
+            request.qp, request.handle, op=request.op, length=request.length, req_ids=[request.req_ids[index]],
+            memory=request.memory, owner=request.owner, wr=single, attempts=request.attempts + 1,
         )  # fmt: skip
+        again.left = 1
         for memory in again.memory:
             memory.uses += 1
         number = self._add(again)

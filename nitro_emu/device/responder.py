@@ -172,7 +172,9 @@ class Responder:
         if min([request.room for request in requests]) < length:
             rq.give_back(requests)
             return Status.REMOTE_ERROR_BAD_LENGTH
-        if all(self._landing(qp, *span) is not None for span in _spans(requests)):
+        first = requests[0]
+        spans = first.buffers if len(requests) == len(first.buffers) == 1 else _spans(requests)
+        if all(self._landing(qp, *span) is not None for span in spans):
             return None
         if len(requests) > 1:
             rq.give_back(requests)  # the messages come again one by one
@@ -363,6 +365,7 @@ class Responder:
             qp.rq.give_back(qp.take_send(event.peer, length=event.length, count=1))
         else:
             qp.rq.give_back(qp.take_write(event.peer))
+        self._flush_returned(qp)
 
     def on_ended(self, peer: int) -> None:
         """Forget a peer, and give back what was reserved for it."""
@@ -371,6 +374,12 @@ class Responder:
         for number in () if source is None else source.queue_pairs:
             if (qp := self._queue_pair(number)) is not None:
                 qp.forget(peer)
+                self._flush_returned(qp)
+
+    def _flush_returned(self, qp: QueuePair) -> None:
+        """Complete receive requests that were given back to a queue pair that is in the error state by now."""
+        if qp.state is qp.state.ERR:
+            self.flush(qp)
 
     def flush(self, qp: QueuePair) -> None:
         """Complete all posted receive requests of a queue pair in the error state with FLUSHED."""

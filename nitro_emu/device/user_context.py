@@ -20,7 +20,7 @@ from nitro_emu.device.event_ring import QP_ERROR, EventRing
 from nitro_emu.device.memory_region import MemoryRegion
 from nitro_emu.device.objects import AddressHandle, ProtectionDomain
 from nitro_emu.device.queue_pair import QueuePair
-from nitro_emu.device.shared import new_eventfd, shared_region
+from nitro_emu.device.shared import EventSender, new_eventfd, shared_region
 from nitro_emu.device.virtual_function import VirtualFunction
 from nitro_emu.errors import AdminError
 
@@ -36,7 +36,8 @@ class Uar:
     region: Region
     events: EventRing
     kick_fd: int
-    event_fd: int
+    sender: EventSender
+    """Of its events."""
     doorbells: Doorbells
     free_qp_slots: list[int]
     free_cq_slots: list[int]
@@ -92,20 +93,21 @@ class UserContext:
         return self.uar
 
     def open_uar(self) -> Uar:
-        """Allocate the page of doorbells. Raises AdminError."""
+        """Allocate the page of doorbells. The caller closes `sender.program_fd`. Raises AdminError."""
         config = self.vf.config
         with ExitStack() as opened:
             kick_fd = new_eventfd()
             opened.callback(os.close, kick_fd)
-            event_fd = new_eventfd()
-            opened.callback(os.close, event_fd)
+            sender = EventSender()
+            opened.callback(sender.close)
+            opened.callback(os.close, sender.program_fd)
             region = shared_region(uar_bytes(max_qp=config.max_qps, max_cq=config.max_cqs), name="nitro-uar")
             opened.callback(region.close)
-            events = EventRing(event_fd)
+            events = EventRing(sender)
             opened.callback(events.close)
             doorbells = Doorbells(region, events.region)
             slots = list(range(config.max_qps))[::-1], list(range(config.max_cqs))[::-1]
-            self.uar = Uar(region, events, kick_fd, event_fd, doorbells, *slots)
+            self.uar = Uar(region, events, kick_fd, sender, doorbells, *slots)
             opened.pop_all()
         self.vf.poller.add(doorbells, kick_fd=kick_fd)
         return self.uar
@@ -120,7 +122,7 @@ class UserContext:
             stack.callback(uar.region.close)
             stack.callback(uar.events.close)
             stack.callback(uar.doorbells.close)
-            stack.callback(os.close, uar.event_fd)
+            stack.callback(uar.sender.close)
             stack.callback(os.close, uar.kick_fd)
 
     # -- destruction --------------------------------------------------------------------------------------------------
@@ -144,8 +146,8 @@ class UserContext:
             self.uar.free_cq_slots.append(slot.slot)
             self.uar.queues -= 1
         slot.cq.close()
-        if slot.cq.eventfd is not None:
-            os.close(slot.cq.eventfd)
+        if slot.cq.events is not None:
+            slot.cq.events.close()
 
     def destroy_handle(self, number: int) -> None:
         """Destroy an address handle."""

@@ -13,6 +13,7 @@ from typing import Protocol, Self
 
 from nitro_emu.errors import VerbsError
 from nitro_emu.verbs.context import Context
+from nitro_emu.verbs.event_fd import take_events
 
 
 class Notified(Protocol):
@@ -45,7 +46,7 @@ class CompletionChannel:
         self._link.resources.add(self)
 
     def add(self, queue: Notified, *, event_fd: int) -> None:
-        """Watch a queue's eventfd. The queue keeps it."""
+        """Watch a queue's descriptor of events. The queue keeps it."""
         os.set_blocking(event_fd, False)
         self._queues[event_fd] = weakref.ref(queue)
         self._epoll.register(event_fd, select.EPOLLIN)
@@ -86,11 +87,11 @@ class CompletionChannel:
                 self._close()
 
     def _take(self, fd: int) -> None:
-        """Move the events of an eventfd to those that are pending. Another thread may have been faster."""
+        """Move the events of a descriptor to those that are pending. Another thread may have been faster."""
         queue = self._queues.get(fd)
         if queue is not None:
             with suppress(BlockingIOError):
-                self._pending.extend([queue] * os.eventfd_read(fd))
+                self._pending.extend([queue] * (take_events(fd) or 0))  # None: `check` says so soon
 
     def _pop(self) -> Notified | None:
         while self._pending:

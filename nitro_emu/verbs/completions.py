@@ -12,6 +12,9 @@ from nitro_emu.abi.io import CompStatus
 from nitro_emu.verbs.enums import WcOpcode, WcStatus
 
 _FIELDS = {
+    "entry": ((np.void, io.CQE_EX_BYTES), 0),
+    "narrow_entry": ((np.void, io.CQE_BYTES), 0),
+    "head": ("<u8", 0),
     "req_id": ("<u2", 0),
     "status": ("u1", 2),
     "flags": ("u1", 3),
@@ -34,7 +37,9 @@ COMPLETION: Final[np.dtype[np.void]] = np.dtype(
 )
 """The device's completion (`nitro_emu.abi.io`), and behind it the application's id of the request.
 
-`status` is the device's, 0 if the request succeeded. Of a queue of 16-byte entries, `length_hi` and `src_gid` are 0.
+`entry` (or `narrow_entry`, of a queue of 16-byte entries) is the device's completion as a whole, `head` its first 8
+bytes. `status` is the device's, 0 if the request succeeded. Of a queue of 16-byte entries, `length_hi` and `src_gid`
+are 0.
 """
 
 Completions = npt.NDArray[np.void]

@@ -11,27 +11,61 @@ import errno
 import os
 import threading
 import weakref
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from nitro_emu.abi import admin, io, memory
-from nitro_emu.abi.io import Cqe, QueueType
-from nitro_emu.errors import AbiError, VerbsError
+from nitro_emu.abi.io import QueueType
+from nitro_emu.errors import VerbsError
 from nitro_emu.verbs.comp_channel import CompletionChannel
 from nitro_emu.verbs.completions import COMPLETION, NONE, Completions, wc_opcode, wc_status
 from nitro_emu.verbs.context import Context
-from nitro_emu.verbs.enums import WcFlags
+from nitro_emu.verbs.enums import WcFlags, WcOpcode
 from nitro_emu.verbs.link import expect
 from nitro_emu.verbs.mapping import map_shared
 from nitro_emu.verbs.resource import Resource
 from nitro_emu.verbs.wr import WorkCompletion
 
 _FLAGS_OFFSET: Final = 3  # of a CQE
-_RECEIVED: Final = QueueType.RECV << io.CQE_QUEUE_SHIFT
-_KIND: Final = io.CQE_QUEUE_MASK | io.CQE_UNSOLICITED
+_FLAGS_SHIFT: Final = 8 * _FLAGS_OFFSET  # in the first 8 bytes, as a number
+_QP_NUM_SHIFT: Final = 32
+_RECEIVED: Final = QueueType.RECV << io.CQE_QUEUE_SHIFT + _FLAGS_SHIFT
+_UNSOLICITED: Final = io.CQE_UNSOLICITED << _FLAGS_SHIFT
+_KEY: Final = np.uint64(0xFFFF << _QP_NUM_SHIFT | (io.CQE_QUEUE_MASK | io.CQE_UNSOLICITED) << _FLAGS_SHIFT)
+"""What tells completions of different queues apart."""
 _NO_FLAGS, _WITH_IMM = WcFlags(0), WcFlags.WITH_IMM
+
+
+class _Kind(NamedTuple):
+    """What the flags of a completion say."""
+
+    received: bool
+    written: bool
+    unsolicited: bool
+    opcode: WcOpcode
+    flags: WcFlags
+
+    @classmethod
+    def of(cls, flags: int) -> _Kind | None:
+        """Return what they say; None if they name no queue."""
+        queue = (flags & io.CQE_QUEUE_MASK) >> io.CQE_QUEUE_SHIFT
+        if queue not in {QueueType.SEND, QueueType.RECV}:
+            return None
+        received, op = queue == QueueType.RECV, (flags & io.CQE_OP_MASK) >> io.CQE_OP_SHIFT
+        with_imm = received and flags & io.CQE_HAS_IMM
+        return cls(
+            received,
+            written=op == io.SendOp.RDMA_WRITE,
+            unsolicited=bool(flags & io.CQE_UNSOLICITED),
+            opcode=wc_opcode(received=received, op=op),
+            flags=_WITH_IMM if with_imm else _NO_FLAGS,
+        )
+
+
+_KINDS: Final = tuple(_Kind.of(flags) for flags in range(256))
+_STATUSES: Final = tuple(wc_status(status) for status in range(256))
 
 
 class CompletionQueue(Resource):
@@ -72,18 +106,18 @@ class CompletionQueue(Resource):
         self.lock = threading.RLock()
 
     def _map(self, fds: list[int]) -> None:
-        """Map the ring, and watch the eventfd if there is one."""
+        """Map the ring, and watch the descriptor of events if there is one."""
+        if self.channel is not None:
+            self.channel.add(self, event_fd=fds[1])
+            self._unwatch = weakref.finalize(self, _unwatch, self.channel, fds[1])
         try:
             ring = map_shared(fds[0], size_bytes=self.depth * self.entry_bytes, writable=False)
         finally:
             os.close(fds[0])
-            self._close_fds = [weakref.finalize(self, os.close, fd) for fd in fds[1:]]
         self._ring = memoryview(ring)
         self._entries: npt.NDArray[Any] = np.frombuffer(ring, np.dtype((np.void, self.entry_bytes)), self.depth)
+        self._entry_field = "entry" if self.entry_bytes == io.CQE_EX_BYTES else "narrow_entry"
         self._flags: npt.NDArray[np.uint8] = np.frombuffer(ring, np.uint8)[_FLAGS_OFFSET :: self.entry_bytes]
-        if self.channel is not None:
-            self._event_fd = fds[1]
-            self.channel.add(self, event_fd=self._event_fd)
 
     # -- events -----------------------------------------------------------------------------------------------------
 
@@ -116,8 +150,8 @@ class CompletionQueue(Resource):
         with self.lock:
             before = self._consumed
             try:
-                while len(completions) < most and (cqe := self._take()) is not None:
-                    completions.append(_work_completion(cqe, wr_id=self._complete(cqe)))
+                while len(completions) < most and (found := self._take()) is not None:
+                    completions.append(found)
             except VerbsError:
                 if not completions:
                     raise
@@ -134,8 +168,7 @@ class CompletionQueue(Resource):
         """Return the next completion, None if there is none. Raises VerbsError as `poll`."""
         self._check()
         with self.lock:
-            cqe = self._take()
-            return None if cqe is None else _work_completion(cqe, wr_id=self._complete(cqe))
+            return self._take()
 
     def end_poll(self) -> None:
         """End a poll: tell the card what has been taken."""
@@ -143,31 +176,44 @@ class CompletionQueue(Resource):
             with self.lock:
                 self._store_consumed()
 
-    def _take(self) -> Cqe | None:
-        position = (self._consumed & self.depth - 1) * self.entry_bytes
-        phase = memory.ring_phase(self._consumed, depth=self.depth)
-        if self._ring[position + _FLAGS_OFFSET] & io.CQE_PHASE != phase:
+    def _take(self) -> WorkCompletion | None:
+        consumed, ring = self._consumed, self._ring
+        position = (consumed & self.depth - 1) * self.entry_bytes
+        if ring[position + _FLAGS_OFFSET] & io.CQE_PHASE != memory.ring_phase(consumed, depth=self.depth):
             return None
-        entry = bytes(self._ring[position : position + self.entry_bytes])
-        self._consumed += 1
-        try:
-            return io.unpack_cqe_untrusted(entry)
-        except AbiError as error:
-            raise VerbsError(errno.EINVAL, f"{error}") from error
+        self._consumed = consumed + 1
+        req_id, status, flags, qp_num, length, ah, src_qp, immediate = io.RX_CQE.unpack_from(ring, position)
+        if (kind := _KINDS[flags]) is None:
+            raise VerbsError(errno.EINVAL, f"a completion with the flags {flags:#x}, which name no queue")
+        wr_id = self._complete(req_id, qp_num=qp_num, kind=kind)
+        opcode, wc_flags, unsolicited = kind.opcode, kind.flags, kind.unsolicited
+        if not kind.received:
+            return WorkCompletion(
+                wr_id, _STATUSES[status], status, opcode, wc_flags, qp_num, 0, 0, 0, 0, b"", unsolicited
+            )
+        gid = b""
+        if self.entry_bytes == io.CQE_EX_BYTES:
+            if kind.written:
+                length |= io.LENGTH_HI.unpack_from(ring, position + io.CQE_BYTES)[0] << 16
+            elif ah == io.UNKNOWN_AH:
+                gid = bytes(ring[position + io.CQE_BYTES : position + io.CQE_EX_BYTES])
+        return WorkCompletion(
+            wr_id, _STATUSES[status], status, opcode, wc_flags, qp_num, length, src_qp, immediate, ah, gid, unsolicited
+        )
 
-    def _complete(self, cqe: Cqe) -> int:
+    def _complete(self, req_id: int, *, qp_num: int, kind: _Kind) -> int:
         """Free the request of a completion, and return its id. Raises VerbsError if there is none."""
-        queues = self._queues.get(cqe.qp_num)
+        queues = self._queues.get(qp_num)
         if queues is not None:
-            if cqe.unsolicited:
+            if kind.unsolicited:
                 return 0
-            queue = queues.send if cqe.queue == QueueType.SEND else queues.recv
+            queue = queues.recv if kind.received else queues.send
             with queue.lock:
-                wr_id = queue.ids.complete(cqe.req_id)
+                wr_id = queue.ids.complete(req_id)
             if wr_id is not None:
                 return wr_id
         self.stale += 1
-        raise VerbsError(errno.EINVAL, f"a completion of a queue pair that is gone (number {cqe.qp_num})")
+        raise VerbsError(errno.EINVAL, f"a completion of a queue pair that is gone (number {qp_num})")
 
     # -- many at a time ---------------------------------------------------------------------------------------------
 
@@ -193,13 +239,11 @@ class CompletionQueue(Resource):
         return old if not new[old] else len(new)
 
     def _copy(self, taken: Completions, *, first: int) -> None:
-        target = np.ndarray(len(taken), self._entries.dtype, taken, strides=(COMPLETION.itemsize,))
-        target[:] = self._entries[first : first + len(taken)]
+        taken[self._entry_field] = self._entries[first : first + len(taken)]
 
     def _complete_many(self, taken: Completions) -> Completions:
         """Free the requests, and fill in their ids."""
-        kinds = taken["flags"] & _KIND
-        keys = taken["qp_num"].astype(np.uint32) << 8 | kinds
+        keys = taken["head"] & _KEY
         if (keys == keys[0]).all():
             valid = self._complete_group(taken, key=int(keys[0]))
             return taken if valid is None else taken[valid]
@@ -215,13 +259,13 @@ class CompletionQueue(Resource):
 
     def _complete_group(self, group: Completions, *, key: int) -> npt.NDArray[np.bool_] | None:
         """Free the requests of one queue. Returns which exist, None if all do."""
-        queues = self._queues.get(key >> 8)
-        if queues is not None and key & io.CQE_UNSOLICITED:
+        queues = self._queues.get(key >> _QP_NUM_SHIFT)
+        if queues is not None and key & _UNSOLICITED:
             return None
         if queues is None:
             self.stale += len(group)
             return np.zeros(len(group), np.bool_)
-        queue = queues.recv if key & io.CQE_QUEUE_MASK == _RECEIVED else queues.send
+        queue = queues.recv if key & _RECEIVED else queues.send
         with queue.lock:
             group["wr_id"], valid = queue.ids.complete_many(group["req_id"])
         if valid is not None:
@@ -235,35 +279,21 @@ class CompletionQueue(Resource):
             self._doorbell.store(self._arm_word | self._consumed & memory.COUNTER_MASK)
 
     def _check(self) -> None:
-        self._link.check()
+        if self._link.end_reason:
+            self._link.check()
         if self.closed:
             raise VerbsError(errno.EINVAL, "the completion queue is closed")
 
     def release(self) -> None:
-        """Release the ring and the eventfd."""
+        """Release the ring and the descriptor of events."""
         super().release()
         if self.channel is not None:
-            self.channel.remove(self._event_fd)
-        for close_fd in self._close_fds:
-            close_fd()
+            self._unwatch()
         with self.lock:
             self._ring = memoryview(b"")
             self._entries = self._flags = np.zeros(0, np.uint8)
 
 
-def _work_completion(cqe: Cqe, *, wr_id: int) -> WorkCompletion:
-    received = cqe.queue == QueueType.RECV
-    return WorkCompletion(
-        wr_id=wr_id,
-        status=wc_status(cqe.status),
-        vendor_error=cqe.status,
-        opcode=wc_opcode(received=received, op=cqe.op),
-        flags=_WITH_IMM if received and cqe.has_imm else _NO_FLAGS,
-        qp_num=cqe.qp_num,
-        byte_len=cqe.length,
-        src_qp=cqe.src_qp_num,
-        immediate=cqe.imm,
-        ah=cqe.ah,
-        src_gid=cqe.src_addr,
-        unsolicited=cqe.unsolicited,
-    )
+def _unwatch(channel: CompletionChannel, event_fd: int) -> None:
+    channel.remove(event_fd)
+    os.close(event_fd)

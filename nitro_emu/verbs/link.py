@@ -84,7 +84,8 @@ class Link:
         self._lock = threading.Lock()
         self._commands = 0
         self._abandoned: deque[admin.Command] = deque()
-        self._end_reason = ""
+        self.end_reason = ""
+        """Why the card is dead, or this link closed; empty as long as it lives."""
         self._closed = False
         self.resources: WeakSet[Releasable] = WeakSet()
         self.events: deque[admin.AenqEntry] = deque(maxlen=memory.AENQ_DEPTH)
@@ -228,12 +229,12 @@ class Link:
     @property
     def ended(self) -> bool:
         """Whether the card is dead, or this link closed."""
-        return bool(self._end_reason)
+        return bool(self.end_reason)
 
     def check(self) -> None:
         """Raise VerbsError (EIO) if the card is dead, or this link closed."""
-        if self._end_reason:
-            raise VerbsError(errno.EIO, self._end_reason)
+        if self.end_reason:
+            raise VerbsError(errno.EIO, self.end_reason)
 
     # -- events and the end -----------------------------------------------------------------------------------------
 
@@ -253,8 +254,8 @@ class Link:
         self._end("the card is gone; start it, and open the device again")
 
     def _end(self, reason: str) -> None:
-        if not self._end_reason:
-            self._end_reason = reason
+        if not self.end_reason:
+            self.end_reason = reason
             with suppress(OSError):
                 os.eventfd_write(self.death_fd, 1)
 

@@ -18,7 +18,7 @@ from nitro_emu.verbs.pd import ProtectionDomain
 from nitro_emu.verbs.resource import Resource
 
 _PAGE_SHIFT: Final = PAGE_BYTES.bit_length() - 1
-_ALLOWED: Final = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
+_ALLOWED: Final = int(Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ)
 
 
 class MemoryRegion(Resource):

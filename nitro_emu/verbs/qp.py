@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from nitro_emu.abi import admin, io, limits, memory
 from nitro_emu.errors import VerbsError
@@ -24,7 +23,7 @@ from nitro_emu.verbs.pd import ProtectionDomain
 from nitro_emu.verbs.qp_states import check_transition
 from nitro_emu.verbs.queues import Queues
 from nitro_emu.verbs.recv_queue import RecvQueue
-from nitro_emu.verbs.request_ids import U64Array
+from nitro_emu.verbs.request_ids import Numbers, U64Array
 from nitro_emu.verbs.resource import Resource
 from nitro_emu.verbs.send_builder import SendBuilder
 from nitro_emu.verbs.send_queue import Destination, SendQueue
@@ -95,8 +94,8 @@ class QueuePair(Resource):
         self._map(answer.fds[0], reply=reply, sizes=sizes)
         self.rules = SendRules(context.link, signal_all=options.signal_all, ops=options.send_ops)
         self.builder = SendBuilder(self.send_queue, rules=self.rules, inline_write=options.inline_write)
-        self._forget = weakref.finalize(self, context.queues.pop, self.number, None)
-        context.queues[self.number] = Queues(self.send_queue, self.recv_queue)
+        queues = context.queues[self.number] = Queues(self.send_queue, self.recv_queue)
+        self._forget = weakref.finalize(self, _forget, context.queues, self.number, queues)
 
     def _map(self, fd: int, *, reply: admin.CreateQpReply, sizes: _Sizes) -> None:
         link, generation = self._link, self.pd.context.next_generation()
@@ -235,8 +234,8 @@ class QueuePair(Resource):
         *,
         remote_qpn: int,
         remote_qkey: int,
-        addresses: npt.ArrayLike,
-        lengths: npt.ArrayLike,
+        addresses: Numbers,
+        lengths: Numbers,
         lkey: int,
         wr_ids: U64Array | Iterable[int],
         immediate: int | None = None,
@@ -264,10 +263,10 @@ class QueuePair(Resource):
         *,
         remote_qpn: int,
         remote_qkey: int,
-        addresses: npt.ArrayLike,
-        lengths: npt.ArrayLike,
+        addresses: Numbers,
+        lengths: Numbers,
         lkey: int,
-        remote_addresses: npt.ArrayLike,
+        remote_addresses: Numbers,
         rkey: int,
         wr_ids: U64Array | Iterable[int],
         immediate: int | None = None,
@@ -289,9 +288,9 @@ class QueuePair(Resource):
 
     def post_recvs(
         self,
-        addresses: npt.ArrayLike,
+        addresses: Numbers,
         *,
-        lengths: npt.ArrayLike,
+        lengths: Numbers,
         lkey: int,
         wr_ids: U64Array | Iterable[int],
     ) -> None:
@@ -317,6 +316,12 @@ class QueuePair(Resource):
         super().release()
         self.rules.closed = True
         self._forget()
+
+
+def _forget(table: dict[int, Queues], number: int, queues: Queues) -> None:
+    """Remove a queue pair's queues, unless another one has its number already."""
+    if table.get(number) is queues:
+        del table[number]
 
 
 def _sizes(options: QpOptions, *, device: admin.QueueAttr, wide_inline_bytes: int) -> _Sizes:

@@ -17,10 +17,11 @@ import numpy.typing as npt
 
 from nitro_emu.abi import io, memory
 from nitro_emu.abi.io import Sge
-from nitro_emu.abi.limits import MAX_KEY, MAX_RECV_SGE_BYTES
+from nitro_emu.abi.limits import MAX_KEY
+from nitro_emu.abi.limits import MAX_RECV_SGE_BYTES as _MOST
 from nitro_emu.errors import AbiError, VerbsError
 from nitro_emu.verbs.link import Doorbell
-from nitro_emu.verbs.request_ids import RequestIds, U64Array
+from nitro_emu.verbs.request_ids import Numbers, RequestIds, U64Array, numbers
 
 _NO_BUFFER = (Sge(0, 0, 0),)
 _ONE_BUFFER = io.RX_FIRST | io.RX_LAST
@@ -74,7 +75,7 @@ class RecvQueue:
                 io.pack_rx(
                     req_id=req_id,
                     address=sge.address,
-                    length=min(sge.length, MAX_RECV_SGE_BYTES),
+                    length=min(sge.length, _MOST),
                     lkey=sge.lkey,
                     first=index == 0,
                     last=index == len(sges) - 1,
@@ -89,20 +90,21 @@ class RecvQueue:
             self._ring[start : start + io.RX_DESC_BYTES] = descriptor
             self._posted += 1
 
-    def post_many(self, addresses: npt.ArrayLike, *, lengths: npt.ArrayLike, lkey: int, wr_ids: U64Array) -> None:
+    def post_many(self, addresses: Numbers, *, lengths: Numbers, lkey: int, wr_ids: U64Array) -> None:
         """Write requests of one buffer each, and ring once. Raises VerbsError: full (ENOMEM)."""
         count = len(wr_ids)
         if count > self.free:
             raise VerbsError(errno.ENOMEM, f"the receive queue has room for {self.free} of {count} requests")
-        places = np.broadcast_to(np.asarray(addresses, np.uint64), count)
-        sizes = np.broadcast_to(np.minimum(lengths, MAX_RECV_SGE_BYTES), count)
+        places, sizes = numbers(addresses), numbers(lengths)
+        sizes = min(sizes, _MOST) if isinstance(sizes, int) else np.minimum(sizes, _MOST)
         req_ids = self.ids.reserve_many(wr_ids)
         done = 0
         while done < count:
             slot = self._posted & self._mask
             run = min(count - done, self.depth - slot)
             part, slots = slice(done, done + run), slice(slot, slot + run)
-            self._addresses[slots], self._lengths[slots] = places[part], sizes[part]
+            self._addresses[slots] = places if isinstance(places, int) else places[part]
+            self._lengths[slots] = sizes if isinstance(sizes, int) else sizes[part]
             self._req_ids[slots], self._lkey_ctrls[slots] = req_ids[part], lkey & MAX_KEY | _ONE_BUFFER
             done, self._posted = done + run, self._posted + run
         self.ring()

@@ -7,13 +7,27 @@ a stack. Ids are reserved one by one, or as arrays.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
 import numpy as np
 import numpy.typing as npt
 
-_REQ_ID_BITS = 16
+_REQ_ID_MASK = (1 << 16) - 1
+
+Numbers: TypeAlias = int | npt.NDArray[Any] | Sequence[int]
+"""Numbers of many requests: one for each, or one for all."""
 
 U16Array = npt.NDArray[np.uint16]
 U64Array = npt.NDArray[np.uint64]
+
+
+def numbers(values: Numbers) -> U64Array | int:
+    """Return them as an array, or as the number for all."""
+    if isinstance(values, int):
+        return values
+    array = np.asarray(values, np.uint64)
+    return array if array.ndim else int(array)
 
 
 class RequestIds:
@@ -22,7 +36,7 @@ class RequestIds:
     __slots__ = (
         "_free",
         "_free_array",
-        "_generation",
+        "_generation_bits",
         "_index_bits",
         "_mask",
         "_wr_id_array",
@@ -39,14 +53,14 @@ class RequestIds:
         self._wr_ids = self._wr_id_array.data
         self._free_array = np.zeros(count, np.uint16)
         self._free = self._free_array.data
-        self._generation = 0
+        self._generation_bits = 0
         self.in_flight = 0
         self.reset(generation)
 
     def reset(self, generation: int) -> None:
         """Forget all that is in flight, and give out ids of another generation from now on."""
-        self._generation = generation & ((1 << _REQ_ID_BITS - self._index_bits) - 1)
-        self._free_array[:] = np.arange(self.count, dtype=np.uint32) | (self._generation << self._index_bits)
+        self._generation_bits = generation << self._index_bits & _REQ_ID_MASK
+        self._free_array[:] = np.arange(self.count, dtype=np.uint32) | self._generation_bits
         self.in_flight = 0
 
     def reserve(self, wr_id: int) -> int:
@@ -65,16 +79,19 @@ class RequestIds:
 
     def complete(self, req_id: int) -> int | None:
         """Free an id, and return the application's; None if it is not in use: of another generation, for example."""
-        if not self.in_flight or req_id >> self._index_bits != self._generation or req_id & self._mask >= self.count:
+        index = req_id & self._mask
+        if not self.in_flight or req_id ^ index != self._generation_bits or index >= self.count:
             return None
         self.in_flight -= 1
         self._free[self.in_flight] = req_id
-        return self._wr_ids[req_id & self._mask]
+        return self._wr_ids[index]
 
     def complete_many(self, req_ids: U16Array) -> tuple[U64Array, npt.NDArray[np.bool_] | None]:
         """Free ids, and return the application's, and which of `req_ids` are in use (None: all); the others' are 0."""
         indices = req_ids & self._mask
-        valid = (req_ids >> self._index_bits == self._generation) & (indices < self.count)
+        valid = req_ids ^ indices == self._generation_bits
+        if self.count <= self._mask:
+            valid &= indices < self.count
         if len(req_ids) <= self.in_flight and valid.all():
             self._free_many(req_ids)
             return self._wr_id_array[indices], None

@@ -17,21 +17,19 @@ class Resource:
         self._destroy = destroy
         self._abandon = weakref.finalize(self, link.abandon, destroy)
         self._abandon.atexit = False  # the connection's end does it
-        link.resources.add(self)
-
-    @property
-    def closed(self) -> bool:
+        self.closed = False
         """Whether it has been closed, or its context has."""
-        return not self._abandon.alive
+        link.resources.add(self)
 
     def close(self) -> None:
         """Have the card destroy it, and release its memory here. Raises VerbsError while it is in use (EBUSY)."""
-        if self._abandon.alive:
+        if not self.closed:
             self._link.destroy(self._destroy)
             self.release()
 
     def release(self) -> None:
         """Release what it holds in this process. Its context does this when it is closed."""
+        self.closed = True
         self._abandon.detach()
 
     def __enter__(self) -> Self:

@@ -11,8 +11,7 @@ import errno
 import mmap
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +21,10 @@ from nitro_emu.abi.io import SendOp, Sge
 from nitro_emu.abi.limits import WQE_BYTES
 from nitro_emu.errors import AbiError, VerbsError
 from nitro_emu.verbs.link import Doorbell
-from nitro_emu.verbs.request_ids import RequestIds, U64Array
+from nitro_emu.verbs.request_ids import Numbers, RequestIds, U64Array, numbers
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(NamedTuple):
     """Where a request goes: numbers only."""
 
     ah: int
@@ -64,8 +62,10 @@ class SendQueue:
         self._raw = wqes.view(np.dtype((np.void, wqe_bytes)))
         self._raw_template = self._template.view(self._raw.dtype)
         self._req_ids: npt.NDArray[Any] = wqes["meta"]["req_id"]
-        self._buffers = {True: wqes["local"], False: wqes["sgl"][:, 0]}  # by whether it is RDMA
-        self._remotes: npt.NDArray[Any] = wqes["remote"]
+        self._template_key: tuple[int, int, Destination, int] | None = None
+        local, first = _Buffers(wqes["local"], key="lkey"), _Buffers(wqes["sgl"][:, 0], key="lkey")
+        self._buffers = {True: local, False: first}  # by whether it is RDMA
+        self._remotes = _Buffers(wqes["remote"], key="rkey")
 
     @property
     def free(self) -> int:
@@ -134,12 +134,12 @@ class SendQueue:
         op: SendOp,
         *,
         destination: Destination,
-        addresses: npt.ArrayLike,
-        lengths: npt.ArrayLike,
+        addresses: Numbers,
+        lengths: Numbers,
         lkey: int,
         wr_ids: U64Array,
         immediate: int | None = None,
-        remote_addresses: npt.ArrayLike = 0,
+        remote_addresses: Numbers = 0,
         rkey: int = 0,
     ) -> None:
         """Write requests that differ in their addresses and lengths only, and ring once. Raises VerbsError.
@@ -150,9 +150,7 @@ class SendQueue:
         if count > self.free:
             raise VerbsError(errno.ENOMEM, f"the send queue has {self.free} free slots for {count} requests")
         ctrl1 = io.META_DESC | op | (0 if immediate is None else io.HAS_IMM)
-        arrays = [
-            np.broadcast_to(np.asarray(values, np.uint64), count) for values in (addresses, lengths, remote_addresses)
-        ]
+        batch = _Batch(addresses, lengths, remote_addresses, lkey, rkey, rdma=op != SendOp.SEND)
         req_ids = self.ids.reserve_many(wr_ids)
         done = 0
         while done < count:
@@ -163,32 +161,64 @@ class SendQueue:
             part, slots = slice(done, done + run), slice(slot, slot + run)
             self._raw[slots] = self._raw_template
             self._req_ids[slots] = req_ids[part]
-            self._fill_addresses(
-                slots, *(values[part] for values in arrays), lkey=lkey, rkey=rkey, rdma=op != SendOp.SEND
-            )
+            self._fill_addresses(slots, batch, part=part)
             done, self._posted = done + run, self._posted + run
         self.ring()
 
     def _fill_template(self, ctrl1: int, *, phase: int, destination: Destination, immediate: int) -> None:
+        key = (ctrl1, phase, destination, immediate)
+        if key == self._template_key:
+            return
+        self._template_key = key
         meta = self._template["meta"]
         meta["ctrl1"], meta["ctrl2"] = ctrl1, io.FIRST | io.LAST | io.COMP_REQ | phase
         meta["dest_qp_num"], meta["ah"], meta["qkey"] = destination.qp_num, destination.ah, destination.qkey
         meta["length"], meta["immediate_data"] = 1, immediate
 
-    def _fill_addresses(
+    def _fill_addresses(self, slots: slice, batch: _Batch, *, part: slice) -> None:
+        lengths = batch.part(batch.lengths, part)
+        buffers = self._buffers[batch.rdma]
+        buffers.addresses[slots] = batch.part(batch.addresses, part)
+        buffers.lengths[slots] = lengths
+        buffers.keys[slots] = batch.lkey
+        if batch.rdma:
+            self._remotes.addresses[slots] = batch.part(batch.remote_addresses, part)
+            self._remotes.lengths[slots] = lengths
+            self._remotes.keys[slots] = batch.rkey
+
+
+class _Batch:
+    """Addresses and lengths of requests: arrays, or a number for all of them."""
+
+    __slots__ = ("addresses", "lengths", "lkey", "rdma", "remote_addresses", "rkey")
+
+    def __init__(
         self,
-        slots: slice,
-        addresses: npt.NDArray[np.uint64],
-        lengths: npt.NDArray[np.uint64],
-        remote_addresses: npt.NDArray[np.uint64],
-        *,
+        addresses: Numbers,
+        lengths: Numbers,
+        remote_addresses: Numbers,
         lkey: int,
         rkey: int,
+        *,
         rdma: bool,
     ) -> None:
-        buffers = self._buffers[rdma]
-        buffers["address"][slots], buffers["length"][slots], buffers["lkey"][slots] = addresses, lengths, lkey
-        if rdma:
-            remotes = self._remotes
-            remotes["address"][slots], remotes["length"][slots] = remote_addresses, lengths
-            remotes["rkey"][slots] = rkey
+        self.addresses = numbers(addresses)
+        self.lengths = numbers(lengths)
+        self.remote_addresses = numbers(remote_addresses)
+        self.lkey = lkey
+        self.rkey = rkey
+        self.rdma = rdma
+
+    @staticmethod
+    def part(values: U64Array | int, part: slice) -> U64Array | int:
+        """Return some of the values."""
+        return values if isinstance(values, int) else values[part]
+
+
+class _Buffers:
+    """The fields of one buffer of every slot."""
+
+    __slots__ = ("addresses", "keys", "lengths")
+
+    def __init__(self, descriptors: npt.NDArray[Any], *, key: str) -> None:
+        self.addresses, self.lengths, self.keys = descriptors["address"], descriptors["length"], descriptors[key]

@@ -1,7 +1,7 @@
 """A thread that learns of the card's death and of its events.
 
-It waits for the end of the admin connection and for the events' eventfd, and never reads the connection: the replies on
-it are the commands'. It holds no reference to the context, so that a forgotten context is collected.
+It waits for the end of the admin connection and for the events' descriptor, and never reads the connection: the
+replies on it are the commands'. It holds no reference to the context, so that a forgotten context is collected.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from nitro_emu.verbs.event_fd import take_events
+
 _END = select.POLLHUP | select.POLLRDHUP | select.POLLERR
 
 
 class Watcher:
     """Calls `on_event` for events, and `on_end` once when the connection ends, both in its thread.
 
-    Takes over the socket and the eventfd: they are closed by the thread, when nothing waits on them any more.
+    Takes over the socket and the descriptor of events: the thread closes them, when nothing waits on them any more.
     """
 
     def __init__(
@@ -47,7 +49,8 @@ def _watch(connection: socket.socket, event_fd: int, on_event: Callable[[], None
         while True:
             ready = dict(poller.poll())
             if ready.get(event_fd, 0):
-                os.eventfd_read(event_fd)
+                if take_events(event_fd) is None:
+                    return
                 on_event()
             if ready.get(connection.fileno(), 0) & _END:
                 return

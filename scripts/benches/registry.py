@@ -9,6 +9,7 @@ from typing import Final
 from netns.errors import LabError
 from scripts.benches.cases import (
     blackhole,
+    card,
     chaos,
     clean,
     devmem,
@@ -207,6 +208,7 @@ _TABLE: Final = (
     _veth("rate", "small messages a second, 1 and 100 peers", rate.rounds, rate.WANTED, rate.SECONDS),
     _veth("peers", "1 to 10,000 peers on one endpoint", peers.rounds, peers.WANTED),
     _veth("secure", "encrypted, beside plain text and aioquic", secure.rounds, secure.WANTED, secure.SECONDS),
+    _veth("card", "applications on two cards, beside the library in process", card.rounds, card.WANTED, card.SECONDS),
     _veth("python", "the same transfer by aioquic", python.rounds, python.WANTED, python.SECONDS),
 )
 

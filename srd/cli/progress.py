@@ -11,7 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, T
 from rich.text import Text
 
 from srd.file_transfer.protocol import Offer
-from srd.peer import Peer
+from srd.file_transfer.transport import Peer
 from srd.printable import printable
 
 PROGRESS_INTERVAL_S = 0.05

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import tempfile
-from collections.abc import Coroutine
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +19,23 @@ from srd.cli.options import HostPort, Interrupted, Size, busy_poll_option, emit,
 from srd.cli.progress import ProgressWatch
 from srd.cli.security import authorized_keys_option, security_config, security_options
 from srd.cli.tracing import check_trace_file, trace_option, tracing
+from srd.cli.transports import card_option, card_transport, check_without
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
 from srd.file_transfer.leftovers import GRACE_S, Leftover, expire, leftovers
 from srd.file_transfer.protocol import Offer, TransferInterruptedError
 from srd.file_transfer.receiving import MAX_TRANSFERS, FileReceiver, Inbox, NotStartedError, Received
+from srd.file_transfer.transport import Listener, Peer, Transport
 from srd.io.addresses import host_port_text
-from srd.peer import Peer
+from srd.peer import Peer as EndpointPeer
 from srd.printable import printable
-from srd.proto.trace import Trace
 
 
 @click.command()
-@click.option("--listen", required=True, type=HostPort(), help="Address to listen on; port 0 selects a free port.")
-@click.option("--output", required=True, type=click.Path(path_type=Path), help="Directory to store the files in.")
+@click.option("--listen", type=HostPort(), help="Address to listen on; port 0 selects a free port.")
+@card_option
+@click.option("--output", type=click.Path(path_type=Path), help="Directory to store the files in; required.")
 @click.option("--once", is_flag=True, help="Exit after one file, whether it succeeded or failed.")
 @click.option("--overwrite", is_flag=True, help="Replace existing files.")
 @click.option(
@@ -51,29 +53,39 @@ from srd.proto.trace import Trace
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines on stdout.")
 def recv(
     *,
-    listen: tuple[str, int],
-    output: Path,
+    listen: tuple[str, int] | None,
+    card: str | None,
+    output: Path | None,
     once: bool,
     overwrite: bool,
     max_transfers: int,
-    devmem: int | None,
-    plain: bool,
-    psk_file: Path | None,
-    cert: Path | None,
-    ca: Path | None,
-    authorized_keys: Path | None,
-    busy_poll: bool,
-    trace_file: Path | None,
     as_json: bool,
+    **endpoint: Any,
 ) -> int:
-    """Receive files into a directory until stopped.
+    """Receive files into a directory until stopped; --listen or --card says where.
 
     Prints the address and the fingerprint of its key: what srd send takes. All is encrypted.
 
     A file has a temporary name until it has been received completely, verified (SHA-256) and synced; then it is renamed
     to its final name. Existing files are refused without --overwrite, names with a directory part always. The partial
     file of a lost sender is kept while the sender retries (srd send --retry-for), also across a restart of srd recv.
+
+    With --card the files come through the queues of a card's device, which encrypts as the card's settings say. The
+    address is then HOST:PORT/QPN/QKEY, of a queue pair: all that srd send --card needs.
     """
+    own = EndpointOptions(**endpoint)
+    if (listen is None) is (card is None):
+        raise click.UsageError("give --listen HOST:PORT or --card DEVICE, one of them")
+    if output is None:
+        raise click.UsageError("give --output DIRECTORY, where the files go")
+    _check_output(output)
+    source = _by_endpoint(listen, own) if listen is not None else _by_card(card or "", own)
+    daemon = Daemon(Inbox(output, overwrite=overwrite, max_transfers=max_transfers), as_json=as_json)
+    return run(daemon.serve(source, once=once))
+
+
+def _check_output(output: Path) -> None:
+    """Raise click.UsageError or click.ClickException for what no files can be stored in."""
     if not is_directory(output):
         raise click.UsageError(f"--output {output}: is not a directory; make it first")
     try:
@@ -82,67 +94,152 @@ def recv(
         raise click.ClickException(
             f"--output {output}: cannot be written to ({error.strerror}); choose another directory"
         ) from error
-    check_trace_file(trace_file, inputs=[])
-    security = security_config(plain=plain, psk_file=psk_file, cert=cert, ca=ca, authorized_keys=authorized_keys)
-    memory = None if devmem is None else DeviceMemory(devmem)
-    config = replace(memory.config if memory else EndpointConfig(), busy_poll=busy_poll, security=security)
-    inbox = Inbox(output, overwrite=overwrite, max_transfers=max_transfers)
-    daemon = Daemon(inbox, config=config, memory=memory, as_json=as_json)
-    return run(_serve(daemon, listen, once=once, trace_file=trace_file))
 
 
-async def _serve(daemon: Daemon, listen: tuple[str, int], *, once: bool, trace_file: Path | None) -> int:
-    with tracing(trace_file, title=f"srd recv on {host_port_text(*listen)}", vantage_point="server") as trace:
-        return await daemon.serve(listen, once=once, trace=trace)
+@dataclass(frozen=True, slots=True)
+class EndpointOptions:
+    """Options of `srd recv` that are for an endpoint of this process."""
+
+    devmem: int | None
+    plain: bool
+    psk_file: Path | None
+    cert: Path | None
+    ca: Path | None
+    authorized_keys: Path | None
+    busy_poll: bool
+    trace_file: Path | None
+
+    def given(self) -> dict[str, bool]:
+        """Return which of them were given, by name."""
+        named = {
+            "--devmem": self.devmem,
+            "--psk-file": self.psk_file,
+            "--cert": self.cert,
+            "--ca": self.ca,
+            "--authorized-keys": self.authorized_keys,
+            "--trace": self.trace_file,
+        }
+        flags = {"--plain": self.plain, "--busy-poll": self.busy_poll}
+        return {**{name: value is not None for name, value in named.items()}, **flags}
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Where a daemon receives from."""
+
+    listener: Listener
+    title: str
+    """What it listens on."""
+    hint: str
+    """The command to send with."""
+    fields: dict[str, object]
+    """Of the event `listening`."""
+    figures: Callable[[], dict[str, int]] = dict
+    """Returns counters for the event `received`."""
+
+
+Source = Callable[[], AbstractAsyncContextManager[Opened]]
+"""Opens it, and closes it behind the block. Raises SrdError."""
+
+
+def _by_endpoint(listen: tuple[str, int], own: EndpointOptions) -> Source:
+    """Listen with an endpoint of this process. Raises click.UsageError for options that contradict each other."""
+    check_trace_file(own.trace_file, inputs=[])
+    security = security_config(
+        plain=own.plain, psk_file=own.psk_file, cert=own.cert, ca=own.ca, authorized_keys=own.authorized_keys
+    )
+    memory = None if own.devmem is None else DeviceMemory(own.devmem)
+    config = replace(memory.config if memory else EndpointConfig(), busy_poll=own.busy_poll, security=security)
+    title = f"srd recv on {host_port_text(*listen)}"
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Opened]:
+        with tracing(own.trace_file, title=title, vantage_point="server") as trace:
+            endpoint = await Endpoint.listen(listen[0], port=listen[1], config=config, trace=trace)
+            try:
+                if memory:
+                    memory.bind(endpoint)
+                yield _described(endpoint, figures=memory.figures if memory else dict)
+            finally:
+                await endpoint.close()
+                with suppress(RegionError):  # a cancelled transfer may still use the memory; the process exit frees it
+                    if memory:
+                        memory.close()
+
+    return opened
+
+
+def _described(endpoint: Endpoint, *, figures: Callable[[], dict[str, int]]) -> Opened:
+    host, port = endpoint.address
+    code = endpoint.identity.fingerprint
+    reached_as = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
+    hint = f"srd send FILE {host_port_text(reached_as, port)}{'#' * bool(code)}{code}"
+    fields: dict[str, object] = {"address": host, "port": port, "fingerprint": code}
+    return Opened(endpoint, host_port_text(host, port), hint, fields, figures)
+
+
+def _by_card(device: str, own: EndpointOptions) -> Source:
+    """Listen with a queue pair of a card. Raises click.UsageError."""
+    check_without(own.given())
+    transport: type[Transport] = card_transport()
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Opened]:
+        card = await transport.open(device)
+        try:
+            listener = await card.listen()
+            try:
+                title = f"{device}, {listener.target}"
+                hint = f"srd send --card DEVICE FILE {listener.target}"
+                yield Opened(listener, title, hint, {"card": device, "target": listener.target})
+            finally:
+                await listener.close()
+        finally:
+            await card.close()
+
+    return opened
 
 
 class Daemon:
     """Serves any number of peers concurrently."""
 
-    def __init__(self, inbox: Inbox, *, config: EndpointConfig, memory: DeviceMemory | None, as_json: bool) -> None:
+    def __init__(self, inbox: Inbox, *, as_json: bool) -> None:
         self._inbox = inbox
-        self._config = config
-        self._memory = memory
         self._as_json = as_json
+        self._figures: Callable[[], dict[str, int]] = dict
         self._transfers = 0  # running now
         self._tasks: set[asyncio.Task[None]] = set()  # one per peer, and one per leftover partial file
         self._outcomes: asyncio.Queue[int | BaseException] = asyncio.Queue()  # exit status per file, or a fatal error
 
-    async def serve(self, listen: tuple[str, int], *, once: bool, trace: Trace | None) -> int:
+    async def serve(self, source: Source, *, once: bool) -> int:
         """Listen until cancelled, or with `once` until one file has ended; return the exit status."""
         left = await self._leftovers()
-        endpoint = await Endpoint.listen(listen[0], port=listen[1], config=self._config, trace=trace)
-        try:
-            if self._memory:
-                self._memory.bind(endpoint)
-            self._say_listening(endpoint)
-            self._spawn(self._accept(endpoint))
-            for leftover in left:
-                self._spawn(self._expire(leftover, counts=False))
-            return await self._outcome(once=once)
-        except asyncio.CancelledError:
-            if self._transfers:
-                raise Interrupted(f"stopped with {self._transfers} transfer(s) unfinished") from None
-            return 0
-        finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            await endpoint.close()
-            with suppress(RegionError):  # a cancelled transfer may still use the memory; the process exit frees it
-                self._inbox.close()
-                if self._memory:
-                    self._memory.close()
+        async with source() as opened:
+            self._figures = opened.figures
+            try:
+                self._say_listening(opened)
+                self._spawn(self._accept(opened.listener))
+                for leftover in left:
+                    self._spawn(self._expire(leftover, counts=False))
+                return await self._outcome(once=once)
+            except asyncio.CancelledError:
+                if self._transfers:
+                    raise Interrupted(f"stopped with {self._transfers} transfer(s) unfinished") from None
+                return 0
+            finally:
+                for task in self._tasks:
+                    task.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+                await opened.listener.close()
+                with suppress(RegionError):  # a cancelled transfer may still use the memory; the process exit frees it
+                    self._inbox.close()
 
-    def _say_listening(self, endpoint: Endpoint) -> None:
-        host, port = endpoint.address
-        code = endpoint.identity.fingerprint
+    def _say_listening(self, opened: Opened) -> None:
         if self._as_json:
-            emit("listening", address=host, port=port, fingerprint=code)
+            emit("listening", **opened.fields)
             return
-        self._say(f"listening on {host_port_text(host, port)}, files go to {self._inbox.directory}")
-        reached_as = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
-        self._say(f"send with: srd send FILE {host_port_text(reached_as, port)}{'#' * bool(code)}{code}")
+        self._say(f"listening on {opened.title}, files go to {self._inbox.directory}")
+        self._say(f"send with: {opened.hint}")
 
     async def _leftovers(self) -> list[Leftover]:
         """Return the leftovers of earlier daemons. If the directory cannot be read, log that and return none."""
@@ -174,9 +271,9 @@ class Daemon:
         self._tasks.add(task)
         task.add_done_callback(ended)
 
-    async def _accept(self, endpoint: Endpoint) -> None:
+    async def _accept(self, listener: Listener) -> None:
         while True:
-            self._spawn(self._serve_peer(await endpoint.accept()))
+            self._spawn(self._serve_peer(await listener.accept()))
 
     async def _serve_peer(self, peer: Peer) -> None:
         """Receive files from a peer until it closes. Errors are logged and affect no other peer."""
@@ -253,9 +350,8 @@ class Daemon:
                 seconds=round(received.seconds, 6),
                 sha256=received.sha256,
                 longest_stall_ms=round(received.longest_stall_ms, 3),
-                packets=peer.packets_received,
-                duplicates=peer.duplicates_received,
-                **(self._memory.figures() if self._memory else {}),
+                **_packet_figures(peer),
+                **self._figures(),
             )
         else:
             self._say(f"{received.name}: {received.size} bytes, SHA-256 {received.sha256} verified")
@@ -263,3 +359,10 @@ class Daemon:
     def _say(self, text: str) -> None:
         """Print one line to stderr, without wrapping; names in it are printed neither as markup nor as escape codes."""
         click.echo(f"srd recv: {printable(text)}", err=True)  # opens no file, as there may be no descriptor left
+
+
+def _packet_figures(peer: Peer) -> dict[str, int]:
+    """Return what an endpoint of this process has counted."""
+    if not isinstance(peer, EndpointPeer):
+        return {}
+    return {"packets": peer.packets_received, "duplicates": peer.duplicates_received}

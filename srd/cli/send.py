@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,15 @@ from srd.cli.options import busy_poll_option, emit, is_directory, is_file, run
 from srd.cli.progress import TransferProgress, rate_text
 from srd.cli.security import Target, known_hosts_option, security_config, security_options
 from srd.cli.tracing import check_trace_file, trace_option, tracing
+from srd.cli.transports import card_option, card_transport, check_target, check_without
 from srd.config import EndpointConfig
 from srd.endpoint import Endpoint
 from srd.errors import PeerError, SrdError
 from srd.file_transfer.protocol import MAX_RETRY_S, TransferError, TransferInterruptedError
 from srd.file_transfer.sending import FileSender, Sent, SourceFile
+from srd.file_transfer.transport import Peer, Transport
 from srd.io.addresses import host_port_text
-from srd.peer import Peer
+from srd.peer import Peer as EndpointPeer
 from srd.printable import printable
 from srd.proto.config import MAX_PATHS, ProtocolConfig
 from srd.secure.config import Keys
@@ -46,14 +49,24 @@ class SendOptions:
     """Whether to print events instead of text."""
 
 
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """The receiver."""
+
+    name: str
+    """In messages."""
+
+    connect: Callable[[], Awaitable[Peer]]
+    """Opens a peer for one attempt. Raises SrdError."""
+
+
 @click.command()
 @click.argument("arguments", metavar="FILE... HOST:PORT[#FINGERPRINT]", nargs=-1, required=True)
+@card_option
 @click.option(
     "--paths",
     type=click.IntRange(1, MAX_PATHS),
-    default=ProtocolConfig().paths,
-    show_default=True,
-    help="Number of source ports to spray packets over.",
+    help=f"Number of source ports to spray packets over.  [default: {ProtocolConfig().paths}]",
 )
 @click.option(
     "--retry-for",
@@ -73,17 +86,11 @@ class SendOptions:
 def send(
     *,
     arguments: tuple[str, ...],
-    paths: int,
+    card: str | None,
     retry_for_s: int,
     devmem: bool,
-    plain: bool,
-    psk_file: Path | None,
-    cert: Path | None,
-    ca: Path | None,
-    known_hosts: Path | None,
-    busy_poll: bool,
-    trace_file: Path | None,
     as_json: bool,
+    **endpoint: Any,
 ) -> int:
     """Send files to an `srd recv` at HOST:PORT.
 
@@ -92,30 +99,79 @@ def send(
 
     The exit status is 0 only if the receiver has verified every byte of every file. If the receiver is lost during a
     file, the transfer is retried (--retry-for) and resumed: what the receiver already has is not sent again.
+
+    With --card the files go through the queues of a card's device. The last argument is then what srd recv --card
+    prints, HOST:PORT/QPN/QKEY: address and UDP port of the other card, and number and key of a queue pair there.
     """
     if len(arguments) < 2:
         raise click.UsageError("give at least one FILE, and HOST:PORT last")
-    if devmem and not plain:
-        raise click.UsageError(
-            "--devmem: sends the pages of a file as they are, which cannot be encrypted; add --plain"
+    own = EndpointOptions(**endpoint)
+    options = SendOptions(retry_for_s=retry_for_s, devmem=devmem, as_json=as_json)
+    *names, target = arguments
+    if card is None:
+        address = Target().convert(target, None, None)
+        files = _files(names)
+        check_trace_file(own.trace_file, inputs=files)
+        config = own.config(target, options)
+        return run(_send(files, address, config=config, options=options, trace_file=own.trace_file))
+    check_without({"--devmem": devmem, **own.given()})
+    transport = card_transport()
+    check_target(transport, target)
+    return run(_send_by(transport, card, _files(names), target, options=options))
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointOptions:
+    """Options of `srd send` that are for an endpoint of this process."""
+
+    paths: int | None
+    plain: bool
+    psk_file: Path | None
+    cert: Path | None
+    ca: Path | None
+    known_hosts: Path | None
+    busy_poll: bool
+    trace_file: Path | None
+
+    def given(self) -> dict[str, bool]:
+        """Return which of them were given, by name."""
+        named = {
+            "--paths": self.paths,
+            "--psk-file": self.psk_file,
+            "--cert": self.cert,
+            "--ca": self.ca,
+            "--known-hosts": self.known_hosts,
+            "--trace": self.trace_file,
+        }
+        flags = {"--plain": self.plain, "--busy-poll": self.busy_poll}
+        return {**{name: value is not None for name, value in named.items()}, **flags}
+
+    def config(self, target: str, options: SendOptions) -> EndpointConfig:
+        """Return the endpoint's settings. Raises click.UsageError for options that contradict each other."""
+        if options.devmem and not self.plain:
+            raise click.UsageError(
+                "--devmem: sends the pages of a file as they are, which cannot be encrypted; add --plain"
+            )
+        security = security_config(
+            plain=self.plain, psk_file=self.psk_file, cert=self.cert, ca=self.ca, known_hosts=self.known_hosts
         )
-    *names, last = arguments
-    target = Target().convert(last, None, None)
+        if "#" in target and not isinstance(security, Keys):
+            raise click.UsageError(
+                f"{target}: a fingerprint is of a public key; leave out --plain, --psk-file and --cert, or it"
+            )
+        protocol = ProtocolConfig() if self.paths is None else ProtocolConfig(paths=self.paths)
+        return EndpointConfig(protocol=protocol, busy_poll=self.busy_poll, security=security)
+
+
+def _files(names: list[str]) -> list[Path]:
+    """Return the files to send. Raises click.UsageError for one that is not there."""
     files = [Path(name) for name in names]
     for file in files:
         if is_directory(file):
             raise click.UsageError(f"{file}: is a directory; pack it first, with tar for example")
         if not is_file(file):
             raise click.UsageError(f"{file}: no such file; check the name")
-    check_trace_file(trace_file, inputs=files)
-    security = security_config(plain=plain, psk_file=psk_file, cert=cert, ca=ca, known_hosts=known_hosts)
-    if target[2] is not None and not isinstance(security, Keys):
-        raise click.UsageError(
-            f"{last}: a fingerprint is of a public key; leave out --plain, --psk-file and --cert, or it"
-        )
-    config = EndpointConfig(protocol=ProtocolConfig(paths=paths), busy_poll=busy_poll, security=security)
-    options = SendOptions(retry_for_s=retry_for_s, devmem=devmem, as_json=as_json)
-    return run(_send(files, target, config=config, options=options, trace_file=trace_file))
+    return files
 
 
 async def _send(
@@ -126,24 +182,48 @@ async def _send(
     options: SendOptions,
     trace_file: Path | None,
 ) -> int:
-    host, port, _ = target
-    with tracing(trace_file, title=f"srd send to {host_port_text(host, port)}", vantage_point="client") as trace:
+    host, port, fingerprint = target
+    name = host_port_text(host, port)
+    with tracing(trace_file, title=f"srd send to {name}", vantage_point="client") as trace:
         async with await Endpoint.open(towards=host, config=config, trace=trace) as endpoint:
-            for file in files:
-                with SourceFile(file) as source:
-                    await Delivery(endpoint, source, target, options=options).run()
+
+            async def connect() -> Peer:
+                peer = await endpoint.connect(host, port=port, fingerprint=fingerprint)
+                if peer.is_first_contact:
+                    click.echo(
+                        f"srd send: {name} is new: its key has the fingerprint {peer.identity.fingerprint}, and is "
+                        "trusted from now on",
+                        err=True,
+                    )
+                return peer
+
+            await _deliver(files, Destination(name, connect), options=options)
     return 0
+
+
+async def _send_by(
+    transport: type[Transport], device: str, files: list[Path], target: str, *, options: SendOptions
+) -> int:
+    opened = await transport.open(device)
+    try:
+        await _deliver(files, Destination(target, lambda: opened.connect(target)), options=options)
+    finally:
+        await opened.close()
+    return 0
+
+
+async def _deliver(files: list[Path], destination: Destination, *, options: SendOptions) -> None:
+    for file in files:
+        with SourceFile(file) as source:
+            await Delivery(source, destination, options=options).run()
 
 
 class Delivery:
     """The delivery of one file in one or more attempts. Each has a new peer, so that its counters are the file's."""
 
-    def __init__(
-        self, endpoint: Endpoint, source: SourceFile, target: tuple[str, int, str | None], *, options: SendOptions
-    ) -> None:
-        self._endpoint = endpoint
+    def __init__(self, source: SourceFile, destination: Destination, *, options: SendOptions) -> None:
         self._source = source
-        self._host, self._port, self._fingerprint = target
+        self._destination = destination
         self._options = options
         self._best_bytes = 0  # the most bytes acknowledged in any attempt
         self._is_begun = False  # whether a peer has ever been open
@@ -188,17 +268,11 @@ class Delivery:
             if isinstance(error, PeerError):
                 is_silent = str(error).startswith(("no answer", "nothing listens"))
                 hint = "; is srd recv running there?" if is_silent else ""
-                raise SrdError(f"{host_port_text(self._host, self._port)}: {error}{hint}") from error
+                raise SrdError(f"{self._destination.name}: {error}{hint}") from error
             raise error
 
     async def _attempt(self, progress: TransferProgress) -> tuple[Sent, Peer]:
-        peer = await self._endpoint.connect(self._host, port=self._port, fingerprint=self._fingerprint)
-        if peer.is_first_contact:
-            click.echo(
-                f"srd send: {host_port_text(self._host, self._port)} is new: its key has the fingerprint "
-                f"{peer.identity.fingerprint}, and is trusted from now on",
-                err=True,
-            )
+        peer = await self._destination.connect()
         self._is_begun = True
         acked_bytes = 0
 
@@ -219,9 +293,8 @@ class Delivery:
 
 
 def _report(sent: Sent, peer: Peer, *, seconds: float, as_json: bool) -> None:
-    packets, retransmitted = peer.packets_sent, peer.packets_retransmitted
-    fraction = retransmitted / packets if packets else 0.0
     goodput_bps = sent.size * 8 / seconds
+    fields, notes = _endpoint_figures(peer) if isinstance(peer, EndpointPeer) else ({}, "")
     if as_json:
         emit(
             "sent",
@@ -229,20 +302,27 @@ def _report(sent: Sent, peer: Peer, *, seconds: float, as_json: bool) -> None:
             bytes=sent.size,
             seconds=round(seconds, 6),
             goodput_bps=round(goodput_bps),
-            retransmitted_fraction=round(fraction, 6),
             sha256=sent.sha256,
             sha256_ok=True,
-            paths=_path_figures(peer),
+            **fields,
         )
         return
-    used = sum(1 for path in peer.paths if path.counters.packets)
     click.echo(
         f"{printable(sent.name)}: {sent.size} bytes in {seconds:.3f} s, {rate_text(goodput_bps)}, "
-        f"{100 * fraction:.1f} % retransmitted, {used} paths, SHA-256 verified"
+        f"{notes}SHA-256 verified"
     )
 
 
-def _path_figures(peer: Peer) -> list[dict[str, Any]]:
+def _endpoint_figures(peer: EndpointPeer) -> tuple[dict[str, Any], str]:
+    """Return what an endpoint of this process has counted, for events and as text."""
+    packets, retransmitted = peer.packets_sent, peer.packets_retransmitted
+    fraction = retransmitted / packets if packets else 0.0
+    used = sum(1 for path in peer.paths if path.counters.packets)
+    fields = {"retransmitted_fraction": round(fraction, 6), "paths": _path_figures(peer)}
+    return fields, f"{100 * fraction:.1f} % retransmitted, {used} paths, "
+
+
+def _path_figures(peer: EndpointPeer) -> list[dict[str, Any]]:
     return [
         {
             "path": path.path,

@@ -34,10 +34,9 @@ from srd.file_transfer.protocol import (
 )
 from srd.file_transfer.send_slots import SendSlots
 from srd.file_transfer.stall import StallMeter
+from srd.file_transfer.transport import Message, Peer
 from srd.file_transfer.worker import start_worker
 from srd.io.addresses import host_port_text
-from srd.message import Message
-from srd.peer import Peer
 
 OFFER_WITHIN_S = 10.0
 """Longest time that a peer may be open without a transfer. A sender offers its file at once."""

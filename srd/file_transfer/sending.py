@@ -35,10 +35,9 @@ from srd.file_transfer.protocol import (
     encode,
     reason_of,
 )
+from srd.file_transfer.transport import Peer
 from srd.file_transfer.worker import start_worker
 from srd.notify import Notify
-from srd.peer import Peer
-from srd.proto.security import SecurityMode
 from srd.proto.wire.status import Status
 
 SLOTS = 16
@@ -144,7 +143,7 @@ class FileSender:
     def __init__(
         self, peer: Peer, *, on_progress: Callable[[int], None], mapped: bool = False, retry_for_s: int = 0
     ) -> None:
-        if mapped and peer.identity.mode is not SecurityMode.PLAIN:
+        if mapped and not peer.can_send_mapped:
             raise UsageError("mapped: encryption would read the mapped file, and be killed if that became shorter")
         self._peer = peer
         self._on_progress = on_progress

@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
-from typing import Final
 
-from tests.nitro_emu.processes import card_file, nitro_card
+from tests.nitro_emu.processes import card_file
+from tests.srd.cli.processes import Process
 
-LOOPBACK: Final = "name: efa_0, address: 127.0.0.1, port: 0, security: {mode: plain}"
+_addresses = count(1)
+
+
+def loopback_vf(name: str = "efa_0", *, more: str = "") -> str:
+    """Return a virtual function on an address of 127.0.0.0/8 that no other test uses at the same time."""
+    pid = os.getpid()
+    address = f"127.{1 + (pid >> 8) % 254}.{pid % 256}.{next(_addresses) % 254 + 1}"
+    return f"name: {name}, address: {address}{more and ', ' + more}"
 
 
 @contextmanager
-def running_card(directory: Path, *, vfs: Sequence[str], more: str = "") -> Iterator[Path]:
+def running_card(directory: Path, *, vfs: Sequence[str], more: str = "", prefix: Sequence[str] = ()) -> Iterator[Path]:
     """Run a card until the end of the block; gives the directory of its sockets. Fails if it does not exit with 0.
 
-    `vfs`: the virtual functions, each as one line of YAML without braces; `more`: other settings.
+    `vfs`: the virtual functions, each a line of YAML without braces; `more`: other settings; `prefix`: the command
+    that runs it, such as in a network namespace.
     """
     directory.mkdir(exist_ok=True)
     run_dir = directory / "run"
-    with nitro_card("run", str(card_file(directory, vfs=vfs, more=more)), "--json") as process:
+    config = card_file(directory, vfs=vfs, more=more)
+    with Process([*prefix, sys.executable, "-m", "nitro_emu.cli", "run", str(config), "--json"]) as process:
         process.event("ready")
         try:
             yield run_dir
@@ -31,11 +42,11 @@ def running_card(directory: Path, *, vfs: Sequence[str], more: str = "") -> Iter
             status = process.wait()
             log = "\n".join(process.stderr.all())
         assert status == 0, log
-        assert "Traceback" not in log, log
+        assert "internal error" not in log, log
 
 
-def devices_of(directory: Path, *, cards: dict[str, Path]) -> Path:
-    """Make a directory with devices of several cards: `cards` has each name there, and the socket that it stands for."""
+def devices_of(directory: Path, *, cards: Mapping[str, Path]) -> Path:
+    """Make a directory with devices of several cards: each name in it, and the socket that it stands for."""
     directory.mkdir()
     for name, socket in cards.items():
         (directory / f"{name}.sock").symlink_to(socket)

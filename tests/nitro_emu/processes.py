@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +11,8 @@ from pathlib import Path
 from tests.srd.cli.processes import Process
 
 FAKE_CARD = Path(__file__).with_name("fake_card.py")
+
+_addresses = itertools.count()
 
 
 def card_file(directory: Path, *, more: str = "", run_dir: Path | None = None, vfs: Sequence[str] = ()) -> Path:
@@ -25,3 +29,14 @@ def fake_card(config: Path, *, behaviour: str = "well", options: Sequence[str] =
 
 def nitro_card(*arguments: str) -> Process:
     return Process([sys.executable, "-m", "nitro_emu.cli", *arguments])
+
+
+def efa_tool(name: str, *arguments: str) -> Process:
+    """`efa-pingpong` or `efa-bw`, by the module's name."""
+    return Process([sys.executable, "-m", f"nitro_emu.cli.{name}", *arguments])
+
+
+def loopback_address() -> str:
+    """Return an address of this machine that no other test uses, so that each card can have the usual port."""
+    count = next(_addresses)
+    return f"127.{1 + count % 250}.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"

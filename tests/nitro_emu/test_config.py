@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nitro_emu.cli.options import RUN_DIR_VARIABLE
 from nitro_emu.config import (
     DEFAULT_RUN_DIR,
     MAX_MEMORY_BYTES,
@@ -19,6 +20,7 @@ from nitro_emu.config import (
     load,
 )
 from nitro_emu.errors import ConfigError
+from nitro_emu.verbs.discovery import DEFAULT_DIRECTORY, DIRECTORY_VARIABLE
 from srd.config import EndpointConfig
 from srd.proto.config import ProtocolConfig
 from srd.secure.config import Keys, Plain, Psk
@@ -223,3 +225,8 @@ def test_metrics_address(tmp_path: Path) -> None:
 def test_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"missing\.yaml: cannot be read: No such file"):
         load(tmp_path / "missing.yaml")
+
+
+def test_programs_look_where_cards_are() -> None:
+    assert DEFAULT_RUN_DIR == DEFAULT_DIRECTORY
+    assert RUN_DIR_VARIABLE == DIRECTORY_VARIABLE

@@ -1,8 +1,13 @@
-"""Completion queues and channels."""
+"""Completion queues and channels.
+
+A poll that finds nothing yields the CPU (sched_yield(2)). Programs for hardware poll in a loop; the card is a process,
+and would have to wait for the end of their time slice where there are few CPUs.
+"""
 
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from typing import Final
 
@@ -120,6 +125,8 @@ class CQ(PyverbsCM):
         """Return how many completions there are, at most `num_entries`, and these."""
         with translated("Failed to poll CQ"):
             completions = self.cq.poll(num_entries)
+        if not completions:
+            os.sched_yield()
         return len(completions), [WC.of(completion) for completion in completions]
 
     def req_notify(self, solicited_only: bool = False) -> None:  # noqa: FBT001, FBT002 - pyverbs' signature
@@ -194,6 +201,7 @@ class CQEX(PyverbsCM):
         except VerbsError as error:
             return error.errno
         if completion is None:
+            os.sched_yield()
             return errno.ENOENT
         self._current = completion
         return 0

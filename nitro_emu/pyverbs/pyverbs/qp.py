@@ -16,7 +16,7 @@ from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError
 from pyverbs.wr import SGE, RecvWR, SendWR
 
-_MODIFIABLE: Final = (
+_MODIFIABLE: Final = int(
     ibv_qp_attr_mask.IBV_QP_STATE
     | ibv_qp_attr_mask.IBV_QP_CUR_STATE
     | ibv_qp_attr_mask.IBV_QP_EN_SQD_ASYNC_NOTIFY
@@ -280,7 +280,7 @@ class QPEx(QP):
 
     @wr_flags.setter
     def wr_flags(self, val: int) -> None:
-        self.qp.builder.wr_flags = int(val) & ~ibv_send_flags.IBV_SEND_INLINE  # set_inline_data says it
+        self.qp.builder.wr_flags = int(val) & ~int(ibv_send_flags.IBV_SEND_INLINE)  # set_inline_data says it
 
     def wr_start(self) -> None:
         """Begin."""

@@ -100,6 +100,7 @@ class LossReport:
     lost: list[tuple[InflightBurst, int]] = field(default_factory=list)
     """Lost bursts, each with its missing packets as bits relative to its first PSN."""
     lost_bytes: int = 0
+    """What the network lost: without the packets that the responder refused, which are sent again as ABORTED."""
     timed_out: bool = False
     """Whether any of them was lost by rule 2 or 3, rather than by reordering on the path."""
     wants_probe: bool = False
@@ -138,12 +139,13 @@ def detect_losses(
                 break
             losses.lost.append((head, missing))
             losses.timed_out |= head.last_sequence > path.reported_sequence
-            losses.lost_bytes += missing.bit_count() * head.psns.packet_bytes
+            dropped = missing & ~head.psns.refused(head.first, missing=missing)
+            losses.lost_bytes += dropped.bit_count() * head.psns.packet_bytes
             path.counters.lost += missing.bit_count()
             rack.on_lost(missing.bit_count(), now=now, rtt_s=path.rtt.smoothed_s)
             full = mask(max(head.count - 1, 1))  # of several packets all but the last are of full size
-            if missing & full == full and head.psns.packet_bytes >= datagram_bytes:
-                path.full_size_losses += missing.bit_count()
+            if dropped & full == full and head.psns.packet_bytes >= datagram_bytes:
+                path.full_size_losses += dropped.bit_count()
         elif head.psns.packet_bytes >= datagram_bytes:
             path.full_size_losses = 0
         del path.transmissions[0]

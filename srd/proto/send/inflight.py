@@ -54,6 +54,16 @@ class PsnRange:
             return None
         return message.batch.refused.get(self.offset + first - self.first)
 
+    def refused(self, first: int, *, missing: int) -> int:
+        """Return which of the missing packets, as bits from PSN `first` on, had arrived and were refused."""
+        message = self.message
+        if message.refused:
+            return missing
+        if message.batch is None or not (refused := message.batch.refused):
+            return 0
+        index = self.offset + first - self.first
+        return missing & sum(1 << bit for bit in range(missing.bit_length()) if index + bit in refused)
+
     def end_psn(self, first: int) -> int:
         """Return the PSN after the last of the message that PSN `first` belongs to."""
         return self.message.end_psn if self.message.batch is None else first + 1

@@ -163,6 +163,7 @@ class SendQueue:
         if (batch_wqe := self.work_queue.batch_of(message)) is not None:
             self._on_nack_in_batch(batch_wqe, message, status=status)
         elif (wqe := self.work_queue.by_message(message)) is not None and wqe.end_psn:
+            wqe.refused = True
             self.abort(wqe, status=status)
 
     def _on_nack_in_batch(self, wqe: WorkQueueEntry, message: int, *, status: Status) -> None:

@@ -293,7 +293,8 @@ class Sender:
             return
         if losses.lost:
             lost, left = losses.lost_bytes, self._table.inflight_bytes
-            self.controller.on_loss(now=now, lost_bytes=lost, inflight_bytes=left, by_timeout=losses.timed_out)
+            if lost:
+                self.controller.on_loss(now=now, lost_bytes=lost, inflight_bytes=left, by_timeout=losses.timed_out)
             self._on_lost(path, losses.lost, now=now)
         if (losses.timed_out or path.mtu_suspect) and path.state is PathState.ACTIVE:
             self._on_path_timeout(path, now=now)

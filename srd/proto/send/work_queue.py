@@ -64,6 +64,8 @@ class WorkQueueEntry:
     """Whether it was aborted: packets of it that are sent from now on have the flag ABORTED."""
     reason: int = 0
     """Aborted: the status that it was aborted with."""
+    refused: bool = False
+    """Whether it was aborted because the responder refused it: its missing packets had arrived."""
     rnr_count: int = 0
     """The peer's count of RNRs when it was posted (see `send.flow_control`)."""
     deadline_at: float = math.inf

@@ -1,4 +1,4 @@
-"""A card of which the test is the data path: a thread answers admin commands, and the test reads and writes the rings."""
+"""A card whose data path is the test: a thread answers admin commands, and the test reads and writes the rings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 import socket
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Final
 
@@ -99,9 +100,11 @@ class FakeCard:
         self.directory = directory
         self.commands: list[admin.Command] = []
         self.refuse: dict[int, admin.AdminStatus] = {}
+        self.features = dict(FEATURES)
         self.registered: list[tuple[admin.RegMr, int]] = []  # and the inode of the memfd
         self.cqs: dict[int, CardCq] = {}
         self.qps: dict[int, CardQp] = {}
+        self.ended = threading.Event()  # a connection has
         self.hold = threading.Event()  # cleared: the card does not answer
         self.hold.set()
         self.next_qp_num: int | None = None
@@ -123,17 +126,23 @@ class FakeCard:
     # -- admin ------------------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        try:
-            self._connection, _ = self._listener.accept()
-        except OSError:
-            return
+        while True:
+            try:
+                self._connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self._serve_connection(self._connection)
+            self.ended.set()
+
+    def _serve_connection(self, connection: socket.socket) -> None:
         commands = 0
         while True:
             try:
-                data, fds, _, _ = socket.recv_fds(self._connection, 4096, 4)
+                data, fds, _, _ = socket.recv_fds(connection, 4096, 4)
             except OSError:
-                return
+                data, fds = b"", []
             if not data:
+                connection.close()
                 return
             self.hold.wait()
             decoded = admin.decode_command_untrusted(data)
@@ -144,10 +153,8 @@ class FakeCard:
             for fd in fds:
                 os.close(fd)
             entry = admin.encode_reply(reply, command_id=decoded.command_id, phase=decoded.phase, status=status)
-            try:
-                socket.send_fds(self._connection, [entry], out)
-            except OSError:
-                return
+            with suppress(OSError):
+                socket.send_fds(connection, [entry], out)
 
     def _answer(
         self, command: admin.Command, fds: list[int]
@@ -162,7 +169,7 @@ class FakeCard:
                 out = [self._uar.fd, self._status.fd, self.kick_fd, self.aenq_fd]
                 return admin.AllocUarReply(7), status, out
             case admin.GetFeature():
-                return FEATURES[command.feature_id], status, []
+                return self.features[command.feature_id], status, []
             case admin.GetStats():
                 kind = admin.STATS_REPLIES[command.stats_type]
                 return kind(*range(len(fields(kind)))), status, []
@@ -226,7 +233,7 @@ class FakeCard:
 
     def of_kind(self, opcode: int) -> list[admin.Command]:
         """Return the commands of one kind, in order."""
-        return [command for command in self.commands if command.OPCODE == opcode]
+        return [command for command in self.commands if opcode == command.OPCODE]
 
     # -- the data path ----------------------------------------------------------------------------------------------
 
@@ -320,13 +327,24 @@ class FakeCard:
         self._events += 1
         os.eventfd_write(self.aenq_fd, 1)
 
+    def fire(self, cq: CardCq, times: int = 1) -> None:
+        """Raise a queue's event."""
+        assert cq.event_fd is not None
+        os.eventfd_write(cq.event_fd, times)
+
+    @staticmethod
+    def device_attr(*, device_caps: int) -> admin.DeviceAttr:
+        """Return the attributes of a device that can do less."""
+        return replace(DEVICE, device_caps=device_caps)
+
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def die(self) -> None:
         """End the connection, as a process that is killed does."""
         self.hold.set()
         if self._connection is not None:
-            self._connection.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):  # it has ended already
+                self._connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)

@@ -26,11 +26,7 @@ from nitro_emu.verbs import (
 from tests.nitro_emu.verbs.fake_card import GID, CardCq, CardQp, FakeCard
 
 ALL_OPS: Final = (
-    SendOps.SEND
-    | SendOps.SEND_WITH_IMM
-    | SendOps.RDMA_READ
-    | SendOps.RDMA_WRITE
-    | SendOps.RDMA_WRITE_WITH_IMM
+    SendOps.SEND | SendOps.SEND_WITH_IMM | SendOps.RDMA_READ | SendOps.RDMA_WRITE | SendOps.RDMA_WRITE_WITH_IMM
 )
 OPTIONS: Final = QpOptions(
     max_send_wr=8, max_recv_wr=8, max_send_sge=2, max_recv_sge=2, max_inline_data=32, send_ops=ALL_OPS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -25,6 +26,17 @@ REFUSED_KEY, TAKEN_KEY = 0xBAD, 0x600D
 def refuses(status: Status, *keys: int) -> RecordingInbox:
     """An inbox that refuses these keys."""
     return RecordingInbox(lambda key, _: status if key in keys else None)
+
+
+def refuses_share(share: float) -> RecordingInbox:
+    """An inbox that refuses this share of what it is asked for."""
+    rng = Random(1)
+    return RecordingInbox(lambda _key, _count: RNR if rng.random() < share else None)
+
+
+def has_ended(pair: Pair, *, count: int) -> bool:
+    """Whether so many requests have ended."""
+    return len(statuses_of(pair.a)) == count
 
 
 def all_credit_is_unused(pair: Pair) -> bool:
@@ -165,6 +177,29 @@ def test_send__longer_than_accepted_is_refused_before_the_inbox() -> None:
     pair.run(1)
     assert pair.statuses() == {1: Status.REMOTE_ERROR_BAD_LENGTH}
     assert inbox.asked == []
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+@pytest.mark.parametrize("batched", [False, True])
+def test_send__refusals_are_no_congestion(share: float, *, batched: bool) -> None:
+    """What was refused had arrived: no path is suspected of a small MTU, and the window does not collapse."""
+    windows = []
+    for refused in (0.0, share):
+        pair = Pair(inbox=refuses_share(refused))
+        pair.network.joins = True
+        sender = pair.a.core.peer(pair.at_a).sender
+        assert sender is not None
+        if batched:
+            post_batch(pair, first=0, count=500, key=1, length=8916)
+        else:
+            for request in range(500):
+                pair.send(request, length=8916, key=1)
+        pair.network.run(until=partial(has_ended, pair, count=500), seconds=5)
+        windows.append(sender.controller.window_bytes)
+        assert not any(path.full_size_losses or path.counters.timeouts for path in sender.paths)
+        pair.network.run(seconds=0.2)
+        assert pair.is_idle()
+    assert windows[1] > windows[0] / 2
 
 
 # -- taken, and ended early -----------------------------------------------------------------------------------------

@@ -143,6 +143,10 @@ def test_abort_reason__of_a_message_and_of_one_of_a_batch() -> None:
     assert [one.abort_reason(psn) for psn in (0, 1)] == [7, 7]
     assert [batch.abort_reason(psn) for psn in range(2, 6)] == [None, 10, None, None]
     assert (one.end_psn(0), batch.end_psn(3)) == (2, 4)
+    assert (one.refused(0, missing=0b11), batch.refused(2, missing=0b1011)) == (0, 0b10)
+    assert (batch.refused(4, missing=0b11), batch.refused(3, missing=0b1)) == (0, 1)
+    message.refused = True
+    assert one.refused(0, missing=0b10) == 0b10
     many.aborted, many.reason = True, 1
     assert [batch.abort_reason(psn) for psn in range(2, 6)] == [1] * 4
 

@@ -30,7 +30,9 @@ _CAPS: Final = {
     ),
 }
 """Name, and what the card must have; the driver alone provides the one without."""
-_QP_MASKS: Final = ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_PD | ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+_QP_MASKS: Final = int(
+    ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_PD | ibv_qp_init_attr_mask.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+)
 _QP_FLAGS: Final = efa_enums.EFADV_QP_FLAGS_UNSOLICITED_WRITE_RECV | efa_enums.EFADV_QP_FLAGS_INLINE_WRITE
 _WC_FLAGS: Final = efa_enums.EFADV_WC_EX_WITH_SGID | efa_enums.EFADV_WC_EX_WITH_IS_UNSOLICITED
 

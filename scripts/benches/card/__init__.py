@@ -1,0 +1,1 @@
+"""The bench `card`: two cards as processes in namespaces joined by a veth pair, and their applications."""

@@ -1,0 +1,172 @@
+"""Two cards as processes in the namespaces of a veth pair, with their settings and run directories.
+
+Card `a` is at the sending end, card `b` at the receiving one. Their sockets lie in a temporary directory: Unix sockets
+belong to the file system, so that an application may run in any namespace. All is removed when the block ends, also
+when a signal unwinds it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from nitro_emu.config import DEFAULT_PORT
+from nitro_emu.control import ask
+from nitro_emu.errors import NitroError
+from scripts.harness.client_server import python
+from scripts.harness.errors import BenchError
+from scripts.harness.process import ManagedProcess, ProcessSet
+from scripts.harness.veth_pair import RECEIVER, SENDER, VethPair
+
+WORKER: Final = "scripts.benches.card.worker"
+"""The module of all applications."""
+START_BOUND_S: Final = 60.0
+"""Timeout to start an interpreter and open all virtual functions, on a busy machine."""
+PSK: Final = bytes(range(32)).hex()
+"""The key of encrypted cards: it encrypts like every mode, and needs no files of keys."""
+FEW_VFS: Final = 8
+"""So many virtual functions have receive regions of the default size, more have smaller ones."""
+MANY_VFS_MEMORY: Final = "8M"
+_TICK_S: Final = 0.1
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class CardOptions:
+    """How both cards are set up."""
+
+    vfs: int = 1
+    encrypted: bool = False
+    busy_poll: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunningCard:
+    """One card."""
+
+    process: ManagedProcess
+    run_dir: Path
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of its process so far. Raises BenchError if it has ended."""
+        try:
+            values = Path(f"/proc/{self.process.process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            raise BenchError(f"{self.process.name} has ended: {self.process.last_error}") from None
+        return (int(values[11]) + int(values[12])) / _TICKS_PER_S
+
+    def counters(self) -> dict[str, int]:
+        """Return the port counters of all its virtual functions together. Raises BenchError if it does not answer."""
+        try:
+            vfs = ask(self.run_dir, "stats")["vfs"]
+        except NitroError as error:
+            raise BenchError(f"{self.process.name}: {error}") from error
+        return total(vf["port"] for vf in vfs.values())
+
+
+@dataclass(frozen=True, slots=True)
+class TwoCards:
+    """Both cards, and where they run."""
+
+    pair: VethPair
+    a: RunningCard
+    b: RunningCard
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of both so far."""
+        return self.a.cpu_s + self.b.cpu_s
+
+    def require_no_drops(self) -> None:
+        """Raise BenchError if a datagram was dropped at a card's sockets: such a run measures the host's buffers."""
+        if dropped := sum(card.counters()["rx_drops"] for card in (self.a, self.b)):
+            raise BenchError(f"the hosts dropped {dropped} datagrams of the cards (full socket buffers): void")
+
+
+def total(counters: Iterator[Mapping[str, int]]) -> dict[str, int]:
+    """Return sums by name."""
+    sums: dict[str, int] = {}
+    for each in counters:
+        for name, value in each.items():
+            sums[name] = sums.get(name, 0) + value
+    return sums
+
+
+def device(number: int) -> str:
+    """Return the name of a virtual function."""
+    return f"efa_{number}"
+
+
+def settings(options: CardOptions, *, name: str, address: str, directory: Path) -> str:
+    """Return the settings of one card as YAML; its run directory and the key's file are in `directory`.
+
+    Only errors are logged, and none may be: `two_cards` demands that stderr is empty.
+    """
+    security = f"{{mode: psk, psk_file: {directory / 'psk'}}}" if options.encrypted else "{mode: plain}"
+    memory = "" if options.vfs <= FEW_VFS else f", memory_bytes: {MANY_VFS_MEMORY}"
+    more = f"address: {address}, security: {security}{memory}"
+    vfs = "".join(
+        f"  - {{name: {device(number)}, port: {DEFAULT_PORT + number}, {more}}}\n" for number in range(options.vfs)
+    )
+    busy_poll = str(options.busy_poll).lower()
+    return f"name: {name}\nrun_dir: {directory / name}\nlog_level: error\nbusy_poll: {busy_poll}\nvfs:\n{vfs}"
+
+
+@contextmanager
+def two_cards(pair: VethPair, options: CardOptions) -> Iterator[TwoCards]:
+    """Run both cards until the end of the block.
+
+    Raises BenchError if one does not start, has logged an error, or does not end in an orderly way.
+    """
+    with TemporaryDirectory(prefix="srd-bench-card-") as name:
+        directory = Path(name)
+        (directory / "psk").touch(mode=0o600)
+        (directory / "psk").write_text(PSK + "\n")
+        with ProcessSet() as pipes:
+            a = _start(pipes, pair, SENDER, options=options, address=pair.sender, directory=directory)
+            b = _start(pipes, pair, RECEIVER, options=options, address=pair.receiver, directory=directory)
+            for card in (a, b):
+                _await_ready(pipes, card.process)
+            yield TwoCards(pair, a, b)
+        for card in (a, b):
+            _require_orderly_end(card.process)
+
+
+def _start(
+    pipes: ProcessSet, pair: VethPair, node: str, *, options: CardOptions, address: str, directory: Path
+) -> RunningCard:
+    name = {SENDER: "card-a", RECEIVER: "card-b"}[node]
+    config = directory / f"{name}.yaml"
+    config.write_text(settings(options, name=name, address=address, directory=directory))
+    command = pair.command(node, python("nitro_emu.cli", "run", str(config), "--json"))
+    return RunningCard(pipes.add(ManagedProcess.start(name, command=command)), directory / name)
+
+
+def _await_ready(pipes: ProcessSet, process: ManagedProcess) -> None:
+    await_event(pipes, process, "ready", bound_s=START_BOUND_S)
+
+
+def await_event(pipes: ProcessSet, process: ManagedProcess, kind: str, *, bound_s: float) -> dict[str, Any]:
+    """Return the first event of a kind. Raises BenchError when the process ends, or none comes in time."""
+    give_up_at = time.monotonic() + bound_s
+    while time.monotonic() < give_up_at:
+        for event in process.events:
+            if event["event"] == kind:
+                return event
+        if process.exit_status is not None:
+            process.stop()  # which collects the rest of its output
+            raise BenchError(f"{process.name} ended with status {process.exit_status}: {process.last_error}")
+        pipes.wait(until=time.monotonic() + _TICK_S)
+    raise BenchError(f"{process.name} sent no {kind!r} within {bound_s:g} s: {process.last_error or 'no output'}")
+
+
+def _require_orderly_end(process: ManagedProcess) -> None:
+    if process.exit_status != 0 or process.last_error:
+        raise BenchError(f"{process.name} ended with status {process.exit_status}: {process.last_error or 'no error'}")

@@ -1,0 +1,112 @@
+"""A device of a card without a driver: admin entries and shared memory as they are."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from nitro_emu.abi import admin, memory
+
+REPLY_BOUND_S: Final = 60.0
+"""How long a reply may take before the card counts as hanging."""
+_MAX_FDS: Final = 8
+
+
+class RawAnswer(NamedTuple):
+    """The reply to an entry. `reply` is None unless the command succeeded."""
+
+    status: admin.AdminStatus
+    reply: admin.Reply | None
+    fds: list[int]
+    command_id: int
+    phase: int
+
+
+class RawDevice:
+    """A connection to a virtual function's socket. A context manager; descriptors of replies are the caller's."""
+
+    def __init__(self, path: Path) -> None:
+        """Connect. Raises OSError."""
+        self.count = 0
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self.socket.settimeout(REPLY_BOUND_S)
+            self.socket.connect(str(path))
+        except OSError:
+            self.socket.close()
+            raise
+
+    @property
+    def phase(self) -> int:
+        """The phase bit of the next entry."""
+        return memory.ring_phase(self.count, depth=admin.QUEUE_DEPTH)
+
+    def entry(self, command: admin.Command) -> bytes:
+        """Return the next entry with a command."""
+        return admin.encode_command(command, command_id=self.count & admin.MAX_COMMAND_ID, phase=self.phase)
+
+    def send(self, data: bytes, *, fds: Sequence[int] = ()) -> None:
+        """Send any bytes as an entry. Raises OSError."""
+        socket.send_fds(self.socket, [data], fds)
+        self.count += 1
+
+    def receive(self) -> tuple[bytes, list[int]]:
+        """Return the next reply, with its descriptors. Raises ConnectionResetError at the end, TimeoutError."""
+        data, fds, _, _ = socket.recv_fds(self.socket, 2 * admin.ENTRY_BYTES, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+        if not data:
+            raise ConnectionResetError("the card has closed the connection")
+        return data, fds
+
+    def exchange(self, data: bytes, *, fds: Sequence[int] = ()) -> tuple[bytes, list[int]]:
+        """Send any bytes, and return the reply."""
+        self.send(data, fds=fds)
+        return self.receive()
+
+    def ask(self, command: admin.Command, *, fds: Sequence[int] = ()) -> RawAnswer:
+        """Have a command done."""
+        data, received = self.exchange(self.entry(command), fds=fds)
+        return decoded(data, command=command, fds=received)
+
+    def close(self) -> None:
+        """End the connection."""
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def decoded(data: bytes, *, command: admin.Command, fds: list[int]) -> RawAnswer:
+    """Take the reply to a command apart."""
+    feature = command.feature_id if isinstance(command, admin.GetFeature) else None
+    stats = command.stats_type if isinstance(command, admin.GetStats) else None
+    opcode: int = command.OPCODE
+    if feature is not None and feature not in admin.FEATURE_REPLIES:
+        opcode, feature = admin.AdminOpcode.SET_FEATURE, None  # no layout: only a failure can be the answer
+    if stats is not None and stats not in admin.STATS_REPLIES:
+        opcode, stats = admin.AdminOpcode.SET_FEATURE, None
+    done = admin.decode_reply_untrusted(data, opcode=opcode, feature=feature, stats_type=stats)
+    return RawAnswer(done.status, done.reply, fds, done.command_id, done.phase)
+
+
+def map_and_close(fd: int, *, writable: bool) -> mmap.mmap:
+    """Map all of a descriptor, and close it."""
+    try:
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        return mmap.mmap(fd, os.fstat(fd).st_size, mmap.MAP_SHARED, protection)
+    finally:
+        os.close(fd)
+
+
+def close_all(fds: Sequence[int]) -> None:
+    """Close descriptors, those that are closed already, too."""
+    for fd in fds:
+        with suppress(OSError):
+            os.close(fd)

@@ -1,0 +1,149 @@
+"""A card with a hostile program at one device and good ones at two others: all processes, and what is measured."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from nitro_emu.control import ask
+from nitro_emu.errors import NitroError
+from scripts.benches.hostile.run import Worker, worker
+from scripts.harness.errors import BenchError
+
+HOSTILE: Final = "bad"
+GOOD: Final = ("good_0", "good_1")
+START_BOUND_S: Final = 60.0
+SLICE_STEPS: Final = 2000
+SLICE_BOUND_S: Final = 600.0
+REST_BOUND_S: Final = 60.0
+"""How long the card may take to end all that a program has left behind, in-flight requests to nobody included."""
+_UNREACHABLE: Final = "127.255.255.1"
+_COMPLAINTS: Final = ("Traceback", "internal error", "Exception in callback")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An address of this machine that nobody else uses."""
+
+    host: str
+    port: int
+
+
+def free_place() -> Place:
+    """Return an address of 127/8 with a free port: other cards may run on this machine."""
+    draw = random.SystemRandom()
+    host = f"127.{draw.randrange(1, 255)}.{draw.randrange(256)}.{draw.randrange(1, 255)}"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind((host, 0))
+        return Place(host, sock.getsockname()[1])
+
+
+@contextmanager
+def fuzzed_card(directory: Path) -> Iterator[Worker]:
+    """Run a card with the three devices until the end of the block; its sockets are in `directory`/run."""
+    lines = []
+    for name in (HOSTILE, *GOOD):
+        place = free_place()
+        lines.append(f"  - {{name: {name}, address: {place.host}, port: {place.port}, security: {{mode: plain}}}}\n")
+    config = directory / "card.yaml"
+    config.write_text(f"run_dir: {directory / 'run'}\nlog_level: warning\nvfs:\n{''.join(lines)}")
+    with worker("card", "nitro_emu.cli", "run", str(config), "--json") as card:
+        card.event("ready", bound_s=START_BOUND_S)
+        yield card
+
+
+def complaints(card: Worker) -> int:
+    """Return how many errors of its own a card has logged."""
+    text = card.stderr_text
+    return sum(text.count(each) for each in _COMPLAINTS)
+
+
+def descriptors(card: Worker) -> int:
+    """Return how many descriptors the card has open."""
+    return len(os.listdir(f"/proc/{card.process.pid}/fd"))
+
+
+def stats_of(run_dir: Path, name: str = HOSTILE) -> dict[str, Any]:
+    """Return a device's counters and resources."""
+    found: dict[str, Any] = ask(run_dir, "stats")["vfs"][name]
+    return found
+
+
+def _leftovers(run_dir: Path) -> int:
+    return sum(stats_of(run_dir)["resources"].values())
+
+
+def gids_of(run_dir: Path) -> list[str]:
+    """Return whom the hostile program may write to: itself mostly, the good ones, and nobody."""
+    from nitro_emu.abi.gid import gid_of  # noqa: PLC0415
+
+    vfs = ask(run_dir, "status")["vfs"]
+    own, *others = (bytes.fromhex(vfs[name]["gid"].replace(":", "")) for name in (HOSTILE, *GOOD))
+    return [gid.hex() for gid in (own, own, own, own, *others, gid_of(_UNREACHABLE, port=9))]
+
+
+def _rest(card: Worker, run_dir: Path, *, wanted_descriptors: int) -> tuple[int, int]:
+    """Wait until the card has cleaned up; return what is left of objects and descriptors."""
+    give_up_at = time.monotonic() + REST_BOUND_S
+    while True:
+        left = _leftovers(run_dir), descriptors(card) - wanted_descriptors
+        if (left[0] <= 0 and left[1] <= 0) or time.monotonic() > give_up_at:
+            return left
+        time.sleep(0.05)
+
+
+def measure(entries: int, *, seed: int) -> dict[str, float]:
+    """Let a hostile program write so many entries beside good ones. Raises BenchError if it cannot be measured."""
+    with tempfile.TemporaryDirectory(prefix="card-fuzz-") as name, fuzzed_card(Path(name)) as card:
+        run_dir = Path(name) / "run"
+        neighbours = ("scripts.benches.card_fuzz.neighbours", str(run_dir), *GOOD)
+        fuzzer = ("scripts.benches.card_fuzz.host", str(run_dir / f"{HOSTILE}.sock"), str(seed), *gids_of(run_dir))
+        with worker("neighbours", *neighbours) as good:
+            good.event("ready", bound_s=START_BOUND_S)
+            descriptors_before = descriptors(card)
+            try:
+                with worker("hostile program", *fuzzer) as bad:
+                    took, growth_bytes = _attack(card, bad, entries=entries)
+                left = _rest(card, run_dir, wanted_descriptors=descriptors_before)
+                total = good.request("", "total")
+            except (NitroError, BenchError):
+                if card.process.poll() is None:
+                    raise
+                return {"entries": 0, "card_lives": 0, "internal_errors": complaints(card)}
+        return {
+            "entries": took["entries"],
+            "connections": took["connections"],
+            "card_lives": int(card.process.poll() is None),
+            "internal_errors": complaints(card),
+            "neighbour_messages": total["messages"],
+            "neighbour_wrong_bytes": total["wrong_bytes"],
+            "neighbour_failed": total["failed"],
+            "neighbour_slowest_s": total["slowest_s"],
+            "leftover_objects": left[0],
+            "leftover_descriptors": left[1],
+            "rss_growth_mb": growth_bytes / 1e6,
+        }
+
+
+def _attack(card: Worker, bad: Worker, *, entries: int) -> tuple[dict[str, Any], int]:
+    """Take steps until so many entries were written; return the last event, and how much the card has grown.
+
+    Its memory is compared from the first tenth on, when all tables and pools have been used once.
+    """
+    took: dict[str, Any] = {"entries": 0}
+    before = 0
+    while took["entries"] < entries:
+        bad.command(str(SLICE_STEPS))
+        took = bad.event("took", bound_s=SLICE_BOUND_S)
+        if not before and took["entries"] >= entries / 10:
+            before = card.anonymous_bytes
+    bad.request("leave", "left")
+    return took, card.anonymous_bytes - before

@@ -1,0 +1,222 @@
+"""Card: applications on two cards of one host, beside the library in process on the same veth pair.
+
+A card runs in each namespace, and an application at each (card/worker); MTU 9000, segmentation offload, plain text
+unless said otherwise. In-process SRD has the same bytes to move between two processes without cards (veth/worker). In
+each round all take turns, and change who is first.
+
+- `p50_over_inprocess_ratio`: median round trip of a SEND of 64 B and its echo, applications that poll, over that of
+  in-process SRD that polls (`busy_poll`). `BUSY_POLL` says whether the cards poll, too; `p50_64b_us` of `card_asleep`
+  and `card_polling` has both.
+- `write_over_inprocess_ratio`: goodput of RDMA writes of 1 MiB, 16 outstanding, over that of in-process messages of
+  1 MiB. `encrypted_over_plain_ratio`: the writes of encrypted cards over those of cards in plain text.
+- `host_cpu_ratio`: CPU time of both applications per 10^9 bytes of these writes, over that of both processes in
+  process. The applications sleep until the card has an event for them. `write_card_cpu_s_per_gb`: of both cards.
+- `messages_per_second_64b`: SENDs of 64 B by the driver's batch calls.
+- `jain_index_64vf`: fairness of the goodput of 64 virtual functions of each card with a queue pair each, all writing.
+- `neighbour_p99_ratio`: 99th percentile of a tenant's round trips of 64 B beside another tenant of the same cards that
+  floods them, over that beside one that takes no more than its share: one that makes the same round trips. The flood
+  is of descriptors (SENDs of 64 B, posted without ever waiting) or of bytes (writes of 1 MiB); the worse counts. So
+  the ratio is of what the flood takes beyond the share that any neighbour may have of card and processors;
+  `neighbour_p99_over_idle_ratio` compares with a neighbour that is not there.
+
+Every message is compared with what was sent (see the workers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+from scripts.benches.card.cards import WORKER, CardOptions, TwoCards, device, two_cards
+from scripts.benches.card.neighbour import neighbour
+from scripts.benches.card.worker import flood
+from scripts.benches.cases.clean import START_S, ours_flow
+from scripts.benches.cases.fair import jain_index
+from scripts.benches.cases.latency import ours_latency
+from scripts.benches.outcome import Figures, Round, Wanted
+from scripts.harness.client_server import Event, python, run_both
+from scripts.harness.drops import Drops
+from scripts.harness.errors import BenchError
+from scripts.harness.veth_pair import VethPair, veth_pair
+
+WANTED: Final = (
+    Wanted("p50_over_inprocess_ratio", "<=", 2, over="median"),
+    Wanted("write_over_inprocess_ratio", ">=", 0.7, over="median"),
+    Wanted("encrypted_over_plain_ratio", ">=", 0, over="median"),
+    Wanted("messages_per_second_64b", ">=", 300_000, over="median"),
+    Wanted("jain_index_64vf", ">=", 0.95, over="median"),
+    Wanted("neighbour_p99_ratio", "<=", 1.5, over="median"),
+    Wanted("host_cpu_ratio", "<=", 0.1, over="median"),
+)
+SECONDS: Final = 2.0
+FEWEST_ROUND_TRIPS: Final = 200
+VFS: Final = 64
+BUSY_POLL: Final = False
+"""Whether the cards of the ping-pong that counts never sleep."""
+IN_PROCESS, ASLEEP, POLLING = "in_process", "card_asleep", "card_polling"
+PLAIN, ENCRYPTED = "plain", "encrypted"
+SMALL: Final = "64b"
+
+Found = dict[str, dict[str, float]]
+"""Figures by contestant."""
+
+
+def rounds(count: int, seconds: float) -> Iterator[Round]:
+    """Make `count` rounds."""
+    with veth_pair(mtu=9000, offload=True) as two:
+        for number in range(count):
+            yield _round(two, number=number, seconds=seconds)
+
+
+def _round(two: VethPair, *, number: int, seconds: float) -> Round:
+    found: Found = {}
+    parts: list[tuple[str, Callable[[], Figures]]] = [
+        (IN_PROCESS, partial(_in_process_round_trips, two, seconds=seconds)),
+        (ASLEEP, partial(_round_trips_of, two, CardOptions(), seconds=seconds)),
+        (POLLING, partial(_round_trips_of, two, CardOptions(busy_poll=True), seconds=seconds)),
+        (IN_PROCESS, partial(_in_process_bulk, two, seconds=seconds)),
+        (PLAIN, partial(_writes, two, CardOptions(), seconds=seconds)),
+        (ENCRYPTED, partial(_writes, two, CardOptions(encrypted=True), seconds=seconds)),
+        (PLAIN, partial(_rate, two, seconds=seconds)),
+        (PLAIN, partial(_shares, two, seconds=seconds)),
+        (PLAIN, partial(_neighbours, two, seconds=seconds, backwards=bool(number % 2))),
+    ]
+    for name, measure in parts[::-1] if number % 2 else parts:
+        before = Drops.read(two.namespaces)
+        figures = measure()
+        Drops.read(two.namespaces).require_none_since(before, during=f"card: {name}")
+        found.setdefault(name, {}).update(figures)
+    ours = found.pop(PLAIN)
+    return Round(number + 1, ours | ratios(ours, found), {name: found[name] for name in sorted(found)})
+
+
+def ratios(ours: Figures, others: Found) -> dict[str, float]:
+    """Return the ratios of one round: of cards in plain text and the others."""
+    in_process = others[IN_PROCESS]
+    card_p50_us = others[POLLING if BUSY_POLL else ASLEEP]["p50_64b_us"]
+    fair_us = ours["neighbour_p99_fair_us"]
+    flooded_us = max(ours[f"neighbour_p99_{kind}_us"] for kind in (flood.RINGS, flood.WIRE))
+    return {
+        "p50_over_inprocess_ratio": card_p50_us / in_process["p50_64b_us"],
+        "write_over_inprocess_ratio": ours["bulk_gbps"] / in_process["bulk_gbps"],
+        "encrypted_over_plain_ratio": others[ENCRYPTED]["bulk_gbps"] / ours["bulk_gbps"],
+        "host_cpu_ratio": ours["host_cpu_s_per_gb"] / in_process["host_cpu_s_per_gb"],
+        "neighbour_p99_ratio": flooded_us / fair_us,
+        "neighbour_p99_over_idle_ratio": flooded_us / ours["neighbour_p99_idle_us"],
+    }
+
+
+# -- in process -------------------------------------------------------------------------------------------------------
+
+
+def _in_process_round_trips(two: VethPair, *, seconds: float) -> Figures:
+    figures = ours_latency(two, "--plain", "--busy-poll", seconds=seconds)["figures"][SMALL]
+    return _round_trip_figures(figures)
+
+
+def _round_trip_figures(percentiles: dict[str, float]) -> dict[str, float]:
+    return {f"{name.removesuffix('_us')}_{SMALL}_us": value for name, value in percentiles.items()}
+
+
+def _in_process_bulk(two: VethPair, *, seconds: float) -> Figures:
+    flow = ours_flow(two, seconds=seconds, plain=True)
+    return {"bulk_gbps": flow.gbps, "host_cpu_s_per_gb": flow.cpu_s_per_gb}
+
+
+# -- on cards ---------------------------------------------------------------------------------------------------------
+
+
+def _applications(
+    cards: TwoCards, role: str, *options: str, vf: int | None = 0, seconds: float, bound_s: float
+) -> tuple[Event, Event]:
+    """Run the application at each card; return their last events. `vf`: None if they use all."""
+    devices = [] if vf is None else [device(vf)]
+    found = run_both(
+        cards.pair,
+        server=python(WORKER, f"{role}-receive", str(cards.b.run_dir), *devices, *options),
+        client=lambda host, port: python(
+            WORKER, f"{role}-send", str(cards.a.run_dir), *devices, host, str(port), *options,
+            "--seconds", str(seconds),
+        ),
+        bound_s=bound_s,
+    )  # fmt: skip
+    cards.require_no_drops()
+    return found
+
+
+def _round_trips_of(two: VethPair, options: CardOptions, *, seconds: float) -> Figures:
+    with two_cards(two, options) as cards:
+        return _round_trip_figures(_round_trips(cards, seconds=seconds))
+
+
+def _round_trips(cards: TwoCards, *, seconds: float) -> dict[str, float]:
+    _, measured = _applications(cards, "ping", seconds=seconds, bound_s=START_S + seconds)
+    return percentiles_of(measured)
+
+
+def percentiles_of(measured: Event) -> dict[str, float]:
+    """Return the percentiles of the round trips. Raises BenchError if they are too few for that."""
+    if (count := measured["round_trips"]) < FEWEST_ROUND_TRIPS:
+        raise BenchError(
+            f"only {count} round trips: too few for a 99th percentile; try again when the machine is idle, or longer"
+        )
+    figures: dict[str, float] = measured["figures"]
+    return figures
+
+
+def _writes(two: VethPair, options: CardOptions, *, seconds: float) -> Figures:
+    with two_cards(two, options) as cards:
+        cpu_before_s = cards.cpu_s
+        received, sent = _applications(cards, "write", seconds=seconds, bound_s=START_S + 10 * seconds)
+        card_cpu_s = cards.cpu_s - cpu_before_s
+    return {
+        "bulk_gbps": 8 * sent["bytes"] / sent["seconds"] / 1e9,
+        "host_cpu_s_per_gb": (sent["cpu_s"] + received["cpu_s"]) / (sent["bytes"] / 1e9),
+        "card_cpu_s_per_gb": card_cpu_s / (sent["all_bytes"] / 1e9),
+    }
+
+
+def _rate(two: VethPair, *, seconds: float) -> Figures:
+    with two_cards(two, CardOptions()) as cards:
+        received, sent = _applications(cards, "rate", seconds=seconds, bound_s=START_S + 10 * seconds)
+    return {
+        "messages_per_second_64b": sent["messages"] / sent["seconds"],
+        "host_cpu_per_message_64b_us": (sent["cpu_s"] + received["cpu_s"]) / sent["messages"] * 1e6,
+    }
+
+
+def _shares(two: VethPair, *, seconds: float) -> Figures:
+    with two_cards(two, CardOptions(vfs=VFS)) as cards:
+        _, sent = _applications(
+            cards, "shares", "--vfs", str(VFS), vf=None, seconds=seconds, bound_s=2 * START_S + seconds
+        )
+    shares: list[int] = sent["bytes"]
+    return {
+        f"jain_index_{VFS}vf": jain_index(shares),
+        f"bulk_{VFS}vf_gbps": 8 * sum(shares) / sent["seconds"] / 1e9,
+        f"smallest_of_mean_{VFS}vf_fraction": min(shares) / (sum(shares) / len(shares)),
+    }
+
+
+# -- neighbours -------------------------------------------------------------------------------------------------------
+
+
+def _neighbours(two: VethPair, *, seconds: float, backwards: bool) -> Figures:
+    """Measure a tenant alone, and beside each kind of neighbour."""
+    found: dict[str, float] = {}
+    kinds: list[str | None] = [None, *flood.KINDS]
+    for kind in kinds[::-1] if backwards else kinds:
+        with two_cards(two, CardOptions(vfs=2)) as cards:
+            if kind is None:
+                found |= _beside("idle", _round_trips(cards, seconds=seconds))
+                continue
+            with neighbour(cards, kind) as rate:
+                found |= _beside(kind, _round_trips(cards, seconds=seconds))
+            if kind != flood.FAIR:
+                found[f"neighbour_{kind}_per_second"] = rate()
+    return {name: found[name] for name in sorted(found)}
+
+
+def _beside(kind: str, percentiles: dict[str, float]) -> dict[str, float]:
+    return {f"neighbour_{name}_{kind}_us": percentiles[f"{name}_us"] for name in ("p50", "p99")}

@@ -1,0 +1,151 @@
+"""`efa-pingpong` and `efa-bw` between two cards on loopback, as processes; every payload is compared."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from nitro_emu.perf.figures import BANDWIDTH_HEAD, LATENCY_HEAD
+from tests.nitro_emu.processes import card_file, efa_tool, loopback_address, nitro_card
+from tests.srd.cli.processes import Process
+
+TOOLS = ["pingpong", "bw"]
+ENDLESS = ("-n", "100000000")
+
+
+@pytest.fixture(scope="module")
+def run_dirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Two cards: their run directories."""
+    with ExitStack() as started:
+        directories = []
+        for name in ("a", "b"):
+            directory = tmp_path_factory.mktemp(name)
+            vf = f"name: efa_0, address: {loopback_address()}, security: {{mode: plain}}"
+            card = started.enter_context(nitro_card("run", str(card_file(directory, vfs=[vf]))))
+            assert card.stdout.next(), card.stderr.all()
+            directories.append(str(directory / "run"))
+        yield directories[0], directories[1]
+
+
+@contextmanager
+def server(tool: str, run_dir: str, *options: str) -> Iterator[tuple[Process, str]]:
+    """A server, and the port that it listens at."""
+    with efa_tool(tool, "--run-dir", run_dir, "-p", "0", *options) as process:
+        found = re.fullmatch(r"waiting for a client at TCP port (\d+)", process.stdout.next() or "")
+        assert found, process.stderr.all()
+        yield process, found[1]
+
+
+@contextmanager
+def measuring(tool: str, run_dirs: tuple[str, str], *options: str) -> Iterator[tuple[Process, Process]]:
+    """Client and server."""
+    with (
+        server(tool, run_dirs[0]) as (serving, port),
+        efa_tool(tool, "127.0.0.1", "--run-dir", run_dirs[1], "-p", port, *options) as client,
+    ):
+        yield client, serving
+
+
+@pytest.mark.parametrize("operation", ["send", "write", "read"])
+@pytest.mark.parametrize("tool", TOOLS)
+def test_every_payload_is_right(run_dirs: tuple[str, str], tool: str, operation: str) -> None:
+    options = (f"--{operation}", "-n", "20", "-s", "4096", "-c", "--json")
+    with measuring(tool, run_dirs, *options) as (client, serving):
+        rows = [json.loads(line) for line in client.stdout.all()]
+        assert client.wait() == 0, client.stderr.all()
+        assert serving.wait() == 0, serving.stderr.all()
+        assert serving.stdout.all()[-1] == f"1 sizes of 20 {operation.upper()}s, every payload compared"
+    assert [(row["size_bytes"], row["iterations"]) for row in rows] == [(4096, 20)]
+    assert all(value > 0 for value in rows[0].values())
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_all_sizes_of_a_send_are_those_of_a_packet(run_dirs: tuple[str, str], tool: str) -> None:
+    with measuring(tool, run_dirs, "--send", "-n", "5", "-a", "-c", "--json") as (client, serving):
+        sizes = [json.loads(line)["size_bytes"] for line in client.stdout.all()]
+        assert serving.wait() == 0, serving.stderr.all()
+    assert sizes[:12] == [1 << shift for shift in range(1, 13)]
+    assert sizes[-1] < 65536
+
+
+def test_writes_up_to_8_mib(run_dirs: tuple[str, str]) -> None:
+    with measuring("bw", run_dirs, "-n", "3", "-a", "-c", "--json") as (client, serving):
+        sizes = [json.loads(line)["size_bytes"] for line in client.stdout.all()]
+        assert serving.wait() == 0, serving.stderr.all()
+    assert sizes == [1 << shift for shift in range(1, 24)]
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_events_instead_of_polling(run_dirs: tuple[str, str], tool: str) -> None:
+    with (
+        server(tool, run_dirs[0], "-e") as (serving, port),
+        efa_tool(tool, "127.0.0.1", "--run-dir", run_dirs[1], "-p", port, "-e", "-n", "20", "-c", "--send") as client,
+    ):
+        assert client.wait() == 0, client.stderr.all()
+        assert serving.wait() == 0, serving.stderr.all()
+
+
+@pytest.mark.parametrize(("tool", "head", "columns"), [("pingpong", LATENCY_HEAD, 9), ("bw", BANDWIDTH_HEAD, 5)])
+def test_table_of_perftest(run_dirs: tuple[str, str], tool: str, head: str, columns: int) -> None:
+    with measuring(tool, run_dirs, "-n", "5") as (client, _):
+        lines = client.stdout.all()
+    assert lines[5] == head
+    assert len(lines[6].split()) == columns
+    assert lines[2].startswith(" local  address: GID fe80:4da3:")
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("tool", TOOLS)
+def test_end_that_is_killed_ends_the_other(run_dirs: tuple[str, str], tool: str, victim: int) -> None:
+    with measuring(tool, run_dirs, *ENDLESS, "--send") as ends:
+        assert any("remote address" in line for line in iter(ends[0].stdout.next, None))
+        ends[victim].kill(signal.SIGKILL)
+        assert ends[1 - victim].wait() == 1
+        (line,) = ends[1 - victim].stderr.all()
+        assert line.startswith("efa-")
+
+
+def test_message_that_is_too_long_for_a_send(run_dirs: tuple[str, str]) -> None:
+    with measuring("pingpong", run_dirs, "-s", "1000000") as (client, serving):
+        assert client.wait() == 1
+        assert re.search(r"size: 1000000 is more than a SEND may have, \d+; use less", client.stderr.all()[0])
+        assert serving.wait() == 1
+        assert re.search(r"size: 1000000 is more than a SEND may have", serving.stderr.all()[0])
+
+
+def test_two_different_tools(run_dirs: tuple[str, str]) -> None:
+    with (
+        server("pingpong", run_dirs[0]) as (serving, port),
+        efa_tool("bw", "127.0.0.1", "--run-dir", run_dirs[1], "-p", port) as client,
+    ):
+        assert client.wait() == serving.wait() == 1
+        assert "the client measures bandwidth, the server latency" in serving.stderr.all()[0]
+        assert "the client measures bandwidth, the server latency" in client.stderr.all()[0]
+
+
+def test_device_that_is_none(run_dirs: tuple[str, str]) -> None:
+    with measuring("pingpong", run_dirs, "-d", "efa_9") as (client, serving):
+        assert client.wait() == serving.wait() == 1
+        assert "'efa_9' is no device in" in client.stderr.all()[0]
+
+
+def test_no_card(tmp_path: Path) -> None:
+    with server("pingpong", str(tmp_path)) as (serving, port):
+        with efa_tool("pingpong", "127.0.0.1", "--run-dir", str(tmp_path), "-p", port) as client:
+            assert client.wait() == 1
+            assert "no device there; start a card with nitro-card run" in client.stderr.all()[0]
+        assert serving.wait() == 1
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_wrong_usage(tool: str) -> None:
+    with efa_tool(tool, "-s", "0") as process:
+        assert process.wait() == 2
+        (line,) = process.stderr.all()
+        assert line.startswith("efa-")

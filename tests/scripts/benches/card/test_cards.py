@@ -1,0 +1,78 @@
+"""scripts.benches.card.cards: settings, counters, and cards that do not start or do not end well."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from nitro_emu.config import DEFAULT_PORT, load
+from scripts.benches.card.cards import PSK, CardOptions, settings, total, two_cards
+from scripts.harness.errors import BenchError
+from srd.secure.config import Plain, Psk
+from tests.scripts.benches.card.loopback import loopback_pair
+
+MANY = 64
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_settings(tmp_path: Path, *, encrypted: bool) -> None:
+    file = tmp_path / "card.yaml"
+    (tmp_path / "psk").touch(mode=0o600)
+    (tmp_path / "psk").write_text(PSK)
+    options = CardOptions(vfs=MANY, encrypted=encrypted, busy_poll=True)
+    file.write_text(settings(options, name="a", address="10.0.0.1", directory=tmp_path))
+    config = load(file)
+    assert (config.run_dir, config.busy_poll, config.log_level) == (tmp_path / "a", True, "error")
+    assert [(vf.name, vf.port) for vf in config.vfs] == [(f"efa_{n}", DEFAULT_PORT + n) for n in range(MANY)]
+    security = config.security_of(config.vfs[-1])
+    assert security == (Psk(bytes(range(32))) if encrypted else Plain())
+
+
+def test_settings__memory() -> None:
+    few, many = (
+        settings(CardOptions(vfs=vfs), name="a", address="10.0.0.1", directory=Path("/x")) for vfs in (2, MANY)
+    )
+    assert "memory_bytes" not in few
+    assert "memory_bytes: 8M" in many
+
+
+def test_total() -> None:
+    assert total(iter([{"a": 1, "b": 2}, {"a": 3, "b": 0}])) == {"a": 4, "b": 2}
+
+
+def test_two_cards() -> None:
+    with two_cards(loopback_pair(), CardOptions(vfs=2)) as cards:
+        assert cards.a.run_dir != cards.b.run_dir
+        assert {path.name for path in cards.a.run_dir.glob("*.sock")} == {"efa_0.sock", "efa_1.sock", "control.sock"}
+        assert cards.cpu_s > 0
+        assert cards.a.counters()["send_wrs"] == 0
+        cards.require_no_drops()
+    assert not cards.a.run_dir.parent.exists()
+
+
+def test_two_cards__one_does_not_start() -> None:
+    unusable = loopback_pair(sender="192.0.2.1")  # TEST-NET-1
+    with (
+        pytest.raises(BenchError, match=r"card-a ended with status 1: .*192\.0\.2\.1"),
+        two_cards(unusable, CardOptions()),
+    ):
+        pytest.fail("they run")
+
+
+def test_two_cards__one_dies() -> None:
+    with (
+        pytest.raises(BenchError, match="card-b ended with status"),
+        two_cards(  # noqa: PT012
+            loopback_pair(), CardOptions()
+        ) as cards,
+    ):
+        os.kill(cards.b.process.process.pid, signal.SIGKILL)
+        cards.b.process.process.wait()
+        with pytest.raises(BenchError, match="card-b"):
+            cards.b.counters()
+        with pytest.raises(BenchError, match="card-b has ended"):
+            _ = cards.b.cpu_s
+    assert not cards.a.run_dir.parent.exists()
