@@ -370,8 +370,12 @@ class Responder:
     def on_ended(self, peer: int) -> None:
         """Forget a peer, and give back what was reserved for it."""
         source = self._sources.pop(peer, None)
+        if source is None:
+            return
         self._choose_prediction()
-        for number in () if source is None else source.queue_pairs:
+        for arrival in source.waiting:  # it never named itself: their memory is free again
+            self._release(arrival)
+        for number in source.queue_pairs:
             if (qp := self._queue_pair(number)) is not None:
                 qp.forget(peer)
                 self._flush_returned(qp)
