@@ -6,6 +6,8 @@ Rules.
    every later one. Closing does not raise then: the card has forgotten everything.
 3. An object that is collected cannot wait for the lock, as its collection may happen within a command. Its destruction
    is queued, and done by whoever holds the lock next.
+4. A child process (fork) cannot use its parent's device: for it the card is dead. Its copy of the connection is closed
+   at once, or the card would not notice the parent's death.
 """
 
 from __future__ import annotations
@@ -86,7 +88,7 @@ class Link:
         self._abandoned: deque[admin.Command] = deque()
         self.end_reason = ""
         """Why the card is dead, or this link closed; empty as long as it lives."""
-        self._closed = False
+        self._closed = self._forked = False
         self.resources: WeakSet[Releasable] = WeakSet()
         self.events: deque[admin.AenqEntry] = deque(maxlen=memory.AENQ_DEPTH)
         self._events_seen = 0
@@ -119,6 +121,7 @@ class Link:
         opened.pop_all()
         os.close(uar_fd)
         os.close(status_fd)
+        _links.add(self)
         self._watcher = Watcher(self._socket, event_fd, on_event=self._take_events, on_end=self._on_end)
 
     # -- commands ---------------------------------------------------------------------------------------------------
@@ -267,9 +270,28 @@ class Link:
         self._end("the device is closed")
         for resource in list(self.resources):
             resource.release()
-        self._watcher.stop()
+        if not self._forked:
+            self._watcher.stop()
         os.close(self.death_fd)
         os.close(self._kick_fd)
+
+    def after_fork(self) -> None:
+        """End it in a child process. Whoever held the lock does not exist here."""
+        self._lock, self._forked = threading.Lock(), True
+        self.end_reason = self.end_reason or "a child process cannot use its parent's device; open it again"
+        if not self._closed:
+            self._watcher.after_fork()
+
+
+_links: WeakSet[Link] = WeakSet()
+
+
+def _after_fork() -> None:
+    for link in list(_links):
+        link.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def expect(answer: Answer, *, kind: type[_ReplyT], fds: int = 0) -> _ReplyT:

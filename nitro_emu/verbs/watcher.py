@@ -28,6 +28,7 @@ class Watcher:
         self, connection: socket.socket, event_fd: int, *, on_event: Callable[[], None], on_end: Callable[[], None]
     ) -> None:
         self._connection = connection
+        self._event_fd = event_fd
         self._thread = threading.Thread(
             target=_watch, args=(connection, event_fd, on_event, on_end), name="nitro-verbs", daemon=True
         )
@@ -39,6 +40,11 @@ class Watcher:
             self._connection.shutdown(socket.SHUT_RDWR)
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+    def after_fork(self) -> None:
+        """Close the copies of the descriptors in a child process, where there is no thread."""
+        self._connection.close()
+        os.close(self._event_fd)
 
 
 def _watch(connection: socket.socket, event_fd: int, on_event: Callable[[], None], on_end: Callable[[], None]) -> None:

@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,7 @@ class Device(RawDevice):
         answer = self.ok(command, fds=fds)
         close_all(answer.fds)
         assert answer.reply is not None
-        return int(getattr(answer.reply, answer.reply.__dataclass_fields__.__iter__().__next__()))
+        return int(getattr(answer.reply, fields(answer.reply)[0].name))
 
     def uar(self) -> None:
         self.make(admin.AllocUar())
@@ -255,7 +256,7 @@ def test_illegal_parameter(device: Device, command: Callable[[Device, int, int, 
 )
 def test_illegal_memory(device: Device, memfd: int, changes: dict[str, int]) -> None:
     pd = device.make(admin.AllocPd())
-    assert device.status(device.mr(pd, **changes), fds=(memfd,)) is ILLEGAL_PARAMETER
+    assert device.status(device.mr(**{"pd": pd, **changes}), fds=(memfd,)) is ILLEGAL_PARAMETER
 
 
 def test_resource_busy(device: Device, memfd: int) -> None:

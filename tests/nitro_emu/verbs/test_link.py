@@ -6,6 +6,8 @@ import errno
 import gc
 import os
 import select
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -229,6 +231,39 @@ def test_many_events_wrap(rig: Rig) -> None:
         while len(rig.context.link.events) < min(number + 1, 64) or rig.context.link.events[-1].syndrome != number:
             threading.Event().wait(0.001)
     assert not rig.context.link.ended
+
+
+def test_a_child_process_cannot_use_its_parents_device(rig: Rig) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            with pytest.raises(VerbsError, match="child process") as raised:
+                rig.qp.post_send(rig.request())
+            with pytest.raises(VerbsError):
+                ProtectionDomain(rig.context)
+            rig.qp.close()
+            rig.context.close()
+            os._exit(0 if raised.value.errno == errno.EIO else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    rig.qp.post_send(rig.request(wr_id=3))  # the parent is as before
+    rig.complete_sends()
+    assert rig.cq.poll()[0].wr_id == 3
+    ProtectionDomain(rig.context).close()
+
+
+def test_a_program_that_closes_nothing(card: FakeCard) -> None:
+    script = f"""
+from pathlib import Path
+from nitro_emu.verbs import *
+context = Context("efa_0", directory=Path({str(card.directory)!r}))
+channel = CompletionChannel(context)
+cq = CompletionQueue(context, 16, channel=channel)
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert card.ended.wait(PATIENCE_S)
 
 
 def test_closing_twice_and_using_what_is_closed(card: FakeCard, tmp_path: Path) -> None:

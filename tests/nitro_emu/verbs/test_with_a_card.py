@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -129,13 +129,13 @@ def test_sends_of_every_shape(ends: tuple[End, End]) -> None:
         RecvRequest(2, (two.sge(20000, 100),)),
         RecvRequest(3, (two.sge(30000, 100),)),
     )
-    where = {"ah": one.ah, "remote_qpn": two.qp.number, "remote_qkey": QKEY}
+    request = SendRequest(one.ah, two.qp.number, QKEY)
     inline = SendFlags.SIGNALED | SendFlags.INLINE
-    one.qp.post_send(SendRequest(**where, wr_id=1, sges=(one.sge(0, 1500), one.sge(1500, 500))))
+    one.qp.post_send(replace(request, wr_id=1, sges=(one.sge(0, 1500), one.sge(1500, 500))))
     assert two.wait(1)[0].byte_len == 2000
-    one.qp.post_send(SendRequest(**where, wr_id=2, sges=(one.sge(0, 10), one.sge(50, 22)), flags=inline))
+    one.qp.post_send(replace(request, wr_id=2, sges=(one.sge(0, 10), one.sge(50, 22)), flags=inline))
     assert two.wait(1)[0].byte_len == 32
-    one.qp.post_send(SendRequest(**where, wr_id=3))
+    one.qp.post_send(replace(request, wr_id=3))
     assert two.wait(1)[0].byte_len == 0
     assert sorted(done.wr_id for done in one.wait(3)) == [1, 2, 3]
     assert (two.array(3, 1000) == content[:1000]).all()

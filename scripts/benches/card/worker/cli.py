@@ -11,6 +11,7 @@ import click
 from nitro_emu.errors import NitroError
 from scripts.benches.card.worker import flood, pingpong, rate, shares, writes
 from scripts.benches.veth.worker.bulk import TURN_BYTES
+from scripts.benches.veth.worker.pingpong import WARM_UP
 from scripts.benches.veth.worker.rate import MESSAGES
 from scripts.harness.errors import BenchError
 
@@ -53,9 +54,10 @@ def ping_receive(*, run_dir: Path, device: str) -> None:
 @_host
 @_port
 @_seconds
-def ping_send(*, run_dir: Path, device: str, host: str, port: int, seconds: float) -> None:
+@click.option("--warm-up", type=int, default=WARM_UP, help="Round trips that do not count.")
+def ping_send(*, run_dir: Path, device: str, host: str, port: int, seconds: float, warm_up: int) -> None:
     """Measure round trips for SECONDS."""
-    _run(lambda: pingpong.send(run_dir, device=device, host=host, port=port, seconds=seconds))
+    _run(lambda: pingpong.send(run_dir, device=device, host=host, port=port, seconds=seconds, warm_up=warm_up))
 
 
 @main.command()

@@ -67,18 +67,21 @@ def _echo(endpoint: CardEndpoint, receives: list[RecvRequest], echoes: list[Send
             qp.post_recv(receives[completion.wr_id])
 
 
-def send(run_dir: Path, *, device: str, host: str, port: int, seconds: float) -> int:
+def send(run_dir: Path, *, device: str, host: str, port: int, seconds: float, warm_up: int = WARM_UP) -> int:
     """Measure round trips for `seconds`."""
     with CardEndpoint(run_dir, device, room=ROOM) as endpoint, connected(host, port, [endpoint]) as exchange:
         exchange.receive()
-        samples = measure(endpoint, seconds=seconds)
+        samples = measure(endpoint, seconds=seconds, warm_up=warm_up)
         exchange.send(ended=True)
     emit("measured", figures=percentiles(samples), round_trips=len(samples))
     return 0
 
 
-def measure(endpoint: CardEndpoint, *, seconds: float) -> list[float]:
-    """Return the duration of each round trip; raise BenchError when an echo differs from what was sent."""
+def measure(endpoint: CardEndpoint, *, seconds: float, warm_up: int) -> list[float]:
+    """Return the duration of each round trip after the first `warm_up`.
+
+    Raises BenchError when an echo differs from what was sent.
+    """
     qp, send_cq, recv_cq = endpoint.qp, endpoint.send_cq, endpoint.recv_cq
     slots, samples = _slots(endpoint), list[float]()
     receives = [RecvRequest(slot, (sge,)) for slot, sge in enumerate(slots)]
@@ -101,7 +104,7 @@ def measure(endpoint: CardEndpoint, *, seconds: float) -> list[float]:
             raise BenchError(f"{BYTES} bytes came back as {echo.byte_len} other bytes")
         qp.post_recv(receives[echo.wr_id])
         require_all_ok(take_singly(send_cq, SLOTS))
-        if number >= WARM_UP:
+        if number >= warm_up:
             samples.append(took_s)
     qp.post_send(_send_request(endpoint, Sge(outgoing.address, END_BYTES, outgoing.lkey)))
     take_singly(send_cq, 1)

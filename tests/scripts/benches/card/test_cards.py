@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -63,16 +62,14 @@ def test_two_cards__one_does_not_start() -> None:
 
 
 def test_two_cards__one_dies() -> None:
-    with (
-        pytest.raises(BenchError, match="card-b ended with status"),
-        two_cards(  # noqa: PT012
-            loopback_pair(), CardOptions()
-        ) as cards,
-    ):
-        os.kill(cards.b.process.process.pid, signal.SIGKILL)
-        cards.b.process.process.wait()
-        with pytest.raises(BenchError, match="card-b"):
-            cards.b.counters()
-        with pytest.raises(BenchError, match="card-b has ended"):
-            _ = cards.b.cpu_s
+    running = two_cards(loopback_pair(), CardOptions())
+    cards = running.__enter__()
+    cards.b.process.process.kill()
+    os.waitid(os.P_PID, cards.b.process.process.pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(BenchError, match="card-b"):
+        cards.b.counters()
+    with pytest.raises(BenchError, match="card-b ended with status"):
+        running.__exit__(None, None, None)
+    with pytest.raises(BenchError, match="card-b has ended"):
+        _ = cards.b.cpu_s
     assert not cards.a.run_dir.parent.exists()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
+from nitro_emu.control import ask
 from scripts.benches.card.cards import WORKER, CardOptions, TwoCards, device, two_cards
 from scripts.benches.card.neighbour import neighbour, requests_per_second
 from scripts.benches.card.worker import flood, rate, shares, writes
@@ -28,25 +31,28 @@ def cards() -> Iterator[TwoCards]:
         yield running
 
 
-def run(cards: TwoCards, role: str, *options: str, devices: tuple[str, ...] = ("efa_0",)) -> tuple[Event, Event]:
+def run(
+    cards: TwoCards, role: str, *options: str, devices: tuple[str, ...] = ("efa_0",), sender: tuple[str, ...] = ()
+) -> tuple[Event, Event]:
     return run_both(
         cards.pair,
         server=python(WORKER, f"{role}-receive", str(cards.b.run_dir), *devices, *options),
         client=lambda host, port: python(
-            WORKER, f"{role}-send", str(cards.a.run_dir), *devices, host, str(port), *options, "--seconds", MOMENT_S
+            WORKER, f"{role}-send", str(cards.a.run_dir), *devices, host, str(port), *options, *sender,
+            "--seconds", MOMENT_S,
         ),
         bound_s=PATIENCE_S,
-    )
+    )  # fmt: skip
 
 
 def test_pingpong(cards: TwoCards) -> None:
-    _, measured = run(cards, "ping")
+    _, measured = run(cards, "ping", sender=("--warm-up", "2"))
     assert measured["round_trips"] > 0
     assert 0 < measured["figures"]["p50_us"] <= measured["figures"]["p99_us"] <= measured["figures"]["p999_us"]
 
 
 def test_writes(cards: TwoCards) -> None:
-    turn_bytes = 3 * writes.MESSAGE_BYTES
+    turn_bytes = 3 * bulk.MESSAGE_BYTES
     before = cards.b.counters()["rdma_write_recv_bytes"]
     received, sent = run(cards, "write", "--turn-bytes", str(turn_bytes))
     turns = len(sent["turns_bps"])
@@ -57,10 +63,10 @@ def test_writes(cards: TwoCards) -> None:
     assert (sent["cpu_s"] > 0, received["cpu_s"] >= 0) == (True, True)
 
 
-@pytest.mark.parametrize("damaged_at", [None, 0, writes.MESSAGE_BYTES, 6 * writes.MESSAGE_BYTES - 1])
+@pytest.mark.parametrize("damaged_at", [None, 0, bulk.MESSAGE_BYTES, 6 * bulk.MESSAGE_BYTES - 1])
 def test_wrong_writes(damaged_at: int | None) -> None:
     expected = bulk.content()
-    payload = np.resize(expected, 6 * writes.MESSAGE_BYTES)
+    payload = np.resize(expected, 6 * bulk.MESSAGE_BYTES)
     if damaged_at is not None:
         payload[damaged_at] ^= 1
     assert writes.wrong_writes(payload, expected) == (damaged_at is not None)
@@ -98,20 +104,23 @@ def test_shares(cards: TwoCards) -> None:
 @pytest.mark.parametrize("kind", flood.KINDS)
 def test_neighbour(cards: TwoCards, kind: str) -> None:
     with neighbour(cards, kind):
-        _, measured = run(cards, "ping")
+        _, measured = run(cards, "ping", sender=("--warm-up", "2"))
     assert measured["round_trips"] > 0
 
 
-def test_neighbour__has_ended() -> None:
-    with two_cards(loopback_pair(), CardOptions(vfs=VFS)) as cards:
-        with pytest.raises(BenchError, match="ended with status"), neighbour(cards, flood.WIRE):  # noqa: PT012
-            run(cards, "ping", devices=("efa_1",))
-            cards.a.process.stop()
-        pytest.skip("to be replaced")
+def test_neighbour__has_ended(cards: TwoCards) -> None:
+    with pytest.raises(BenchError, match="the neighbour ended with status -9"), neighbour(cards, flood.WIRE):
+        end_programs(cards)
+
+
+def end_programs(cards: TwoCards) -> None:
+    (pid,) = ask(cards.a.run_dir, "status")["vfs"]["efa_1"]["programs"]
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
 def test_requests_per_second() -> None:
-    events = [{"event": "flooding"}, {"event": "flooded", "requests": 10, "seconds": 0.5}]
+    events: list[Event] = [{"event": "flooding"}, {"event": "flooded", "requests": 10, "seconds": 0.5}]
     assert requests_per_second(events) == 20
     with pytest.raises(BenchError, match="has not counted"):
         requests_per_second(events[:1])
