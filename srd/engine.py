@@ -215,6 +215,10 @@ class Engine:
         self._driver.drop_unsent()
         self._driver.wake()
 
+    def poll(self) -> bool:
+        """Do at once what is due, instead of in the loop's next iteration; see `srd.io.Driver.poll`."""
+        return self._driver.poll()
+
     # -- memory -------------------------------------------------------------------------------------------------
 
     def on_deregistered(self, is_withdrawn: Callable[[int], bool]) -> None:

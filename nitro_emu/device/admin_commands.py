@@ -261,7 +261,10 @@ class AdminCommands:
     def _add_cq(self, uar: Uar, slot: CqSlot) -> None:
         uar.free_cq_slots.pop()
         uar.queues += 1
-        uar.doorbells.watch(slot.offset, slot.cq.on_doorbell)
+        if slot.cq.events is None:  # without events the consumer counter is read when it is needed
+            uar.doorbells.clear(slot.offset)
+        else:
+            uar.doorbells.watch(slot.offset, slot.cq.on_doorbell)
         self._context.cqs[slot.cq.number] = slot
         self._vf.tables.completion_queues.add(slot.cq.number, slot.cq)
 

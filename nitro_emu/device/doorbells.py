@@ -52,6 +52,10 @@ class Doorbells:
         self._handlers[index], self._seen[index] = handler, 0
         self._rebuild()
 
+    def clear(self, offset: int) -> None:
+        """Begin a doorbell at 0, and do not watch it."""
+        self._words[offset // DOORBELL_BYTES] = 0
+
     def unwatch(self, offset: int) -> None:
         """Ignore a doorbell from now on."""
         index = offset // DOORBELL_BYTES

@@ -1,4 +1,8 @@
-"""The card's loop over doorbells: passes while programs are active, sleep with kicks and a bounded rescan otherwise."""
+"""The card's loop over doorbells: passes while programs are active, sleep with kicks and a bounded rescan otherwise.
+
+A pass looks at the doorbells of all active programs, and polls their engines: an iteration of the event loop costs
+several times as much. Several passes, and one iteration, take turns.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,8 @@ from nitro_emu.device.shared import drain_eventfd
 _log: Final = logging.getLogger(__name__)
 RESCAN_S: Final = 0.05
 """How often doorbells are looked at that the card sleeps on: a missed kick (see `doorbells`) costs this at most."""
+PASSES: Final = 8
+"""Passes per iteration of the event loop; the loop has timers, admin commands and the engines of inactive programs."""
 
 
 class Poller:
@@ -25,16 +31,16 @@ class Poller:
         self._loop = asyncio.get_running_loop()
         self._poll_s = poll_s
         self._busy_poll = busy_poll
-        self._active: dict[Doorbells, None] = {}
-        self._asleep: dict[Doorbells, None] = {}
+        self._active: dict[Doorbells, Callable[[], bool]] = {}  # and what polls its engine
+        self._asleep: dict[Doorbells, Callable[[], bool]] = {}
         self._soon: dict[Callable[[], None], None] = {}
         self._is_scheduled = False
         self._is_closed = False
         self._rescan = self._loop.call_later(RESCAN_S, self._on_rescan)
 
-    def add(self, doorbells: Doorbells, *, kick_fd: int) -> None:
-        """Look at the doorbells of a program from now on; it writes the eventfd `kick_fd` while the card sleeps."""
-        self._asleep[doorbells] = None
+    def add(self, doorbells: Doorbells, *, kick_fd: int, poll_engine: Callable[[], bool]) -> None:
+        """Look at the doorbells of a program from now on; it writes to `kick_fd` while the card sleeps."""
+        self._asleep[doorbells] = poll_engine
         self.touch(doorbells)
         self._loop.add_reader(kick_fd, self._on_kick, doorbells, kick_fd)
 
@@ -51,10 +57,9 @@ class Poller:
     def touch(self, doorbells: Doorbells) -> None:
         """Note that a program is active: it was kicked, or has got a completion and will ring soon."""
         doorbells.active_until = time.monotonic() + self._poll_s
-        if doorbells in self._asleep:
-            del self._asleep[doorbells]
+        if (poll_engine := self._asleep.pop(doorbells, None)) is not None:
             doorbells.wake()
-            self._active[doorbells] = None
+            self._active[doorbells] = poll_engine
             self._schedule()
 
     def run_soon(self, work: Callable[[], None]) -> None:
@@ -65,41 +70,52 @@ class Poller:
     def _schedule(self) -> None:
         if not self._is_scheduled and not self._is_closed:
             self._is_scheduled = True
-            self._loop.call_soon(self._pass)
+            self._loop.call_soon(self._run)
 
-    def _pass(self) -> None:
-        """Look at the doorbells of all active programs once; go on as long as there are any."""
+    def _run(self) -> None:
+        """Make some passes; go on in the loop's next iteration as long as a program is active."""
         self._is_scheduled = False
-        if self._is_closed:
-            return
+        for _ in range(PASSES):
+            if self._is_closed:
+                return
+            if not self._pass():
+                os.sched_yield()  # programs that poll, and other cards, may share this processor
+            if not self._active:
+                break
+        if self._active or self._soon:
+            self._schedule()
+
+    def _pass(self) -> bool:
+        """Look at the doorbells of all active programs once, and poll their engines; return whether it did anything."""
         soon, self._soon = self._soon, {}
         for work in soon:
             self._try(work)
         now = time.monotonic()
         worked = bool(soon)
-        for doorbells in list(self._active):
+        engines: dict[Callable[[], bool], None] = {}
+        for doorbells, poll_engine in list(self._active.items()):
             if doorbells in self._active:  # no earlier one has ended it
                 worked |= bool(self._try(self._look, doorbells, now))
-        if self._active or self._soon:
-            if not worked:
-                os.sched_yield()  # programs that poll, and other cards, may share this processor
-            self._schedule()
+                engines[poll_engine] = None
+        for poll_engine in engines:
+            worked |= bool(self._try(poll_engine))
+        return worked
 
     def _look(self, doorbells: Doorbells, now: float) -> bool:
         """Look at the doorbells of an active program; return whether any had changed."""
         if doorbells.scan():
             doorbells.active_until = now + self._poll_s
             return True
-        if now >= doorbells.active_until and not self._busy_poll and doorbells.sleep():
-            self._active.pop(doorbells, None)
-            self._asleep[doorbells] = None
+        sleeps = now >= doorbells.active_until and not self._busy_poll and doorbells.sleep()
+        if sleeps and (poll_engine := self._active.pop(doorbells, None)) is not None:
+            self._asleep[doorbells] = poll_engine
         return False
 
     def _try(self, work: Callable[..., object], *arguments: object) -> object:
         """Call `work`. An error in it ends neither the loop nor the turns of other programs."""
         try:
             return work(*arguments)
-        except Exception:
+        except Exception:  # noqa: BLE001 - logged with its traceback
             _log.exception("a doorbell's work failed by an internal error")
             return None
 

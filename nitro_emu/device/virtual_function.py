@@ -169,6 +169,10 @@ class VirtualFunction:
             raise CardError(f"{self.config.name} has not started")
         return self._engine
 
+    def poll(self) -> bool:
+        """Do at once what is due at the engine; return whether that was anything."""
+        return self.engine().poll()
+
     @property
     def security_mode(self) -> str:
         """How its peers are encrypted and known."""

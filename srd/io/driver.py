@@ -237,17 +237,30 @@ class Driver:
         for _ in range(SPINS):
             if self._closed:
                 return
-            # After a yield the reply is sent before more is read.
-            ready = None if self._state is DriverState.YIELDED else self._epoll.poll(0)
-            if ready or self._wake_due:
-                self._wake_due = False
-                self._turn(read=bool(ready))
+            if self.poll():
                 break
         self._loop.call_soon(self._spin)  # after the callbacks that the turn has scheduled
 
-    def _on_wake(self) -> None:
+    def poll(self) -> bool:
+        """Read what has arrived and send what was posted, now; return whether there was anything.
+
+        For an owner that polls several drivers in a loop of its own. Not from within an event's handler.
+        """
+        if self._closed:
+            return False
+        # After a yield the reply is sent before more is read.
+        polls = POLLS_SOCKETS[self._state] and self._state is not DriverState.YIELDED
+        ready = self._epoll.poll(0) if polls else None
+        if not ready and not self._wake_due:
+            return False
         self._wake_due = False
-        self._turn(read=False)
+        self._turn(read=bool(ready))
+        return True
+
+    def _on_wake(self) -> None:
+        if self._wake_due:  # else `poll` has done it
+            self._wake_due = False
+            self._turn(read=False)
 
     def _on_timer(self) -> None:
         if self._timer.acknowledge():

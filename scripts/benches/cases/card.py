@@ -1,8 +1,9 @@
 """Card: applications on two cards of one host, beside the library in process on the same veth pair.
 
 A card runs in each namespace, and an application at each (card/worker); MTU 9000, segmentation offload, plain text
-unless said otherwise. In-process SRD has the same bytes to move between two processes without cards (veth/worker). In
-each round all take turns, and change who is first.
+unless said otherwise. In-process SRD has the same bytes to move between two processes without cards (veth/worker). Each
+end has half of the processors, for all contestants (card/pinned.py). In each round all take turns, and change who is
+first.
 
 - `p50_over_inprocess_ratio`: median round trip of a SEND of 64 B and its echo, applications that poll, over that of
   in-process SRD that polls (`busy_poll`). `BUSY_POLL` says whether the cards poll, too; `p50_64b_us` of `card_asleep`
@@ -30,6 +31,7 @@ from typing import Final
 
 from scripts.benches.card.cards import WORKER, CardOptions, TwoCards, device, two_cards
 from scripts.benches.card.neighbour import neighbour
+from scripts.benches.card.pinned import pinned
 from scripts.benches.card.worker import flood
 from scripts.benches.cases.clean import START_S, ours_flow
 from scripts.benches.cases.fair import jain_index
@@ -64,9 +66,9 @@ Found = dict[str, dict[str, float]]
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
     """Make `count` rounds."""
-    with veth_pair(mtu=9000, offload=True) as two:
+    with veth_pair(mtu=9000, offload=True) as pair:
         for number in range(count):
-            yield _round(two, number=number, seconds=seconds)
+            yield _round(pinned(pair), number=number, seconds=seconds)
 
 
 def _round(two: VethPair, *, number: int, seconds: float) -> Round:
