@@ -215,9 +215,18 @@ class Engine:
         self._driver.drop_unsent()
         self._driver.wake()
 
+    def share_loop(self, *, is_shared: bool) -> None:
+        """Keep the turns of this engine short, or not: other engines in the same loop wait for them."""
+        self._driver.share_loop(is_shared=is_shared)
+
     def poll(self) -> bool:
         """Do at once what is due, instead of in the loop's next iteration; see `srd.io.Driver.poll`."""
         return self._driver.poll()
+
+    @property
+    def yields(self) -> bool:
+        """Whether it has delivered a message, and lets the owner reply before it does the rest of its turn."""
+        return self._driver.yields
 
     # -- memory -------------------------------------------------------------------------------------------------
 

@@ -47,7 +47,8 @@ class CompletionPoller:
     def add(self, queue: Polled) -> None:
         """Poll a queue from now on."""
         self._queues[queue.cq] = queue
-        self._poll_soon(queue)
+        self._busy[queue] = None
+        self._schedule()
 
     def remove(self, queue: Polled) -> None:
         """Poll it no more."""
@@ -61,9 +62,9 @@ class CompletionPoller:
         """
         self._adaptive.suppress(time.monotonic())
 
-    def _poll_soon(self, queue: Polled) -> None:
-        self._busy[queue] = None
-        if not self._is_scheduled and not self._is_closed:
+    def _schedule(self) -> None:
+        """Take another turn, unless there is nothing to poll."""
+        if self._busy and not self._is_scheduled and not self._is_closed:
             self._is_scheduled = True
             self._loop.call_soon(self._turn)
 
@@ -83,19 +84,16 @@ class CompletionPoller:
         if self._is_closed:
             return
         try:
-            found = self._process()
-            if found:
+            if self._process():
                 self._adaptive.extend(time.monotonic())
-            if not found and not self._adaptive.active:
+            elif self._adaptive.active:
+                os.sched_yield()  # the card, or the other end, may share this processor
+            else:
                 self._arm()
         except VerbsError as error:
             self._die(error)
-            return
-        for queue in self._busy:
-            if not found:
-                os.sched_yield()  # the card, or the other end, may share this processor
-            self._poll_soon(queue)
-            break
+        finally:
+            self._schedule()
 
     def _process(self) -> int:
         return sum(queue.process() for queue in list(self._busy) if queue in self._busy)

@@ -72,8 +72,8 @@ class Connection:
         try:
             command_id, sent_phase, command = decode_command_untrusted(data)
             _check_phase(sent_phase, wanted=phase, command_id=command_id)
-            if is_cut and len(descriptors) < MAX_DESCRIPTORS:
-                raise AdminError(AdminStatus.RESOURCE_ALLOCATION_FAILURE, "the card has no descriptor left")
+            if is_cut:
+                _check_descriptors(len(descriptors), command_id=command_id)
             answer = self._commands.execute(command, descriptors)
         except AdminError as error:
             status = AdminStatus(error.status)
@@ -130,3 +130,10 @@ class Connection:
 def _check_phase(sent: int, *, wanted: int, command_id: int) -> None:
     if sent != wanted:
         raise AdminError(AdminStatus.MALFORMED_REQUEST, f"phase: {sent}, not {wanted}", command_id=command_id)
+
+
+def _check_descriptors(received: int, *, command_id: int) -> None:
+    """Raise AdminError if the kernel has dropped descriptors because the card may not have more."""
+    if received < MAX_DESCRIPTORS:
+        text = "the card has no descriptor left"
+        raise AdminError(AdminStatus.RESOURCE_ALLOCATION_FAILURE, text, command_id=command_id)

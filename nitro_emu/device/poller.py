@@ -1,7 +1,9 @@
 """The card's loop over doorbells: passes while programs are active, sleep with kicks and a bounded rescan otherwise.
 
-A pass looks at the doorbells of all active programs, and polls their engines: an iteration of the event loop costs
-several times as much. Several passes, and one iteration, take turns.
+1. A pass looks at the doorbells of all active programs, and polls their engines: an iteration of the event loop costs
+   several times as much. Several passes, and one iteration, take turns.
+2. While programs of several virtual functions are there, each takes a small share of a pass (`Polled.share_loop`): what
+   one does may not delay the others by more than that.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from nitro_emu.device.doorbells import Doorbells
 from nitro_emu.device.shared import drain_eventfd
@@ -23,6 +25,20 @@ PASSES: Final = 8
 """Passes per iteration of the event loop; the loop has timers, admin commands and the engines of inactive programs."""
 
 
+class Polled(Protocol):
+    """A virtual function, as the poller sees it."""
+
+    @property
+    def yields(self) -> bool:
+        """Whether a program has got a message that it may reply to at once."""
+
+    def poll(self) -> bool:
+        """Do at once what is due at its engine; return whether that was anything."""
+
+    def share_loop(self, *, is_shared: bool) -> None:
+        """Take small shares of a pass, or not."""
+
+
 class Poller:
     """Looks at doorbells, and lets those that hold work back have another turn (`run_soon`)."""
 
@@ -31,16 +47,17 @@ class Poller:
         self._loop = asyncio.get_running_loop()
         self._poll_s = poll_s
         self._busy_poll = busy_poll
-        self._active: dict[Doorbells, Callable[[], bool]] = {}  # and what polls its engine
-        self._asleep: dict[Doorbells, Callable[[], bool]] = {}
+        self._active: dict[Doorbells, Polled] = {}
+        self._asleep: dict[Doorbells, Polled] = {}
         self._soon: dict[Callable[[], None], None] = {}
         self._is_scheduled = False
         self._is_closed = False
         self._rescan = self._loop.call_later(RESCAN_S, self._on_rescan)
 
-    def add(self, doorbells: Doorbells, *, kick_fd: int, poll_engine: Callable[[], bool]) -> None:
+    def add(self, doorbells: Doorbells, *, kick_fd: int, vf: Polled) -> None:
         """Look at the doorbells of a program from now on; it writes to `kick_fd` while the card sleeps."""
-        self._asleep[doorbells] = poll_engine
+        self._asleep[doorbells] = vf
+        self._choose_shares()
         self.touch(doorbells)
         self._loop.add_reader(kick_fd, self._on_kick, doorbells, kick_fd)
 
@@ -51,15 +68,23 @@ class Poller:
     def remove(self, doorbells: Doorbells, *, kick_fd: int) -> None:
         """Look at them no more."""
         self._loop.remove_reader(kick_fd)
-        self._active.pop(doorbells, None)
-        self._asleep.pop(doorbells, None)
+        for programs in (self._active, self._asleep):
+            if (vf := programs.pop(doorbells, None)) is not None:
+                vf.share_loop(is_shared=False)
+        self._choose_shares()
+
+    def _choose_shares(self) -> None:
+        """Let virtual functions take small shares while there is more than one with a program."""
+        vfs = {id(vf): vf for vf in (*self._active.values(), *self._asleep.values())}
+        for vf in vfs.values():
+            vf.share_loop(is_shared=len(vfs) > 1)
 
     def touch(self, doorbells: Doorbells) -> None:
         """Note that a program is active: it was kicked, or has got a completion and will ring soon."""
         doorbells.active_until = time.monotonic() + self._poll_s
-        if (poll_engine := self._asleep.pop(doorbells, None)) is not None:
+        if (vf := self._asleep.pop(doorbells, None)) is not None:
             doorbells.wake()
-            self._active[doorbells] = poll_engine
+            self._active[doorbells] = vf
             self._schedule()
 
     def run_soon(self, work: Callable[[], None]) -> None:
@@ -78,7 +103,7 @@ class Poller:
         for _ in range(PASSES):
             if self._is_closed:
                 return
-            if not self._pass():
+            if not self._pass() or any(vf.yields for vf in self._active.values()):
                 os.sched_yield()  # programs that poll, and other cards, may share this processor
             if not self._active:
                 break
@@ -92,13 +117,13 @@ class Poller:
             self._try(work)
         now = time.monotonic()
         worked = bool(soon)
-        engines: dict[Callable[[], bool], None] = {}
-        for doorbells, poll_engine in list(self._active.items()):
+        vfs: dict[int, Polled] = {}
+        for doorbells, vf in list(self._active.items()):
             if doorbells in self._active:  # no earlier one has ended it
                 worked |= bool(self._try(self._look, doorbells, now))
-                engines[poll_engine] = None
-        for poll_engine in engines:
-            worked |= bool(self._try(poll_engine))
+                vfs[id(vf)] = vf
+        for vf in vfs.values():
+            worked |= bool(self._try(vf.poll))
         return worked
 
     def _look(self, doorbells: Doorbells, now: float) -> bool:
@@ -107,8 +132,8 @@ class Poller:
             doorbells.active_until = now + self._poll_s
             return True
         sleeps = now >= doorbells.active_until and not self._busy_poll and doorbells.sleep()
-        if sleeps and (poll_engine := self._active.pop(doorbells, None)) is not None:
-            self._asleep[doorbells] = poll_engine
+        if sleeps and (vf := self._active.pop(doorbells, None)) is not None:
+            self._asleep[doorbells] = vf
         return False
 
     def _try(self, work: Callable[..., object], *arguments: object) -> object:

@@ -53,7 +53,7 @@ def new_eventfd() -> int:
 
 
 def drain_eventfd(fd: int) -> None:
-    """Reset an eventfd, without waiting whatever a program has made of it. (Linux 5.8: RWF_NOWAIT on an eventfd.)"""
+    """Reset an eventfd, without waiting whatever a program has made of it (RWF_NOWAIT: Linux 5.8)."""
     with suppress(BlockingIOError):  # the program has read it
         os.preadv(fd, [bytearray(EVENT_BYTES)], -1, os.RWF_NOWAIT)
 

@@ -109,7 +109,7 @@ class UserContext:
             slots = list(range(config.max_qps))[::-1], list(range(config.max_cqs))[::-1]
             self.uar = Uar(region, events, kick_fd, sender, doorbells, *slots)
             opened.pop_all()
-        self.vf.poller.add(doorbells, kick_fd=kick_fd, poll_engine=self.vf.poll)
+        self.vf.poller.add(doorbells, kick_fd=kick_fd, vf=self.vf)
         return self.uar
 
     def close_uar(self) -> None:

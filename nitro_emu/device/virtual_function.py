@@ -50,6 +50,8 @@ MAX_DATAGRAM_BYTES: Final = 8972
 """Longest datagram without a setting: of an MTU of 9000; see `srd.config.EndpointConfig.datagram_bytes`."""
 SQ_SHARE: Final = 128
 """Entries that one pass takes from a send queue, so that no queue pair waits for another's."""
+SHARED_SQ_SHARE: Final = 16
+"""The same while other virtual functions have programs, too."""
 MESSAGE_BYTES: Final = 64 << 10
 """Longest message of the transport that carries a send: more than any MTU."""
 _IP_UDP_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}
@@ -122,6 +124,7 @@ class VirtualFunction:
             is_outgoing=self._outgoing.__contains__,
             on_broken=self.break_queue_pair,
         )
+        self._sq_share = SQ_SHARE
         self._runs: dict[QueuePair, Callable[[], None]] = {}
         self._on_broken: dict[QueuePair, Callable[[], None]] = {}
 
@@ -142,7 +145,6 @@ class VirtualFunction:
             receive_region_bytes=config.memory_bytes,
             chunk_bytes=config.chunk_bytes,
             datagram_bytes=self._datagram_bytes(),
-            adaptive_poll_s=0.0,  # the card polls, for all of its engines
             security=self._security,
         )
         try:
@@ -172,6 +174,16 @@ class VirtualFunction:
     def poll(self) -> bool:
         """Do at once what is due at the engine; return whether that was anything."""
         return self.engine().poll()
+
+    @property
+    def yields(self) -> bool:
+        """Whether a program has got a message that it may reply to at once."""
+        return self.engine().yields
+
+    def share_loop(self, *, is_shared: bool) -> None:
+        """Take small shares of a pass, or not: other virtual functions wait for them."""
+        self._sq_share = SHARED_SQ_SHARE if is_shared else SQ_SHARE
+        self.engine().share_loop(is_shared=is_shared)
 
     @property
     def security_mode(self) -> str:
@@ -222,7 +234,7 @@ class VirtualFunction:
             return
         phase = qp.sq.phase
         try:
-            raw = qp.sq.fetch(SQ_SHARE)
+            raw = qp.sq.fetch(self._sq_share)
             if raw and qp.state is qp.state.RTS:
                 self.requester.process(qp, raw, phase=phase)
             elif raw:

@@ -94,8 +94,10 @@ class MessageListener:
     async def _refuse(self, client: QpAddress, refuse: Refuse) -> None:
         if self._qp is not None:
             remote = await self._device.remote(client)
-            await self._qp.send(remote, layouts.pack_refuse(refuse))
-            await remote.close()
+            try:
+                await self._qp.send(remote, layouts.pack_refuse(refuse))
+            finally:
+                await remote.close()
 
     async def _accept(self, client: QpAddress, hello: Hello) -> None:
         try:

@@ -452,7 +452,7 @@ class MessagePeer:
         self._memories.clear()
         registered = await asyncio.gather(*making, return_exceptions=True)
         memories = [memory for memory in registered if isinstance(memory, Memory)]
-        for resource in (window, qp, *memories, remote):
-            if resource is not None:
-                with suppress(VerbsError, DevmemError):
-                    await resource.close()
+        resources = [each for each in (window, qp, *memories, remote) if each is not None]
+        for ended in await asyncio.gather(*(each.close() for each in resources), return_exceptions=True):
+            if isinstance(ended, BaseException) and not isinstance(ended, VerbsError | DevmemError):
+                raise ended

@@ -10,6 +10,7 @@ from netns.errors import LabError
 from scripts.benches.cases import (
     blackhole,
     card,
+    card_fuzz,
     chaos,
     clean,
     devmem,
@@ -118,6 +119,13 @@ def _chaos(request: Request) -> Iterator[Round]:
     yield chaos.measure(range(first, first + runs))
 
 
+def _card_fuzz(request: Request) -> Iterator[Round]:
+    """Yield the requested number of runs, each with a seed of its own; a single one if a seed is given."""
+    first, runs = (1, request.runs or card_fuzz.RUNS) if request.seed is None else (request.seed, request.runs or 1)
+    for seed in range(first, first + runs):
+        yield card_fuzz.measure(seed)
+
+
 def _hostile(request: Request) -> Iterator[Round]:
     """Yield one round with the requested number of packets."""
     seed = SEEDS[0] if request.seed is None else request.seed
@@ -166,6 +174,14 @@ _TABLE: Final = (
     _virtual("messages", "a loss in every tenth of 1,000 messages", messages.measure, messages.WANTED),
     Case("devmem", "region to region, beside copies around TCP", "kernel", _devmem, devmem.WANTED, timed=True),
     Case("chaos", "all kinds of faults, by seed", "virtual", _chaos, chaos.WANTED, counted=True),
+    Case(
+        "card-fuzz",
+        "a hostile program at one device of a card",
+        "loopback",
+        _card_fuzz,
+        card_fuzz.WANTED,
+        counted=True,
+    ),
     Case(
         "hostile", "malformed and forged packets beside a transfer", "loopback", _hostile, hostile.WANTED, packeted=True
     ),

@@ -71,7 +71,8 @@ def recv(
     file of a lost sender is kept while the sender retries (srd send --retry-for), also across a restart of srd recv.
 
     With --card the files come through the queues of a card's device, which encrypts as the card's settings say. The
-    address is then HOST:PORT/QPN/QKEY, of a queue pair: all that srd send --card needs.
+    address is then HOST:PORT/QPN/QKEY, of a queue pair: all that srd send --card needs. A restarted srd recv has
+    another one.
     """
     own = EndpointOptions(**endpoint)
     if (listen is None) is (card is None):

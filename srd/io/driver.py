@@ -36,7 +36,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum, auto
 
 from srd.io.adaptive_poll import AdaptivePoller
-from srd.io.rx_memory import RxMemory
+from srd.io.rx_memory import SLOTS, RxMemory
 from srd.io.secure_tx import SecureTransmitter
 from srd.io.socket import dropped_packets, unreachable_addresses
 from srd.io.timer import TimerFd
@@ -57,6 +57,11 @@ from srd.proto.wire.status import Status
 
 BATCHES_PER_TURN = 4
 """Receive batches that a turn reads from one socket, so that the other sockets are not starved."""
+SHARED_MESSAGES = 2
+"""Messages (segment trains) that a turn reads in all while several engines share the loop: of small packets they are
+some 300, which take about as long as the rest of a turn."""
+SHARED_TURN_BYTES = 192 << 10
+"""Bytes that such a turn sends, likewise: two or three segment trains."""
 RX_COALESCE_S = 0.0003
 """Delay between two turns of a busy endpoint, so that a wake-up serves several packets instead of one or two."""
 BUSY_S = 0.001
@@ -155,6 +160,7 @@ class Driver:
         self._busy_poll = busy_poll
         self._adaptive_poll_s = adaptive_poll_s
         self._dropped = 0  # packets dropped by the kernel up to `close`
+        self._is_shared = False
         if busy_poll:
             self._loop.call_soon(self._spin)
         else:
@@ -176,6 +182,12 @@ class Driver:
         del self._sockets[sock.fileno()], self._queues[sock.fileno()]
         self._epoll.unregister(sock.fileno())
         self.wake()
+
+    def share_loop(self, *, is_shared: bool) -> None:
+        """Keep turns short, or not: other engines in the same loop wait for them. Short turns cost throughput."""
+        self._is_shared = is_shared
+        for queue in (self._queue, *self._queues.values()):
+            queue.batch_messages = SHARED_MESSAGES if is_shared else SLOTS
 
     def wake(self) -> None:
         """Schedule a turn, once, that sends and delivers what results from a call to the core."""
@@ -257,6 +269,11 @@ class Driver:
         self._turn(read=bool(ready))
         return True
 
+    @property
+    def yields(self) -> bool:
+        """Whether it waits for the application's reply to what it has delivered (rule 2)."""
+        return self._state is DriverState.YIELDED
+
     def _on_wake(self) -> None:
         if self._wake_due:  # else `poll` has done it
             self._wake_due = False
@@ -306,7 +323,8 @@ class Driver:
     def _read(self) -> bool:
         """Read every readable socket; return whether anything was received."""
         received = False
-        for fd, _ in self._epoll.poll(0):
+        # A shared turn reads one socket: the kernel puts it behind the other readable ones.
+        for fd, _ in self._epoll.poll(0, 1 if self._is_shared else -1):
             received |= self._read_socket(self._sockets[fd])
         if received:
             now = time.monotonic()
@@ -356,7 +374,7 @@ class Driver:
         """Read up to `BATCHES_PER_TURN` batches from a socket; return whether anything was received."""
         received = False
         queue = self._queues.get(sock.fileno(), self._queue)
-        for _ in range(BATCHES_PER_TURN):
+        for _ in range(1 if self._is_shared else BATCHES_PER_TURN):
             try:
                 batch = queue.receive(sock)
             except OSError:  # an ICMP error about a datagram sent earlier: received datagrams still wait
@@ -437,7 +455,8 @@ class Driver:
         if self._closed or self._blocked():
             return False
         sent_bytes = 0
-        while sent_bytes < TURN_BYTES:
+        most_bytes = SHARED_TURN_BYTES if self._is_shared else TURN_BYTES
+        while sent_bytes < most_bytes:
             out, self._deferred = (
                 self._deferred or self._core.poll_transmit(time.monotonic(), acks_last=acks_last),
                 None,

@@ -156,11 +156,11 @@ class RxRing(RxMemory):
     def receive(self, sock: socket.socket) -> RxBatch | None:
         """Receive one batch; return None when nothing is waiting. Raises OSError (among others for ICMP errors)."""
         self._prepare()
-        self._count = SLOTS  # a call that fails may have written to any slot
-        count = self._count = syscalls.recvmmsg(sock.fileno(), messages=self._results.pointer, count=SLOTS)
+        most = self._count = min(self.batch_messages, SLOTS)  # a call that fails may have written to any of these slots
+        count = self._count = syscalls.recvmmsg(sock.fileno(), messages=self._results.pointer, count=most)
         if count == 0:
             return None
-        batch = RxBatch(full=count == SLOTS)
+        batch = RxBatch(full=count == most)
         self._open = None
         clock_offset_s = wall_to_monotonic_s()
         for slot in range(count):

@@ -64,6 +64,7 @@ class RxMemory:
         self.pool = Pool(region, chunk_bytes=chunk_bytes, size_bytes=region.size_bytes - scratch_bytes(SLOTS))
         self.buffers = RxBuffers(region, self.pool, slots=slots)
         self.refill: Callable[[], None] | None = None  # called before memory is needed
+        self.batch_messages = SLOTS  # that one batch receives at most
         self.predictor = PlacementPredictor(slots)
         self._reserve_bytes = reserve_bytes
         self._area = number << REGION_SHIFT

@@ -81,11 +81,11 @@ class SecureRxRing(RxMemory):
     def receive(self, sock: socket.socket) -> RxBatch | None:
         """Receive one batch; return None when nothing is waiting. Raises OSError (among others for ICMP errors)."""
         self._prepare()
-        self._count = SECURE_SLOTS  # a call that fails may have written to any slot
-        count = self._count = syscalls.recvmmsg(sock.fileno(), messages=self._results.pointer, count=SECURE_SLOTS)
+        most = self._count = min(self.batch_messages, SECURE_SLOTS)  # of which a call that fails may have written any
+        count = self._count = syscalls.recvmmsg(sock.fileno(), messages=self._results.pointer, count=most)
         if count == 0:
             return None
-        batch = RxBatch(full=count == SECURE_SLOTS)
+        batch = RxBatch(full=count == most)
         self._open, self._used_headers = None, 0
         clock_offset_s, now = wall_to_monotonic_s(), time.monotonic()
         with memoryview(self._region) as self._memory:

@@ -1,1 +1,1 @@
-"""A hostile program at one virtual function of a card, beside programs at others: do these notice anything?"""
+"""A hostile program at one virtual function of a card, and good ones at others that must not notice it."""

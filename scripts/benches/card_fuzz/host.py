@@ -7,6 +7,7 @@ seed takes the same decisions, though not at the same times.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import mmap
 import os
@@ -25,7 +26,7 @@ from typing import Final
 from nitro_emu.abi import admin, io, limits, memory
 from nitro_emu.errors import NitroError
 from scripts.benches.card_fuzz.forge import Forge, Target
-from scripts.benches.card_fuzz.raw_device import RawAnswer, RawDevice, close_all, decoded, map_and_close
+from scripts.benches.card_fuzz.raw_device import RawAnswer, RawDevice, close_all, map_and_close
 from scripts.harness.events import emit
 
 MAX_CONNECTIONS: Final = 4
@@ -100,7 +101,7 @@ class Fuzzer:
     def __init__(self, path: Path, *, seed: int, gids: Sequence[bytes]) -> None:
         self._path = path
         self._gids = gids
-        self._rng = Random(seed)
+        self._rng = Random(seed)  # noqa: S311 - reproducible by its seed
         self._forge = Forge(self._rng)
         self._programs: list[Program] = []
         self.entries = 0
@@ -247,7 +248,7 @@ class Fuzzer:
             command = admin.ModifyQp(bits, qp.handle, state, qkey=program.target.qkey, rnr_retry=retry)
             self._ask(program, command)
 
-    # -- moves ----------------------------------------------------------------------------------------------------------
+    # -- moves ------------------------------------------------------------------------------------------------------
 
     def _ring(self, program: Program, index: int, value: int) -> None:
         program.uar[index] = value & 0xFFFFFFFF
@@ -445,7 +446,7 @@ class Fuzzer:
     def _unread(self, program: Program) -> None:
         """Send commands without reading the answers; then read them all, or leave."""
         device = program.device
-        device.socket.setblocking(False)
+        device.socket.settimeout(0)
         sent = 0
         with suppress(BlockingIOError):
             for _ in range(self._rng.randrange(UNREAD)):
@@ -494,8 +495,6 @@ class Fuzzer:
 
 def _punch_hole(fd: int) -> None:
     """Free the pages of a memfd, which are zeros then."""
-    import ctypes  # noqa: PLC0415 - Python has no name for fallocate's modes
-
     libc = ctypes.CDLL(None, use_errno=True)
     keep_size_and_punch = 3
     libc.fallocate(fd, keep_size_and_punch, ctypes.c_long(0), ctypes.c_long(PAYLOAD_BYTES))

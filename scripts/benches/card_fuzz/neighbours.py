@@ -2,7 +2,9 @@
 
     python -m scripts.benches.card_fuzz.neighbours DIRECTORY NAME NAME
 
-Says `ready`, then starts; the reply to each line on stdin is one event: total {messages, wrong_bytes, failed, slowest_s}.
+Says `ready`, then starts. The reply to each line on stdin is one event:
+
+    total {messages, wrong_bytes, failed, slowest_s}
 """
 
 from __future__ import annotations

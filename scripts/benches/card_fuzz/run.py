@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import math
 import random
 import socket
 import tempfile
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from nitro_emu.abi.gid import gid_of
 from nitro_emu.control import ask
 from nitro_emu.errors import NitroError
 from scripts.benches.hostile.run import Worker, worker
@@ -25,6 +26,19 @@ SLICE_STEPS: Final = 2000
 SLICE_BOUND_S: Final = 600.0
 REST_BOUND_S: Final = 60.0
 """How long the card may take to end all that a program has left behind, in-flight requests to nobody included."""
+FIGURES: Final = (
+    "entries",
+    "connections",
+    "card_lives",
+    "internal_errors",
+    "neighbour_messages",
+    "neighbour_wrong_bytes",
+    "neighbour_failed",
+    "neighbour_slowest_s",
+    "leftover_objects",
+    "leftover_descriptors",
+    "rss_growth_mb",
+)
 _UNREACHABLE: Final = "127.255.255.1"
 _COMPLAINTS: Final = ("Traceback", "internal error", "Exception in callback")
 
@@ -68,7 +82,7 @@ def complaints(card: Worker) -> int:
 
 def descriptors(card: Worker) -> int:
     """Return how many descriptors the card has open."""
-    return len(os.listdir(f"/proc/{card.process.pid}/fd"))
+    return sum(1 for _ in Path(f"/proc/{card.process.pid}/fd").iterdir())
 
 
 def stats_of(run_dir: Path, name: str = HOSTILE) -> dict[str, Any]:
@@ -83,8 +97,6 @@ def _leftovers(run_dir: Path) -> int:
 
 def gids_of(run_dir: Path) -> list[str]:
     """Return whom the hostile program may write to: itself mostly, the good ones, and nobody."""
-    from nitro_emu.abi.gid import gid_of  # noqa: PLC0415
-
     vfs = ask(run_dir, "status")["vfs"]
     own, *others = (bytes.fromhex(vfs[name]["gid"].replace(":", "")) for name in (HOSTILE, *GOOD))
     return [gid.hex() for gid in (own, own, own, own, *others, gid_of(_UNREACHABLE, port=9))]
@@ -108,7 +120,7 @@ def measure(entries: int, *, seed: int) -> dict[str, float]:
         fuzzer = ("scripts.benches.card_fuzz.host", str(run_dir / f"{HOSTILE}.sock"), str(seed), *gids_of(run_dir))
         with worker("neighbours", *neighbours) as good:
             good.event("ready", bound_s=START_BOUND_S)
-            descriptors_before = descriptors(card)
+            descriptors_before = descriptors(card)  # `gids_of` has asked it: uvloop keeps a spare one from then on
             try:
                 with worker("hostile program", *fuzzer) as bad:
                     took, growth_bytes = _attack(card, bad, entries=entries)
@@ -117,7 +129,7 @@ def measure(entries: int, *, seed: int) -> dict[str, float]:
             except (NitroError, BenchError):
                 if card.process.poll() is None:
                     raise
-                return {"entries": 0, "card_lives": 0, "internal_errors": complaints(card)}
+                return {**dict.fromkeys(FIGURES, math.inf), "card_lives": 0, "internal_errors": complaints(card)}
         return {
             "entries": took["entries"],
             "connections": took["connections"],

@@ -6,12 +6,12 @@ end has half of the processors, for all contestants (card/pinned.py). In each ro
 first.
 
 - `p50_over_inprocess_ratio`: median round trip of a SEND of 64 B and its echo, applications that poll, over that of
-  in-process SRD that polls (`busy_poll`). `BUSY_POLL` says whether the cards poll, too; `p50_64b_us` of `card_asleep`
-  and `card_polling` has both.
+  in-process SRD that polls (`busy_poll`). The cards have their defaults: they poll while there is traffic, and sleep
+  afterwards. `busy_poll_*`: with cards that never sleep, which is no faster here (`BUSY_POLL` decides which counts).
 - `write_over_inprocess_ratio`: goodput of RDMA writes of 1 MiB, 16 outstanding, over that of in-process messages of
   1 MiB. `encrypted_over_plain_ratio`: the writes of encrypted cards over those of cards in plain text.
 - `host_cpu_ratio`: CPU time of both applications per 10^9 bytes of these writes, over that of both processes in
-  process. The applications sleep until the card has an event for them. `write_card_cpu_s_per_gb`: of both cards.
+  process. The applications sleep until the card has an event for them. `card_cpu_s_per_gb`: of both cards.
 - `messages_per_second_64b`: SENDs of 64 B by the driver's batch calls.
 - `jain_index_64vf`: fairness of the goodput of 64 virtual functions of each card with a queue pair each, all writing.
 - `neighbour_p99_ratio`: 99th percentile of a tenant's round trips of 64 B beside another tenant of the same cards that
@@ -37,9 +37,9 @@ from scripts.benches.cases.clean import START_S, ours_flow
 from scripts.benches.cases.fair import jain_index
 from scripts.benches.cases.latency import ours_latency
 from scripts.benches.outcome import Figures, Round, Wanted
+from scripts.benches.veth.worker.pingpong import WARM_UP
 from scripts.harness.client_server import Event, python, run_both
 from scripts.harness.drops import Drops
-from scripts.harness.errors import BenchError
 from scripts.harness.veth_pair import VethPair, veth_pair
 
 WANTED: Final = (
@@ -52,16 +52,16 @@ WANTED: Final = (
     Wanted("host_cpu_ratio", "<=", 0.1, over="median"),
 )
 SECONDS: Final = 2.0
-FEWEST_ROUND_TRIPS: Final = 200
+NEIGHBOUR_WARM_UP: Final = 20
+"""Round trips that do not count beside a neighbour, where each may take long."""
 VFS: Final = 64
 BUSY_POLL: Final = False
 """Whether the cards of the ping-pong that counts never sleep."""
-IN_PROCESS, ASLEEP, POLLING = "in_process", "card_asleep", "card_polling"
-PLAIN, ENCRYPTED = "plain", "encrypted"
+IN_PROCESS: Final = "in_process"
+OURS: Final = "ours"
+POLLING: Final = "busy_poll_"
+ENCRYPTED: Final = "encrypted_"
 SMALL: Final = "64b"
-
-Found = dict[str, dict[str, float]]
-"""Figures by contestant."""
 
 
 def rounds(count: int, seconds: float) -> Iterator[Round]:
@@ -72,39 +72,43 @@ def rounds(count: int, seconds: float) -> Iterator[Round]:
 
 
 def _round(two: VethPair, *, number: int, seconds: float) -> Round:
-    found: Found = {}
-    parts: list[tuple[str, Callable[[], Figures]]] = [
-        (IN_PROCESS, partial(_in_process_round_trips, two, seconds=seconds)),
-        (ASLEEP, partial(_round_trips_of, two, CardOptions(), seconds=seconds)),
-        (POLLING, partial(_round_trips_of, two, CardOptions(busy_poll=True), seconds=seconds)),
-        (IN_PROCESS, partial(_in_process_bulk, two, seconds=seconds)),
-        (PLAIN, partial(_writes, two, CardOptions(), seconds=seconds)),
-        (ENCRYPTED, partial(_writes, two, CardOptions(encrypted=True), seconds=seconds)),
-        (PLAIN, partial(_rate, two, seconds=seconds)),
-        (PLAIN, partial(_shares, two, seconds=seconds)),
-        (PLAIN, partial(_neighbours, two, seconds=seconds, backwards=bool(number % 2))),
-    ]
-    for name, measure in parts[::-1] if number % 2 else parts:
+    found: dict[str, dict[str, float]] = {OURS: {}, IN_PROCESS: {}}
+    for name, measure in _parts(two, seconds=seconds, backwards=bool(number % 2)):
         before = Drops.read(two.namespaces)
         figures = measure()
-        Drops.read(two.namespaces).require_none_since(before, during=f"card: {name}")
-        found.setdefault(name, {}).update(figures)
-    ours = found.pop(PLAIN)
-    return Round(number + 1, ours | ratios(ours, found), {name: found[name] for name in sorted(found)})
+        Drops.read(two.namespaces).require_none_since(before, during=f"card: {', '.join(figures)}")
+        found[name] |= figures
+    ours, in_process = found[OURS], found[IN_PROCESS]
+    return Round(number + 1, ours | ratios(ours, in_process), {IN_PROCESS: in_process})
 
 
-def ratios(ours: Figures, others: Found) -> dict[str, float]:
-    """Return the ratios of one round: of cards in plain text and the others."""
-    in_process = others[IN_PROCESS]
-    card_p50_us = others[POLLING if BUSY_POLL else ASLEEP]["p50_64b_us"]
-    fair_us = ours["neighbour_p99_fair_us"]
+def _parts(two: VethPair, *, seconds: float, backwards: bool) -> list[tuple[str, Callable[[], Figures]]]:
+    """Return whose figures are measured, and how, in the order of a round."""
+    polling, encrypted = CardOptions(busy_poll=True), CardOptions(encrypted=True)
+    parts: list[tuple[str, Callable[[], Figures]]] = [
+        (IN_PROCESS, partial(_in_process_round_trips, two, seconds=seconds)),
+        (OURS, partial(_card_round_trips, two, CardOptions(), seconds=seconds)),
+        (OURS, partial(_card_round_trips, two, polling, seconds=seconds, prefix=POLLING)),
+        (IN_PROCESS, partial(_in_process_bulk, two, seconds=seconds)),
+        (OURS, partial(_writes, two, CardOptions(), seconds=seconds)),
+        (OURS, partial(_writes, two, encrypted, seconds=seconds, prefix=ENCRYPTED)),
+        (OURS, partial(_rate, two, seconds=seconds)),
+        (OURS, partial(_shares, two, seconds=seconds)),
+        (OURS, partial(_neighbours, two, seconds=seconds, backwards=backwards)),
+    ]
+    return parts[::-1] if backwards else parts
+
+
+def ratios(ours: Figures, in_process: Figures) -> dict[str, float]:
+    """Return the ratios of one round."""
+    p50_us = ours[f"{POLLING if BUSY_POLL else ''}p50_64b_us"]
     flooded_us = max(ours[f"neighbour_p99_{kind}_us"] for kind in (flood.RINGS, flood.WIRE))
     return {
-        "p50_over_inprocess_ratio": card_p50_us / in_process["p50_64b_us"],
+        "p50_over_inprocess_ratio": p50_us / in_process["p50_64b_us"],
         "write_over_inprocess_ratio": ours["bulk_gbps"] / in_process["bulk_gbps"],
-        "encrypted_over_plain_ratio": others[ENCRYPTED]["bulk_gbps"] / ours["bulk_gbps"],
+        "encrypted_over_plain_ratio": ours[f"{ENCRYPTED}bulk_gbps"] / ours["bulk_gbps"],
         "host_cpu_ratio": ours["host_cpu_s_per_gb"] / in_process["host_cpu_s_per_gb"],
-        "neighbour_p99_ratio": flooded_us / fair_us,
+        "neighbour_p99_ratio": flooded_us / ours["neighbour_p99_fair_us"],
         "neighbour_p99_over_idle_ratio": flooded_us / ours["neighbour_p99_idle_us"],
     }
 
@@ -117,8 +121,8 @@ def _in_process_round_trips(two: VethPair, *, seconds: float) -> Figures:
     return _round_trip_figures(figures)
 
 
-def _round_trip_figures(percentiles: dict[str, float]) -> dict[str, float]:
-    return {f"{name.removesuffix('_us')}_{SMALL}_us": value for name, value in percentiles.items()}
+def _round_trip_figures(percentiles: dict[str, float], *, prefix: str = "") -> dict[str, float]:
+    return {f"{prefix}{name.removesuffix('_us')}_{SMALL}_us": value for name, value in percentiles.items()}
 
 
 def _in_process_bulk(two: VethPair, *, seconds: float) -> Figures:
@@ -130,15 +134,24 @@ def _in_process_bulk(two: VethPair, *, seconds: float) -> Figures:
 
 
 def _applications(
-    cards: TwoCards, role: str, *options: str, vf: int | None = 0, seconds: float, bound_s: float
+    cards: TwoCards,
+    role: str,
+    *options: str,
+    sender: tuple[str, ...] = (),
+    vf: int | None = 0,
+    seconds: float,
+    bound_s: float,
 ) -> tuple[Event, Event]:
-    """Run the application at each card; return their last events. `vf`: None if they use all."""
+    """Run the application at each card; return their last events.
+
+    `sender`: options of the sending one alone; `vf`: None if they use all.
+    """
     devices = [] if vf is None else [device(vf)]
     found = run_both(
         cards.pair,
         server=python(WORKER, f"{role}-receive", str(cards.b.run_dir), *devices, *options),
         client=lambda host, port: python(
-            WORKER, f"{role}-send", str(cards.a.run_dir), *devices, host, str(port), *options,
+            WORKER, f"{role}-send", str(cards.a.run_dir), *devices, host, str(port), *options, *sender,
             "--seconds", str(seconds),
         ),
         bound_s=bound_s,
@@ -147,35 +160,27 @@ def _applications(
     return found
 
 
-def _round_trips_of(two: VethPair, options: CardOptions, *, seconds: float) -> Figures:
+def _card_round_trips(two: VethPair, options: CardOptions, *, seconds: float, prefix: str = "") -> Figures:
     with two_cards(two, options) as cards:
-        return _round_trip_figures(_round_trips(cards, seconds=seconds))
+        return _round_trip_figures(_round_trips(cards, seconds=seconds), prefix=prefix)
 
 
-def _round_trips(cards: TwoCards, *, seconds: float) -> dict[str, float]:
-    _, measured = _applications(cards, "ping", seconds=seconds, bound_s=START_S + seconds)
-    return percentiles_of(measured)
-
-
-def percentiles_of(measured: Event) -> dict[str, float]:
-    """Return the percentiles of the round trips. Raises BenchError if they are too few for that."""
-    if (count := measured["round_trips"]) < FEWEST_ROUND_TRIPS:
-        raise BenchError(
-            f"only {count} round trips: too few for a 99th percentile; try again when the machine is idle, or longer"
-        )
+def _round_trips(cards: TwoCards, *, seconds: float, warm_up: int = WARM_UP) -> dict[str, float]:
+    sender = ("--warm-up", str(warm_up))
+    _, measured = _applications(cards, "ping", sender=sender, seconds=seconds, bound_s=START_S + seconds)
     figures: dict[str, float] = measured["figures"]
     return figures
 
 
-def _writes(two: VethPair, options: CardOptions, *, seconds: float) -> Figures:
+def _writes(two: VethPair, options: CardOptions, *, seconds: float, prefix: str = "") -> Figures:
     with two_cards(two, options) as cards:
         cpu_before_s = cards.cpu_s
         received, sent = _applications(cards, "write", seconds=seconds, bound_s=START_S + 10 * seconds)
         card_cpu_s = cards.cpu_s - cpu_before_s
     return {
-        "bulk_gbps": 8 * sent["bytes"] / sent["seconds"] / 1e9,
-        "host_cpu_s_per_gb": (sent["cpu_s"] + received["cpu_s"]) / (sent["bytes"] / 1e9),
-        "card_cpu_s_per_gb": card_cpu_s / (sent["all_bytes"] / 1e9),
+        f"{prefix}bulk_gbps": 8 * sent["bytes"] / sent["seconds"] / 1e9,
+        f"{prefix}host_cpu_s_per_gb": (sent["cpu_s"] + received["cpu_s"]) / (sent["bytes"] / 1e9),
+        f"{prefix}card_cpu_s_per_gb": card_cpu_s / (sent["all_bytes"] / 1e9),
     }
 
 
@@ -211,10 +216,10 @@ def _neighbours(two: VethPair, *, seconds: float, backwards: bool) -> Figures:
     for kind in kinds[::-1] if backwards else kinds:
         with two_cards(two, CardOptions(vfs=2)) as cards:
             if kind is None:
-                found |= _beside("idle", _round_trips(cards, seconds=seconds))
+                found |= _beside("idle", _round_trips(cards, seconds=seconds, warm_up=NEIGHBOUR_WARM_UP))
                 continue
             with neighbour(cards, kind) as rate:
-                found |= _beside(kind, _round_trips(cards, seconds=seconds))
+                found |= _beside(kind, _round_trips(cards, seconds=seconds, warm_up=NEIGHBOUR_WARM_UP))
             if kind != flood.FAIR:
                 found[f"neighbour_{kind}_per_second"] = rate()
     return {name: found[name] for name in sorted(found)}

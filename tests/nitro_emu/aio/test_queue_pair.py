@@ -181,6 +181,20 @@ async def test_write_and_read__megabytes(run_dir: Path) -> None:
                 await memory.close()
 
 
+async def test_write__more_notifications_than_buffers(run_dir: Path) -> None:
+    async with ends(run_dir, two=FEW_BUFFERS) as (here, there):
+        with Region(4096) as target:
+            memory = await there.device.register(target, access=Access.LOCAL_WRITE | Access.REMOTE_WRITE)
+            writing = [
+                here.qp.write(here.to, b"x", rkey=memory.rkey, remote_address=memory.address, immediate=number)
+                for number in range(10)
+            ]
+            immediates = {(await there.qp.recv_write()).immediate for _ in writing}
+            assert immediates == {*range(10)}
+            assert set(await asyncio.gather(*writing)) == {Status.OK}
+            await memory.close()
+
+
 async def test_write__beyond_what_is_registered_bad_flow(run_dir: Path) -> None:
     async with ends(run_dir) as (here, there):
         with Region(4096) as target:

@@ -22,6 +22,7 @@ from nitro_emu.verbs import (
     MemoryRegion,
     ProtectionDomain,
     QpOptions,
+    QpState,
     QueuePair,
     RecvRequest,
     SendOp,
@@ -40,12 +41,8 @@ QKEY = 0x11111111
 GUARD = 0xA5
 PLAIN = "security: {mode: plain}"
 ALL_ACCESS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
-ALL_OPS = (
-    SendOps.SEND | SendOps.SEND_WITH_IMM | SendOps.RDMA_READ | SendOps.RDMA_WRITE | SendOps.RDMA_WRITE_WITH_IMM
-)
-OPTIONS = QpOptions(
-    max_send_wr=8, max_recv_wr=8, max_send_sge=2, max_recv_sge=2, max_inline_data=32, send_ops=ALL_OPS
-)
+ALL_OPS = SendOps.SEND | SendOps.SEND_WITH_IMM | SendOps.RDMA_READ | SendOps.RDMA_WRITE | SendOps.RDMA_WRITE_WITH_IMM
+OPTIONS = QpOptions(max_send_wr=8, max_recv_wr=8, max_send_sge=2, max_recv_sge=2, max_inline_data=32, send_ops=ALL_OPS)
 
 
 @dataclass
@@ -73,7 +70,12 @@ class Card:
         return found
 
     def descriptors(self) -> int:
-        return len(os.listdir(f"/proc/{self.pid}/fd"))
+        return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
+
+    def settled_descriptors(self) -> int:
+        """As `descriptors`, after the first connection to the control socket: uvloop keeps a spare one from then on."""
+        self.stats("efa_0")
+        return self.descriptors()
 
     def programs(self, name: str) -> list[int]:
         found: list[int] = ask(self.run_dir, "status")["vfs"][name]["programs"]
@@ -84,6 +86,8 @@ class Card:
         self.process.wait()
 
     def start(self) -> None:
+        """Start it again, after `kill`."""
+        self.process.__exit__(None, None, None)
         self.process = _started(self.config, prefix=self.prefix)
 
 
@@ -132,6 +136,7 @@ class Tenant:
     def __init__(
         self, running: Card, name: str = "efa_0", *, options: QpOptions = OPTIONS, cq_depth: int = 64, gid: bool = False
     ) -> None:
+        self._kept: list[object] = []
         self.context = Context(name, directory=running.run_dir)
         self.pd = ProtectionDomain(self.context)
         self.channel = CompletionChannel(self.context)
@@ -148,9 +153,12 @@ class Tenant:
     def queue_pair(self, *, options: QpOptions = OPTIONS, pd: ProtectionDomain | None = None) -> QueuePair:
         return QueuePair(pd or self.pd, send_cq=self.cq, recv_cq=self.cq, options=options)
 
-    def memory(self, *, length: int = 1 << 16, access: Access = ALL_ACCESS, pd: ProtectionDomain | None = None) -> MemoryRegion:
+    def memory(
+        self, *, length: int = 1 << 16, access: Access = ALL_ACCESS, pd: ProtectionDomain | None = None
+    ) -> MemoryRegion:
         memory = MemoryRegion.allocate(pd or self.pd, length=length, access=access)
         self.array(memory)[:] = GUARD
+        self._kept.append(memory)
         return memory
 
     @staticmethod
@@ -159,11 +167,18 @@ class Tenant:
         return memory.region.array
 
     def handle(self, other: Tenant, *, pd: ProtectionDomain | None = None) -> AddressHandle:
-        return AddressHandle(pd or self.pd, gid=other.gid)
+        handle = AddressHandle(pd or self.pd, gid=other.gid)
+        self._kept.append(handle)  # one that nobody refers to is destroyed, and its requests are flushed
+        return handle
 
     def sge(self, length: int, *, at: int = 0, memory: MemoryRegion | None = None) -> Sge:
         memory = memory or self.mr
         return Sge(memory.address + at, length, memory.lkey)
+
+    def retry(self, rnr_retry: int) -> None:
+        """Begin anew, with so many retries."""
+        self.qp.modify(QpState.RESET)
+        self.qp.to_rts(qkey=QKEY, rnr_retry=rnr_retry)
 
     def receive(self, wr_id: int, *sges: Sge) -> None:
         self.qp.post_recv(RecvRequest(wr_id, sges))
@@ -194,7 +209,12 @@ class Tenant:
     def completions(self, count: int) -> list[WorkCompletion]:
         """Wait for so many completions, and return them."""
         found: list[WorkCompletion] = []
-        wait_for(lambda: bool(found.extend(self.cq.poll(count - len(found))) or len(found) == count), "completions")
+
+        def is_complete() -> bool:
+            found.extend(self.cq.poll(count - len(found)))
+            return len(found) == count
+
+        wait_for(is_complete, "completions")
         return found
 
     def completion(self) -> WorkCompletion:

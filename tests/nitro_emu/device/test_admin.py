@@ -1,27 +1,32 @@
 """The admin queue of a real card: every opcode, every status, every limit, and whose objects are whose."""
 
+# ruff: noqa: ARG005 - the commands in a table take what they need
+
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import fcntl
 import mmap
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from nitro_emu.abi import admin, io, limits, memory
 from nitro_emu.abi.admin import AdminStatus, Feature, QpState, StatsType
+from nitro_emu.config import CardConfig, SecurityFields, VfConfig
+from nitro_emu.device import Card as InProcess
 from scripts.benches.card_fuzz.raw_device import RawAnswer, RawDevice, close_all
 from tests.nitro_emu.device.cards import Card, card, wait_for
 
-LIMITS = (
-    "max_qps: 3, max_cqs: 2, max_mrs: 2, max_pds: 3, max_ahs: 2, max_connections: 3, max_mr_bytes: 64K"
-)
+LIMITS = "max_qps: 3, max_cqs: 2, max_mrs: 2, max_pds: 3, max_ahs: 2, max_connections: 3, max_mr_bytes: 64K"
 PAGE = memory.PAGE_BYTES
 (
     SUCCESS, RESOURCE_ALLOCATION_FAILURE, BAD_OPCODE, UNSUPPORTED_OPCODE, MALFORMED_REQUEST, ILLEGAL_PARAMETER,
@@ -133,12 +138,16 @@ def test_every_opcode_succeeds_or_is_not_supported(device: Device, memfd: int) -
     run(admin.SetFeature(feature_id=Feature.AENQ_CONFIG, enabled_groups=1 << admin.AenqGroup.WARNING))
     for stats in StatsType:
         run(admin.GetStats(stats_type=stats))
-    for command in (
+    ending: tuple[admin.Command, ...] = (
         admin.DestroyQp(qp), admin.DestroyCq(cq), admin.DestroyAh(ah, pd), admin.DeregMr(lkey), admin.DeallocPd(pd),
         admin.DeallocUar(1),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for command in ending:
         run(command)
-    for command in (admin.CreateEq(1, 1, 4, 0, 1), admin.DestroyEq(1), admin.AllocMr(1, 1)):
+    unsupported: tuple[admin.Command, ...] = (
+        admin.CreateEq(1, 1, 4, 0, 1), admin.DestroyEq(1), admin.AllocMr(1, 1),
+    )  # fmt: skip
+    for command in unsupported:
         done.add(command.OPCODE)
         assert device.status(command) is UNSUPPORTED_OPCODE
     assert done == set(range(1, 21))
@@ -157,6 +166,30 @@ def test_the_replies_of_a_command_that_makes_memory_have_its_descriptors(device:
 
 
 # -- every status ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.sources
+async def test_unknown_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """An error of the card's own is a status, too, and the next command is served."""
+    host = f"127.{os.getpid() >> 8 & 127 | 128}.{os.getpid() & 255}.77"
+    vf = VfConfig(name="efa_0", address=host, security=SecurityFields(mode="plain"))
+    served = InProcess(CardConfig(name="card", run_dir=tmp_path, vfs=(vf,)))
+    await served.start()
+
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("in the card")
+
+    def ask() -> list[AdminStatus]:
+        with RawDevice(tmp_path / "efa_0.sock") as device:
+            commands = (admin.GetStats(), admin.AllocPd())
+            return [device.ask(command).status for command in commands]
+
+    monkeypatch.setattr("nitro_emu.device.admin_commands.stats", broken)
+    try:
+        assert await asyncio.to_thread(ask) == [UNKNOWN_ERROR, SUCCESS]
+    finally:
+        served.close()
+    assert "internal error" in caplog.text
 
 
 @pytest.mark.parametrize("opcode", [0, 21, 255])
@@ -267,13 +300,12 @@ def test_resource_busy(device: Device, memfd: int) -> None:
     assert device.status(admin.DestroyCq(cq)) is RESOURCE_BUSY
     assert device.status(admin.DeallocPd(pd)) is RESOURCE_BUSY
     device.ok(admin.DestroyQp(qp))
-    for make, end in (
-        (lambda: device.make(device.mr(pd), fds=(memfd,)), admin.DeregMr),
-        (lambda: device.make(device.ah(pd)), lambda ah: admin.DestroyAh(ah, pd)),
-    ):
-        number = make()
-        assert device.status(admin.DeallocPd(pd)) is RESOURCE_BUSY
-        device.ok(end(number))
+    lkey = device.make(device.mr(pd), fds=(memfd,))
+    assert device.status(admin.DeallocPd(pd)) is RESOURCE_BUSY
+    device.ok(admin.DeregMr(lkey))
+    ah = device.make(device.ah(pd))
+    assert device.status(admin.DeallocPd(pd)) is RESOURCE_BUSY
+    device.ok(admin.DestroyAh(ah, pd))
     for command in (admin.DestroyCq(cq), admin.DeallocPd(pd), admin.DeallocUar(1)):
         assert device.status(command) is SUCCESS
 
@@ -324,7 +356,15 @@ def test_failures_are_counted(running: Card, device: Device) -> None:
     device.status(device.mr(99))
     device.status(admin.CreateAh(bytes(16), 1))
     after = running.stats("efa_0")["device"]
-    names = ("submitted_cmds", "completed_cmds", "cmds_err", "create_cq_err", "create_qp_err", "reg_mr_err", "create_ah_err")
+    names = (
+        "submitted_cmds",
+        "completed_cmds",
+        "cmds_err",
+        "create_cq_err",
+        "create_qp_err",
+        "reg_mr_err",
+        "create_ah_err",
+    )
     assert [after[name] - before[name] for name in names] == [5, 5, 4, 1, 1, 1, 1]
 
 
@@ -398,27 +438,22 @@ except OSError as error:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
-def test_only_the_devices_user_may_open_it(tmp_path: Path) -> None:
-    import subprocess
-
-    for parent in (tmp_path, *tmp_path.parents):
-        if parent.stat().st_uid == os.getuid() and parent != Path("/"):
-            parent.chmod(parent.stat().st_mode | 0o011)
-        if parent == Path("/tmp"):
-            break
-
+def test_only_the_devices_user_may_open_it() -> None:
     def opened_by(running: Card, uid: int) -> str:
         running.run_dir.chmod(0o755)
         script = [sys.executable, "-c", OPEN, str(running.socket("efa_0")), str(uid)]
         return subprocess.run(script, capture_output=True, text=True, check=True, timeout=60, cwd="/").stdout.strip()
 
-    with card(tmp_path / "a", limits="uid: 4242") as running:
-        assert opened_by(running, 4242) == "64"
-        assert opened_by(running, 4243) in {"0", "ConnectionResetError", "BrokenPipeError"}
-        assert opened_by(running, 0) == "64"
-        wait_for(lambda: running.stats("efa_0")["device"]["alloc_ucontext_err"] == 1, "the refusal in the counters")
-    with card(tmp_path / "b") as running:
-        assert opened_by(running, 4242) == "PermissionError"
+    with TemporaryDirectory(prefix="nitro-card-test-") as name:  # pytest's own directories are closed to other users
+        directory = Path(name)
+        directory.chmod(0o755)
+        with card(directory / "a", limits="uid: 4242") as running:
+            assert opened_by(running, 4242) == "64"
+            assert opened_by(running, 4243) in {"0", "ConnectionResetError", "BrokenPipeError"}
+            assert opened_by(running, 0) == "64"
+            wait_for(lambda: running.stats("efa_0")["device"]["alloc_ucontext_err"] == 1, "the refusal in the counters")
+        with card(directory / "b") as running:
+            assert opened_by(running, 4242) == "PermissionError"
 
 
 # -- what a host may not write --------------------------------------------------------------------------------------
@@ -476,9 +511,7 @@ def test_depths_up_to_the_limits(device: Device) -> None:
             sq_depth=depth, wqe_bytes=wqe_bytes, rq_depth=limits.MAX_RQ_DEPTH
         )
         close_all(answer.fds)
-    empty = device.qp(
-        pd, cq, send_queue_depth=0, send_queue_ring_size=0, recv_queue_depth=0, recv_queue_ring_size=0
-    )
+    empty = device.qp(pd, cq, send_queue_depth=0, send_queue_ring_size=0, recv_queue_depth=0, recv_queue_ring_size=0)
     assert device.status(empty) is SUCCESS
 
 

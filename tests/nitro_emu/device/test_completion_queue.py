@@ -34,7 +34,7 @@ class Program:
         self.overruns += 1
 
     def poll(self) -> list[io.Cqe]:
-        found = []
+        found: list[io.Cqe] = []
         while self.unread() and len(found) < self.depth:
             at = self.consumed % self.depth * self.entry_bytes
             found.append(io.unpack_cqe_untrusted(bytes(self.cq.region[at : at + self.entry_bytes])))
@@ -56,12 +56,12 @@ def test_entries_are_those_that_were_stored(depth: int, entry_bytes: int, steps:
     program = Program(depth, entry_bytes=entry_bytes)
     number = unread = 0
     expected: list[tuple[int, int, int, bytes]] = []
-    for kind, count in steps:
+    for kind, wanted in steps:
         if kind == 0:
             assert [(c.req_id, c.src_qp_num, c.imm, c.src_addr) for c in program.poll()] == expected
             expected, unread = [], 0
             continue
-        count = min(count, depth - unread)
+        count = min(wanted, depth - unread)
         if not count:
             continue
         unread += count

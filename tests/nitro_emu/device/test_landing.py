@@ -50,7 +50,7 @@ def model(memory: Memory, data: bytes, buffers: list[tuple[int, int, int]]) -> b
             return False
         parts.append((address - IOVA, part))
     for offset, part in parts:
-        memory.expected[offset : offset + len(part)] = part if part else b""
+        memory.expected[offset : offset + len(part)] = part or b""
     return not left
 
 

@@ -57,7 +57,7 @@ def registered(*, iova: int, length: int) -> Iterator[tuple[MemoryRegion, Protec
 def test_only_addresses_within_the_range_have_a_place(iova: int, size: int, offset: int, length: int) -> None:
     with registered(iova=iova, length=size) as (memory, _):
         place = memory.place(iova + offset, length=length)
-        within = 0 <= offset and length >= 0 and offset + length <= size
+        within = offset >= 0 and length >= 0 and offset + length <= size
         assert (place is not None) is within
         if place is not None:
             assert place == memory.base + offset

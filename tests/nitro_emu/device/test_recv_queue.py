@@ -197,4 +197,3 @@ def test_a_request_may_be_posted_in_two_parts() -> None:
     program.queue.fetch()
     (request,) = program.queue.reserve(1)
     assert (request.req_id, request.room, len(request.buffers)) == (3, 30, 2)
-

@@ -38,18 +38,17 @@ def test_entries_come_once_in_order(depth: int, wqe_bytes: int, steps: list[tupl
     program = Program(depth, wqe_bytes=wqe_bytes)
     waiting: list[bytes] = []
     outstanding = fetched = 0
-    for what, count in steps:
+    for what, wanted in steps:
         if what == "post":
-            for _ in range(min(count, depth - len(waiting))):
-                waiting.append(program.post())
+            waiting += [program.post() for _ in range(min(wanted, depth - len(waiting)))]
         elif what == "complete":
-            count = min(count, outstanding)
+            count = min(wanted, outstanding)
             program.queue.complete(count)
             outstanding -= count
         else:
             assert program.queue.phase == sq_phase(fetched, depth=depth)
-            most = min(count, len(waiting), depth - outstanding, depth - fetched % depth)
-            assert program.queue.fetch(count) == b"".join(waiting[:most]), "of one round of the ring"
+            most = min(wanted, len(waiting), depth - outstanding, depth - fetched % depth)
+            assert program.queue.fetch(wanted) == b"".join(waiting[:most]), "of one round of the ring"
             del waiting[:most]
             outstanding, fetched = outstanding + most, fetched + most
         assert program.queue.waiting == len(waiting)

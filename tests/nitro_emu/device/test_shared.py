@@ -38,9 +38,9 @@ def test_memory_that_the_card_writes_cannot_be_written_by_its_program() -> None:
         fd = os.open(f"/proc/self/fd/{region.fd}", flags)
         with pytest.raises(PermissionError):
             mmap.mmap(fd, 8192, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
-        with pytest.raises(OSError, match="not permitted|Bad file"):
+        with pytest.raises(OSError, match=r"not permitted|Bad file"):
             os.write(fd, b"x")
-        with pytest.raises(OSError, match="not permitted|Invalid"):
+        with pytest.raises(OSError, match=r"not permitted|Invalid"):
             os.ftruncate(fd, 0)
         os.close(fd)
     with memoryview(region) as view:

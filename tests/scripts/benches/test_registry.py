@@ -65,6 +65,15 @@ CHECKS = {
         "leaked_descriptors": "<= 0",
         "requests": ">= 100",
     },
+    "card-fuzz": {
+        "card_lives": ">= 1",
+        "internal_errors": "<= 0",
+        "neighbour_wrong_bytes": "<= 0",
+        "neighbour_failed": "<= 0",
+        "leftover_objects": "<= 0",
+        "leftover_descriptors": "<= 0",
+        "rss_growth_mb": "<= 16",
+    },
     "hostile": {
         "transfer_ok": ">= 1",
         "crashes": "<= 0",

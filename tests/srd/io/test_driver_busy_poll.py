@@ -47,10 +47,10 @@ async def test_busy_poll__polls_until_the_close() -> None:
         poll = one._engine._driver._epoll.poll
 
         class Counting:
-            def poll(self, timeout: float) -> list[tuple[int, int]]:
+            def poll(self, timeout: float, maxevents: int = -1) -> list[tuple[int, int]]:
                 nonlocal turns
                 turns += 1
-                return poll(timeout)
+                return poll(timeout, maxevents)
 
             def __getattr__(self, name: str) -> object:
                 return getattr(one_epoll, name)

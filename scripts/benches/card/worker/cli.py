@@ -55,9 +55,14 @@ def ping_receive(*, run_dir: Path, device: str) -> None:
 @_port
 @_seconds
 @click.option("--warm-up", type=int, default=WARM_UP, help="Round trips that do not count.")
-def ping_send(*, run_dir: Path, device: str, host: str, port: int, seconds: float, warm_up: int) -> None:
+@click.option("--fewest", type=int, default=pingpong.FEWEST, help="Round trips, if SECONDS are too short for them.")
+def ping_send(*, run_dir: Path, device: str, host: str, port: int, seconds: float, warm_up: int, fewest: int) -> None:
     """Measure round trips for SECONDS."""
-    _run(lambda: pingpong.send(run_dir, device=device, host=host, port=port, seconds=seconds, warm_up=warm_up))
+    _run(
+        lambda: pingpong.send(
+            run_dir, device=device, host=host, port=port, seconds=seconds, warm_up=warm_up, fewest=fewest
+        )
+    )
 
 
 @main.command()

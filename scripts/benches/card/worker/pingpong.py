@@ -28,6 +28,8 @@ SLOTS: Final = 16
 ROOM: Final = Room((SLOTS + 1) * BYTES, sends=SLOTS, receives=SLOTS)
 """The slots, and behind them what the measuring end sends."""
 NUMBER_BYTES: Final = 8
+FEWEST: Final = 200
+"""Round trips of a measurement: with fewer, a 99th percentile is no more than the longest one."""
 
 
 def _slots(endpoint: CardEndpoint) -> list[Sge]:
@@ -67,17 +69,26 @@ def _echo(endpoint: CardEndpoint, receives: list[RecvRequest], echoes: list[Send
             qp.post_recv(receives[completion.wr_id])
 
 
-def send(run_dir: Path, *, device: str, host: str, port: int, seconds: float, warm_up: int = WARM_UP) -> int:
-    """Measure round trips for `seconds`."""
+def send(
+    run_dir: Path,
+    *,
+    device: str,
+    host: str,
+    port: int,
+    seconds: float,
+    warm_up: int = WARM_UP,
+    fewest: int = FEWEST,
+) -> int:
+    """Measure round trips for `seconds`, or for longer until they are `fewest`."""
     with CardEndpoint(run_dir, device, room=ROOM) as endpoint, connected(host, port, [endpoint]) as exchange:
         exchange.receive()
-        samples = measure(endpoint, seconds=seconds, warm_up=warm_up)
+        samples = measure(endpoint, seconds=seconds, warm_up=warm_up, fewest=fewest)
         exchange.send(ended=True)
     emit("measured", figures=percentiles(samples), round_trips=len(samples))
     return 0
 
 
-def measure(endpoint: CardEndpoint, *, seconds: float, warm_up: int) -> list[float]:
+def measure(endpoint: CardEndpoint, *, seconds: float, warm_up: int, fewest: int) -> list[float]:
     """Return the duration of each round trip after the first `warm_up`.
 
     Raises BenchError when an echo differs from what was sent.
@@ -94,7 +105,7 @@ def measure(endpoint: CardEndpoint, *, seconds: float, warm_up: int) -> list[flo
         sent = number.to_bytes(NUMBER_BYTES, "little") + tail
         payload[SLOTS * BYTES :] = np.frombuffer(sent, np.uint8)
         started = time.perf_counter()
-        if started >= until and samples:
+        if started >= until and len(samples) >= fewest:
             break
         qp.post_send(ping)
         (echo,) = take_singly(recv_cq, 1)

@@ -46,8 +46,8 @@ def run(
 
 
 def test_pingpong(cards: TwoCards) -> None:
-    _, measured = run(cards, "ping", sender=("--warm-up", "2"))
-    assert measured["round_trips"] > 0
+    _, measured = run(cards, "ping", sender=("--warm-up", "2", "--fewest", "5"))
+    assert measured["round_trips"] >= 5
     assert 0 < measured["figures"]["p50_us"] <= measured["figures"]["p99_us"] <= measured["figures"]["p999_us"]
 
 
@@ -104,8 +104,8 @@ def test_shares(cards: TwoCards) -> None:
 @pytest.mark.parametrize("kind", flood.KINDS)
 def test_neighbour(cards: TwoCards, kind: str) -> None:
     with neighbour(cards, kind):
-        _, measured = run(cards, "ping", sender=("--warm-up", "2"))
-    assert measured["round_trips"] > 0
+        _, measured = run(cards, "ping", sender=("--warm-up", "2", "--fewest", "5"))
+    assert measured["round_trips"] >= 5
 
 
 def test_neighbour__has_ended(cards: TwoCards) -> None:
