@@ -73,7 +73,7 @@ class Card:
         return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
 
     def settled_descriptors(self) -> int:
-        """As `descriptors`, after the first connection to the control socket: uvloop keeps a spare one from then on."""
+        """As `descriptors`, or one more: after a question at the control socket, for which uvloop keeps a spare one."""
         self.stats("efa_0")
         return self.descriptors()
 

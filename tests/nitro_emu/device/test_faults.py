@@ -102,7 +102,7 @@ def test_a_program_that_is_killed_in_the_middle_of_requests_leaves_nothing(cards
                 program.popen.kill()
                 program.wait()
             wait_for(lambda: not any(first.resources("efa_0").values()), "the end of its objects")
-        wait_for(lambda: first.descriptors() == before, "the end of its descriptors")
+        wait_for(lambda: first.descriptors() <= before, "the end of its descriptors")
         with tenants((first, "efa_0")) as (left,):
             exchange(left, right, number=1, ah=left.handle(right))
 
@@ -230,7 +230,7 @@ def test_a_storm_of_connections_harms_nobody(cards: tuple[Card, Card]) -> None:
             for sock in storm:
                 sock.close()
         wait_for(lambda: len(first.programs("efa_0")) == 1, "the end of the others")
-        wait_for(lambda: first.descriptors() == before, "the end of their descriptors")
+        wait_for(lambda: first.descriptors() <= before, "the end of their descriptors")
 
 
 def test_a_card_without_address_space_refuses_and_serves_the_others(tmp_path: Path) -> None:
