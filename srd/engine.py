@@ -224,6 +224,11 @@ class Engine:
         return self._driver.poll()
 
     @property
+    def turns(self) -> int:
+        """Turns of the driver that read sockets: whether this engine is busy."""
+        return self._driver.turns
+
+    @property
     def yields(self) -> bool:
         """Whether it has delivered a message, and lets the owner reply before it does the rest of its turn."""
         return self._driver.yields

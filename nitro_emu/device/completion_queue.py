@@ -19,11 +19,17 @@ import numpy.typing as npt
 
 from devmem.region import Region
 from nitro_emu.abi import io
+from nitro_emu.abi.io import CQE_BYTES, CQE_EX_BYTES
 from nitro_emu.abi.memory import COUNTER_MASK, cq_bytes, parse_cq_doorbell
 from nitro_emu.device.shared import EventSender, card_written_region
 
-_LANE_BYTES = 8
-_PHASE_SHIFT = 24
+_LANE_BYTES: Final = 8
+_PHASE_SHIFT: Final = 24
+_SEND_FLAGS: Final = int(io.QueueType.SEND) << io.CQE_QUEUE_SHIFT
+_RECV_FLAGS: Final = int(io.QueueType.RECV) << io.CQE_QUEUE_SHIFT
+_OP_SHIFT: Final = io.CQE_OP_SHIFT
+_HAS_IMM: Final = io.CQE_HAS_IMM
+_UNSOLICITED: Final = io.CQE_UNSOLICITED
 FEW: Final = 4
 """Up to so many entries are stored one by one, more by NumPy."""
 
@@ -67,9 +73,9 @@ class CompletionQueue:
             return
         slot, producer = self._producer % self.depth, self._producer
         at = slot * self.entry_bytes // _LANE_BYTES
-        if self.entry_bytes == io.CQE_EX_BYTES:
-            start = slot * self.entry_bytes + io.CQE_BYTES
-            self._view[start : start + io.CQE_BYTES] = extra.ljust(io.CQE_BYTES, b"\0")
+        if self.entry_bytes == CQE_EX_BYTES:
+            start = slot * self.entry_bytes + CQE_BYTES
+            self._view[start : start + CQE_BYTES] = extra.ljust(CQE_BYTES, b"\0")
         self._lanes[at + 1] = second
         self._lanes[at] = first | (producer // self.depth & 1 ^ 1) << _PHASE_SHIFT
         self._producer = producer + 1
@@ -87,8 +93,8 @@ class CompletionQueue:
             slot = self._producer % self.depth
             count = min(len(first), self.depth - slot)
             rows = self._rows[slot : slot + count]
-            if self.entry_bytes == io.CQE_EX_BYTES:
-                rows[:, 2:] = np.frombuffer(extra.ljust(io.CQE_BYTES, b"\0"), np.uint64)
+            if self.entry_bytes == CQE_EX_BYTES:
+                rows[:, 2:] = np.frombuffer(extra.ljust(CQE_BYTES, b"\0"), np.uint64)
             rows[:, 1] = second[:count]
             rows[:, 0] = first[:count] | np.uint64((self._producer // self.depth & 1 ^ 1) << _PHASE_SHIFT)
             self._producer += count
@@ -130,7 +136,7 @@ class CompletionQueue:
 
 def tx_lane(req_id: int, *, status: int, qp_num: int, op: int) -> int:
     """Return the first lane of the completion of a send request; the second is 0."""
-    flags = io.QueueType.SEND << io.CQE_QUEUE_SHIFT | op << io.CQE_OP_SHIFT
+    flags = _SEND_FLAGS | op << _OP_SHIFT
     return req_id | status << 16 | flags << 24 | qp_num << 32
 
 
@@ -138,8 +144,8 @@ def rx_lane(
     req_id: int, *, status: int, qp_num: int, op: int, length: int, has_imm: bool, unsolicited: bool = False
 ) -> int:
     """Return the first lane of the completion of a receive request; see `rx_source_lane` for the second."""
-    flags = io.QueueType.RECV << io.CQE_QUEUE_SHIFT | op << io.CQE_OP_SHIFT
-    flags |= io.CQE_HAS_IMM * has_imm | io.CQE_UNSOLICITED * unsolicited
+    flags = _RECV_FLAGS | op << _OP_SHIFT
+    flags |= _HAS_IMM * has_imm | _UNSOLICITED * unsolicited
     return req_id | status << 16 | flags << 24 | qp_num << 32 | (length & 0xFFFF) << 48
 
 

@@ -41,6 +41,10 @@ INDEX_BITS: Final = 16
 """Bits of the transport's request numbers below the number of a `Request`: its requests, by index."""
 INDEX_MASK: Final = (1 << INDEX_BITS) - 1
 
+# Plain integers: an enum's member is looked up, combined and compared by functions in Python.
+_SEND: Final = int(io.SendOp.SEND)
+_READ: Final = int(io.SendOp.RDMA_READ)
+_LOCAL_WRITE: Final = int(MrPermission.LOCAL_WRITE)
 _STATUS_OF_FIELD: Final = {
     "op": Status.LOCAL_ERROR_UNSUPPORTED_OP,
     "lkey": Status.LOCAL_ERROR_INVALID_LKEY,
@@ -172,7 +176,7 @@ class Requester:
     def _place(self, qp: QueuePair, sge: io.Sge, *, writes: bool = False) -> tuple[int, MemoryRegion]:
         """Return where a buffer lies. `writes`: whether it is to be written."""
         memory = self._find_memory(sge.lkey)
-        if memory is None or memory.pd is not qp.pd or (writes and not memory.permissions & MrPermission.LOCAL_WRITE):
+        if memory is None or memory.pd is not qp.pd or (writes and not memory.permissions & _LOCAL_WRITE):
             raise RefusedError(Status.LOCAL_ERROR_INVALID_LKEY)
         address = memory.place(sge.address, length=sge.length)
         if address is None:
@@ -184,9 +188,9 @@ class Requester:
         handle = self._handle(qp, descriptor.ah)
         op, sges = descriptor.op, [sge for sge in descriptor.sges if sge.length]
         length = len(descriptor.data) if descriptor.inline else sum(sge.length for sge in sges)
-        if length > (self.mtu if op is io.SendOp.SEND else MAX_RDMA_BYTES):
+        if length > (self.mtu if op == _SEND else MAX_RDMA_BYTES):
             raise RefusedError(Status.LOCAL_ERROR_BAD_LENGTH)
-        placed = [self._place(qp, sge, writes=op is io.SendOp.RDMA_READ) for sge in sges]
+        placed = [self._place(qp, sge, writes=op == _READ) for sge in sges]
         wr = WorkRequest(
             0, length, opcode=_OPCODES[op], immediate=descriptor.immediate if descriptor.has_imm else None,
             flow=qp.number,
@@ -224,7 +228,7 @@ class Requester:
             raise RefusedError(Status.REMOTE_ERROR_BAD_ADDRESS)
         wr.key = remote.rkey << 32 | descriptor.dest_qp_num << 16 | qp.number
         wr.offset = remote.address
-        if descriptor.op is io.SendOp.RDMA_READ:
+        if descriptor.op == _READ:
             wr.payload_offset = 0
             if sges:
                 wr.local_key, wr.local_offset = sges[0].lkey, sges[0].address
@@ -248,7 +252,7 @@ class Requester:
 
     def _run_addresses(self, request: Request, raw: bytes, run: Run) -> npt.NDArray[np.uint64] | None:
         """Return where the payloads of a run lie; None: not all are valid, or they are of a kind that has no runs."""
-        if request.op != io.SendOp.SEND or (not run.is_inline and len(request.memory) != 1):
+        if request.op != _SEND or (not run.is_inline and len(request.memory) != 1):
             return None
         if run.is_inline:
             request.owner = np.frombuffer(raw, np.uint8)
@@ -365,11 +369,11 @@ class Requester:
 
     def _count(self, op: int, count: int, length: int, status: Status) -> None:
         counters = self._counters
-        if op == io.SendOp.SEND:
+        if op == _SEND:
             if status is Status.OK:
                 counters.send_wrs += count
                 counters.send_bytes += count * length
-        elif op == io.SendOp.RDMA_READ:
+        elif op == _READ:
             if status is Status.OK:
                 counters.rdma_read_wrs += count
                 counters.rdma_read_bytes += count * length

@@ -35,6 +35,12 @@ from srd.proto.events import REGION_SHIFT, MessageAborted, MessageReceived, Mess
 from srd.proto.wire.data import Opcode
 from srd.proto.wire.status import Status
 
+# Plain integers: an enum's member is looked up, combined and compared by functions in Python.
+_SEND: Final = int(io.SendOp.SEND)
+_WRITE: Final = int(io.SendOp.RDMA_WRITE)
+_LOCAL_WRITE: Final = int(MrPermission.LOCAL_WRITE)
+_REMOTE_WRITE: Final = int(MrPermission.REMOTE_WRITE)
+_REMOTE_READ: Final = int(MrPermission.REMOTE_READ)
 _OFFSET_MASK: Final = (1 << REGION_SHIFT) - 1
 Arrival = MessageReceived | MessagesReceived | WriteReceived
 
@@ -181,7 +187,7 @@ class Responder:
             return Status.REMOTE_ERROR_ABORT
         rq.take(requests)
         lane = rx_lane(
-            requests[0].req_id, status=Status.LOCAL_ERROR_INVALID_LKEY, qp_num=qp.number, op=io.SendOp.SEND, length=0,
+            requests[0].req_id, status=Status.LOCAL_ERROR_INVALID_LKEY, qp_num=qp.number, op=_SEND, length=0,
             has_imm=False,
         )  # fmt: skip
         qp.recv_cq.push(lane, rx_source_lane(io.UNKNOWN_AH, src_qp_num=0, immediate=0))
@@ -190,7 +196,7 @@ class Responder:
     def _landing(self, qp: QueuePair, address: int, length: int, lkey: int) -> int | None:
         """Return where a buffer of a receive request lies; None: it is not registered for that."""
         memory = self._memory(lkey)
-        if memory is None or memory.pd is not qp.pd or not memory.permissions & MrPermission.LOCAL_WRITE:
+        if memory is None or memory.pd is not qp.pd or not memory.permissions & _LOCAL_WRITE:
             return None
         return memory.place(address, length=length)
 
@@ -201,22 +207,22 @@ class Responder:
         if not length:
             return 0
         memory = self._memory(key)
-        if memory is None or not memory.permissions & MrPermission.LOCAL_WRITE:
+        if memory is None or not memory.permissions & _LOCAL_WRITE:
             return None
         return memory.place(offset, length=length)
 
     def remote_readable(self, key: int, *, peer: int, offset: int, length: int) -> int | None:
         """Return where another card reads."""
-        place = self._remote_place(key, peer=peer, offset=offset, length=length, right=MrPermission.REMOTE_READ)
+        place = self._remote_place(key, peer=peer, offset=offset, length=length, right=_REMOTE_READ)
         if place is not None:
             self._counters.rdma_read_resp_bytes += length
         return place
 
     def remote_writable(self, key: int, *, peer: int, offset: int, length: int) -> int | None:
         """Return where another card writes."""
-        return self._remote_place(key, peer=peer, offset=offset, length=length, right=MrPermission.REMOTE_WRITE)
+        return self._remote_place(key, peer=peer, offset=offset, length=length, right=_REMOTE_WRITE)
 
-    def _remote_place(self, key: int, *, peer: int, offset: int, length: int, right: MrPermission) -> int | None:
+    def _remote_place(self, key: int, *, peer: int, offset: int, length: int, right: int) -> int | None:
         memory, qp = self._remote_memory(key >> 32), self._queue_pair(key >> 16 & 0xFFFF)
         if qp is None or not qp.receives or self._is_outgoing(peer):
             return None
@@ -327,9 +333,7 @@ class Responder:
         if status is Status.OK:
             self._counters.recv_wrs += len(req_ids)
             self._counters.recv_bytes += len(req_ids) * length
-        lane = rx_lane(
-            0, status=status, qp_num=qp.number, op=io.SendOp.SEND, length=length, has_imm=event.immediate is not None
-        )
+        lane = rx_lane(0, status=status, qp_num=qp.number, op=_SEND, length=length, has_imm=event.immediate is not None)
         source = self._source_lane(qp, gid, src_qp_num=event.key >> 32 & 0xFFFF, immediate=event.immediate)
         if len(req_ids) == 1:
             qp.recv_cq.push(req_ids[0] | lane, source, extra=gid)
@@ -350,7 +354,7 @@ class Responder:
             req_id = requests[0].req_id
             self._counters.recv_wrs += 1
         lane = rx_lane(
-            req_id, status=Status.OK, qp_num=qp.number, op=io.SendOp.RDMA_WRITE, length=event.length, has_imm=True,
+            req_id, status=Status.OK, qp_num=qp.number, op=_WRITE, length=event.length, has_imm=True,
             unsolicited=unsolicited,
         )  # fmt: skip
         second = self._source_lane(qp, gid, src_qp_num=event.key & 0xFFFF, immediate=event.immediate)
@@ -390,9 +394,7 @@ class Responder:
         if qp.rq is None:
             return
         for request in qp.rq.take_all():
-            lane = rx_lane(
-                request.req_id, status=Status.FLUSHED, qp_num=qp.number, op=io.SendOp.SEND, length=0, has_imm=False
-            )
+            lane = rx_lane(request.req_id, status=Status.FLUSHED, qp_num=qp.number, op=_SEND, length=0, has_imm=False)
             qp.recv_cq.push(lane, rx_source_lane(io.UNKNOWN_AH, src_qp_num=0, immediate=0))
 
 

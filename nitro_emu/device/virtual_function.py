@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from devmem.region import Region
+from nitro_emu.abi.admin import QpState
 from nitro_emu.abi.gid import GID_BYTES, gid_of
 from nitro_emu.abi.limits import MAX_KEY
 from nitro_emu.config import VfConfig
@@ -50,10 +51,13 @@ MAX_DATAGRAM_BYTES: Final = 8972
 """Longest datagram without a setting: of an MTU of 9000; see `srd.config.EndpointConfig.datagram_bytes`."""
 SQ_SHARE: Final = 128
 """Entries that one pass takes from a send queue, so that no queue pair waits for another's."""
-SHARED_SQ_SHARE: Final = 16
+SHARED_SQ_SHARE: Final = 32
 """The same while other virtual functions have programs, too."""
 MESSAGE_BYTES: Final = 64 << 10
 """Longest message of the transport that carries a send: more than any MTU."""
+_RTS: Final = QpState.RTS
+_ERR: Final = QpState.ERR
+_FETCHING: Final = (_RTS, _ERR)
 _IP_UDP_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}
 
 
@@ -176,6 +180,11 @@ class VirtualFunction:
         return self.engine().poll()
 
     @property
+    def turns(self) -> int:
+        """Turns of its engine so far."""
+        return self.engine().turns
+
+    @property
     def yields(self) -> bool:
         """Whether a program has got a message that it may reply to at once."""
         return self.engine().yields
@@ -230,12 +239,12 @@ class VirtualFunction:
 
     def on_send_doorbell(self, qp: QueuePair) -> None:
         """Carry out what a program has posted, one share at a time."""
-        if qp.sq is None or qp.state not in (qp.state.RTS, qp.state.ERR):
+        if qp.sq is None or qp.state not in _FETCHING:
             return
         phase = qp.sq.phase
         try:
             raw = qp.sq.fetch(self._sq_share)
-            if raw and qp.state is qp.state.RTS:
+            if raw and qp.state is _RTS:
                 self.requester.process(qp, raw, phase=phase)
             elif raw:
                 self.requester.flush(qp, raw)
@@ -255,15 +264,15 @@ class VirtualFunction:
         except AbiError as error:
             self.break_queue_pair(qp, str(error))
             return
-        if qp.state is qp.state.ERR:
+        if qp.state is _ERR:
             self.responder.flush(qp)
 
     def break_queue_pair(self, qp: QueuePair, reason: str) -> None:
         """Put a queue pair whose program broke the rules of a ring into the error state."""
-        if qp.state is qp.state.ERR:
+        if qp.state is _ERR:
             return
         self.log.warning("queue pair %d: %s; it is in the error state", qp.number, reason)
-        qp.state = qp.state.ERR
+        qp.state = _ERR
         self.flush(qp)
         self._on_broken[qp]()
 

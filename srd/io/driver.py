@@ -29,6 +29,7 @@ States, each entered at the end of a turn:
 from __future__ import annotations
 
 import asyncio
+import math
 import select
 import socket
 import time
@@ -62,6 +63,8 @@ SHARED_MESSAGES = 2
 some 300, which take about as long as the rest of a turn."""
 SHARED_TURN_BYTES = 192 << 10
 """Bytes that such a turn sends, likewise: two or three segment trains."""
+SHARED_TURN_S = 0.0001
+"""Time after which such a turn sends no further burst: small ones take much time for few bytes."""
 RX_COALESCE_S = 0.0003
 """Delay between two turns of a busy endpoint, so that a wake-up serves several packets instead of one or two."""
 BUSY_S = 0.001
@@ -161,6 +164,8 @@ class Driver:
         self._adaptive_poll_s = adaptive_poll_s
         self._dropped = 0  # packets dropped by the kernel up to `close`
         self._is_shared = False
+        self.turns = 0  # that read
+        self._ready: list[tuple[int, int]] | None = None  # sockets that are readable; None: not known
         if busy_poll:
             self._loop.call_soon(self._spin)
         else:
@@ -262,12 +267,17 @@ class Driver:
             return False
         # After a yield the reply is sent before more is read.
         polls = POLLS_SOCKETS[self._state] and self._state is not DriverState.YIELDED
-        ready = self._epoll.poll(0) if polls else None
+        ready = self._poll_sockets() if polls else None
         if not ready and not self._wake_due:
             return False
         self._wake_due = False
+        self._ready = ready
         self._turn(read=bool(ready))
         return True
+
+    def _poll_sockets(self) -> list[tuple[int, int]]:
+        """Return the readable sockets. A shared turn reads one: the kernel puts it behind the others."""
+        return self._epoll.poll(0, 1 if self._is_shared else -1)
 
     @property
     def yields(self) -> bool:
@@ -323,8 +333,9 @@ class Driver:
     def _read(self) -> bool:
         """Read every readable socket; return whether anything was received."""
         received = False
-        # A shared turn reads one socket: the kernel puts it behind the other readable ones.
-        for fd, _ in self._epoll.poll(0, 1 if self._is_shared else -1):
+        self.turns += 1
+        ready, self._ready = self._ready, None
+        for fd, _ in self._poll_sockets() if ready is None else ready:
             received |= self._read_socket(self._sockets[fd])
         if received:
             now = time.monotonic()
@@ -456,11 +467,13 @@ class Driver:
             return False
         sent_bytes = 0
         most_bytes = SHARED_TURN_BYTES if self._is_shared else TURN_BYTES
+        out, until = None, time.monotonic() + SHARED_TURN_S if self._is_shared else math.inf
         while sent_bytes < most_bytes:
-            out, self._deferred = (
-                self._deferred or self._core.poll_transmit(time.monotonic(), acks_last=acks_last),
-                None,
-            )
+            now = time.monotonic()
+            if now >= until:
+                self._transmit()
+                return True
+            out, self._deferred = self._deferred or self._core.poll_transmit(now, acks_last=acks_last), None
             if out is None:
                 break
             if isinstance(out, Datagram):

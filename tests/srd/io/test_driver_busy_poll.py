@@ -70,7 +70,7 @@ async def test_busy_poll__reads_while_it_has_more_to_send_unless_a_reply_is_due(
         turns: list[bool] = []
 
         class Ready:
-            def poll(self, _timeout: float) -> list[tuple[int, int]]:
+            def poll(self, _timeout: float, _maxevents: int) -> list[tuple[int, int]]:
                 return [(0, 0)]
 
         spinning, epoll = one._engine._driver, one._engine._driver._epoll
@@ -81,7 +81,7 @@ async def test_busy_poll__reads_while_it_has_more_to_send_unless_a_reply_is_due(
         spinning._spin()
         assert turns == [read]
         assert not spinning._wake_due
-        spinning._epoll, spinning._state = epoll, DriverState.WAITING
+        spinning._epoll, spinning._state, spinning._ready = epoll, DriverState.WAITING, None
         del spinning._turn
 
 
