@@ -3,7 +3,8 @@
 1. A pass looks at the doorbells of all active programs, and polls their engines: an iteration of the event loop costs
    several times as much. Several passes, and one iteration, take turns.
 2. While programs of several virtual functions are there, each takes a small share of a pass (`Polled.share_loop`): what
-   one does may not delay the others by more than that.
+   one does may not delay the others by more than that. A virtual function whose programs are inactive, but which others
+   send to, has its turns in the passes, too.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ class Polled(Protocol):
     """A virtual function, as the poller sees it."""
 
     @property
+    def turns(self) -> int:
+        """Turns of its engine so far."""
+
+    @property
     def yields(self) -> bool:
         """Whether a program has got a message that it may reply to at once."""
 
@@ -50,6 +55,8 @@ class Poller:
         self._active: dict[Doorbells, Polled] = {}
         self._asleep: dict[Doorbells, Polled] = {}
         self._soon: dict[Callable[[], None], None] = {}
+        self._vfs: dict[int, Polled] = {}  # with programs
+        self._turns: dict[int, int] = {}  # of their engines, when the last passes began
         self._is_scheduled = False
         self._is_closed = False
         self._rescan = self._loop.call_later(RESCAN_S, self._on_rescan)
@@ -75,9 +82,9 @@ class Poller:
 
     def _choose_shares(self) -> None:
         """Let virtual functions take small shares while there is more than one with a program."""
-        vfs = {id(vf): vf for vf in (*self._active.values(), *self._asleep.values())}
-        for vf in vfs.values():
-            vf.share_loop(is_shared=len(vfs) > 1)
+        self._vfs = {id(vf): vf for vf in (*self._active.values(), *self._asleep.values())}
+        for vf in self._vfs.values():
+            vf.share_loop(is_shared=len(self._vfs) > 1)
 
     def touch(self, doorbells: Doorbells) -> None:
         """Note that a program is active: it was kicked, or has got a completion and will ring soon."""
@@ -100,24 +107,30 @@ class Poller:
     def _run(self) -> None:
         """Make some passes; go on in the loop's next iteration as long as a program is active."""
         self._is_scheduled = False
+        busy = self._busy()
         for _ in range(PASSES):
             if self._is_closed:
                 return
-            if not self._pass() or any(vf.yields for vf in self._active.values()):
+            if not self._pass(busy) or any(vf.yields for vf in self._active.values()):
                 os.sched_yield()  # programs that poll, and other cards, may share this processor
             if not self._active:
                 break
         if self._active or self._soon:
             self._schedule()
 
-    def _pass(self) -> bool:
-        """Look at the doorbells of all active programs once, and poll their engines; return whether it did anything."""
+    def _busy(self) -> list[Polled]:
+        """Return the virtual functions whose engines have had turns since the last call."""
+        before, self._turns = self._turns, {key: vf.turns for key, vf in self._vfs.items()}
+        return [self._vfs[key] for key, turns in self._turns.items() if turns != before.get(key)]
+
+    def _pass(self, busy: list[Polled]) -> bool:
+        """Look at doorbells, and poll the engines of active programs and `busy` ones; return whether it did anything."""
         soon, self._soon = self._soon, {}
         for work in soon:
             self._try(work)
         now = time.monotonic()
         worked = bool(soon)
-        vfs: dict[int, Polled] = {}
+        vfs = {id(vf): vf for vf in busy}
         for doorbells, vf in list(self._active.items()):
             if doorbells in self._active:  # no earlier one has ended it
                 worked |= bool(self._try(self._look, doorbells, now))
